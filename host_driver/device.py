@@ -1,0 +1,136 @@
+"""The one interface through which an application drives a data path, whatever it is made of.
+
+A device is the data path of one connection. It has registers (``rtl.registers``), events, ULPDUs in
+and out, and the octets of the MPA stream in and out. With TCP on the host, whoever holds the socket
+carries ``read_mpa`` to it and hands what it delivers to ``write_mpa``.
+
+In stream mode, before MPA is enabled in a direction, ``write_ulpdu`` and ``read_ulpdu`` carry stream octets
+unchanged (RFC 6581 §4.2): the startup frames of RFC 5044 §7.1 go this way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rtl.registers import BY_NAME, Cause, EventKind, Rtr, Verdict
+
+
+class DeviceError(Exception):
+    """The device itself failed: it could not be opened, or it went away."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """An entry of the event FIFO.
+
+    ``offset`` counts octets of the MPA stream in the event's direction, from RX_MPA_OFFSET or
+    TX_MPA_OFFSET. An error in an FPDU has the offset of the first octet that the FPDU's CRC covers
+    (its leading marker, if it has one).
+    """
+
+    kind: EventKind
+    detail: int = 0
+    value: int = 0
+    offset: int = 0
+
+    @property
+    def cause(self) -> Cause:
+        """Why, when this is an ERROR."""
+        return Cause(self.detail) if self.kind is EventKind.ERROR else Cause.NONE
+
+    def __str__(self) -> str:
+        match self.kind:
+            case EventKind.ERROR:
+                what = {
+                    Cause.CRC: f"the CRC of the FPDU with ULPDU_Length {self.value} does not match",
+                    Cause.FPDUPTR: f"FPDUPTR {self.value} does not point to the FPDU's start",
+                    Cause.RX_LENGTH: f"ULPDU_Length {self.value} is over the maximum",
+                    Cause.NOT_RTR: f"the first FPDU, of ULPDU_Length {self.value}, is not a negotiated RTR",
+                    Cause.TX_LENGTH: f"a ULPDU of {self.value} octets is over the maximum",
+                    Cause.TX_MISMATCH: f"a ULPDU was not of the {self.value} octets announced",
+                    Cause.TX_STREAM: f"a stream-mode packet ran {self.value} octets past the start of MPA",
+                }[self.cause]
+                return f"error {self.cause.code}: {what}, at stream offset {self.offset}"
+            case EventKind.RTR_SENT | EventKind.RTR_RECEIVED:
+                return f"{self.kind.name} {Rtr(self.detail).name}"
+            case _:
+                return self.kind.name
+
+
+@dataclass(frozen=True)
+class Ulpdu:
+    """What ``read_ulpdu`` delivers: octets, and what the device says of them."""
+
+    octets: bytes
+    verdict: Verdict = Verdict.GOOD
+
+
+class Device(ABC):
+    """The data path of one connection. Use it as an asynchronous context manager.
+
+    Every queue behind these methods is bounded: a writer waits while the data path cannot take more.
+    Methods raise DeviceError when the device has gone away.
+    """
+
+    name: str
+    lanes: int
+
+    @abstractmethod
+    async def get(self, register: str) -> int:
+        """The register's 32-bit value, by its name in ``rtl.registers``."""
+
+    @abstractmethod
+    async def set(self, register: str, value: int) -> None:
+        """Write the register."""
+
+    @abstractmethod
+    async def next_event(self) -> Event:
+        """The oldest event not seen yet; waits for one."""
+
+    @abstractmethod
+    async def write_ulpdu(self, octets: bytes) -> None:
+        """Hand over one ULPDU, or in stream mode a packet of stream octets."""
+
+    @abstractmethod
+    async def read_ulpdu(self) -> Ulpdu:
+        """The next ULPDU received, or in stream mode some stream octets; waits for it."""
+
+    @abstractmethod
+    async def write_mpa(self, octets: bytes) -> None:
+        """Hand over octets of the MPA stream that the peer sent, cut anywhere."""
+
+    @abstractmethod
+    async def read_mpa(self) -> bytes:
+        """The next octets to send to the peer: one FPDU with its markers, or one stream-mode packet."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of the device, and end every process that it started. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def set_fields(self, register: str, **fields: int) -> None:
+        """Write the register with these fields, and every other field at its reset value."""
+        description = BY_NAME[register]
+        word = description.reset
+        for name, value in fields.items():
+            one = description[name]
+            word = (word & ~one.mask) | one.put(value)
+        await self.set(register, word)
+
+    async def get_wide(self, name: str) -> int:
+        """A 64-bit counter that lies in registers ``name``_LO and ``name``_HI."""
+        while True:
+            high = await self.get(f"{name}_HI")
+            low = await self.get(f"{name}_LO")
+            if await self.get(f"{name}_HI") == high:
+                return high << 32 | low
