@@ -1,0 +1,125 @@
+"""The packet streams that all blocks speak.
+
+A packet is carried in beats of ``lanes`` 32-bit lanes. The transfer rules, once for the whole project:
+
+* Octet 0 of a packet is in bits 7:0 of ``data`` of its first beat, octet 1 in bits 15:8, and so on; lane
+  ``n`` is bits ``32n+31:32n``. So a 16- or 32-bit field in network order is octet-swapped in a lane:
+  :func:`swap_octets` is the way in and out.
+* Every beat but the last is full. On the last one, ``last`` is 1 and ``octets`` says how many octets
+  are valid, counted from octet 0; on other beats ``octets`` means nothing. Octets that are not valid may
+  have any value.
+* ``octets`` is 0 only in the single beat of a packet of no octets.
+* A beat moves in each cycle in which ``valid`` and ``ready`` are both 1. Once ``valid`` is 1, it and the
+  payload stay as they are until the beat has moved. ``ready`` may depend on ``valid``.
+
+Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there ``octets`` is a multiple of 4.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .registers import Verdict
+
+__all__ = [
+    "LANES",
+    "Buffer",
+    "Packet",
+    "RxUlpdu",
+    "TxUlpdu",
+    "check_lanes",
+    "keep_octets",
+    "last_lanes",
+    "packet",
+    "swap_octets",
+]
+
+LANES = (1, 2, 4, 8, 16)
+
+
+def check_lanes(lanes: int) -> None:
+    """Raise ValueError when ``lanes`` is not a width of the data path."""
+    if lanes not in LANES:
+        raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {lanes!r}")
+
+
+class Packet(data.StructLayout):
+    """One beat of a packet, with ``extra`` fields behind the common ones.
+
+    ``data``: the octets. ``octets``: how many are valid on the last beat. ``last``: the packet ends here.
+    """
+
+    def __init__(self, lanes: int, **extra):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({"data": 32 * lanes, "octets": range(4 * lanes + 1), "last": 1, **extra})
+
+
+class TxUlpdu(Packet):
+    """A ULPDU on its way out; ``length`` is its length in octets, valid on the first beat."""
+
+    def __init__(self, lanes: int):
+        super().__init__(lanes, length=16)
+
+
+class RxUlpdu(Packet):
+    """A ULPDU that was received; ``verdict`` (:class:`rtl.registers.Verdict`) is valid on the last beat."""
+
+    def __init__(self, lanes: int):
+        super().__init__(lanes, verdict=Verdict)
+
+
+def packet(lanes: int, **extra) -> stream.Signature:
+    """The stream signature of :class:`Packet`."""
+    return stream.Signature(Packet(lanes, **extra))
+
+
+def swap_octets(value: ValueLike) -> Value:
+    """``value`` with its octets in opposite order: between network order in a lane and an integer."""
+    value = Value.cast(value)
+    return Cat(value.word_select(i, 8) for i in reversed(range(len(value) // 8)))
+
+
+def keep_octets(value: Value, octets: Value) -> Value:
+    """``value`` with all but its first ``octets`` octets cleared."""
+    return Cat(Mux(i < octets, value.word_select(i, 8), 0) for i in range(len(value) // 8))
+
+
+def last_lanes(beat: data.View) -> Value:
+    """How many lanes of ``beat`` are in use, a started one included: all of them, but on the last beat."""
+    lanes = len(beat.data) // 32
+    return Mux(beat.last, (beat.octets + 3)[2:], lanes)
+
+
+class Buffer(wiring.Component):
+    """Cuts every path between its two sides: the beat, and ``ready`` on its way back.
+
+    Latency 1 cycle, one beat a cycle, room for 2 beats.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    flush : drop what is held
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), "flush": In(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        spare = Signal.like(self.i.payload)
+        spare_valid = Signal()
+        m.d.comb += self.i.ready.eq(~spare_valid)
+
+        with m.If(self.o.ready | ~self.o.valid):
+            m.d.sync += [
+                self.o.valid.eq(self.i.valid | spare_valid),
+                self.o.payload.eq(Mux(spare_valid, spare.as_value(), Value.cast(self.i.payload))
+                                  if hasattr(spare, "as_value") else Mux(spare_valid, spare, self.i.payload)),
+                spare_valid.eq(0),
+            ]
+        with m.Elif(self.i.valid & self.i.ready):
+            m.d.sync += [spare.eq(self.i.payload), spare_valid.eq(1)]
+        with m.If(self.flush):
+            m.d.sync += [self.o.valid.eq(0), spare_valid.eq(0)]
+        return m
