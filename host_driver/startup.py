@@ -1,0 +1,252 @@
+"""MPA Request and Reply Frames: RFC 5044 §7.1.1 with the enhanced data of RFC 6581 §6 and §9.
+
+Both frames are a header of 20 octets and 0 to 512 octets of Private Data; everything is in network
+byte order::
+
+    0   Key, 16 octets: "MPA ID Req Frame" or "MPA ID Rep Frame"
+    16  M C R S, and 4 reserved bits: sent as zero, not checked when received
+    17  Rev
+    18  PD_Length, 2 octets: the Private Data, enhanced data included
+    20  when S is one: A B IRD(14) C D ORD(14)
+    ..  what the ULP put there
+
+A frame says how long it is only in its octets 18 and 19, and what follows it are FPDUs.
+``StartupDecoder`` therefore tells how many octets may be taken: ``missing`` never reaches past the frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from rtl.registers import Rtr
+
+HEADER_OCTETS = 20
+ENHANCED_OCTETS = 4
+MAX_PRIVATE_DATA = 512  # RFC 5044 §7.1.1; the enhanced data counts too (RFC 6581 §6)
+NO_NEGOTIATION = 0x3FFF  # RFC 6581 §9.1: this IRD or ORD is the ULP's business
+
+_KEY_OCTETS = 16
+_M, _C, _R, _S = 0x80, 0x40, 0x20, 0x10
+_FLAGS = {Rtr.SEND: (0, 0x4000), Rtr.WRITE: (1, 0x8000), Rtr.READ: (1, 0x4000)}  # B, C, D: word and bit
+_A = 0x8000
+
+
+class FrameKind(Enum):
+    """Which frame, by its Key."""
+
+    REQUEST = b"MPA ID Req Frame"
+    REPLY = b"MPA ID Rep Frame"
+
+    def __str__(self) -> str:
+        return f"MPA {self.name.capitalize()}"
+
+
+class StartupError(ValueError):
+    """A startup frame is improperly formatted: MPA error 4 (RFC 5044 §8).
+
+    ``field`` is the field's name in the RFC, ``value`` what it held, ``offset`` where in the stream it starts.
+    """
+
+    def __init__(self, frame: FrameKind, field: str, value: int | bytes, offset: int, rule: str) -> None:
+        self.frame = frame
+        self.field = field
+        self.value = value
+        self.offset = offset
+        shown = value.hex() if isinstance(value, bytes) else value
+        super().__init__(f"{frame} with {field} {shown} at stream offset {offset}: {rule}")
+
+
+@dataclass(frozen=True)
+class EnhancedData:
+    """The 32 bits of RFC 6581 §9: Control Flags A to D, IRD and ORD.
+
+    ``ird`` and ``ord`` are numbers of RDMA Read Requests, 0 to 0x3FFE, or NO_NEGOTIATION.
+    """
+
+    ird: int
+    ord: int
+    peer_to_peer: bool = False  # A
+    rtr: frozenset[Rtr] = frozenset()  # B: SEND, C: WRITE, D: READ
+
+    def __post_init__(self) -> None:
+        for name, value in (("IRD", self.ird), ("ORD", self.ord)):
+            if not 0 <= value <= NO_NEGOTIATION:
+                raise ValueError(f"{name} is 0 to {NO_NEGOTIATION}, not {value}")
+
+    def encode(self) -> bytes:
+        """The four octets, in network byte order."""
+        words = [self.ird | (_A if self.peer_to_peer else 0), self.ord]
+        for kind in self.rtr:
+            word, bit = _FLAGS[kind]
+            words[word] |= bit
+        return struct.pack(">HH", *words)
+
+    @classmethod
+    def decode(cls, octets: bytes) -> EnhancedData:
+        """Read four octets; every value of them has a meaning."""
+        words = struct.unpack(">HH", octets)
+        return cls(
+            ird=words[0] & NO_NEGOTIATION,
+            ord=words[1] & NO_NEGOTIATION,
+            peer_to_peer=bool(words[0] & _A),
+            rtr=frozenset(kind for kind, (word, bit) in _FLAGS.items() if words[word] & bit),
+        )
+
+
+@dataclass(frozen=True)
+class StartupFrame:
+    """An MPA Request or Reply Frame.
+
+    ``private_data`` is what the ULP put in, without the enhanced data: up to 512 octets, or 508 when there is
+    enhanced data. S is one exactly when ``enhanced`` is there. Raises ValueError for what cannot be encoded.
+    """
+
+    kind: FrameKind
+    markers: bool = False  # M: this frame's sender wants markers in what it receives
+    crc: bool = True  # C
+    rejected: bool = False  # R
+    rev: int = 2
+    enhanced: EnhancedData | None = None
+    private_data: bytes = b""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rev <= 255:
+            raise ValueError(f"Rev is 0 to 255, not {self.rev}")
+        if self.pd_length > MAX_PRIVATE_DATA:
+            room = MAX_PRIVATE_DATA - self.pd_length + len(self.private_data)
+            raise ValueError(f"private data may have {room} octets, not {len(self.private_data)} (RFC 5044 §7.1.1)")
+
+    @property
+    def pd_length(self) -> int:
+        """PD_Length: octets of Private Data, enhanced data included."""
+        return len(self.private_data) + (ENHANCED_OCTETS if self.enhanced else 0)
+
+    def encode(self) -> bytes:
+        """The frame's 20 + PD_Length octets."""
+        flags = (
+            (_M if self.markers else 0)
+            | (_C if self.crc else 0)
+            | (_R if self.rejected else 0)
+            | (_S if self.enhanced else 0)
+        )
+        enhanced = self.enhanced.encode() if self.enhanced else b""
+        return self.kind.value + struct.pack(">BBH", flags, self.rev, self.pd_length) + enhanced + self.private_data
+
+    def fields(self) -> dict[str, object]:
+        """Every field by its name in the RFCs, flags as 0 or 1, private data in hex."""
+        named: dict[str, object] = {
+            "kind": self.kind.name.lower(),
+            "rev": self.rev,
+            "M": int(self.markers),
+            "C": int(self.crc),
+            "R": int(self.rejected),
+            "S": int(self.enhanced is not None),
+        }
+        if self.enhanced:
+            named |= {
+                "A": int(self.enhanced.peer_to_peer),
+                "B": int(Rtr.SEND in self.enhanced.rtr),
+                "C_rtr_write": int(Rtr.WRITE in self.enhanced.rtr),
+                "D_rtr_read": int(Rtr.READ in self.enhanced.rtr),
+                "ird": self.enhanced.ird,
+                "ord": self.enhanced.ord,
+            }
+        return named | {"private_data": self.private_data.hex()}
+
+    def describe(self) -> list[str]:
+        """The decoded frame for a person, a line for the header and one for each further part."""
+        flags = " ".join(
+            f"{name}={int(bit)}"
+            for name, bit in (("M", self.markers), ("C", self.crc), ("R", self.rejected), ("S", bool(self.enhanced)))
+        )
+        lines = [f"{self.kind}  Rev {self.rev}  {flags}  PD_Length {self.pd_length}"]
+        if self.enhanced:
+            model = "A=1 peer-to-peer" if self.enhanced.peer_to_peer else "A=0 client-server"
+            names = [kind.name.capitalize() for kind in sorted(self.enhanced.rtr)]
+            rtr = f", RTR {' or '.join(names)}" if names else ""
+            lines.append(f"{model}{rtr}, IRD {_depth(self.enhanced.ird)}, ORD {_depth(self.enhanced.ord)}")
+        if self.private_data:
+            shown = self.private_data[:16].hex() + ("…" if len(self.private_data) > 16 else "")
+            lines.append(f"private data, {len(self.private_data)} octets: {shown}")
+        return lines
+
+
+def _depth(value: int) -> str:
+    return "0x3FFF (not negotiated)" if value == NO_NEGOTIATION else str(value)
+
+
+_WRONG_KEY: Mapping[FrameKind, str] = {
+    FrameKind.REQUEST: "a Reply came where a Request is due",
+    FrameKind.REPLY: "a Request came where a Reply is due; both ends are initiators (RFC 5044 §7.1.2 rule 8)",
+}
+
+
+class StartupDecoder:
+    """Decodes one frame of the ``expected`` kind from octets that come in pieces.
+
+    Feed it at most ``missing`` octets at a time until ``frame`` is there. A refused octet is refused when it
+    arrives: a wrong Key at its first differing octet, a PD_Length at its second octet.
+    """
+
+    def __init__(self, expected: FrameKind) -> None:
+        self.expected = expected
+        self.frame: StartupFrame | None = None
+        self._octets = bytearray()
+        self._whole = HEADER_OCTETS
+
+    @property
+    def missing(self) -> int:
+        """How many octets of the frame are known to be still to come; 0 when it is whole."""
+        return self._whole - len(self._octets)
+
+    @property
+    def received(self) -> int:
+        """How many octets have come."""
+        return len(self._octets)
+
+    def feed(self, octets: bytes) -> None:
+        """Take octets; raises StartupError for a bad frame and ValueError for octets that are not the frame's."""
+        if len(octets) > self.missing:
+            raise ValueError(f"{len(octets)} octets given where {self.missing} are missing")
+        self._octets += octets
+        self._check_key()
+        if len(self._octets) == HEADER_OCTETS:
+            self._whole = HEADER_OCTETS + self._check_length()
+        if not self.missing:
+            self.frame = self._decode()
+
+    def _check_key(self) -> None:
+        key = bytes(self._octets[:_KEY_OCTETS])
+        if self.expected.value.startswith(key):
+            return
+        other = FrameKind.REPLY if self.expected is FrameKind.REQUEST else FrameKind.REQUEST
+        if other.value.startswith(key):
+            raise StartupError(self.expected, "Key", key, 0, _WRONG_KEY[self.expected])
+        raise StartupError(self.expected, "Key", key, 0, f'it must be "{self.expected.value.decode()}"')
+
+    def _check_length(self) -> int:
+        flags, _, length = struct.unpack(">BBH", self._octets[_KEY_OCTETS:])
+        if length > MAX_PRIVATE_DATA:
+            raise StartupError(self.expected, "PD_Length", length, 18, f"at most {MAX_PRIVATE_DATA} (RFC 5044 §7.1.1)")
+        if flags & _S and length < ENHANCED_OCTETS:
+            raise StartupError(
+                self.expected, "PD_Length", length, 18, f"S=1 needs at least {ENHANCED_OCTETS} (RFC 6581 §6)"
+            )
+        return int(length)
+
+    def _decode(self) -> StartupFrame:
+        flags, rev, _ = struct.unpack(">BBH", self._octets[_KEY_OCTETS:HEADER_OCTETS])
+        private = bytes(self._octets[HEADER_OCTETS:])
+        enhanced = EnhancedData.decode(private[:ENHANCED_OCTETS]) if flags & _S else None
+        return StartupFrame(
+            kind=self.expected,
+            markers=bool(flags & _M),
+            crc=bool(flags & _C),
+            rejected=bool(flags & _R),
+            rev=rev,
+            enhanced=enhanced,
+            private_data=private[ENHANCED_OCTETS:] if enhanced else private,
+        )
