@@ -17,6 +17,7 @@ Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there 
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from .registers import Verdict
@@ -24,9 +25,11 @@ from .registers import Verdict
 __all__ = [
     "LANES",
     "Buffer",
+    "Fifo",
     "Packet",
     "RxUlpdu",
     "TxUlpdu",
+    "buffered",
     "check_lanes",
     "keep_octets",
     "last_lanes",
@@ -99,27 +102,60 @@ class Buffer(wiring.Component):
     Members
     -------
     i, o : streams of ``shape``
-    flush : drop what is held
     """
 
     def __init__(self, shape):
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), "flush": In(1)})
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
         m = Module()
-        spare = Signal.like(self.i.payload)
+        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
+        spare = Signal.like(held)
         spare_valid = Signal()
-        m.d.comb += self.i.ready.eq(~spare_valid)
+        m.d.comb += [self.i.ready.eq(~spare_valid), Value.cast(self.o.payload).eq(held)]
 
         with m.If(self.o.ready | ~self.o.valid):
             m.d.sync += [
                 self.o.valid.eq(self.i.valid | spare_valid),
-                self.o.payload.eq(Mux(spare_valid, spare.as_value(), Value.cast(self.i.payload))
-                                  if hasattr(spare, "as_value") else Mux(spare_valid, spare, self.i.payload)),
+                held.eq(Mux(spare_valid, spare, self.i.payload)),
                 spare_valid.eq(0),
             ]
         with m.Elif(self.i.valid & self.i.ready):
             m.d.sync += [spare.eq(self.i.payload), spare_valid.eq(1)]
-        with m.If(self.flush):
-            m.d.sync += [self.o.valid.eq(0), spare_valid.eq(0)]
         return m
+
+
+class Fifo(wiring.Component):
+    """A queue of ``depth`` beats in memory.
+
+    Latency 2 cycles, one beat a cycle.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    """
+
+    def __init__(self, shape, depth: int):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self.depth = depth
+
+    def elaborate(self, platform):
+        m = Module()
+        i, o = Value.cast(self.i.payload), Value.cast(self.o.payload)
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=len(i), depth=self.depth)
+        m.d.comb += [
+            fifo.w_data.eq(i),
+            fifo.w_en.eq(self.i.valid),
+            self.i.ready.eq(fifo.w_rdy),
+            o.eq(fifo.r_data),
+            self.o.valid.eq(fifo.r_rdy),
+            fifo.r_en.eq(self.o.ready),
+        ]
+        return m
+
+
+def buffered(m: Module, name: str, source) -> stream.Interface:
+    """The output stream ``source`` behind a :class:`Buffer`, which becomes submodule ``name``."""
+    m.submodules[name] = buffer = Buffer(source.payload.shape())
+    wiring.connect(m, source, buffer.i)
+    return buffer.o

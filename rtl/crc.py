@@ -1,0 +1,167 @@
+"""The CRC field of FPDUs: made on transmit, checked on receive (RFC 5044 §4.4)."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .crc32c import Crc32c, crc_matrices, residue, times, undo_stages
+from .markers import MarkedFpdu
+from .registers import Cause
+from .stream import Fifo, Packet, check_lanes, last_lanes
+
+__all__ = ["CHECKED", "CrcAppender", "CrcChecker"]
+
+DEPTH = 16  # beats that wait for a CRC: more than its latency, so that one-beat FPDUs do not wait for each other
+
+
+def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
+    """Send the beats of ``i`` both into the queue and into the CRC pipeline, which never waits."""
+    first = Signal(init=1)
+    m.d.comb += [
+        beats.i.valid.eq(i.valid),
+        beats.i.payload.eq(i.payload),
+        i.ready.eq(beats.i.ready),
+        crc.valid.eq(i.valid & i.ready),
+        crc.data.eq(i.payload.data),
+        crc.used.eq(last_lanes(i.payload)),
+        crc.first.eq(first),
+        crc.last.eq(i.payload.last),
+    ]
+    with m.If(i.valid & i.ready):
+        m.d.sync += first.eq(i.payload.last)
+
+
+class CrcAppender(wiring.Component):
+    """Puts the CRC behind each FPDU.
+
+    Latency 2 cycles for a beat that is not the last, and 9 at most for the CRC; one beat a cycle goes out. An FPDU that fills
+    its last beat gets one more.
+
+    Members
+    -------
+    i : FPDUs without CRC; one with ``abort`` on its last beat gets the complement of its CRC, so that no receiver takes
+        it for good
+    o : whole FPDUs
+    enable : make CRCs; the field is zero otherwise
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(Packet(lanes, abort=1))),
+            "o": Out(stream.Signature(Packet(lanes))),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        m.submodules.beats = beats = Fifo(Packet(lanes, abort=1), DEPTH)
+        m.submodules.crc = crc = Crc32c(lanes)
+        m.submodules.crcs = crcs = Fifo(32, DEPTH)
+        _feed(m, self.i, beats, crc)
+
+        basis, _ = crc_matrices(lanes)
+        done, value, missing = Signal(), Signal(32, reset_less=True), Signal.like(crc.missing, reset_less=True)
+        m.d.sync += [done.eq(crc.z_valid), value.eq(times(basis, crc.z)), missing.eq(crc.missing)]
+        for n, undo in enumerate(undo_stages(lanes)):
+            before = done, value, missing
+            done, value, missing = (Signal.like(s, name=f"{s.name}_{n}") for s in before)
+            m.d.sync += [
+                done.eq(before[0]),
+                value.eq(Mux(before[2][n], times(undo, before[1]), before[1])),
+                missing.eq(before[2]),
+            ]
+        m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(value)]
+
+        beat, o = beats.o.payload, self.o.payload
+        used = last_lanes(beat)
+        full = used == lanes
+        alone = Signal()  # the beat that the CRC did not fit into has left, the CRC follows
+        # Wire order: the CRC register's least significant octet first (RFC 5044 §4.4), so no swap.
+        field = Mux(self.enable, crcs.o.payload ^ (~beat.abort).replicate(32), 0)
+        with m.If(alone):
+            m.d.comb += [o.data.eq(field), o.octets.eq(4), o.last.eq(1)]
+        with m.Else():
+            m.d.comb += [
+                o.data.eq(Cat(
+                    Mux(beat.last & (used == n), field, beat.data.word_select(n, 32)) for n in range(lanes)
+                )),
+                o.octets.eq(Cat(Const(0, 2), used + 1)),
+                o.last.eq(beat.last & ~full),
+            ]
+        ends = beat.last & (alone | ~full)
+        moves = self.o.valid & self.o.ready
+        m.d.comb += [
+            self.o.valid.eq(beats.o.valid & (~ends | crcs.o.valid)),
+            beats.o.ready.eq(moves & (ends | ~beat.last)),
+            crcs.o.ready.eq(moves & ends),
+        ]
+        with m.If(moves):
+            m.d.sync += alone.eq(beat.last & ~ends)
+        return m
+
+
+# What is known of an FPDU with its last beat: why it is bad, if it is; the value for the event; its size on the wire
+# in lanes, markers included.
+CHECKED = {"cause": Cause, "value": 16, "size": 15}
+
+
+class CrcChecker(wiring.Component):
+    """Judges each FPDU on its last beat.
+
+    The first of these that holds is its cause: ULPDU_Length over the maximum, CRC, FPDUPTR (RFC 5044 §8: error 3 is of
+    FPDUs whose CRC is good).
+
+    Latency 2 cycles for a beat that is not the last, and 8 at most for the last one; one beat a cycle.
+
+    Members
+    -------
+    i : :class:`rtl.markers.MarkedFpdu` with what :class:`rtl.markers.MarkerChecker` found
+    o : the same beats, with ``CHECKED`` on the last
+    enable : check CRCs
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(MarkedFpdu(lanes, astray=1, pointer=16))),
+            "o": Out(stream.Signature(MarkedFpdu(lanes, **CHECKED))),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        m.submodules.beats = beats = Fifo(self.i.payload.shape(), DEPTH)
+        m.submodules.crc = crc = Crc32c(lanes)
+        m.submodules.verdicts = verdicts = Fifo(1, DEPTH)
+        _feed(m, self.i, beats, crc)
+
+        expected = Array(Const(residue(lanes, missing), 32) for missing in range(lanes))
+        difference, done = Signal(32, reset_less=True), Signal()
+        m.d.sync += [difference.eq(crc.z ^ expected[crc.missing]), done.eq(crc.z_valid)]
+        m.d.comb += [verdicts.i.valid.eq(done), verdicts.i.payload.eq(difference == 0)]
+
+        beat, o = beats.o.payload, self.o.payload
+        before = Signal(15)  # lanes of the FPDU in earlier beats
+        moves = self.o.valid & self.o.ready
+        m.d.comb += [
+            self.o.valid.eq(beats.o.valid & (~beat.last | verdicts.o.valid)),
+            beats.o.ready.eq(moves),
+            verdicts.o.ready.eq(moves & beat.last),
+            *(o[name].eq(beat[name]) for name in MarkedFpdu(lanes).members),
+            o.size.eq(before + last_lanes(beat)),
+            o.value.eq(beat.length),
+        ]
+        with m.If(beat.too_long):
+            m.d.comb += o.cause.eq(Cause.RX_LENGTH)
+        with m.Elif(self.enable & ~verdicts.o.payload):
+            m.d.comb += o.cause.eq(Cause.CRC)
+        with m.Elif(beat.astray):
+            m.d.comb += [o.cause.eq(Cause.FPDUPTR), o.value.eq(beat.pointer)]
+        with m.If(moves):
+            m.d.sync += before.eq(Mux(beat.last, 0, before + lanes))
+        return m
