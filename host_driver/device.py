@@ -41,19 +41,24 @@ class Event:
         """Why, when this is an ERROR."""
         return Cause(self.detail) if self.kind is EventKind.ERROR else Cause.NONE
 
+    @property
+    def what(self) -> str:
+        """An ERROR in words, without its code and place; "" for every other kind."""
+        return {
+            Cause.NONE: "",
+            Cause.CRC: f"the CRC of the FPDU with ULPDU_Length {self.value} does not match",
+            Cause.FPDUPTR: f"FPDUPTR {self.value} does not point to the FPDU's start",
+            Cause.RX_LENGTH: f"ULPDU_Length {self.value} is over the maximum",
+            Cause.NOT_RTR: f"the first FPDU, of ULPDU_Length {self.value}, is not a negotiated RTR",
+            Cause.TX_LENGTH: f"a ULPDU of {self.value} octets is over the maximum",
+            Cause.TX_MISMATCH: f"a ULPDU was not of the {self.value} octets announced",
+            Cause.TX_STREAM: f"a stream-mode packet ran {self.value} octets past the start of MPA",
+        }[self.cause]
+
     def __str__(self) -> str:
         match self.kind:
             case EventKind.ERROR:
-                what = {
-                    Cause.CRC: f"the CRC of the FPDU with ULPDU_Length {self.value} does not match",
-                    Cause.FPDUPTR: f"FPDUPTR {self.value} does not point to the FPDU's start",
-                    Cause.RX_LENGTH: f"ULPDU_Length {self.value} is over the maximum",
-                    Cause.NOT_RTR: f"the first FPDU, of ULPDU_Length {self.value}, is not a negotiated RTR",
-                    Cause.TX_LENGTH: f"a ULPDU of {self.value} octets is over the maximum",
-                    Cause.TX_MISMATCH: f"a ULPDU was not of the {self.value} octets announced",
-                    Cause.TX_STREAM: f"a stream-mode packet ran {self.value} octets past the start of MPA",
-                }[self.cause]
-                return f"error {self.cause.code}: {what}, at stream offset {self.offset}"
+                return f"error {self.cause.code}: {self.what}, at stream offset {self.offset}"
             case EventKind.RTR_SENT | EventKind.RTR_RECEIVED:
                 return f"{self.kind.name} {Rtr(self.detail).name}"
             case _:

@@ -1,0 +1,83 @@
+"""The command line: one program, ``rnic``.
+
+A command is a plain function in a module of its own, registered below by one line. It imports what is
+heavy inside its body, so that ``rnic --help`` answers at once, and it raises what ``report`` knows:
+``UsageError`` or ``CommandError`` (``host_driver.cli.common``), ``DeviceError`` or ``OSError``.
+Raise ``typer.Exit(code)`` to end with another exit status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+from typer.exceptions import TyperException
+
+from host_driver.cli import frame
+from host_driver.cli.common import CommandError
+from host_driver.device import DeviceError
+
+app = typer.Typer(
+    help="An open iWARP RNIC: MPA (RFC 5044, RFC 6581) in hardware, with its host driver.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(frame.frame)
+app.command()(frame.deframe)
+
+
+@app.callback()
+def _program() -> None:
+    """Without this, a program of one command would have no command names."""
+
+
+def report(error: BaseException) -> int:
+    """Say on standard error what went wrong, in one line; the exit status for it.
+
+    An exception that is not an expected failure is a bug: it is raised again, with its traceback.
+    """
+    while isinstance(error, BaseExceptionGroup):  # of a task group: what failed first is what to tell
+        error = error.exceptions[0]
+    status = 1
+    match error:
+        case KeyboardInterrupt() | typer.Abort():
+            return 130
+        case BrokenPipeError():
+            with contextlib.suppress(OSError, ValueError):  # nobody reads us any more: let the last flush go nowhere
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        case CommandError():
+            line, status = str(error), error.status
+        case TyperException():
+            line, status = error.format_message(), error.exit_code
+        case OSError():
+            line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+        case DeviceError():
+            line = str(error)
+        case _:
+            raise error
+    if line:  # none after a help text that nobody asked for
+        print("rnic:", " ".join(line.split()), file=sys.stderr)
+    return status
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status; ``arguments`` are the process's own by default."""
+    try:
+        status = app(arguments, prog_name="rnic", standalone_mode=False)
+        sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            raise
+        return report(error)
+    return status if isinstance(status, int) else 0
+
+
+def main() -> None:
+    """The entry point of ``rnic``."""
+    sys.exit(run())

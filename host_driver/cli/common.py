@@ -1,0 +1,57 @@
+"""What the commands share: how they fail, and options that mean the same everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from host_driver.device import Device
+
+
+class CommandError(Exception):
+    """A failure that the user can act on: one line that names the value and the place.
+
+    ``main`` prints it as ``rnic: <line>`` and exits with ``status``.
+    """
+
+    status = 1
+
+
+class UsageError(CommandError):
+    """The command was asked for something that it cannot do, or was fed something that it cannot read."""
+
+    status = 2
+
+
+def whole_number(text: str | int) -> int:
+    """What ``typer.Option(parser=whole_number)`` makes of an option's text: decimal, or 0x and hex digits."""
+    try:
+        return text if isinstance(text, int) else int(text, 0)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+DeviceOption = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="The data path: software, or simulated (the RTL in Verilator).")
+]
+LanesOption = Annotated[
+    int,
+    typer.Option(
+        "--lanes",
+        metavar="N",
+        parser=whole_number,
+        help="Width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16.",
+    ),
+]
+
+
+async def open_device(name: str, lanes: int) -> Device:
+    """The device that the options ask for; raises UsageError for an unknown name or width."""
+    from host_driver import devices
+
+    try:
+        return await devices.open_device(name, lanes=lanes)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
