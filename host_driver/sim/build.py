@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import Any
 
 TOP = "top"
-_OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing", "--timescale", "1ns/1ns")
+SHARED = "shared_"  # memories with names that begin so can be reached through VPI
+_OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "--no-timing", "--timescale", "1ns/1ns",
+            "-Wno-lint")  # fmt: skip  # of style, which machine-written Verilog has none of
 _OPTIMIZE = ("OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
 _NEEDS = {"c++": "g++", "make": "make", "perl": "perl"}
 _YOSYS_SCRIPT = """\
@@ -87,7 +89,7 @@ def verilog(component: Any, name: str = TOP) -> str:
 
 
 def build(component: Any, *, waves: bool = False) -> Simulation:
-    """The simulation of an Amaranth component, of which only the ports can be seen from outside."""
+    """The simulation of an Amaranth component, of which only ports and shared memories can be seen from outside."""
     from amaranth.back import rtlil
 
     source = rtlil.convert(component, name=TOP, emit_src=False)
@@ -183,10 +185,11 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
     shutil.rmtree(obj, ignore_errors=True)
     obj.mkdir()
     (folder / "top.v").write_text(text)
-    # Only ports are public, which leaves Verilator free to optimize what is inside.
+    # Only ports and shared memories are public, which leaves Verilator free to optimize what is inside.
     top = text[text.index(f"module {TOP}(") :].partition("endmodule")[0]
     ports = re.findall(r"^  (?:input|output) (?:\[.*\] )?(\w+);", top, re.MULTILINE)
     public = "".join(f'public_flat_rw -module "{TOP}" -var "{port}"\n' for port in ports)
+    public += f'public_flat_rw -module "*" -var "{SHARED}*"\n'
     (folder / "public.vlt").write_text("`verilator_config\n" + public)
     root = _verilator_root()
     libraries = cocotb_tools.config.libs_dir
@@ -194,7 +197,7 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
     verilate = [
         f"{root}/bin/verilator", "-cc", "--exe", "--vpi", "-Mdir", "obj", "--prefix", "Vtop", "-o", f"../{TOP}",
         "--top-module", TOP, *_OPTIONS, *(["--trace-vcd"] if waves else []),
-        "-LDFLAGS", f"-Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator",
+        "-LDFLAGS", f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator",
         str(main), "public.vlt", "top.v",
     ]  # fmt: skip
     make = ["make", f"-j{min(4, os.cpu_count() or 1)}", "-C", "obj", "-f", "Vtop.mk", f"VM_TRACE={int(waves)}",
