@@ -70,9 +70,11 @@ class Input(Enum):
 
 
 class Reason(Enum):
-    """Why a negotiation failed. ``code`` is the MPA error (RFC 5044 §8, RFC 6581 §8)."""
+    """Why a negotiation, or later a connection, failed. ``code`` is the MPA error (RFC 5044 §8, RFC 6581 §8)."""
 
     CONNECTION_LOST = 1
+    BAD_CRC = 2  # this and the next are not of the negotiation, but complete the list
+    BAD_MARKER = 3
     BAD_FRAME = 4
     LOCAL = 5
     INSUFFICIENT_IRD = 6
@@ -115,6 +117,7 @@ class Config:
     crc: bool = True  # C; CRCs are used when either end sets it (RFC 5044 §7.1.1)
     markers: bool = False  # M: the peer must put markers into what it sends
     enhanced: bool = True  # an initiator's: RFC 6581; else RFC 5044 alone, with Rev 1
+    permissive: bool = False  # a responder's: any first FPDU counts as the RTR, for peers that send another one
     private_data: bytes = b""  # an initiator's, in octets; a responder's goes to accept() or reject()
     timeout: float = 10.0  # seconds until the peer's startup frame must be there (RFC 5044 §7.1.2 rules 8 and 10)
 
@@ -254,6 +257,11 @@ class Negotiation:
     def wanted(self) -> int:
         """How many octets ``receive`` may be given now."""
         return self._decoder.missing if self.state in (State.WAIT_REPLY, State.WAIT_REQUEST) else 0
+
+    @property
+    def received(self) -> StartupFrame | None:
+        """The peer's frame, once it is whole."""
+        return self._decoder.frame
 
     def start(self, now: float) -> list[Event]:
         """Begin, at time ``now``: an initiator sends its Request, a responder waits for one."""

@@ -1,0 +1,626 @@
+"""Connections: the startup exchange over a TCP socket, and the octets between that socket and a device.
+
+    ULP ── send_ulpdu, receive_ulpdu ── Device ── MPA stream ── socket ── the peer
+
+All octets of the socket go through the device, those of the startup frames in stream mode. Four tasks serve a
+connection: two carry the MPA stream between socket and device, one fetches ULPDUs, one fetches events. Each
+holds at most one piece and waits until it is taken, so a slow ULP slows the peer, and a slow peer the ULP.
+
+What ends a connection out of order is one ``MpaConnectionError``; its text is one line that says what
+happened and where. A stream offset in it counts from where MPA began in that direction, in the startup
+exchange from where the TCP connection began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import replace
+from enum import Enum
+from struct import pack
+from typing import Any, Protocol, Self
+
+from host_driver.device import Device, DeviceError, Event
+from host_driver.fpdu import mulpdu
+from host_driver.negotiation import (
+    Config,
+    Established,
+    Failed,
+    Negotiated,
+    Negotiation,
+    Reason,
+    Rejected,
+    Requested,
+    Send,
+)
+from host_driver.negotiation import Event as Outcome
+from host_driver.startup import StartupFrame
+from rtl.registers import BY_NAME, EventKind, Model, Verdict
+
+CHUNK_OCTETS = 65536  # at most so many are taken from the socket at once
+ULPDUS_WAITING = 16  # so many are fetched ahead of the ULP
+EVENTS_WAITING = 64  # so many wait for the ULP before the device's own FIFO fills
+POLL = 0.01  # seconds between two looks at a device's counters, at the end of a connection
+STILL_POLLS = 25  # a device that has moved nothing in so many looks has nothing more to give
+LINGER = 1.0  # seconds for which a Terminate's receiver may take to close
+
+Address = tuple[Any, ...]  # as the socket module has it: host, port, and for IPv6 two more
+
+
+class MpaConnectionError(ConnectionError):
+    """A connection could not be made, or ended out of order.
+
+    ``reason`` has the MPA error code (RFC 5044 §8, RFC 6581 §8). ``failed`` is the negotiation's last event if it
+    failed in the startup exchange, ``event`` the device's if that found the error.
+    """
+
+    def __init__(
+        self, what: str, reason: Reason, *, failed: Failed | None = None, event: Event | None = None
+    ) -> None:
+        super().__init__(what)
+        self.reason = reason
+        self.failed = failed
+        self.event = event
+
+
+class RejectedError(MpaConnectionError):
+    """The responder's ULP said no, with this Reply (R=1)."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(rejected.what, Reason.CONNECTION_LOST)
+        self.frame = rejected.frame
+
+
+class Direction(Enum):
+    """Of octets, as the end sees it that reports them."""
+
+    TX = "sent"
+    RX = "received"
+
+
+class Observer(Protocol):
+    """What sees all that a connection does, in order. Its methods must not wait."""
+
+    def opened(self, local: Address, peer: Address) -> None:
+        """The TCP connection exists."""
+
+    def frame(self, direction: Direction, frame: StartupFrame) -> None:
+        """A startup frame goes out, or has come in whole."""
+
+    def negotiated(self, negotiated: Negotiated) -> None:
+        """The startup exchange succeeded; the device is about to be told."""
+
+    def stream(self, direction: Direction, octets: bytes) -> None:
+        """Octets of the TCP stream: one startup frame or FPDU when sent, cut anywhere when received."""
+
+    def event(self, event: Event) -> None:
+        """The device reported this."""
+
+    def closed(self) -> None:
+        """The socket is closed."""
+
+
+class Silent:
+    """The observer that does nothing; a base for others."""
+
+    def opened(self, local: Address, peer: Address) -> None:
+        """See Observer."""
+
+    def frame(self, direction: Direction, frame: StartupFrame) -> None:
+        """See Observer."""
+
+    def negotiated(self, negotiated: Negotiated) -> None:
+        """See Observer."""
+
+    def stream(self, direction: Direction, octets: bytes) -> None:
+        """See Observer."""
+
+    def event(self, event: Event) -> None:
+        """See Observer."""
+
+    def closed(self) -> None:
+        """See Observer."""
+
+
+SILENT = Silent()
+
+
+def terminate_ulpdu(code: int) -> bytes:
+    """The Terminate of MPA errors: layer 2, type 0, and no headers of what went wrong (RFC 5040 §4.8)."""
+    return pack(">BBIIIII", 0x41, 0x47, 0, 2, 1, 0, 0x2000_0000 | code << 16)  # on QN 2, MSN 1, MO 0
+
+
+class Connection:
+    """An established connection, made by ``initiate`` or ``Request.accept``; an asynchronous context manager.
+
+    ``device`` stays the caller's; it may be used again after ``close``. ``error`` is what ended the
+    connection out of order.
+    """
+
+    def __init__(self, sock: socket.socket, device: Device, config: Config, observer: Observer) -> None:
+        self.device = device
+        self.config = config
+        self.local: Address = sock.getsockname()
+        self.peer: Address = sock.getpeername()
+        self.error: MpaConnectionError | None = None
+        self._socket = sock
+        self._observer = observer
+        self._loop = asyncio.get_running_loop()
+        self._negotiation = Negotiation(config)
+        self._negotiated: Negotiated | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._interruptible: dict[asyncio.Task[Any], bool] = {}
+        self._ulpdus: asyncio.Queue[bytes | None] = asyncio.Queue(ULPDUS_WAITING)  # None: there are no more
+        self._events: asyncio.Queue[Event] = asyncio.Queue(EVENTS_WAITING)
+        self._enabled = asyncio.Event()
+        self._open = asyncio.Event()
+        self._terminated = asyncio.Event()
+        self._finishing = False
+        # Octets of the TCP stream, and how many of them were startup frames
+        self._received = self._received_before_mpa = 0
+        self._sent = self._sent_before_mpa = 0
+        # ULPDUs that crossed the device's interface, and FPDUs of the device's own
+        self._fetched = self._consumed = 0
+        self._written = self._generated = 0
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # RFC 5044 §5.1: FPDUs leave at once
+        observer.opened(self.local, self.peer)
+
+    # For the ULP
+
+    @property
+    def negotiated(self) -> Negotiated:
+        """What the two ends agreed on."""
+        if self._negotiated is None:
+            raise RuntimeError("nothing is negotiated before the connection is established")
+        return self._negotiated
+
+    @property
+    def mulpdu(self) -> int:
+        """MULPDU: the longest ULPDU, in octets, whose FPDU fits in one TCP segment now (RFC 5044 §4.5)."""
+        emss = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+        return mulpdu(emss, markers=self.negotiated.markers_tx)
+
+    async def ready(self) -> None:
+        """Wait until ULPDUs may leave, for a responder until the RTR or the first FPDU has come."""
+        with self._interrupted():
+            await self._open.wait()
+
+    async def send_ulpdu(self, octets: bytes) -> None:
+        """Send one ULPDU; waits while the device has no room. Raises MpaConnectionError."""
+        with self._interrupted():
+            self._written += 1
+            await self.device.write_ulpdu(octets)
+
+    async def receive_ulpdu(self) -> bytes | None:
+        """The next ULPDU; None when the peer has closed in order.
+
+        Raises MpaConnectionError when the connection ended otherwise, after every good ULPDU.
+        """
+        octets = await self._ulpdus.get()
+        if octets is None:
+            self._ulpdus.put_nowait(None)  # for who asks again
+            if self.error:
+                raise self.error
+        return octets
+
+    async def next_event(self) -> Event:
+        """The device's next event; waits for it."""
+        return await self._events.get()
+
+    async def finish(self) -> None:
+        """Wait until every ULPDU has left, then close this end's half of the TCP connection."""
+        with self._interrupted():
+            await _until(self._all_left)
+        self._shut()
+
+    async def terminate(self, code: int) -> None:
+        """End with the Terminate of an MPA error: after an error it is the one ULPDU that still leaves."""
+        with contextlib.suppress(DeviceError, TimeoutError):
+            async with asyncio.timeout(LINGER):
+                await self.device.write_ulpdu(terminate_ulpdu(code))
+                await self._terminated.wait()
+                await _until(self._octets_left)
+        self._shut()
+
+    async def close(self) -> None:
+        """End every task and the socket. Idempotent; the device stays open."""
+        self._fail(MpaConnectionError("the connection was closed at this end", Reason.CONNECTION_LOST))
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if not self._ulpdus.full():
+            self._ulpdus.put_nowait(None)
+        if self._socket.fileno() >= 0:
+            self._socket.close()
+            self._observer.closed()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # The startup exchange
+
+    async def _start(self) -> Requested | None:
+        """Reset the device and exchange frames until MPA is on, or until the ULP must decide."""
+        await self.device.set_fields("CONTROL", reset=1)
+        await self.device.set("RX_STREAM_OCTETS", 0)
+        await self.device.set("TX_STREAM_OCTETS", 0)
+        for work in (self._carry_out, self._carry_in, self._watch_events):
+            self._spawn(work())
+        requested = await self._act(self._negotiation.start(self._loop.time()))
+        while self._negotiation.wanted:
+            requested = await self._act(await self._startup_octets())
+        return requested
+
+    async def _startup_octets(self) -> list[Outcome]:
+        """Let the device pass as many octets as are the peer's frame, and no more."""
+        negotiation = self._negotiation
+        await self.device.set("RX_STREAM_OCTETS", self._received_before_mpa + negotiation.wanted)
+        try:
+            with self._interrupted():
+                async with asyncio.timeout_at(negotiation.deadline):
+                    ulpdu = await self.device.read_ulpdu()
+        except TimeoutError:
+            return negotiation.tick(max(self._loop.time(), negotiation.deadline or 0.0))
+        self._received_before_mpa += len(ulpdu.octets)
+        outcome = negotiation.receive(ulpdu.octets)
+        if negotiation.received:
+            self._observer.frame(Direction.RX, negotiation.received)
+        return outcome
+
+    async def _act(self, outcome: list[Outcome]) -> Requested | None:
+        for event in outcome:
+            match event:
+                case Send(frame, octets):
+                    self._sent_before_mpa = len(octets)
+                    await self.device.set("TX_STREAM_OCTETS", len(octets))
+                    self._observer.frame(Direction.TX, frame)
+                    with self._interrupted():
+                        await self.device.write_ulpdu(octets)
+                case Requested():
+                    return event
+                case Established(negotiated):
+                    self._observer.negotiated(negotiated)
+                    await self._enable(negotiated)
+                case Rejected():
+                    with self._interrupted():
+                        await _until(self._octets_left)
+                    raise RejectedError(event)
+                case Failed():
+                    await self._give_up(event)
+        return None
+
+    async def _enable(self, negotiated: Negotiated) -> None:
+        self._negotiated = negotiated
+        await self.device.set_fields(
+            "CONFIG",
+            role=negotiated.role,
+            model=negotiated.model,
+            rtr_send=negotiated.rtr_send,
+            rtr_accept=sum(kind.bit for kind in negotiated.rtr_accept),
+            permissive=self.config.permissive,
+            markers_tx=negotiated.markers_tx,
+            markers_rx=negotiated.markers_rx,
+            crc_tx=negotiated.crc,
+            crc_rx=negotiated.crc,
+        )
+        self._spawn(self._fetch_ulpdus())
+        await self.device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+        self._enabled.set()
+
+    async def _give_up(self, failed: Failed) -> None:
+        if failed.terminate:
+            await self._enable(failed.terminate)
+            await self.terminate(failed.reason.code)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER):  # to close with octets unread would destroy the Terminate
+                    while await self._ulpdus.get() is not None:
+                        pass
+        raise MpaConnectionError(failed.what, failed.reason, failed=failed)
+
+    async def _run(self, part: Coroutine[Any, Any, Requested | None]) -> Requested | None:
+        """Run a part of the exchange; when it does not succeed, nothing is left behind."""
+        try:
+            return await part
+        except DeviceError as error:
+            await self.close()
+            raise _device_failed(error) from error
+        except BaseException:
+            await self.close()
+            raise
+
+    # The tasks
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(asyncio.create_task(self._guard(work)))
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except DeviceError as error:
+            self._fail(_device_failed(error))
+            await self._ulpdus.put(None)
+
+    async def _carry_out(self) -> None:
+        while True:
+            octets = await self.device.read_mpa()
+            self._observer.stream(Direction.TX, octets)
+            try:
+                await self._loop.sock_sendall(self._socket, octets)
+            except OSError as error:
+                return self._lost(self._broken(error))
+            self._sent += len(octets)
+
+    async def _carry_in(self) -> None:
+        how = "the peer closed"
+        try:
+            while octets := await self._loop.sock_recv(self._socket, CHUNK_OCTETS):
+                self._received += len(octets)
+                self._observer.stream(Direction.RX, octets)
+                await self.device.write_mpa(octets)
+        except OSError as error:
+            how = self._broken(error)
+            if self._negotiation.state.final:
+                self._lost(how)
+        await _until(self._startup_is_in)
+        if self._negotiation.state.final:
+            await self._finish_receiving()
+        else:
+            self._lost(how)
+
+    async def _fetch_ulpdus(self) -> None:
+        while (ulpdu := await self.device.read_ulpdu()).verdict is Verdict.GOOD:
+            await self._ulpdus.put(ulpdu.octets)
+            self._fetched += 1
+
+    async def _watch_events(self) -> None:
+        while True:
+            event = await self.device.next_event()
+            self._observer.event(event)
+            match event.kind:
+                case EventKind.FENCE_OPEN:
+                    self._open.set()
+                case EventKind.TERMINATE_SENT:
+                    self._terminated.set()
+                case EventKind.RTR_SENT | EventKind.RESPONSE_SENT:
+                    self._generated += 1
+                case EventKind.RTR_RECEIVED | EventKind.RESPONSE_RECEIVED:
+                    self._consumed += 1
+                case EventKind.ERROR:
+                    self._fail(MpaConnectionError(str(event), _REASONS[event.cause.code], event=event))
+                    self._spawn(self._finish_receiving())
+            await self._events.put(event)
+
+    # The end
+
+    async def _finish_receiving(self) -> None:
+        """Let the ULP have every good ULPDU, then tell it that there are no more."""
+        if self._finishing:
+            return
+        self._finishing = True
+        await self._enabled.wait()
+        good = await self._settle()
+        after = self._received - self._received_before_mpa - good
+        if after:
+            self._lost(f"the peer closed inside an FPDU, {after} octets after stream offset {good}")
+        elif not _FENCE.get(await self.device.get("STATE")):
+            self._lost("the peer closed before its first FPDU")
+        await self._ulpdus.put(None)
+
+    async def _settle(self) -> int:
+        """Wait until the device has nothing more to give; how many octets of the MPA stream it found good.
+
+        With an incomplete FPDU or an error in the stream, that is when nothing moves any more.
+        """
+        before, still = (-1, -1), 0
+        while True:
+            good = await self.device.get_wide("RX_OCTETS")
+            fpdus = await self.device.get("RX_FPDUS")
+            taken = self._fetched + self._consumed
+            whole = good == self._received - self._received_before_mpa
+            still = still + 1 if (good, taken) == before and not self._ulpdus.full() else 0
+            if ((taken - fpdus) % 2**32 == 0 and (whole or self.error)) or still == STILL_POLLS:
+                return good
+            before = good, taken
+            await asyncio.sleep(POLL)
+
+    async def _startup_is_in(self) -> bool:
+        """The negotiation has had all that it wants of what has come."""
+        return self._received_before_mpa >= self._received or not self._negotiation.wanted
+
+    async def _octets_left(self) -> bool:
+        return self._sent >= self._sent_before_mpa + await self.device.get_wide("TX_OCTETS")
+
+    async def _all_left(self) -> bool:
+        fpdus = await self.device.get("TX_FPDUS")
+        return (self._written + self._generated - fpdus) % 2**32 == 0 and await self._octets_left()
+
+    def _shut(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def _broken(self, error: OSError) -> str:
+        return f"{_how(error)}, with {self._received} octets received and {self._sent} sent,"
+
+    def _lost(self, how: str) -> None:
+        for failed in self._negotiation.connection_lost(how):
+            if isinstance(failed, Failed):
+                return self._fail(MpaConnectionError(failed.what, failed.reason, failed=failed))
+        return self._fail(MpaConnectionError(how, Reason.CONNECTION_LOST))
+
+    def _fail(self, error: MpaConnectionError) -> None:
+        """Keep the first error, and end all waiting that is now in vain."""
+        self.error = self.error or error
+        for task, interrupted in self._interruptible.items():
+            if not interrupted:
+                self._interruptible[task] = True
+                task.cancel()
+
+    @contextlib.contextmanager
+    def _interrupted(self) -> Iterator[None]:
+        """In its body waiting ends with ``error`` as soon as there is one, by the means of ``asyncio.timeout``."""
+        if self.error:
+            raise self.error
+        task = asyncio.current_task()
+        assert task
+        self._interruptible[task] = False
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._interruptible[task] and not task.uncancel() and self.error:
+                raise self.error from None
+            raise
+        finally:
+            del self._interruptible[task]
+
+
+class Request:
+    """A connection request that waits for the ULP: ``frame`` and ``model`` are what the initiator asks for."""
+
+    def __init__(self, connection: Connection, requested: Requested) -> None:
+        self.frame = requested.frame
+        self.model = requested.model
+        self.peer = connection.peer
+        self._connection = connection
+
+    async def accept(self, private_data: bytes = b"") -> Connection:
+        """Answer with a Reply and turn MPA on; raises ValueError for too much private data."""
+        connection = self._connection
+        self._check()
+        await connection._run(connection._act(connection._negotiation.accept(private_data)))
+        return connection
+
+    async def reject(self, private_data: bytes = b"", what: str = "the ULP rejected the connection") -> None:
+        """Answer with a rejecting Reply and close; raises ValueError for too much private data."""
+        connection = self._connection
+        self._check()
+        with contextlib.suppress(RejectedError):
+            await connection._run(connection._act(connection._negotiation.reject(private_data, what)))
+
+    async def close(self) -> None:
+        """Close without an answer."""
+        await self._connection.close()
+
+    def _check(self) -> None:
+        if self._connection.error:
+            raise self._connection.error
+
+
+class Listener:
+    """A port at which connection requests arrive, made by ``listen``; an asynchronous context manager."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.address: Address = sock.getsockname()
+        self._socket = sock
+
+    async def request(self, device: Device, config: Config, observer: Observer = SILENT) -> Request:
+        """Wait for a TCP connection and for the Request that comes over it.
+
+        Raises RejectedError when the configuration itself rejects it, MpaConnectionError when no good Request comes.
+        """
+        sock, _ = await asyncio.get_running_loop().sock_accept(self._socket)
+        connection = Connection(sock, device, config, observer)
+        requested = await connection._run(connection._start())
+        assert requested
+        return Request(connection, requested)
+
+    async def accept(self, device: Device, config: Config, observer: Observer = SILENT) -> Connection:
+        """Accept the next connection request, whatever it is."""
+        return await (await self.request(device, config, observer)).accept()
+
+    async def close(self) -> None:
+        """Listen no more. Idempotent; connections stay."""
+        self._socket.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def listen(host: str = "127.0.0.1", port: int = 0) -> Listener:
+    """Listen for connections; port 0 lets the system choose. Raises MpaConnectionError when it cannot be had."""
+    family, _, _, _, address = (await _resolve(host, port))[0]
+    try:
+        sock = socket.create_server(address, family=family)
+    except OSError as error:
+        raise MpaConnectionError(f"cannot listen at {_place(address)}: {_how(error)}", Reason.LOCAL) from error
+    sock.setblocking(False)
+    return Listener(sock)
+
+
+async def initiate(
+    host: str, port: int, device: Device, config: Config, observer: Observer = SILENT, *, fallback: bool = False
+) -> Connection:
+    """Connect and negotiate as an initiator; returns when MPA is on.
+
+    ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10). Raises
+    RejectedError when the responder's ULP says no, and MpaConnectionError for all else that goes wrong.
+    """
+    connection = Connection(await _connect(host, port, config.timeout), device, config, observer)
+    try:
+        await connection._run(connection._start())
+    except MpaConnectionError as error:
+        if not (fallback and error.failed and error.failed.may_retry_unenhanced):
+            raise
+        plain = replace(config, enhanced=False, model=Model.CLIENT_SERVER)
+        return await initiate(host, port, device, plain, observer)
+    return connection
+
+
+async def _connect(host: str, port: int, timeout: float) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    reason = "no address"
+    for family, kind, protocol, _, address in await _resolve(host, port):
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            async with asyncio.timeout(timeout):
+                await loop.sock_connect(sock, address)
+        except OSError as error:  # TimeoutError is one
+            sock.close()
+            reason = f"cannot connect to {_place(address)}: {_how(error) or f'no answer within {timeout:g} s'}"
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise MpaConnectionError(reason, Reason.CONNECTION_LOST)
+
+
+async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, OverflowError) as error:
+        raise MpaConnectionError(f"cannot find {host!r} port {port}: {_how(error)}", Reason.LOCAL) from error
+    return list(found)
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    pause = 0.0
+    while not await holds():
+        await asyncio.sleep(pause)
+        pause = min(2 * pause + 0.001, POLL)
+
+
+def _device_failed(error: DeviceError) -> MpaConnectionError:
+    return MpaConnectionError(f"the device failed: {error}", Reason.LOCAL)
+
+
+def _place(address: Address) -> str:
+    return f"{address[0]} port {address[1]}"
+
+
+def _how(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+_FENCE = BY_NAME["STATE"]["fence_open"]
+_REASONS = {reason.code: reason for reason in Reason}
