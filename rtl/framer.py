@@ -1,6 +1,6 @@
 """From ULPDUs to FPDUs: ULPDU_Length in front, PAD behind (RFC 5044 §4.1)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -57,7 +57,7 @@ class FpduFramer(wiring.Component):
                 self.o.valid.eq(self.i.valid),
                 self.i.ready.eq(self.o.ready),
                 o.data.eq(Cat(Mux(first, swap_octets(i.length), carry), body)),
-                o.octets.eq(Cat(0, 0, (octets + 2 + 3)[2:])),
+                o.octets.eq(Cat(Const(0, 2), (octets + 2 + 3)[2:])),
                 o.last.eq(i.last & ~spills),
                 o.abort.eq(i.abort),
             ]

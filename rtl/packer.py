@@ -1,6 +1,6 @@
 """Closes the gaps that are left between lanes when some are put in or taken out."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -78,7 +78,7 @@ class LanePacker(wiring.Component):
                                         Mux(gives, self.o.ready & ~overfull, 1))),
             self.i.ready.eq(takes),
             o.data.eq(Cat(Mux(ended, kept[n], joined(n)) for n in range(lanes))),
-            o.octets.eq(Cat(0, 0, count)),
+            o.octets.eq(Cat(Const(0, 2), count)),
             o.last.eq(ended),
             *(o[name].eq(signal) for name, signal in extra.items()),
         ]

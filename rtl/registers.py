@@ -74,7 +74,7 @@ class EventKind(IntEnum):
     RESPONSE_SENT = 6  # the zero-length Read Response that answers a Read RTR
     RESPONSE_RECEIVED = 7  # the zero-length Read Response to our Read RTR
     TERMINATE_SENT = 8
-    ERROR = 9  # detail: the Cause; value: the offending length or FPDUPTR
+    ERROR = 9  # detail: the Cause; value: as the Cause says
 
 
 class Cause(IntEnum):
@@ -140,6 +140,7 @@ class Register:
     address: int
     doc: str
     fields: tuple[Field, ...] = field(default=())
+    pops: bool = False  # reading it takes an entry from a FIFO
 
     def __getitem__(self, name: str) -> Field:
         for each in self.fields:
@@ -175,7 +176,7 @@ MAP: tuple[Register, ...] = (
     Register("CONTROL", 0x00C, "What the connection does.", (
         _flag("tx_enable", 0, "MPA on transmit, from octet TX_STREAM_OCTETS on"),
         _flag("rx_enable", 1, "MPA on receive, from octet RX_STREAM_OCTETS on"),
-        _flag("reset", 2, "forget the connection: state, events, counters and what is on the way", Access.PULSE),
+        _flag("reset", 2, "forget the connection: everything is as after power-up, these registers too", Access.PULSE),
     )),
     Register("CONFIG", 0x010, "What was negotiated. Written before CONTROL enables a direction.", (
         Field("role", 0, 1, "this end's role", Access.RW, enum=Role),
@@ -210,9 +211,10 @@ MAP: tuple[Register, ...] = (
         Field("kind", 0, 8, "what happened", enum=EventKind),
         Field("detail", 8, 8, "the Rtr kind, or an error's Cause"),
         Field("value", 16, 16, "as the kind says"),
-    )),
+    ), pops=True),
     Register("EVENT_OFFSET_LO", 0x034, "Stream offset of the event that was taken last, low half.",
-             _word("octets since MPA was enabled in the event's direction, plus its MPA_OFFSET")),
+             _word("octets from the start of MPA on receive, plus RX_MPA_OFFSET, to the FPDU that the event is about; "
+                   "0 when it is about none")),
     Register("EVENT_OFFSET_HI", 0x038, "Stream offset of the event that was taken last, high half.",
              _word("octets", width=16)),
     Register("EVENT_STATUS", 0x03C, "The event FIFO.", (

@@ -133,10 +133,15 @@ class Fifo(wiring.Component):
     Members
     -------
     i, o : streams of ``shape``
+    level : beats in it
     """
 
     def __init__(self, shape, depth: int):
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        super().__init__({
+            "i": In(stream.Signature(shape)),
+            "o": Out(stream.Signature(shape)),
+            "level": Out(range(depth + 1)),
+        })
         self.depth = depth
 
     def elaborate(self, platform):
@@ -150,6 +155,7 @@ class Fifo(wiring.Component):
             o.eq(fifo.r_data),
             self.o.valid.eq(fifo.r_rdy),
             fifo.r_en.eq(self.o.ready),
+            self.level.eq(fifo.level),
         ]
         return m
 

@@ -1,0 +1,238 @@
+"""The data path of one connection: the top of the RTL."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .bus import RegisterBus
+from .chunks import ChunkPacker
+from .crc import CHECKED, CrcAppender, CrcChecker
+from .deframer import FpduDeframer
+from .delineator import Delineator
+from .events import EventQueue
+from .fence import Fence
+from .framer import FpduFramer
+from .markers import MarkerChecker, MarkerInserter, MarkerRemover
+from .register_bank import RegisterBank
+from .registers import IDENTITY, VERSION, Cause, DirectionState, EventKind, Verdict
+from .rtr import RtrDetector
+from .store import StoreAndForward
+from .stream import Buffer, Packet, RxUlpdu, TxUlpdu, buffered, check_lanes
+from .stream_mode import RxModeSwitch, TxModeSwitch
+
+__all__ = ["MpaDatapath"]
+
+
+class MpaDatapath(wiring.Component):
+    """MPA for one connection, both directions, with its registers::
+
+        tx_ulpdu ▸ TxModeSwitch ▸ Fence ▸ FpduFramer ▸ MarkerInserter ▸ CrcAppender ▸ tx_mpa
+                                    ▴ RTR
+        rx_ulpdu ◂ RtrDetector ◂ FpduDeframer ◂ MarkerRemover ◂ CrcChecker ◂ MarkerChecker
+                                          ◂ Delineator ◂ ChunkPacker ◂ RxModeSwitch ◂ rx_mpa
+
+    In MPA mode each direction moves a full beat, or the end of an FPDU, in every cycle.
+
+    Parameters
+    ----------
+    lanes : width of the streams in 32-bit lanes: 1, 2, 4, 8 or 16
+    event_depth : entries of the event FIFO, 2 to 255
+    store_and_forward : octets of memory in which received ULPDUs wait for their verdict, so that bad ones are not
+        delivered at all, a power of 2 and more than RX_MAX_ULPDU; 0: they are delivered as they come, and the verdict
+        on the last beat says that they were bad
+
+    Members
+    -------
+    tx_ulpdu : from the host: stream-mode packets, then ULPDUs
+    tx_mpa : to the peer: stream-mode packets, then a packet for each FPDU
+    rx_mpa : from the peer: octets of the stream, in chunks cut anywhere
+    rx_ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
+    bus : registers (:mod:`rtl.registers`)
+    interrupt : an event is waiting
+    """
+
+    def __init__(self, lanes: int = 4, *, event_depth: int = 16, store_and_forward: int = 0):
+        check_lanes(lanes)
+        self.lanes = lanes
+        self.event_depth = event_depth
+        self.store_and_forward = store_and_forward
+        super().__init__({
+            "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))),
+            "tx_mpa": Out(stream.Signature(Packet(lanes))),
+            "rx_mpa": In(stream.Signature(Packet(lanes))),
+            "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
+            "bus": In(RegisterBus()),
+            "interrupt": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.registers = registers = RegisterBank()
+        reset = Signal()
+        m.d.comb += [reset.eq(registers.CONTROL.reset), registers.reset.eq(reset)]
+        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        # All but the register bank, which has an access to finish, starts anew with a connection.
+        m.submodules.connection = ResetInserter(reset)(self._connection(registers))
+        return m
+
+    def _connection(self, registers):
+        m = Module()
+        lanes = self.lanes
+
+        m.submodules.tx_switch = tx_switch = TxModeSwitch(lanes)
+        m.submodules.fence = fence = Fence(lanes)
+        m.submodules.framer = framer = FpduFramer(lanes)
+        m.submodules.inserter = inserter = MarkerInserter(lanes)
+        m.submodules.appender = appender = CrcAppender(lanes)
+        wiring.connect(m, wiring.flipped(self.tx_ulpdu), tx_switch.i)
+        wiring.connect(m, tx_switch.mpa, fence.i)
+        wiring.connect(m, buffered(m, "fenced", fence.o), framer.i)
+        wiring.connect(m, buffered(m, "framed", framer.o), inserter.i)
+        wiring.connect(m, inserter.o, appender.i)
+        self._either(m, "sent", tx_switch, appender.o, wiring.flipped(self.tx_mpa))
+
+        m.submodules.rx_switch = rx_switch = RxModeSwitch(lanes)
+        m.submodules.packer = packer = ChunkPacker(lanes)
+        m.submodules.delineator = delineator = Delineator(lanes)
+        m.submodules.marker_checker = marker_checker = MarkerChecker(lanes)
+        m.submodules.crc_checker = crc_checker = CrcChecker(lanes)
+        m.submodules.remover = remover = MarkerRemover(lanes, **CHECKED)
+        m.submodules.deframer = deframer = FpduDeframer(lanes, **CHECKED)
+        m.submodules.detector = detector = RtrDetector(lanes)
+        wiring.connect(m, wiring.flipped(self.rx_mpa), rx_switch.i)
+        wiring.connect(m, rx_switch.mpa, packer.i)
+        wiring.connect(m, buffered(m, "packed", packer.o), delineator.i)
+        wiring.connect(m, buffered(m, "delineated", delineator.o), marker_checker.i)
+        wiring.connect(m, marker_checker.o, crc_checker.i)
+        wiring.connect(m, crc_checker.o, remover.i)
+        wiring.connect(m, buffered(m, "unmarked", remover.o), deframer.i)
+        wiring.connect(m, deframer.o, detector.i)
+        ulpdus = detector.o
+        if self.store_and_forward:
+            m.submodules.store = store = StoreAndForward(lanes, self.store_and_forward)
+            wiring.connect(m, ulpdus, store.i)
+            ulpdus = store.o
+        self._either(m, "received", rx_switch, ulpdus, wiring.flipped(self.rx_ulpdu))
+
+        # What receive tells transmit.
+        m.d.comb += [getattr(fence, name).eq(getattr(detector, name))
+                     for name in ("good", "rtr", "respond", "sink", "failed")]
+
+        # What the host has set.
+        config, control = registers.CONFIG, registers.CONTROL
+        largest = registers.RX_MAX_ULPDU.value
+        if self.store_and_forward:
+            largest = Mux(largest > self.store_and_forward, self.store_and_forward, largest)
+        m.d.comb += [
+            tx_switch.octets.eq(registers.TX_STREAM_OCTETS.value),
+            tx_switch.enable.eq(control.tx_enable),
+            *(getattr(fence, name).eq(getattr(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
+            fence.mpa.eq(tx_switch.state == DirectionState.MPA),
+            fence.maximum.eq(registers.TX_MAX_ULPDU.value),
+            inserter.enable.eq(config.markers_tx),
+            inserter.start.eq(registers.TX_MPA_OFFSET.value[2:]),
+            appender.enable.eq(config.crc_tx),
+            rx_switch.octets.eq(registers.RX_STREAM_OCTETS.value),
+            rx_switch.enable.eq(control.rx_enable),
+            packer.start.eq(registers.RX_MPA_OFFSET.value[2:]),
+            delineator.markers.eq(config.markers_rx),
+            delineator.start.eq(registers.RX_MPA_OFFSET.value[2:]),
+            delineator.maximum.eq(largest),
+            crc_checker.enable.eq(config.crc_rx),
+            *(getattr(detector, name).eq(getattr(config, name))
+              for name in ("role", "model", "rtr_send", "rtr_accept", "permissive")),
+            detector.start.eq(registers.RX_MPA_OFFSET.value),
+        ]
+
+        # What the host reads.
+        state = registers.STATE
+        m.d.comb += [
+            registers.CAPABILITIES.lanes.eq(lanes),
+            registers.CAPABILITIES.event_depth.eq(self.event_depth),
+            registers.CAPABILITIES.store_and_forward.eq(bool(self.store_and_forward)),
+            registers.IDENTITY.value.eq(IDENTITY),
+            Cat(registers.VERSION.minor, registers.VERSION.major).eq(VERSION),
+            state.tx.eq(Mux(fence.stopped, DirectionState.STOPPED, tx_switch.state)),
+            state.rx.eq(Mux(detector.failed, DirectionState.STOPPED, rx_switch.state)),
+            state.fence_open.eq(fence.open),
+        ]
+        self._events(m, registers, [
+            tx_switch.event, rx_switch.event, detector.event, fence.event, fence.opened,
+        ])
+        leaves = self.tx_mpa.valid & self.tx_mpa.ready & (tx_switch.state == DirectionState.MPA)
+        sent = self.tx_mpa.payload
+        received = Cat(Const(0, 2), detector.size)
+        self._count(m, registers, {
+            "CYCLES": 1,
+            "TX_FPDUS": leaves & sent.last,
+            "TX_OCTETS": Mux(leaves, Mux(sent.last, sent.octets, 4 * lanes), 0),
+            "TX_MARKERS": inserter.inserted,
+            "TX_STALLS": self.tx_mpa.valid & ~self.tx_mpa.ready,
+            "RX_FPDUS": detector.good,
+            "RX_OCTETS": Mux(detector.good, received, 0),
+            "RX_MARKERS": remover.removed,
+            "RX_CRC_ERRORS": detector.crc_error,
+            "RX_STALLS": self.rx_mpa.valid & ~self.rx_mpa.ready,
+        })
+        return m
+
+    def _either(self, m, name, switch, packets, to):
+        """Stream-mode packets go to ``to`` first, then ``packets``."""
+        m.submodules[name] = buffer = Buffer(to.payload.shape())
+        wiring.connect(m, buffer.o, to)
+        with m.If(switch.state == DirectionState.MPA):
+            m.d.comb += [
+                buffer.i.payload.eq(packets.payload),
+                buffer.i.valid.eq(packets.valid),
+                packets.ready.eq(buffer.i.ready),
+            ]
+        with m.Else():
+            m.d.comb += [
+                *(buffer.i.payload[field].eq(switch.stream.payload[field]) for field in Packet(self.lanes).members),
+                buffer.i.valid.eq(switch.stream.valid),
+                switch.stream.ready.eq(buffer.i.ready),
+            ]
+            if "verdict" in buffer.i.payload.shape().members:
+                m.d.comb += buffer.i.payload.verdict.eq(Verdict.STREAM)
+
+    def _events(self, m, registers, sources):
+        m.submodules.events = events = EventQueue(len(sources), self.event_depth)
+        m.d.comb += [queued.eq(source) for queued, source in zip(events.i, sources, strict=True)]
+
+        taken = Signal(48)
+        oldest = events.o.payload
+        m.d.comb += [
+            self.interrupt.eq(events.o.valid),
+            events.o.ready.eq(registers.EVENT.pop),
+            *(getattr(registers.EVENT, name).eq(Mux(events.o.valid, oldest[name], 0))
+              for name in ("kind", "detail", "value")),
+            Cat(registers.EVENT_OFFSET_LO.value, registers.EVENT_OFFSET_HI.value).eq(taken),
+            registers.EVENT_STATUS.level.eq(events.level),
+        ]
+        with m.If(registers.EVENT.pop):
+            m.d.sync += taken.eq(Mux(events.o.valid, oldest.offset, 0))
+        with m.If(events.lost):
+            m.d.sync += registers.EVENT_STATUS.overflow.eq(1)
+        with m.Elif(registers.EVENT_STATUS.clear_overflow):
+            m.d.sync += registers.EVENT_STATUS.overflow.eq(0)
+        for source in sources:
+            with m.If(source.kind == EventKind.ERROR):
+                m.d.sync += [
+                    registers.ERROR.code.eq(_code(source.detail)),
+                    registers.ERROR.cause.eq(source.detail),
+                    registers.ERROR.value.eq(source.value),
+                    Cat(registers.ERROR_OFFSET_LO.value, registers.ERROR_OFFSET_HI.value).eq(source.offset),
+                ]
+
+    def _count(self, m, registers, increments):
+        for name, increment in increments.items():
+            if hasattr(registers, name):
+                counter = getattr(registers, name).value
+            else:
+                counter = Cat(getattr(registers, f"{name}_LO").value, getattr(registers, f"{name}_HI").value)
+            m.d.sync += counter.eq(counter + increment)
+
+
+def _code(cause):
+    """The MPA error code for a Cause, as logic."""
+    return Array(Const(each.code, 8) for each in Cause)[cause]

@@ -1,0 +1,82 @@
+"""Events for the host: reported by blocks, queued, and read through the registers."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from .registers import EventKind
+
+__all__ = ["Event", "EventQueue", "report"]
+
+
+class Event(data.Struct):
+    """One event; its fields are those of the registers EVENT and EVENT_OFFSET."""
+
+    kind: EventKind
+    detail: 8
+    value: 16
+    offset: 48
+
+
+def report(m: Module, event: data.View, kind: EventKind, **fields):
+    """Raise an event in this cycle."""
+    m.d.comb += [event.kind.eq(kind), *(event[name].eq(value) for name, value in fields.items())]
+
+
+class EventQueue(wiring.Component):
+    """Queues events of several sources, each of which reports at most one a cycle.
+
+    Of events in the same cycle, that of the first source comes first. Each source has room for one event that waits for the
+    others; when that is taken, or the queue is full, ``lost`` says so.
+
+    Members
+    -------
+    i : one :class:`Event` for each source, of kind NONE when there is nothing to report
+    o : the queue
+    level : events in it
+    lost : an event was lost in this cycle
+    """
+
+    def __init__(self, sources: int, depth: int):
+        if not 2 <= depth <= 255:
+            raise ValueError(f"event_depth must be from 2 to 255, not {depth!r}")
+        self.sources = sources
+        self.depth = depth
+        super().__init__({
+            "i": In(Event).array(sources),
+            "o": Out(stream.Signature(Event)),
+            "level": Out(8),
+            "lost": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=Event.as_shape().size, depth=self.depth)
+        waiting = [Signal(Event, name=f"waiting_{n}") for n in range(self.sources)]
+
+        free = 1  # no source before this one has an event
+        lost = 0
+        chosen = Signal(Event)
+        for given, kept in zip(self.i, waiting, strict=True):
+            full = kept.kind != EventKind.NONE
+            comes = given.kind != EventKind.NONE
+            with m.If(full & free):
+                m.d.comb += chosen.eq(kept)
+            with m.If(comes & (~full | free)):
+                m.d.sync += kept.eq(given)
+            with m.Elif(free):
+                m.d.sync += kept.kind.eq(EventKind.NONE)
+            lost |= comes & full & ~free
+            free &= ~full
+
+        m.d.comb += [
+            fifo.w_data.eq(chosen),
+            fifo.w_en.eq(chosen.kind != EventKind.NONE),
+            self.o.valid.eq(fifo.r_rdy),
+            self.o.payload.eq(fifo.r_data),
+            fifo.r_en.eq(self.o.ready),
+            self.level.eq(Mux(fifo.r_rdy, fifo.level, 0)),
+            self.lost.eq(lost | (fifo.w_en & ~fifo.w_rdy)),
+        ]
+        return m

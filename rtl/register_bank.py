@@ -1,0 +1,93 @@
+"""The registers in gateware, made from their description."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .bus import RegisterBus
+from .registers import MAP, Access, Register
+
+__all__ = ["RegisterBank"]
+
+
+def _members(register: Register) -> wiring.Signature:
+    members = {}
+    for field in register.fields:
+        shape = field.enum or field.width
+        match field.access:
+            case Access.RO:
+                members[field.name] = In(shape, init=field.reset)
+            case Access.RW:
+                members[field.name] = Out(shape, init=field.reset)
+            case Access.PULSE:
+                members[field.name] = Out(1)
+            case Access.CLEAR:
+                members[field.name] = In(1)
+                members[f"clear_{field.name}"] = Out(1)
+    if register.pops:
+        members["pop"] = Out(1)
+    return wiring.Signature(members)
+
+
+class RegisterBank(wiring.Component):
+    """All registers of :data:`rtl.registers.MAP`.
+
+    An access takes 3 cycles.
+
+    Members
+    -------
+    bus : where the host reads and writes
+    reset : give what the host wrote its reset value again; an access goes on
+    NAME : for each register, a field of it each: what the host reads of read-only ones, and what it wrote of others. A
+        flag that can be cleared has ``clear_flag`` beside it, a register that pops a FIFO has ``pop``; both, and a PULSE
+        field, are 1 for a cycle.
+    """
+
+    def __init__(self):
+        super().__init__({
+            "bus": In(RegisterBus()),
+            "reset": In(1),
+            **{register.name: Out(_members(register)) for register in MAP},
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        bus = self.bus
+
+        # First cycle: which register; second: its value, or the write; third: ack.
+        decoded = Signal(len(MAP))
+        second = Signal()
+        starts = bus.request & ~second & ~bus.ack
+        m.d.sync += [
+            second.eq(starts),
+            bus.ack.eq(second),
+            decoded.eq(Cat(bus.address == register.address >> 2 for register in MAP)),
+        ]
+
+        values = []
+        for selected, register in zip(decoded, MAP, strict=True):
+            ports = getattr(self, register.name)
+            word = Signal(32, name=register.name)
+            reads = second & selected & ~bus.write
+            writes = second & selected & bus.write
+            if register.pops:
+                m.d.comb += ports.pop.eq(reads)
+            for field in register.fields:
+                port = getattr(ports, field.name)
+                place = slice(field.lsb, field.lsb + field.width)
+                written = bus.write_data[place]
+                match field.access:
+                    case Access.PULSE:
+                        m.d.comb += port.eq(writes & written)
+                        continue
+                    case Access.CLEAR:
+                        m.d.comb += getattr(ports, f"clear_{field.name}").eq(writes & written)
+                    case Access.RW:
+                        with m.If(self.reset):
+                            m.d.sync += port.eq(field.reset)
+                        with m.Elif(writes):
+                            m.d.sync += port.eq(written)
+                m.d.comb += word[place].eq(port)
+            values.append(word & selected.replicate(32))
+        m.d.sync += bus.read_data.eq(Cat(Cat(value[bit] for value in values).any() for bit in range(32)))
+        return m

@@ -1,0 +1,302 @@
+"""The RTR indications of RFC 6581 §9.2, made and recognised."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .crc import CHECKED
+from .events import Event, report
+from .registers import Cause, EventKind, Model, Role, Rtr, Verdict
+from .stream import Fifo, Packet, RxUlpdu, TxUlpdu, check_lanes
+
+__all__ = ["SINK", "RtrDetector", "RtrGenerator", "Ulpdu"]
+
+# The Sink STag and Sink TO of a Read Request (RFC 5040 §4.4), which the response carries as its own: 12 octets, taken as they are
+# from octet 18 of the request to octet 2 of the response.
+SINK = 96
+_SINK_AT = 18
+_HEADER = 48  # octets that hold the longest RTR
+
+
+class Ulpdu(enum.Enum, shape=2):
+    """What :class:`RtrGenerator` makes. The first three are RTRs, by their :class:`rtl.registers.Rtr`."""
+
+    RESPONSE = 0
+    SEND = 1
+    WRITE = 2
+    READ = 3
+
+
+# DDP control, RDMAP control, then the header: RFC 5041 §4.2 and §4.3, RFC 5040 §4.4. STags are 1, not 0, because some
+# hardware gives STag 0 a meaning of its own even where nobody should look at it.
+_OCTETS = {
+    Ulpdu.RESPONSE: bytes.fromhex("c142" + 12 * "00"),
+    Ulpdu.SEND: bytes.fromhex("4143 00000000" "00000000 00000001 00000000"),
+    Ulpdu.WRITE: bytes.fromhex("c140 00000001 0000000000000000"),
+    Ulpdu.READ: bytes.fromhex(
+        "4141 00000000" "00000001 00000001 00000000"
+        "00000000 0000000000000000 00000000 00000001 0000000000000000"
+    ),
+}
+
+
+class RtrGenerator(wiring.Component):
+    """Makes an RTR, or the zero-length Read Response that answers a Read RTR.
+
+    Combinational; one beat a cycle.
+
+    Members
+    -------
+    o : the ULPDU, whenever ``start``
+    start : make one; stays as it is until its last beat has left
+    kind : which
+    sink : for a response, the request's Sink STag and Sink TO in wire order
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "o": Out(stream.Signature(TxUlpdu(lanes))),
+            "start": In(1),
+            "kind": In(Ulpdu),
+            "sink": In(SINK),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        width = 4 * self.lanes
+        o = self.o.payload
+        beats = -(-_HEADER // width)
+        beat = Signal(range(beats))
+        octets = Signal(8 * beats * width)
+        length = Signal(range(_HEADER))
+        with m.Switch(self.kind):
+            for kind, value in _OCTETS.items():
+                with m.Case(kind):
+                    m.d.comb += [octets.eq(int.from_bytes(value, "little")), length.eq(len(value))]
+                    if kind is Ulpdu.RESPONSE:
+                        m.d.comb += octets[16:16 + SINK].eq(self.sink)
+        before = Array(n * width for n in range(beats))[beat]
+        left = Signal(range(_HEADER))
+        m.d.comb += [
+            left.eq(length - before),
+            self.o.valid.eq(self.start),
+            o.data.eq(octets.word_select(beat, 8 * width)),
+            o.length.eq(length),
+            o.octets.eq(left[:len(o.octets)]),
+            o.last.eq(left <= width),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += beat.eq(Mux(o.last, 0, beat + 1))
+        return m
+
+
+class RtrDetector(wiring.Component):
+    """The end of receive: takes RTRs out, tells the fence and the host what came, and stops after an error.
+
+    A responder in the peer-to-peer model keeps the first FPDU back until it has all of it. A negotiated RTR, or with
+    ``permissive`` any, is consumed; another FPDU is an error, or with ``permissive`` delivered. An
+    initiator that sent a Read RTR looks at each FPDU in this way until it has consumed the response. STag and TO of an RTR
+    are not looked at (RFC 5041 §5.2, RFC 5040 §5.2.1), nor are reserved bits.
+
+    After an error what comes is taken and dropped.
+
+    Latency 2 cycles; one beat a cycle, but for 3 cycles more around an FPDU that is kept back.
+
+    Members
+    -------
+    i : ULPDUs, ``CHECKED``
+    o : those for the host
+    role, model, rtr_send, rtr_accept, permissive : as in register CONFIG
+    start : stream offset of the first FPDU, in octets
+    good : a good FPDU has come to its end
+    rtr : an RTR, or with ``permissive`` what stands for one, has come
+    respond : it was a Read RTR; ``sink`` is that of the answer
+    failed : nothing more is delivered
+    crc_error : an FPDU with a wrong CRC has come to its end
+    size : lanes of the FPDU whose end ``good`` reports
+    event : RTR_RECEIVED, RESPONSE_RECEIVED, ERROR
+    """
+
+    class State(data.Struct):
+        """What lasts from one FPDU to the next."""
+
+        rtr_came: 1  # the first FPDU has come, and has been taken for an RTR
+        response_came: 1
+        failed: 1
+        offset: 48  # stream offset of the FPDU, since the first
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(Packet(lanes, **CHECKED))),
+            "o": Out(stream.Signature(RxUlpdu(lanes))),
+            "role": In(Role),
+            "model": In(Model),
+            "rtr_send": In(Rtr),
+            "rtr_accept": In(3),
+            "permissive": In(1),
+            "start": In(9),
+            "good": Out(1),
+            "rtr": Out(1),
+            "respond": Out(1),
+            "sink": Out(SINK),
+            "failed": Out(1),
+            "crc_error": Out(1),
+            "size": Out(15),
+            "event": Out(Event),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        width = 4 * self.lanes
+        i = self.i.payload
+        state = Signal(self.State)
+
+        clear = Signal()
+        m.submodules.kept = kept = ResetInserter(clear)(Fifo(RxUlpdu(self.lanes), 16))
+        header = Signal(8 * max(_HEADER, width), reset_less=True)
+        beats = len(header) // (8 * width)
+        beat = Signal(range(beats + 1))  # of the FPDU that is kept back
+        last = Signal(data.StructLayout(CHECKED), reset_less=True)  # of the same
+
+        released = Signal()  # it was too long for an RTR, and has been let through
+        peer_to_peer = self.model == Model.PEER_TO_PEER
+        awaits_rtr = (self.role == Role.RESPONDER) & peer_to_peer & ~state.rtr_came
+        awaits_response = (
+            (self.role == Role.INITIATOR) & peer_to_peer & (self.rtr_send == Rtr.READ) & ~state.response_came
+        )
+        drops_long = awaits_rtr & ~self.permissive  # nothing that is longer than an RTR will be delivered
+
+        def field(at, octets):
+            return header[8 * at:8 * (at + octets)]
+
+        # DDP and RDMAP control, without their reserved bits: RFC 5041 §4.1, RFC 5040 §4.1; version 1 of both.
+        ddp = header[:8] & 0b1100_0011
+        rdmap = header[8:16] & 0b1100_1111
+        untagged = ddp == 0b0100_0001
+        tagged = ddp == 0b1100_0001
+        queue = field(6, 4)
+        is_kind = {
+            Rtr.SEND: (last.value == 0) | (untagged & (rdmap == 0b0100_0011) & (queue == 0) & (last.value == 18)),
+            Rtr.WRITE: tagged & (rdmap == 0b0100_0000) & (last.value == 14),
+            Rtr.READ: untagged & (rdmap == 0b0100_0001) & (queue == 1 << 24) & (field(30, 4) == 0) & (last.value == 46),
+        }
+        is_response = tagged & (rdmap == 0b0100_0010) & (last.value == 14)
+        found = Signal(Rtr)
+        for kind, matches in is_kind.items():
+            with m.If(matches & (self.permissive | self.rtr_accept[kind - 1])):
+                m.d.comb += found.eq(kind)
+
+        verdict = Signal(Verdict)
+        with m.Switch(i.cause):
+            with m.Case(Cause.NONE):
+                m.d.comb += verdict.eq(Verdict.GOOD)
+            with m.Case(Cause.CRC):
+                m.d.comb += verdict.eq(Verdict.CRC)
+            with m.Default():
+                m.d.comb += verdict.eq(Verdict.MARKER)
+
+        beat_in = kept.i.payload
+        m.d.comb += [
+            beat_in.data.eq(i.data),
+            beat_in.octets.eq(i.octets),
+            beat_in.last.eq(i.last),
+            beat_in.verdict.eq(verdict),
+            self.o.payload.eq(kept.o.payload),
+            self.sink.eq(field(_SINK_AT, 12)),
+            self.failed.eq(state.failed),
+        ]
+        offset = Signal(48)
+        m.d.comb += offset.eq(state.offset + self.start)
+
+        def conclude(cause, value, size):
+            """The FPDU has come to its end."""
+            m.d.comb += self.size.eq(size)
+            with m.If(cause == Cause.NONE):
+                m.d.comb += self.good.eq(1)
+                m.d.sync += state.offset.eq(state.offset + Cat(Const(0, 2), size))
+            with m.Else():
+                m.d.comb += self.crc_error.eq(cause == Cause.CRC)
+                fail(cause, value)
+
+        def fail(cause, value):
+            report(m, self.event, EventKind.ERROR, detail=cause, value=value, offset=offset)
+            m.d.sync += state.failed.eq(1)
+            m.next = "Stopped"
+
+        inside = Signal()  # of an FPDU that is let through
+
+        def let_through():
+            m.d.comb += [
+                self.o.valid.eq(kept.o.valid),
+                kept.o.ready.eq(self.o.ready),
+            ]
+
+        with m.FSM():
+            with m.State("Flow"):
+                let_through()
+                with m.If(~inside & (awaits_rtr | awaits_response)):
+                    with m.If(self.i.valid & (kept.level == 0)):
+                        m.d.sync += [beat.eq(0), released.eq(0)]
+                        m.next = "Keep"
+                with m.Elif(i.cause == Cause.RX_LENGTH):
+                    m.d.comb += self.i.ready.eq(1)
+                    with m.If(self.i.valid):
+                        conclude(i.cause, i.value, i.size)
+                with m.Else():
+                    m.d.comb += [kept.i.valid.eq(self.i.valid), self.i.ready.eq(kept.i.ready)]
+                    with m.If(self.i.valid & self.i.ready):
+                        m.d.sync += inside.eq(~i.last)
+                        with m.If(i.last):
+                            conclude(i.cause, i.value, i.size)
+
+            with m.State("Keep"):
+                m.d.comb += [kept.i.valid.eq(self.i.valid), self.i.ready.eq(kept.i.ready)]
+                with m.If(self.i.valid & self.i.ready):
+                    m.d.sync += [header.word_select(beat, 8 * width).eq(i.data), beat.eq(beat + 1)]
+                    m.d.sync += [last[name].eq(i[name]) for name in CHECKED]
+                    with m.If(i.last):
+                        m.next = "Judge"
+                    with m.Elif(beat == beats - 1):
+                        m.next = "Long"
+
+            with m.State("Long"):  # too long for an RTR
+                with m.If(drops_long):
+                    m.d.comb += [clear.eq(1), self.i.ready.eq(1)]
+                with m.Else():
+                    let_through()
+                    m.d.comb += [kept.i.valid.eq(self.i.valid), self.i.ready.eq(kept.i.ready)]
+                    m.d.sync += released.eq(1)
+                with m.If(self.i.valid & self.i.ready):
+                    m.d.sync += [last[name].eq(i[name]) for name in CHECKED]
+                    with m.If(i.last):
+                        m.next = "Judge"
+
+            with m.State("Judge"):
+                m.next = "Flow"
+                conclude(last.cause, last.value, last.size)
+                with m.If(last.cause != Cause.NONE):
+                    m.d.comb += clear.eq(~released)
+                with m.Elif(awaits_rtr):
+                    m.d.sync += state.rtr_came.eq(1)
+                    with m.If(found != Rtr.NONE):
+                        report(m, self.event, EventKind.RTR_RECEIVED, detail=found, value=last.value, offset=offset)
+                        m.d.comb += [self.rtr.eq(1), self.respond.eq(found == Rtr.READ), clear.eq(1)]
+                    with m.Elif(self.permissive):
+                        report(m, self.event, EventKind.RTR_RECEIVED, value=last.value, offset=offset)
+                        m.d.comb += self.rtr.eq(1)
+                    with m.Else():
+                        fail(Cause.NOT_RTR, last.value)
+                        m.d.comb += clear.eq(1)
+                with m.Elif(is_response):
+                    report(m, self.event, EventKind.RESPONSE_RECEIVED, value=last.value, offset=offset)
+                    m.d.sync += state.response_came.eq(1)
+                    m.d.comb += clear.eq(1)
+
+            with m.State("Stopped"):
+                let_through()
+                m.d.comb += self.i.ready.eq(1)
+        return m

@@ -1,0 +1,179 @@
+"""Stream mode: octets that pass unchanged before MPA is enabled, at an exact octet (RFC 6581 §4.2, RFC 5044 §7.1)."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .events import Event, report
+from .registers import Cause, DirectionState, EventKind
+from .stream import Packet, TxUlpdu, check_lanes
+
+__all__ = ["RxModeSwitch", "TxModeSwitch"]
+
+_SWITCH = {
+    "octets": In(32),
+    "enable": In(1),
+    "state": Out(DirectionState),
+    "event": Out(Event),
+}
+
+
+class TxModeSwitch(wiring.Component):
+    """Sends the host's first packets past the MPA blocks, and ULPDUs into them.
+
+    In MPA mode combinational. In stream mode a beat takes 2 cycles. A packet that runs past ``octets`` is an error: the
+    octets too many are dropped, and so is all that follows.
+
+    Members
+    -------
+    i : packets from the host
+    stream : those of stream mode
+    mpa : those of MPA mode: ULPDUs
+    octets : length of stream mode, since reset
+    enable : go on to MPA mode behind it
+    state : STREAM, WAITING for ``enable``, MPA, STOPPED after an error
+    event : TX_MPA; ERROR
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(TxUlpdu(lanes))),
+            "stream": Out(stream.Signature(Packet(lanes))),
+            "mpa": Out(stream.Signature(TxUlpdu(lanes))),
+            **_SWITCH,
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        i = self.i.payload
+        passed = Signal(32)
+        room = Signal(32)
+        count = Mux(i.last, i.octets, 4 * self.lanes)
+        inside = Signal()  # of a packet
+        m.d.comb += [
+            self.mpa.payload.eq(i),
+            *(self.stream.payload[name].eq(i[name]) for name in Packet(self.lanes).members),
+        ]
+        m.d.comb += self.state.eq(Mux(passed == self.octets, DirectionState.WAITING, DirectionState.STREAM))
+        with m.FSM():
+            with m.State("Measure"):
+                m.d.sync += room.eq(self.octets - passed)
+                m.next = "Pass"
+            with m.State("Pass"):
+                waits = ~inside & (room == 0)
+                with m.If(waits):
+                    with m.If(self.enable):
+                        report(m, self.event, EventKind.TX_MPA)
+                        m.next = "Mpa"
+                    with m.Else():
+                        m.next = "Measure"
+                with m.Elif(self.i.valid & (count > room)):
+                    report(m, self.event, EventKind.ERROR, detail=Cause.TX_STREAM, value=count - room)
+                    m.next = "Stopped"
+                with m.Elif(self.i.valid):
+                    m.d.comb += [self.stream.valid.eq(1), self.i.ready.eq(self.stream.ready)]
+                    with m.If(self.i.ready):
+                        m.d.sync += [passed.eq(passed + count), inside.eq(~i.last)]
+                        m.next = "Measure"
+                with m.Elif(~inside):
+                    m.next = "Measure"
+            with m.State("Mpa"):
+                m.d.comb += [
+                    self.state.eq(DirectionState.MPA),
+                    self.mpa.valid.eq(self.i.valid),
+                    self.i.ready.eq(self.mpa.ready),
+                ]
+            with m.State("Stopped"):
+                m.d.comb += [self.state.eq(DirectionState.STOPPED), self.i.ready.eq(1)]
+        return m
+
+
+class RxModeSwitch(wiring.Component):
+    """Sends the first octets of the stream to the host, and what follows into the MPA blocks.
+
+    Octets behind the first ``octets`` are kept waiting until that is raised, or MPA enabled. A chunk that lies
+    across the border is cut in two.
+
+    In MPA mode latency 1 cycle, one beat a cycle. In stream mode a beat takes 2 cycles, and a cut one cycle for each
+    octet before it.
+
+    Members
+    -------
+    i : chunks
+    stream : chunks of stream mode
+    mpa : chunks of MPA mode
+    octets, enable, state : as of :class:`TxModeSwitch`, but for the missing error
+    event : RX_MPA
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        shape = Packet(lanes)
+        super().__init__({
+            "i": In(stream.Signature(shape)),
+            "stream": Out(stream.Signature(shape)),
+            "mpa": Out(stream.Signature(shape)),
+            **_SWITCH,
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        beat = Signal(Packet(self.lanes), reset_less=True)
+        present = Signal()
+        taken = Signal()  # the beat leaves in this cycle
+        fits = Signal()  # it is wholly of stream mode
+        passed = Signal(32)
+        room = Signal(32)
+        count = Signal.like(beat.octets)
+        surplus = Signal.like(beat.octets)  # octets still to be shifted out of the beat
+        m.d.comb += [
+            count.eq(Mux(beat.last, beat.octets, 4 * self.lanes)),
+            fits.eq(count <= room),
+            self.i.ready.eq(~present | taken),
+            self.mpa.payload.eq(beat),
+            self.stream.payload.data.eq(beat.data),
+            self.stream.payload.octets.eq(Mux(fits, count, room)),
+            self.stream.payload.last.eq(beat.last | (count >= room)),
+        ]
+        with m.If(self.i.ready):
+            m.d.sync += [beat.eq(self.i.payload), present.eq(self.i.valid)]
+
+        m.d.comb += self.state.eq(Mux(passed == self.octets, DirectionState.WAITING, DirectionState.STREAM))
+        with m.FSM():
+            with m.State("Measure"):
+                m.d.sync += room.eq(self.octets - passed)
+                m.next = "Pass"
+            with m.State("Pass"):
+                waits = room == 0
+                with m.If(waits):
+                    with m.If(self.enable):
+                        report(m, self.event, EventKind.RX_MPA)
+                        m.next = "Mpa"
+                    with m.Else():
+                        m.next = "Measure"
+                with m.Elif(present):
+                    m.d.comb += [self.stream.valid.eq(1), taken.eq(self.stream.ready & fits)]
+                    with m.If(self.stream.ready):
+                        m.d.sync += passed.eq(passed + self.stream.payload.octets)
+                        with m.If(fits):
+                            m.next = "Measure"
+                        with m.Else():
+                            # What stays behind a cut is a chunk of its own.
+                            m.d.sync += [surplus.eq(room), beat.octets.eq(count - room), beat.last.eq(1)]
+                            m.next = "Shift"
+                with m.Else():
+                    m.next = "Measure"
+            with m.State("Shift"):
+                m.d.sync += [beat.data.eq(beat.data >> 8), surplus.eq(surplus - 1)]
+                with m.If(surplus == 1):
+                    m.next = "Measure"
+            with m.State("Mpa"):
+                m.d.comb += [
+                    self.state.eq(DirectionState.MPA),
+                    self.mpa.valid.eq(present),
+                    taken.eq(self.mpa.ready),
+                ]
+        return m
