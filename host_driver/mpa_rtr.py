@@ -49,7 +49,7 @@ def rtr_kind(ulpdu: bytes) -> Rtr:
         case 14 if _control(ulpdu) == (_TAGGED | _LAST, _WRITE):
             return Rtr.WRITE
         case 46 if (
-            _control(ulpdu) in ((_LAST, _READ_REQUEST), (0, _READ_REQUEST))
+            _control(ulpdu) == (_LAST, _READ_REQUEST)
             and ulpdu[6:10] == b"\0\0\0\1"
             and ulpdu[30:34] == b"\0\0\0\0"
         ):
