@@ -37,7 +37,7 @@ from host_driver.negotiation import (
 )
 from host_driver.negotiation import Event as Outcome
 from host_driver.startup import StartupFrame
-from rtl.registers import BY_NAME, EventKind, Model, Verdict
+from rtl.registers import BY_NAME, EventKind, Model, Rtr, Verdict
 
 CHUNK_OCTETS = 65536  # at most so many are taken from the socket at once
 ULPDUS_WAITING = 16  # so many are fetched ahead of the ULP
@@ -213,6 +213,8 @@ class Connection:
     async def finish(self) -> None:
         """Wait until every ULPDU has left, then close this end's half of the TCP connection."""
         with self._interrupted():
+            if self.negotiated.model is Model.PEER_TO_PEER:
+                await self._open.wait()  # to a Read RTR an answer is still due
             await _until(self._all_left)
         self._shut()
 
@@ -343,8 +345,10 @@ class Connection:
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except DeviceError as error:
-            self._fail(_device_failed(error))
+        except Exception as error:  # a device that failed, or an observer
+            failure = _device_failed(error) if isinstance(error, DeviceError) else _observer_failed(error)
+            failure.__cause__ = error
+            self._fail(failure)
             await self._ulpdus.put(None)
 
     async def _carry_out(self) -> None:
@@ -388,9 +392,12 @@ class Connection:
                     self._open.set()
                 case EventKind.TERMINATE_SENT:
                     self._terminated.set()
-                case EventKind.RTR_SENT | EventKind.RESPONSE_SENT:
+                case EventKind.RTR_SENT:
                     self._generated += 1
-                case EventKind.RTR_RECEIVED | EventKind.RESPONSE_RECEIVED:
+                case EventKind.RTR_RECEIVED:
+                    self._consumed += 1
+                    self._generated += event.detail == Rtr.READ  # the Read Response, which may leave later
+                case EventKind.RESPONSE_RECEIVED:
                     self._consumed += 1
                 case EventKind.ERROR:
                     self._fail(MpaConnectionError(str(event), _REASONS[event.cause.code], event=event))
@@ -409,9 +416,14 @@ class Connection:
         after = self._received - self._received_before_mpa - good
         if after:
             self._lost(f"the peer closed inside an FPDU, {after} octets after stream offset {good}")
-        elif not _FENCE.get(await self.device.get("STATE")):
+        elif self._unopened and not _FENCE.get(await self.device.get("STATE")):
             self._lost("the peer closed before its first FPDU")
         await self._ulpdus.put(None)
+
+    @property
+    def _unopened(self) -> bool:
+        """A shut fence is an error: in the client-server model an end with nothing to send may do without."""
+        return self.negotiated.model is Model.PEER_TO_PEER or self._written > 0
 
     async def _settle(self) -> int:
         """Wait until the device has nothing more to give; how many octets of the MPA stream it found good.
@@ -446,7 +458,7 @@ class Connection:
             self._socket.shutdown(socket.SHUT_WR)
 
     def _broken(self, error: OSError) -> str:
-        return f"{_how(error)}, with {self._received} octets received and {self._sent} sent,"
+        return f"{_how(error)} ({self._received} octets received, {self._sent} sent)"
 
     def _lost(self, how: str) -> None:
         for failed in self._negotiation.connection_lost(how):
@@ -612,6 +624,10 @@ async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 def _device_failed(error: DeviceError) -> MpaConnectionError:
     return MpaConnectionError(f"the device failed: {error}", Reason.LOCAL)
+
+
+def _observer_failed(error: Exception) -> MpaConnectionError:
+    return MpaConnectionError(f"the connection's observer failed: {_how(error) or error!r}", Reason.LOCAL)
 
 
 def _place(address: Address) -> str:

@@ -127,6 +127,17 @@ def test_ulpdus_go_both_ways_in_every_combination(model, kind):
         run(test(*flags))
 
 
+@pytest.mark.parametrize("model", Model)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_end_with_nothing_to_send_may_finish_at_once(model, kind):
+    async def test():
+        async with connected(replace(INITIATOR, model=model, rtr=(kind,))) as (ours, theirs):
+            assert await asyncio.gather(transfer(theirs, ours, []), transfer(ours, theirs, [])) == [[], []]
+
+    for _ in range(5):
+        run(test())
+
+
 def test_an_observer_sees_frames_octets_and_events():
     seen = []
 
@@ -449,10 +460,25 @@ def test_a_reset_ends_a_waiting_sender():
             await asyncio.sleep(0.1)
             peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             peer.sock.close()
-            with pytest.raises(MpaConnectionError, match=r"reset by peer, with \d+ octets received"):
+            with pytest.raises(MpaConnectionError, match=r"reset by peer \(\d+ octets received"):
                 await flooding
             with pytest.raises(MpaConnectionError, match="reset by peer"):
                 await theirs.receive_ulpdu()
+
+    run(test())
+
+
+def test_an_observer_that_fails_ends_the_connection():
+    class Full(Silent):
+        def stream(self, direction, octets):
+            if len(octets) > 1000:
+                raise OSError(28, "No space left on device")
+
+    async def test():
+        async with connected(observers=(Full(), SILENT)) as (ours, _):
+            await ours.send_ulpdu(bytes(1000))
+            with pytest.raises(MpaConnectionError, match="the connection's observer failed: No space left on device"):
+                await ours.receive_ulpdu()
 
     run(test())
 
