@@ -108,8 +108,9 @@ class MpaDatapath:
         self._tx_failed = False  # STOPPED, though a Terminate may still pass
         self._tx_ended = False  # nothing leaves any more
         self._only_terminate = False
+        self._granted = False  # what this end waits for has come, or has been sent
         self._fence_open = False
-        self._response: bytes | None = None  # to a Read RTR, before anything else of ours
+        self._response: bytes | None = None  # to a Read RTR
         self._framer = FpduFramer(markers=False, crc=False)
 
         self._rx_held = bytearray()  # past the stream-mode octets, before MPA is enabled
@@ -210,10 +211,6 @@ class MpaDatapath:
 
     def _advance_tx(self) -> None:
         self._enter_tx_mpa()
-        if self._response and self._tx_mpa and not self._only_terminate and not self._tx_ended:
-            self._emit(EventKind.RESPONSE_SENT, offset=self._framer.offset)
-            self._send(self._response)
-            self._response = None
         while self._tx_waiting and self._deal_with(self._tx_waiting.peek()):
             self._tx_waiting.pop()
 
@@ -264,16 +261,16 @@ class MpaDatapath:
             markers=bool(self._config("markers_tx")), crc=bool(self._config("crc_tx")), offset=offset
         )
         self._emit(EventKind.TX_MPA, offset=offset)
-        if self._config("role") == Role.RESPONDER or self._only_terminate:
-            return
-        if self._config("model") == Model.PEER_TO_PEER:
+        if self._config("role") == Role.INITIATOR and not self._only_terminate:
             kind = Rtr(self._config("rtr_send"))
-            if kind is Rtr.NONE:  # nothing may come before an RTR (RFC 6581 §5), and there is none
-                return
-            self._emit(EventKind.RTR_SENT, kind, offset=self._framer.offset)
-            self._send(rtr_ulpdu(kind))
-            if kind is Rtr.READ:
-                self._screen = self._screen_response
+            if self._config("model") == Model.CLIENT_SERVER:
+                self._granted = True
+            elif kind is not Rtr.NONE:  # without an RTR nothing may ever leave (RFC 6581 §5)
+                self._emit(EventKind.RTR_SENT, kind, offset=self._framer.offset)
+                self._send(rtr_ulpdu(kind))
+                self._granted = True
+                if kind is Rtr.READ:
+                    self._screen = self._screen_response
         self._open_fence()
 
     @property
@@ -281,9 +278,14 @@ class MpaDatapath:
         return self._framer.offset if self._tx_mpa else self._words["TX_MPA_OFFSET"] & ~3
 
     def _open_fence(self) -> None:
-        if not self._fence_open:
-            self._fence_open = True
-            self._emit(EventKind.FENCE_OPEN, offset=self._tx_offset)
+        """Open the fence, if it is time to; the answer to a Read RTR leaves before anything else."""
+        if self._fence_open or not self._granted or not self._tx_mpa or self._only_terminate or self._tx_ended:
+            return
+        if self._response:
+            self._emit(EventKind.RESPONSE_SENT, offset=self._framer.offset)
+            self._send(self._response)
+        self._fence_open = True
+        self._emit(EventKind.FENCE_OPEN, offset=self._framer.offset)
 
     def _fail_tx(self, cause: Cause, value: int) -> None:
         self._emit(EventKind.ERROR, cause, value, self._tx_offset)
@@ -349,8 +351,7 @@ class MpaDatapath:
         """Let a responder's first FPDU open the fence; True when it is not for the host."""
         self._screen = None
         if self._config("model") == Model.CLIENT_SERVER:  # RFC 5044 §7.1.2 rule 4
-            self._open_fence()
-            self._advance_tx()
+            self._grant()
             return False
         kind = rtr_kind(ulpdu)
         if not kind.bit & self._config("rtr_accept") and not self._config("permissive"):
@@ -360,9 +361,13 @@ class MpaDatapath:
             self._emit(EventKind.RTR_RECEIVED, kind, len(ulpdu), offset)
         if kind is Rtr.READ:  # RFC 5040 §5.2.1: even a Read of no octets is answered
             self._response = read_response(ulpdu)
+        self._grant()
+        return kind is not Rtr.NONE
+
+    def _grant(self) -> None:
+        self._granted = True
         self._open_fence()
         self._advance_tx()
-        return kind is not Rtr.NONE
 
     def _screen_response(self, ulpdu: bytes, offset: int) -> bool:
         """Take the answer to our own Read RTR; True when this was it."""

@@ -173,32 +173,33 @@ async def deframe_lines(
 
 async def read_lines(fd: int) -> AsyncIterator[bytes]:
     """The lines of an open file as they arrive, without their ends; other tasks run meanwhile."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
     line = bytearray()
-    try:
-        loop.add_reader(fd, ready.set)
-        pollable = True
-    except PermissionError:  # of a file on disk: there is nothing to wait for
-        pollable = False
-    try:
-        while True:
-            if pollable:
-                await ready.wait()
-            ready.clear()
-            octets = os.read(fd, 1 << 16)
-            if not octets:
-                break
-            first, *rest = octets.split(b"\n")
-            line += first
-            for each in rest:
-                yield bytes(line)
-                line[:] = each
-    finally:
-        if pollable:
-            loop.remove_reader(fd)
+    while True:
+        await _readable(fd)
+        octets = os.read(fd, 1 << 16)
+        if not octets:
+            break
+        first, *rest = octets.split(b"\n")
+        line += first
+        for each in rest:
+            yield bytes(line)
+            line[:] = each
     if line:
         yield bytes(line)
+
+
+async def _readable(fd: int) -> None:
+    """Wait until a read will not block; at once for a file on disk, for which nothing can be asked."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(fd, ready.set)
+    except PermissionError:
+        return
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
 
 
 async def _from_hex(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
