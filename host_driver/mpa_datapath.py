@@ -105,7 +105,6 @@ class MpaDatapath:
         self._tx_waiting: OctetQueue[bytes] = OctetQueue()  # in front of the fence
         self._tx_stream_octets = 0
         self._tx_mpa = False
-        self._tx_failed = False  # STOPPED, though a Terminate may still pass
         self._tx_ended = False  # nothing leaves any more
         self._only_terminate = False
         self._granted = False  # what this end waits for has come, or has been sent
@@ -196,9 +195,7 @@ class MpaDatapath:
                 return DirectionState.MPA
             return DirectionState.STREAM if passed < stream_octets else DirectionState.WAITING
 
-        tx = direction(
-            self._tx_failed or self._tx_ended, self._tx_mpa, self._tx_stream_octets, self._words["TX_STREAM_OCTETS"]
-        )
+        tx = direction(self._tx_ended, self._tx_mpa, self._tx_stream_octets, self._words["TX_STREAM_OCTETS"])
         rx = direction(self._rx_ended, self._rx_mpa, self._rx_stream_octets, self._words["RX_STREAM_OCTETS"])
         return tx | rx << 2 | self._fence_open << 4
 
@@ -238,7 +235,7 @@ class MpaDatapath:
             self._fail_tx(Cause.TX_LENGTH, len(packet))
             return True
         if is_terminate(packet) and self._config("rdmap"):  # nothing follows it: RFC 5040 §5.4
-            self._emit(EventKind.TERMINATE_SENT, offset=self._framer.offset)
+            self._emit(EventKind.TERMINATE_SENT)
             self._tx_ended = True
         self._send(packet)
         return True
@@ -255,41 +252,37 @@ class MpaDatapath:
             or self._tx_stream_octets < self._words["TX_STREAM_OCTETS"]
         ):
             return
-        offset = self._tx_offset
         self._tx_mpa = True
         self._framer = FpduFramer(
-            markers=bool(self._config("markers_tx")), crc=bool(self._config("crc_tx")), offset=offset
+            markers=bool(self._config("markers_tx")),
+            crc=bool(self._config("crc_tx")),
+            offset=self._words["TX_MPA_OFFSET"] & ~3,
         )
-        self._emit(EventKind.TX_MPA, offset=offset)
+        self._emit(EventKind.TX_MPA)
         if self._config("role") == Role.INITIATOR and not self._only_terminate:
             kind = Rtr(self._config("rtr_send"))
             if self._config("model") == Model.CLIENT_SERVER:
                 self._granted = True
             elif kind is not Rtr.NONE:  # without an RTR nothing may ever leave (RFC 6581 §5)
-                self._emit(EventKind.RTR_SENT, kind, offset=self._framer.offset)
+                self._emit(EventKind.RTR_SENT, kind)
                 self._send(rtr_ulpdu(kind))
                 self._granted = True
                 if kind is Rtr.READ:
                     self._screen = self._screen_response
         self._open_fence()
 
-    @property
-    def _tx_offset(self) -> int:
-        return self._framer.offset if self._tx_mpa else self._words["TX_MPA_OFFSET"] & ~3
-
     def _open_fence(self) -> None:
         """Open the fence, if it is time to; the answer to a Read RTR leaves before anything else."""
         if self._fence_open or not self._granted or not self._tx_mpa or self._only_terminate or self._tx_ended:
             return
         if self._response:
-            self._emit(EventKind.RESPONSE_SENT, offset=self._framer.offset)
+            self._emit(EventKind.RESPONSE_SENT)
             self._send(self._response)
         self._fence_open = True
-        self._emit(EventKind.FENCE_OPEN, offset=self._framer.offset)
+        self._emit(EventKind.FENCE_OPEN)
 
     def _fail_tx(self, cause: Cause, value: int) -> None:
-        self._emit(EventKind.ERROR, cause, value, self._tx_offset)
-        self._tx_failed = True
+        self._emit(EventKind.ERROR, cause, value)
         if self._tx_mpa and self._config("rdmap"):
             self._only_terminate = True
         else:
@@ -321,14 +314,13 @@ class MpaDatapath:
         if self._rx_stream_octets < stream_octets or not _CONTROL["rx_enable"].get(self._words["CONTROL"]):
             return
         self._rx_mpa = True
-        offset = self._words["RX_MPA_OFFSET"] & ~3
         self._delineator = FpduDelineator(
             markers=bool(self._config("markers_rx")),
             crc=bool(self._config("crc_rx")),
-            offset=offset,
+            offset=self._words["RX_MPA_OFFSET"] & ~3,
             max_ulpdu=self._max_ulpdu("RX_MAX_ULPDU"),
         )
-        self._emit(EventKind.RX_MPA, offset=offset)
+        self._emit(EventKind.RX_MPA)
         if self._config("role") == Role.RESPONDER:
             self._screen = self._screen_first
         self._delineator.feed(bytes(self._rx_held))
@@ -348,7 +340,10 @@ class MpaDatapath:
             self._fail_rx(error.cause, error.value, error.offset)
 
     def _screen_first(self, ulpdu: bytes, offset: int) -> bool:
-        """Let a responder's first FPDU open the fence; True when it is not for the host."""
+        """Let a responder's first FPDU open the fence; True when it is not for the host.
+
+        A permissive one reports what is no RTR as RTR_RECEIVED of kind NONE.
+        """
         self._screen = None
         if self._config("model") == Model.CLIENT_SERVER:  # RFC 5044 §7.1.2 rule 4
             self._grant()
@@ -357,8 +352,7 @@ class MpaDatapath:
         if not kind.bit & self._config("rtr_accept") and not self._config("permissive"):
             self._fail_rx(Cause.NOT_RTR, len(ulpdu), offset)
             return True
-        if kind is not Rtr.NONE:
-            self._emit(EventKind.RTR_RECEIVED, kind, len(ulpdu), offset)
+        self._emit(EventKind.RTR_RECEIVED, kind, len(ulpdu), offset)
         if kind is Rtr.READ:  # RFC 5040 §5.2.1: even a Read of no octets is answered
             self._response = read_response(ulpdu)
         self._grant()

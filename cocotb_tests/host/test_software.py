@@ -292,8 +292,8 @@ def test_a_ulpdu_over_the_maximum_is_refused_whole(rdmap, after):
     for ulpdu in (b"one", bytes(23), b"second", TERMINATE):
         path.transmit(ulpdu)
     assert b"".join(sent(path)) == fpdus(b"one", *after)
-    assert error(path) == Event(EventKind.ERROR, Cause.TX_LENGTH, 23, len(fpdus(b"one")))
-    assert states(path)[0] == STOPPED
+    assert error(path) == Event(EventKind.ERROR, Cause.TX_LENGTH, 23)
+    assert states(path)[0] == STOPPED  # once nothing more may leave
 
 
 def test_the_error_registers_keep_the_error():
@@ -330,11 +330,13 @@ def test_bad_register_accesses_are_refused_by_name(name):
 
 def test_reading_event_pops_it_and_gives_its_offset():
     path = MpaDatapath(lanes=4)
-    path.write("TX_MPA_OFFSET", 20)
-    path.write("CONTROL", fields("CONTROL", tx_enable=1))
+    path.write("RX_MPA_OFFSET", 20)
+    path.write("CONTROL", fields("CONTROL", rx_enable=1))
+    path.receive(broken(b"good"))
     assert path.read("EVENT_STATUS") == 2
-    assert (path.read("EVENT"), path.read("EVENT_OFFSET_LO")) == (EventKind.TX_MPA, 20)
-    assert path.read("EVENT") == EventKind.FENCE_OPEN
+    assert (path.read("EVENT"), path.read("EVENT_OFFSET_LO")) == (EventKind.RX_MPA, 0)
+    assert path.read("EVENT") == EventKind.ERROR | Cause.CRC << 8 | len(b"broken") << 16
+    assert path.read("EVENT_OFFSET_LO") == 20 + len(fpdus(b"good"))
     assert path.read("EVENT") == 0
 
 
