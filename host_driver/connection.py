@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
@@ -254,7 +255,7 @@ class Connection:
         await self.device.set("RX_STREAM_OCTETS", 0)
         await self.device.set("TX_STREAM_OCTETS", 0)
         for work in (self._carry_out, self._carry_in, self._watch_events):
-            self._spawn(work())
+            self._spawn(work)
         requested = await self._act(self._negotiation.start(self._loop.time()))
         while self._negotiation.wanted:
             requested = await self._act(await self._startup_octets())
@@ -312,7 +313,7 @@ class Connection:
             crc_tx=negotiated.crc,
             crc_rx=negotiated.crc,
         )
-        self._spawn(self._fetch_ulpdus())
+        self._spawn(self._fetch_ulpdus)
         await self.device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
         self._enabled.set()
 
@@ -339,12 +340,12 @@ class Connection:
 
     # The tasks
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.add(asyncio.create_task(self._guard(work)))
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except Exception as error:  # a device that failed, or an observer
             failure = _device_failed(error) if isinstance(error, DeviceError) else _observer_failed(error)
             failure.__cause__ = error
@@ -401,7 +402,7 @@ class Connection:
                     self._consumed += 1
                 case EventKind.ERROR:
                     self._fail(MpaConnectionError(str(event), _REASONS[event.cause.code], event=event))
-                    self._spawn(self._finish_receiving())
+                    self._spawn(self._finish_receiving)
             await self._events.put(event)
 
     # The end
@@ -608,9 +609,11 @@ async def _connect(host: str, port: int, timeout: float) -> socket.socket:
 
 
 async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
+    if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
+        raise MpaConnectionError(f"a port is 0 to 65535, not {port}", Reason.LOCAL)
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise MpaConnectionError(f"cannot find {host!r} port {port}: {_how(error)}", Reason.LOCAL) from error
     return list(found)
 
@@ -627,7 +630,7 @@ def _device_failed(error: DeviceError) -> MpaConnectionError:
 
 
 def _observer_failed(error: Exception) -> MpaConnectionError:
-    return MpaConnectionError(f"the connection's observer failed: {_how(error) or error!r}", Reason.LOCAL)
+    return MpaConnectionError(f"the connection's observer failed: {_how(error) or repr(error)}", Reason.LOCAL)
 
 
 def _place(address: Address) -> str:
@@ -635,7 +638,13 @@ def _place(address: Address) -> str:
 
 
 def _how(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    match error:
+        case socket.gaierror():
+            return str(error.strerror)
+        case OSError(errno=int(number)):
+            return os.strerror(number)  # asyncio and socket put the address behind it, which we say ourselves
+        case _:
+            return str(error)
 
 
 _FENCE = BY_NAME["STATE"]["fence_open"]

@@ -157,12 +157,12 @@ class StartupFrame:
         return named | {"private_data": self.private_data.hex()}
 
     def describe(self) -> list[str]:
-        """The decoded frame for a person, a line for the header and one for each further part."""
+        """The frame's fields for a person, a line for the header and one for each further part."""
         flags = " ".join(
             f"{name}={int(bit)}"
             for name, bit in (("M", self.markers), ("C", self.crc), ("R", self.rejected), ("S", bool(self.enhanced)))
         )
-        lines = [f"{self.kind}  Rev {self.rev}  {flags}  PD_Length {self.pd_length}"]
+        lines = [f"Rev {self.rev}  {flags}  PD_Length {self.pd_length}"]
         if self.enhanced:
             model = "A=1 peer-to-peer" if self.enhanced.peer_to_peer else "A=0 client-server"
             names = [kind.name.capitalize() for kind in sorted(self.enhanced.rtr)]

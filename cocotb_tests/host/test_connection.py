@@ -518,8 +518,12 @@ def test_who_cannot_connect_or_listen_is_told_where():
             with pytest.raises(MpaConnectionError, match=rf"listen at 127\.0\.0\.1 port {port}: Address already"):
                 await listen(port=port)
             await listener.close()
-            with pytest.raises(MpaConnectionError, match=f"port {port}: Connection refused|port {port}: Connect call"):
+            with pytest.raises(MpaConnectionError, match=rf"connect to 127\.0\.0\.1 port {port}: Connection refused$"):
                 await initiate("127.0.0.1", port, device, INITIATOR)
+            with pytest.raises(MpaConnectionError, match=r"cannot find 'no\.such\.host\.invalid' port 1: \S"):
+                await initiate("no.such.host.invalid", 1, device, INITIATOR)
+            with pytest.raises(MpaConnectionError, match="a port is 0 to 65535, not 99999"):
+                await initiate("127.0.0.1", 99999, device, INITIATOR)
 
     run(test())
 

@@ -115,7 +115,7 @@ def test_a_person_can_read_a_frame():
     data = EnhancedData(16, 0x3FFF, True, frozenset({Rtr.WRITE, Rtr.READ}))
     lines = StartupFrame(FrameKind.REQUEST, markers=True, enhanced=data, private_data=b"hello").describe()
     assert lines == [
-        "MPA Request  Rev 2  M=1 C=1 R=0 S=1  PD_Length 9",
+        "Rev 2  M=1 C=1 R=0 S=1  PD_Length 9",
         "A=1 peer-to-peer, RTR Write or Read, IRD 16, ORD 0x3FFF (not negotiated)",
         "private data, 5 octets: 68656c6c6f",
     ]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from host_driver.cli import frame
+from host_driver.cli import demo, frame
 from host_driver.cli.common import CommandError
 from host_driver.device import DeviceError
 
@@ -27,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo.demo)
 app.command()(frame.frame)
 app.command()(frame.deframe)
 

@@ -1,0 +1,205 @@
+"""``rnic demo``: one connection from its startup frames to its end, and proof that every octet arrived."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from host_driver.cli.common import CommandError, DeviceOption, LanesOption, UsageError, open_device, whole_number
+from rtl.registers import MAX_ULPDU, Model, Role, Rtr
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from host_driver.demo import Result
+
+_T = TypeVar("_T")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MIN_MULPDU = 128  # RFC 5044 §4.5
+
+
+class ModelName(StrEnum):
+    """The connection models, as RFC 6581 calls them."""
+
+    PEER_TO_PEER = "peer-to-peer"
+    CLIENT_SERVER = "client-server"
+
+
+class RtrName(StrEnum):
+    """The RTR indications."""
+
+    SEND = "send"
+    WRITE = "write"
+    READ = "read"
+
+
+def octets(text: str | int) -> int:
+    """A number of octets, or of KiB, MiB or GiB with K, M or G behind it."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", str(text).strip(), re.IGNORECASE)
+    if not match:
+        raise typer.BadParameter(f"{text!r} is not a number of octets, such as 100000, 64K or 4M")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def demo(
+    device: DeviceOption = "simulated",
+    lanes: LanesOption = 4,
+    file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="What to send, both ways.")] = None,
+    size: Annotated[
+        int,
+        typer.Option("--size", metavar="N", parser=octets, help="Octets to make and send each way, without --file."),
+    ] = 4 << 20,
+    model: Annotated[ModelName, typer.Option("--model", help="The connection model.")] = ModelName.PEER_TO_PEER,
+    rtr: Annotated[RtrName, typer.Option("--rtr", help="The RTR, in the peer-to-peer model.")] = RtrName.WRITE,
+    markers: Annotated[bool, typer.Option("--markers/--no-markers", help="Markers in both directions.")] = True,
+    crc: Annotated[bool, typer.Option("--crc/--no-crc", help="CRCs, in both directions.")] = True,
+    mulpdu: Annotated[
+        int,
+        typer.Option(
+            "--mulpdu",
+            metavar="N",
+            parser=whole_number,
+            help="Longest ULPDU in octets; 0: as long as the TCP connection's segments allow.",
+        ),
+    ] = 0,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", parser=whole_number, help="The responder's; 0: the system chooses.")
+    ] = 0,
+    pcap: Annotated[
+        Path | None, typer.Option("--pcap", metavar="FILE", help="Write the connection as pcapng, for Wireshark.")
+    ] = None,
+    waves: Annotated[
+        Path | None, typer.Option("--waves", metavar="DIR", help="Write a simulated device's waveforms there.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of text.")] = False,
+) -> None:
+    """Show one connection: startup frames, RTR, and data both ways through two devices over TCP.
+
+    Two endpoints in this process, each with a device of its own, connect over loopback. Both send at the
+    same time; what arrives is compared with what was sent by its SHA-256.
+    """
+    from host_driver.ddp import DdpError
+    from host_driver.demo import Options, run
+    from host_driver.ladder import Ladder
+
+    if mulpdu and not _MIN_MULPDU <= mulpdu <= MAX_ULPDU:
+        raise UsageError(f"--mulpdu is {_MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
+    if not 0 <= port <= 65535:
+        raise UsageError(f"--port is 0 to 65535, not {port}")
+    if waves and device != "simulated":
+        raise UsageError(f"--waves needs a simulated device, and {device!r} is none")
+    options = Options(
+        file=file,
+        size=size,
+        port=port,
+        markers=markers,
+        crc=crc,
+        model=Model[model.name],
+        rtr=Rtr[rtr.name],
+        mulpdu=mulpdu or None,
+        pcap=pcap,
+    )
+    ladder = Ladder((lambda _: None) if as_json else _tell)
+    if not as_json:
+        _tell(f"Two endpoints over TCP on loopback, each with a {device} device of {lanes} lanes.\n")
+    try:
+        with _Bars() if sys.stderr.isatty() and not as_json else nullcontext() as bars:
+            result = _interruptible(run(options, lambda: open_device(device, lanes), ladder, bars))
+    except (ValueError, DdpError) as error:
+        raise CommandError(str(error)) from None
+    if as_json:
+        print(json.dumps({**result.as_json(), "ladder": [step.as_json() for step in ladder.steps]}))
+    else:
+        _show(result)
+    for line in result.differences():
+        raise CommandError(line)
+    if not as_json:
+        print(f"verified {result.initiator.sent} octets each way")
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _show(result: Result) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "initiator to responder", "responder to initiator")
+    for name, one, other in result.rows():
+        table.add_row(name, one, other)
+    rate = min(end.received for end in (result.initiator, result.responder)) / max(result.seconds, 1e-9)
+    table.caption = f"{result.seconds:.2f} s, {rate:,.0f} octets a second each way at once"
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=110)
+    console.print()
+    console.print(table)
+
+
+class _Bars:
+    """Progress bars on standard error, one for each direction."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=Console(stderr=True),
+            redirect_stdout=sys.stdout.isatty(),  # a file must get what is printed
+            transient=True,
+        )
+        self._bars: dict[Role, TaskID] = {}
+
+    def __enter__(self) -> _Bars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def began(self, role: Role, octets: int) -> None:
+        """So many octets are to arrive at this end."""
+        self._progress.start()
+        self._bars[role] = self._progress.add_task(f"to the {role.name.lower()}", total=octets)
+
+    def moved(self, role: Role, octets: int) -> None:
+        """So many more have arrived."""
+        self._progress.advance(self._bars[role], octets)
+
+
+def _interruptible(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run to the end; at SIGINT or SIGTERM cancel, let everything be cleared away, and exit with 128 + the signal."""
+    came: list[signal.Signals] = []
+
+    async def main() -> _T:
+        task = asyncio.ensure_future(work)
+
+        def stop(number: signal.Signals) -> None:
+            if not came:  # a second one must not disturb the clearing away
+                task.cancel()
+            came.append(number)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        return await task
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        if not came:
+            raise
+        raise typer.Exit(128 + came[0]) from None
