@@ -28,12 +28,13 @@ from typing import Any
 TOP = "top"
 SHARED = "shared_"  # memories with names that begin so can be reached through VPI
 _OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "--no-timing", "--timescale", "1ns/1ns",
-            "-Wno-lint")  # fmt: skip  # of style, which machine-written Verilog has none of
+            "-Wno-lint", "-Wno-SYMRSVDWORD")  # fmt: skip  # style, of which machine-written Verilog has none
 _OPTIMIZE = ("OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
 _NEEDS = {"c++": "g++", "make": "make", "perl": "perl"}
+# Processes become assignments: `always @*` without an input, which they would be, never runs in a simulation.
 _YOSYS_SCRIPT = """\
 read_rtlil {rtlil}
-proc -nomux -norom
+proc -norom
 memory_collect
 attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding
 attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding
@@ -97,19 +98,32 @@ def build(component: Any, *, waves: bool = False) -> Simulation:
     return _build(type(component).__name__, key, lambda: _yosys(source), waves)
 
 
-def build_from_sources(name: str, make: Callable[[], Any], parameters: Mapping[str, int], waves: bool) -> Simulation:
-    """As :func:`build`, of the component that ``make`` makes, which is called only if there is something to do.
+def recall(name: str, parameters: Mapping[str, int], *, waves: bool) -> tuple[Path, Simulation | None]:
+    """A note file, and the simulation that it names if it is there and complete: see :func:`remember`.
 
-    What it makes must be determined by ``parameters`` and by the sources of ``rtl`` and of this package.
+    The file stands for ``name``, ``parameters`` and the present sources of ``rtl`` and ``host_driver.sim``.
     """
-    key = hashlib.sha256(repr(sorted(parameters.items())).encode())
+    key = hashlib.sha256(repr((name, sorted(parameters.items()), waves, _tools())).encode())
     for package in ("rtl", __package__):
         spec = find_spec(package)
         assert spec is not None
         for root in spec.submodule_search_locations or ():
             for path in sorted(Path(root).rglob("*.py")):
-                key.update(path.name.encode() + b"\0" + path.read_bytes())
-    return _build(name, key.hexdigest(), lambda: verilog(make()), waves)
+                key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    note = _folder() / "known" / key.hexdigest()[:16]
+    with suppress(OSError):
+        folder = _folder() / note.read_text()
+        if (folder / "done").exists():
+            return note, Simulation(folder, waves)
+    return note, None
+
+
+def remember(note: Path, simulation: Simulation) -> None:
+    """Write the file of :func:`recall`, which saves making the component, just to find that it is built."""
+    note.parent.mkdir(parents=True, exist_ok=True)
+    fresh = note.with_suffix(f".{os.getpid()}")
+    fresh.write_text(simulation.folder.name)
+    fresh.rename(note)
 
 
 def _folder() -> Path:
@@ -184,6 +198,8 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
     obj = folder / "obj"
     shutil.rmtree(obj, ignore_errors=True)
     obj.mkdir()
+    # Verilator's vpi_put_value_array and vpi_get_value_array turn memories with falling indices upside down.
+    text = re.sub(rf"({SHARED}\w+) +\[(\d+):0\];", r"\1 [0:\2];", text)
     (folder / "top.v").write_text(text)
     # Only ports and shared memories are public, which leaves Verilator free to optimize what is inside.
     top = text[text.index(f"module {TOP}(") :].partition("endmodule")[0]

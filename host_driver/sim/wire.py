@@ -1,0 +1,63 @@
+"""What passes over the socket between a program and the process that simulates its device.
+
+Frames of a header (kind, note, length of the rest) and some octets. Each direction of each stream is a flow
+with a window of its own, counted in beats: a sender that has used it up waits for a GRANT, so that nobody
+is held up by another flow's slow reader, and no queue grows beyond its window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+
+SOCKET = "RNIC_SIMULATION_SOCKET"  # environment variables of the process: the socket's descriptor
+LANES = "RNIC_SIMULATION_LANES"  # and the device's width
+HEADER = Struct("<BBxxI")
+WORD = Struct("<I")
+EVENT = Struct("<BBHIQ")  # kind, detail, value, 0, offset
+EVENT_WINDOW = 64  # events
+WINDOW = 256 * 1024  # octets of full beats
+
+
+class Kind(IntEnum):
+    """What a frame carries."""
+
+    HELLO = 0  # the simulation is up
+    ULPDU = 1  # note, from the device: its Verdict
+    MPA = 2
+    EVENT = 3
+    GRANT = 4  # note: the Kind of the flow; a WORD: how much more may be sent, in beats, or events
+    GET = 5  # note: register address / 4; answered by VALUE
+    SET = 6  # note: register address / 4; a WORD; answered by VALUE
+    VALUE = 7  # a WORD
+
+
+def beats(octets: int, lanes: int) -> int:
+    """How many beats a packet of so many octets takes."""
+    return max(1, -(-octets // (4 * lanes)))
+
+
+def window(lanes: int) -> int:
+    """The window of a stream's flow, in beats."""
+    return WINDOW // (4 * lanes)
+
+
+def frame(kind: Kind, note: int = 0, octets: bytes = b"") -> bytes:
+    """A frame, ready to send."""
+    return HEADER.pack(kind, note, len(octets)) + octets
+
+
+def take_frames(received: bytearray) -> Iterator[tuple[int, int, bytes]]:
+    """Take the whole frames from the front of ``received``: kind, note, octets."""
+    at, found = 0, []
+    with memoryview(received) as view:
+        while len(view) - at >= HEADER.size:
+            kind, note, length = HEADER.unpack_from(view, at)
+            end = at + HEADER.size + length
+            if end > len(view):
+                break
+            found.append((kind, note, bytes(view[at + HEADER.size : end])))
+            at = end
+    del received[:at]
+    return iter(found)
