@@ -44,7 +44,7 @@ class Options:
     """What the demonstration is to show."""
 
     file: Path | None = None  # what both send; otherwise each sends octets of its own making
-    size: int = 4 << 20  # octets to make, each way
+    size: int = 8 << 20  # octets to make, each way
     port: int = 0  # 0: the system chooses
     markers: bool = True
     crc: bool = True

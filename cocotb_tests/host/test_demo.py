@@ -137,7 +137,7 @@ def test_a_shorter_delivery_is_a_difference():
         (["--device", "none"], 2, "no device is called 'none'"),
         (["--mulpdu", "127"], 2, "--mulpdu is 128 to 64768 octets (RFC 5044 §4.5), not 127"),
         (["--port", "65536"], 2, "--port is 0 to 65535, not 65536"),
-        (["--waves", "x"], 2, "--waves needs a simulated device, and 'software' is none"),
+        (["--waves", "x"], 2, "the software device has no waveforms"),
         (["--rtr", "atomic"], 2, "'atomic' is not one of"),
         (["--model", "none"], 2, "'none' is not one of"),
     ],

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from host_driver.device import Device
 
 
@@ -47,11 +49,11 @@ LanesOption = Annotated[
 ]
 
 
-async def open_device(name: str, lanes: int) -> Device:
-    """The device that the options ask for; raises UsageError for an unknown name or width."""
+async def open_device(name: str, lanes: int, waves: Path | None = None) -> Device:
+    """The device that the options ask for; raises UsageError for an unknown name or width, or waves that it has not."""
     from host_driver import devices
 
     try:
-        return await devices.open_device(name, lanes=lanes)
+        return await devices.open_device(name, lanes=lanes, waves=waves)
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -58,7 +58,7 @@ def demo(
     size: Annotated[
         int,
         typer.Option("--size", metavar="N", parser=octets, help="Octets to make and send each way, without --file."),
-    ] = 4 << 20,
+    ] = 8 << 20,
     model: Annotated[ModelName, typer.Option("--model", help="The connection model.")] = ModelName.PEER_TO_PEER,
     rtr: Annotated[RtrName, typer.Option("--rtr", help="The RTR, in the peer-to-peer model.")] = RtrName.WRITE,
     markers: Annotated[bool, typer.Option("--markers/--no-markers", help="Markers in both directions.")] = True,
@@ -96,8 +96,6 @@ def demo(
         raise UsageError(f"--mulpdu is {_MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
     if not 0 <= port <= 65535:
         raise UsageError(f"--port is 0 to 65535, not {port}")
-    if waves and device != "simulated":
-        raise UsageError(f"--waves needs a simulated device, and {device!r} is none")
     options = Options(
         file=file,
         size=size,
@@ -114,7 +112,7 @@ def demo(
         _tell(f"Two endpoints over TCP on loopback, each with a {device} device of {lanes} lanes.\n")
     try:
         with _Bars() if sys.stderr.isatty() and not as_json else nullcontext() as bars:
-            result = _interruptible(run(options, lambda: open_device(device, lanes), ladder, bars))
+            result = _interruptible(run(options, lambda: open_device(device, lanes, waves), ladder, bars))
     except (ValueError, DdpError) as error:
         raise CommandError(str(error)) from None
     if as_json:
