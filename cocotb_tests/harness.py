@@ -53,6 +53,7 @@ def simulate(
 ) -> None:
     """Run the cocotb tests of ``test_module`` on an Amaranth component; raise AssertionError unless all pass.
 
+    ``component`` may be a ``functools.partial`` that makes it: that saves elaborating it when it is built.
     ``name`` chooses one test. ``parameters`` are what :func:`parameter` gives inside. ``seed`` (or the
     environment's COCOTB_RANDOM_SEED) repeats a run; every failure names the seed it had. The working
     folder, with the log and with ``waves`` a VCD file, is kept after a failure. ``seconds`` of wall time
@@ -60,6 +61,8 @@ def simulate(
     """
     __tracebackhide__ = True
     simulation = build(component, waves=waves)
+    if isinstance(component, functools.partial):
+        component = component()
     # One folder for each test, so that what failures leave behind does not pile up.
     test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
     folder = simulation.folder.parent.parent / "tests" / re.sub(r"[^\w.-]+", "-", test)

@@ -118,6 +118,12 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._folder: Path | None = None
 
+    @property
+    def process(self) -> int:
+        """The id of the simulation's process."""
+        assert self._process is not None
+        return self._process.pid
+
     # --- the device interface
 
     async def get(self, register: str) -> int:
@@ -321,11 +327,11 @@ async def _built(lanes: int, *, waves: bool) -> Simulation:
         _log.info("building the simulation of %d lanes", lanes)
         builder = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "host_driver.sim.prepare", str(lanes), *(["waves"] if waves else []),
-            stderr=subprocess.PIPE, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
         try:
-            _, errors = await builder.communicate()
+            folder, errors = await builder.communicate()
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(builder.pid, signal.SIGKILL)
@@ -334,8 +340,6 @@ async def _built(lanes: int, *, waves: bool) -> Simulation:
         if builder.returncode:
             lines = errors.decode(errors="replace").strip().splitlines() or [f"exit code {builder.returncode}"]
             raise DeviceError(f"the simulation cannot be built: {lines[-1]}")
-        if (simulation := find(lanes, waves=waves)) is None:
-            raise DeviceError("the simulation cannot be built: its sources are being changed")
-        return simulation
+        return Simulation(Path(folder.decode().strip()), waves)
     except BuildError as problem:
         raise DeviceError(f"the simulation cannot be built: {problem}") from None

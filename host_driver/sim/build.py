@@ -16,10 +16,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,7 +90,19 @@ def verilog(component: Any, name: str = TOP) -> str:
 
 
 def build(component: Any, *, waves: bool = False) -> Simulation:
-    """The simulation of an Amaranth component, of which only ports and shared memories can be seen from outside."""
+    """The simulation of an Amaranth component, of which only ports and shared memories can be seen from outside.
+
+    Large components take long to elaborate, even if that finds that they are built. A ``functools.partial`` that
+    makes the component does without, as long as neither ``rtl`` nor the maker's module changes.
+    """
+    if isinstance(component, partial):
+        maker = component.func
+        what = f"{maker.__module__} {maker.__qualname__} {component.args} {sorted(component.keywords.items())}"
+        note, simulation = recall(what, ("rtl", maker.__module__), waves=waves)
+        if simulation is None:
+            simulation = build(component(), waves=waves)
+            remember(note, simulation)
+        return simulation
     from amaranth.back import rtlil
 
     source = rtlil.convert(component, name=TOP, emit_src=False)
@@ -98,18 +110,19 @@ def build(component: Any, *, waves: bool = False) -> Simulation:
     return _build(type(component).__name__, key, lambda: _yosys(source), waves)
 
 
-def recall(name: str, parameters: Mapping[str, int], *, waves: bool) -> tuple[Path, Simulation | None]:
-    """A note file, and the simulation that it names if it is there and complete: see :func:`remember`.
+def recall(what: str, sources: Iterable[str], *, waves: bool) -> tuple[Path, Simulation | None]:
+    """A note file, and the simulation that it names, if that is there and complete: see :func:`remember`.
 
-    The file stands for ``name``, ``parameters`` and the present sources of ``rtl`` and ``host_driver.sim``.
+    The file stands for ``what``, and for how the modules and packages ``sources`` read now.
     """
-    key = hashlib.sha256(repr((name, sorted(parameters.items()), waves, _tools())).encode())
-    for package in ("rtl", __package__):
-        spec = find_spec(package)
-        assert spec is not None
-        for root in spec.submodule_search_locations or ():
-            for path in sorted(Path(root).rglob("*.py")):
-                key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    key = hashlib.sha256(repr((what, waves, _tools())).encode())
+    for name in sources:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise BuildError(f"the Python module {name} is missing")
+        one = Path(spec.origin)
+        for path in sorted(one.parent.rglob("*.py")) if spec.submodule_search_locations else [one]:
+            key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     note = _folder() / "known" / key.hexdigest()[:16]
     with suppress(OSError):
         folder = _folder() / note.read_text()

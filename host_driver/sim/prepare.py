@@ -1,4 +1,4 @@
-"""Builds the simulation of a device: ``python -m host_driver.sim.prepare LANES [waves]``."""
+"""Builds the simulation of a device."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from importlib import import_module
 
 from host_driver.sim.build import BuildError, Simulation, build, recall, remember
 
-_NAME = "SimulatedDatapath"
+_SOURCES = ("rtl", "host_driver.sim.rings", "host_driver.sim.layout")
 
 
 def find(lanes: int, *, waves: bool) -> Simulation | None:
     """The simulation of a device, if it has been built."""
-    return recall(_NAME, {"lanes": lanes}, waves=waves)[1]
+    return recall(f"device {lanes}", _SOURCES, waves=waves)[1]
 
 
 def prepare(lanes: int, *, waves: bool) -> Simulation:
     """The simulation of a device, built if need be; raises BuildError."""
-    note, simulation = recall(_NAME, {"lanes": lanes}, waves=waves)
+    note, simulation = recall(f"device {lanes}", _SOURCES, waves=waves)
     if simulation is None:
         from host_driver.sim.rings import SimulatedDatapath
 
@@ -27,8 +27,13 @@ def prepare(lanes: int, *, waves: bool) -> Simulation:
     return simulation
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """``python -m host_driver.sim.prepare LANES [waves]`` prints the folder of the simulation."""
     try:
-        prepare(int(sys.argv[1]), waves="waves" in sys.argv[2:])
+        print(prepare(int(sys.argv[1]), waves="waves" in sys.argv[2:]).folder)
     except BuildError as problem:
         sys.exit(str(problem))
+
+
+if __name__ == "__main__":
+    main()

@@ -213,7 +213,7 @@ class Server:
         """Serve until the program goes away."""
         self._link.send(frame(Kind.HELLO))
         status = await self._step(SHORT)
-        quiet = 0
+        moved, quiet = False, 0
         while (frames := self._link.receive()) is not None:
             for each in frames:
                 self._take(*each)
@@ -225,15 +225,17 @@ class Server:
                 out += await self._events()
             if out:
                 self._link.send(out)
-            cycles = min(LONG, max(SHORT, self._tx_ulpdu.backlog, self._rx_mpa.backlog))
+            cycles = max(SHORT, min(LONG, self._tx_ulpdu.backlog + self._rx_mpa.backlog)) if moved else SHORT
             status = await self._step(cycles)
-            quiet = 0 if out or frames or self._state(status) != before else quiet + cycles
+            moved = self._state(status) != before
+            quiet = 0 if moved or out or frames else quiet + cycles
             if quiet >= QUIET:
                 self._link.wait()
                 self._link.send(b"")
 
     @staticmethod
     def _state(status: dict[str, int]) -> list[int]:
+        """What changes when a beat moves."""
         return list(status.values())[:6]
 
     def _take(self, kind: int, note: int, octets: bytes) -> None:

@@ -1,0 +1,227 @@
+"""The simulated device: the process, the queues between it and the application, and its end."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from host_driver.device import DeviceError, Ulpdu
+from host_driver.sim.wire import WINDOW
+from host_driver.simulated import SimulatedDevice
+from rtl.registers import IDENTITY, EventKind, Verdict
+
+FOREVER = 0xFFFF_FFFF  # octets of stream mode
+
+
+def run(body):
+    """Run a test with a time limit, so that a hang is a failure."""
+
+    async def limited():
+        async with asyncio.timeout(300):  # long enough to build
+            await body
+
+    asyncio.run(limited())
+
+
+async def open_streaming(lanes=4):
+    """A device that passes octets unchanged, both ways."""
+    device = await SimulatedDevice.open(lanes=lanes)
+    await device.set("TX_STREAM_OCTETS", FOREVER)
+    await device.set("RX_STREAM_OCTETS", FOREVER)
+    return device
+
+
+async def collect(read, total):
+    octets = b""
+    while len(octets) < total:
+        octets += await read()
+    return octets
+
+
+def running(process):
+    """Whether a process is there and not just waiting to be reaped."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_registers_are_those_of_the_rtl():
+    async def body():
+        async with await SimulatedDevice.open(lanes=4) as device:
+            assert await device.get("IDENTITY") == IDENTITY
+            assert await device.get("CAPABILITIES") & 0xFF == 4
+            await device.set("TX_MAX_ULPDU", 1234)
+            await device.set("RX_MAX_ULPDU", 4321)
+            assert await asyncio.gather(*map(device.get, ("TX_MAX_ULPDU", "RX_MAX_ULPDU"))) == [1234, 4321]
+            with pytest.raises(ValueError, match="no register is called SPEED"):
+                await device.get("SPEED")
+            with pytest.raises(ValueError, match="holds 32 bits, not 4294967296"):
+                await device.set("CONTROL", 1 << 32)
+
+    run(body())
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_stream_octets_pass_both_ways(lanes):
+    async def body():
+        sizes = [1, 4 * lanes - 1, 4 * lanes, 4 * lanes + 1, 20_000, *(random.randrange(1, 300) for _ in range(200))]
+        out, back = ([random.randbytes(size) for size in sizes] for _ in range(2))
+        async with await open_streaming(lanes) as device:
+
+            async def give(write, packets):
+                for each in packets:
+                    await write(each)
+
+            async def ulpdu():
+                ulpdu = await device.read_ulpdu()
+                assert ulpdu.verdict is Verdict.STREAM
+                return ulpdu.octets
+
+            _, _, sent, received = await asyncio.gather(
+                give(device.write_ulpdu, out),
+                give(device.write_mpa, back),
+                collect(device.read_mpa, sum(sizes)),
+                collect(ulpdu, sum(sizes)),
+            )
+            assert sent == b"".join(out)
+            assert received == b"".join(back)
+
+    run(body())
+
+
+def test_ulpdus_and_events_pass_between_two_devices():
+    async def body():
+        first, second = await asyncio.gather(SimulatedDevice.open(lanes=4), SimulatedDevice.open(lanes=4))
+        async with first, second:
+            for device, role in ((first, 0), (second, 1)):
+                await device.set_fields("CONFIG", role=role)
+                await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+                assert {(await device.next_event()).kind for _ in range(2)} == {EventKind.TX_MPA, EventKind.RX_MPA}
+            sent = [random.randbytes(size) for size in (0, 1, 1460, 64_768)]
+            for each in sent:
+                await first.write_ulpdu(each)
+            for each in sent:
+                await second.write_mpa(await first.read_mpa())
+                assert await second.read_ulpdu() == Ulpdu(each)
+            await second.write_mpa(b"\0\4abcd\0\0\0\0\0\0")  # a wrong CRC: an event, and no ULPDU
+            while (event := await second.next_event()).kind is not EventKind.ERROR:
+                pass
+            assert event.cause.name == "CRC"
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(second.read_ulpdu(), 0.2)
+
+    run(body())
+
+
+def test_a_slow_reader_stops_its_writer_and_nobody_else():
+    async def body():
+        async with await open_streaming() as device:
+            packet, given = bytes(1000), 0
+
+            async def give():
+                nonlocal given
+                while True:
+                    await device.write_ulpdu(packet)
+                    given += 1
+
+            writer = asyncio.create_task(give())
+            before = None
+            while given != before:  # until it stands
+                before = given
+                await asyncio.sleep(0.3)
+            assert WINDOW <= given * len(packet) <= 3 * WINDOW
+            # Registers and the other direction still work, ...
+            assert await device.get("IDENTITY") == IDENTITY
+            await device.write_mpa(b"other")
+            assert (await device.read_ulpdu()).octets == b"other"
+            # ... time does not run on meanwhile, ...
+            before = await device.get_wide("CYCLES")
+            await asyncio.sleep(0.3)
+            assert await device.get_wide("CYCLES") - before < 1000
+            # ... and nothing is lost when the reader comes back.
+            writer.cancel()
+            assert len(await collect(device.read_mpa, given * len(packet))) == given * len(packet)
+
+    run(body())
+
+
+def test_closing_ends_the_process_and_every_wait():
+    async def body():
+        device = await open_streaming()
+        waits = [asyncio.create_task(wait()) for wait in (device.read_ulpdu, device.read_mpa, device.next_event)]
+        await asyncio.sleep(0)
+        process = device.process
+        start = time.monotonic()
+        await device.close()
+        await device.close()
+        assert time.monotonic() - start < 2
+        assert not running(process)
+        for each in (*waits, device.get("STATE"), device.write_ulpdu(b"x")):
+            with pytest.raises(DeviceError, match="has been closed"):
+                await each
+
+    run(body())
+
+
+def test_a_killed_simulation_is_an_error_that_names_the_log():
+    async def body():
+        async with await open_streaming() as device:
+            wait = asyncio.create_task(device.read_mpa())
+            await asyncio.sleep(0)
+            os.kill(device.process, signal.SIGKILL)
+            with pytest.raises(DeviceError, match=r"the simulation ended \(SIGKILL\): see .*/log"):
+                await wait
+
+    run(body())
+
+
+def test_a_killed_program_takes_its_simulation_along():
+    program = f"""if True:
+        import asyncio
+        from {__name__} import open_streaming
+        async def main():
+            device = await open_streaming()
+            print(device.process, flush=True)
+            while True:
+                await device.write_ulpdu(bytes(1000))
+                await device.read_mpa()
+        asyncio.run(main())"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        simulation = int(parent.stdout.readline())
+        assert running(simulation)
+        parent.kill()
+    end = time.monotonic() + 5
+    while running(simulation) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not running(simulation)
+
+
+def test_waves_are_one_file_for_each_device(tmp_path):
+    async def body():
+        for _ in range(2):
+            async with await SimulatedDevice.open(lanes=1, waves=tmp_path) as device:
+                await device.get("IDENTITY")
+        for name in ("device1.vcd", "device2.vcd"):
+            assert "$enddefinitions" in (tmp_path / name).read_text()
+        with pytest.raises(DeviceError, match="no waves can be written to /dev/null"):
+            await SimulatedDevice.open(lanes=1, waves="/dev/null")
+
+    run(body())
+
+
+def test_a_missing_compiler_is_named_with_its_package(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    async def body():
+        with pytest.raises(DeviceError, match=r"c\+\+ is missing.*Debian package g\+\+"):
+            await SimulatedDevice.open(lanes=1)
+
+    run(body())
