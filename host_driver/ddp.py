@@ -11,7 +11,7 @@ Reserved bits are sent as zero and not looked at.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -124,12 +124,20 @@ def decode(ulpdu: bytes) -> Tagged | Untagged:
     return Untagged(opcode, qn, msn, mo, last, payload, rdmap)
 
 
-def send_segments(message: bytes, msn: int, mulpdu: int) -> Iterator[bytes]:
-    """Cut a Send into ULPDUs of at most ``mulpdu`` octets (RFC 5041 §5.2); one of no octets has one segment."""
-    room = mulpdu - UNTAGGED_OCTETS
-    for mo in range(0, max(len(message), 1), room):
-        last = mo + room >= len(message)
-        yield Untagged(Opcode.SEND, SEND_QN, msn, mo, last, message[mo : mo + room]).encode()
+def send_segments(
+    message: bytes, msn: int, mulpdu: int, fit: Callable[[int], int] | None = None
+) -> Iterator[bytes]:
+    """Cut a Send into ULPDUs of at most ``mulpdu`` octets (RFC 5041 §5.2); one of no octets has one segment.
+
+    ``fit`` may shorten each: it is given the length of the ULPDU to come, and gives the length to make.
+    """
+    mo, last = 0, False
+    while not last:
+        length = min(mulpdu, UNTAGGED_OCTETS + len(message) - mo)
+        payload = message[mo : mo + (fit(length) if fit else length) - UNTAGGED_OCTETS]
+        last = mo + len(payload) == len(message)
+        yield Untagged(Opcode.SEND, SEND_QN, msn, mo, last, payload).encode()
+        mo += len(payload)
 
 
 def next_msn(msn: int) -> int:

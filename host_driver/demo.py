@@ -28,7 +28,9 @@ from host_driver.connection import (
     listen,
 )
 from host_driver.device import Device, Event
+from host_driver.fpdu import MARKER_INTERVAL
 from host_driver.ladder import Ladder
+from host_driver.mpa_rtr import read_response, rtr_ulpdu
 from host_driver.negotiation import Config, Negotiated
 from host_driver.pcap import Capture
 from host_driver.startup import StartupFrame
@@ -228,7 +230,8 @@ async def _transfer(
             end.mulpdu = options.mulpdu or connection.mulpdu
             if progress:
                 progress.began(end.role, sources[Role(1 - end.role)].octets)
-            group.create_task(_send(end, connection, sources[end.role]))
+            fit = _Capturable(connection.negotiated) if options.pcap and end.negotiated.markers_tx else None
+            group.create_task(_send(end, connection, sources[end.role], fit))
             group.create_task(_receive(end, connection, progress))
     seconds = time.monotonic() - started
     for end, connection, before in zip(ends, connections, cycles, strict=True):
@@ -239,14 +242,14 @@ async def _transfer(
     return Result(*ends, seconds)
 
 
-async def _send(end: Endpoint, connection: Connection, source: _Source) -> None:
+async def _send(end: Endpoint, connection: Connection, source: _Source, fit: _Capturable | None) -> None:
     digest = hashlib.sha256()
     # A Send as RTR was the first message of its queue
     msn = 2 if connection.negotiated.rtr_send is Rtr.SEND else 1
     for message in source.messages():
         digest.update(message)
         end.sent += len(message)
-        for ulpdu in ddp.send_segments(message, msn, end.mulpdu):
+        for ulpdu in ddp.send_segments(message, msn, end.mulpdu, fit):
             await connection.send_ulpdu(ulpdu)
         msn = ddp.next_msn(msn)
     end.sha256_sent = digest.hexdigest()
@@ -269,6 +272,34 @@ async def _receive(end: Endpoint, connection: Connection, progress: Progress | N
         raise
     sends.finish()
     end.sha256_received = digest.hexdigest()
+
+
+class _Capturable:
+    """Shortens ULPDUs so that no FPDU ends where a marker is due.
+
+    Wireshark 4.0 counts that marker, which is the next FPDU's (RFC 5044 §4.3), with the FPDU before it, and then
+    looks for its CRC in the wrong place.
+    """
+
+    def __init__(self, negotiated: Negotiated) -> None:
+        self._offset = 0  # in the marked stream
+        if negotiated.rtr_send is not Rtr.NONE:
+            self._offset = self._end(len(rtr_ulpdu(negotiated.rtr_send)))
+        elif Rtr.READ in negotiated.rtr_accept:
+            self._offset = self._end(len(read_response(rtr_ulpdu(Rtr.READ))))
+
+    def __call__(self, length: int) -> int:
+        """The ULPDU's length instead of ``length``."""
+        if self._end(length) % MARKER_INTERVAL == 0 and length >= ddp.UNTAGGED_OCTETS + 4:
+            length -= 4
+        self._offset = self._end(length)
+        return length
+
+    def _end(self, length: int) -> int:
+        octets = 6 + length + -(2 + length) % 4  # without markers
+        before = -self._offset % MARKER_INTERVAL
+        markers = max(0, -(-(octets - before) // (MARKER_INTERVAL - 4)))
+        return self._offset + octets + 4 * markers
 
 
 class _Source:

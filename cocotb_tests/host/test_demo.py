@@ -84,6 +84,17 @@ def test_every_setting_moves_the_data_and_tshark_finds_it_good(rnic, tmp_path, m
         assert agreed["rtr_send"] == (rtr if model == "peer-to-peer" else "none")
 
 
+@needs_tshark
+@pytest.mark.parametrize("mulpdu", [0, 502, 1430])
+@pytest.mark.parametrize("options", [["--rtr", "write"], ["--rtr", "read"], ["--model", "client-server"]])
+def test_no_fpdu_ends_where_tshark_would_count_a_marker_too_many(rnic, tmp_path, mulpdu, options):
+    path = tmp_path / "a.pcapng"
+    status, out, _ = rnic(*SOFTWARE, *options, "--size", "250K", "--mulpdu", mulpdu, "--pcap", path, "--json")
+    result = json.loads(out)
+    assert status == 0
+    judge(path, fpdus=result["initiator"]["tx_fpdus"] + result["responder"]["tx_fpdus"], crc=True)
+
+
 @pytest.mark.parametrize("size", [0, 1, 4, 300000])
 def test_a_file_goes_both_ways(rnic, tmp_path, size):
     path = tmp_path / "file"
@@ -165,20 +176,46 @@ def test_the_given_port_is_used(rnic):
     assert json.loads(out)["responder"]["address"] == ["127.0.0.1", port]
 
 
+def children(pid):
+    """The processes that this one has started."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(each) for each in file.read().split()]
+
+
+def is_alive(pid):
+    """Whether there is such a process, one that has ended but was not waited for aside."""
+    with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.parametrize("device", ["software", "simulated"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_at_once_with_its_own_status(number):
-    with subprocess.Popen(
-        [*RNIC, *SOFTWARE, "--size", "10G"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    ) as process:
+def test_a_signal_ends_it_at_once_and_all_that_it_started(device, number):
+    command = [*RNIC, "demo", "--device", device, "--size", "10G"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
             assert process.stdout is not None
             while b"TX fence opens" not in process.stdout.readline():
-                pass
+                assert process.poll() is None
+            started = children(process.pid)
+            assert len(started) == (2 if device == "simulated" else 0)
             process.send_signal(number)
             began = time.monotonic()
-            _, err = process.communicate(timeout=10)
+            _, err = process.communicate(timeout=20)
             assert time.monotonic() - began < 5
             assert (process.returncode, err) == (128 + number, b"")
+            assert not [pid for pid in started if is_alive(pid)]
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_rtl_moves_the_data_too(rnic):
+    status, out, err = rnic("demo", "--size", "100K", "--rtr", "read", "--json")
+    assert (status, err) == (0, "")
+    result = json.loads(out)
+    for end in (result["initiator"], result["responder"]):
+        assert end["octets_received"] == 102400
+        assert end["octets_per_cycle"] > 1
+        assert end["cycles"] > 102400 / 16

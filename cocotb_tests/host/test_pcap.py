@@ -17,6 +17,7 @@ from rtl.registers import Role, Rtr
 TSHARK = shutil.which("tshark")
 # Other dissectors would take short Sends for theirs
 OPTIONS = ["-o", "tcp.desegment_tcp_streams:TRUE", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"]
+OPTIONS += ["-o", "tcp.try_heuristic_first:TRUE"]  # whatever protocol else may have this port
 OPTIONS += ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
 
 needs_tshark = pytest.mark.skipif(TSHARK is None, reason="tshark is not installed")
