@@ -60,7 +60,7 @@ def test_without_crc_the_field_is_zero():
         ("frame", "61g2", "line 3: 'g' in column 3 is not a hex digit"),
         ("frame", " 61 62", "line 3: ' ' in column 4 is not a hex digit"),
         ("deframe", "ü", "line 3: 'ü' in column 1 is not a hex digit"),
-        ("deframe", "616", "line 3: 3 hex digits are not whole octets"),
+        ("deframe", "616", "line 3: an odd number of hex digits, 3"),
         ("frame", "00" * 64769, "line 3: a ULPDU has at most 64768 octets, not 64769"),
     ],
 )

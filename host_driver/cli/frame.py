@@ -132,7 +132,8 @@ async def deframe_lines(
                 if walk.error:  # the device will see at least this
                     due.put_nowait(start)
                 await device.write_mpa(chunk)
-                if walk.error:
+                if walk.error:  # whatever follows changes nothing, but hardware may want to see some beats of it
+                    await device.write_mpa(bytes(256))
                     return
         finally:
             due.put_nowait(None)
@@ -215,7 +216,7 @@ async def _from_hex(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, byt
             if bad := re.search(r"[^0-9a-fA-F]", text.lstrip()):
                 column = len(text) - len(text.lstrip()) + bad.start() + 1
                 raise UsageError(f"line {number}: {bad[0]!r} in column {column} is not a hex digit") from None
-            raise UsageError(f"line {number}: {len(digits)} hex digits are not whole octets") from None
+            raise UsageError(f"line {number}: an odd number of hex digits, {len(digits)}") from None
         yield number, octets
 
 
