@@ -55,11 +55,12 @@ class ChunkPacker(wiring.Component):
         # First turn the octets to where they go in a beat.
         m.submodules.turned = turned = Buffer(data.StructLayout({"data": 8 * width, "count": range(width + 1)}))
         i = self.i.payload
-        place = Mux(started, octet, Cat(Const(0, 2), self.start))[:len(octet)]
+        place = Signal.like(octet)
         count = Mux(i.last, i.octets, width)
         m.d.comb += [
+            place.eq(Mux(started, octet, Cat(Const(0, 2), self.start))),
             turned.i.valid.eq(self.i.valid & (count != 0)),
-            turned.i.payload.data.eq(rotate_lanes(i.data, place, lane=8)),
+            turned.i.payload.data.eq(rotate_lanes(m, i.data, place, lane=8)),
             turned.i.payload.count.eq(count),
             self.i.ready.eq(turned.i.ready),
         ]
@@ -74,11 +75,15 @@ class ChunkPacker(wiring.Component):
         showing = Signal()  # a beat that is not full was offered, and not taken yet
 
         new = turned.o.payload
-        present = Mux(joins, filled, Cat(Const(0, 2), self.start))[:len(filled)]
+        present = Signal.like(filled)
         total = Signal(range(2 * width))
-        joined = Cat(
-            Mux(n < present, kept.word_select(n, 8), new.data.word_select(n, 8)) for n in range(width)
-        )
+        joined = Signal(8 * width)
+        m.d.comb += [
+            present.eq(Mux(joins, filled, Cat(Const(0, 2), self.start))),
+            joined.eq(Cat(
+                Mux(n < present, kept.word_select(n, 8), new.data.word_select(n, 8)) for n in range(width)
+            )),
+        ]
         early = showing | (~turned.o.valid & (filled[2:] > shown))
         full = ~early & turned.o.valid & (total >= width)
         m.d.comb += [

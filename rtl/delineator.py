@@ -69,18 +69,20 @@ class Delineator(wiring.Component):
             new.marked.eq(self.markers & (here == 0)),
         ]
         for n in range(lanes):
-            length = swap_octets(self.i.payload.data.word_select(n, 32)[:16])
+            length = Signal(16, name=f"length_{n}")
             m.d.comb += [
+                length.eq(swap_octets(self.i.payload.data.word_select(n, 32)[:16])),
                 new.headers[n].size.eq(((length + 2 + 3) >> 2) + 1),  # with PAD and CRC, in lanes
                 new.headers[n].too_long.eq(length > self.maximum),
             ]
 
         near, far = Signal(slot), Signal(slot)  # the window
         at = Signal(range(lanes))  # the first lane of the window that has not gone out
-        position = Mux(started, at, self.start[:bits])
+        position = Signal.like(at)
+        m.d.comb += position.eq(Mux(started, at, self.start[:bits]))
         inside = Signal()  # of an FPDU
         left = Signal(15, reset_less=True)  # lanes of it that have not gone out, later markers not counted
-        length = Signal(16, reset_less=True)
+        length = Signal(16, reset_less=True)  # ULPDU_Length
         stopped = Signal()
 
         # The header is in the first lane of an FPDU, or behind the marker there.
@@ -118,13 +120,14 @@ class Delineator(wiring.Component):
             came.eq(near.count + far.count),
         ]
         o = self.o.payload
-        window = Cat(
+        window = Signal(32 * lanes)
+        m.d.comb += window.eq(Cat(
             Mux(n >= position, near.data.word_select(n, 32), far.data.word_select(n, 32)) for n in range(lanes)
-        )
+        ))
         too_long = this_header.too_long
         m.d.comb += [
             self.o.valid.eq((inside | header_came) & ((came >= position + count) | too_long) & ~stopped),
-            o.data.eq(rotate_lanes(window, -position if lanes > 1 else position)),
+            o.data.eq(rotate_lanes(m, window, (-position)[:bits])),
             o.octets.eq(Cat(Const(0, 2), Mux(too_long, 1, count))),
             o.last.eq(ends | too_long),
             o.marked.eq(marked & ~too_long),

@@ -39,7 +39,8 @@ class FpduFramer(wiring.Component):
         abort = Signal(reset_less=True)
 
         octets = Mux(i.last, i.octets, room + 2)
-        body = Mux(i.last, keep_octets(i.data, i.octets), i.data)
+        body = Signal.like(i.data)
+        m.d.comb += body.eq(Mux(i.last, keep_octets(i.data, i.octets), i.data))
         spills = octets > room
 
         with m.If(spilled):

@@ -57,7 +57,8 @@ class MarkerInserter(wiring.Component):
 
         state = Signal(self.State)
         offset = Signal(14)  # lanes since ULPDU_Length, at the beat's first lane
-        position = Mux(state.started, state.position, self.start)
+        position = Signal(range(INTERVAL))
+        m.d.comb += position.eq(Mux(state.started, state.position, self.start))
 
         used = Signal(range(lanes + 1))
         place = Signal(range(INTERVAL))  # the lane of the beat before which the next marker goes

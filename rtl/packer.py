@@ -9,12 +9,13 @@ from .stream import Packet, check_lanes
 __all__ = ["LanePacker", "Ragged", "rotate_lanes"]
 
 
-def rotate_lanes(value: Value, by: Value, *, lane: int = 32) -> Value:
+def rotate_lanes(m: Module, value: Value, by: Value, *, lane: int = 32) -> Value:
     """``value`` with lane ``n`` moved to lane ``n + by``, round the end; the number of lanes is a power of 2."""
-    bits = (len(value) // lane).bit_length() - 1
-    for i in range(bits):
+    # A signal for each step: of a nested expression each use would be a rotator of its own.
+    for i in range((len(value) // lane).bit_length() - 1):
+        before, value = value, Signal(len(value), name=f"turned_{lane << i}")
         step = lane << i
-        value = Mux(by[i], Cat(value[-step:], value[:-step]), value)
+        m.d.comb += value.eq(Mux(by[i], Cat(before[-step:], before[:-step]), before))
     return value
 
 
@@ -59,13 +60,14 @@ class LanePacker(wiring.Component):
         # Lanes from the input join those kept. What does not fit has gone round the end, into the next beat.
         before = Mux(ended, 0, count)
         shift = before[:(lanes - 1).bit_length()]
-        turned = rotate_lanes(i.data[:32 * lanes], shift)
+        turned = rotate_lanes(m, i.data[:32 * lanes], shift)
         total = Signal(range(2 * lanes + 2))
         m.d.comb += total.eq(before + i.count)
 
-        def joined(n):
-            return Mux(n < before, kept[n], turned.word_select(n, 32))
-
+        joined = [Signal(32, name=f"joined_{n}") for n in range(lanes)]
+        m.d.comb += [
+            word.eq(Mux(n < before, kept[n], turned.word_select(n, 32))) for n, word in enumerate(joined)
+        ]
         takes = Signal()  # a beat of the input is used
         gives = Signal()  # a beat of the output is offered
         overfull = Signal()  # more than the kept lanes can take, even after a beat has left
@@ -77,7 +79,7 @@ class LanePacker(wiring.Component):
             takes.eq(self.i.valid & Mux(ended, (total <= lanes) & self.o.ready,
                                         Mux(gives, self.o.ready & ~overfull, 1))),
             self.i.ready.eq(takes),
-            o.data.eq(Cat(Mux(ended, kept[n], joined(n)) for n in range(lanes))),
+            o.data.eq(Cat(Mux(ended, kept[n], joined[n]) for n in range(lanes))),
             o.octets.eq(Cat(Const(0, 2), count)),
             o.last.eq(ended),
             *(o[name].eq(signal) for name, signal in extra.items()),
@@ -92,7 +94,7 @@ class LanePacker(wiring.Component):
             with m.Else():
                 m.d.sync += count.eq(total)
                 for n in range(lanes):
-                    m.d.sync += kept[n].eq(joined(n))
+                    m.d.sync += kept[n].eq(joined[n])
         with m.Elif(gives & self.o.ready):
             m.d.sync += [count.eq(0), ended.eq(0)]
         return m

@@ -88,6 +88,8 @@ class RegisterBank(wiring.Component):
                         with m.Elif(writes):
                             m.d.sync += port.eq(written)
                 m.d.comb += word[place].eq(port)
-            values.append(word & selected.replicate(32))
+            value = Signal(32)
+            m.d.comb += value.eq(word & selected.replicate(32))
+            values.append(value)
         m.d.sync += bus.read_data.eq(Cat(Cat(value[bit] for value in values).any() for bit in range(32)))
         return m
