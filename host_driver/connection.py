@@ -4,7 +4,8 @@
 
 All octets of the socket go through the device, those of the startup frames in stream mode. Four tasks serve a
 connection: two carry the MPA stream between socket and device, one fetches ULPDUs, one fetches events. Each
-holds at most one piece and waits until it is taken, so a slow ULP slows the peer, and a slow peer the ULP.
+waits until what it has is taken (up to 16 ULPDUs may wait for the ULP), so a slow ULP slows the peer, and a
+slow peer the ULP.
 
 What ends a connection out of order is one ``MpaConnectionError``; its text is one line that says what
 happened and where. A stream offset in it counts from where MPA began in that direction, in the startup
@@ -538,7 +539,7 @@ class Listener:
         Raises RejectedError when the configuration itself rejects it, MpaConnectionError when no good Request comes.
         """
         sock, _ = await asyncio.get_running_loop().sock_accept(self._socket)
-        connection = Connection(sock, device, config, observer)
+        connection = _connection(sock, device, config, observer)
         requested = await connection._run(connection._start())
         assert requested
         return Request(connection, requested)
@@ -577,7 +578,7 @@ async def initiate(
     ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10). Raises
     RejectedError when the responder's ULP says no, and MpaConnectionError for all else that goes wrong.
     """
-    connection = Connection(await _connect(host, port, config.timeout), device, config, observer)
+    connection = _connection(await _connect(host, port, config.timeout), device, config, observer)
     try:
         await connection._run(connection._start())
     except MpaConnectionError as error:
@@ -586,6 +587,14 @@ async def initiate(
         plain = replace(config, enhanced=False, model=Model.CLIENT_SERVER)
         return await initiate(host, port, device, plain, observer)
     return connection
+
+
+def _connection(sock: socket.socket, device: Device, config: Config, observer: Observer) -> Connection:
+    try:
+        return Connection(sock, device, config, observer)
+    except OSError as error:  # reset already
+        sock.close()
+        raise MpaConnectionError(f"the TCP connection was lost at once: {_how(error)}", Reason.CONNECTION_LOST) from error
 
 
 async def _connect(host: str, port: int, timeout: float) -> socket.socket:

@@ -45,8 +45,8 @@ _WIDE_COUNTERS = ("TX_OCTETS", "RX_OCTETS", "CYCLES")
 class Options:
     """What the demonstration is to show."""
 
-    file: Path | None = None  # what both send; otherwise each sends octets of its own making
-    size: int = 8 << 20  # octets to make, each way
+    size: int  # octets to make, each way
+    file: Path | None = None  # what both send instead
     port: int = 0  # 0: the system chooses
     markers: bool = True
     crc: bool = True

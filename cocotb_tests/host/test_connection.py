@@ -356,6 +356,17 @@ def test_a_reset_in_the_startup_is_told():
     run(test())
 
 
+def test_a_peer_that_resets_before_it_is_accepted_is_told():
+    async def test():
+        async with SoftwareDevice() as device, await listen() as listener:
+            with socket.create_connection(listener.address) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            with pytest.raises(MpaConnectionError, match="lost at once|reset by peer"):
+                await listener.accept(device, RESPONDER)
+
+    run(test())
+
+
 def test_an_unusable_rtr_is_answered_with_terminate_7_and_nothing_else():
     async def test():
         async with bare_responder(replace(INITIATOR, rtr=(Rtr.SEND,))) as (peer, task):

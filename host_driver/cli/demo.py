@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE, _SIZE_WITH_WAVES = 8 << 20, 16 << 10  # a waveform file has some 2,000 octets for each octet sent
 _MIN_MULPDU = 128  # RFC 5044 §4.5
 
 
@@ -56,9 +57,14 @@ def demo(
     lanes: LanesOption = 4,
     file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="What to send, both ways.")] = None,
     size: Annotated[
-        int,
-        typer.Option("--size", metavar="N", parser=octets, help="Octets to make and send each way, without --file."),
-    ] = 8 << 20,
+        int | None,
+        typer.Option(
+            "--size",
+            metavar="N",
+            parser=octets,
+            help="Octets to make and send each way, without --file: 8M if not given, and 16K with --waves.",
+        ),
+    ] = None,
     model: Annotated[ModelName, typer.Option("--model", help="The connection model.")] = ModelName.PEER_TO_PEER,
     rtr: Annotated[RtrName, typer.Option("--rtr", help="The RTR, in the peer-to-peer model.")] = RtrName.WRITE,
     markers: Annotated[bool, typer.Option("--markers/--no-markers", help="Markers in both directions.")] = True,
@@ -85,8 +91,9 @@ def demo(
 ) -> None:
     """Show one connection: startup frames, RTR, and data both ways through two devices over TCP.
 
-    Two endpoints in this process, each with a device of its own, connect over loopback. Both send at the
-    same time; what arrives is compared with what was sent by its SHA-256.
+    Two endpoints in this process, each with its own device, connect over loopback.
+
+    Both send at the same time, and what arrives is compared by its SHA-256.
     """
     from host_driver.ddp import DdpError
     from host_driver.demo import Options, run
@@ -98,7 +105,7 @@ def demo(
         raise UsageError(f"--port is 0 to 65535, not {port}")
     options = Options(
         file=file,
-        size=size,
+        size=size if size is not None else _SIZE_WITH_WAVES if waves else _SIZE,
         port=port,
         markers=markers,
         crc=crc,
