@@ -63,6 +63,7 @@ def simulate(
     simulation = build(component, waves=waves)
     if isinstance(component, functools.partial):
         component = component()
+        component._MustUse__used = True  # Amaranth warns of components that nobody elaborates
     # One folder for each test, so that what failures leave behind does not pile up.
     test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
     folder = simulation.folder.parent.parent / "tests" / re.sub(r"[^\w.-]+", "-", test)
@@ -74,6 +75,7 @@ def simulate(
         "COCOTB_RESULTS_FILE": str(folder / "results.xml"),
         "COCOTB_RANDOM_SEED": str(seed),
         "COCOTB_TEST_FILTER": rf"\.{name}$" if name else "",
+        "COCOTB_TESTCASE": "",
         "PYTHONWARNINGS": "error",
         "BENCH": json.dumps({"parameters": parameters or {}, "streams": _streams(component)}),
     }

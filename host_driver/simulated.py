@@ -41,7 +41,11 @@ class _Gate:
     async def wait(self) -> None:
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
-        await waiting
+        try:
+            await waiting
+        finally:
+            if waiting in self._waiting:  # cancelled
+                self._waiting.remove(waiting)
 
     def wake(self) -> None:
         for each in self._waiting:
@@ -88,9 +92,12 @@ class SimulatedDevice(Device, asyncio.Protocol):
     async def open(cls, *, lanes: int = 4, waves: Path | str | None = None) -> SimulatedDevice:
         """Start a device of ``lanes`` 32-bit lanes, just reset; the first time, build it, which takes a minute.
 
-        ``waves`` is a folder, in which the device writes a VCD file of its own. Raises DeviceError when the
-        simulation cannot be built or started; the message names the log.
+        ``waves`` is a folder, in which the device writes a VCD file of its own. Raises ValueError for another
+        width than 1, 2, 4, 8 or 16, and DeviceError when the simulation cannot be built or started; the message
+        names the log.
         """
+        if lanes not in (1, 2, 4, 8, 16):
+            raise ValueError(f"lanes must be 1, 2, 4, 8 or 16, not {lanes}")
         simulation = await _built(lanes, waves=waves is not None)
         trace = None if waves is None else _fresh_file(Path(waves))
         device = cls(lanes)
@@ -133,7 +140,8 @@ class SimulatedDevice(Device, asyncio.Protocol):
     async def set(self, register: str, value: int) -> None:
         """Write the register; what is handed over or asked for after this finds it written.
 
-        Raises ValueError for an unknown name and for more than 32 bits.
+        What was handed over before may not have reached the RTL yet. Raises ValueError for an unknown name and for
+        more than 32 bits.
         """
         address = _address(register)
         if not 0 <= value < 1 << 32:
@@ -163,12 +171,11 @@ class SimulatedDevice(Device, asyncio.Protocol):
 
     async def close(self) -> None:
         """End the simulation and let every waiting task raise DeviceError. Idempotent."""
+        keep = self._failure is not None  # the log tells more
         if self._failure is None:
             self._fail(DeviceError("the device has been closed"))
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
         if self._process is not None:
             for _ in range(100 * _END):  # it ends when its socket does
                 if self._process.poll() is not None:
@@ -177,6 +184,8 @@ class SimulatedDevice(Device, asyncio.Protocol):
             else:
                 self._process.kill()
                 self._process.wait()
+        if self._folder is not None and not keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     # --- the socket
 
@@ -243,15 +252,14 @@ class SimulatedDevice(Device, asyncio.Protocol):
         try:
             await asyncio.wait_for(self._hello.wait(), _START)
         except TimeoutError:
-            raise DeviceError(f"the simulation did not start within {_START} s: see {self._log}") from None
-        if self._failure is not None:
-            raise self._failure
+            self._fail(DeviceError(f"the simulation did not start within {_START} s: see {self._log}"))
+        self._check()
 
     def _fail(self, failure: DeviceError) -> None:
         self._failure = failure
-        for box in (self._ulpdus, self._mpa, self._events, self._tx_ulpdu, self._rx_mpa):
-            box.gate.wake()
-        self._hello.wake()
+        boxes = (self._ulpdus, self._mpa, self._events, self._tx_ulpdu, self._rx_mpa)
+        for gate in (self._hello, *(box.gate for box in boxes)):
+            gate.wake()
         for each in self._values:
             if not each.done():
                 each.set_exception(failure)

@@ -1,5 +1,6 @@
 """The harness, on a FIFO that passes packets and, if told to, spoils them."""
 
+import functools
 import random
 
 import pytest
@@ -65,6 +66,13 @@ def test_packets_pass(lanes, idle, busy):
 @pytest.mark.parametrize("slow", [False, True])
 def test_rate_is_counted(slow):
     simulate(PacketFifo(1), __name__, name="rate_is_counted", parameters={"slow": slow})
+
+
+def test_what_a_partial_makes_is_not_elaborated_twice(monkeypatch):
+    fifo = functools.partial(PacketFifo, 1)
+    simulate(fifo, __name__, name="rate_is_counted", parameters={"slow": False})
+    monkeypatch.setattr(PacketFifo, "elaborate", None)
+    simulate(fifo, __name__, name="rate_is_counted", parameters={"slow": False})
 
 
 def test_a_lost_beat_is_a_failure():

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -152,8 +153,9 @@ def test_a_slow_reader_stops_its_writer_and_nobody_else():
     run(body())
 
 
-def test_closing_ends_the_process_and_every_wait():
+def test_closing_ends_the_process_and_every_wait(monkeypatch, tmp_path):
     async def body():
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         device = await open_streaming()
         waits = [asyncio.create_task(wait()) for wait in (device.read_ulpdu, device.read_mpa, device.next_event)]
         await asyncio.sleep(0)
@@ -163,6 +165,7 @@ def test_closing_ends_the_process_and_every_wait():
         await device.close()
         assert time.monotonic() - start < 2
         assert not running(process)
+        assert not list(tmp_path.iterdir())
         for each in (*waits, device.get("STATE"), device.write_ulpdu(b"x")):
             with pytest.raises(DeviceError, match="has been closed"):
                 await each
@@ -170,19 +173,22 @@ def test_closing_ends_the_process_and_every_wait():
     run(body())
 
 
-def test_a_killed_simulation_is_an_error_that_names_the_log():
+def test_a_killed_simulation_is_an_error_that_names_the_log(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     async def body():
         async with await open_streaming() as device:
             wait = asyncio.create_task(device.read_mpa())
             await asyncio.sleep(0)
             os.kill(device.process, signal.SIGKILL)
-            with pytest.raises(DeviceError, match=r"the simulation ended \(SIGKILL\): see .*/log"):
+            with pytest.raises(DeviceError, match=rf"the simulation ended \(SIGKILL\): see {tmp_path}/.*/log"):
                 await wait
+        assert len(list(tmp_path.glob("*/log"))) == 1
 
     run(body())
 
 
-def test_a_killed_program_takes_its_simulation_along():
+def test_a_killed_program_takes_its_simulation_along(tmp_path):
     program = f"""if True:
         import asyncio
         from {__name__} import open_streaming
@@ -193,7 +199,8 @@ def test_a_killed_program_takes_its_simulation_along():
                 await device.write_ulpdu(bytes(1000))
                 await device.read_mpa()
         asyncio.run(main())"""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+    variables = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=variables) as parent:
         simulation = int(parent.stdout.readline())
         assert running(simulation)
         parent.kill()

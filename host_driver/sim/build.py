@@ -73,6 +73,7 @@ def environment(test_module: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "COCOTB_TOPLEVEL": TOP,
         "COCOTB_TEST_MODULES": test_module,
+        "COCOTB_TEST_FILTER": "",
         "COCOTB_TRUST_INERTIAL_WRITES": "1",
         "TOPLEVEL_LANG": "verilog",
     }

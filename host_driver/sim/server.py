@@ -156,7 +156,7 @@ class Drain:
 
 
 class Link:
-    """The socket to the program; what is read and written here never blocks, but for :meth:`wait`."""
+    """The socket to the program; only :meth:`wait` blocks."""
 
     def __init__(self, descriptor: int):
         self._socket = socket.socket(fileno=descriptor)
@@ -169,9 +169,15 @@ class Link:
         self._unsent += octets
         while self._unsent:
             try:
-                del self._unsent[: self._socket.send(self._unsent)]
+                del self._unsent[: self._socket.send(self._unsent, socket.MSG_NOSIGNAL)]
             except BlockingIOError:
                 break
+            except ConnectionError:  # which the next `receive` finds, too
+                self._unsent.clear()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
 
     def wait(self) -> None:
         """Sleep until there is something to receive, or to send more of what waits."""
@@ -311,11 +317,12 @@ class Server:
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def serve(dut: Any) -> None:
     """The only test of the simulation: it is over when the program that started it is."""
-    link = Link(int(os.environ[SOCKET]))
     Clock(dut.clk, PERIOD, "step").start(start_high=False)
     dut.rst.value = 1
     dut.control.value = 0
     await Timer(4 * PERIOD, "step")
     dut.rst.value = 0
     await Timer(PERIOD, "step")
+    link = Link(int(os.environ[SOCKET]))
     await Server(dut, link, int(os.environ[LANES])).run()
+    link.close()
