@@ -9,14 +9,14 @@ from .chunks import ChunkPacker
 from .crc import CHECKED, CrcAppender, CrcChecker
 from .deframer import FpduDeframer
 from .delineator import Delineator
-from .events import EventQueue
+from .events import EventQueue, check_depth
 from .fence import Fence
 from .framer import FpduFramer
 from .markers import MarkerChecker, MarkerInserter, MarkerRemover
 from .register_bank import RegisterBank
 from .registers import IDENTITY, VERSION, Cause, DirectionState, EventKind, Verdict
 from .rtr import RtrDetector
-from .store import StoreAndForward
+from .store import StoreAndForward, check_store
 from .stream import Buffer, Packet, RxUlpdu, TxUlpdu, buffered, check_lanes
 from .stream_mode import RxModeSwitch, TxModeSwitch
 
@@ -53,6 +53,9 @@ class MpaDatapath(wiring.Component):
 
     def __init__(self, lanes: int = 4, *, event_depth: int = 16, store_and_forward: int = 0):
         check_lanes(lanes)
+        check_depth(event_depth)
+        if store_and_forward:
+            check_store(store_and_forward)
         self.lanes = lanes
         self.event_depth = event_depth
         self.store_and_forward = store_and_forward

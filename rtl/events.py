@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from .registers import EventKind
 
-__all__ = ["Event", "EventQueue", "report"]
+__all__ = ["Event", "EventQueue", "check_depth", "report"]
 
 
 class Event(data.Struct):
@@ -17,6 +17,12 @@ class Event(data.Struct):
     detail: 8
     value: 16
     offset: 48
+
+
+def check_depth(depth: int) -> None:
+    """Raise ValueError when ``depth`` is not a depth of the event FIFO."""
+    if not 2 <= depth <= 255:
+        raise ValueError(f"event_depth must be from 2 to 255, not {depth!r}")
 
 
 def report(m: Module, event: data.View, kind: EventKind, **fields):
@@ -39,8 +45,7 @@ class EventQueue(wiring.Component):
     """
 
     def __init__(self, sources: int, depth: int):
-        if not 2 <= depth <= 255:
-            raise ValueError(f"event_depth must be from 2 to 255, not {depth!r}")
+        check_depth(depth)
         self.sources = sources
         self.depth = depth
         super().__init__({

@@ -8,7 +8,13 @@ from amaranth.lib.wiring import In, Out
 from .registers import Verdict
 from .stream import RxUlpdu, check_lanes
 
-__all__ = ["StoreAndForward"]
+__all__ = ["StoreAndForward", "check_store"]
+
+
+def check_store(octets: int) -> None:
+    """Raise ValueError when ``octets`` is no size of the store."""
+    if octets < 128 or octets & (octets - 1):
+        raise ValueError(f"store_and_forward must be a power of 2 from 128 on, not {octets!r}")
 
 
 class StoreAndForward(wiring.Component):
@@ -23,8 +29,7 @@ class StoreAndForward(wiring.Component):
 
     def __init__(self, lanes: int, octets: int):
         check_lanes(lanes)
-        if octets < 128 or octets & (octets - 1):
-            raise ValueError(f"store_and_forward must be a power of 2 from 128 on, not {octets!r}")
+        check_store(octets)
         self.lanes = lanes
         self.beats = max(2, octets // (4 * lanes))
         super().__init__({"i": In(stream.Signature(RxUlpdu(lanes))), "o": Out(stream.Signature(RxUlpdu(lanes)))})

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from host_driver.cli import demo, frame
+from host_driver.cli import demo, frame, verilog
 from host_driver.cli.common import CommandError
 from host_driver.device import DeviceError
 
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(frame.frame)
 app.command()(frame.deframe)
+app.command()(verilog.verilog)
 
 
 @app.callback()
