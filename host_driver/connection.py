@@ -168,7 +168,6 @@ class Connection:
         self._written = self._generated = 0
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # RFC 5044 §5.1: FPDUs leave at once
-        observer.opened(self.local, self.peer)
 
     # For the ULP
 
@@ -194,7 +193,11 @@ class Connection:
         """Send one ULPDU; waits while the device has no room. Raises MpaConnectionError."""
         with self._interrupted():
             self._written += 1
-            await self.device.write_ulpdu(octets)
+            try:
+                await self.device.write_ulpdu(octets)
+            except BaseException:
+                self._written -= 1  # it may have been taken all the same: _all_left knows
+                raise
 
     async def receive_ulpdu(self) -> bytes | None:
         """The next ULPDU; None when the peer has closed in order.
@@ -252,6 +255,7 @@ class Connection:
 
     async def _start(self) -> Requested | None:
         """Reset the device and exchange frames until MPA is on, or until the ULP must decide."""
+        self._observer.opened(self.local, self.peer)
         await self.device.set_fields("CONTROL", reset=1)
         await self.device.set("RX_STREAM_OCTETS", 0)
         await self.device.set("TX_STREAM_OCTETS", 0)
@@ -272,6 +276,9 @@ class Connection:
                     ulpdu = await self.device.read_ulpdu()
         except TimeoutError:
             return negotiation.tick(max(self._loop.time(), negotiation.deadline or 0.0))
+        if ulpdu.verdict is not Verdict.STREAM or len(ulpdu.octets) > negotiation.wanted:
+            what = f"{len(ulpdu.octets)} octets with verdict {ulpdu.verdict.name}"
+            raise DeviceError(f"it passed {what} where up to {negotiation.wanted} stream octets are due")
         self._received_before_mpa += len(ulpdu.octets)
         outcome = negotiation.receive(ulpdu.octets)
         if negotiation.received:
@@ -453,7 +460,8 @@ class Connection:
 
     async def _all_left(self) -> bool:
         fpdus = await self.device.get("TX_FPDUS")
-        return (self._written + self._generated - fpdus) % 2**32 == 0 and await self._octets_left()
+        more = (fpdus - self._written - self._generated) % 2**32  # than were handed over; huge while some are missing
+        return more < 2**31 and await self._octets_left()
 
     def _shut(self) -> None:
         with contextlib.suppress(OSError):
@@ -490,6 +498,8 @@ class Connection:
             if self._interruptible[task] and not task.uncancel() and self.error:
                 raise self.error from None
             raise
+        except DeviceError as error:
+            raise self.error or _device_failed(error) from error
         finally:
             del self._interruptible[task]
 
@@ -594,7 +604,8 @@ def _connection(sock: socket.socket, device: Device, config: Config, observer: O
         return Connection(sock, device, config, observer)
     except OSError as error:  # reset already
         sock.close()
-        raise MpaConnectionError(f"the TCP connection was lost at once: {_how(error)}", Reason.CONNECTION_LOST) from error
+        what = f"the TCP connection was lost at once: {_how(error)}"
+        raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
 
 
 async def _connect(host: str, port: int, timeout: float) -> socket.socket:

@@ -361,7 +361,7 @@ def test_a_peer_that_resets_before_it_is_accepted_is_told():
         async with SoftwareDevice() as device, await listen() as listener:
             with socket.create_connection(listener.address) as sock:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            with pytest.raises(MpaConnectionError, match="lost at once|reset by peer"):
+            with pytest.raises(MpaConnectionError, match=r"lost at once|reset by peer"):
                 await listener.accept(device, RESPONDER)
 
     run(test())
@@ -457,6 +457,23 @@ def test_a_flipped_bit_ends_the_connection_with_error_2_after_the_good_ulpdus():
     run(test())
 
 
+def test_a_send_that_is_given_up_does_not_hold_up_the_end():
+    async def test():
+        async with connected() as (ours, theirs):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    while True:
+                        await ours.send_ulpdu(bytes(60000))
+            receiving = asyncio.create_task(transfer(theirs, ours, []))
+            finishing = asyncio.create_task(ours.finish())
+            while await theirs.receive_ulpdu() is not None:
+                pass
+            await finishing
+            assert await receiving == []
+
+    run(test())
+
+
 def test_a_reset_ends_a_waiting_sender():
     async def test():
         async with bare_initiator() as (peer, task), await established_bare_initiator(peer, task) as theirs:
@@ -505,6 +522,22 @@ def test_a_device_that_goes_away_ends_the_connection():
                 await receiving
             with pytest.raises(MpaConnectionError, match="the device failed"):
                 await ours.send_ulpdu(b"")
+
+    run(test())
+
+
+def test_a_device_that_passes_too_many_octets_is_refused():
+    class Loose(SoftwareDevice):
+        async def read_ulpdu(self):
+            ulpdu = await super().read_ulpdu()
+            return replace(ulpdu, octets=ulpdu.octets + b"?")
+
+    async def test():
+        async with Loose() as device, await listen() as listener:
+            with socket.create_connection(listener.address) as sock:
+                sock.sendall(REQUEST.encode())
+                with pytest.raises(MpaConnectionError, match=r"device failed: it passed 21 octets .* up to 20 stream"):
+                    await listener.accept(device, RESPONDER)
 
     run(test())
 
