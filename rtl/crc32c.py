@@ -1,8 +1,8 @@
 """CRC-32C of packets of whole lanes, one beat a cycle, at any width.
 
-The CRC is that of RFC 5044 §4.4: bits enter least significant first, all ones before, complemented
-after. In that order a 32-bit word ``w`` takes the CRC register from ``s`` to ``M(s + w)``, where ``M`` is the matrix of 32 steps
-and ``+`` is XOR, so a beat of ``n`` lanes takes it to ``M^n s + M^n w0 + ... + M w(n-1)``.
+The CRC is that of RFC 5044 §4.4: bits enter least significant first, all ones before, complemented after. In that
+order a 32-bit word ``w`` takes the CRC register from ``s`` to ``M(s + w)``, where ``M`` is the matrix of 32 steps and
+``+`` is XOR, so a beat of ``n`` lanes takes it to ``M^n s + M^n w0 + ... + M w(n-1)``.
 
 Three things make that fast:
 

@@ -24,7 +24,9 @@ __all__ = ["MpaDatapath"]
 
 
 class MpaDatapath(wiring.Component):
-    """MPA for one connection, both directions, with its registers::
+    """MPA for one connection, both directions, with its registers.
+
+    ::
 
         tx_ulpdu ▸ TxModeSwitch ▸ Fence ▸ FpduFramer ▸ MarkerInserter ▸ CrcAppender ▸ tx_mpa
                                     ▴ RTR
@@ -49,6 +51,7 @@ class MpaDatapath(wiring.Component):
     rx_ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
     bus : registers (:mod:`rtl.registers`)
     interrupt : an event is waiting
+
     """
 
     def __init__(self, lanes: int = 4, *, event_depth: int = 16, store_and_forward: int = 0):

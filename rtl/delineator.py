@@ -15,9 +15,9 @@ __all__ = ["Delineator"]
 class Delineator(wiring.Component):
     """Gives each FPDU as a packet of its own, from lane 0 on, and says where in it the markers lie.
 
-    It looks through a window of two beats of the stream. As lane 0 of a beat is always at the same place of the stream modulo
-    the width, which divides the distance of markers, a marker can only lie in lane 0; and how large an FPDU that
-    began in a given lane would be is worked out as the beat comes in.
+    It looks through a window of two beats of the stream. As lane 0 of a beat is always at the same place of the stream
+    modulo the width, which divides the distance of markers, a marker can only lie in lane 0; and how large an FPDU
+    that began in a given lane would be is worked out as the beat comes in.
 
     A marker between two FPDUs belongs to the second one (RFC 5044 §4.3). So an FPDU is complete without it.
 

@@ -33,8 +33,8 @@ def report(m: Module, event: data.View, kind: EventKind, **fields):
 class EventQueue(wiring.Component):
     """Queues events of several sources, each of which reports at most one a cycle.
 
-    Of events in the same cycle, that of the first source comes first. Each source has room for one event that waits for the
-    others; when that is taken, or the queue is full, ``lost`` says so.
+    Of events in the same cycle, that of the first source comes first. Each source has room for one event that waits
+    for the others; when that is taken, or the queue is full, ``lost`` says so.
 
     Members
     -------

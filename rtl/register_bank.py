@@ -38,9 +38,9 @@ class RegisterBank(wiring.Component):
     -------
     bus : where the host reads and writes
     reset : give what the host wrote its reset value again; an access goes on
-    NAME : for each register, a field of it each: what the host reads of read-only ones, and what it wrote of others. A
-        flag that can be cleared has ``clear_flag`` beside it, a register that pops a FIFO has ``pop``; both, and a PULSE
-        field, are 1 for a cycle.
+    NAME : for each register, a field of it each: what the host reads of read-only ones, and what it wrote of others.
+        A flag that can be cleared has ``clear_flag`` beside it, a register that pops a FIFO has ``pop``; both, and a
+        PULSE field, are 1 for a cycle.
     """
 
     def __init__(self):

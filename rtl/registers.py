@@ -49,7 +49,7 @@ class Rtr(IntEnum):
 
     @property
     def bit(self) -> int:
-        """This kind as a member of a set: 1, 2 or 4; NONE is the empty set."""
+        """The kind as a member of a set: 1, 2 or 4; NONE is the empty set."""
         return (1 << self) >> 1
 
 
@@ -188,7 +188,8 @@ MAP: tuple[Register, ...] = (
         _flag("markers_rx", 9, "expect markers"),
         _flag("crc_tx", 10, "generate CRCs; the field is zero otherwise", reset=1),
         _flag("crc_rx", 11, "check CRCs", reset=1),
-        _flag("rdmap", 12, "RDMAP is above: one Terminate passes after an error, and nothing after a Terminate", reset=1),
+        _flag("rdmap", 12, "RDMAP is above: one Terminate passes after an error, and nothing after a Terminate",
+              reset=1),
     )),
     Register("TX_MAX_ULPDU", 0x014, "Longer ULPDUs are refused on transmit.",
              _word("octets", Access.RW, MAX_ULPDU, 16)),

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from host_driver.cli import build, demo, frame, verilog
+from host_driver.cli import build, demo, frame, registers, verilog
 from host_driver.cli.common import CommandError
 from host_driver.device import DeviceError
 
@@ -31,6 +31,7 @@ app.command()(demo.demo)
 app.command()(frame.frame)
 app.command()(frame.deframe)
 app.command()(verilog.verilog)
+app.command()(registers.registers)
 app.command()(build.build)
 
 

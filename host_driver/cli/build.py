@@ -30,7 +30,7 @@ def build(
     from rich.console import Console
     from rich.table import Table
 
-    from boards.build import BuildFailed
+    from boards.build import BuildError
     from boards.build import build as build_bitstream
 
     folder = out or Path("build") / "boards" / board
@@ -42,7 +42,7 @@ def build(
             )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    except BuildFailed as error:
+    except BuildError as error:
         raise CommandError(str(error)) from None
 
     table = Table(title=f"{board}: {result.bitstream}")
