@@ -6,16 +6,18 @@ from amaranth.lib.wiring import In, Out
 
 from .crc import CHECKED
 from .events import Event, report
+from .markers import INTERVAL
 from .registers import Cause, EventKind, Model, Role, Rtr, Verdict
 from .stream import Fifo, Packet, RxUlpdu, TxUlpdu, check_lanes
 
 __all__ = ["SINK", "RtrDetector", "RtrGenerator", "Ulpdu"]
 
-# The Sink STag and Sink TO of a Read Request (RFC 5040 §4.4), which the response carries as its own: 12 octets, taken as they are
-# from octet 18 of the request to octet 2 of the response.
+# The Sink STag and Sink TO of a Read Request (RFC 5040 §4.4), which the response carries as its own: 12 octets, taken
+# as they are from octet 18 of the request to octet 2 of the response.
 SINK = 96
 _SINK_AT = 18
 _HEADER = 48  # octets that hold the longest RTR
+_INTERVAL_BITS = (INTERVAL - 1).bit_length()
 
 
 class Ulpdu(enum.Enum, shape=2):
@@ -96,9 +98,9 @@ class RtrDetector(wiring.Component):
     """The end of receive: takes RTRs out, tells the fence and the host what came, and stops after an error.
 
     A responder in the peer-to-peer model keeps the first FPDU back until it has all of it. A negotiated RTR, or with
-    ``permissive`` any, is consumed; another FPDU is an error, or with ``permissive`` delivered. An
-    initiator that sent a Read RTR looks at each FPDU in this way until it has consumed the response. STag and TO of an RTR
-    are not looked at (RFC 5041 §5.2, RFC 5040 §5.2.1), nor are reserved bits.
+    ``permissive`` any, is consumed; another FPDU is an error, or with ``permissive`` delivered. An initiator that sent
+    a Read RTR looks at each FPDU in this way until it has consumed the response. STag and TO of an RTR are not looked
+    at (RFC 5041 §5.2, RFC 5040 §5.2.1), nor are reserved bits.
 
     After an error what comes is taken and dropped.
 
@@ -116,6 +118,7 @@ class RtrDetector(wiring.Component):
     failed : nothing more is delivered
     crc_error : an FPDU with a wrong CRC has come to its end
     size : lanes of the FPDU whose end ``good`` reports
+    markers : how many of them are markers, if the stream has any
     event : RTR_RECEIVED, RESPONSE_RECEIVED, ERROR
     """
 
@@ -146,6 +149,7 @@ class RtrDetector(wiring.Component):
             "failed": Out(1),
             "crc_error": Out(1),
             "size": Out(15),
+            "markers": Out(8),
             "event": Out(Event),
         })
 
@@ -157,8 +161,8 @@ class RtrDetector(wiring.Component):
 
         clear = Signal()
         m.submodules.kept = kept = ResetInserter(clear)(Fifo(RxUlpdu(self.lanes), 16))
-        header = Signal(8 * max(_HEADER, width), reset_less=True)
-        beats = len(header) // (8 * width)
+        beats = -(-_HEADER // width)
+        header = Signal(8 * width * beats, reset_less=True)
         beat = Signal(range(beats + 1))  # of the FPDU that is kept back
         last = Signal(data.StructLayout(CHECKED), reset_less=True)  # of the same
 
@@ -214,7 +218,9 @@ class RtrDetector(wiring.Component):
 
         def conclude(cause, value, size):
             """The FPDU has come to its end."""
-            m.d.comb += self.size.eq(size)
+            # At the first lane of each interval lies a marker, so this is how many intervals the FPDU begins.
+            before = (offset[2:] - 1)[:_INTERVAL_BITS]
+            m.d.comb += [self.size.eq(size), self.markers.eq((before + size)[_INTERVAL_BITS:])]
             with m.If(cause == Cause.NONE):
                 m.d.comb += self.good.eq(1)
                 m.d.sync += state.offset.eq(state.offset + Cat(Const(0, 2), size))
