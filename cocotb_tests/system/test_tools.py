@@ -1,0 +1,63 @@
+"""``rnic frame`` and ``rnic deframe``: the RTL gives what the software gives, whatever the size and the width."""
+
+import itertools
+import random
+
+import pytest
+
+from cocotb_tests.host.test_cli_frame import options, rnic
+from cocotb_tests.vectors import FPDUS
+from rtl.registers import MAX_ULPDU
+from rtl.stream import LANES
+
+
+def chunks(octets):
+    """Cut anywhere: one octet and more."""
+    longest = random.choice([3, 50, 3000])
+    while octets:
+        size = random.randint(1, longest)
+        yield octets[:size].hex()
+        octets = octets[size:]
+
+
+@pytest.mark.parametrize("flags", [[], ["--no-crc"], ["--markers"], ["--markers", "--no-crc"]], ids=" ".join)
+@pytest.mark.parametrize("lanes", LANES)
+def test_ulpdus_of_all_sizes_go_round(lanes, flags):
+    offset = str(4 * random.randrange(999))
+    simulated = ["--device", "simulated", "--lanes", str(lanes), *flags, "--stream-offset", offset]
+    software = ["--device", "software", *simulated[4:]]
+    sizes = [0, 1, 2, 3, MAX_ULPDU, MAX_ULPDU - 1, *random.choices(range(MAX_ULPDU + 1), k=5), *range(500, 514)]
+    lines = [random.randbytes(size).hex() for size in random.sample(sizes, len(sizes))]
+    status, fpdus, _ = rnic("frame", *simulated, lines=lines)
+    assert (status, fpdus, "") == rnic("frame", *software, lines=lines)
+    status, found, _ = rnic("deframe", *simulated, lines=list(chunks(bytes.fromhex("".join(fpdus)))))
+    assert status == 0
+    assert found == [f'{{"ulpdu": "{line}"}}' for line in lines]
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_a_flipped_bit_is_told_in_the_same_words(lanes):
+    simulated = ["--device", "simulated", "--lanes", str(lanes), "--markers"]
+    lines = [random.randbytes(random.randrange(1500)).hex() for _ in range(9)]
+    fpdus = [bytes.fromhex(line) for line in rnic("frame", "--markers", lines=lines)[1]]
+    spoilt = random.randrange(1, 8)
+    bit = random.randrange(48, 8 * len(fpdus[spoilt]))  # behind a leading marker and ULPDU_Length
+    fpdus[spoilt] = (int.from_bytes(fpdus[spoilt], "little") ^ 1 << bit).to_bytes(len(fpdus[spoilt]), "little")
+    stream = list(chunks(b"".join(fpdus)))
+    status, found, error = rnic("deframe", *simulated, lines=stream)
+    assert (status, found, error) == rnic("deframe", "--markers", lines=stream)
+    assert status == 1
+    assert len(found) == spoilt + 1
+    assert found[-1].startswith('{"error": 2,')
+    assert found[-1].endswith(f'"offset": {sum(map(len, fpdus[:spoilt]))}}}')
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_vectors(lanes):
+    for same, group in itertools.groupby(FPDUS, options):
+        vectors = list(group)
+        simulated = ["--device", "simulated", "--lanes", str(lanes), *same]
+        framed = rnic("frame", *simulated, lines=[vector.ulpdu.hex() for vector in vectors])
+        assert framed == (0, [vector.wire.hex() for vector in vectors], "")
+        found = rnic("deframe", *simulated, lines=[vector.wire.hex() for vector in vectors])
+        assert found == (0, [f'{{"ulpdu": "{vector.ulpdu.hex()}"}}' for vector in vectors], "")
