@@ -1,13 +1,49 @@
-"""The data path in a simulation: its registers, its streams, and how to set it up."""
+"""The data path in a simulation: its registers, its streams, and how to set it up; and beside it the software's."""
 
+import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import RisingEdge, Timer
 
-from cocotb_tests.harness import Sink, Source
-from host_driver.device import Event
-from rtl.registers import BY_NAME, EventKind
+from cocotb_tests.harness import PERIOD, Received, Sink, Source
+from host_driver.device import Event, Ulpdu
+from host_driver.mpa_datapath import MpaDatapath as Software
+from rtl.registers import BY_NAME, Cause, EventKind, Verdict
+
+STREAM_ONLY = 0xFFFF_FFFF  # octets of stream mode: more than any test sends
+COUNTERS = (
+    "TX_FPDUS", "TX_OCTETS_LO", "TX_OCTETS_HI", "TX_MARKERS",
+    "RX_FPDUS", "RX_OCTETS_LO", "RX_OCTETS_HI", "RX_MARKERS", "RX_CRC_ERRORS",
+)  # fmt: skip
+_SENDS = {EventKind.TX_MPA, EventKind.FENCE_OPEN, EventKind.RTR_SENT, EventKind.RESPONSE_SENT, EventKind.TERMINATE_SENT}
+_SEND_CAUSES = {Cause.TX_LENGTH, Cause.TX_MISMATCH, Cause.TX_STREAM}
+
+
+def word_of(name: str, **fields: int) -> int:
+    """A register's word: these fields, and the others as after reset."""
+    register = BY_NAME[name]
+    word = register.reset
+    for field, value in fields.items():
+        word = (word & ~register[field].mask) | register[field].put(value)
+    return word
+
+
+def cut(octets: bytes, longest: int) -> Iterator[bytes]:
+    """``octets`` in chunks of 1 to ``longest``."""
+    at = 0
+    while at < len(octets):
+        size = random.randint(1, longest)
+        yield octets[at:at + size]
+        at += size
+
+
+async def taken(sink: Sink) -> list[Received]:
+    """All packets that have come out so far."""
+    found = []
+    while not sink.empty():
+        found.append(await sink.receive())
+    return found
 
 
 class Datapath:
@@ -43,11 +79,26 @@ class Datapath:
 
     async def set_fields(self, name: str, **fields: int) -> None:
         """Write a register: these fields, and the others as after reset."""
-        register = BY_NAME[name]
-        word = register.reset
-        for field, value in fields.items():
-            word = (word & ~register[field].mask) | register[field].put(value)
-        await self.set(name, word)
+        await self.set(name, word_of(name, **fields))
+
+    async def cycles(self, count: int) -> None:
+        """Let so many cycles pass."""
+        await Timer(count * PERIOD, "ns")
+        await self._edge
+
+    async def renew(self) -> None:
+        """Forget the connection, and all that is still on its way."""
+        await self.set_fields("CONTROL", reset=1)
+        await self.set("TX_STREAM_OCTETS", STREAM_ONLY)
+        await self.set("RX_STREAM_OCTETS", STREAM_ONLY)
+        self.send_ulpdu(b"end")  # of a packet that the reset has cut off
+        self.rx_mpa.send(b"end")
+        await self.tx_ulpdu.drained()
+        await self.rx_mpa.drained()
+        await self.cycles(100)
+        await taken(self.tx_mpa)
+        await taken(self.rx_ulpdu)
+        await self.set_fields("CONTROL", reset=1)
 
     async def start(self, offset: int = 0, **config: int) -> None:
         """Set CONFIG and go to MPA mode at once in both directions; default: framing alone, no RDMAP rules."""
@@ -66,6 +117,106 @@ class Datapath:
             found.append(Event(EventKind(fields.pop("kind")), **fields, offset=offset))
         return found
 
-    def send_ulpdu(self, octets: bytes) -> None:
-        """Hand over a ULPDU or a stream-mode packet."""
-        self.tx_ulpdu.send(octets, length=len(octets))
+    def send_ulpdu(self, octets: bytes, length: int | None = None) -> None:
+        """Hand over a ULPDU or a stream-mode packet; ``length`` is what is announced, if that is not so long."""
+        self.tx_ulpdu.send(octets, length=len(octets) if length is None else length)
+
+
+class Outcome(NamedTuple):
+    """What came out since the last look."""
+
+    sent: list[bytes]
+    ulpdus: list[Ulpdu]  # stream-mode octets as one
+    tx_events: list[Event]
+    rx_events: list[Event]
+
+    @property
+    def delivered(self) -> list[bytes]:
+        """Octets for the host, without their verdicts."""
+        return [each.octets for each in self.ulpdus]
+
+
+def _outcome(sent: list[bytes], ulpdus: list[Ulpdu], events: list[Event]) -> Outcome:
+    joined: list[Ulpdu] = []
+    for each in ulpdus:
+        if each.verdict is Verdict.STREAM and joined and joined[-1].verdict is Verdict.STREAM:
+            each = Ulpdu(joined.pop().octets + each.octets, Verdict.STREAM)  # where chunks end has no meaning
+        joined.append(each)
+    sends = [each.kind in _SENDS or each.cause in _SEND_CAUSES for each in events]
+    return Outcome(
+        sent,
+        joined,
+        [each for each, is_tx in zip(events, sends, strict=True) if is_tx],
+        [each for each, is_tx in zip(events, sends, strict=True) if not is_tx],
+    )
+
+
+class SideBySide:
+    """The RTL and the software data path, which are given the same, and must say and do the same.
+
+    The software does at once what the RTL takes time for, so each step waits until the RTL has settled. Events
+    are compared for each direction apart: how the two interleave is a matter of time, too.
+    """
+
+    def __init__(self, dut: Any, lanes: int, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
+        self.rtl = Datapath(dut, idle, busy)
+        self.software = Software(lanes=lanes, event_depth=16)
+        self._beats = 0  # given on this connection
+
+    async def renew(self, **config: int) -> None:
+        """A new connection in stream mode, with this CONFIG."""
+        await self.rtl.renew()
+        self.software = Software(lanes=self.rtl.tx_mpa.octets_per_beat // 4, event_depth=16)
+        self._beats = 0
+        await self.set("CONFIG", **config)
+
+    async def connect(self, **config: int) -> None:
+        """A new connection in MPA mode both ways, with this CONFIG."""
+        await self.renew(**config)
+        await self.set("CONTROL", tx_enable=1, rx_enable=1)
+
+    async def set(self, register: str, value: int | None = None, /, **fields: int) -> None:
+        """Write a register, as a whole or by its fields."""
+        word = word_of(register, **fields) if value is None else value
+        await self.rtl.set(register, word)
+        self.software.write(register, word)
+        await self._settle(0)
+
+    async def transmit(self, *ulpdus: bytes) -> None:
+        """Hand over ULPDUs, or packets of stream octets."""
+        for each in ulpdus:
+            self.rtl.send_ulpdu(each)
+            self.software.transmit(each)
+        await self._settle(sum(map(self.rtl.tx_ulpdu.beats, map(len, ulpdus))))
+
+    async def receive(self, octets: bytes, longest: int = 300) -> None:
+        """Hand over octets of the MPA stream, in chunks of up to ``longest`` octets."""
+        chunks = list(cut(octets, longest))
+        for each in chunks:
+            self.rtl.rx_mpa.send(each)
+        self.software.receive(octets)
+        await self._settle(sum(map(self.rtl.rx_mpa.beats, map(len, chunks))))
+
+    async def _settle(self, beats: int) -> None:
+        self._beats += beats
+        await self.rtl.cycles(150 + 8 * self._beats)
+
+    async def agree(self) -> Outcome:
+        """Take all that came out of both, and their state; AssertionError when they differ, else what it was."""
+        rtl, software = self.rtl, self.software
+        sent = [each.octets for each in await taken(rtl.tx_mpa)]
+        ulpdus = [Ulpdu(each.octets, Verdict(each.fields["verdict"])) for each in await taken(rtl.rx_ulpdu)]
+        ulpdus = [each for each in ulpdus if each.verdict in (Verdict.GOOD, Verdict.STREAM)]
+        found = _outcome(sent, ulpdus, await rtl.events())
+        expected = _outcome(
+            [software.mpa.pop() for _ in range(len(software.mpa))],
+            [software.ulpdus.pop() for _ in range(len(software.ulpdus))],
+            list(iter(software.take_event, Event(EventKind.NONE))),
+        )
+        for what, mine, its in zip(Outcome._fields, found, expected, strict=True):
+            if mine != its:
+                raise AssertionError(f"{what}: the RTL's are {mine!r:.900}, the software's {its!r:.900}")
+        for name in ("STATE", "EVENT_STATUS", "ERROR", "ERROR_OFFSET_LO", "ERROR_OFFSET_HI", *COUNTERS):
+            value = await rtl.get(name)
+            assert value == software.read(name), f"{name} is {value:#x}, in software {software.read(name):#x}"
+        return expected

@@ -94,7 +94,8 @@ class MpaDatapath:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the connection; the registers that the host writes keep their values."""
+        """Forget the connection; the registers that the host writes have their reset values again."""
+        self._words |= {name: BY_NAME[name].reset for name, mask in _WRITABLE.items() if mask}
         self.mpa: OctetQueue[bytes] = OctetQueue()
         self.ulpdus: OctetQueue[Ulpdu] = OctetQueue()
         self.events: deque[Event] = deque()
@@ -152,7 +153,8 @@ class MpaDatapath:
             raise ValueError(f"{name} holds 32 bits, not {value}")
         if name == "CONTROL" and value & _CONTROL["reset"].mask:
             self.reset()
-        elif name == "EVENT_STATUS" and value & BY_NAME[name]["overflow"].mask:
+            return
+        if name == "EVENT_STATUS" and value & BY_NAME[name]["overflow"].mask:
             self._overflow = False
         if mask := _WRITABLE[name]:
             self._words[name] = value & mask

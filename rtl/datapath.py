@@ -14,7 +14,7 @@ from .fence import Fence
 from .framer import FpduFramer
 from .markers import MarkerChecker, MarkerInserter, MarkerRemover
 from .register_bank import RegisterBank
-from .registers import IDENTITY, VERSION, Cause, DirectionState, EventKind, Verdict
+from .registers import IDENTITY, MAX_ULPDU, VERSION, Cause, DirectionState, EventKind, Verdict
 from .rtr import RtrDetector
 from .store import StoreAndForward, check_store
 from .stream import Buffer, Packet, RxUlpdu, TxUlpdu, buffered, check_lanes
@@ -126,15 +126,13 @@ class MpaDatapath(wiring.Component):
 
         # What the host has set.
         config, control = registers.CONFIG, registers.CONTROL
-        largest = registers.RX_MAX_ULPDU.value
-        if self.store_and_forward:
-            largest = Mux(largest > self.store_and_forward, self.store_and_forward, largest)
+        storable = min(self.store_and_forward or MAX_ULPDU, MAX_ULPDU)
         m.d.comb += [
             tx_switch.octets.eq(registers.TX_STREAM_OCTETS.value),
             tx_switch.enable.eq(control.tx_enable),
             *(getattr(fence, name).eq(getattr(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
             fence.mpa.eq(tx_switch.state == DirectionState.MPA),
-            fence.maximum.eq(registers.TX_MAX_ULPDU.value),
+            fence.maximum.eq(_at_most(MAX_ULPDU, registers.TX_MAX_ULPDU.value)),
             inserter.enable.eq(config.markers_tx),
             inserter.start.eq(registers.TX_MPA_OFFSET.value[2:]),
             appender.enable.eq(config.crc_tx),
@@ -143,7 +141,7 @@ class MpaDatapath(wiring.Component):
             packer.start.eq(registers.RX_MPA_OFFSET.value[2:]),
             delineator.markers.eq(config.markers_rx),
             delineator.start.eq(registers.RX_MPA_OFFSET.value[2:]),
-            delineator.maximum.eq(largest),
+            delineator.maximum.eq(_at_most(storable, registers.RX_MAX_ULPDU.value)),
             crc_checker.enable.eq(config.crc_rx),
             *(getattr(detector, name).eq(getattr(config, name))
               for name in ("role", "model", "rtr_send", "rtr_accept", "permissive")),
@@ -165,8 +163,9 @@ class MpaDatapath(wiring.Component):
         self._events(m, registers, [
             tx_switch.event, rx_switch.event, detector.event, fence.event, fence.opened,
         ])
-        leaves = self.tx_mpa.valid & self.tx_mpa.ready & (tx_switch.state == DirectionState.MPA)
-        sent = self.tx_mpa.payload
+        # Counted where stream-mode packets do not pass.
+        leaves = appender.o.valid & appender.o.ready
+        sent = appender.o.payload
         received = Cat(Const(0, 2), detector.size)
         self._count(m, registers, {
             "CYCLES": 1,
@@ -176,7 +175,7 @@ class MpaDatapath(wiring.Component):
             "TX_STALLS": self.tx_mpa.valid & ~self.tx_mpa.ready,
             "RX_FPDUS": detector.good,
             "RX_OCTETS": Mux(detector.good, received, 0),
-            "RX_MARKERS": remover.removed,
+            "RX_MARKERS": Mux(detector.good & config.markers_rx, detector.markers, 0),
             "RX_CRC_ERRORS": detector.crc_error,
             "RX_STALLS": self.rx_mpa.valid & ~self.rx_mpa.ready,
         })
@@ -215,8 +214,8 @@ class MpaDatapath(wiring.Component):
             Cat(registers.EVENT_OFFSET_LO.value, registers.EVENT_OFFSET_HI.value).eq(taken),
             registers.EVENT_STATUS.level.eq(events.level),
         ]
-        with m.If(registers.EVENT.pop):
-            m.d.sync += taken.eq(Mux(events.o.valid, oldest.offset, 0))
+        with m.If(registers.EVENT.pop & events.o.valid):
+            m.d.sync += taken.eq(oldest.offset)
         with m.If(events.lost):
             m.d.sync += registers.EVENT_STATUS.overflow.eq(1)
         with m.Elif(registers.EVENT_STATUS.clear_overflow):
@@ -237,6 +236,10 @@ class MpaDatapath(wiring.Component):
             else:
                 counter = Cat(getattr(registers, f"{name}_LO").value, getattr(registers, f"{name}_HI").value)
             m.d.sync += counter.eq(counter + increment)
+
+
+def _at_most(limit, value):
+    return Mux(value > limit, limit, value)
 
 
 def _code(cause):

@@ -15,8 +15,8 @@ __all__ = ["Fence"]
 class Fence(wiring.Component):
     """Lets the host's ULPDUs through once the connection allows it, and puts the device's own before them.
 
-    It stands before the framer: what the device itself sends must come first in the stream, and where the markers of later FPDUs
-    lie depends on it.
+    It stands before the framer: what the device itself sends must come first in the stream, and where the markers of
+    later FPDUs lie depends on it.
 
     ======================== =====================================================================
     role, model              the fence opens when ``mpa`` is 1, and
@@ -27,10 +27,10 @@ class Fence(wiring.Component):
     responder, peer-to-peer  an RTR has been received; a Read RTR is answered first (RFC 5040 §5.2.1)
     ======================== =====================================================================
 
-    ULPDUs wait at a shut fence. One over ``maximum`` is an error, and dropped whole; so is one that is not as long as announced,
-    but as it has been sent by then, its FPDU is spoilt by ``abort``. After an error here, or with ``rdmap`` one on
-    receive, one Terminate passes, shut fence or not, if ``rdmap`` is 1, and all else is dropped. With ``rdmap``
-    nothing follows a Terminate (RFC 5040 §5.4).
+    ULPDUs wait at a shut fence. One over ``maximum`` is an error, and dropped whole; so is one that is not as long as
+    announced, but as it has been sent by then, its FPDU is spoilt by ``abort``. After an error here, or with ``rdmap``
+    one on receive, a shut fence stays shut; one Terminate passes nevertheless, if ``rdmap`` is 1, and all else is
+    dropped. With ``rdmap`` nothing follows a Terminate (RFC 5040 §5.4).
 
     Combinational; one beat a cycle.
 
@@ -54,7 +54,7 @@ class Fence(wiring.Component):
         granted: 1  # what receive must bring has come
         rtr_left: 1
         responds: 1  # a Read Response must leave
-        announced: 1  # FENCE_OPEN has been reported
+        opened: 1  # and stays so
         failed: 1
         terminated: 1
 
@@ -92,9 +92,13 @@ class Fence(wiring.Component):
         sends_rtr = initiator & peer_to_peer & (self.rtr_send != Rtr.NONE)
         failed = state.failed | (self.failed & self.rdmap)
         sink = Signal(SINK, reset_less=True)
+        opens = Signal()  # now
+        granted = Signal()
         wants_own = Signal()  # the device has something to send before the host
         m.d.comb += [
-            self.open.eq(self.mpa & Mux(initiator, ~peer_to_peer | state.rtr_left, state.granted) & ~state.responds),
+            granted.eq(Mux(initiator, ~peer_to_peer | state.rtr_left, state.granted)),
+            opens.eq(self.mpa & granted & ~state.responds & ~failed & ~state.opened),
+            self.open.eq(opens | state.opened),
             self.stopped.eq(state.terminated | (failed & ~self.rdmap)),
             wants_own.eq(self.mpa & ~failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
             own.sink.eq(sink),
@@ -131,8 +135,8 @@ class Fence(wiring.Component):
             mismatch.eq(seen + Mux(i.last, i.octets, 4 * self.lanes) != length),
         ]
         m.d.sync += [offered.eq(self.o.valid & ~self.o.ready), owned.eq(own.start)]
-        with m.If(self.open & ~state.announced):
-            m.d.sync += state.announced.eq(1)
+        with m.If(opens):
+            m.d.sync += state.opened.eq(1)
             report(m, self.opened, EventKind.FENCE_OPEN)
 
         with m.FSM():

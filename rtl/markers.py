@@ -171,7 +171,6 @@ class MarkerRemover(wiring.Component):
     -------
     i : :class:`MarkedFpdu`, with ``extra`` on the last beat
     o : ULPDU_Length, ULPDU and PAD in whole lanes, with the same ``extra``
-    removed : a marker is being taken out
     """
 
     def __init__(self, lanes: int, **extra):
@@ -181,7 +180,6 @@ class MarkerRemover(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(MarkedFpdu(lanes, **extra))),
             "o": Out(stream.Signature(Packet(lanes, **extra))),
-            "removed": Out(1),
         })
 
     def elaborate(self, platform):
@@ -204,6 +202,5 @@ class MarkerRemover(wiring.Component):
             beat.count.eq(last_lanes(i) - i.marked - i.last),  # the last lane of an FPDU is its CRC
             beat.last.eq(i.last),
             *(beat[name].eq(i[name]) for name in self.extra),
-            self.removed.eq(i.marked & self.i.valid & self.i.ready),
         ]
         return m

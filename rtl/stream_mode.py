@@ -1,6 +1,6 @@
 """Stream mode: octets that pass unchanged before MPA is enabled, at an exact octet (RFC 6581 §4.2, RFC 5044 §7.1)."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,8 +21,9 @@ _SWITCH = {
 class TxModeSwitch(wiring.Component):
     """Sends the host's first packets past the MPA blocks, and ULPDUs into them.
 
-    In MPA mode combinational. In stream mode a beat takes 2 cycles. A packet that runs past ``octets`` is an error: the
-    octets too many are dropped, and so is all that follows.
+    In MPA mode combinational. In stream mode a beat takes 2 cycles. A packet that runs past ``octets``, by its
+    announced length or in fact, is an error: it is dropped whole, or from the beat on in which that shows,
+    and so is all that follows. One of no octets is dropped.
 
     Members
     -------
@@ -52,7 +53,9 @@ class TxModeSwitch(wiring.Component):
         room = Signal(32)
         count = Mux(i.last, i.octets, 4 * self.lanes)
         inside = Signal()  # of a packet
+        surplus = Signal(signed(34))  # octets too many
         m.d.comb += [
+            surplus.eq(Mux(inside | (count > i.length), count, i.length) - room),
             self.mpa.payload.eq(i),
             *(self.stream.payload[name].eq(i[name]) for name in Packet(self.lanes).members),
         ]
@@ -69,9 +72,12 @@ class TxModeSwitch(wiring.Component):
                         m.next = "Mpa"
                     with m.Else():
                         m.next = "Measure"
-                with m.Elif(self.i.valid & (count > room)):
-                    report(m, self.event, EventKind.ERROR, detail=Cause.TX_STREAM, value=count - room)
+                with m.Elif(self.i.valid & (surplus > 0)):
+                    report(m, self.event, EventKind.ERROR, detail=Cause.TX_STREAM, value=surplus)
                     m.next = "Stopped"
+                with m.Elif(self.i.valid & (count == 0)):
+                    m.d.comb += self.i.ready.eq(1)
+                    m.d.sync += inside.eq(0)
                 with m.Elif(self.i.valid):
                     m.d.comb += [self.stream.valid.eq(1), self.i.ready.eq(self.stream.ready)]
                     with m.If(self.i.ready):
@@ -94,7 +100,7 @@ class RxModeSwitch(wiring.Component):
     """Sends the first octets of the stream to the host, and what follows into the MPA blocks.
 
     Octets behind the first ``octets`` are kept waiting until that is raised, or MPA enabled. A chunk that lies
-    across the border is cut in two.
+    across the border is cut in two. One of no octets is dropped.
 
     In MPA mode latency 1 cycle, one beat a cycle. In stream mode a beat takes 2 cycles, and a cut one cycle for each
     octet before it.
@@ -154,6 +160,8 @@ class RxModeSwitch(wiring.Component):
                         m.next = "Mpa"
                     with m.Else():
                         m.next = "Measure"
+                with m.Elif(present & (count == 0)):
+                    m.d.comb += taken.eq(1)
                 with m.Elif(present):
                     m.d.comb += [self.stream.valid.eq(1), taken.eq(self.stream.ready & fits)]
                     with m.If(self.stream.ready):

@@ -316,10 +316,10 @@ def test_registers_have_their_reset_values_and_hold_what_may_be_written():
     assert path.read("IDENTITY") == IDENTITY
     assert BY_NAME["CAPABILITIES"]["lanes"].get(path.read("CAPABILITIES")) == 8
     for register in MAP:
-        path.write(register.name, 0xFFFF_FFFF)
+        path.write(register.name, 0xFFFF_FFFF - (4 if register.name == "CONTROL" else 0))  # no reset
     assert path.read("IDENTITY") == IDENTITY
     assert path.read("TX_MPA_OFFSET") == 511
-    assert path.read("CONTROL") == 3  # the pulse reads zero
+    assert path.read("CONTROL") == 3
 
 
 @pytest.mark.parametrize("name", ["CONFIG", "NOTHING"])
@@ -365,14 +365,14 @@ def test_counters_count_both_ways(markers):
     assert path.read("RX_FPDUS") == 3
 
 
-def test_reset_forgets_the_connection_and_keeps_what_the_host_wrote():
+def test_reset_forgets_the_connection_and_what_the_host_wrote():
     path = connected(permissive=1)
     path.transmit(b"one")
     path.receive(broken(b"good"))
     path.write("CONTROL", fields("CONTROL", reset=1))
     assert (sent(path), delivered(path), kinds(path), states(path)) == ([], [], [], (WAITING, WAITING, 0))
     assert [path.read(name) for name in ("ERROR", "TX_FPDUS", "RX_FPDUS", "RX_CRC_ERRORS", "CONTROL")] == [0] * 5
-    assert path.read("CONFIG") == fields("CONFIG", permissive=1)
+    assert path.read("CONFIG") == fields("CONFIG")
     path.write("CONTROL", fields("CONTROL", tx_enable=1, rx_enable=1))
     path.receive(fpdus(b"again"))
     assert delivered(path) == [b"again"]

@@ -1,0 +1,311 @@
+"""The fence, RTRs and what may leave when, on the RTL and the software side by side."""
+
+import functools
+import random
+
+import pytest
+
+from cocotb_tests.datapath import SideBySide
+from cocotb_tests.harness import bench, parameter, pauses, simulate
+from cocotb_tests.vectors import FPDUS
+from host_driver.fpdu import FpduFramer
+from rtl.datapath import MpaDatapath
+from rtl.registers import MAX_ULPDU, Cause, EventKind, Model, Role, Rtr
+from rtl.stream import LANES
+
+SEND, WRITE, READ, RESPONSE, TERMINATE = (
+    next(each.ulpdu for each in FPDUS if each.source.startswith(start))
+    for start in ("zero-length Send", "zero-length RDMA Write", "zero-length RDMA Read Request",
+                  "zero-length RDMA Read Resp", "Terminate")
+)  # fmt: skip
+RTRS = {Rtr.SEND: SEND, Rtr.WRITE: WRITE, Rtr.READ: READ}
+ANY = 7  # all kinds of RTR
+INITIATOR, RESPONDER = Role
+CLIENT_SERVER, PEER_TO_PEER = Model
+SINK = bytes.fromhex("12345678 89abcdef01234567")
+SUNK_READ = READ[:18] + SINK + READ[30:]
+
+
+def fpdus(*ulpdus):
+    framer = FpduFramer(markers=False, crc=True)
+    return b"".join(map(framer.frame, ulpdus))
+
+
+def spoilt(ulpdu):
+    """Its FPDU with one bit of the CRC wrong."""
+    fpdu = fpdus(ulpdu)
+    return fpdu[:-1] + bytes([fpdu[-1] ^ 1])
+
+
+def kinds(events):
+    return [each.kind for each in events]
+
+
+def both(dut, chance=0.2):
+    return SideBySide(dut, parameter("lanes"), pauses(chance), pauses(chance))
+
+
+def awaits_rtr(**config):
+    return {"role": RESPONDER, "model": PEER_TO_PEER, "rtr_accept": ANY} | config
+
+
+# When the fence opens.
+
+
+@bench()
+async def an_initiator_needs_mpa_only(dut):
+    pair = both(dut)
+    await pair.renew(role=INITIATOR, model=CLIENT_SERVER)
+    await pair.set("TX_STREAM_OCTETS", 5)
+    await pair.transmit(b"start", b"one")
+    assert (await pair.agree()).sent == [b"start"]
+    await pair.set("CONTROL", tx_enable=1)
+    found = await pair.agree()
+    assert found.sent == [fpdus(b"one")]
+    assert kinds(found.tx_events) == [EventKind.TX_MPA, EventKind.FENCE_OPEN]
+
+
+@bench()
+async def a_peer_to_peer_initiators_rtr_leaves_first(dut):
+    pair = both(dut)
+    for kind, ulpdu in RTRS.items():
+        await pair.renew(role=INITIATOR, model=PEER_TO_PEER, rtr_send=kind)
+        await pair.transmit(b"one", b"")
+        assert not (await pair.agree()).sent
+        await pair.set("CONTROL", tx_enable=1)
+        found = await pair.agree()
+        assert found.sent == [fpdus(ulpdu), fpdus(b"one"), fpdus(b"")], kind
+        assert kinds(found.tx_events) == [EventKind.TX_MPA, EventKind.RTR_SENT, EventKind.FENCE_OPEN]
+        assert found.tx_events[1].detail == kind
+
+
+@bench()
+async def a_peer_to_peer_initiator_without_an_rtr_sends_nothing(dut):
+    pair = both(dut)
+    await pair.connect(role=INITIATOR, model=PEER_TO_PEER)
+    await pair.transmit(b"one")
+    await pair.receive(fpdus(b"in"))
+    found = await pair.agree()
+    assert (found.sent, found.delivered) == ([], [b"in"])
+
+
+@bench()
+async def a_responder_needs_a_valid_fpdu(dut):
+    pair = both(dut)
+    for first in (b"first", b"", TERMINATE, bytes(300)):
+        await pair.connect(role=RESPONDER, model=CLIENT_SERVER)
+        await pair.transmit(b"one", b"second")
+        octets = fpdus(first, b"next")
+        await pair.receive(octets[:len(fpdus(first)) - 1])
+        assert not (await pair.agree()).sent
+        await pair.receive(octets[len(fpdus(first)) - 1:])
+        found = await pair.agree()
+        assert (found.sent, found.delivered) == ([fpdus(b"one"), fpdus(b"second")], [first, b"next"])
+        assert kinds(found.tx_events) == [EventKind.FENCE_OPEN]
+
+
+@bench()
+async def a_peer_to_peer_responder_needs_a_negotiated_rtr_which_nobody_sees(dut):
+    pair = both(dut)
+    for kind, ulpdu in [*RTRS.items(), (Rtr.SEND, b""), (Rtr.READ, SUNK_READ)]:
+        for behind in ([], [b"next", b"", RESPONSE, SEND]):  # in the same chunk
+            await pair.connect(**awaits_rtr(rtr_accept=kind.bit))
+            await pair.transmit(b"one")
+            await pair.receive(fpdus(ulpdu, *behind), longest=random.choice([1, 5, 1000]))
+            found = await pair.agree()
+            answer = [fpdus(RESPONSE[:2] + ulpdu[18:30])] * (kind is Rtr.READ)
+            assert (found.sent, found.delivered) == ([*answer, fpdus(b"one")], behind), kind
+            assert (found.rx_events[-1].detail, found.rx_events[-1].value) == (kind, len(ulpdu))
+
+
+@bench()
+async def an_rtr_before_transmit_is_enabled_counts(dut):
+    pair = both(dut)
+    for ulpdu in (WRITE, SUNK_READ):
+        await pair.renew(**awaits_rtr())
+        await pair.transmit(b"one")
+        await pair.set("CONTROL", rx_enable=1)
+        await pair.receive(fpdus(ulpdu, b"next"))
+        found = await pair.agree()
+        assert (found.sent, found.delivered) == ([], [b"next"])
+        await pair.set("CONTROL", rx_enable=1, tx_enable=1)
+        found = await pair.agree()
+        assert found.sent[-1] == fpdus(b"one")
+        assert len(found.sent) == 1 + (ulpdu is SUNK_READ)
+
+
+# What is an RTR.
+
+
+@bench()
+async def an_rtr_is_known_by_its_header_alone(dut):
+    pair = both(dut, 0)
+    lookalikes = [(ulpdu, True) for ulpdu in (SUNK_READ, WRITE[:2] + SINK)]
+    for kind, ulpdu in RTRS.items():
+        lookalikes.append((bytes([ulpdu[0] | 0x3C, ulpdu[1] | 0x30]) + ulpdu[2:], True))  # reserved bits
+        places = {0: 0xC3, 1: 0xCF}  # T, L and DV; RV and Opcode
+        if kind is not Rtr.WRITE:
+            places |= dict.fromkeys(range(6, 10), 0xFF)  # QN
+        if kind is Rtr.READ:
+            places |= dict.fromkeys(range(30, 34), 0xFF)  # RDMARDSZ
+        for place, mask in places.items():
+            bit = random.choice([1 << n for n in range(8) if mask >> n & 1])
+            lookalikes.append((ulpdu[:place] + bytes([ulpdu[place] ^ bit]) + ulpdu[place + 1:], False))
+        lookalikes += [(ulpdu + b"\0", False), (ulpdu[:-1], False)]
+    for ulpdu, is_rtr in lookalikes:
+        await pair.connect(**awaits_rtr())
+        await pair.receive(fpdus(ulpdu))
+        found = await pair.agree()
+        expected = EventKind.RTR_RECEIVED if is_rtr else EventKind.ERROR
+        assert kinds(found.rx_events)[-1] is expected, ulpdu.hex()
+        assert not found.delivered
+
+
+@bench()
+async def a_first_fpdu_that_is_no_negotiated_rtr_is_an_error(dut):
+    pair = both(dut)
+    width = 4 * parameter("lanes")
+    others = [b"hello", bytes(47), bytes(48), bytes(49), bytes(64), bytes(65), bytes(12 * width + 1), bytes(600)]
+    refused = [(ulpdu, ANY ^ kind.bit) for kind, ulpdu in RTRS.items()]
+    for first, accept in [*refused, (b"", ANY ^ Rtr.SEND.bit), *((other, ANY) for other in others)]:
+        await pair.connect(**awaits_rtr(rtr_accept=accept))
+        await pair.transmit(b"one")
+        await pair.receive(fpdus(first, READ, b"next"))
+        found = await pair.agree()
+        assert (found.sent, found.delivered) == ([], []), first
+        assert (found.rx_events[-1].cause, found.rx_events[-1].value) == (Cause.NOT_RTR, len(first))
+        await pair.transmit(TERMINATE, b"late")
+        assert (await pair.agree()).sent == [fpdus(TERMINATE)]
+
+
+@bench()
+async def a_permissive_responder_takes_any_first_fpdu(dut):
+    pair = both(dut)
+    width = 4 * parameter("lanes")
+    deliverable = [b"hello", bytes(47), bytes(48), bytes(49), bytes(12 * width + 1), random.randbytes(2000), TERMINATE]
+    for first in [*RTRS.values(), b"", READ[:-13] + b"\1" + READ[-12:], *deliverable]:
+        await pair.connect(**awaits_rtr(rtr_accept=0, permissive=1))
+        await pair.transmit(b"one")
+        await pair.receive(fpdus(first, b"next"))
+        found = await pair.agree()
+        consumed = first in (b"", *RTRS.values())
+        assert found.delivered == [first] * (not consumed) + [b"next"], first
+        assert found.sent[-1] == fpdus(b"one")
+
+
+@bench()
+async def a_first_fpdu_with_a_wrong_crc_opens_nothing(dut):
+    pair = both(dut)
+    for first in (*RTRS.values(), b"", b"other", bytes(500)):
+        for permissive in (0, 1):
+            await pair.connect(**awaits_rtr(permissive=permissive))
+            await pair.transmit(b"one")
+            await pair.receive(spoilt(first) + fpdus(WRITE))
+            found = await pair.agree()
+            assert (found.sent, found.delivered) == ([], [])
+            assert found.rx_events[-1].cause is Cause.CRC
+            await pair.transmit(TERMINATE, b"late")
+            assert (await pair.agree()).sent == [fpdus(TERMINATE)]
+
+
+@bench()
+async def an_initiator_takes_one_answer_to_its_read_rtr(dut):
+    pair = both(dut)
+    await pair.connect(role=INITIATOR, model=PEER_TO_PEER, rtr_send=Rtr.READ)
+    await pair.receive(fpdus(b"odd", bytes(100), RESPONSE, b"next", RESPONSE))
+    found = await pair.agree()
+    assert found.delivered == [b"odd", bytes(100), b"next", RESPONSE]
+    assert kinds(found.rx_events) == [EventKind.RX_MPA, EventKind.RESPONSE_RECEIVED]
+    await pair.connect(role=INITIATOR, model=PEER_TO_PEER, rtr_send=Rtr.READ)
+    await pair.receive(spoilt(RESPONSE) + fpdus(RESPONSE))
+    found = await pair.agree()
+    assert (found.delivered, found.rx_events[-1].cause) == ([], Cause.CRC)
+    for kind in (Rtr.SEND, Rtr.WRITE):
+        await pair.connect(role=INITIATOR, model=PEER_TO_PEER, rtr_send=kind)
+        await pair.receive(fpdus(RESPONSE))
+        assert (await pair.agree()).delivered == [RESPONSE]
+
+
+# Terminates, refusals.
+
+
+@bench()
+async def one_terminate_leaves_after_an_error_and_nothing_behind_it(dut):
+    pair = both(dut)
+    for role in Role:
+        for rdmap in (0, 1):
+            await pair.connect(role=role, rdmap=rdmap)
+            await pair.transmit(b"one")
+            await pair.receive(fpdus(b"") * (role is INITIATOR) + spoilt(b"first") + fpdus(b"late"))
+            await pair.transmit(b"second", TERMINATE, TERMINATE, b"third")
+            found = await pair.agree()
+            assert not rdmap or found.sent[-1] == fpdus(TERMINATE)
+            assert len(found.sent) == (1 + (role is INITIATOR) if rdmap else 5 * (role is INITIATOR))
+
+
+@bench()
+async def an_error_before_transmit_is_in_mpa_mode_keeps_the_fence_shut(dut):
+    pair = both(dut)
+    for config in ({"role": INITIATOR}, {"role": INITIATOR, "model": PEER_TO_PEER, "rtr_send": Rtr.READ}, awaits_rtr(),
+                   {"role": RESPONDER}):  # fmt: skip
+        await pair.renew(**config)
+        await pair.set("TX_STREAM_OCTETS", 5)
+        await pair.set("CONTROL", tx_enable=1, rx_enable=1)
+        await pair.receive(fpdus(SUNK_READ) + spoilt(b"bad"))
+        await pair.transmit(b"start", b"one", TERMINATE, b"late")
+        found = await pair.agree()
+        assert found.sent == [b"start", fpdus(TERMINATE)]
+        assert kinds(found.tx_events) == [EventKind.TX_MPA, EventKind.TERMINATE_SENT]
+
+
+@bench()
+async def nothing_leaves_after_a_terminate_unless_rdmap_is_not_above(dut):
+    pair = both(dut)
+    for rdmap in (0, 1):
+        await pair.connect(rdmap=rdmap)
+        await pair.transmit(b"one", TERMINATE, b"second", TERMINATE)
+        assert len((await pair.agree()).sent) == (2 if rdmap else 4)
+
+
+@bench(cycles=500_000)
+async def a_ulpdu_over_the_maximum_is_refused_whole(dut):
+    pair = both(dut, 0)
+    for maximum, length in [(22, 23), (100, 101), (22, 500), (0, 1)]:
+        for rdmap in (0, 1):
+            await pair.connect(rdmap=rdmap)
+            await pair.set("TX_MAX_ULPDU", maximum)
+            await pair.transmit(bytes(maximum), bytes(length), b"", bytes(length), TERMINATE)
+            found = await pair.agree()
+            assert found.sent[0] == fpdus(bytes(maximum))
+            assert (found.tx_events[-1].cause, found.tx_events[-1].value) == (Cause.TX_LENGTH, length) or rdmap
+    if parameter("lanes") > 4:
+        await pair.connect()
+        await pair.set("TX_MAX_ULPDU", 0xFFFF)  # more than RFC 5044 §3 has
+        await pair.transmit(bytes(MAX_ULPDU), bytes(MAX_ULPDU + 1))
+        assert [len(each) for each in (await pair.agree()).sent] == [MAX_ULPDU + 8]
+
+
+@bench()
+async def a_ulpdu_of_another_length_than_announced_is_spoilt(dut):
+    pair = both(dut)
+    width = 4 * parameter("lanes")
+    lengths = [(4, 5), (0, 1), (width, 2 * width), (100, 101), (100, 3)]
+    for announced, length in [*lengths, *(each[::-1] for each in lengths)]:
+        await pair.connect()
+        await pair.transmit(b"one")
+        pair.rtl.send_ulpdu(bytes(length), announced)
+        for each in (b"second", TERMINATE, b"third"):
+            pair.rtl.send_ulpdu(each)
+        first, bad, last = [(await pair.rtl.tx_mpa.receive()).octets for _ in range(3)]
+        assert (first, last) == (fpdus(b"one"), fpdus(TERMINATE))
+        await pair.rtl.cycles(200)
+        errors = [each for each in await pair.rtl.events() if each.kind is EventKind.ERROR]
+        assert [(each.cause, each.value) for each in errors] == [(Cause.TX_MISMATCH, announced)]
+        assert pair.rtl.tx_mpa.empty()
+        pair.software.receive(bad + bytes(200))  # what a peer makes of it
+        assert not pair.software.ulpdus
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_fence(lanes):
+    simulate(functools.partial(MpaDatapath, lanes), __name__, parameters={"lanes": lanes})
