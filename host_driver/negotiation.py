@@ -24,6 +24,7 @@ from host_driver.startup import (
     ENHANCED_OCTETS,
     MAX_PRIVATE_DATA,
     NO_NEGOTIATION,
+    Dialect,
     EnhancedData,
     FrameKind,
     StartupDecoder,
@@ -33,7 +34,6 @@ from host_driver.startup import (
 from rtl.registers import Model, Role, Rtr
 
 ENHANCED_REV = 2  # RFC 6581 §6: the enhanced data needs this or a higher Rev
-_REVS = (1, 2)  # those that this end can work with
 
 
 class State(Enum):
@@ -43,13 +43,13 @@ class State(Enum):
     WAIT_REPLY = auto()
     WAIT_REQUEST = auto()
     WAIT_ULP = auto()  # the responder's ULP decides
-    ESTABLISHED = auto()  # the startup frames are exchanged; MPA begins behind them
+    ESTABLISHED = auto()  # the startup frames are exchanged; MPA begins behind them; only abort() may follow
     REJECTED = auto()
     FAILED = auto()
 
     @property
     def final(self) -> bool:
-        """Nothing more will happen."""
+        """Nothing more will come of the exchange."""
         return self in (State.ESTABLISHED, State.REJECTED, State.FAILED)
 
 
@@ -86,11 +86,6 @@ class Reason(Enum):
         """The MPA error code, 0 when there is none."""
         return self.value
 
-    @property
-    def terminate(self) -> bool:
-        """The peer is owed a Terminate with layer 2, type 0 and this code (RFC 6581 §9.1, §9.2)."""
-        return self in (Reason.INSUFFICIENT_IRD, Reason.NO_MATCHING_RTR)
-
 
 class ProtocolError(Exception):
     """An input that has no meaning in the state."""
@@ -110,24 +105,28 @@ class Config:
     rtr: tuple[Rtr, ...] = (Rtr.WRITE, Rtr.READ, Rtr.SEND)  # the kinds supported, the preferred one first
     ird: int = 16  # RDMA Read Requests that the peer may have outstanding
     ord: int = 16  # RDMA Read Requests that this end wants to have outstanding
-    max_ird: int = 128  # RDMA Read Requests that the device has room for
+    max_ird: int = 128  # RDMA Read Requests that the device has room for, incoming
+    max_ord: int = 128  # and outstanding
     min_ord: int = 0  # a responder's: with less the Request is rejected (RFC 6581 §9.1)
     negotiate_ird: bool = True  # False: 0x3FFF is sent and ``ird`` stays as it is
     negotiate_ord: bool = True  # False: 0x3FFF is sent and ``ord`` stays as it is
-    crc: bool = True  # C; CRCs are used when either end sets it (RFC 5044 §7.1.1)
-    markers: bool = False  # M: the peer must put markers into what it sends
-    enhanced: bool = True  # an initiator's: RFC 6581; else RFC 5044 alone, with Rev 1
+    crc: bool = True  # C: this end requires CRCs; they are used when either end does (RFC 5044 §7.1.1)
+    markers: bool = False  # M: this end wants markers in what the peer sends; where it wants none it gets none
+    enhanced: bool = True  # RFC 6581; else RFC 5044 alone, with Rev 1
+    dialect: Dialect = Dialect.RFC_6581  # of the enhanced data, both ways
     permissive: bool = False  # a responder's: any first FPDU counts as the RTR, for peers that send another one
     private_data: bytes = b""  # an initiator's, in octets; a responder's goes to accept() or reject()
     timeout: float = 10.0  # seconds until the peer's startup frame must be there (RFC 5044 §7.1.2 rules 8 and 10)
 
     def __post_init__(self) -> None:
-        for name in ("ird", "ord", "max_ird", "min_ord"):
+        for name in ("ird", "ord", "max_ird", "max_ord", "min_ord"):
             value = getattr(self, name)
             if not 0 <= value < NO_NEGOTIATION:
                 raise ValueError(f"{name} is 0 to {NO_NEGOTIATION - 1}, not {value}")
         if self.ird > self.max_ird:
             raise ValueError(f"ird {self.ird} is over the device's {self.max_ird}")
+        if self.ord > self.max_ord:
+            raise ValueError(f"ord {self.ord} is over the device's {self.max_ord}")
         if self.min_ord > self.ord:
             raise ValueError(f"min_ord {self.min_ord} is over ord {self.ord}")
         if not self.rtr or Rtr.NONE in self.rtr:
@@ -136,9 +135,16 @@ class Config:
             raise ValueError("a Read RTR needs room for one RDMA Read Request, and the IRD is 0")
         if self.role is Role.INITIATOR and self.model is Model.PEER_TO_PEER and not self.enhanced:
             raise ValueError("the peer-to-peer model needs enhanced frames (RFC 6581 §9.2)")
+        if self.role is Role.INITIATOR and self.enhanced and not self.negotiates:
+            raise ValueError("an enhanced Request must negotiate something: IRD, ORD or an RTR (RFC 6581 §10)")
         if self.timeout <= 0:
             raise ValueError(f"timeout is more than 0 seconds, not {self.timeout}")
         check_private_data(self.private_data, self.enhanced)
+
+    @property
+    def negotiates(self) -> bool:
+        """An initiator's: whether there is anything in it that takes enhanced data."""
+        return self.model is Model.PEER_TO_PEER or self.negotiate_ird or self.negotiate_ord
 
 
 @dataclass(frozen=True)
@@ -190,17 +196,23 @@ class Established:
 
 @dataclass(frozen=True)
 class Rejected:
-    """The responder refused, with this Reply. MPA is over, TCP is still open (RFC 5044 §7.1.2 rules 2 and 3)."""
+    """The responder refused, with this Reply. MPA is over, TCP is still open (RFC 5044 §7.1.2 rules 2 and 3).
+
+    ``may_retry_unenhanced``: as with Failed.
+    """
 
     frame: StartupFrame
     what: str
+    may_retry_unenhanced: bool = False
 
 
 @dataclass(frozen=True)
 class Failed:
     """There will be no connection. TCP is to be closed, after a Terminate when ``terminate`` is there.
 
-    ``terminate`` is what to set the device to for sending it: the Terminate is the first FPDU, no RTR goes before it.
+    ``terminate`` is what to set the device to for sending it: the Terminate is the first FPDU, no RTR goes before it,
+    but a responder's waits for the initiator's first FPDU (RFC 5044 §7.1.2 rule 4). It carries layer 2, type 0 and the
+    ``code`` of the reason, which is 5, 6 or 7 (RFC 6581 §8).
     ``may_retry_unenhanced``: the peer behaved as one that knows RFC 5044 only (RFC 6581 §10).
     """
 
@@ -248,10 +260,11 @@ class Negotiation:
     _decoder: StartupDecoder = field(init=False, repr=False)
     _ours: StartupFrame = field(init=False, repr=False)
     _theirs: StartupFrame = field(init=False, repr=False)
+    _agreed: Negotiated = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        initiator = self.config.role is Role.INITIATOR
-        self._decoder = StartupDecoder(FrameKind.REPLY if initiator else FrameKind.REQUEST)
+        expected = FrameKind.REPLY if self.config.role is Role.INITIATOR else FrameKind.REQUEST
+        self._decoder = StartupDecoder(expected, self.config.dialect)
 
     @property
     def wanted(self) -> int:
@@ -282,16 +295,30 @@ class Negotiation:
             return self._input(Input.REQUEST)  # R is not checked in a Request (RFC 5044 §7.1.1)
         return self._input(Input.REJECTING_REPLY if self._theirs.rejected else Input.ACCEPTING_REPLY)
 
-    def accept(self, private_data: bytes = b"") -> list[Event]:
-        """The responder's ULP takes the connection; raises ValueError for too much private data."""
-        return self._input(Input.ACCEPT, _Given(private_data=private_data))
+    def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
+        """The responder's ULP takes the connection, with another ``config`` if the Request makes it want one.
 
-    def reject(self, private_data: bytes = b"", what: str = "the ULP rejected the connection") -> list[Event]:
-        """The responder's ULP refuses the connection; raises ValueError for too much private data."""
-        return self._input(Input.REJECT, _Given(private_data=private_data, what=what))
+        Raises ValueError for too much private data.
+        """
+        return self._decide(Input.ACCEPT, config, _Given(private_data=private_data))
+
+    def reject(
+        self,
+        private_data: bytes = b"",
+        what: str = "the ULP rejected the connection",
+        config: Config | None = None,
+    ) -> list[Event]:
+        """The responder's ULP refuses the connection; ``min_ord`` of a ``config`` tells the initiator what it takes.
+
+        Raises ValueError for too much private data.
+        """
+        return self._decide(Input.REJECT, config, _Given(private_data=private_data, what=what))
 
     def abort(self, what: str) -> list[Event]:
-        """Something failed at this end before the exchange was over."""
+        """Something failed at this end, during the exchange or right after it.
+
+        RFC 6581 §9.3 wants Terminate 2/0/5 then; before both frames are exchanged no FPDU can carry it.
+        """
         return self._input(Input.ABORT, _Given(what=what))
 
     def connection_lost(self, how: str) -> list[Event]:
@@ -315,46 +342,44 @@ class Negotiation:
             self.deadline = None
         return events
 
+    def _decide(self, given: Input, config: Config | None, what: _Given) -> list[Event]:
+        if config is not None:
+            if (config.role, config.dialect) != (self.config.role, self.config.dialect):
+                raise ValueError("the role and the dialect of a negotiation cannot change")
+            self.config = config
+        return self._input(given, what)
+
     # What an initiator does
 
     def _initiate(self, given: _Given) -> list[Event]:
         config = self.config
         self.deadline = given.now + config.timeout
-        peer_to_peer = config.model is Model.PEER_TO_PEER
-        enhanced = EnhancedData(
-            ird=config.ird if config.negotiate_ird else NO_NEGOTIATION,
-            ord=config.ord if config.negotiate_ord else NO_NEGOTIATION,
-            peer_to_peer=peer_to_peer,
-            # RFC 6581 §9.2: every kind that is supported, and none without A
-            rtr=frozenset(config.rtr) if peer_to_peer else frozenset(),
-        )
         self._ours = StartupFrame(
             FrameKind.REQUEST,
             markers=config.markers,
             crc=config.crc,
             rev=ENHANCED_REV if config.enhanced else 1,  # RFC 6581 §6, §10
-            enhanced=enhanced if config.enhanced else None,
+            enhanced=request_data(config) if config.enhanced else None,
             private_data=config.private_data,
         )
         return [Send(self._ours, self._ours.encode())]
 
     def _accepted(self, _: _Given) -> list[Event]:
         self._check_rev()
-        if bool(self._ours.enhanced) != bool(self._theirs.enhanced):
-            raise _Otherwise(
-                State.FAILED,
-                Failed(
-                    Reason.BAD_FRAME,
-                    f"MPA Reply with S={int(bool(self._theirs.enhanced))} to a Request "
-                    f"with S={int(bool(self._ours.enhanced))} (RFC 6581 §10)",
-                    may_retry_unenhanced=self._ours.enhanced is not None,
-                ),
-            )
-        agreed = self._agree()
-        if self._theirs.enhanced:
-            agreed = self._initiator_depths(agreed, self._theirs.enhanced)
-            agreed = self._initiator_rtr(agreed, self._theirs.enhanced)
-        return [Established(agreed)]
+        ours, theirs = self._ours.enhanced, self._theirs.enhanced
+        if ours and not theirs and self._theirs.rev == ENHANCED_REV and ours.dialect is Dialect.DRAFT_02:
+            theirs = _DRAFT_DEFAULT
+        if bool(ours) != bool(theirs):
+            what = f"MPA Reply with S={int(bool(theirs))} to a Request with S={int(bool(ours))} (RFC 6581 §10)"
+            raise _Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=ours is not None))
+        self._agreed = self._agree()
+        if theirs:
+            try:
+                terms = conclude(self.config, theirs)
+            except Disagreement as error:
+                raise _Otherwise(State.FAILED, self._terminated(error.reason, str(error))) from None
+            self._agreed = terms.put_into(self._agreed)
+        return [Established(self._agreed)]
 
     def _rejected(self, _: _Given) -> list[Event]:
         self._check_rev()
@@ -362,38 +387,7 @@ class Negotiation:
         theirs = self._theirs.enhanced
         if theirs and self.config.ird < theirs.ord < NO_NEGOTIATION:
             what += f": its ORD is {theirs.ord}, this end's IRD {self.config.ird}"
-        return [Rejected(self._theirs, what)]
-
-    def _initiator_depths(self, agreed: Negotiated, theirs: EnhancedData) -> Negotiated:
-        """IRD at least the responder's ORD, ORD at most the responder's IRD (RFC 6581 §9.1)."""
-        ird, ord_ = agreed.ird, agreed.ord
-        if theirs.ord != NO_NEGOTIATION:
-            ird = max(ird, theirs.ord)
-        if theirs.ird != NO_NEGOTIATION:
-            ord_ = min(ord_, theirs.ird)
-        if ird > self.config.max_ird:
-            what = f"the responder's ORD {theirs.ord} is over this end's largest IRD, {self.config.max_ird}"
-            raise self._terminated(Reason.INSUFFICIENT_IRD, what, agreed)
-        return replace(agreed, ird=ird, ord=ord_)
-
-    def _initiator_rtr(self, agreed: Negotiated, theirs: EnhancedData) -> Negotiated:
-        """The RTR to send: of those in the Reply the one that this end prefers (RFC 6581 §9.2)."""
-        peer_to_peer = self.config.model is Model.PEER_TO_PEER
-        if theirs.peer_to_peer != peer_to_peer:
-            what = f"MPA Reply with A={int(theirs.peer_to_peer)} to a Request with A={int(peer_to_peer)}"
-            raise self._terminated(Reason.NO_MATCHING_RTR, what, agreed)
-        if not peer_to_peer:
-            return agreed
-        for kind in self.config.rtr:
-            # A Read RTR takes a place in the responder's IRRQ, and with an IRD of 0 there is none
-            if kind in theirs.rtr and not (kind is Rtr.READ and theirs.ird == 0):
-                return replace(agreed, rtr_send=kind)
-        what = f"the responder takes {_names(theirs.rtr)} as RTR, this end can send {_names(self.config.rtr)}"
-        raise self._terminated(Reason.NO_MATCHING_RTR, what, agreed)
-
-    def _terminated(self, reason: Reason, what: str, agreed: Negotiated) -> _Otherwise:
-        first = replace(agreed, model=Model.CLIENT_SERVER, rtr_send=Rtr.NONE)
-        return _Otherwise(State.FAILED, Failed(reason, what, first))
+        return [Rejected(self._theirs, what, may_retry_unenhanced=bool(self._ours.enhanced) and not theirs)]
 
     # What a responder does
 
@@ -404,19 +398,22 @@ class Negotiation:
     def _requested(self, _: _Given) -> list[Event]:
         self._check_rev()
         theirs = self._theirs.enhanced
-        if theirs and self._responder_ord(theirs) < self.config.min_ord:
-            what = f"the initiator's IRD {theirs.ird} is under the ORD {self.config.min_ord} that this end needs"
+        if theirs and (what := refusal(self.config, theirs)):
+            # RFC 6581 §9.1 speaks of TERM 2/0/6 here, but a responder sends no FPDU before it has received one and
+            # none after R=1 (RFC 5044 §7.1.2 rules 2 and 4), so the Reply alone says it.
             raise _Otherwise(State.REJECTED, *self._reject(_Given(what=what)))
         return [Requested(self._theirs, _model(self._theirs))]
 
     def _accept(self, given: _Given) -> list[Event]:
         agreed, enhanced = self._answer()
-        return [self._reply(enhanced, given.private_data), Established(agreed)]
+        sent = self._reply(enhanced, given.private_data)
+        self._agreed = agreed
+        return [sent, Established(agreed)]
 
     def _reject(self, given: _Given) -> list[Event]:
         _, enhanced = self._answer()
-        if enhanced and self.config.min_ord > enhanced.ord:
-            enhanced = replace(enhanced, ord=self.config.min_ord)  # RFC 6581 §9.1: the ORD that it takes
+        if enhanced:
+            enhanced = rejecting(self.config, enhanced)
         sent = self._reply(enhanced, given.private_data, rejected=True)
         return [sent, Rejected(sent.frame, given.what)]
 
@@ -439,43 +436,8 @@ class Negotiation:
         theirs = self._theirs.enhanced
         if theirs is None:
             return agreed, None  # RFC 6581 §10: an unenhanced Request has an unenhanced Reply
-        kind = self._responder_rtr(theirs)
-        rtr = frozenset({kind} - {Rtr.NONE})
-        ird, ord_ = self._responder_ird(theirs, kind), self._responder_ord(theirs)
-        reply = EnhancedData(
-            ird=ird if self._negotiates_ird(theirs) else NO_NEGOTIATION,
-            ord=ord_ if self._negotiates_ord(theirs) else NO_NEGOTIATION,
-            peer_to_peer=theirs.peer_to_peer,
-            rtr=rtr,
-        )
-        return replace(agreed, rtr_accept=rtr, ird=ird, ord=ord_), reply
-
-    def _responder_rtr(self, theirs: EnhancedData) -> Rtr:
-        """The one kind to name in the Reply, one that the initiator offered if it can be.
-
-        RFC 6581 §9.2 allows several; there are initiators that then send none.
-        """
-        if not theirs.peer_to_peer:
-            return Rtr.NONE
-        usable = [kind for kind in self.config.rtr if kind is not Rtr.READ or self._responder_ird(theirs, kind)]
-        offered = [kind for kind in usable if kind in theirs.rtr]
-        return (*offered, *usable, *self.config.rtr)[0]
-
-    def _negotiates_ird(self, theirs: EnhancedData) -> bool:
-        return theirs.ord != NO_NEGOTIATION and self.config.negotiate_ird
-
-    def _negotiates_ord(self, theirs: EnhancedData) -> bool:
-        return theirs.ird != NO_NEGOTIATION and self.config.negotiate_ord
-
-    def _responder_ird(self, theirs: EnhancedData, kind: Rtr) -> int:
-        """At least the initiator's ORD as far as the device has room, and 1 for a Read RTR (RFC 6581 §9.1)."""
-        if not self._negotiates_ird(theirs):
-            return self.config.ird
-        return min(max(self.config.ird, theirs.ord, int(kind is Rtr.READ)), self.config.max_ird)
-
-    def _responder_ord(self, theirs: EnhancedData) -> int:
-        """At most the initiator's IRD (RFC 6581 §9.1)."""
-        return min(self.config.ord, theirs.ird) if self._negotiates_ord(theirs) else self.config.ord
+        reply, terms = answer(self.config, theirs)
+        return terms.put_into(agreed), reply
 
     # What both do
 
@@ -501,20 +463,31 @@ class Negotiation:
         )
 
     def _check_rev(self) -> None:
-        frame = self._theirs
+        frame, config = self._theirs, self.config
+        initiator = config.role is Role.INITIATOR
+        known = (1, ENHANCED_REV) if initiator or config.enhanced else (1,)
         what = ""
-        if frame.rev not in _REVS:
-            what = f"{frame.kind} with Rev {frame.rev} at stream offset 17: this end knows Rev 1 and 2"
+        if frame.rev not in known:
+            revs = " and ".join(map(str, known))
+            what = f"{frame.kind} with Rev {frame.rev} at stream offset 17: this end knows Rev {revs}"
         elif frame.enhanced and frame.rev < ENHANCED_REV:
             what = f"{frame.kind} with S=1 and Rev {frame.rev} at stream offset 16: S needs Rev 2 (RFC 6581 §6)"
         if what:
-            raise _Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what))
+            retry = initiator and config.enhanced and frame.rev == 1
+            raise _Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=retry))
 
     def _bad_frame(self, given: _Given) -> list[Event]:
         return [Failed(Reason.BAD_FRAME, given.what)]
 
     def _abort(self, given: _Given) -> list[Event]:
         return [Failed(Reason.LOCAL, given.what)]
+
+    def _abort_established(self, given: _Given) -> list[Event]:
+        return [self._terminated(Reason.LOCAL, given.what)]
+
+    def _terminated(self, reason: Reason, what: str) -> Failed:
+        first = replace(self._agreed, model=Model.CLIENT_SERVER, rtr_send=Rtr.NONE, rtr_accept=frozenset())
+        return Failed(reason, what, first)
 
     def _closed(self, given: _Given) -> list[Event]:
         received, frame = self._decoder.received, self._decoder.expected
@@ -534,6 +507,170 @@ class Negotiation:
         frame, came = self._decoder.expected, self._decoder.received
         what = f"no whole {frame} within {self.config.timeout:g} s, {came} octets of it came"
         return [Failed(Reason.TIMED_OUT, what)]
+
+
+# The rules of RFC 6581 §9, whatever carries the enhanced data: startup frames, or the session control of ``sctp``
+
+
+class Disagreement(Exception):  # noqa: N818 -- no fault of anyone's
+    """The initiator cannot keep to a Reply; ``reason`` is INSUFFICIENT_IRD or NO_MATCHING_RTR."""
+
+    def __init__(self, reason: Reason, what: str) -> None:
+        self.reason = reason
+        super().__init__(what)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What enhanced data settles: ``rtr`` are the kinds that the initiator may send, one of them at the initiator."""
+
+    model: Model
+    rtr: frozenset[Rtr]
+    ird: int
+    ord: int
+
+    def put_into(self, agreed: Negotiated) -> Negotiated:
+        """What is agreed, with these."""
+        if agreed.role is Role.RESPONDER:
+            return replace(agreed, model=self.model, rtr_accept=self.rtr, ird=self.ird, ord=self.ord)
+        send = next(iter(self.rtr), Rtr.NONE)
+        return replace(agreed, model=self.model, rtr_send=send, ird=self.ird, ord=self.ord)
+
+
+def request_data(config: Config) -> EnhancedData:
+    """What an initiator asks for."""
+    peer_to_peer = config.model is Model.PEER_TO_PEER
+    ird = config.ird if config.negotiate_ird else NO_NEGOTIATION
+    ord_ = config.ord if config.negotiate_ord else NO_NEGOTIATION
+    return EnhancedData(
+        ird=ord_ if config.dialect is Dialect.DRAFT_02 else ird,  # that draft's is the responder's, for this end's ORD
+        ord=ord_,
+        peer_to_peer=peer_to_peer,
+        # RFC 6581 §9.2: every kind that is supported, and none without A
+        rtr=frozenset(config.rtr) if peer_to_peer else frozenset(),
+        dialect=config.dialect,
+    )
+
+
+def refusal(config: Config, request: EnhancedData) -> str:
+    """Why a responder must reject a Request by itself (RFC 6581 §9.1); "" when it must not."""
+    if _responder_ord(config, request) >= config.min_ord:
+        return ""
+    return f"the initiator's IRD {request.ird} is under the ORD {config.min_ord} that this end needs"
+
+
+def answer(config: Config, request: EnhancedData) -> tuple[EnhancedData, Terms]:
+    """What a responder replies, and what is agreed with that."""
+    rtr = _responder_rtr(config, request)
+    ird, ord_ = _responder_ird(config, request, rtr), _responder_ord(config, request)
+    reply = EnhancedData(
+        ird=ird if _negotiates_ird(config, request) else NO_NEGOTIATION,
+        ord=ord_ if _negotiates_ord(config, request) else NO_NEGOTIATION,
+        peer_to_peer=request.peer_to_peer and bool(rtr),
+        rtr=rtr,
+        dialect=config.dialect,
+    )
+    # In the drafts an answer without an RTR kind means that the initiator's ULP sends first
+    return reply, Terms(Model.PEER_TO_PEER if rtr else Model.CLIENT_SERVER, rtr, ird, ord_)
+
+
+def rejecting(config: Config, reply: EnhancedData) -> EnhancedData:
+    """The reply of a rejection: with the ORD that the responder needs (RFC 6581 §9.1)."""
+    return replace(reply, ord=max(reply.ord, config.min_ord))
+
+
+def conclude(config: Config, reply: EnhancedData) -> Terms:
+    """What an initiator does with an accepting Reply; raises Disagreement.
+
+    IRD at least the responder's ORD, ORD at most the responder's IRD (RFC 6581 §9.1), and one RTR.
+    """
+    ird, ord_ = config.ird, config.ord
+    if config.negotiate_ird and reply.ord != NO_NEGOTIATION:
+        ird = max(ird, reply.ord)
+    if config.negotiate_ord and reply.ird != NO_NEGOTIATION:
+        ord_ = min(ord_, reply.ird)
+    if ird > config.max_ird:
+        what = f"the responder's ORD {reply.ord} is over this end's largest IRD, {config.max_ird}"
+        raise Disagreement(Reason.INSUFFICIENT_IRD, what)
+    rtr = _initiator_rtr(config, reply)
+    return Terms(Model.PEER_TO_PEER if rtr else Model.CLIENT_SERVER, rtr, ird, ord_)
+
+
+def _initiator_rtr(config: Config, reply: EnhancedData) -> frozenset[Rtr]:
+    """The RTR to send: of those in the Reply the one that this end prefers (RFC 6581 §9.2)."""
+    peer_to_peer = config.model is Model.PEER_TO_PEER
+    if config.dialect is Dialect.DRAFT_02:
+        if not (peer_to_peer and reply.rtr):
+            return frozenset()  # the ULP sends first
+    elif reply.peer_to_peer != peer_to_peer:
+        what = f"the responder answered A={int(reply.peer_to_peer)} to a Request with A={int(peer_to_peer)}"
+        raise Disagreement(Reason.NO_MATCHING_RTR, what)
+    if not peer_to_peer:
+        return frozenset()
+    for kind in config.rtr:
+        # A Read RTR takes a place in the responder's IRRQ, and with an IRD of 0 there is none
+        if kind in reply.rtr and not (kind is Rtr.READ and reply.ird == 0):
+            return frozenset({kind})
+    what = f"the responder takes {_names(reply.rtr)} as RTR, this end can send {_names(config.rtr)}"
+    raise Disagreement(Reason.NO_MATCHING_RTR, what)
+
+
+def _responder_rtr(config: Config, request: EnhancedData) -> frozenset[Rtr]:
+    """The kinds to name in the Reply.
+
+    RFC 6581 §9.2 allows several, but there are initiators that then send none: one, of those offered if it can be. The
+    drafts want all that were offered and can be had.
+    """
+    if not request.peer_to_peer:
+        return frozenset()
+    read = frozenset({Rtr.READ})
+    usable = [kind for kind in config.rtr if kind is not Rtr.READ or _responder_ird(config, request, read)]
+    offered = [kind for kind in usable if kind in request.rtr]
+    if config.dialect is Dialect.DRAFT_02:
+        return frozenset(offered)
+    return frozenset({(*offered, *usable, *config.rtr)[0]})
+
+
+def _asked_ird(request: EnhancedData) -> int:
+    """The responder IRD that the initiator asks for."""
+    return request.ird if request.dialect is Dialect.DRAFT_02 else request.ord
+
+
+def _ord_limit(request: EnhancedData) -> int:
+    """The initiator IRD, which the drafts do not tell: an initiator then fails when the answer is too much."""
+    if request.dialect is Dialect.DRAFT_02:
+        return NO_NEGOTIATION if request.ord == NO_NEGOTIATION else NO_NEGOTIATION - 1
+    return request.ird
+
+
+def _negotiates_ird(config: Config, request: EnhancedData) -> bool:
+    return _asked_ird(request) != NO_NEGOTIATION and config.negotiate_ird
+
+
+def _negotiates_ord(config: Config, request: EnhancedData) -> bool:
+    return _ord_limit(request) != NO_NEGOTIATION and config.negotiate_ord
+
+
+def _responder_ird(config: Config, request: EnhancedData, rtr: frozenset[Rtr]) -> int:
+    """At least the initiator's ORD as far as the device has room, and 1 for a Read RTR (RFC 6581 §9.1)."""
+    if not _negotiates_ird(config, request):
+        return config.ird
+    return min(max(config.ird, _asked_ird(request), int(Rtr.READ in rtr)), config.max_ird)
+
+
+def _responder_ord(config: Config, request: EnhancedData) -> int:
+    """At most the initiator's IRD (RFC 6581 §9.1)."""
+    return min(config.ord, _ord_limit(request)) if _negotiates_ord(config, request) else config.ord
+
+
+# In the drafts, a Reply without enhanced data but with Rev 2 means this
+_DRAFT_DEFAULT = EnhancedData(
+    NO_NEGOTIATION,
+    NO_NEGOTIATION,
+    peer_to_peer=True,
+    rtr=frozenset({Rtr.SEND, Rtr.WRITE, Rtr.READ}),
+    dialect=Dialect.DRAFT_02,
+)
 
 
 def _model(request: StartupFrame) -> Model:
@@ -567,4 +704,5 @@ TABLE: dict[tuple[State, Input], tuple[_Action, State]] = {
     (State.WAIT_ULP, Input.REJECT): (Negotiation._reject, State.REJECTED),
     (State.WAIT_ULP, Input.ABORT): (Negotiation._abort, State.FAILED),
     (State.WAIT_ULP, Input.CLOSED): (Negotiation._closed, State.FAILED),
+    (State.ESTABLISHED, Input.ABORT): (Negotiation._abort_established, State.FAILED),
 }

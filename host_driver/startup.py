@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from rtl.registers import Rtr
@@ -30,8 +30,28 @@ NO_NEGOTIATION = 0x3FFF  # RFC 6581 §9.1: this IRD or ORD is the ULP's business
 
 _KEY_OCTETS = 16
 _M, _C, _R, _S = 0x80, 0x40, 0x20, 0x10
-_FLAGS = {Rtr.SEND: (0, 0x4000), Rtr.WRITE: (1, 0x8000), Rtr.READ: (1, 0x4000)}  # B, C, D: word and bit
-_A = 0x8000
+_UPPER, _LOWER = 0x8000, 0x4000  # the flags before IRD, A and B, and before ORD, C and D
+
+
+class Dialect(Enum):
+    """Whose meaning the 32 bits of enhanced data have; the frame around them is the same.
+
+    DRAFT_02 is draft-ietf-storm-mpa-peer-connect-02, which agrees with -01: A, B and C stand for the Send, Write and
+    Read RTR, D is reserved, no flag tells the model, and a Request's IRD is the one asked of the responder. Draft -09
+    has RFC 6581's form.
+    """
+
+    RFC_6581 = "rfc6581"
+    DRAFT_02 = "draft-02"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_RTR_FLAGS = {  # the word, and the bit in it
+    Dialect.RFC_6581: {Rtr.SEND: (0, _LOWER), Rtr.WRITE: (1, _UPPER), Rtr.READ: (1, _LOWER)},
+    Dialect.DRAFT_02: {Rtr.SEND: (0, _UPPER), Rtr.WRITE: (0, _LOWER), Rtr.READ: (1, _UPPER)},
+}
 
 
 class FrameKind(Enum):
@@ -63,37 +83,60 @@ class StartupError(ValueError):
 class EnhancedData:
     """The 32 bits of RFC 6581 §9: Control Flags A to D, IRD and ORD.
 
-    ``ird`` and ``ord`` are numbers of RDMA Read Requests, 0 to 0x3FFE, or NO_NEGOTIATION.
+    ``ird`` and ``ord`` are numbers of RDMA Read Requests, 0 to 0x3FFE, or NO_NEGOTIATION. Raises ValueError for what
+    cannot be encoded.
     """
 
     ird: int
     ord: int
     peer_to_peer: bool = False  # A
     rtr: frozenset[Rtr] = frozenset()  # B: SEND, C: WRITE, D: READ
+    dialect: Dialect = field(default=Dialect.RFC_6581, kw_only=True)
 
     def __post_init__(self) -> None:
         for name, value in (("IRD", self.ird), ("ORD", self.ord)):
             if not 0 <= value <= NO_NEGOTIATION:
                 raise ValueError(f"{name} is 0 to {NO_NEGOTIATION}, not {value}")
+        if self.dialect is Dialect.DRAFT_02 and self.peer_to_peer != bool(self.rtr):
+            raise ValueError(f"{self.dialect} tells the peer-to-peer model by an RTR kind: both or none")
 
     def encode(self) -> bytes:
         """The four octets, in network byte order."""
-        words = [self.ird | (_A if self.peer_to_peer else 0), self.ord]
+        words = [self.ird, self.ord]
+        if self.dialect is Dialect.RFC_6581 and self.peer_to_peer:
+            words[0] |= _UPPER
         for kind in self.rtr:
-            word, bit = _FLAGS[kind]
+            word, bit = _RTR_FLAGS[self.dialect][kind]
             words[word] |= bit
         return struct.pack(">HH", *words)
 
     @classmethod
-    def decode(cls, octets: bytes) -> EnhancedData:
+    def decode(cls, octets: bytes, dialect: Dialect = Dialect.RFC_6581) -> EnhancedData:
         """Read four octets; every value of them has a meaning."""
         words = struct.unpack(">HH", octets)
+        rtr = frozenset(kind for kind, (word, bit) in _RTR_FLAGS[dialect].items() if words[word] & bit)
         return cls(
             ird=words[0] & NO_NEGOTIATION,
             ord=words[1] & NO_NEGOTIATION,
-            peer_to_peer=bool(words[0] & _A),
-            rtr=frozenset(kind for kind, (word, bit) in _FLAGS.items() if words[word] & bit),
+            peer_to_peer=bool(words[0] & _UPPER) if dialect is Dialect.RFC_6581 else bool(rtr),
+            rtr=rtr,
+            dialect=dialect,
         )
+
+    def fields(self) -> dict[str, object]:
+        """IRD, ORD and the flags, each by its name in the dialect."""
+        send, write, read = (int(kind in self.rtr) for kind in (Rtr.SEND, Rtr.WRITE, Rtr.READ))
+        flags = {"A": int(self.peer_to_peer), "B": send, "C_rtr_write": write, "D_rtr_read": read}
+        if self.dialect is Dialect.DRAFT_02:
+            flags = {"A_rtr_send": send, "B_rtr_write": write, "C_rtr_read": read}
+        return {**flags, "ird": self.ird, "ord": self.ord}
+
+    def __str__(self) -> str:
+        model = "peer-to-peer" if self.peer_to_peer else "client-server"
+        flag = f"A={int(self.peer_to_peer)}" if self.dialect is Dialect.RFC_6581 else str(self.dialect)
+        names = [kind.name.capitalize() for kind in sorted(self.rtr)]
+        rtr = f", RTR {' or '.join(names)}" if names else ""
+        return f"{flag} {model}{rtr}, IRD {_depth(self.ird)}, ORD {_depth(self.ord)}"
 
 
 @dataclass(frozen=True)
@@ -146,14 +189,7 @@ class StartupFrame:
             "S": int(self.enhanced is not None),
         }
         if self.enhanced:
-            named |= {
-                "A": int(self.enhanced.peer_to_peer),
-                "B": int(Rtr.SEND in self.enhanced.rtr),
-                "C_rtr_write": int(Rtr.WRITE in self.enhanced.rtr),
-                "D_rtr_read": int(Rtr.READ in self.enhanced.rtr),
-                "ird": self.enhanced.ird,
-                "ord": self.enhanced.ord,
-            }
+            named |= self.enhanced.fields()
         return named | {"private_data": self.private_data.hex()}
 
     def describe(self) -> list[str]:
@@ -164,10 +200,7 @@ class StartupFrame:
         )
         lines = [f"Rev {self.rev}  {flags}  PD_Length {self.pd_length}"]
         if self.enhanced:
-            model = "A=1 peer-to-peer" if self.enhanced.peer_to_peer else "A=0 client-server"
-            names = [kind.name.capitalize() for kind in sorted(self.enhanced.rtr)]
-            rtr = f", RTR {' or '.join(names)}" if names else ""
-            lines.append(f"{model}{rtr}, IRD {_depth(self.enhanced.ird)}, ORD {_depth(self.enhanced.ord)}")
+            lines.append(str(self.enhanced))
         if self.private_data:
             shown = self.private_data[:16].hex() + ("…" if len(self.private_data) > 16 else "")
             lines.append(f"private data, {len(self.private_data)} octets: {shown}")
@@ -191,8 +224,9 @@ class StartupDecoder:
     arrives: a wrong Key at its first differing octet, a PD_Length at its second octet.
     """
 
-    def __init__(self, expected: FrameKind) -> None:
+    def __init__(self, expected: FrameKind, dialect: Dialect = Dialect.RFC_6581) -> None:
         self.expected = expected
+        self.dialect = dialect
         self.frame: StartupFrame | None = None
         self._octets = bytearray()
         self._whole = HEADER_OCTETS
@@ -240,7 +274,7 @@ class StartupDecoder:
     def _decode(self) -> StartupFrame:
         flags, rev, _ = struct.unpack(">BBH", self._octets[_KEY_OCTETS:HEADER_OCTETS])
         private = bytes(self._octets[HEADER_OCTETS:])
-        enhanced = EnhancedData.decode(private[:ENHANCED_OCTETS]) if flags & _S else None
+        enhanced = EnhancedData.decode(private[:ENHANCED_OCTETS], self.dialect) if flags & _S else None
         return StartupFrame(
             kind=self.expected,
             markers=bool(flags & _M),

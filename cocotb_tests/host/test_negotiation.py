@@ -21,7 +21,7 @@ from host_driver.negotiation import (
     Send,
     State,
 )
-from host_driver.startup import EnhancedData, FrameKind, StartupFrame
+from host_driver.startup import Dialect, EnhancedData, FrameKind, StartupFrame
 from rtl.registers import Model, Role, Rtr
 
 INITIATOR = Config(Role.INITIATOR)
@@ -137,6 +137,21 @@ def test_what_is_in_the_table_leads_where_it_says(pair):
         assert isinstance(events[-1], OUTCOME[after])
         assert end.deadline is None
         assert end.wanted == 0
+
+
+@given(st.sampled_from([INITIATOR, RESPONDER]), st.lists(st.sampled_from(Input), min_size=1, max_size=8))
+def test_whatever_happens_and_in_whatever_order_is_in_the_table_or_a_protocol_error(config, inputs):
+    end = Negotiation(config)
+    for each in inputs:
+        before = end.state
+        if (before, each) not in TABLE:
+            with pytest.raises(ProtocolError):
+                end._input(each)
+            assert end.state is before
+        elif each not in (Input.INITIATE, Input.LISTEN) or (each is Input.INITIATE) == (config is INITIATOR):
+            events = GIVE[each](end)
+            assert end.state in (TABLE[before, each][1], State.FAILED)
+            assert len(events) == (0 if each is Input.LISTEN else 1 + (each in (Input.ACCEPT, Input.REJECT)))
 
 
 # Whole exchanges
@@ -312,11 +327,189 @@ def test_a_rev_that_cannot_be_spoken_is_error_4(fields, what):
         assert what in event.what
 
 
-def test_an_unenhanced_reply_to_an_enhanced_request_is_error_4_and_may_be_retried():
-    event = replied(enhanced=None, rev=1)
-    assert (event.reason, event.may_retry_unenhanced) == (Reason.BAD_FRAME, True)
-    event = replied(replace(INITIATOR, enhanced=False, model=Model.CLIENT_SERVER))
-    assert (event.reason, event.may_retry_unenhanced) == (Reason.BAD_FRAME, False)
+PLAIN = replace(INITIATOR, enhanced=False, model=Model.CLIENT_SERVER)
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "retry"),
+    [
+        (INITIATOR, {"enhanced": None, "rev": 1}, True),
+        (INITIATOR, {"rev": 1}, True),  # a responder of RFC 5044 that echoes reserved bits
+        (INITIATOR, {"enhanced": None}, True),
+        (INITIATOR, {"rev": 0}, False),
+        (INITIATOR, {"rev": 3}, False),
+        (PLAIN, {}, False),
+        (PLAIN, {"rev": 1}, False),
+    ],
+)
+def test_an_unenhanced_reply_to_an_enhanced_request_is_error_4_and_may_be_retried(config, fields, retry):
+    event = replied(config, **fields)
+    assert (event.reason, event.may_retry_unenhanced) == (Reason.BAD_FRAME, retry)
+
+
+def test_a_rejection_by_a_responder_that_is_not_enhanced_may_be_retried():
+    assert replied(rejected=True, enhanced=None, rev=1).may_retry_unenhanced
+    assert not replied(rejected=True).may_retry_unenhanced
+    assert not replied(PLAIN, rejected=True, enhanced=None, rev=1).may_retry_unenhanced
+
+
+# The three cases of RFC 6581 §10
+
+
+def test_enhanced_initiator_and_responder_have_enhanced_frames_both_ways():
+    ours, theirs = exchange(INITIATOR, RESPONDER, 600)
+    assert (ours.enhanced, theirs.enhanced, ours.rev, theirs.rev) == (True, True, 2, 2)
+
+
+@pytest.mark.parametrize("rev", [1, 2])
+def test_an_enhanced_responder_answers_an_unenhanced_request_with_an_unenhanced_reply(rev):
+    end, _ = requested(enhanced=None, rev=rev)
+    sent = end.accept(bytes(512))[0].frame
+    assert (sent.enhanced, sent.rev, sent.pd_length) == (None, rev, 512)
+    end, _ = requested(enhanced=None, rev=rev)
+    assert end.reject(bytes(512))[0].frame.enhanced is None
+
+
+@pytest.mark.parametrize("fields", [{}, {"enhanced": None}, {"rev": 1}])
+def test_a_responder_of_rfc_5044_alone_closes_on_an_enhanced_request(fields):
+    end, event = requested(replace(RESPONDER, enhanced=False), **fields)
+    assert (event.reason, event.terminate, end.wanted) == (Reason.BAD_FRAME, None, 0)
+    end, event = requested(replace(RESPONDER, enhanced=False), enhanced=None, rev=1)
+    assert isinstance(event, Requested)
+
+
+# Local errors (RFC 6581 §9.3)
+
+
+@pytest.mark.parametrize("state", [state for state in State if (state, Input.ABORT) in TABLE])
+def test_a_local_error_is_told_in_a_terminate_as_soon_as_an_fpdu_can_carry_it(state):
+    [event] = in_state(state).abort("no memory")
+    assert (event.reason, event.reason.code, event.what) == (Reason.LOCAL, 5, "no memory")
+    assert bool(event.terminate) == (state is State.ESTABLISHED)
+
+
+def test_a_terminate_for_a_local_error_needs_no_rtr_at_either_end():
+    one, other = Negotiation(replace(INITIATOR, markers=True)), Negotiation(RESPONDER)
+    other.start(0)
+    feed(other, one.start(0)[0].octets, 600)
+    feed(one, other.accept()[0].octets, 600)
+    for end in (one, other):
+        first = end.abort("no memory")[0].terminate
+        assert (first.model, first.rtr_send, first.rtr_accept) == (Model.CLIENT_SERVER, Rtr.NONE, frozenset())
+        assert first.markers_tx == (end is other)
+
+
+# The responder's second thoughts
+
+
+def test_the_ulp_may_decide_the_depths_when_it_has_seen_the_request():
+    end, _ = requested()
+    sent, established = end.accept(config=replace(RESPONDER, ird=9, ord=2))
+    assert (sent.frame.enhanced.ird, sent.frame.enhanced.ord) == (9, 2)
+    assert (established.negotiated.ird, established.negotiated.ord) == (9, 2)
+    end, _ = requested()
+    assert end.reject(config=replace(RESPONDER, min_ord=12))[0].frame.enhanced.ord == 12
+    end, _ = requested()
+    with pytest.raises(ValueError, match="cannot change"):
+        end.accept(config=INITIATOR)
+
+
+# 0x3FFF
+
+
+@pytest.mark.parametrize("field", ["ird", "ord"])
+def test_all_ones_in_one_field_leaves_the_other_negotiated(field):
+    asked = replace(EnhancedData(4, 50, True, frozenset(KINDS)), **{field: 0x3FFF})
+    end, _ = requested(enhanced=asked)
+    sent, established = end.accept()
+    answered = sent.frame.enhanced
+    if field == "ird":
+        assert (answered.ord, established.negotiated.ord) == (0x3FFF, 16)
+        assert (answered.ird, established.negotiated.ird) == (50, 50)
+    else:
+        assert (answered.ird, established.negotiated.ird) == (0x3FFF, 16)
+        assert (answered.ord, established.negotiated.ord) == (4, 4)
+
+
+def test_a_value_in_answer_to_all_ones_is_for_the_ulp_alone():
+    """As Linux siw answers, to which 0x3FFF is a number."""
+    config = replace(INITIATOR, negotiate_ird=False, negotiate_ord=False)
+    agreed = replied(config, enhanced=EnhancedData(3, 128, True, frozenset({Rtr.WRITE}))).negotiated
+    assert (agreed.ird, agreed.ord, agreed.peer_ird, agreed.peer_ord) == (16, 16, 3, 128)
+
+
+# What peers in the field do
+
+
+@pytest.mark.parametrize(
+    ("offered", "answered"),
+    [
+        ({Rtr.WRITE, Rtr.READ}, Rtr.WRITE),  # siw, irdma
+        ({Rtr.READ}, Rtr.READ),  # cxgb4
+        ({Rtr.WRITE}, Rtr.WRITE),
+        (set(KINDS), Rtr.WRITE),  # qed
+    ],
+)
+def test_initiators_in_the_field_get_one_kind_that_they_offered(offered, answered):
+    end, _ = requested(enhanced=EnhancedData(0, 0, True, frozenset(offered)))
+    reply = end.accept()[0].frame.enhanced
+    assert reply.rtr == {answered}
+    assert reply.ird >= 1  # irdma takes no Read RTR with less
+
+
+def test_a_kind_that_was_not_offered_is_sent_when_it_can_be():
+    """As siw answers a Request that offers the Send alone: with the Write."""
+    reply = EnhancedData(1, 1, True, frozenset({Rtr.WRITE}))
+    assert replied(enhanced=reply).negotiated.rtr_send is Rtr.WRITE
+    assert replied(replace(INITIATOR, rtr=(Rtr.SEND,)), enhanced=reply).reason is Reason.NO_MATCHING_RTR
+
+
+# The dialect of the drafts
+
+DRAFT = {"dialect": Dialect.DRAFT_02}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_drafts_dialect_negotiates_between_its_own(kind):
+    client = replace(INITIATOR, rtr=(kind,), ird=3, ord=7, **DRAFT)
+    ours, theirs = exchange(client, replace(RESPONDER, ird=5, ord=2, **DRAFT), 1)
+    assert (ours.model, ours.rtr_send, theirs.rtr_accept) == (Model.PEER_TO_PEER, kind, {kind})
+    assert (ours.ird, ours.ord, theirs.ird, theirs.ord) == (3, 7, 7, 2)
+
+
+def test_a_request_of_the_drafts_asks_for_the_responders_ird():
+    [sent] = Negotiation(replace(INITIATOR, ird=3, ord=7, **DRAFT)).start(0)
+    assert sent.octets[20:] == bytes.fromhex("c0078007")
+    end, _ = requested(replace(RESPONDER, **DRAFT), enhanced=EnhancedData(30, 0, True, frozenset({Rtr.READ}), **DRAFT))
+    reply, established = end.accept()
+    assert reply.octets[20:] == bytes.fromhex("001e8010")
+    assert (established.negotiated.ird, established.negotiated.ord) == (30, 16)
+
+
+def test_a_responder_of_the_drafts_names_every_offered_kind_that_it_takes():
+    offered = frozenset({Rtr.WRITE, Rtr.READ})
+    end, _ = requested(replace(RESPONDER, **DRAFT), enhanced=EnhancedData(1, 1, True, offered, **DRAFT))
+    sent, established = end.accept()
+    assert sent.frame.enhanced.rtr == established.negotiated.rtr_accept == offered
+
+
+def test_without_a_common_kind_the_drafts_let_the_initiators_ulp_send_first():
+    ours, theirs = exchange(
+        replace(INITIATOR, rtr=(Rtr.READ,), **DRAFT), replace(RESPONDER, rtr=(Rtr.SEND,), **DRAFT), 1
+    )
+    assert (ours.model, ours.rtr_send) == (theirs.model, Rtr.NONE) == (Model.CLIENT_SERVER, Rtr.NONE)
+    assert theirs.rtr_accept == frozenset()
+
+
+def test_a_rev_2_reply_without_enhanced_data_takes_every_kind_in_the_drafts():
+    agreed = replied(replace(INITIATOR, rtr=(Rtr.READ,), **DRAFT), enhanced=None).negotiated
+    assert (agreed.rtr_send, agreed.ird, agreed.ord, agreed.peer_ird) == (Rtr.READ, 16, 16, None)
+
+
+def test_all_ones_in_the_drafts_is_answered_per_field():
+    client = replace(INITIATOR, ord=7, negotiate_ord=False, **DRAFT)
+    ours, theirs = exchange(client, replace(RESPONDER, ird=5, **DRAFT), 1)
+    assert (ours.ord, theirs.ird, ours.peer_ird, ours.peer_ord) == (7, 5, 0x3FFF, 0x3FFF)
 
 
 @pytest.mark.parametrize("taken", range(24))
@@ -347,10 +540,12 @@ def test_time_runs_out_only_while_the_peers_frame_is_due():
         ({"ird": -1}, "ird is 0 to 16382, not -1"),
         ({"ord": 0x3FFF}, "ord is 0 to 16382, not 16383"),
         ({"ird": 9, "max_ird": 8}, "ird 9 is over the device's 8"),
+        ({"ord": 9, "max_ord": 8}, "ord 9 is over the device's 8"),
         ({"min_ord": 17}, "min_ord 17 is over ord 16"),
         ({"rtr": ()}, "at least one RTR"),
         ({"rtr": (Rtr.READ,), "ird": 0, "max_ird": 0}, "the IRD is 0"),
         ({"enhanced": False}, "needs enhanced frames"),
+        ({"model": Model.CLIENT_SERVER, "negotiate_ird": False, "negotiate_ord": False}, "must negotiate something"),
         ({"timeout": 0}, "timeout is more than 0 seconds, not 0"),
         ({"private_data": bytes(509)}, "may have 508 octets, not 509"),
     ],

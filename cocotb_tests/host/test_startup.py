@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cocotb_tests.vectors import VECTORS
-from host_driver.startup import EnhancedData, FrameKind, StartupDecoder, StartupError, StartupFrame
+from host_driver.startup import Dialect, EnhancedData, FrameKind, StartupDecoder, StartupError, StartupFrame
 from rtl.registers import Rtr
 
+KINDS = [Rtr.SEND, Rtr.WRITE, Rtr.READ]
 enhanced = st.builds(
     EnhancedData,
     ird=st.integers(0, 0x3FFF),
     ord=st.integers(0, 0x3FFF),
     peer_to_peer=st.booleans(),
-    rtr=st.frozensets(st.sampled_from([Rtr.SEND, Rtr.WRITE, Rtr.READ])),
+    rtr=st.frozensets(st.sampled_from(KINDS)),
 )
 frames = st.builds(
     StartupFrame,
@@ -119,3 +120,53 @@ def test_a_person_can_read_a_frame():
         "A=1 peer-to-peer, RTR Write or Read, IRD 16, ORD 0x3FFF (not negotiated)",
         "private data, 5 octets: 68656c6c6f",
     ]
+
+
+# The dialect of the drafts -01 and -02
+
+
+@pytest.mark.parametrize(
+    ("rtr", "wire"),
+    [
+        (set(), "00050006"),
+        ({Rtr.SEND}, "80050006"),  # A
+        ({Rtr.WRITE}, "40050006"),  # B
+        ({Rtr.READ}, "00058006"),  # C
+        (set(KINDS), "c0058006"),
+    ],
+)
+def test_the_drafts_have_the_rtr_kinds_in_a_b_and_c(rtr, wire):
+    data = EnhancedData(5, 6, bool(rtr), frozenset(rtr), dialect=Dialect.DRAFT_02)
+    assert data.encode().hex() == wire
+    assert EnhancedData.decode(bytes.fromhex(wire), Dialect.DRAFT_02) == data
+
+
+def test_the_drafts_ignore_d():
+    assert EnhancedData.decode(bytes.fromhex("00054006"), Dialect.DRAFT_02) == EnhancedData(
+        5, 6, dialect=Dialect.DRAFT_02
+    )
+
+
+@given(st.binary(min_size=4, max_size=4), st.sampled_from(Dialect))
+def test_every_four_octets_mean_something_and_come_back(octets, dialect):
+    back = EnhancedData.decode(octets, dialect).encode()
+    reserved = bytes([0, 0, 0x40 if dialect is Dialect.DRAFT_02 else 0, 0])
+    assert back == bytes(octet & ~mask for octet, mask in zip(octets, reserved, strict=True))
+
+
+def test_the_drafts_cannot_say_a_model_without_its_rtr():
+    with pytest.raises(ValueError, match="by an RTR kind: both or none"):
+        EnhancedData(1, 1, peer_to_peer=True, dialect=Dialect.DRAFT_02)
+
+
+def test_a_frame_of_the_drafts_names_its_own_flags():
+    frame = StartupFrame(
+        FrameKind.REPLY, enhanced=EnhancedData(1, 2, True, frozenset({Rtr.READ}), dialect=Dialect.DRAFT_02)
+    )
+    decoder = StartupDecoder(FrameKind.REPLY, Dialect.DRAFT_02)
+    decoder.feed(frame.encode()[:20])
+    decoder.feed(frame.encode()[20:])
+    assert decoder.frame == frame
+    named = decoder.frame.fields()
+    assert [named[name] for name in ("A_rtr_send", "B_rtr_write", "C_rtr_read")] == [0, 0, 1]
+    assert frame.describe()[1] == "draft-02 peer-to-peer, RTR Read, IRD 1, ORD 2"
