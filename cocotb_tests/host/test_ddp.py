@@ -57,3 +57,70 @@ def test_a_stream_that_ends_inside_a_message_is_refused():
 
 def test_msns_wrap():
     assert ddp.next_msn(2**32 - 1) == 0
+
+
+def test_the_rfcs_example_of_a_tagged_message():
+    """RFC 5041 §5.2's other example: MULPDU 1500, TO 16384."""
+    segments = [decode(each) for each in ddp.tagged_segments(Opcode.RDMA_WRITE, 9, 16384, bytes(2048), 1500)]
+    assert [(each.to, len(each.payload), each.last) for each in segments] == [(16384, 1486, False), (17870, 562, True)]
+
+
+@pytest.mark.parametrize(("octets", "segments"), [(0, 1), (1, 1), (114, 1), (115, 2), (228, 2), (229, 3)])
+def test_tagged_messages_have_no_empty_segment_behind_them(octets, segments):
+    pieces = [decode(each) for each in ddp.tagged_segments(Opcode.RDMA_WRITE, 9, 0, bytes(octets), 128)]
+    assert [each.last for each in pieces] == [False] * (segments - 1) + [True]
+    assert sum(len(each.payload) for each in pieces) == octets
+
+
+@pytest.mark.parametrize(
+    ("fault", "includes"),
+    [
+        (ddp.Fault.RDMAP_CATASTROPHIC, (False, False)),
+        (ddp.Fault.SOURCE_BOUNDS, (True, True)),
+        (ddp.Fault.OPCODE, (True, False)),
+        (ddp.Fault.STAG, (True, False)),
+        (ddp.Fault.QN, (True, False)),
+        (ddp.Fault.MPA_CRC, (False, False)),
+    ],
+)
+def test_terminates_include_what_figure_10_says(fault, includes):
+    """RFC 5040 §4.8."""
+    read = ddp.ReadRequest(1, 2, 3, 4, 5).encode()
+    refused = Untagged(Opcode.RDMA_READ_REQUEST, 1, 7, 0, True, read).encode()
+    ulpdu = ddp.Terminate.of(fault, refused, read).encode()
+    segment = decode(ulpdu)
+    assert (segment.opcode, segment.qn, segment.msn, segment.mo, segment.last) == (Opcode.TERMINATE, 2, 1, 0, True)
+    control = int.from_bytes(segment.payload[:4], "big")
+    assert (control >> 28, control >> 24 & 15, control >> 16 & 255) == fault.value
+    m, d, r = (control >> bit & 1 for bit in (15, 14, 13))
+    assert (m, d, r) == (includes[0], *includes)
+    assert control & 0x1FFF == 0
+    rest = (len(refused).to_bytes(2, "big") + refused[:18]) * includes[0] + read * includes[1]
+    assert segment.payload[4:] == rest
+    terminate = ddp.Terminate.decode(segment.payload)
+    assert terminate.encode() == ulpdu
+    assert terminate.fault is fault
+
+
+def test_the_terminate_of_a_crc_error_is_the_vector():
+    ulpdu = ddp.Terminate.of(ddp.Fault.MPA_CRC).encode()
+    assert ulpdu.hex() == "4147000000000000000200000001" + "0000000020020000"
+
+
+@pytest.mark.parametrize("octets", range(5, 60))
+def test_terminates_that_are_cut_short_lose_only_headers(octets):
+    read = ddp.ReadRequest(1, 2, 3, 4, 5).encode()
+    refused = Untagged(Opcode.RDMA_READ_REQUEST, 1, 7, 0, True, read).encode()
+    whole = decode(ddp.Terminate.of(ddp.Fault.SOURCE_STAG, refused, read).encode()).payload
+    terminate = ddp.Terminate.decode(whole[:octets])
+    assert terminate.fault is ddp.Fault.SOURCE_STAG
+    assert terminate.ddp_header in (b"", refused[:18])
+    assert terminate.rdma_header in (b"", read)
+
+
+def test_a_terminate_that_no_document_knows_is_told_by_its_numbers():
+    terminate = ddp.Terminate.decode(bytes.fromhex("57990000"))
+    assert terminate.fault is None
+    assert str(terminate) == "layer 5: an error that no document names (5/7/153)"
+    with pytest.raises(DdpError, match="a Terminate of 3 octets where at least 4 are due"):
+        ddp.Terminate.decode(bytes(3))
