@@ -1,0 +1,42 @@
+"""What a connection does, told by an observer at the initiator, and captured for Wireshark from both ends."""
+
+import asyncio
+from pathlib import Path
+
+from host_driver.connection import Direction, initiate, listen
+from host_driver.device import Event
+from host_driver.devices import open_device
+from host_driver.negotiation import Config
+from host_driver.pcap import Capture, CaptureEnd
+from host_driver.startup import StartupFrame
+from rtl.registers import Role
+
+
+class Narrator(CaptureEnd):  # an observer that captures nothing derives from host_driver.connection.Silent
+    """Prints what its end sees, besides capturing what it sends."""
+
+    def frame(self, direction: Direction, frame: StartupFrame) -> None:
+        print(direction.value, frame.kind.name, "of", len(frame.encode()), "octets")
+
+    def event(self, event: Event) -> None:
+        print(event)
+
+
+async def main() -> None:
+    with Path("connection.pcapng").open("wb") as file:
+        capture = Capture(file)
+        async with (
+            await open_device("software", lanes=4) as ours,
+            await open_device("software", lanes=4) as theirs,
+            await listen() as listener,
+        ):
+            accepting = asyncio.create_task(
+                listener.accept(theirs, Config(Role.RESPONDER), capture.end(Role.RESPONDER))
+            )
+            config, narrator = Config(Role.INITIATOR), Narrator(capture, Role.INITIATOR)
+            async with await initiate(*listener.address, ours, config, narrator) as one, await accepting as other:
+                await one.finish()
+                assert await other.receive_ulpdu() is None
+
+
+asyncio.run(main())

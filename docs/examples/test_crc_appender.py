@@ -1,0 +1,26 @@
+"""CrcAppender against the CRC that Amaranth brings along."""
+
+import random
+
+import pytest
+from amaranth.lib.crc.catalog import CRC32_ISCSI
+
+from cocotb_tests.harness import Sink, Source, bench, pauses, simulate
+from rtl.crc import CrcAppender
+
+
+@bench(cycles=10_000)
+async def the_crc_follows(dut):
+    source, sink = Source(dut, "i", pauses(0.3)), Sink(dut, "o", pauses(0.3))
+    dut.enable.value = 1
+    fpdus = [random.randbytes(4 * random.randint(1, 40)) for _ in range(50)]
+    for fpdu in fpdus:
+        source.send(fpdu, abort=0)
+    for fpdu in fpdus:
+        crc = CRC32_ISCSI(data_width=8).compute(fpdu)
+        assert (await sink.receive()).octets == fpdu + crc.to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_the_crc_follows(lanes):
+    simulate(CrcAppender(lanes), __name__)
