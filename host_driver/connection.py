@@ -65,6 +65,7 @@ class MpaConnectionError(ConnectionError):
         self.reason = reason
         self.failed = failed
         self.event = event
+        self.may_retry_unenhanced = failed is not None and failed.may_retry_unenhanced
 
 
 class RejectedError(MpaConnectionError):
@@ -73,6 +74,7 @@ class RejectedError(MpaConnectionError):
     def __init__(self, rejected: Rejected) -> None:
         super().__init__(rejected.what, Reason.CONNECTION_LOST)
         self.frame = rejected.frame
+        self.may_retry_unenhanced = rejected.may_retry_unenhanced
 
 
 class Direction(Enum):
@@ -232,6 +234,17 @@ class Connection:
                 await _until(self._octets_left)
         self._shut()
 
+    async def abort(self, what: str) -> None:
+        """End because of an error at this end: with Terminate 2/0/5 (RFC 6581 §9.3), and close.
+
+        A responder's Terminate waits for the first FPDU, a second at most. Whoever waits for something here fails
+        with ``what``.
+        """
+        self._fail(MpaConnectionError(what, Reason.LOCAL))
+        await self.terminate(Reason.LOCAL.code)
+        await self._linger()
+        await self.close()
+
     async def close(self) -> None:
         """End every task and the socket. Idempotent; the device stays open."""
         self._fail(MpaConnectionError("the connection was closed at this end", Reason.CONNECTION_LOST))
@@ -315,7 +328,7 @@ class Connection:
             model=negotiated.model,
             rtr_send=negotiated.rtr_send,
             rtr_accept=sum(kind.bit for kind in negotiated.rtr_accept),
-            permissive=self.config.permissive,
+            permissive=self._negotiation.config.permissive,
             markers_tx=negotiated.markers_tx,
             markers_rx=negotiated.markers_rx,
             crc_tx=negotiated.crc,
@@ -329,11 +342,15 @@ class Connection:
         if failed.terminate:
             await self._enable(failed.terminate)
             await self.terminate(failed.reason.code)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LINGER):  # to close with octets unread would destroy the Terminate
-                    while await self._ulpdus.get() is not None:
-                        pass
+            await self._linger()
         raise MpaConnectionError(failed.what, failed.reason, failed=failed)
+
+    async def _linger(self) -> None:
+        """Let the peer close first: to close with octets unread would destroy the Terminate."""
+        with contextlib.suppress(TimeoutError, MpaConnectionError):
+            async with asyncio.timeout(LINGER):
+                while await self.receive_ulpdu() is not None:
+                    pass
 
     async def _run(self, part: Coroutine[Any, Any, Requested | None]) -> Requested | None:
         """Run a part of the exchange; when it does not succeed, nothing is left behind."""
@@ -513,19 +530,30 @@ class Request:
         self.peer = connection.peer
         self._connection = connection
 
-    async def accept(self, private_data: bytes = b"") -> Connection:
-        """Answer with a Reply and turn MPA on; raises ValueError for too much private data."""
+    async def accept(self, private_data: bytes = b"", config: Config | None = None) -> Connection:
+        """Answer with a Reply and turn MPA on; with another ``config`` if the Request makes the ULP want one.
+
+        Raises ValueError for too much private data.
+        """
         connection = self._connection
         self._check()
-        await connection._run(connection._act(connection._negotiation.accept(private_data)))
+        await connection._run(connection._act(connection._negotiation.accept(private_data, config)))
         return connection
 
-    async def reject(self, private_data: bytes = b"", what: str = "the ULP rejected the connection") -> None:
-        """Answer with a rejecting Reply and close; raises ValueError for too much private data."""
+    async def reject(
+        self,
+        private_data: bytes = b"",
+        what: str = "the ULP rejected the connection",
+        config: Config | None = None,
+    ) -> None:
+        """Answer with a rejecting Reply and close; ``min_ord`` of a ``config`` tells the initiator what it takes.
+
+        Raises ValueError for too much private data.
+        """
         connection = self._connection
         self._check()
         with contextlib.suppress(RejectedError):
-            await connection._run(connection._act(connection._negotiation.reject(private_data, what)))
+            await connection._run(connection._act(connection._negotiation.reject(private_data, what, config)))
 
     async def close(self) -> None:
         """Close without an answer."""
@@ -592,7 +620,7 @@ async def initiate(
     try:
         await connection._run(connection._start())
     except MpaConnectionError as error:
-        if not (fallback and error.failed and error.failed.may_retry_unenhanced):
+        if not (fallback and error.may_retry_unenhanced):
             raise
         plain = replace(config, enhanced=False, model=Model.CLIENT_SERVER)
         return await initiate(host, port, device, plain, observer)

@@ -383,7 +383,15 @@ def test_an_unusable_rtr_is_answered_with_terminate_7_and_nothing_else():
     run(test())
 
 
-def test_fallback_tries_once_more_without_enhancement():
+PLAIN_REPLY = StartupFrame(FrameKind.REPLY, rev=1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", None, PLAIN_REPLY.encode(), replace(PLAIN_REPLY, rejected=True).encode()],
+    ids=["FIN", "RST", "Rev 1", "Rev 1 with R"],
+)
+def test_fallback_tries_once_more_without_enhancement(answer):
     async def test():
         async with SoftwareDevice() as device:
             with socket.create_server(("127.0.0.1", 0)) as server:
@@ -391,14 +399,70 @@ def test_fallback_tries_once_more_without_enhancement():
                 loop = asyncio.get_running_loop()
                 task = asyncio.create_task(initiate(*server.getsockname(), device, INITIATOR, fallback=True))
                 sock, _ = await loop.sock_accept(server)
-                sock.close()
+                with sock:
+                    await Peer(sock).receive(24)
+                    if answer is None:
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                    else:
+                        await Peer(sock).send(answer)
                 sock, _ = await loop.sock_accept(server)
                 with sock:
                     peer = Peer(sock)
                     assert (await peer.receive(20))[16:18] == b"\x40\x01"
-                    await peer.send(StartupFrame(FrameKind.REPLY, rev=1).encode())
+                    await peer.send(PLAIN_REPLY.encode())
                     async with await task as ours:
                         assert not ours.negotiated.enhanced
+
+    run(test())
+
+
+def test_without_leave_there_is_no_fallback():
+    async def test():
+        async with bare_responder() as (peer, task):
+            await peer.receive(24)
+            await peer.send(PLAIN_REPLY.encode())
+            with pytest.raises(MpaConnectionError, match="S=0 to a Request with S=1") as failed:
+                await task
+            assert failed.value.may_retry_unenhanced
+
+    run(test())
+
+
+TERMINATE_5 = FpduFramer(markers=False, crc=True).frame(bytes.fromhex("41470000000000000002000000010000000020050000"))
+
+
+@pytest.mark.parametrize("model", Model)
+def test_a_local_error_of_a_responder_is_told_behind_the_first_fpdu(model):
+    async def test():
+        async with bare_initiator() as (peer, task):
+            await peer.send(replace(REQUEST, enhanced=EnhancedData(1, 1, model is Model.PEER_TO_PEER)).encode())
+            await peer.receive(24)
+            aborting = asyncio.create_task((await task).abort("no memory"))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await peer.receive(1)
+            await peer.send(RTR)
+            assert await peer.rest() == TERMINATE_5
+            peer.sock.shutdown(socket.SHUT_WR)
+            await aborting
+
+    run(test())
+
+
+def test_a_local_error_of_an_initiator_is_told_and_ends_what_waits():
+    async def test():
+        async with bare_responder(replace(INITIATOR, model=Model.CLIENT_SERVER)) as (peer, task):
+            await peer.receive(24)
+            await peer.send(replace(REPLY, enhanced=EnhancedData(1, 1)).encode())
+            ours = await task
+            waiting = asyncio.create_task(ours.receive_ulpdu())
+            aborting = asyncio.create_task(ours.abort("no memory"))
+            assert await peer.rest() == TERMINATE_5
+            peer.sock.shutdown(socket.SHUT_WR)
+            await aborting
+            with pytest.raises(MpaConnectionError, match="no memory") as failed:
+                await waiting
+            assert failed.value.reason is Reason.LOCAL
 
     run(test())
 
