@@ -161,6 +161,7 @@ class Connection:
         self._enabled = asyncio.Event()
         self._open = asyncio.Event()
         self._terminated = asyncio.Event()
+        self._peer_closed = asyncio.Event()
         self._finishing = False
         # Octets of the TCP stream, and how many of them were startup frames
         self._received = self._received_before_mpa = 0
@@ -225,14 +226,26 @@ class Connection:
             await _until(self._all_left)
         self._shut()
 
-    async def terminate(self, code: int) -> None:
-        """End with the Terminate of an MPA error: after an error it is the one ULPDU that still leaves."""
+    async def terminate(self, cause: int | bytes) -> None:
+        """End with a Terminate: after an error it is the one ULPDU that still leaves.
+
+        ``cause`` is an MPA error code, or the whole ULPDU of another layer's Terminate.
+        """
         with contextlib.suppress(DeviceError, TimeoutError):
             async with asyncio.timeout(LINGER):
-                await self.device.write_ulpdu(terminate_ulpdu(code))
+                await self.device.write_ulpdu(terminate_ulpdu(cause) if isinstance(cause, int) else cause)
                 await self._terminated.wait()
                 await _until(self._octets_left)
         self._shut()
+
+    async def linger(self) -> None:
+        """Let the peer close first, within a second: to close with octets unread would destroy a Terminate."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                with contextlib.suppress(MpaConnectionError):
+                    while await self.receive_ulpdu() is not None:
+                        pass
+                await self._peer_closed.wait()
 
     async def abort(self, what: str) -> None:
         """End because of an error at this end: with Terminate 2/0/5 (RFC 6581 §9.3), and close.
@@ -242,7 +255,7 @@ class Connection:
         """
         self._fail(MpaConnectionError(what, Reason.LOCAL))
         await self.terminate(Reason.LOCAL.code)
-        await self._linger()
+        await self.linger()
         await self.close()
 
     async def close(self) -> None:
@@ -342,15 +355,8 @@ class Connection:
         if failed.terminate:
             await self._enable(failed.terminate)
             await self.terminate(failed.reason.code)
-            await self._linger()
+            await self.linger()
         raise MpaConnectionError(failed.what, failed.reason, failed=failed)
-
-    async def _linger(self) -> None:
-        """Let the peer close first: to close with octets unread would destroy the Terminate."""
-        with contextlib.suppress(TimeoutError, MpaConnectionError):
-            async with asyncio.timeout(LINGER):
-                while await self.receive_ulpdu() is not None:
-                    pass
 
     async def _run(self, part: Coroutine[Any, Any, Requested | None]) -> Requested | None:
         """Run a part of the exchange; when it does not succeed, nothing is left behind."""
@@ -398,6 +404,7 @@ class Connection:
             how = self._broken(error)
             if self._negotiation.state.final:
                 self._lost(how)
+        self._peer_closed.set()
         await _until(self._startup_is_in)
         if self._negotiation.state.final:
             await self._finish_receiving()
@@ -564,6 +571,25 @@ class Request:
             raise self._connection.error
 
 
+class Arrival:
+    """A TCP connection that has come, before its Request."""
+
+    def __init__(self, sock: socket.socket, peer: Address) -> None:
+        self.peer = peer
+        self._socket = sock
+
+    async def request(self, device: Device, config: Config, observer: Observer = SILENT) -> Request:
+        """Wait for the Request; raises RejectedError and MpaConnectionError as ``Listener.request`` does."""
+        connection = _connection(self._socket, device, config, observer)
+        requested = await connection._run(connection._start())
+        assert requested
+        return Request(connection, requested)
+
+    def close(self) -> None:
+        """Close it unheard."""
+        self._socket.close()
+
+
 class Listener:
     """A port at which connection requests arrive, made by ``listen``; an asynchronous context manager."""
 
@@ -571,16 +597,17 @@ class Listener:
         self.address: Address = sock.getsockname()
         self._socket = sock
 
+    async def arrival(self) -> Arrival:
+        """Wait for a TCP connection. While its Request is awaited, others can be taken."""
+        sock, address = await asyncio.get_running_loop().sock_accept(self._socket)
+        return Arrival(sock, address)
+
     async def request(self, device: Device, config: Config, observer: Observer = SILENT) -> Request:
         """Wait for a TCP connection and for the Request that comes over it.
 
         Raises RejectedError when the configuration itself rejects it, MpaConnectionError when no good Request comes.
         """
-        sock, _ = await asyncio.get_running_loop().sock_accept(self._socket)
-        connection = _connection(sock, device, config, observer)
-        requested = await connection._run(connection._start())
-        assert requested
-        return Request(connection, requested)
+        return await (await self.arrival()).request(device, config, observer)
 
     async def accept(self, device: Device, config: Config, observer: Observer = SILENT) -> Connection:
         """Accept the next connection request, whatever it is."""
