@@ -316,6 +316,12 @@ class ReadRequest(NamedTuple):
             raise DdpError(f"an RDMA Read Request header of {len(octets)} octets where {READ_REQUEST_OCTETS} are due")
         return cls(*_READ_REQUEST.unpack(octets))
 
+    def after(self, octets: int) -> ReadRequest:
+        """What is left of it when so many octets have been sent; a sink's TO is the peer's affair and may wrap."""
+        sink_stag, sink_to, size, source_stag, source_to = self
+        wrapped = (source_to + octets) % 2**64
+        return ReadRequest(sink_stag, (sink_to + octets) % 2**64, size - octets, source_stag, wrapped)
+
 
 _READ_REQUEST = struct.Struct(">IQIIQ")
 READ_REQUEST_OCTETS = _READ_REQUEST.size

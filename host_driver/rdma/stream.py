@@ -1,0 +1,496 @@
+"""One RDMAP stream, both ends of it: RFC 5040 over RFC 5041, without sockets, clocks or tasks.
+
+A ``Stream`` takes the ULP's work and the peer's ULPDUs, and gives ULPDUs and completions::
+
+    post_send, post_write, post_read, post_receive ─▸  Stream  ─▸ next_ulpdu()
+                                         receive() ─▸          ─▸ completed, and ``terminate`` or ``terminated``
+
+What leaves is made when it is asked for: the stream holds no octets of its own, only views of the ULP's
+buffers, and what arrives goes straight from the ULPDU into the buffer that it is for.
+
+Segments must come in the order in which RFC 5041 §5.3 says a peer should send them; a message
+whose MO leaves a gap is refused, and so is a Read Response that is not exactly what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from host_driver.ddp import (
+    FIRST_MSN,
+    MAX_MESSAGE,
+    READ_QN,
+    READ_REQUEST_OCTETS,
+    SEND_QN,
+    TAGGED_OCTETS,
+    TERMINATE_QN,
+    UNTAGGED_OCTETS,
+    DdpError,
+    Fault,
+    Opcode,
+    ReadRequest,
+    Tagged,
+    Terminate,
+    Untagged,
+    decode,
+    next_msn,
+    tagged_segments,
+    untagged_segments,
+)
+from host_driver.rdma.memory import MAX_STAG, TO_END, Access, ProtectionDomain, Region, find
+from rtl.registers import Rtr
+
+
+@dataclass(eq=False, slots=True)
+class Work:
+    """An operation that the ULP has posted. ``context`` is the caller's; ``done`` means it may complete."""
+
+    opcode: Opcode
+    octets: int
+    context: Any = None
+    done: bool = False
+    message: memoryview = field(default=memoryview(b""), repr=False)
+    stag: int = 0  # the peer's, for tagged messages and to be invalidated
+    to: int = 0
+    sink: Region | None = None  # of an RDMA Read
+    sink_to: int = 0
+    arrived: int = 0  # octets of the Read Response
+
+
+@dataclass(eq=False, slots=True)
+class Receive:
+    """A buffer for one Send. What follows ``context`` is there when it has completed."""
+
+    buffer: memoryview
+    context: Any = None
+    octets: int = 0
+    solicited: bool = False
+    invalidated: int | None = None  # the STag that the Send revoked
+
+
+class StreamEndedError(Exception):
+    """Work was posted on a stream that has ended."""
+
+
+class Stream:
+    """An RDMAP stream on top of a connection that carries ULPDUs in order.
+
+    ``ird`` and ``ord`` are as negotiated. ``completed`` holds what has completed, in order, for the caller to take.
+    ``waits`` decides what a Send is for which no buffer is posted: True, ``receive`` does not take it until one
+    is (so TCP slows the peer down); False, the stream ends with DDP error 2/02.
+
+    ``terminate`` is the Terminate that this end sends, which ``next_ulpdu`` does not give: it must follow what has
+    been given before, and nothing follows it (RFC 5040 §5.4). ``terminated`` is the one that the peer has sent.
+    """
+
+    def __init__(self, domain: ProtectionDomain, *, ird: int, ord: int, waits: bool = True) -> None:  # noqa: A002
+        self.domain = domain
+        self.ird = ird
+        self.ord = ord
+        self.waits = waits
+        self.drops = False  # Sends without a buffer, because the ULP wants no more
+        self.completed: deque[Work | Receive] = deque()
+        self.terminate: Terminate | None = None
+        self.terminated: Terminate | None = None
+        self.what = ""  # why ``terminate``, with the values
+
+        self._receives: deque[Receive] = deque()
+        self._work: deque[Work] = deque()  # not begun
+        self._begun: deque[Work] = deque()  # and not completed, in the order of posting (RFC 5040 §5.5 rule 15)
+        self._reads: deque[Work] = deque()  # whose Read Response is awaited
+        self._requests: deque[tuple[ReadRequest, bytes]] = deque()  # the peer's, with their ULPDUs
+        self._read_rtr = 0  # 1 while our own Read RTR is not answered
+        self._responses_next = True
+        self._message: Iterator[bytes] | None = None  # that leaves now
+        self._tx_msn = {SEND_QN: FIRST_MSN, READ_QN: FIRST_MSN}
+        self._rx_msn = {SEND_QN: FIRST_MSN, READ_QN: FIRST_MSN, TERMINATE_QN: FIRST_MSN}
+        self._rx_mo = 0  # of the Send that arrives
+
+    # What the ULP does
+
+    @property
+    def ended(self) -> bool:
+        """A Terminate has come, or must leave."""
+        return self.terminate is not None or self.terminated is not None
+
+    @property
+    def posted(self) -> int:
+        """Sends, RDMA Writes and RDMA Reads that have not completed."""
+        return len(self._work) + len(self._begun)
+
+    @property
+    def receives(self) -> int:
+        """Posted buffers that no Send has completed."""
+        return len(self._receives)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is to be sent and nothing awaited."""
+        return not (self.posted or self._requests or self._message)
+
+    def post_send(
+        self, message: memoryview, *, solicited: bool = False, invalidate: int | None = None, context: Any = None
+    ) -> Work:
+        """Queue a Send; ``invalidate`` is an STag of the peer's. Raises ValueError for what cannot be sent."""
+        opcode = {
+            (False, False): Opcode.SEND,
+            (False, True): Opcode.SEND_INVALIDATE,
+            (True, False): Opcode.SEND_SE,
+            (True, True): Opcode.SEND_SE_INVALIDATE,
+        }[solicited, invalidate is not None]
+        return self._post(Work(opcode, len(message), context, message=message, stag=invalidate or 0))
+
+    def post_write(self, message: memoryview, stag: int, to: int, *, context: Any = None) -> Work:
+        """Queue an RDMA Write to the peer's STag; raises ValueError for what cannot be sent."""
+        return self._post(Work(Opcode.RDMA_WRITE, len(message), context, message=message, stag=stag, to=to))
+
+    def post_read(
+        self, sink: Region, offset: int, octets: int, stag: int, to: int, *, context: Any = None
+    ) -> Work:
+        """Queue an RDMA Read of the peer's STag into ``sink``, from its octet ``offset`` on.
+
+        Raises ValueError for what cannot be asked for: a sink of another stream, or without the right or the room, and
+        any Read when the ORD is 0.
+        """
+        if not self.ord:
+            raise ValueError("RDMA Reads are not possible: the connection's ORD is 0")
+        if not sink.valid or not self._may_use(sink):
+            raise ValueError(f"STag {sink.stag:#x} is not valid on this stream")
+        if not sink.access & Access.LOCAL_WRITE:
+            raise ValueError(f"STag {sink.stag:#x} has no right LOCAL_WRITE, so it cannot be the sink of an RDMA Read")
+        if offset < 0 or octets < 0 or offset + octets > sink.octets:
+            raise ValueError(f"{octets} octets at offset {offset} do not lie in a region of {sink.octets}")
+        work = Work(Opcode.RDMA_READ_REQUEST, octets, context, stag=stag, to=to, sink=sink, sink_to=sink.to + offset)
+        return self._post(work)
+
+    def post_receive(self, buffer: memoryview, *, context: Any = None) -> Receive:
+        """Queue a buffer for one Send; raises ValueError when it cannot be written."""
+        if buffer.readonly:
+            raise ValueError("a read-only buffer cannot receive")
+        if self.ended:
+            raise StreamEndedError
+        receive = Receive(buffer, context)
+        self._receives.append(receive)
+        return receive
+
+    def abort(self, fault: Fault, what: str) -> None:
+        """End the stream for a reason of this end's; ``terminate`` is then there to be sent."""
+        self._refuse(Terminate.of(fault), what)
+
+    def flush(self) -> list[Work | Receive]:
+        """Let go of all that has been posted and will not complete any more."""
+        dropped: list[Work | Receive] = [*self._begun, *self._work, *self._receives]
+        for queue in (self._begun, self._work, self._receives, self._reads, self._requests):
+            queue.clear()
+        self._message = None
+        return dropped
+
+    def _post(self, work: Work) -> Work:
+        if self.ended:
+            raise StreamEndedError
+        if work.octets > MAX_MESSAGE:
+            raise ValueError(f"a message has at most {MAX_MESSAGE} octets, not {work.octets} (RFC 5041 §5.2)")
+        if not 0 <= work.stag <= MAX_STAG:
+            raise ValueError(f"an STag is 0 to {MAX_STAG:#x}, not {work.stag:#x}")
+        if work.to < 0 or work.to + work.octets >= TO_END:
+            raise ValueError(f"{work.octets} octets from TO {work.to:#x} on do not stay below TO 2^64")
+        self._work.append(work)
+        return work
+
+    # What the device's own RTR uses up (RFC 6581 §4.4.2)
+
+    def rtr_sent(self, kind: Rtr) -> None:
+        """The device sends this RTR before anything else."""
+        if kind is Rtr.SEND:
+            self._tx_msn[SEND_QN] = next_msn(FIRST_MSN)
+        elif kind is Rtr.READ:  # an RDMA Read like any other until it is answered (RFC 5040 §6.1)
+            self._tx_msn[READ_QN] = next_msn(FIRST_MSN)
+            self._read_rtr = 1
+
+    def rtr_answered(self) -> None:
+        """The Read Response to a Read RTR has come."""
+        self._read_rtr = 0
+
+    def rtr_received(self, kind: Rtr, octets: int) -> None:
+        """The device has taken this RTR, a ULPDU of so many octets; one without a DDP header has no MSN."""
+        if kind is Rtr.SEND and octets >= UNTAGGED_OCTETS:
+            self._rx_msn[SEND_QN] = next_msn(FIRST_MSN)
+        elif kind is Rtr.READ:
+            self._rx_msn[READ_QN] = next_msn(FIRST_MSN)
+
+    # What leaves
+
+    def next_ulpdu(self, mulpdu: Callable[[], int]) -> bytes | None:
+        """The next ULPDU to send; None when there is none now, or when the stream has ended.
+
+        To ask means that all earlier ones have been handed over. ``mulpdu`` gives the MULPDU of now, in octets.
+        """
+        while not self.ended:
+            if self._message is None:
+                self._message = self._next_message(mulpdu)
+                if self._message is None:
+                    return None
+            ulpdu = next(self._message, None)
+            if ulpdu is not None:
+                return ulpdu
+            self._message = None
+        return None
+
+    def _next_message(self, mulpdu: Callable[[], int]) -> Iterator[bytes] | None:
+        """Read Responses and the ULP's own messages take turns."""
+        self._responses_next = not self._responses_next
+        if self._requests and (self._responses_next or not self._may_begin):
+            return self._response(mulpdu())
+        if self._may_begin:
+            work = self._work.popleft()
+            self._begun.append(work)
+            return self._request(work, mulpdu())
+        return None
+
+    @property
+    def _may_begin(self) -> bool:
+        if not self._work:
+            return False
+        # RFC 5040 §6.1: no more RDMA Reads than ORD; and §5.5 rule 13: what is posted behind a Read waits with it
+        outstanding = len(self._reads) + self._read_rtr
+        return self._work[0].opcode is not Opcode.RDMA_READ_REQUEST or outstanding < self.ord
+
+    def _request(self, work: Work, mulpdu: int) -> Iterator[bytes]:
+        match work.opcode:
+            case Opcode.RDMA_WRITE:
+                yield from tagged_segments(work.opcode, work.stag, work.to, work.message, mulpdu)
+            case Opcode.RDMA_READ_REQUEST:
+                assert work.sink
+                self._reads.append(work)
+                request = ReadRequest(work.sink.stag, work.sink_to, work.octets, work.stag, work.to)
+                yield Untagged(work.opcode, READ_QN, self._take_msn(READ_QN), 0, True, request.encode()).encode()
+                return  # it completes with its response
+            case _:
+                stag = work.stag.to_bytes(4, "big")
+                msn = self._take_msn(SEND_QN)
+                yield from untagged_segments(work.opcode, SEND_QN, msn, work.message, mulpdu, rdmap=stag)
+        work.done = True  # it has been handed over, which is all that RFC 5040 §5.5 rules 9 and 14 want
+        self._complete()
+
+    def _take_msn(self, qn: int) -> int:
+        msn = self._tx_msn[qn]
+        self._tx_msn[qn] = next_msn(msn)
+        return msn
+
+    def _complete(self) -> None:
+        while self._begun and self._begun[0].done:
+            work = self._begun.popleft()
+            work.message = memoryview(b"")
+            self.completed.append(work)
+
+    def _response(self, mulpdu: int) -> Iterator[bytes]:
+        """Answer the oldest request; its source is looked at anew for each segment, for it may be revoked meanwhile."""
+        request, ulpdu = self._requests[0]
+        last = False
+        while not last:
+            octets = min(mulpdu - TAGGED_OCTETS, request.size)
+            last = octets == request.size
+            sink = request.sink_stag, request.sink_to
+            try:
+                segment = Tagged(Opcode.RDMA_READ_RESPONSE, *sink, last, self._source(request)[:octets]).encode()
+            except DdpError as error:  # RFC 5040 §4.8: the header then says how far it came
+                self._refuse(Terminate.of(error.fault, ulpdu, request.encode()), str(error))
+                return
+            if last:  # the peer may have its answer, and ask again, before this end looks here again
+                self._requests.popleft()
+            yield segment
+            request = request.after(octets)
+
+    def _source(self, request: ReadRequest) -> memoryview:
+        """What is to be sent; raises DdpError for what the peer may not have (RFC 5040 §7.2)."""
+        if not request.size:  # RFC 5040 §5.2.1: neither STag nor TO is looked at
+            return _NOTHING
+        region, at = self._reach(request.source_stag, request.source_to, request.size, Access.REMOTE_READ, _SOURCE)
+        return region.view[at : at + request.size]
+
+    def _refuse(self, terminate: Terminate, what: str) -> None:
+        if not self.ended:
+            self.terminate, self.what = terminate, what
+            self._message = None
+
+    # What arrives
+
+    def receive(self, ulpdu: bytes) -> bool:
+        """Take a ULPDU of the peer's. False: it is a Send without a buffer; offer it again when one is posted.
+
+        What comes after the stream has ended is dropped (RFC 5041 §7.1).
+        """
+        if self.ended:
+            return True
+        rdma_header = b""
+        try:
+            segment = decode(ulpdu)
+            if isinstance(segment, Tagged):
+                self._tagged(segment)
+                return True
+            if segment.opcode is Opcode.RDMA_READ_REQUEST:
+                rdma_header = bytes(segment.payload[:READ_REQUEST_OCTETS])
+            return self._untagged(segment, ulpdu)
+        except DdpError as error:
+            self._refuse(Terminate.of(error.fault, ulpdu, rdma_header), str(error))
+        return True
+
+    def _tagged(self, segment: Tagged) -> None:
+        match segment.opcode:
+            case Opcode.RDMA_WRITE:
+                if segment.payload:  # RFC 5041 §5.2: without octets neither STag nor TO is looked at
+                    octets = len(segment.payload)
+                    region, at = self._reach(segment.stag, segment.to, octets, Access.REMOTE_WRITE, _SINK)
+                    region.view[at : at + octets] = segment.payload
+            case Opcode.RDMA_READ_RESPONSE:
+                self._read_response(segment)
+            case _:
+                raise DdpError(f"{segment.opcode} in a tagged segment", Fault.OPCODE)
+
+    def _read_response(self, segment: Tagged) -> None:
+        """RFC 5040 §5.2.2 allows to check that it is what was asked for."""
+        if not self._reads:
+            raise DdpError("RDMA Read Response where none is due", Fault.OPCODE)
+        work, octets = self._reads[0], len(segment.payload)
+        assert work.sink
+        if octets:
+            if segment.stag != work.sink.stag:
+                what = f"RDMA Read Response to STag {segment.stag:#x} where {work.sink.stag:#x} is due"
+                raise DdpError(what, Fault.STAG)
+            if segment.to != work.sink_to + work.arrived:
+                due = work.sink_to + work.arrived
+                raise DdpError(f"RDMA Read Response at TO {segment.to:#x} where {due:#x} is due", Fault.BOUNDS)
+        arrived = work.arrived + octets
+        if arrived > work.octets or (segment.last and arrived < work.octets):
+            raise DdpError(f"RDMA Read Response of {arrived} octets where {work.octets} are due", Fault.BOUNDS)
+        if octets:
+            region, at = self._reach(segment.stag, segment.to, octets, Access.LOCAL_WRITE, _SINK)
+            region.view[at : at + octets] = segment.payload
+        work.arrived = arrived
+        if segment.last:
+            self._reads.popleft()
+            work.done = True
+            self._complete()
+
+    def _untagged(self, segment: Untagged, ulpdu: bytes) -> bool:
+        """Check the queue (RFC 5041 §7.1), then do what the message is for."""
+        opcode, qn, msn = segment.opcode, segment.qn, segment.msn
+        if opcode not in _QUEUES:
+            raise DdpError(f"{opcode} in an untagged segment", Fault.OPCODE)
+        if qn != _QUEUES[opcode]:  # RFC 5040 §4.1 gives each message its queue
+            raise DdpError(f"{opcode} on QN {qn} where {_QUEUES[opcode]} is due", Fault.QN)
+        if msn != self._rx_msn[qn]:
+            raise DdpError(f"{opcode} with MSN {msn} where {self._rx_msn[qn]} is due", Fault.MSN)
+        mo = self._rx_mo if qn == SEND_QN else 0
+        if segment.mo != mo:
+            raise DdpError(f"{opcode} with MO {segment.mo} where {mo} is due", Fault.MO)
+        if qn == SEND_QN and not self._send(segment):
+            return False
+        if qn == READ_QN:
+            self._read_request(segment, ulpdu)
+        elif qn == TERMINATE_QN:
+            self.terminated = Terminate.decode(segment.payload)
+            self._message = None
+        if segment.last:
+            self._rx_msn[qn] = next_msn(msn)
+        return True
+
+    def _send(self, segment: Untagged) -> bool:
+        opcode, payload, end = segment.opcode, segment.payload, segment.mo + len(segment.payload)
+        if not self._receives:
+            if self.waits and not self.drops:
+                return False
+            if not self.drops:
+                raise DdpError(f"{opcode} with MSN {segment.msn} where no buffer is posted", Fault.NO_BUFFER)
+            self._rx_mo = 0 if segment.last else end
+            return True
+        receive = self._receives[0]
+        if end > len(receive.buffer):
+            raise DdpError(f"{opcode} of at least {end} octets for a buffer of {len(receive.buffer)}", Fault.TOO_LONG)
+        revoked = self._revocable(int.from_bytes(segment.rdmap, "big")) if opcode.invalidates else None
+        if payload:
+            receive.buffer[segment.mo : end] = payload
+        self._rx_mo = end
+        if segment.last:
+            self._rx_mo = 0
+            self._receives.popleft()
+            receive.octets = end
+            receive.solicited = opcode.solicited
+            if revoked:
+                receive.invalidated = revoked.stag
+                revoked.deregister()
+            self.completed.append(receive)
+        return True
+
+    def _read_request(self, segment: Untagged, ulpdu: bytes) -> None:
+        octets = len(segment.payload)
+        if octets > READ_REQUEST_OCTETS:
+            raise DdpError(f"RDMA Read Request of {octets} octets where {READ_REQUEST_OCTETS} are due", Fault.TOO_LONG)
+        if len(self._requests) >= self.ird:
+            # RFC 5040 §5.2.2: the queue has IRD buffers, each request uses one, so this is RFC 5041 §7.1's check 2
+            what = f"RDMA Read Request with MSN {segment.msn} where {self.ird} (the IRD) are outstanding"
+            raise DdpError(what, Fault.NO_BUFFER)
+        request = ReadRequest.decode(segment.payload)
+        if not segment.last:
+            raise DdpError("RDMA Read Request that goes on in another segment")
+        self._source(request)
+        self._requests.append((request, ulpdu))
+
+    def _reach(self, stag: int, to: int, octets: int, right: Access, faults: _Faults) -> tuple[Region, int]:
+        """The region, and where in it ``to`` lies; raises DdpError for octets that are out of the peer's reach."""
+        region = find(stag)
+        if region is None:
+            raise DdpError(f"STag {stag:#x} is not valid", faults.stag)
+        if not self._may_use(region):
+            raise DdpError(f"STag {stag:#x} is not for this stream", faults.stream)
+        if not region.access & right:
+            raise DdpError(f"STag {stag:#x} has no right {right.name}", faults.access)
+        if to + octets >= TO_END:
+            raise DdpError(f"{octets} octets from TO {to:#x} on wrap", faults.wrap)
+        at = to - region.to
+        if at < 0 or at + octets > region.octets:
+            ends = f"TO {region.to:#x} to {region.to + region.octets:#x}"
+            raise DdpError(f"{octets} octets from TO {to:#x} on are not in STag {stag:#x}, {ends}", faults.bounds)
+        return region, at
+
+    def _may_use(self, region: Region) -> bool:
+        return region.domain is self.domain and region.stream in (None, self)
+
+    def _revocable(self, stag: int) -> Region:
+        """What a Send with Invalidate may revoke (RFC 5040 §5.3, §7.2, §8.1.1 rule 7)."""
+        region = find(stag)
+        if region is None:
+            raise DdpError(f"STag {stag:#x}, to be invalidated, is not valid", Fault.SOURCE_STAG)
+        if region.stream is not self:
+            raise DdpError(f"STag {stag:#x}, to be invalidated, is not this stream's alone", Fault.CANNOT_INVALIDATE)
+        return region
+
+
+@dataclass(frozen=True)
+class _Faults:
+    """What each check of tagged memory is called."""
+
+    stag: Fault
+    stream: Fault
+    access: Fault
+    wrap: Fault
+    bounds: Fault
+
+
+# RFC 5041 §7.2 has no code for rights: what may not be written has no buffer that allows placement (§7.1, check 2)
+_SINK = _Faults(Fault.STAG, Fault.STREAM, Fault.STAG, Fault.TO_WRAP, Fault.BOUNDS)
+_SOURCE = _Faults(
+    Fault.SOURCE_STAG, Fault.SOURCE_STREAM, Fault.SOURCE_ACCESS, Fault.SOURCE_TO_WRAP, Fault.SOURCE_BOUNDS
+)
+_QUEUES = {
+    Opcode.SEND: SEND_QN,
+    Opcode.SEND_INVALIDATE: SEND_QN,
+    Opcode.SEND_SE: SEND_QN,
+    Opcode.SEND_SE_INVALIDATE: SEND_QN,
+    Opcode.RDMA_READ_REQUEST: READ_QN,
+    Opcode.TERMINATE: TERMINATE_QN,
+}
+_NOTHING = memoryview(b"")
