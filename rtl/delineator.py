@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .chunks import StreamBeat
 from .markers import INTERVAL, MarkedFpdu
 from .packer import rotate_lanes
-from .stream import check_lanes, swap_octets
+from .stream import Buffer, check_lanes, swap_octets
 
 __all__ = ["Delineator"]
 
@@ -50,124 +50,177 @@ class Delineator(wiring.Component):
         m = Module()
         lanes = self.lanes
         bits = (lanes - 1).bit_length()
-        header = data.StructLayout({"size": 15, "too_long": 1})  # of an FPDU that would begin in a lane
-        slot = data.StructLayout({
+
+        # First: number the beats, and read in each lane what it would say as the first of an FPDU.
+        sized = data.StructLayout({
             "data": 32 * lanes,
             "count": range(lanes + 1),
+            "added": range(lanes + 1),  # how many of those lanes had not been shown before
             "marked": 1,  # lane 0 is a marker's place
-            "headers": data.ArrayLayout(header, lanes),
+            "next_marked": 2,  # so is that of the next beat, and of the one after it
+            "sizes": data.ArrayLayout(15, lanes),  # of the FPDU with PAD and CRC, in lanes
+            "too_long": lanes,
         })
-
-        # A beat as it comes in, with what its lanes would say as the first of an FPDU.
+        m.submodules.sized = arrived = Buffer(sized)
         started = Signal()
         index = Signal(range(INTERVAL // lanes))  # of the beat, since the last marker's place
-        here = Mux(started, index, self.start[bits:])
-        new = Signal(slot)
+        shown = Signal(range(lanes + 1))  # lanes of the beat that have been shown before
+        first_lane = self.start[:bits]
+        here = Signal.like(index)
+        given, beat = self.i.payload, arrived.i.payload
+        full = given.count == lanes
         m.d.comb += [
-            new.data.eq(self.i.payload.data),
-            new.count.eq(self.i.payload.count),
-            new.marked.eq(self.markers & (here == 0)),
+            here.eq(Mux(started, index, self.start[bits:])),
+            arrived.i.valid.eq(self.i.valid),
+            self.i.ready.eq(arrived.i.ready),
+            beat.data.eq(given.data),
+            beat.count.eq(given.count),
+            beat.added.eq(given.count - Mux(started, shown, first_lane)),
+            *(bit.eq(self.markers & ((here + n)[:len(here)] == 0))
+              for n, bit in enumerate([beat.marked, *beat.next_marked])),
         ]
         for n in range(lanes):
             length = Signal(16, name=f"length_{n}")
             m.d.comb += [
-                length.eq(swap_octets(self.i.payload.data.word_select(n, 32)[:16])),
-                new.headers[n].size.eq(((length + 2 + 3) >> 2) + 1),  # with PAD and CRC, in lanes
-                new.headers[n].too_long.eq(length > self.maximum),
+                length.eq(swap_octets(given.data.word_select(n, 32)[:16])),
+                beat.sizes[n].eq(((length + 2 + 3) >> 2) + 1),
+                beat.too_long[n].eq(length > self.maximum),
             ]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [started.eq(1), index.eq(here + full), shown.eq(Mux(full, 0, given.count))]
 
-        near, far = Signal(slot), Signal(slot)  # the window
+        # Then settle, for an FPDU that began in a lane, what its first two beats would be.
+        entry = data.StructLayout({
+            "count": range(lanes + 1),  # lanes of the first beat
+            "ends": 1,  # there is no second
+            "marked": 1,  # it has a marker
+            "rest": 15,  # lanes that follow it, markers not counted
+            "next_count": range(lanes + 1),
+            "next_ends": 1,
+            "next_marked": 1,
+        })
+        slot = data.StructLayout({
+            "data": 32 * lanes,
+            "count": range(lanes + 1),
+            "marked": 1,
+            "next_marked": 2,
+            "too_long": lanes,
+            "entries": data.ArrayLayout(entry, lanes),
+        })
+        beat = arrived.o.payload
+        new = Signal(slot)
+        m.d.comb += [
+            *(new[name].eq(beat[name]) for name in ("data", "count", "marked", "next_marked", "too_long")),
+        ]
+        for n in range(lanes):
+            one = new.entries[n]
+            size, marked, next_marked = beat.sizes[n], beat.next_marked[0], beat.next_marked[1]
+            if n == 0:
+                marked, next_marked = beat.marked, beat.next_marked[0]
+                if lanes > 1:  # behind the marker
+                    size = Mux(beat.marked, beat.sizes[1], size)
+                    m.d.comb += new.too_long[0].eq(Mux(beat.marked, beat.too_long[1], beat.too_long[0]))
+            place = -n % lanes  # of that marker, in what goes out
+            m.d.comb += [
+                one.ends.eq(size <= lanes - marked),
+                one.marked.eq(marked & (size > place)),
+                one.count.eq(Mux(one.ends, size + one.marked, lanes)),
+            ]
+            with m.If(new.too_long[n]):
+                m.d.comb += [one.ends.eq(1), one.count.eq(min(2, lanes))]
+            m.d.comb += _settle_next(one, lanes, size, place, marked, next_marked)
+
+        never = {"entries": [{"count": 1}] * lanes}  # an empty slot has no FPDU of no lanes
+        near, far = Signal(slot, init=never), Signal(slot, init=never)  # the window
         at = Signal(range(lanes))  # the first lane of the window that has not gone out
         position = Signal.like(at)
-        m.d.comb += position.eq(Mux(started, at, self.start[:bits]))
-        inside = Signal()  # of an FPDU
-        left = Signal(15, reset_less=True)  # lanes of it that have not gone out, later markers not counted
-        length = Signal(16, reset_less=True)  # ULPDU_Length
+        m.d.comb += position.eq(Mux(started, at, first_lane))
+        available = Signal(range(2 * lanes + 1))  # lanes of the window from there on
+        inside = Signal()  # of an FPDU, of which ``step`` is the next beat
+        step = Signal(entry)
+        length = Signal(16, reset_less=True)  # its ULPDU_Length
         stopped = Signal()
 
-        # The header is in the first lane of an FPDU, or behind the marker there.
-        leads = near.marked & (position == 0)
-        if lanes == 1:
-            lane_headers = Array([near.headers[0], far.headers[0]])
-            lane_words = Array([near.data[:16], far.data[:16]])
-            header_at = leads
-            header_came = Mux(leads, far.count != 0, near.count != 0)
-        else:
-            lane_headers = Array(near.headers[n] for n in range(lanes))
-            lane_words = Array(near.data.word_select(n, 32)[:16] for n in range(lanes))
-            header_at = position | leads
-            header_came = header_at < near.count
-        this_header = Signal(header)
-        this_length = Signal(16)
+        # What goes out: up to the end of the FPDU, or a full beat. In an FPDU of several beats ``at`` does not change.
+        starts, later = Signal(entry), Signal(entry)
+        count, ends, marked, too_long = Signal.like(starts.count), Signal(), Signal(), Signal()
+        # A marker that fills a beat goes out by itself, before anything is known of the FPDU behind it.
+        alone = ~inside & near.marked if lanes == 1 else Const(0)
+        place = Signal(range(lanes))  # of a marker in what goes out
         m.d.comb += [
-            this_header.eq(Mux(inside, 0, data.View(header, lane_headers[header_at]))),
-            this_length.eq(Mux(inside, length, swap_octets(lane_words[header_at]))),
+            place.eq(-position),
+            starts.eq(near.entries[position]),
+            too_long.eq(~inside & ~alone & near.too_long.bit_select(position, 1)),
+            count.eq(Mux(inside, step.next_count, starts.count)),
+            ends.eq(Mux(inside, step.next_ends, starts.ends)),
+            marked.eq(Mux(inside, step.next_marked, starts.marked)),
+            *_settle_next(later, lanes, step.rest, place,
+                          Mux(position == 0, near.marked, near.next_marked[0]),
+                          Mux(position == 0, near.next_marked[0], near.next_marked[1])),
         ]
-
-        # What goes out: up to the end of the FPDU, or a full beat.
-        wanted = Signal(15)  # lanes of the FPDU from here on, markers not counted
-        marker = Signal(range(lanes))  # where a marker would lie in what goes out
-        marked = Signal()
-        ends = Signal()
-        count = Signal(range(lanes + 1))
-        came = Signal(range(2 * lanes + 1))
-        m.d.comb += [
-            wanted.eq(Mux(inside, left, this_header.size)),
-            marker.eq(-position),
-            marked.eq(Mux(position == 0, near.marked, far.marked) & (wanted > marker)),
-            ends.eq(wanted + marked <= lanes),
-            count.eq(Mux(ends, wanted + marked, lanes)),
-            came.eq(near.count + far.count),
-        ]
-        o = self.o.payload
         window = Signal(32 * lanes)
+        words = [near.data.word_select(n, 32) for n in range(lanes)]
         m.d.comb += window.eq(Cat(
             Mux(n >= position, near.data.word_select(n, 32), far.data.word_select(n, 32)) for n in range(lanes)
         ))
-        too_long = this_header.too_long
+        header = Array(words)[(position | (near.marked & (position == 0)))[:bits]]
+        this_length = Signal(16)
+        o = self.o.payload
         m.d.comb += [
-            self.o.valid.eq((inside | header_came) & ((came >= position + count) | too_long) & ~stopped),
-            o.data.eq(rotate_lanes(m, window, (-position)[:bits])),
-            o.octets.eq(Cat(Const(0, 2), Mux(too_long, 1, count))),
-            o.last.eq(ends | too_long),
-            o.marked.eq(marked & ~too_long),
-            o.marker.eq(marker),
+            this_length.eq(Mux(inside, length, swap_octets(header[:16]))),
+            self.o.valid.eq((available >= count) & ~stopped),
+            o.data.eq(rotate_lanes(m, window, place)),
+            o.octets.eq(Cat(Const(0, 2), count)),
+            o.last.eq(ends & ~alone),
+            o.marked.eq(marked | alone),
+            o.marker.eq(place),
             o.length.eq(this_length),
             o.too_long.eq(too_long),
         ]
-
         moves = self.o.valid & self.o.ready
-        moved = Signal(range(2 * lanes))
-        shifts = Signal()
-        m.d.comb += [
-            moved.eq(Mux(moves, position + count, position)),
-            shifts.eq(moved >= lanes),
-        ]
         with m.If(moves):
             m.d.sync += [
-                inside.eq(~ends),
-                left.eq(wanted + marked - lanes),
+                inside.eq(~ends & ~alone),
+                step.eq(Mux(inside, later, starts)),
                 length.eq(this_length),
                 stopped.eq(too_long),
             ]
 
         # The window moves on, and the new beat goes where there is room.
+        moved = Signal(range(2 * lanes))
+        shifts = Signal()
         next_near, next_far = Signal(slot), Signal(slot)
-        m.d.comb += next_near.eq(Mux(shifts, far, near))
-        with m.If(~shifts):
-            m.d.comb += next_far.eq(far)
-        fits_near = next_near.count != lanes
-        fits_far = ~fits_near & (next_far.count != lanes)
-        m.d.comb += self.i.ready.eq(stopped | fits_near | fits_far)
-        m.d.sync += [near.eq(next_near), far.eq(next_far), at.eq(moved)]
-        with m.If(self.i.valid & ~stopped):
-            m.d.sync += started.eq(1)
-            with m.If(fits_near):
-                m.d.sync += near.eq(new)
-            with m.Elif(fits_far):
-                m.d.sync += far.eq(new)
-            with m.If((fits_near | fits_far) & (new.count == lanes)):
-                m.d.sync += index.eq(here + 1)
-            with m.Else():
-                m.d.sync += index.eq(here)
+        fits_near, fits_far = Signal(), Signal()
+        m.d.comb += [
+            moved.eq(position + Mux(moves, count, 0)),
+            shifts.eq(moved[bits]),
+            next_near.eq(Mux(shifts, far, near)),
+            next_far.eq(far),
+            fits_near.eq(next_near.count != lanes),
+            fits_far.eq(~fits_near & (next_far.count != lanes)),
+            arrived.o.ready.eq(stopped | fits_near | fits_far),
+        ]
+        with m.If(shifts):
+            m.d.comb += next_far.count.eq(0)
+        takes = arrived.o.valid & (fits_near | fits_far) & ~stopped
+        m.d.sync += [
+            near.eq(Mux(takes & fits_near, new, next_near)),
+            far.eq(Mux(takes & fits_far, new, next_far)),
+            at.eq(moved),
+            available.eq(available + Mux(takes, beat.added, 0) - Mux(moves, count, 0)),
+        ]
         return m
+
+
+def _settle_next(one, lanes, size, place, marked, next_marked):
+    """For an FPDU of ``size`` more lanes, of which a full beat goes out now: what its next beat is.
+
+    ``marked``, ``next_marked``: this beat and the next one reach a marker's place, which is lane ``place``.
+    """
+    most = Array([2 * lanes, 2 * lanes - 1])[marked | next_marked]  # at most one of both: markers are beats apart
+    return [
+        one.rest.eq(size + marked - lanes),
+        one.next_ends.eq(size <= most),
+        one.next_marked.eq(next_marked & (one.rest > place)),
+        one.next_count.eq(Mux(one.next_ends, one.rest + one.next_marked, lanes)),
+    ]
