@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections import deque
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from host_driver.device import Device, DeviceError, Event, Ulpdu
 from host_driver.sim.build import BuildError, Simulation, environment
@@ -68,6 +68,10 @@ class _Inbox(Generic[_Item]):
         self.items.append((item, cost))
         self.gate.wake()
 
+    def clear(self) -> None:
+        self.read += sum(cost for _, cost in self.items)
+        self.items.clear()
+
 
 class _Outbox:
     """The credit of one flow."""
@@ -116,7 +120,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._events = _Inbox[Event](Kind.EVENT, EVENT_WINDOW)
         self._tx_ulpdu = _Outbox(Kind.ULPDU, size)
         self._rx_mpa = _Outbox(Kind.MPA, size)
-        self._values: deque[asyncio.Future[int]] = deque()
+        self._values: deque[tuple[asyncio.Future[int], bool]] = deque()  # and whether it ends a reset
         self._hello = _Gate()
         self._received = bytearray()
         self._unsent: list[bytes] = []
@@ -140,13 +144,14 @@ class SimulatedDevice(Device, asyncio.Protocol):
     async def set(self, register: str, value: int) -> None:
         """Write the register; what is handed over or asked for after this finds it written.
 
-        What was handed over before may not have reached the RTL yet. Raises ValueError for an unknown name and for
-        more than 32 bits.
+        What was handed over before may not have reached the RTL yet; a reset drops it, and what was not read yet.
+        Raises ValueError for an unknown name and for more than 32 bits.
         """
         address = _address(register)
         if not 0 <= value < 1 << 32:
             raise ValueError(f"{register} holds 32 bits, not {value}")
-        await self._access(frame(Kind.SET, address, WORD.pack(value)))
+        resets = register == "CONTROL" and bool(value & _RESET)
+        await self._access(frame(Kind.SET, address, WORD.pack(value)), resets)
 
     async def next_event(self) -> Event:
         """The oldest event not seen yet; waits for one."""
@@ -206,7 +211,9 @@ class SimulatedDevice(Device, asyncio.Protocol):
                     event, detail, value, _, offset = EVENT.unpack(octets)
                     self._events.put(Event(EventKind(event), detail, value, offset), 1)
                 case Kind.VALUE:
-                    waiting = self._values.popleft()
+                    waiting, resets = self._values.popleft()
+                    if resets:  # all that came before this is of the time before
+                        self._forget()
                     if not waiting.done():
                         waiting.set_result(WORD.unpack(octets)[0])
                 case Kind.GRANT:
@@ -260,7 +267,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         boxes = (self._ulpdus, self._mpa, self._events, self._tx_ulpdu, self._rx_mpa)
         for gate in (self._hello, *(box.gate for box in boxes)):
             gate.wake()
-        for each in self._values:
+        for each, _ in self._values:
             if not each.done():
                 each.set_exception(failure)
         self._values.clear()
@@ -280,10 +287,19 @@ class SimulatedDevice(Device, asyncio.Protocol):
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
-    async def _access(self, request: bytes) -> int:
+    def _forget(self) -> None:
+        for box in (self._ulpdus, self._mpa, self._events):
+            box.clear()
+            self._grant(box)
+
+    def _grant(self, box: _Inbox[Any]) -> None:
+        self._send(frame(Kind.GRANT, box.kind, WORD.pack(box.read)))
+        box.read = 0
+
+    async def _access(self, request: bytes, resets: bool = False) -> int:
         self._check()
         value: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._values.append(value)
+        self._values.append((value, resets))
         self._send(request)
         return await value
 
@@ -302,9 +318,11 @@ class SimulatedDevice(Device, asyncio.Protocol):
         item, cost = box.items.popleft()
         box.read += cost
         if box.read >= box.batch and self._failure is None:
-            self._send(frame(Kind.GRANT, box.kind, WORD.pack(box.read)))
-            box.read = 0
+            self._grant(box)
         return item
+
+
+_RESET = BY_NAME["CONTROL"]["reset"].mask
 
 
 def _address(register: str) -> int:

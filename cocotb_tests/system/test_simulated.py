@@ -11,10 +11,12 @@ import time
 
 import pytest
 
+from host_driver.connection import initiate, listen
 from host_driver.device import DeviceError, Ulpdu
+from host_driver.negotiation import Config
 from host_driver.sim.wire import WINDOW
 from host_driver.simulated import SimulatedDevice
-from rtl.registers import IDENTITY, EventKind, Verdict
+from rtl.registers import IDENTITY, EventKind, Role, Verdict
 
 FOREVER = 0xFFFF_FFFF  # octets of stream mode
 
@@ -230,5 +232,53 @@ def test_a_missing_compiler_is_named_with_its_package(monkeypatch, tmp_path):
     async def body():
         with pytest.raises(DeviceError, match=r"c\+\+ is missing.*Debian package g\+\+"):
             await SimulatedDevice.open(lanes=1)
+
+    run(body())
+
+
+def test_a_reset_drops_what_was_on_its_way_and_leaves_a_usable_device():
+    old, new = b"\1" * (WINDOW // 4), b"\2" * 100
+
+    async def body():
+        async with await SimulatedDevice.open(lanes=4) as device:
+            for _ in range(6):  # of which four would fill the windows
+                await device.set("TX_STREAM_OCTETS", FOREVER)
+                await device.set("RX_STREAM_OCTETS", FOREVER)
+                await device.write_ulpdu(old)
+                await device.write_mpa(old)
+                await device.write_mpa(b"\1")
+                await device.set_fields("CONTROL", tx_enable=1)  # an event
+                await device.set_fields("CONTROL", reset=1)
+                assert await device.get("TX_STREAM_OCTETS") == 0
+                await device.set("TX_STREAM_OCTETS", 100)
+                await device.set("RX_STREAM_OCTETS", 100)
+                await device.write_ulpdu(new)
+                await device.write_mpa(new)
+                assert await device.read_mpa() == new
+                assert (await collect(lambda: stream_octets(device), 100)) == new
+                await device.set_fields("CONTROL", rx_enable=1)
+                assert (await device.next_event()).kind is EventKind.RX_MPA
+                await device.set_fields("CONTROL", reset=1)
+
+    run(body())
+
+
+async def stream_octets(device):
+    return (await device.read_ulpdu()).octets
+
+
+def test_a_device_serves_one_connection_after_another():
+    async def body():
+        one, other = await asyncio.gather(SimulatedDevice.open(lanes=4), SimulatedDevice.open(lanes=4))
+        async with one, other, await listen() as listener:
+            for number in range(3):
+                accepting = asyncio.create_task(listener.accept(other, Config(Role.RESPONDER)))
+                async with (
+                    await initiate(*listener.address[:2], one, Config(Role.INITIATOR)) as ours,
+                    await accepting as theirs,
+                ):
+                    for size in range(1, 40):  # more than the connection fetches ahead
+                        await ours.send_ulpdu(bytes([number]) * size)
+                    assert await theirs.receive_ulpdu() == bytes([number])
 
     run(body())

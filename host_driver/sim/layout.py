@@ -18,12 +18,13 @@ NOTE = {"octets": 8, "verdict": 8, "end": 16}
 MARK_WORD = NOTE_WORD = Struct("<BBH")
 
 # Python writes CONTROL and reads STATUS whole. An access to a register begins when `turn` of CONTROL changes,
-# and is over when `turn` of STATUS has followed.
+# and is over when `turn` of STATUS has followed. While `flush` is 1, every ring is empty and its positions are 0.
 CONTROL = {
     "tx_ulpdu_posted": 16,
     "rx_mpa_posted": 16,
     "tx_mpa_freed": 16,
     "rx_ulpdu_freed": 16,
+    "flush": 1,
     "turn": 1,
     "write": 1,
     "address": 8,

@@ -8,7 +8,7 @@ own ``valid`` and ``ready``.
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -113,10 +113,13 @@ class SimulatedDatapath(wiring.Component):  # type: ignore[misc]
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
         m.submodules.datapath = datapath = self._datapath
-        m.submodules.tx_ulpdu = tx_ulpdu = InRing(datapath.tx_ulpdu.payload.shape())
-        m.submodules.rx_mpa = rx_mpa = InRing(datapath.rx_mpa.payload.shape())
-        m.submodules.tx_mpa = tx_mpa = OutRing(datapath.tx_mpa.payload.shape())
-        m.submodules.rx_ulpdu = rx_ulpdu = OutRing(datapath.rx_ulpdu.payload.shape())
+        tx_ulpdu = InRing(datapath.tx_ulpdu.payload.shape())
+        rx_mpa = InRing(datapath.rx_mpa.payload.shape())
+        tx_mpa = OutRing(datapath.tx_mpa.payload.shape())
+        rx_ulpdu = OutRing(datapath.rx_ulpdu.payload.shape())
+        flushed = ResetInserter(self.control.flush)
+        m.submodules.tx_ulpdu, m.submodules.rx_mpa = flushed(tx_ulpdu), flushed(rx_mpa)
+        m.submodules.tx_mpa, m.submodules.rx_ulpdu = flushed(tx_mpa), flushed(rx_ulpdu)
         wiring.connect(m, tx_ulpdu.o, datapath.tx_ulpdu)
         wiring.connect(m, rx_mpa.o, datapath.rx_mpa)
         wiring.connect(m, datapath.tx_mpa, tx_mpa.i)

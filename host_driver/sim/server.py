@@ -37,6 +37,8 @@ from rtl.registers import BY_NAME, EventKind, Verdict
 PERIOD = 2  # time steps per clock cycle
 SHORT, LONG = 16, 256  # cycles between two steps of Python, with little and with much to do
 QUIET = 64  # cycles in which nothing has moved, after which nothing will
+_CONTROL = BY_NAME["CONTROL"]
+_EMPTY = dict.fromkeys(("tx_ulpdu_posted", "rx_mpa_posted", "tx_mpa_freed", "rx_ulpdu_freed"), 0)  # all rings
 
 
 class _ArrayValue(ctypes.Structure):
@@ -112,6 +114,14 @@ class Feed:
         self.posted = (self.posted + count) % COUNT
         return frame(Kind.GRANT, self.kind, WORD.pack(count))
 
+    def clear(self) -> bytes:
+        """Forget what the RTL has not taken, as the ring is flushed; what to send."""
+        dropped = len(self._waiting_marks) // MARK_WORD.size
+        self._waiting.clear()
+        self._waiting_marks.clear()
+        self.posted = self._taken = 0
+        return frame(Kind.GRANT, self.kind, WORD.pack(dropped))
+
     @property
     def backlog(self) -> int:
         """Beats that the RTL could take next."""
@@ -153,6 +163,11 @@ class Drain:
         self._partial += octets[at:]
         self.freed = written
         return b"".join(sent)
+
+    def clear(self) -> None:
+        """Forget what was not sent, as the ring is flushed."""
+        self.freed = self._notes_read = 0
+        self._partial = b""
 
 
 class Link:
@@ -294,7 +309,21 @@ class Server:
 
     async def _answer(self, kind: int, address: int, octets: bytes) -> bytes:
         (value,) = WORD.unpack(octets) if kind == Kind.SET else (0,)
-        return frame(Kind.VALUE, address, WORD.pack(await self._access(address, kind == Kind.SET, value)))
+        out = b""
+        if kind == Kind.SET and address == _CONTROL.address // 4 and value & _CONTROL["reset"].mask:
+            out = self._flush()
+        result = await self._access(address, kind == Kind.SET, value)
+        if self._control["flush"]:
+            await self._step(SHORT)  # with the rings shut, nothing of what was before is left anywhere
+            self._control["flush"] = 0
+        return out + frame(Kind.VALUE, address, WORD.pack(result))
+
+    def _flush(self) -> bytes:
+        """Empty all that is on its way, until `flush` is 0 again; what to send."""
+        self._control |= _EMPTY | {"flush": 1}
+        self._tx_mpa.clear()
+        self._rx_ulpdu.clear()
+        return self._tx_ulpdu.clear() + self._rx_mpa.clear()
 
     async def _events(self) -> bytes:
         event, low, high = (
