@@ -35,7 +35,7 @@ _EVENTS = {
 class Step:
     """One thing that happened at ``end``; ``sent`` when it went to the other end."""
 
-    seconds: float  # since the ladder began
+    seconds: float  # since the first step, which is the MPA Request
     end: Role
     sent: bool
     what: str
@@ -69,7 +69,7 @@ class Ladder:
         self.steps: list[Step] = []
         self._tell = tell
         self._clock = clock
-        self._start = clock()
+        self._start: float | None = None
 
     def end(self, role: Role) -> LadderEnd:
         """The observer of one end."""
@@ -82,7 +82,10 @@ class Ladder:
 
     def add(self, end: Role, what: str, *details: str, sent: bool = False, fields: dict[str, Any]) -> None:
         """Note what happened just now."""
-        step = Step(self._clock() - self._start, end, sent, what, details, fields)
+        now = self._clock()
+        if self._start is None:
+            self._start = now
+        step = Step(now - self._start, end, sent, what, details, fields)
         self.steps.append(step)
         for line in step.lines():
             self._tell(line)
