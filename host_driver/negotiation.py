@@ -90,7 +90,7 @@ class Reason(Enum):
 class ProtocolError(Exception):
     """An input that has no meaning in the state."""
 
-    def __init__(self, state: State, given: Input) -> None:
+    def __init__(self, state: Enum, given: Enum) -> None:
         self.state = state
         self.given = given
         super().__init__(f"{given.name} is not possible in state {state.name}")

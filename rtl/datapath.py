@@ -17,10 +17,12 @@ from .register_bank import RegisterBank
 from .registers import IDENTITY, MAX_ULPDU, VERSION, Cause, DirectionState, EventKind, Verdict
 from .rtr import RtrDetector
 from .store import StoreAndForward, check_store
-from .stream import Buffer, Packet, RxUlpdu, TxUlpdu, buffered, check_lanes
+from .stream import Buffer, Fifo, Packet, RxUlpdu, TxUlpdu, buffered, check_lanes
 from .stream_mode import RxModeSwitch, TxModeSwitch
 
 __all__ = ["MpaDatapath"]
+
+SLACK = 16  # beats: a beat of 16 lanes can hold 8 FPDUs, and comes when the last of their chunks has come
 
 
 class MpaDatapath(wiring.Component):
@@ -107,7 +109,10 @@ class MpaDatapath(wiring.Component):
         m.submodules.detector = detector = RtrDetector(lanes)
         wiring.connect(m, wiring.flipped(self.rx_mpa), rx_switch.i)
         wiring.connect(m, rx_switch.mpa, packer.i)
-        wiring.connect(m, buffered(m, "packed", packer.o), delineator.i)
+        # Beats come in bursts where chunks are short, and the delineator takes as long for each FPDU as its chunk took.
+        m.submodules.packed = packed = Fifo(packer.o.payload.shape(), SLACK)
+        wiring.connect(m, packer.o, packed.i)
+        wiring.connect(m, packed.o, delineator.i)
         wiring.connect(m, buffered(m, "delineated", delineator.o), marker_checker.i)
         wiring.connect(m, marker_checker.o, crc_checker.i)
         wiring.connect(m, crc_checker.o, remover.i)

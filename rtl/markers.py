@@ -50,7 +50,7 @@ class MarkerInserter(wiring.Component):
         lanes = self.lanes
         i = self.i.payload
         ragged = Ragged(lanes, abort=1)
-        m.submodules.packer = packer = LanePacker(lanes, abort=1)
+        m.submodules.packer = packer = LanePacker(lanes, looks_ahead=False, abort=1)
         m.submodules.buffer = buffer = Buffer(ragged)
         wiring.connect(m, buffer.o, packer.i)
         wiring.connect(m, packer.o, wiring.flipped(self.o))
@@ -187,7 +187,7 @@ class MarkerRemover(wiring.Component):
         lanes = self.lanes
         i = self.i.payload
         m.submodules.buffer = buffer = Buffer(Ragged(lanes, **self.extra))
-        m.submodules.packer = packer = LanePacker(lanes, **self.extra)
+        m.submodules.packer = packer = LanePacker(lanes, looks_ahead=True, **self.extra)
         wiring.connect(m, buffer.o, packer.i)
         wiring.connect(m, packer.o, wiring.flipped(self.o))
 

@@ -29,8 +29,8 @@ class Ragged(data.StructLayout):
 class LanePacker(wiring.Component):
     """Packs beats of any number of lanes into full ones.
 
-    A full beat is kept until it is known whether it is the last one, so a last beat of no lanes does no harm. One
-    beat a cycle goes out as long as enough lanes come in.
+    With ``looks_ahead`` a full beat is kept until it is known whether it is the last one, so a last beat of no lanes
+    does no harm; without, all beats must have some. One beat a cycle goes out as long as enough lanes come in.
 
     Members
     -------
@@ -38,9 +38,10 @@ class LanePacker(wiring.Component):
     o : packets; ``extra`` is that of the packet's last beat
     """
 
-    def __init__(self, lanes: int, **extra):
+    def __init__(self, lanes: int, *, looks_ahead: bool, **extra):
         check_lanes(lanes)
         self.lanes = lanes
+        self.looks_ahead = looks_ahead
         self.extra = extra
         super().__init__({
             "i": In(stream.Signature(Ragged(lanes, **extra))),
@@ -71,24 +72,26 @@ class LanePacker(wiring.Component):
         takes = Signal()  # a beat of the input is used
         gives = Signal()  # a beat of the output is offered
         overfull = Signal()  # more than the kept lanes can take, even after a beat has left
+        whole = Signal()  # all there is makes a beat
         m.d.comb += [
             overfull.eq(total > 2 * lanes),
-            gives.eq(ended | (self.i.valid & (total > lanes))),
+            whole.eq(0 if self.looks_ahead else ~ended & ((total == lanes) | (i.last & (total < lanes)))),
+            gives.eq(ended | (self.i.valid & (whole | (total > lanes)))),
             self.o.valid.eq(gives),
             # What has ended leaves as it is. The packet behind moves up, unless it fills a beat at once.
             takes.eq(self.i.valid & Mux(ended, (total <= lanes) & self.o.ready,
                                         Mux(gives, self.o.ready & ~overfull, 1))),
             self.i.ready.eq(takes),
             o.data.eq(Cat(Mux(ended, kept[n], joined[n]) for n in range(lanes))),
-            o.octets.eq(Cat(Const(0, 2), count)),
-            o.last.eq(ended),
-            *(o[name].eq(signal) for name, signal in extra.items()),
+            o.octets.eq(Cat(Const(0, 2), Mux(whole, total, count))),
+            o.last.eq(ended | (whole & i.last)),
+            *(o[name].eq(Mux(whole, i[name], signal)) for name, signal in extra.items()),
         ]
 
         with m.If(takes):
-            m.d.sync += [ended.eq(i.last), *(signal.eq(i[name]) for name, signal in extra.items())]
+            m.d.sync += [ended.eq(i.last & ~whole), *(signal.eq(i[name]) for name, signal in extra.items())]
             with m.If(gives & ~ended):
-                m.d.sync += count.eq(total - lanes)
+                m.d.sync += count.eq(Mux(whole, 0, total - lanes))
                 for n in range(lanes):
                     m.d.sync += kept[n].eq(Mux(n == before, i.data[-32:], turned.word_select(n, 32)))
             with m.Else():

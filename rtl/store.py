@@ -43,7 +43,7 @@ class StoreAndForward(wiring.Component):
         written, kept, fetched = Signal(bits), Signal(bits), Signal(bits)
 
         m.d.comb += [
-            self.i.ready.eq(written - fetched != self.beats),
+            self.i.ready.eq((written - fetched)[:bits] != self.beats),
             write.addr.eq(written),
             write.data.eq(self.i.payload),
             write.en.eq(self.i.valid & self.i.ready),
