@@ -1,0 +1,52 @@
+"""RDMA over a device: connections as rdma_cm makes them, operations as verbs has them, for asyncio.
+
+``listen`` and ``connect`` make connections, ``Connection`` has the operations, ``Region`` is registered memory. What
+ends a connection is an RdmaError in one of three kinds: TerminatedError, ClosedError, LostError.
+"""
+
+from host_driver.connection import MpaConnectionError, RejectedError
+from host_driver.ddp import Fault, Opcode, Terminate
+from host_driver.negotiation import Config, Negotiated, Reason
+from host_driver.rdma.connection import (
+    By,
+    ClosedError,
+    Completion,
+    Connection,
+    LostError,
+    Options,
+    QueueFullError,
+    RdmaError,
+    Received,
+    TerminatedError,
+)
+from host_driver.rdma.manager import ConnectionRequest, Listener, connect, listen, software
+from host_driver.rdma.memory import Access, ProtectionDomain, Region
+
+__all__ = [
+    "Access",
+    "By",
+    "ClosedError",
+    "Completion",
+    "Config",
+    "Connection",
+    "ConnectionRequest",
+    "Fault",
+    "Listener",
+    "LostError",
+    "MpaConnectionError",
+    "Negotiated",
+    "Opcode",
+    "Options",
+    "ProtectionDomain",
+    "QueueFullError",
+    "RdmaError",
+    "Reason",
+    "Received",
+    "Region",
+    "RejectedError",
+    "Terminate",
+    "TerminatedError",
+    "connect",
+    "listen",
+    "software",
+]

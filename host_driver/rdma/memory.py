@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from enum import IntFlag
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -56,7 +57,7 @@ class Region:
         """Revoke the STag: from here on nothing of the peer's reaches the buffer (RFC 5040 §8.1.1). Idempotent."""
         if self.valid:
             del _TABLE[self.stag]
-            self.domain._regions.discard(self)
+            self.domain._forget(self)
             self.view.release()
 
     def __enter__(self) -> Self:
@@ -79,7 +80,7 @@ class ProtectionDomain:
     """Regions, and the streams that may use them. Iterates over its valid regions."""
 
     def __init__(self) -> None:
-        self._regions: set[Region] = set()
+        self._regions: dict[object, set[Region]] = {}  # by the stream that they are for
 
     def register(self, buffer: Buffer, access: Access, *, to: int = 0, stream: object = None) -> Region:
         """Make a buffer known under a fresh STag that cannot be guessed; its octets have TOs from ``to`` on.
@@ -97,14 +98,25 @@ class ProtectionDomain:
             if stag not in _TABLE:
                 break
         region = _TABLE[stag] = Region(self, stag, view, access, to, stream)
-        self._regions.add(region)
+        self._regions.setdefault(stream, set()).add(region)
         return region
 
+    def release(self, stream: object) -> None:
+        """Deregister all that is for this stream alone."""
+        for region in tuple(self._regions.get(stream, ())):
+            region.deregister()
+
+    def _forget(self, region: Region) -> None:
+        regions = self._regions[region.stream]
+        regions.discard(region)
+        if not regions:
+            del self._regions[region.stream]
+
     def __iter__(self) -> Iterator[Region]:
-        return iter(tuple(self._regions))
+        return chain.from_iterable([tuple(each) for each in self._regions.values()])
 
     def __len__(self) -> int:
-        return len(self._regions)
+        return sum(map(len, self._regions.values()))
 
 
 def octets_of(buffer: Buffer) -> memoryview:

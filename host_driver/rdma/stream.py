@@ -71,10 +71,6 @@ class Receive:
     invalidated: int | None = None  # the STag that the Send revoked
 
 
-class StreamEndedError(Exception):
-    """Work was posted on a stream that has ended."""
-
-
 class Stream:
     """An RDMAP stream on top of a connection that carries ULPDUs in order.
 
@@ -92,6 +88,7 @@ class Stream:
         self.ord = ord
         self.waits = waits
         self.drops = False  # Sends without a buffer, because the ULP wants no more
+        self.shut = False  # nothing can be sent any more, so RDMA Read Requests are dropped, too
         self.completed: deque[Work | Receive] = deque()
         self.terminate: Terminate | None = None
         self.terminated: Terminate | None = None
@@ -130,6 +127,11 @@ class Stream:
     def idle(self) -> bool:
         """Nothing is to be sent and nothing awaited."""
         return not (self.posted or self._requests or self._message)
+
+    @property
+    def ready(self) -> bool:
+        """``next_ulpdu`` has something to give."""
+        return bool(self._message or self._requests or self._may_begin)
 
     def post_send(
         self, message: memoryview, *, solicited: bool = False, invalidate: int | None = None, context: Any = None
@@ -170,15 +172,29 @@ class Stream:
         """Queue a buffer for one Send; raises ValueError when it cannot be written."""
         if buffer.readonly:
             raise ValueError("a read-only buffer cannot receive")
-        if self.ended:
-            raise StreamEndedError
         receive = Receive(buffer, context)
         self._receives.append(receive)
         return receive
 
+    @property
+    def reads(self) -> bool:
+        """An RDMA Read is posted that has not completed."""
+        return bool(self._reads) or any(work.opcode is Opcode.RDMA_READ_REQUEST for work in self._work)
+
+    def withdraw(self, receive: Receive) -> None:
+        """Take a posted buffer back, if no Send has begun to fill it."""
+        if receive in self._receives and not (self._rx_mo and receive is self._receives[0]):
+            self._receives.remove(receive)
+
     def abort(self, fault: Fault, what: str) -> None:
         """End the stream for a reason of this end's; ``terminate`` is then there to be sent."""
         self._refuse(Terminate.of(fault), what)
+
+    def flush_receives(self) -> list[Receive]:
+        """Let go of the posted buffers: no Send will come."""
+        dropped = list(self._receives)
+        self._receives.clear()
+        return dropped
 
     def flush(self) -> list[Work | Receive]:
         """Let go of all that has been posted and will not complete any more."""
@@ -189,8 +205,6 @@ class Stream:
         return dropped
 
     def _post(self, work: Work) -> Work:
-        if self.ended:
-            raise StreamEndedError
         if work.octets > MAX_MESSAGE:
             raise ValueError(f"a message has at most {MAX_MESSAGE} octets, not {work.octets} (RFC 5041 §5.2)")
         if not 0 <= work.stag <= MAX_STAG:
@@ -437,7 +451,8 @@ class Stream:
         if not segment.last:
             raise DdpError("RDMA Read Request that goes on in another segment")
         self._source(request)
-        self._requests.append((request, ulpdu))
+        if not self.shut:
+            self._requests.append((request, ulpdu))
 
     def _reach(self, stag: int, to: int, octets: int, right: Access, faults: _Faults) -> tuple[Region, int]:
         """The region, and where in it ``to`` lies; raises DdpError for octets that are out of the peer's reach."""

@@ -1,0 +1,563 @@
+"""RDMA connections: an RDMAP stream on a negotiated connection, for asyncio.
+
+Two tasks serve a connection besides those of ``host_driver.connection``: one asks the stream for what is to
+be sent, one gives it what has come. What is posted completes through futures. Nothing is queued
+without a bound: posted work and buffers are bounded by ``Options``, and what the peer sends waits in TCP while no
+buffer is posted for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from host_driver import connection as mpa
+from host_driver.connection import Address, Direction, MpaConnectionError, Observer
+from host_driver.ddp import Fault, Opcode, Terminate
+from host_driver.device import Device, DeviceError, Event
+from host_driver.negotiation import Negotiated, Reason
+from host_driver.rdma.memory import Access, ProtectionDomain, Region, octets_of
+from host_driver.rdma.stream import Receive, Stream, Work
+from host_driver.startup import StartupFrame
+from rtl.registers import EventKind, Model, Role, Rtr
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+OpenDevice = Callable[[], Awaitable[Device]]
+
+
+class By(StrEnum):
+    """Which end did it."""
+
+    LOCAL = "local"
+    PEER = "peer"
+
+
+class RdmaError(ConnectionError):
+    """The connection is over: what was posted and has not completed fails with this, and so does all later work."""
+
+
+class TerminatedError(RdmaError):
+    """A Terminate ended the connection; ``by`` tells who sent it."""
+
+    def __init__(self, terminate: Terminate, by: By, what: str = "") -> None:
+        who = "the peer ended the connection" if by is By.PEER else "this end ended the connection"
+        super().__init__(f"{who}, {terminate}" + (f": {what}" if what else ""))
+        self.terminate = terminate
+        self.by = by
+        self.what = what
+
+    @property
+    def layer(self) -> int:
+        """0 RDMAP, 1 DDP, 2 MPA (RFC 5040 §4.8)."""
+        return self.terminate.layer
+
+    @property
+    def type(self) -> int:
+        """The layer's error type."""
+        return self.terminate.type
+
+    @property
+    def code(self) -> int:
+        """The type's error code."""
+        return self.terminate.code
+
+
+class ClosedError(RdmaError):
+    """The connection, or the peer's half of it, was closed in order."""
+
+    def __init__(self, by: By) -> None:
+        super().__init__(f"the connection was closed by {'this end' if by is By.LOCAL else 'the peer'}")
+        self.by = by
+
+
+class LostError(RdmaError):
+    """The connection ended without a Terminate and out of order; ``reason`` has the MPA error code."""
+
+    def __init__(self, what: str, reason: Reason) -> None:
+        super().__init__(what)
+        self.reason = reason
+
+
+class QueueFullError(Exception):
+    """More was posted than the queue holds; nothing of it is done."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a connection is made with, apart from what is negotiated.
+
+    ``receiver_waits`` is what a Send meets for which no buffer is posted (RFC 5041 §7.1 allows both): True, it waits in
+    TCP, and all that is behind it, until one is; False, the connection ends with Terminate 1/2/2.
+    """
+
+    send_depth: int = 128  # Sends, RDMA Writes and RDMA Reads that may be posted at a time
+    receive_depth: int = 128  # buffers that may be posted at a time
+    receiver_waits: bool = True
+    mulpdu: int | None = None  # octets, a limit below what the EMSS gives
+    linger: float = 2.0  # seconds that ``close`` gives the peer
+
+    def __post_init__(self) -> None:
+        for name in ("send_depth", "receive_depth"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
+        if self.mulpdu is not None and self.mulpdu < 128:
+            raise ValueError(f"mulpdu is at least 128 octets (RFC 5044 §4.5), not {self.mulpdu}")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A Send, RDMA Write or RDMA Read is done: its buffer is the ULP's again, and a Read's data is there."""
+
+    opcode: Opcode
+    octets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A Send has come. ``data`` is the part of the posted buffer that it filled."""
+
+    data: memoryview
+    solicited: bool = False
+    invalidated: int | None = None  # the STag of this end that it revoked
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+class Connection:
+    """An established connection, made by ``connect`` or ``ConnectionRequest.accept``.
+
+    As an asynchronous context manager it closes at the end. Sends, RDMA Writes and RDMA Reads leave in the order in
+    which they are posted, and complete in it. ``post_`` methods return a future at once and raise QueueFullError when
+    there is no room; the methods without ``post_`` wait for room, and for the completion. All raise
+    ValueError for what can never be done, and RdmaError, in one of its kinds, when the connection is over.
+    """
+
+    def __init__(
+        self, lower: mpa.Connection, watch: Watch, domain: ProtectionDomain | None, options: Options
+    ) -> None:
+        negotiated = lower.negotiated
+        self.options = options
+        self.domain = domain or ProtectionDomain()
+        self.error: RdmaError | None = None
+        self.rtr = negotiated.rtr_send  # the RTR that was used
+        self._lower = lower
+        self._stream = Stream(
+            self.domain, ird=negotiated.ird, ord=negotiated.ord, waits=options.receiver_waits
+        )
+        self._wake = asyncio.Event()  # there may be something to send
+        self._posted = asyncio.Event()  # a buffer
+        self._opened = asyncio.Event()  # the fence, or the connection is over
+        self._settled = asyncio.Event()  # all that was posted has completed
+        self._silent = asyncio.Event()  # nothing more comes from the peer
+        self._rtr_known = asyncio.Event()  # and so which MSN the peer's first message has
+        self._half_closed = False
+        self._closing = False
+        self._unclaimed: deque[Received] = deque()  # whose receiver was cancelled
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._end_task: asyncio.Task[None] | None = None
+        if negotiated.rtr_send is not Rtr.NONE:
+            self._stream.rtr_sent(negotiated.rtr_send)
+        if negotiated.role is Role.INITIATOR or negotiated.model is Model.CLIENT_SERVER:
+            self._rtr_known.set()
+        watch.attach(self._event)
+        self._tasks = [asyncio.create_task(work()) for work in (self._transmit, self._receive)]
+
+    # What is known of it
+
+    @property
+    def negotiated(self) -> Negotiated:
+        """What the two ends agreed on: IRD, ORD, the peer's private data and more."""
+        return self._lower.negotiated
+
+    @property
+    def local(self) -> Address:
+        """The address of this end."""
+        return self._lower.local
+
+    @property
+    def peer(self) -> Address:
+        """The peer's address."""
+        return self._lower.peer
+
+    @property
+    def device(self) -> Device:
+        """The data path; it is closed with the connection."""
+        return self._lower.device
+
+    @property
+    def mulpdu(self) -> int:
+        """The longest ULPDU that is sent now, in octets: from the socket's EMSS (RFC 5044 §4.5), or as limited."""
+        return min(self._lower.mulpdu, self.options.mulpdu or 65536)
+
+    # Memory
+
+    def register(self, buffer: Buffer, access: Access, *, to: int = 0) -> Region:
+        """Register a buffer for this connection alone; see ``ProtectionDomain.register``.
+
+        It is deregistered at the latest when the connection is over.
+        """
+        if self.error:
+            raise self.error
+        return self.domain.register(buffer, access, to=to, stream=self._stream)
+
+    # Operations
+
+    def post_receive(self, buffer: Buffer) -> asyncio.Future[Received]:
+        """Post a buffer for one Send of the peer's; buffers are filled in the order of posting."""
+        future, _ = self._post_receive(buffer)
+        return future
+
+    async def receive(self, room: int = 65536) -> Received:
+        """Receive one Send of at most ``room`` octets.
+
+        When this is cancelled no Send is lost: the next call has it. A longer one ends the connection with Terminate
+        1/2/5.
+        """
+        if self._unclaimed:
+            return self._unclaimed.popleft()
+        future, receive = self._post_receive(bytearray(room))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._stream.withdraw(receive)
+            if future.done() and not future.cancelled() and not future.exception():
+                self._unclaimed.append(future.result())
+            raise
+
+    def post_send(
+        self, message: Buffer, *, solicited: bool = False, invalidate: int | None = None
+    ) -> asyncio.Future[Completion]:
+        """Post a Send. ``solicited`` asks for an event at the peer, ``invalidate`` revokes an STag of the peer's."""
+        future = self._for_work()
+        self._stream.post_send(octets_of(message), solicited=solicited, invalidate=invalidate, context=future)
+        self._wake.set()
+        return future
+
+    async def send(self, message: Buffer, *, solicited: bool = False, invalidate: int | None = None) -> Completion:
+        """Send; done when the message has been handed over, which says nothing of the peer (RFC 5040 §5.5 rule 9)."""
+        await self._have_room()
+        return await self.post_send(message, solicited=solicited, invalidate=invalidate)
+
+    def post_write(self, message: Buffer, stag: int, to: int = 0) -> asyncio.Future[Completion]:
+        """Post an RDMA Write to the peer's memory."""
+        future = self._for_work()
+        self._stream.post_write(octets_of(message), stag, to, context=future)
+        self._wake.set()
+        return future
+
+    async def write(self, message: Buffer, stag: int, to: int = 0) -> Completion:
+        """Write to the peer's memory; only a Send behind it tells the peer that it is there (RFC 5040 §5.1)."""
+        await self._have_room()
+        return await self.post_write(message, stag, to)
+
+    def post_read(
+        self, sink: Region, octets: int, stag: int, to: int = 0, *, offset: int = 0
+    ) -> asyncio.Future[Completion]:
+        """Post an RDMA Read of so many octets of the peer's memory, into ``sink`` from its octet ``offset`` on.
+
+        ``sink`` needs the right LOCAL_WRITE. As many Reads are outstanding as the ORD allows, the others wait, and what
+        is posted behind them with them.
+        """
+        future = self._for_work()
+        if self._half_closed:
+            raise ClosedError(By.PEER)
+        self._stream.post_read(sink, offset, octets, stag, to, context=future)
+        self._wake.set()
+        return future
+
+    async def read(self, octets: int, stag: int, to: int = 0) -> bytearray:
+        """Read so many octets of the peer's memory."""
+        await self._have_room()
+        buffer = bytearray(octets)
+        with self.register(buffer, Access.LOCAL_WRITE) as sink:
+            await self.post_read(sink, octets, stag, to)
+        return buffer
+
+    # The end
+
+    async def shutdown(self) -> None:
+        """Wait until all that is posted has completed, then close this end's half; Sends can still be received.
+
+        From then on nothing can be posted but buffers, and the peer's RDMA Reads are not answered any more.
+        """
+        self._closing = True
+        while not self._stream.idle and not self.error:
+            self._settled.clear()
+            await self._settled.wait()
+        if self.error:
+            raise self.error
+        if not self._stream.shut:
+            self._stream.shut = True
+            try:
+                await self._lower.finish()
+            except MpaConnectionError as error:
+                self._fail(error)
+                assert self.error
+                raise self.error from error
+
+    async def terminate(self, fault: Fault = Fault.RDMAP_CATASTROPHIC, what: str = "the ULP ended it") -> None:
+        """End at once with a Terminate, and release everything."""
+        self._stream.abort(fault, what)
+        self._look()
+        await self._over()
+
+    async def close(self) -> None:
+        """End in order: complete what is posted, close, wait for the peer to close, and release everything.
+
+        After ``Options.linger`` seconds it is over in any case. Sends that come meanwhile and have no buffer are
+        dropped. Idempotent, and never fails; ``error`` tells what ended the connection.
+        """
+        self._closing = True
+        self._stream.drops = True
+        self._posted.set()
+        if self.error is None:
+            with contextlib.suppress(RdmaError, TimeoutError):
+                async with asyncio.timeout(self.options.linger):
+                    await self.shutdown()
+                    await self._silent.wait()
+            self._end(ClosedError(By.LOCAL))
+        await self._over()
+
+    async def abort(self) -> None:
+        """Drop everything at once, without a word to the peer."""
+        self._end(ClosedError(By.LOCAL))
+        await self._over()
+
+    async def disconnected(self) -> RdmaError | None:
+        """Wait until the peer has closed, which gives None, or until the connection is over, which gives the error."""
+        await self._silent.wait()
+        return self.error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await (self.close() if error is None else self.abort())
+
+    async def _over(self) -> None:
+        assert self._end_task
+        await asyncio.shield(self._end_task)
+
+    # Posting
+
+    def _post_receive(self, buffer: Buffer) -> tuple[asyncio.Future[Received], Receive]:
+        if self.error:
+            raise self.error
+        if self._half_closed:
+            raise ClosedError(By.PEER)
+        if self._stream.receives >= self.options.receive_depth:
+            raise QueueFullError(f"{self.options.receive_depth} buffers are posted already")
+        future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
+        receive = self._stream.post_receive(octets_of(buffer), context=future)
+        self._posted.set()
+        return future, receive
+
+    def _for_work(self) -> asyncio.Future[Completion]:
+        if self.error:
+            raise self.error
+        if self._closing:
+            raise ClosedError(By.LOCAL)
+        if self._stream.posted >= self.options.send_depth:
+            raise QueueFullError(f"{self.options.send_depth} operations are posted already")
+        return asyncio.get_running_loop().create_future()
+
+    async def _have_room(self) -> None:
+        while self._stream.posted >= self.options.send_depth and not self.error:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._room.append(waiter)
+            try:
+                await waiter
+            finally:
+                if waiter in self._room:
+                    self._room.remove(waiter)
+
+    # The tasks, and what they find
+
+    async def _established(self, timeout: float) -> None:
+        """Wait until the connection can be used in both directions: a peer-to-peer responder's, until the RTR."""
+        if self.negotiated.role is Role.RESPONDER and self.negotiated.model is Model.PEER_TO_PEER:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._opened.wait()
+            if not self._opened.is_set():
+                self._end(LostError(f"no RTR within {timeout:g} s", Reason.TIMED_OUT))
+        if self.error:
+            await self._over()
+            raise self.error
+
+    def _event(self, event: Event) -> None:
+        match event.kind:
+            case EventKind.FENCE_OPEN:
+                self._opened.set()
+            case EventKind.RTR_RECEIVED:
+                self.rtr = Rtr(event.detail)
+                self._stream.rtr_received(self.rtr, event.value)
+                self._rtr_known.set()
+            case EventKind.RESPONSE_RECEIVED:
+                self._stream.rtr_answered()
+                self._wake.set()
+
+    async def _transmit(self) -> None:
+        stream, lower = self._stream, self._lower
+        try:
+            while not stream.ended:
+                self._wake.clear()
+                ulpdu = stream.next_ulpdu(self._mulpdu)
+                self._look()
+                if ulpdu is None:
+                    await self._wake.wait()
+                else:
+                    await lower.send_ulpdu(ulpdu)
+        except MpaConnectionError as error:
+            self._fail(error)
+
+    def _mulpdu(self) -> int:
+        return self.mulpdu
+
+    async def _receive(self) -> None:
+        stream, lower = self._stream, self._lower
+        try:
+            while (ulpdu := await lower.receive_ulpdu()) is not None and not stream.ended:
+                await self._rtr_known.wait()
+                while not stream.receive(ulpdu):
+                    self._posted.clear()
+                    await self._posted.wait()
+                self._look()
+                if stream.ready:
+                    self._wake.set()
+        except MpaConnectionError as error:
+            return self._fail(error)
+        if not stream.ended:
+            self._peer_closed()
+        return None
+
+    def _look(self) -> None:
+        """Pass on what the stream has completed, and note what it wants."""
+        stream = self._stream
+        while stream.completed:
+            item = stream.completed.popleft()
+            future = item.context
+            if isinstance(item, Work):
+                if not future.done():
+                    future.set_result(Completion(item.opcode, item.octets))
+                if self._room and not (waiter := self._room.popleft()).done():
+                    waiter.set_result(None)
+            else:
+                received = Received(item.buffer[: item.octets], item.solicited, item.invalidated)
+                if future.done():
+                    self._unclaimed.append(received)
+                else:
+                    future.set_result(received)
+        if stream.terminate:
+            error = TerminatedError(stream.terminate, By.LOCAL, stream.what)
+            self._end(error, stream.terminate.encode())
+        elif stream.terminated:
+            self._end(TerminatedError(stream.terminated, By.PEER))
+        elif stream.idle:
+            self._settled.set()
+
+    def _peer_closed(self) -> None:
+        if self._stream.reads:  # they cannot be answered any more
+            self._end(ClosedError(By.PEER))
+            return
+        self._half_closed = True
+        for receive in self._stream.flush_receives():
+            _refuse(receive.context, ClosedError(By.PEER))
+        self._silent.set()
+
+    def _fail(self, error: MpaConnectionError) -> None:
+        """What MPA finds wrong, its ULP tells the peer (RFC 5044 §8)."""
+        if error.event:
+            terminate = Terminate(2, 0, error.reason.code)
+            self._end(TerminatedError(terminate, By.LOCAL, str(error)), error.reason.code)
+        else:
+            self._end(LostError(str(error), error.reason))
+
+    def _end(self, error: RdmaError, terminate: int | bytes | None = None) -> None:
+        """Fail all that is posted; release everything, after a Terminate if there is one to send. The first counts."""
+        if self.error:
+            return
+        self.error = error
+        for item in self._stream.flush():
+            _refuse(item.context, error)
+        for waiter in self._room:
+            if not waiter.done():
+                waiter.set_result(None)
+        for event in (self._opened, self._settled, self._silent):
+            event.set()
+        self._end_task = asyncio.create_task(self._release(error, terminate))
+
+    async def _release(self, error: RdmaError, terminate: int | bytes | None) -> None:
+        lower = self._lower
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.domain.release(self._stream)  # before anything that waits: the peer must not reach it any more
+        if terminate is not None:
+            await lower.terminate(terminate)
+        if isinstance(error, TerminatedError):
+            await lower.linger()
+        await lower.close()
+        with contextlib.suppress(DeviceError):
+            await lower.device.close()
+
+
+def _refuse(future: asyncio.Future[Any], error: RdmaError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # whoever posted and does not look is not to be warned
+
+
+class Watch(mpa.Silent):
+    """Passes all on to another observer, and the device's events to the connection once there is one."""
+
+    def __init__(self, other: Observer) -> None:
+        self._other = other
+        self._early: list[Event] = []
+        self._take: Callable[[Event], None] = self._early.append
+
+    def attach(self, take: Callable[[Event], None]) -> None:
+        """Hand all events over, those first that came before."""
+        self._take = take
+        for event in self._early:
+            take(event)
+        self._early.clear()
+
+    def opened(self, local: Address, peer: Address) -> None:
+        """See Observer."""
+        self._other.opened(local, peer)
+
+    def frame(self, direction: Direction, frame: StartupFrame) -> None:
+        """See Observer."""
+        self._other.frame(direction, frame)
+
+    def negotiated(self, negotiated: Negotiated) -> None:
+        """See Observer."""
+        self._other.negotiated(negotiated)
+
+    def stream(self, direction: Direction, octets: bytes) -> None:
+        """See Observer."""
+        self._other.stream(direction, octets)
+
+    def event(self, event: Event) -> None:
+        """See Observer."""
+        self._other.event(event)
+        self._take(event)
+
+    def closed(self) -> None:
+        """See Observer."""
+        self._other.closed()

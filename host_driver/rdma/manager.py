@@ -1,0 +1,223 @@
+"""Making connections, as rdma_cm does: ``listen`` and ``connect``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Self
+
+from host_driver import connection as mpa
+from host_driver.connection import SILENT, Address, Arrival, MpaConnectionError, Observer
+from host_driver.device import Device, DeviceError
+from host_driver.negotiation import Config, Reason
+from host_driver.rdma.connection import Connection, OpenDevice, Options, Watch
+from host_driver.rdma.memory import ProtectionDomain
+from host_driver.startup import StartupFrame
+from rtl.registers import Model, Role
+
+PENDING = 64  # connections that are made or wait for the ULP at a time; others wait in the kernel
+
+
+async def software() -> Device:
+    """A software device, the data path that is used when no other is asked for."""
+    from host_driver.software import SoftwareDevice
+
+    return SoftwareDevice()
+
+
+async def connect(
+    host: str,
+    port: int,
+    config: Config | None = None,
+    *,
+    device: OpenDevice = software,
+    options: Options | None = None,
+    domain: ProtectionDomain | None = None,
+    observer: Observer = SILENT,
+    fallback: bool = False,
+) -> Connection:
+    """Connect, and return when the connection is established.
+
+    ``device`` opens the data path, which the connection owns. ``domain`` is the protection domain, one of its own
+    if not given. ``fallback``: see ``host_driver.connection.initiate``. Raises RejectedError when the responder's
+    ULP says no, MpaConnectionError for all else that goes wrong on the way, and DeviceError.
+    """
+    watch, path = Watch(observer), await device()
+    try:
+        lower = await mpa.initiate(host, port, path, config or Config(Role.INITIATOR), watch, fallback=fallback)
+    except BaseException:
+        await path.close()
+        raise
+    return Connection(lower, watch, domain, options or Options())
+
+
+class ConnectionRequest:
+    """A connection that a peer asks for. It must be accepted, rejected or closed."""
+
+    def __init__(self, request: mpa.Request, path: Device, watch: Watch, listener: Listener) -> None:
+        self.peer: Address = request.peer
+        self.frame: StartupFrame = request.frame
+        self.private_data = request.frame.private_data
+        self.model: Model = request.model
+        enhanced = request.frame.enhanced
+        self.ird = enhanced.ird if enhanced else None  # the peer's, as its Request says; None: it does not say
+        self.ord = enhanced.ord if enhanced else None
+        self._request = request
+        self._path = path
+        self._watch = watch
+        self._listener = listener
+
+    async def accept(
+        self,
+        private_data: bytes = b"",
+        *,
+        config: Config | None = None,
+        options: Options | None = None,
+        domain: ProtectionDomain | None = None,
+    ) -> Connection:
+        """Accept; returns when the connection is established, in the peer-to-peer model after the RTR.
+
+        What is not given is the listener's. Raises ValueError for too much private data, MpaConnectionError when the
+        peer has gone, and RdmaError when it does not do its part.
+        """
+        listener = self._listener
+        try:
+            lower = await self._request.accept(private_data, config)
+        except ValueError:
+            raise
+        except BaseException:
+            await self._path.close()
+            raise
+        connection = Connection(
+            lower, self._watch, domain or listener.domain, options or listener.options
+        )
+        try:
+            await connection._established((config or listener.config).timeout)
+        except asyncio.CancelledError:
+            await connection.abort()
+            raise
+        return connection
+
+    async def reject(self, private_data: bytes = b"", *, config: Config | None = None) -> None:
+        """Reject; raises ValueError for too much private data, and MpaConnectionError when the peer has gone."""
+        try:
+            await self._request.reject(private_data, config=config)
+        except ValueError:
+            raise
+        except BaseException:
+            await self._path.close()
+            raise
+        await self._path.close()
+
+    async def close(self) -> None:
+        """Close without an answer."""
+        await self._request.close()
+        await self._path.close()
+
+
+class Listener:
+    """A port at which connection requests arrive, made by ``listen``.
+
+    It is an asynchronous context manager, and iterates over the requests. Each connection has a device of its own.
+    Requests are read at the same time, so that a slow peer keeps no other waiting; ``failed`` is called
+    with the peer's address and what became of a connection that never was a request.
+    """
+
+    def __init__(
+        self,
+        lower: mpa.Listener,
+        config: Config,
+        device: OpenDevice,
+        options: Options,
+        domain: ProtectionDomain | None,
+        observer: Callable[[], Observer],
+        failed: Callable[[Address, Exception], None],
+    ) -> None:
+        self.address: Address = lower.address
+        self.config = config
+        self.options = options
+        self.domain = domain
+        self._lower = lower
+        self._device = device
+        self._observer = observer
+        self._failed = failed
+        self._slots = asyncio.Semaphore(PENDING)
+        self._requests: asyncio.Queue[ConnectionRequest | None] = asyncio.Queue()  # as many as have a slot
+        self._tasks = {asyncio.create_task(self._take())}
+
+    async def request(self) -> ConnectionRequest:
+        """The next connection request; waits for it. Raises MpaConnectionError when the listener has been closed."""
+        request = await self._requests.get()
+        if request is None:
+            self._requests.put_nowait(None)
+            raise MpaConnectionError("the listener has been closed", Reason.LOCAL)
+        self._slots.release()
+        return request
+
+    async def close(self) -> None:
+        """Listen no more, and close the requests that nobody has taken. Idempotent; connections stay."""
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._lower.close()
+        while not self._requests.empty():
+            if request := self._requests.get_nowait():
+                await request.close()
+        self._requests.put_nowait(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[ConnectionRequest]:
+        while True:
+            yield await self.request()
+
+    async def _take(self) -> None:
+        while True:
+            await self._slots.acquire()
+            arrival = await self._lower.arrival()
+            task = asyncio.create_task(self._read(arrival))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _read(self, arrival: Arrival) -> None:
+        path, watch = None, Watch(self._observer())
+        try:
+            path = await self._device()
+            request = await arrival.request(path, self.config, watch)
+        except BaseException as error:
+            arrival.close()
+            if path:
+                with contextlib.suppress(DeviceError):
+                    await path.close()
+            self._slots.release()
+            if not isinstance(error, MpaConnectionError | DeviceError):
+                raise
+            self._failed(arrival.peer, error)
+            return
+        self._requests.put_nowait(ConnectionRequest(request, path, watch, self))
+
+
+async def listen(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    config: Config | None = None,
+    *,
+    device: OpenDevice = software,
+    options: Options | None = None,
+    domain: ProtectionDomain | None = None,
+    observer: Callable[[], Observer] = lambda: SILENT,
+    failed: Callable[[Address, Exception], None] = lambda peer, error: None,
+) -> Listener:
+    """Listen for connection requests; port 0 lets the system choose.
+
+    ``device`` and ``observer`` are called for each connection. Without a ``domain`` each connection has one of
+    its own. Raises MpaConnectionError when the port cannot be had.
+    """
+    lower = await mpa.listen(host, port)
+    return Listener(lower, config or Config(Role.RESPONDER), device, options or Options(), domain, observer, failed)
