@@ -1,0 +1,316 @@
+"""Peers that send anything: nothing escapes, nothing hangs, nothing grows, and every refusal says why."""
+
+import asyncio
+import random
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+
+from cocotb_tests.host.test_connection import INITIATOR, RESPONDER, bare_initiator, bare_responder, run
+from host_driver.connection import MpaConnectionError
+from host_driver.fpdu import FpduFramer
+from host_driver.mpa_datapath import MpaDatapath
+from host_driver.mpa_rtr import rtr_ulpdu
+from host_driver.negotiation import (
+    Config,
+    Established,
+    Failed,
+    Negotiation,
+    Reason,
+    Rejected,
+    Requested,
+)
+from host_driver.startup import NO_NEGOTIATION, Dialect, EnhancedData, FrameKind, StartupFrame
+from rtl.registers import BY_NAME, EventKind, Model, Role, Rtr
+
+KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
+
+
+def mutated(rng, octets):
+    """The octets with one to three things wrong with them."""
+    octets = bytearray(octets)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(octets) + 1)
+        some = rng.randbytes(rng.choice([1, 1, 2, 4, 40]))
+        match rng.randrange(6):
+            case 0:
+                octets[at : at + 1] = bytes([octets[at] ^ 1 << rng.randrange(8)]) if at < len(octets) else b""
+            case 1:
+                octets[at : at + len(some)] = some
+            case 2:
+                octets[at:at] = some
+            case 3:
+                del octets[at : at + len(some)]
+            case 4:
+                del octets[at:]
+            case 5:
+                octets[at:] = rng.randbytes(rng.randrange(600))
+    return bytes(octets)
+
+
+def pieces(rng, octets):
+    """The octets as TCP may deliver them."""
+    while octets:
+        size = rng.choice([1, 3, 20, 1460, 65536])
+        yield octets[:size]
+        octets = octets[size:]
+
+
+# Startup frames
+
+
+def frame(rng, kind):
+    enhanced = None
+    if rng.random() < 0.8:
+        depth = (0, 1, 16, 128, 200, NO_NEGOTIATION)
+        rtr = frozenset(each for each in KINDS if rng.random() < 0.5)
+        enhanced = EnhancedData(rng.choice(depth), rng.choice(depth), rng.random() < 0.7, rtr)
+    return StartupFrame(
+        kind,
+        markers=rng.random() < 0.3,
+        crc=rng.random() < 0.5,
+        rejected=rng.random() < 0.2,
+        rev=rng.choice([1, 2, 2, 2]),
+        enhanced=enhanced,
+        private_data=rng.randbytes(rng.choice([0, 0, 5, 508])),
+    )
+
+
+def negotiate(rng, config, octets):
+    """The last thing that happens when these octets come and then the connection ends."""
+    end = Negotiation(config)
+    events = end.start(0)
+    for piece in pieces(rng, octets):
+        while piece and end.wanted:
+            taken, piece = piece[: end.wanted], piece[end.wanted :]
+            events += end.receive(taken)
+    if isinstance(events[-1] if events else None, Requested):
+        events += end.accept() if rng.random() < 0.5 else end.reject()
+    events += end.connection_lost("the peer closed")
+    return events[-1]
+
+
+def test_10000_startup_frames_end_in_an_outcome_with_a_reason():
+    rng = random.Random(6581)
+    outcomes = dict.fromkeys((Established, Rejected, Failed), 0)
+    for _ in range(10_000):
+        role = rng.choice(list(Role))
+        config = Config(role, dialect=rng.choice(list(Dialect)), min_ord=rng.choice([0, 0, 9]))
+        kind = FrameKind.REPLY if role is Role.INITIATOR else FrameKind.REQUEST
+        octets = mutated(rng, frame(rng, kind).encode() + rng.randbytes(rng.choice([0, 30])))
+        outcome = negotiate(rng, config, octets)
+        outcomes[type(outcome)] += 1
+        if not isinstance(outcome, Established):
+            assert outcome.what
+    assert min(outcomes.values()) > 100  # the mutations reach everything
+
+
+def test_startup_frames_take_no_more_memory_than_one_of_them():
+    rng = random.Random(5044)
+    tracemalloc.start()
+    try:
+        for _ in range(200):
+            negotiate(rng, RESPONDER, FrameKind.REQUEST.value + rng.randbytes(100_000))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+# FPDU streams, at the responder's device of a peer-to-peer connection
+
+
+def datapath(markers, crc=True, permissive=False):
+    path = MpaDatapath(lanes=4)
+    config = BY_NAME["CONFIG"]
+    values = {
+        "role": Role.RESPONDER,
+        "model": Model.PEER_TO_PEER,
+        "rtr_accept": sum(kind.bit for kind in KINDS),
+        "permissive": permissive,
+        "markers_rx": markers,
+        "crc_rx": crc,
+    }
+    word = config.reset
+    for name, value in values.items():
+        word = (word & ~config[name].mask) | config[name].put(int(value))
+    path.write("CONFIG", word)
+    path.write("CONTROL", BY_NAME["CONTROL"]["rx_enable"].mask)
+    return path
+
+
+def drain(path):
+    ulpdus = []
+    while path.ulpdus:
+        ulpdus.append(path.ulpdus.pop().octets)
+    return ulpdus
+
+
+def errors(path):
+    found = []
+    while (event := path.take_event()).kind is not EventKind.NONE:
+        if event.kind is EventKind.ERROR:
+            found.append(event)
+    return found
+
+
+def test_10000_fpdu_streams_deliver_what_is_good_and_nothing_else():
+    rng = random.Random(5041)
+    refused = 0
+    for _ in range(10_000):
+        markers = rng.random() < 0.5
+        framer = FpduFramer(markers=markers, crc=True)
+        ulpdus = [rtr_ulpdu(rng.choice(KINDS)), *(rng.randbytes(rng.randint(1, 700)) for _ in range(rng.randrange(5)))]
+        frames = [bytes(framer.frame(each)) for each in ulpdus]
+        stream = b"".join(frames)
+        octets = mutated(rng, stream)
+        same = next((at for at, pair in enumerate(zip(stream, octets, strict=False)) if pair[0] != pair[1]), None)
+        same = min(len(stream), len(octets)) if same is None else same
+        whole = sum(sum(map(len, frames[: n + 1])) <= same for n in range(len(frames)))
+
+        path = datapath(markers)
+        delivered = []
+        for piece in pieces(rng, octets):
+            path.receive(piece)
+            delivered += drain(path)
+        assert delivered == ulpdus[1:whole]
+        found = errors(path)
+        assert len(found) <= 1
+        if found:
+            refused += 1
+            assert found[0].what
+            assert path.read("RX_FPDUS") == whole
+    assert refused > 5000  # the rest wait for more octets, or were cut between FPDUs
+
+
+@pytest.mark.parametrize("crc", [False, True])
+@pytest.mark.parametrize("markers", [False, True])
+def test_random_streams_take_no_more_memory_than_an_fpdu(markers, crc):
+    rng = random.Random(1)
+    tracemalloc.start()
+    try:
+        for start in (b"", b"\xfd\x00", b"\xff\xff"):
+            path = datapath(markers, crc, permissive=True)
+            path.receive((bytes(4) if markers else b"") + start)
+            for _ in range(50):
+                path.receive(rng.randbytes(20_000))
+                drain(path)
+                errors(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+# Connections
+
+
+GOOD = {
+    Role.RESPONDER: StartupFrame(
+        FrameKind.REQUEST, enhanced=EnhancedData(4, 4, True, frozenset({Rtr.WRITE})), private_data=b"hi"
+    ).encode(),
+    Role.INITIATOR: StartupFrame(FrameKind.REPLY, enhanced=EnhancedData(4, 4)).encode(),
+}
+
+
+def changed(octets, at, value):
+    return octets[:at] + value + octets[at + len(value) :]
+
+
+REFUSED = [
+    ("PD_Length 513 at stream offset 18", 18, b"\x02\x01"),
+    ("PD_Length 65535 at stream offset 18", 18, b"\xff\xff"),
+    ("PD_Length 3 at stream offset 18", 18, b"\x00\x03"),
+    ('it must be "MPA ID Re', 15, b"E"),
+    ('it must be "MPA ID Re', 0, b"GET / HTTP/1.1"),
+    ("Rev 0 at stream offset 17", 17, b"\0"),
+    ("Rev 3 at stream offset 17", 17, b"\3"),
+    ("Rev 255 at stream offset 17", 17, b"\xff"),
+    ("S=1 and Rev 1 at stream offset 16", 17, b"\1"),
+]
+
+
+async def send(peer, octets, pace):
+    """All in one segment, or octet by octet for as long as they are taken."""
+    size = len(octets) if pace == "at once" else 1
+    for at in range(0, len(octets), size):
+        try:
+            await peer.send(octets[at : at + size])
+        except ConnectionError:
+            return
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("pace", ["at once", "octet by octet"])
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize(("what", "at", "value"), REFUSED)
+def test_a_frame_that_cannot_be_spoken_to_is_error_4_and_answered_by_nothing(what, at, value, role, pace):
+    octets = changed(GOOD[role], at, value)
+    fpdus = FpduFramer(markers=False, crc=True).frame(rtr_ulpdu(Rtr.WRITE))
+
+    async def test():
+        initiator = replace(INITIATOR, model=Model.CLIENT_SERVER)
+        ends = bare_initiator() if role is Role.RESPONDER else bare_responder(initiator)
+        async with ends as (peer, task):
+            if role is Role.INITIATOR:
+                await peer.receive(24)
+            sending = asyncio.create_task(send(peer, octets + fpdus, pace))
+            with pytest.raises(MpaConnectionError) as failed:
+                await task
+            await sending
+            assert what in str(failed.value)
+            assert failed.value.reason is Reason.BAD_FRAME
+            assert await peer.rest() == b""
+
+    run(test())
+
+
+@pytest.mark.parametrize("pace", ["at once", "octet by octet"])
+@pytest.mark.parametrize("role", Role)
+def test_reserved_bits_are_not_checked_and_fpdus_right_behind_a_frame_are_taken(role, pace):
+    octets = changed(GOOD[role], 16, bytes([GOOD[role][16] | 0x0F]))
+    framer = FpduFramer(markers=False, crc=True)
+    fpdus = [rtr_ulpdu(Rtr.WRITE)] if role is Role.RESPONDER else []
+    octets += b"".join(framer.frame(each) for each in (*fpdus, b"first", b"second"))
+
+    async def test():
+        initiator = replace(INITIATOR, model=Model.CLIENT_SERVER)
+        ends = bare_initiator() if role is Role.RESPONDER else bare_responder(initiator)
+        async with ends as (peer, task):
+            if role is Role.INITIATOR:
+                await peer.receive(24)
+            sending = asyncio.create_task(send(peer, octets, pace))
+            async with await task as connection:
+                assert [await connection.receive_ulpdu() for _ in range(2)] == [b"first", b"second"]
+            await sending
+
+    run(test())
+
+
+def test_200_connections_with_mutated_streams_end_with_a_reason():
+    rng = random.Random(3)
+
+    async def one(role):
+        framer = FpduFramer(markers=False, crc=True)
+        fpdus = [framer.frame(rtr_ulpdu(Rtr.WRITE)), *(framer.frame(rng.randbytes(100)) for _ in range(3))]
+        octets = mutated(rng, GOOD[role] + b"".join(fpdus))
+        initiator = replace(INITIATOR, model=Model.CLIENT_SERVER)
+        ends = bare_initiator() if role is Role.RESPONDER else bare_responder(initiator)
+        async with ends as (peer, task):
+            if role is Role.INITIATOR:
+                await peer.receive(24)
+            await send(peer, octets, "at once")
+            peer.sock.shutdown(1)
+            try:
+                async with await task as connection:
+                    while await connection.receive_ulpdu() is not None:
+                        pass
+            except MpaConnectionError as error:
+                return str(error)
+            return None
+
+    async def test():
+        ended = await asyncio.gather(*(one(role) for _ in range(100) for role in Role))
+        assert "" not in ended
+        assert sum(reason is not None for reason in ended) > 100
+
+    run(test())
