@@ -1,0 +1,81 @@
+"""Registered memory."""
+
+import array
+import itertools
+
+import pytest
+
+from host_driver.rdma import memory
+from host_driver.rdma.memory import Access, ProtectionDomain
+
+
+@pytest.fixture
+def domain():
+    made = ProtectionDomain()
+    yield made
+    for region in made:
+        region.deregister()
+    assert len(made) == 0
+
+
+def test_stags_are_of_32_bits_and_not_in_any_row(domain):
+    """RFC 5040 §8.1.1 rule 8: difficult to predict, sparse over the full range."""
+    stags = [domain.register(bytearray(1), Access.REMOTE_READ).stag for _ in range(500)]
+    assert len(set(stags)) == 500
+    assert 0 not in stags
+    assert all(0 < stag < 2**32 for stag in stags)
+    assert all(100 < sum(stag >> bit & 1 for stag in stags) < 400 for bit in range(32))
+    steps = {after - before for before, after in itertools.pairwise(stags)}
+    assert len(steps) > 490
+
+
+def test_regions_are_valid_until_they_are_deregistered(domain):
+    buffer = bytearray(4)
+    with domain.register(buffer, Access.REMOTE_READ) as region:
+        assert region.valid
+        assert memory.find(region.stag) is region
+        assert list(domain) == [region]
+        with pytest.raises(BufferError):
+            buffer.append(0)
+    assert not region.valid
+    assert memory.find(region.stag) is None
+    region.deregister()
+    buffer.append(0)
+
+
+def test_a_stream_s_regions_are_released_together(domain):
+    stream, other = object(), object()
+    mine = [domain.register(bytearray(1), Access.REMOTE_READ, stream=stream) for _ in range(3)]
+    rest = [domain.register(bytearray(1), Access.REMOTE_READ, stream=each) for each in (other, None)]
+    domain.release(stream)
+    domain.release(stream)
+    assert not any(region.valid for region in mine)
+    assert set(domain) == set(rest)
+
+
+def test_any_buffer_in_one_piece_is_used_in_place(domain):
+    numbers = array.array("I", [1, 2, 3])
+    region = domain.register(numbers, Access.REMOTE_WRITE)
+    assert len(region) == 12
+    region.view[:] = bytes(12)
+    assert list(numbers) == [0, 0, 0]
+    assert len(domain.register(b"", Access.REMOTE_READ | Access.REMOTE_WRITE)) == 0
+
+
+@pytest.mark.parametrize(
+    ("buffer", "to", "what"),
+    [
+        (b"abc", 0, "a read-only buffer cannot have a right to write"),
+        (bytearray(3), -1, "a buffer of 3 octets from TO -0x1 on does not stay below TO 2"),
+        (bytearray(3), 2**64 - 3, "a buffer of 3 octets from TO 0xfffffffffffffffd on does not stay below TO 2"),
+        (memoryview(bytearray(8))[::2], 0, "a buffer must lie in one piece"),
+    ],
+)
+def test_what_cannot_be_registered_is_refused(domain, buffer, to, what):
+    with pytest.raises(ValueError, match=what):
+        domain.register(buffer, Access.REMOTE_WRITE, to=to)
+
+
+def test_the_repr_says_what_a_person_wants_to_know(domain):
+    region = domain.register(bytearray(5), Access.REMOTE_READ | Access.REMOTE_WRITE, to=16)
+    assert repr(region) == f"<Region of 5 octets, STag {region.stag:#010x}, TO 0x10, REMOTE_WRITE|REMOTE_READ>"
