@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from rtl.registers import BY_NAME, Cause, EventKind, Rtr, Verdict
 
@@ -65,8 +65,7 @@ class Event:
                 return self.kind.name
 
 
-@dataclass(frozen=True)
-class Ulpdu:
+class Ulpdu(NamedTuple):
     """What ``read_ulpdu`` delivers: octets, and what the device says of them."""
 
     octets: bytes

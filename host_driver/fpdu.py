@@ -1,17 +1,16 @@
 """FPDUs in software: framing, markers, CRC-32C and delineation (RFC 5044 §4, §6).
 
-Everything here is sans-IO. Where markers lie in an FPDU depends only on its ULPDU_Length and on where it starts
-between two markers, so that is worked out once (``_Layout``), and octets move in whole slices.
+Everything here is sans-IO. Stream offsets count octets of the marked stream: those that are multiples of 512 begin
+a marker, so 508 octets lie between any two. To cut octets into such pieces takes longer than to move them: a ULPDU
+that markers may split is moved to a place that was cut once for all, and joined from the pieces there (``_Layout``).
 
-Stream offsets count octets of the marked stream: those that are multiples of 512 begin a marker.
 All fields are in network order, except the CRC, whose least significant octet comes first (§4.4).
 """
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
-from itertools import pairwise
-from struct import Struct
 
 from crc32c import crc32c
 
@@ -21,6 +20,9 @@ from rtl.registers import MAX_ULPDU, Cause, EventKind
 MARKER_INTERVAL = 512  # RFC 5044 §4.3: from one marker to the next, the marker's own octets included
 MIN_MULPDU = 128  # RFC 5044 §4.5
 _GAP = MARKER_INTERVAL - 4
+_WHOLE = _GAP - 8  # with no more octets of ULPDU and before it, no marker can lie behind ULPDU_Length
+_LEADING = bytes(4)  # a marker that comes before ULPDU_Length: its FPDUPTR is 0 (RFC 5044 §4.3)
+_PADS = [bytes(-(2 + length) % 4) for length in range(4)]  # by ULPDU_Length modulo 4
 _NO_CRC = bytes(4)
 _RESIDUE = 0x48674BC7  # what crc32c gives over octets that are followed by their own CRC
 
@@ -34,42 +36,80 @@ def mulpdu(emss: int, *, markers: bool) -> int:
 
 
 class _Layout:
-    """Where markers lie in an FPDU of ``length`` octets of ULPDU, which starts ``start`` octets after a marker's begin.
+    """Where markers lie in an FPDU of ``length`` octets of ULPDU, which starts ``place`` octets after a marker's begin.
 
-    At ``start`` 0 a marker comes first, and belongs to this FPDU. The last may lie between PAD and CRC: one behind
+    At ``place`` 0 a marker comes first, and belongs to this FPDU. The last may lie between PAD and CRC: one behind
     the CRC belongs to the next FPDU (RFC 5044 §4.3). As FPDUs and markers are multiples of 4 octets, none splits
     ULPDU_Length, PAD or CRC.
+
+    To send, the ULPDU goes into ``unmarked[ulpdu]``, and ``parts`` joined are the FPDU without its CRC. Of an FPDU
+    received that goes into ``marked[fpdu]``, ``pieces`` joined are the ULPDU, and ``found`` are the markers, equal to
+    ``markers`` if all is well. Octets of other FPDUs may lie there before and behind.
     """
 
-    __slots__ = ("fpduptrs", "leading", "octets", "parts", "split", "wire")
+    __slots__ = ("count", "found", "fpdu", "marked", "markers", "octets", "parts", "pieces", "ulpdu", "unmarked")
 
-    def __init__(self, start: int, length: int) -> None:
-        pad = -(2 + length) % 4
-        covered = 2 + length + pad  # what the CRC covers, without markers
-        before = range(MARKER_INTERVAL - (start or 4), covered + 1, _GAP)  # octets before each marker but a leading one
-        self.leading = int(start == 0)
-        self.fpduptrs = (0,) * self.leading + tuple(each + 4 * nth for nth, each in enumerate(before))
-        self.octets = covered + 4 + 4 * len(self.fpduptrs)
+    def __init__(self, place: int, length: int, bench: _Workbench) -> None:
+        header = place or 4  # where ULPDU_Length lies
+        leading = header - place
+        inside = (header + (length + 1 & ~3)) // _GAP  # markers behind ULPDU_Length
+        self.octets = leading + (length + 9 & ~3) + 4 * inside
+        self.count = leading // 4 + inside
 
-        cuts = [0, *(each - 2 for each in before if each < covered), length]
-        sizes = [end - begin for begin, end in pairwise(cuts)]
-        at_end = covered in before  # a marker between PAD and CRC
+        fpduptrs = [MARKER_INTERVAL * nth - header for nth in range(1, inside + 1)]
+        markers = [each.to_bytes(4, "big") for each in fpduptrs]
+        whole, rest = divmod(header - 2 + length, _GAP)  # gaps that the ULPDU fills, and octets in one more
 
-        # To send: the ULPDU's pieces go into the holes at odd places.
-        markers = [each.to_bytes(4, "big") for each in self.fpduptrs]
-        first, last = markers[: self.leading], markers[len(markers) - at_end :]
-        self.parts = [b""] * (2 * len(sizes) + 1)
-        self.parts[0] = b"".join(first) + length.to_bytes(2, "big")
-        self.parts[2:-1:2] = markers[self.leading : len(markers) - at_end]
-        self.parts[-1] = bytes(pad) + b"".join(last)
-        self.split = Struct("".join(f"{size}s" for size in sizes))
+        def pieces(gaps: list[memoryview]) -> list[memoryview]:
+            first, *others = *gaps[:whole], gaps[whole][:rest]
+            return [first[header - 2 :], *others]
 
-        # To receive: FPDUPTRs and pieces in turn. RESERVED16, PAD and CRC are skipped.
-        pieces = "2xH".join(f"{size}s" for size in sizes)
-        self.wire = Struct(f">{'2xH' * self.leading}2x{pieces}{pad}x{'2xH' * at_end}4x")
+        self.unmarked = bench.unmarked
+        self.ulpdu = slice(header - 2, header - 2 + length)
+        behind = [*markers[:whole], _PADS[length % 4]]
+        self.parts: list[bytes | memoryview] = [_LEADING[:leading] + length.to_bytes(2, "big")]
+        for piece, octets in zip(pieces(bench.unmarked_gaps), behind, strict=True):
+            self.parts += piece, octets
+        self.parts += markers[whole:]  # between PAD and CRC
+
+        self.marked = bench.marked
+        self.fpdu = slice(place, place + self.octets)
+        self.pieces = pieces(bench.marked_gaps)
+        step = MARKER_INTERVAL // 4
+        self.found = bench.words[0 if leading else step : step * inside + 1 : step]
+        self.markers = memoryview(b"".join([_LEADING[:leading], *markers])).cast("I")
 
 
-_layout = lru_cache(maxsize=1024)(_Layout)
+class _Workbench(threading.local):
+    """Octets cut into the gaps between two markers, without room for these and with it; one for each thread.
+
+    It serves all connections: nothing stays on it from one FPDU to the next.
+    """
+
+    def __init__(self) -> None:
+        gaps = 2 + 0xFFFF // _GAP  # enough for any ULPDU_Length
+        self.unmarked = memoryview(bytearray(gaps * _GAP))
+        self.unmarked_gaps = [self.unmarked[_GAP * nth :][:_GAP] for nth in range(gaps)]
+        self.marked = memoryview(bytearray(gaps * MARKER_INTERVAL))
+        self.marked_gaps = [self.marked[MARKER_INTERVAL * nth + 4 :][:_GAP] for nth in range(gaps)]
+        self.words = self.marked.cast("I")
+        self.layout = lru_cache(maxsize=512)(lambda place, length: _Layout(place, length, self))
+
+
+_bench = _Workbench()
+
+
+def _wrong_fpduptr(fpdu: bytes | bytearray | memoryview, place: int) -> int | None:
+    """The first FPDUPTR that does not point to ULPDU_Length; None when all do (RFC 5044 §4.3).
+
+    RESERVED16 is not looked at, and the two low bits of FPDUPTR count as zero.
+    """
+    leading = 0 if place else 4
+    for at in range(-place % MARKER_INTERVAL, len(fpdu) - 4, MARKER_INTERVAL):
+        found = int.from_bytes(fpdu[at + 2 : at + 4], "big")
+        if found & ~3 != max(at - leading, 0):
+            return found
+    return None
 
 
 def _checked_offset(offset: int) -> int:
@@ -96,15 +136,18 @@ class FpduFramer:
         length = len(ulpdu)
         if length > MAX_ULPDU:  # RFC 5044 §3
             raise ValueError(f"a ULPDU has at most {MAX_ULPDU} octets, not {length}")
-        if self._marked:
-            layout = _layout(self.offset % MARKER_INTERVAL, length)
-            parts = layout.parts.copy()
-            parts[1::2] = layout.split.unpack(ulpdu)
-            covered = b"".join(parts)
+        place = self.offset % MARKER_INTERVAL
+        if self._marked and place + length > _WHOLE:
+            layout = _bench.layout(place, length)
+            layout.unmarked[layout.ulpdu] = ulpdu
+            covered = b"".join(layout.parts)
             fpdu = covered + (crc32c(covered).to_bytes(4, "little") if self._crc else _NO_CRC)
-            self.markers += len(layout.fpduptrs)
+            self.markers += layout.count
         else:
-            head, pad = length.to_bytes(2, "big"), bytes(-(2 + length) % 4)
+            head, pad = length.to_bytes(2, "big"), _PADS[length % 4]
+            if self._marked and not place:
+                head = _LEADING + head
+                self.markers += 1
             crc = crc32c(pad, crc32c(ulpdu, crc32c(head))).to_bytes(4, "little") if self._crc else _NO_CRC
             fpdu = b"".join((head, ulpdu, pad, crc))
         self.fpdus += 1
@@ -116,7 +159,7 @@ class FpduFramer:
 class FpduDelineator:
     """Finds FPDUs in a stream that comes in chunks of any length, checks them, and takes the ULPDUs out.
 
-    Feed octets, then call ``next`` until it gives None. An FPDU is given as soon as its CRC is there: a marker
+    Feed octets, then ``take`` ULPDUs. An FPDU is given as soon as its CRC is there: a marker
     behind it belongs to the next one (RFC 5044 §4.3).
 
     ``error`` is the ERROR event that ended delivery, or None; after an error nothing more is delivered
@@ -148,56 +191,68 @@ class FpduDelineator:
         """Take the next octets of the stream; after an error they are dropped."""
         if self.error:
             return
-        if not self.held:
+        held = len(self._buffer) - self._at
+        if not held:
             self._buffer = octets  # chunks of whole FPDUs are never copied together
+        elif held + len(octets) >= self._need:
+            self._buffer = b"".join((memoryview(self._buffer)[self._at :], octets))
         else:
-            if isinstance(self._buffer, bytearray):
-                del self._buffer[: self._at]
-            else:
-                self._buffer = bytearray(memoryview(self._buffer)[self._at :])
+            if not isinstance(self._buffer, bytearray):
+                self._buffer = bytearray(memoryview(self._buffer)[self._at :])  # many small chunks may follow
             self._buffer += octets
         self._at = 0
 
     def next(self) -> bytes | None:
         """The next ULPDU, or None when its FPDU is not complete or ``error`` is set."""
-        buffer, at = self._buffer, self._at
-        held = len(buffer) - at
-        if held < self._need:
-            return None
-        leading = self._marked and self.offset % MARKER_INTERVAL == 0
-        ulpdu = at + (6 if leading else 2)
-        if len(buffer) < ulpdu:
-            return None
-        length = buffer[ulpdu - 2] << 8 | buffer[ulpdu - 1]
-        if length > self.max_ulpdu:
-            self._fail(Cause.RX_LENGTH, length)
-            return None
-        layout = _layout(self.offset % MARKER_INTERVAL, length) if self._marked else None
-        octets = layout.octets if layout else length + 9 & ~3
-        if held < octets:
-            self._need = octets
-            return None
-        if self._crc and crc32c(buffer if len(buffer) == octets else memoryview(buffer)[at : at + octets]) != _RESIDUE:
-            self._fail(Cause.CRC, length)
-            return None
-        if layout:
-            fields = layout.wire.unpack_from(buffer, at)
-            fpduptrs = fields[1 - layout.leading :: 2]
-            if fpduptrs != layout.fpduptrs:
-                for found, expected in zip(fpduptrs, layout.fpduptrs, strict=True):
-                    if found & ~3 != expected:
-                        self._fail(Cause.FPDUPTR, found)
-                        return None
-            self.markers += len(fpduptrs)
-            result = b"".join(fields[layout.leading :: 2])
-        else:
-            result = bytes(buffer[ulpdu : ulpdu + length])
-        self._at += octets
+        return next(iter(self.take(1)), None)
+
+    def take(self, most: int | None = None) -> list[bytes]:
+        """The ULPDUs of all FPDUs that are complete, or of ``most`` of them, up to the first error."""
+        buffer, at, end, offset = self._buffer, self._at, len(self._buffer), self.offset
+        ulpdus: list[bytes] = []
+        if end - at < self._need:
+            return ulpdus
+        marked, crc, max_ulpdu = self._marked, self._crc, self.max_ulpdu
         self._need = 1
-        self.fpdus += 1
-        self.octets += octets
-        self.offset += octets
-        return result
+        wrong = None
+        while at < end and len(ulpdus) != most:
+            place = offset % MARKER_INTERVAL
+            header = at + 4 if marked and not place else at
+            if end < header + 2:
+                break
+            length = buffer[header] << 8 | buffer[header + 1]
+            if length > max_ulpdu:
+                wrong = Cause.RX_LENGTH, length
+                break
+            layout = _bench.layout(place, length) if marked and place + length > _WHOLE else None
+            octets = layout.octets if layout else header - at + (length + 9 & ~3)
+            if end - at < octets:
+                self._need = octets
+                break
+            fpdu = buffer if octets == end else memoryview(buffer)[at : at + octets]
+            if crc and crc32c(fpdu) != _RESIDUE:
+                wrong = Cause.CRC, length
+                break
+            if layout:
+                layout.marked[layout.fpdu] = fpdu
+                as_sent = layout.found == layout.markers
+                ulpdu, markers = b"".join(layout.pieces), layout.count
+            else:
+                ulpdu, markers = bytes(buffer[header + 2 : header + 2 + length]), int(header > at)
+                as_sent = not markers
+            if not as_sent and (fpduptr := _wrong_fpduptr(fpdu, place)) is not None:
+                wrong = Cause.FPDUPTR, fpduptr
+                break
+            ulpdus.append(ulpdu)
+            self.markers += markers
+            at += octets
+            offset += octets
+        self.fpdus += len(ulpdus)
+        self.octets += offset - self.offset
+        self.offset, self._at = offset, at
+        if wrong:
+            self._fail(*wrong)
+        return ulpdus
 
     def _fail(self, cause: Cause, value: int) -> None:
         self.error = Event(EventKind.ERROR, cause, value, self.offset)

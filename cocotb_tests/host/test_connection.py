@@ -594,7 +594,7 @@ def test_a_device_that_passes_too_many_octets_is_refused():
     class Loose(SoftwareDevice):
         async def read_ulpdu(self):
             ulpdu = await super().read_ulpdu()
-            return replace(ulpdu, octets=ulpdu.octets + b"?")
+            return ulpdu._replace(octets=ulpdu.octets + b"?")
 
     async def test():
         async with Loose() as device, await listen() as listener:

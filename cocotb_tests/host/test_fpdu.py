@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cocotb_tests.vectors import CRCS, FPDUS
+from host_driver.device import Event
 from host_driver.fpdu import FpduDelineator, FpduFramer, mulpdu
-from rtl.registers import MAX_ULPDU, Cause
+from rtl.registers import MAX_ULPDU, Cause, EventKind
 
 offsets = st.integers(0, 300).map(lambda n: 4 * n)
 lengths = st.one_of(st.integers(0, 1100), st.integers(0, MAX_ULPDU), st.sampled_from([MAX_ULPDU, MAX_ULPDU - 1]))
@@ -37,8 +38,7 @@ def deframe(chunks: list[bytes], **settings: object) -> tuple[list[bytes], FpduD
     ulpdus = []
     for chunk in chunks:
         delineator.feed(chunk)
-        while (ulpdu := delineator.next()) is not None:
-            ulpdus.append(ulpdu)
+        ulpdus += delineator.take()
     return ulpdus, delineator
 
 
@@ -91,6 +91,27 @@ def test_what_was_framed_comes_back_however_the_stream_is_cut(sizes, offset, mar
 def test_an_fpdu_is_as_the_rfc_tells(length, offset, markers):
     ulpdu = random.Random(length).randbytes(length)
     assert FpduFramer(markers=markers, crc=True, offset=offset).frame(ulpdu) == word_by_word(ulpdu, offset, markers)
+
+
+def test_taken_one_by_one_or_at_once_ulpdus_and_counts_are_the_same():
+    framer = FpduFramer(markers=True, crc=True)
+    fpdus = [framer.frame(bytes([size % 256]) * size) for size in (0, 600, 18, 8882, 3)]
+    at_once, by_one = (FpduDelineator(markers=True, crc=True) for _ in range(2))
+    for each in (at_once, by_one):
+        each.feed(b"".join(fpdus) + b"\0")
+    assert at_once.take() == [by_one.next() for _ in fpdus]
+    assert (at_once.take(), by_one.next()) == ([], None)
+    assert all(getattr(at_once, name) == getattr(by_one, name) for name in ("offset", "octets", "fpdus", "markers"))
+
+
+def test_what_follows_a_bad_fpdu_in_a_chunk_is_neither_given_nor_counted():
+    framer = FpduFramer(markers=True, crc=True)
+    good, bad, late = (framer.frame(bytes(600)) for _ in range(3))
+    bad = with_fpduptr(bad, 1024 - len(good), 4)
+    received, delineator = deframe([good + bad + late], markers=True, crc=True)
+    assert received == [bytes(600)]
+    assert (delineator.fpdus, delineator.octets, delineator.markers) == (1, len(good), 2)
+    assert delineator.error == Event(EventKind.ERROR, Cause.FPDUPTR, 4, len(good))
 
 
 def test_an_fpdu_is_delivered_before_the_marker_behind_it():

@@ -305,6 +305,39 @@ def test_the_error_registers_keep_the_error():
     assert (path.read("ERROR_OFFSET_LO"), path.read("ERROR_OFFSET_HI")) == (12, 0)
 
 
+ONE_BY_ONE = [b"one", bytes(30), b"", TERMINATE, b"two"]
+
+
+@pytest.mark.parametrize("max_ulpdu", [29, 30])
+@pytest.mark.parametrize("rdmap", [0, 1])
+@pytest.mark.parametrize("role", Role)
+def test_packets_handed_over_at_once_fare_as_they_would_one_by_one(role, rdmap, max_ulpdu):
+    results = []
+    for at_once in (True, False):
+        path = connected(role, rdmap=rdmap)
+        path.write("TX_MAX_ULPDU", max_ulpdu)
+        path.transmit_all(ONE_BY_ONE[:1])
+        if role is Role.RESPONDER:
+            assert sent(path) == []
+            path.receive(fpdus(b"first"))
+        if at_once:
+            path.transmit_all(ONE_BY_ONE[1:])
+        else:
+            for each in ONE_BY_ONE[1:]:
+                path.transmit(each)
+        results.append((path.tx_octets, sent(path), kinds(path), states(path), path.read("TX_FPDUS")))
+    assert results[0] == results[1]
+    assert results[0][1]
+
+
+def test_a_message_handed_over_at_once_is_framed_and_counted():
+    path = connected()
+    path.transmit_all([b"one", b"second"])
+    assert path.tx_octets >= len(fpdus(b"one", b"second"))
+    assert b"".join(sent(path)) == fpdus(b"one", b"second")
+    assert path.tx_octets == 0
+
+
 # Registers and events.
 
 
