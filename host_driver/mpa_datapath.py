@@ -20,6 +20,8 @@ T = TypeVar("T")
 _WRITABLE = {
     register.name: sum(field.mask for field in register.fields if field.access is Access.RW) for register in MAP
 }
+_RESET = {register.name: register.reset for register in MAP}
+_HOSTS = {name: _RESET[name] for name, mask in _WRITABLE.items() if mask}  # what a reset gives back its value
 _CONFIG = {field.name: field for field in BY_NAME["CONFIG"].fields}
 _CONTROL = BY_NAME["CONTROL"]
 _NO_ERROR = Event(EventKind.ERROR)
@@ -71,7 +73,7 @@ class MpaDatapath:
     """
 
     def __init__(self, *, lanes: int, event_depth: int = 32) -> None:
-        self._words = {register.name: register.reset for register in MAP}
+        self._words = _RESET.copy()
         self._words["CAPABILITIES"] = sum(
             BY_NAME["CAPABILITIES"][name].put(value)
             for name, value in {"lanes": lanes, "event_depth": event_depth, "store_and_forward": 1}.items()
@@ -99,7 +101,7 @@ class MpaDatapath:
 
     def reset(self) -> None:
         """Forget the connection; the registers that the host writes have their reset values again."""
-        self._words |= {name: BY_NAME[name].reset for name, mask in _WRITABLE.items() if mask}
+        self._words |= _HOSTS
         self.mpa: OctetQueue[bytes] = OctetQueue()
         self.ulpdus: OctetQueue[Ulpdu] = OctetQueue()
         self.events: deque[Event] = deque()
