@@ -687,6 +687,8 @@ async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
     if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
         raise MpaConnectionError(f"a port is 0 to 65535, not {port}", Reason.LOCAL)
     try:
+        with contextlib.suppress(socket.gaierror):  # an address needs no thread to wait in
+            return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise MpaConnectionError(f"cannot find {host!r} port {port}: {_how(error)}", Reason.LOCAL) from error
