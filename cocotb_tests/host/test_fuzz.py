@@ -286,6 +286,33 @@ def test_reserved_bits_are_not_checked_and_fpdus_right_behind_a_frame_are_taken(
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("config", "reply", "code"),
+    [
+        ({"max_ird": 20}, EnhancedData(16, 21, True, frozenset({Rtr.WRITE})), 6),
+        ({"rtr": (Rtr.READ,)}, EnhancedData(16, 16, True, frozenset({Rtr.SEND, Rtr.WRITE})), 7),
+        ({}, EnhancedData(16, 16), 7),
+        ({"model": Model.CLIENT_SERVER}, EnhancedData(16, 16, True, frozenset({Rtr.WRITE})), 7),
+    ],
+)
+@pytest.mark.parametrize("markers", [False, True])
+def test_a_reply_that_cannot_be_kept_is_answered_by_its_terminate_alone(config, reply, code, markers):
+    octets = StartupFrame(FrameKind.REPLY, markers=markers, enhanced=reply).encode()
+    ulpdu = bytes.fromhex(f"4147 00000000 00000002 00000001 00000000 20{code:02x}0000")
+
+    async def test():
+        async with bare_responder(replace(INITIATOR, **config)) as (peer, task):
+            await peer.receive(24)
+            await peer.send(octets)
+            assert await peer.rest() == FpduFramer(markers=markers, crc=True).frame(ulpdu)
+            peer.sock.shutdown(1)
+            with pytest.raises(MpaConnectionError) as failed:
+                await task
+            assert failed.value.reason.code == code
+
+    run(test())
+
+
 def test_200_connections_with_mutated_streams_end_with_a_reason():
     rng = random.Random(3)
 

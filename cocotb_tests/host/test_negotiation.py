@@ -282,6 +282,36 @@ def test_too_much_private_data_is_refused_before_anything_is_sent(answer):
 # The initiator
 
 
+@pytest.mark.parametrize(
+    ("fields", "wire"),
+    [
+        ({"rtr": (Rtr.READ, Rtr.WRITE)}, "50020004 8010 c010"),
+        ({"rtr": (Rtr.SEND,)}, "50020004 c010 0010"),
+        ({"model": Model.CLIENT_SERVER}, "50020004 0010 0010"),
+        ({"negotiate_ird": False, "crc": False, "markers": True, "rtr": (Rtr.WRITE,)}, "90020004 bfff 8010"),
+        ({"negotiate_ord": False, "rtr": (Rtr.READ,), "private_data": b"z"}, "50020005 8010 7fff 7a"),
+        ({"model": Model.CLIENT_SERVER, "enhanced": False}, "40010000"),
+    ],
+)
+def test_a_request_has_every_flag_where_the_documents_draw_it(fields, wire):
+    [sent] = Negotiation(replace(INITIATOR, **fields)).start(0)
+    assert sent.octets == b"MPA ID Req Frame" + bytes.fromhex(wire)
+
+
+@pytest.mark.parametrize(
+    ("asked", "wire"),
+    [
+        (EnhancedData(4, 5, True, frozenset({Rtr.READ})), "50020004 8010 4004"),
+        (EnhancedData(0x3FFF, 0x3FFF, True, frozenset({Rtr.SEND})), "50020004 ffff 3fff"),
+        (EnhancedData(4, 5, False, frozenset(KINDS)), "50020004 0010 0004"),
+        (None, "40020000"),
+    ],
+)
+def test_a_reply_has_every_flag_where_the_documents_draw_it(asked, wire):
+    end, _ = requested(enhanced=asked)
+    assert end.accept()[0].octets == b"MPA ID Rep Frame" + bytes.fromhex(wire)
+
+
 def test_the_initiator_sends_the_rtr_that_it_prefers_of_several():
     many = EnhancedData(16, 16, True, frozenset(KINDS))
     assert replied(replace(INITIATOR, rtr=(Rtr.READ, Rtr.WRITE)), enhanced=many).negotiated.rtr_send is Rtr.READ
