@@ -26,9 +26,9 @@ class DeviceError(Exception):
 class Event:
     """An entry of the event FIFO.
 
-    ``offset`` counts octets of the MPA stream in the event's direction, from RX_MPA_OFFSET or
-    TX_MPA_OFFSET. An error in an FPDU has the offset of the first octet that the FPDU's CRC covers
-    (its leading marker, if it has one).
+    ``offset`` is where the FPDU begins that the event is about: octets of the received MPA stream, counted from
+    RX_MPA_OFFSET, to the first octet that the FPDU's CRC covers (its leading marker, if it has one). It is 0 when the
+    event is about none.
     """
 
     kind: EventKind
