@@ -206,8 +206,10 @@ class SideBySide:
         rtl, software = self.rtl, self.software
         sent = [each.octets for each in await taken(rtl.tx_mpa)]
         ulpdus = [Ulpdu(each.octets, Verdict(each.fields["verdict"])) for each in await taken(rtl.rx_ulpdu)]
-        ulpdus = [each for each in ulpdus if each.verdict in (Verdict.GOOD, Verdict.STREAM)]
-        found = _outcome(sent, ulpdus, await rtl.events())
+        taken_for_good = [each for each in ulpdus if each.verdict in (Verdict.GOOD, Verdict.STREAM)]
+        if BY_NAME["CAPABILITIES"]["store_and_forward"].get(await rtl.get("CAPABILITIES")):
+            assert ulpdus == taken_for_good, "a bad ULPDU was delivered"
+        found = _outcome(sent, taken_for_good, await rtl.events())
         expected = _outcome(
             [software.mpa.pop() for _ in range(len(software.mpa))],
             [software.ulpdus.pop() for _ in range(len(software.ulpdus))],

@@ -126,8 +126,9 @@ class Delineator(wiring.Component):
                 one.marked.eq(marked & (size > place)),
                 one.count.eq(Mux(one.ends, size + one.marked, lanes)),
             ]
-            with m.If(new.too_long[n]):
-                m.d.comb += [one.ends.eq(1), one.count.eq(min(2, lanes))]
+            with m.If(new.too_long[n]):  # so much as says so: ULPDU_Length, and a marker before it
+                leads = beat.marked if n == 0 and lanes > 1 else 0
+                m.d.comb += [one.ends.eq(1), one.marked.eq(leads), one.count.eq(1 + leads)]
             m.d.comb += _settle_next(one, lanes, size, place, marked, next_marked)
 
         never = {"entries": [{"count": 1}] * lanes}  # an empty slot has no FPDU of no lanes

@@ -192,6 +192,10 @@ async def both_directions_can_fail(dut):
     ]  # fmt: skip
 
 
+def test_errors_with_store_and_forward():
+    simulate(functools.partial(MpaDatapath, 4, store_and_forward=2048), __name__, parameters={"lanes": 4})
+
+
 @pytest.mark.parametrize("lanes", LANES)
 def test_errors(lanes):
     simulate(functools.partial(MpaDatapath, lanes), __name__, parameters={"lanes": lanes})
