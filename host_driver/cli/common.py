@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -10,6 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from host_driver.device import Device
+
+_T = TypeVar("_T")
 
 
 class CommandError(Exception):
@@ -57,3 +62,27 @@ async def open_device(name: str, lanes: int, waves: Path | None = None) -> Devic
         return await devices.open_device(name, lanes=lanes, waves=waves)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def interruptible(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run to the end; at SIGINT or SIGTERM cancel, let everything be cleared away, and exit with 128 + the signal."""
+    came: list[signal.Signals] = []
+
+    async def main() -> _T:
+        task = asyncio.ensure_future(work)
+
+        def stop(number: signal.Signals) -> None:
+            if not came:  # a second one must not disturb the clearing away
+                task.cancel()
+            came.append(number)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        return await task
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        if not came:
+            raise
+        raise typer.Exit(128 + came[0]) from None

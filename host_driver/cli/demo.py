@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import signal
 import sys
-from collections.abc import Coroutine
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_driver.cli.common import CommandError, DeviceOption, LanesOption, UsageError, open_device, whole_number
+from host_driver.cli.common import (
+    CommandError,
+    DeviceOption,
+    LanesOption,
+    UsageError,
+    interruptible,
+    open_device,
+    whole_number,
+)
 from rtl.registers import MAX_ULPDU, Model, Role, Rtr
 
 if TYPE_CHECKING:
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
 
     from host_driver.demo import Result
 
-_T = TypeVar("_T")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE, _SIZE_WITH_WAVES = 8 << 20, 16 << 10  # a waveform file has some 2,000 octets for each octet sent
 _MIN_MULPDU = 128  # RFC 5044 §4.5
@@ -119,7 +123,7 @@ def demo(
         _tell(f"Two endpoints over TCP on loopback, each with a {device} device of {lanes} lanes.\n")
     try:
         with _Bars() if sys.stderr.isatty() and not as_json else nullcontext() as bars:
-            result = _interruptible(run(options, lambda: open_device(device, lanes, waves), ladder, bars))
+            result = interruptible(run(options, lambda: open_device(device, lanes, waves), ladder, bars))
     except (ValueError, DdpError) as error:
         raise CommandError(str(error)) from None
     if as_json:
@@ -184,27 +188,3 @@ class _Bars:
     def moved(self, role: Role, octets: int) -> None:
         """So many more have arrived."""
         self._progress.advance(self._bars[role], octets)
-
-
-def _interruptible(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run to the end; at SIGINT or SIGTERM cancel, let everything be cleared away, and exit with 128 + the signal."""
-    came: list[signal.Signals] = []
-
-    async def main() -> _T:
-        task = asyncio.ensure_future(work)
-
-        def stop(number: signal.Signals) -> None:
-            if not came:  # a second one must not disturb the clearing away
-                task.cancel()
-            came.append(number)
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop, number)
-        return await task
-
-    try:
-        return asyncio.run(main())
-    except asyncio.CancelledError:
-        if not came:
-            raise
-        raise typer.Exit(128 + came[0]) from None
