@@ -323,7 +323,10 @@ class Connection:
                 case Requested():
                     return event
                 case Established(negotiated):
-                    self._observer.negotiated(negotiated)
+                    try:
+                        self._observer.negotiated(negotiated)
+                    except Exception as error:
+                        await self._act(self._negotiation.abort(str(_observer_failed(error))))
                     await self._enable(negotiated)
                 case Rejected():
                     with self._interrupted():

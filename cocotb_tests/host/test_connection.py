@@ -449,6 +449,24 @@ def test_a_local_error_of_a_responder_is_told_behind_the_first_fpdu(model):
     run(test())
 
 
+def test_a_local_error_before_mpa_is_on_is_told_without_an_rtr():
+    class NoMemory(Silent):
+        def negotiated(self, negotiated):
+            raise MemoryError("no memory")
+
+    async def test():
+        async with bare_responder(INITIATOR, observer=NoMemory()) as (peer, task):
+            await peer.receive(24)
+            await peer.send(REPLY.encode())
+            assert await peer.rest() == TERMINATE_5
+            peer.sock.shutdown(socket.SHUT_WR)
+            with pytest.raises(MpaConnectionError, match="observer failed: no memory") as failed:
+                await task
+            assert failed.value.reason is Reason.LOCAL
+
+    run(test())
+
+
 def test_a_local_error_of_an_initiator_is_told_and_ends_what_waits():
     async def test():
         async with bare_responder(replace(INITIATOR, model=Model.CLIENT_SERVER)) as (peer, task):
