@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from host_driver.cli import build, demo, frame, registers, verilog
+from host_driver.cli import build, connect, demo, frame, listen, registers, verilog
 from host_driver.cli.common import CommandError
 from host_driver.device import DeviceError
 
@@ -33,6 +33,8 @@ app.command()(frame.deframe)
 app.command()(verilog.verilog)
 app.command()(registers.registers)
 app.command()(build.build)
+app.command()(listen.listen)
+app.command()(connect.connect)
 
 
 @app.callback()

@@ -1,0 +1,99 @@
+"""``rnic connect``: an initiator that tells what happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from host_driver.cli.common import DeviceOption, LanesOption, interruptible
+from host_driver.cli.endpoint import (
+    CrcOption,
+    DialectName,
+    DialectOption,
+    EchoOption,
+    IrdOption,
+    JsonOption,
+    MarkersOption,
+    ModelOption,
+    OrdOption,
+    PortArgument,
+    PrivateOption,
+    Report,
+    RevOption,
+    RtrOption,
+    SendOption,
+    Talk,
+    TimeoutOption,
+    configuration,
+    converse,
+    opener,
+    talk,
+)
+from rtl.registers import Role
+
+if TYPE_CHECKING:
+    from host_driver.negotiation import Config
+    from host_driver.rdma.connection import OpenDevice
+
+
+def connect(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The responder's name or address.")],
+    port: PortArgument,
+    ird: IrdOption = 16,
+    ord: OrdOption = 16,  # noqa: A002
+    model: ModelOption = None,
+    rtr: RtrOption = None,
+    crc: CrcOption = True,
+    markers: MarkersOption = False,
+    rev: RevOption = 2,
+    fallback: Annotated[
+        bool, typer.Option("--fallback", help="Try once more as RFC 5044 alone when the peer knows nothing else.")
+    ] = False,
+    dialect: DialectOption = DialectName.RFC6581,
+    private_data: PrivateOption = "",
+    timeout: TimeoutOption = 10.0,
+    send: SendOption = None,
+    echo: EchoOption = False,
+    device: DeviceOption = "software",
+    lanes: LanesOption = 4,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an RDMA connection, and tell what it is and what it brings.
+
+    It sends what it is given, then tells of what it receives until the peer has closed, too.
+    """
+    config = configuration(
+        Role.INITIATOR,
+        model=model,
+        rtr=rtr,
+        ird=ird,
+        ord=ord,
+        crc=crc,
+        markers=markers,
+        rev=rev,
+        dialect=dialect,
+        private_data=private_data,
+        timeout=timeout,
+    )
+    work = _run(host, port, config, opener(device, lanes), Report(as_json), fallback, talk(send, echo))
+    raise typer.Exit(interruptible(work))
+
+
+async def _run(
+    host: str,
+    port: int,
+    config: Config,
+    device: OpenDevice,
+    report: Report,
+    fallback: bool,
+    saying: Talk,
+) -> int:
+    from host_driver import rdma
+
+    try:
+        connection = await rdma.connect(host, port, config, device=device, fallback=fallback)
+    except rdma.MpaConnectionError as error:
+        return report.over(error)
+    report.of(connection.peer).established(connection)
+    return await converse(connection, report.of(connection.peer), saying)

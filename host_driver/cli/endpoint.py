@@ -1,0 +1,343 @@
+"""What ``rnic listen``, ``rnic connect`` and ``rnic rping`` share: their options, and how they tell what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from host_driver.cli.common import UsageError, open_device, whole_number
+from host_driver.cli.demo import ModelName, RtrName
+from rtl.registers import Model, Role, Rtr
+
+if TYPE_CHECKING:
+    from host_driver.connection import Address
+    from host_driver.negotiation import Config
+    from host_driver.rdma import Connection, ConnectionRequest, Received
+    from host_driver.rdma.connection import OpenDevice
+
+SEND_OCTETS = 1 << 16  # of a file that go in one Send
+ROOM = 1 << 20  # octets that a Send of the peer's may have
+
+
+class DialectName(StrEnum):
+    """Whose form the enhanced data has; values as in ``host_driver.startup.Dialect``."""
+
+    RFC6581 = "rfc6581"
+    DRAFT_02 = "draft-02"
+
+
+def _port(text: str | int) -> int:
+    port = whole_number(text)
+    if not 0 <= port <= 65535:
+        raise typer.BadParameter(f"a port is 0 to 65535, not {port}")
+    return port
+
+
+PortArgument = Annotated[int, typer.Argument(metavar="PORT", parser=_port, help="The responder's TCP port.")]
+PortOption = Annotated[
+    int, typer.Option("--port", metavar="N", parser=_port, help="The TCP port; 0: the system chooses.")
+]
+ModelOption = Annotated[
+    ModelName | None, typer.Option("--model", help="The connection model; peer-to-peer where --rev allows it.")
+]
+OnlyModelOption = Annotated[
+    ModelName | None, typer.Option("--model", help="Reject Requests of the other connection model.")
+]
+RtrOption = Annotated[
+    list[RtrName] | None,
+    typer.Option("--rtr", help="An RTR that this end supports; repeat it, the preferred one first. All, if not given."),
+]
+IrdOption = Annotated[
+    int, typer.Option("--ird", metavar="N", parser=whole_number, help="RDMA Reads that the peer may have outstanding.")
+]
+OrdOption = Annotated[
+    int, typer.Option("--ord", metavar="N", parser=whole_number, help="RDMA Reads to have outstanding.")
+]
+CrcOption = Annotated[
+    bool, typer.Option("--require-crc/--no-crc", help="Require CRCs, or use them only if the peer does.")
+]
+MarkersOption = Annotated[bool, typer.Option("--markers", help="Want markers in what the peer sends.")]
+RevOption = Annotated[
+    int, typer.Option("--rev", metavar="N", parser=whole_number, help="2: RFC 6581. 1: RFC 5044 alone.")
+]
+DialectOption = Annotated[DialectName, typer.Option("--dialect", help="The form of the enhanced data.")]
+PrivateOption = Annotated[
+    str, typer.Option("--private-data", metavar="TEXT|@FILE", help="What goes along in the startup frame.")
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="For the peer's startup frame.")]
+SendOption = Annotated[
+    list[str] | None,
+    typer.Option("--send", metavar="TEXT|@FILE", help="Send this; repeat it for more. A file goes 64 KiB a Send."),
+]
+EchoOption = Annotated[bool, typer.Option("--echo", help="Send back what is received.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object a line for each event.")]
+
+
+def text_or_file(text: str, option: str) -> bytes:
+    """The octets of ``TEXT`` or of ``@FILE``; raises UsageError for a file that cannot be read."""
+    if not text.startswith("@"):
+        return text.encode(errors="surrogateescape")
+    try:
+        return Path(text[1:]).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{option} {text}: {error.strerror}") from None
+
+
+def talk(sends: list[str] | None, echo: bool) -> Talk:
+    """What ``--send`` and ``--echo`` ask for."""
+    messages = []
+    for text in sends or ():
+        octets = text_or_file(text, "--send")
+        size = SEND_OCTETS if text.startswith("@") else len(octets)
+        messages += [octets[at : at + size] for at in range(0, len(octets), size or 1)] or [b""]
+    return Talk(messages, echo)
+
+
+def configuration(
+    role: Role,
+    *,
+    model: ModelName | None = None,
+    rtr: list[RtrName] | None = None,
+    ird: int,
+    ord: int,  # noqa: A002
+    crc: bool,
+    markers: bool,
+    rev: int = 2,
+    dialect: DialectName = DialectName.RFC6581,
+    private_data: str = "",
+    timeout: float,
+) -> Config:
+    """The options as a configuration; raises UsageError for what it refuses."""
+    from host_driver.negotiation import Config
+    from host_driver.startup import Dialect
+
+    if rev not in (1, 2):
+        raise UsageError(f"--rev is 1 or 2, not {rev}")
+    if model is None:
+        model = ModelName.PEER_TO_PEER if rev == 2 else ModelName.CLIENT_SERVER
+    everything: dict[str, Any] = {"rtr": tuple(Rtr[kind.name] for kind in dict.fromkeys(rtr))} if rtr else {}
+    try:
+        return Config(
+            role,
+            model=Model[model.name],
+            ird=ird,
+            ord=ord,
+            crc=crc,
+            markers=markers,
+            enhanced=rev == 2,
+            dialect=Dialect(dialect.value),
+            private_data=text_or_file(private_data, "--private-data"),
+            timeout=timeout,
+            **everything,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def opener(device: str, lanes: int) -> OpenDevice:
+    """What opens the device of each connection; raises UsageError at once for one that there is not."""
+    from host_driver.devices import LANES, NAMES
+
+    if device not in NAMES:
+        raise UsageError(f"no device is called {device!r}; there are {' and '.join(NAMES)}")
+    if lanes not in LANES:
+        raise UsageError(f"a device is {', '.join(map(str, LANES[:-1]))} or {LANES[-1]} lanes wide, not {lanes}")
+    return partial(open_device, device, lanes)
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What an end says once it is connected: these messages, a Send each, and then what it hears."""
+
+    messages: list[bytes]
+    echo: bool
+
+
+class Report:
+    """Tells of one event after the other: a line of text, or of JSON with the event's name in ``event``.
+
+    ``peer`` is in every JSON line of a connection's. In a line of text it is when there may be several connections.
+    """
+
+    def __init__(self, as_json: bool, *, several: bool = False, peer: Address | None = None) -> None:
+        self._json = as_json
+        self._several = several
+        self._peer = peer
+
+    def of(self, peer: Address) -> Report:
+        """The same for the connection with this peer."""
+        return Report(self._json, several=self._several, peer=peer)
+
+    def _tell(self, event: str, line: str, **fields: object) -> None:
+        if self._json:
+            peer = {"peer": list(self._peer[:2])} if self._peer else {}
+            print(json.dumps({"event": event} | peer | fields), flush=True)
+        else:
+            print(f"[{place(self._peer)}] {line}" if self._peer and self._several else line, flush=True)
+
+    def listening(self, address: Address) -> None:
+        """The port is open."""
+        self._tell("listening", f"listening at {place(address)}", address=address[0], port=address[1])
+
+    def request(self, request: ConnectionRequest) -> None:
+        """A connection is asked for."""
+        enhanced = request.frame.enhanced
+        rtr = [kind.name.lower() for kind in sorted(enhanced.rtr)] if enhanced else []
+        parts = [_model(request.model), f"Rev {request.frame.rev}"]
+        if rtr:
+            parts.append("RTR " + " or ".join(kind.capitalize() for kind in rtr))
+        if enhanced:
+            parts.append(f"IRD {request.ird}, ORD {request.ord}")
+        self._tell(
+            "request",
+            f"request from {place(request.peer)}: {', '.join(parts)}{_private(request.private_data)}",
+            model=_model(request.model),
+            enhanced=enhanced is not None,
+            rev=request.frame.rev,
+            rtr=rtr,
+            ird=request.ird,
+            ord=request.ord,
+            crc=request.frame.crc,
+            markers=request.frame.markers,
+            private_data=request.private_data.hex(),
+        )
+
+    def established(self, connection: Connection) -> None:
+        """It is there; ``ird`` and ``ord`` are this end's, ``peer_ird`` and ``peer_ord`` what the peer's frame said."""
+        agreed = connection.negotiated
+        peer_to_peer = agreed.model is Model.PEER_TO_PEER
+        rtr = connection.rtr.name.lower() if connection.rtr is not Rtr.NONE else None
+        parts = ["enhanced" if agreed.enhanced else "unenhanced", _model(agreed.model)]
+        if rtr:
+            parts.append(f"RTR {rtr.capitalize()}")
+        parts.append(f"IRD {agreed.ird}, ORD {agreed.ord}")
+        if agreed.peer_ird is not None:
+            parts.append(f"the peer's {agreed.peer_ird} and {agreed.peer_ord}")
+        parts.append("CRC" if agreed.crc else "no CRC")
+        markers = {(1, 1): "both ways", (1, 0): "sent", (0, 1): "received"}.get((agreed.markers_tx, agreed.markers_rx))
+        parts.append(f"markers {markers}" if markers else "no markers")
+        parts.append(f"MULPDU {connection.mulpdu}")
+        self._tell(
+            "established",
+            f"established with {place(connection.peer)}: {', '.join(parts)}{_private(agreed.private_data)}",
+            local=list(connection.local[:2]),
+            enhanced=agreed.enhanced,
+            peer_to_peer=peer_to_peer,
+            rtr=rtr,
+            ird=agreed.ird,
+            ord=agreed.ord,
+            peer_ird=agreed.peer_ird,
+            peer_ord=agreed.peer_ord,
+            crc=agreed.crc,
+            markers_tx=agreed.markers_tx,
+            markers_rx=agreed.markers_rx,
+            private_data=agreed.private_data.hex(),
+            mulpdu=connection.mulpdu,
+        )
+
+    def rejected(self, by: str, what: str, private_data: bytes) -> None:
+        """There will be no connection, because one end, "local" or "peer", did not want it."""
+        line = f"rejected by {'the peer' if by == 'peer' else 'this end'}: {what}{_private(private_data)}"
+        self._tell("rejected", line, by=by, reason=what, private_data=private_data.hex())
+
+    def received(self, received: Received) -> None:
+        """A Send has come."""
+        octets = bytes(received)
+        text = _readable(octets)
+        shown = octets[:32].hex() + "…" * (len(octets) > 32) if text is None else json.dumps(text, ensure_ascii=False)
+        self._tell(
+            "received",
+            f"received {len(octets)} octets{f': {shown}' if octets else ''}",
+            octets=len(octets),
+            data=octets.hex(),
+            text=text,
+            solicited=received.solicited,
+            invalidated=received.invalidated,
+        )
+
+    def over(self, error: Exception | None) -> int:
+        """How a connection ended; the exit status for it. None: it was closed in order."""
+        from host_driver.rdma import ClosedError, RejectedError, TerminatedError
+
+        match error:
+            case None | ClosedError():
+                self._tell("closed", "closed")
+                return 0
+            case TerminatedError(layer=layer, type=kind, code=code, by=by):
+                self._tell(
+                    "terminated",
+                    f"terminated: {error}",
+                    layer=layer,
+                    type=kind,
+                    code=code,
+                    by=str(by),
+                    reason=str(error),
+                )
+            case RejectedError(frame=frame):
+                self.rejected("peer", str(error), frame.private_data)
+            case _:
+                self._tell("failed", f"failed: {error}", reason=str(error))
+        return 1
+
+
+def place(address: Address) -> str:
+    """An address, for a person."""
+    return f"{address[0]} port {address[1]}"
+
+
+def _model(model: Model) -> str:
+    return ModelName[model.name].value
+
+
+def _private(octets: bytes) -> str:
+    if not octets:
+        return ""
+    text = _readable(octets)
+    return f", private data {json.dumps(text, ensure_ascii=False) if text is not None else octets.hex()}"
+
+
+def _readable(octets: bytes) -> str | None:
+    """The octets as text, if they are short and meant for people."""
+    if len(octets) > 1024:
+        return None
+    try:
+        text = octets.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(one.isprintable() or one in "\n\t" for one in text) else None
+
+
+async def converse(connection: Connection, report: Report, talk: Talk) -> int:
+    """Send what there is to send, tell of what comes until the peer has closed, and close; the exit status.
+
+    This end closes its half as soon as it has nothing more to send.
+    """
+    from host_driver.rdma import ClosedError, RdmaError
+
+    async def say() -> None:
+        for message in talk.messages:
+            await connection.send(message)
+        if not talk.echo:
+            await connection.shutdown()
+
+    async def hear() -> None:
+        with contextlib.suppress(ClosedError):
+            while True:
+                received = await connection.receive(ROOM)
+                report.received(received)
+                if talk.echo:
+                    await connection.send(received.data)
+
+    async with connection:
+        for result in await asyncio.gather(say(), hear(), return_exceptions=True):
+            if result and not isinstance(result, RdmaError):  # of these the connection tells below
+                raise result
+    return report.over(None if isinstance(connection.error, ClosedError) else connection.error)
