@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from host_driver.cli import build, connect, demo, frame, listen, registers, verilog
+from host_driver.cli import build, connect, demo, frame, listen, registers, rping, verilog
 from host_driver.cli.common import CommandError
 from host_driver.device import DeviceError
 
@@ -35,6 +35,7 @@ app.command()(registers.registers)
 app.command()(build.build)
 app.command()(listen.listen)
 app.command()(connect.connect)
+app.command()(rping.rping)
 
 
 @app.callback()

@@ -34,16 +34,17 @@ class DialectName(StrEnum):
     DRAFT_02 = "draft-02"
 
 
-def _port(text: str | int) -> int:
+def port_number(text: str | int) -> int:
+    """What ``typer.Option(parser=port_number)`` makes of an option's text."""
     port = whole_number(text)
     if not 0 <= port <= 65535:
         raise typer.BadParameter(f"a port is 0 to 65535, not {port}")
     return port
 
 
-PortArgument = Annotated[int, typer.Argument(metavar="PORT", parser=_port, help="The responder's TCP port.")]
+PortArgument = Annotated[int, typer.Argument(metavar="PORT", parser=port_number, help="The responder's TCP port.")]
 PortOption = Annotated[
-    int, typer.Option("--port", metavar="N", parser=_port, help="The TCP port; 0: the system chooses.")
+    int, typer.Option("--port", metavar="N", parser=port_number, help="The TCP port; 0: the system chooses.")
 ]
 ModelOption = Annotated[
     ModelName | None, typer.Option("--model", help="The connection model; peer-to-peer where --rev allows it.")

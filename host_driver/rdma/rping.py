@@ -1,0 +1,110 @@
+"""The protocol of the well-known rping, between any two ends that speak it.
+
+A ping takes four messages and two transfers::
+
+    client                                   server
+    Send: where the ping is           ─▸
+                                      ◂─     RDMA Read of the ping
+                                      ◂─     Send: go ahead
+    Send: where the pong is to go     ─▸
+                                      ◂─     RDMA Write of the same octets there
+                                      ◂─     Send: done
+
+A Send has 16 octets in network order: TO (64), STag (32), length (32); in the server's they mean nothing. The data
+is text with a zero octet at its end, and only what is before the first one is sent back, with that one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from host_driver.rdma.connection import ClosedError, Connection, LostError
+from host_driver.rdma.memory import Access
+
+PORT = 7174
+DEFAULT_SIZE = 64
+MIN_SIZE, MAX_SIZE = 26, 65535  # octets of a ping: room for its number, and what rping takes
+_INFO = struct.Struct(">QII")
+_LETTERS = bytes(range(ord("A"), ord("z") + 1))
+_ALL = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+
+
+class RpingError(Exception):
+    """The peer did something that is not rping's protocol, or the data came back changed."""
+
+
+def ping_data(number: int, size: int) -> bytes:
+    """The text of ping ``number`` (from 0): its number, then letters, which begin one later each time."""
+    head = b"rdma-ping-%d: " % number
+    first = number % len(_LETTERS)
+    letters = (_LETTERS[first:] + _LETTERS[:first]) * (size // len(_LETTERS) + 1)
+    return (head + letters)[: size - 1] + b"\0"
+
+
+async def client(
+    connection: Connection,
+    *,
+    count: int = 0,
+    size: int = DEFAULT_SIZE,
+    validate: bool = False,
+    show: Callable[[str], None] = lambda line: None,
+) -> int:
+    """Ping ``count`` times, 0: for ever; gives the number of pings. ``show`` is told what came back.
+
+    Raises RpingError when the peer does not speak rping, or with ``validate`` when the data differs, and RdmaError when
+    the connection ends.
+    """
+    start, sink = bytearray(size), bytearray(size)
+    with connection.register(start, _ALL) as source, connection.register(sink, _ALL) as target:
+        number = 0
+        while not count or number < count:
+            start[:] = ping_data(number, size)
+            for region in (source, target):  # where the ping is, and when it has been read, where the pong is to go
+                answer = connection.post_receive(bytearray(_INFO.size))
+                await connection.send(_INFO.pack(region.to, region.stag, size))
+                if len(await answer) != _INFO.size:
+                    raise RpingError(f"a Send of {len(answer.result())} octets where {_INFO.size} are due")
+            if validate and sink != start:
+                raise RpingError(f"ping {number} came back changed")
+            show(f"ping data: {_text(sink)}")
+            number += 1
+    return number
+
+
+async def server(connection: Connection, *, show: Callable[[str], None] = lambda line: None) -> int:
+    """Answer pings until the client goes; gives their number. ``show`` is told what they bring.
+
+    Raises RpingError when the peer does not speak rping, and RdmaError when the connection ends inside a ping.
+    """
+    buffer = bytearray(MAX_SIZE)
+    with connection.register(buffer, Access.LOCAL_WRITE) as region:
+        number = 0
+        while True:
+            try:
+                to, stag, size = await _advertised(connection)
+            except (ClosedError, LostError):  # between two pings: the client has had enough
+                return number
+            await connection.post_read(region, size, stag, to)
+            ping = bytes(buffer[:size])
+            show(f"server ping data: {_text(ping)}")
+            await connection.send(bytes(_INFO.size))
+            to, stag, size = await _advertised(connection)
+            await connection.write(ping[: ping.find(0) + 1 or len(ping)], stag, to)
+            await connection.send(bytes(_INFO.size))
+            number += 1
+
+
+async def _advertised(connection: Connection) -> tuple[int, int, int]:
+    """TO, STag and length of what the client tells of."""
+    received = await connection.receive(_INFO.size)
+    if len(received) != _INFO.size:
+        raise RpingError(f"a Send of {len(received)} octets where {_INFO.size} are due")
+    to, stag, size = _INFO.unpack(received.data)
+    if size > MAX_SIZE:
+        raise RpingError(f"a buffer of {size} octets is offered, rping has at most {MAX_SIZE}")
+    return to, stag, size
+
+
+def _text(octets: bytes | bytearray) -> str:
+    return bytes(octets).split(b"\0", 1)[0].decode("ascii", errors="backslashreplace")
