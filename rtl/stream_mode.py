@@ -18,10 +18,17 @@ _SWITCH = {
 }
 
 
+def _complete(m: Module, passed: Signal, octets: Signal) -> Signal:
+    """All octets of stream mode have passed: for the host to read, so a cycle late."""
+    complete = Signal()
+    m.d.sync += complete.eq(passed == octets)
+    return complete
+
+
 class TxModeSwitch(wiring.Component):
     """Sends the host's first packets past the MPA blocks, and ULPDUs into them.
 
-    In MPA mode combinational. In stream mode a beat takes 2 cycles. A packet that runs past ``octets``, by its
+    In MPA mode combinational. In stream mode a beat takes 3 cycles. A packet that runs past ``octets``, by its
     announced length or in fact, is an error: it is dropped whole, or from the beat on in which that shows,
     and so is all that follows. One of no octets is dropped.
 
@@ -55,36 +62,38 @@ class TxModeSwitch(wiring.Component):
         inside = Signal()  # of a packet
         surplus = Signal(signed(34))  # octets too many
         m.d.comb += [
-            surplus.eq(Mux(inside | (count > i.length), count, i.length) - room),
             self.mpa.payload.eq(i),
             *(self.stream.payload[name].eq(i[name]) for name in Packet(self.lanes).members),
         ]
-        m.d.comb += self.state.eq(Mux(passed == self.octets, DirectionState.WAITING, DirectionState.STREAM))
+        complete = _complete(m, passed, self.octets)
+        m.d.comb += self.state.eq(Mux(complete, DirectionState.WAITING, DirectionState.STREAM))
         with m.FSM():
             with m.State("Measure"):
                 m.d.sync += room.eq(self.octets - passed)
-                m.next = "Pass"
-            with m.State("Pass"):
-                waits = ~inside & (room == 0)
-                with m.If(waits):
+                m.next = "Weigh"
+            with m.State("Weigh"):
+                m.d.sync += surplus.eq(Mux(inside | (count > i.length), count, i.length) - room)
+                with m.If(~inside & (room == 0)):
+                    m.next = "Measure"
                     with m.If(self.enable):
                         report(m, self.event, EventKind.TX_MPA)
                         m.next = "Mpa"
-                    with m.Else():
-                        m.next = "Measure"
-                with m.Elif(self.i.valid & (surplus > 0)):
+                with m.Elif(self.i.valid):
+                    m.next = "Pass"
+                with m.Elif(~inside):
+                    m.next = "Measure"
+            with m.State("Pass"):
+                with m.If(surplus > 0):
                     report(m, self.event, EventKind.ERROR, detail=Cause.TX_STREAM, value=surplus)
                     m.next = "Stopped"
-                with m.Elif(self.i.valid & (count == 0)):
-                    m.d.comb += self.i.ready.eq(1)
-                    m.d.sync += inside.eq(0)
-                with m.Elif(self.i.valid):
-                    m.d.comb += [self.stream.valid.eq(1), self.i.ready.eq(self.stream.ready)]
+                with m.Else():
+                    m.d.comb += [
+                        self.stream.valid.eq(count != 0),
+                        self.i.ready.eq(self.stream.ready | (count == 0)),
+                    ]
                     with m.If(self.i.ready):
                         m.d.sync += [passed.eq(passed + count), inside.eq(~i.last)]
                         m.next = "Measure"
-                with m.Elif(~inside):
-                    m.next = "Measure"
             with m.State("Mpa"):
                 m.d.comb += [
                     self.state.eq(DirectionState.MPA),
@@ -102,7 +111,7 @@ class RxModeSwitch(wiring.Component):
     Octets behind the first ``octets`` are kept waiting until that is raised, or MPA enabled. A chunk that lies
     across the border is cut in two. One of no octets is dropped.
 
-    In MPA mode latency 1 cycle, one beat a cycle. In stream mode a beat takes 2 cycles, and a cut one cycle for each
+    In MPA mode latency 1 cycle, one beat a cycle. In stream mode a beat takes 3 cycles, and a cut one cycle for each
     octet before it.
 
     Members
@@ -130,39 +139,42 @@ class RxModeSwitch(wiring.Component):
         beat = Signal(Packet(self.lanes), reset_less=True)
         present = Signal()
         taken = Signal()  # the beat leaves in this cycle
-        fits = Signal()  # it is wholly of stream mode
+        fits, ends = Signal(), Signal()  # it is wholly of stream mode, it reaches the end of that
         passed = Signal(32)
         room = Signal(32)
         count = Signal.like(beat.octets)
         surplus = Signal.like(beat.octets)  # octets still to be shifted out of the beat
         m.d.comb += [
             count.eq(Mux(beat.last, beat.octets, 4 * self.lanes)),
-            fits.eq(count <= room),
             self.i.ready.eq(~present | taken),
             self.mpa.payload.eq(beat),
             self.stream.payload.data.eq(beat.data),
             self.stream.payload.octets.eq(Mux(fits, count, room)),
-            self.stream.payload.last.eq(beat.last | (count >= room)),
+            self.stream.payload.last.eq(beat.last | ends),
         ]
         with m.If(self.i.ready):
             m.d.sync += [beat.eq(self.i.payload), present.eq(self.i.valid)]
 
-        m.d.comb += self.state.eq(Mux(passed == self.octets, DirectionState.WAITING, DirectionState.STREAM))
+        complete = _complete(m, passed, self.octets)
+        m.d.comb += self.state.eq(Mux(complete, DirectionState.WAITING, DirectionState.STREAM))
         with m.FSM():
             with m.State("Measure"):
                 m.d.sync += room.eq(self.octets - passed)
-                m.next = "Pass"
-            with m.State("Pass"):
-                waits = room == 0
-                with m.If(waits):
+                m.next = "Weigh"
+            with m.State("Weigh"):
+                m.d.sync += [fits.eq(count <= room), ends.eq(count >= room)]
+                m.next = "Measure"
+                with m.If(room == 0):
                     with m.If(self.enable):
                         report(m, self.event, EventKind.RX_MPA)
                         m.next = "Mpa"
-                    with m.Else():
-                        m.next = "Measure"
-                with m.Elif(present & (count == 0)):
-                    m.d.comb += taken.eq(1)
                 with m.Elif(present):
+                    m.next = "Pass"
+            with m.State("Pass"):
+                with m.If(count == 0):
+                    m.d.comb += taken.eq(1)
+                    m.next = "Measure"
+                with m.Else():
                     m.d.comb += [self.stream.valid.eq(1), taken.eq(self.stream.ready & fits)]
                     with m.If(self.stream.ready):
                         m.d.sync += passed.eq(passed + self.stream.payload.octets)
@@ -172,8 +184,6 @@ class RxModeSwitch(wiring.Component):
                             # What stays behind a cut is a chunk of its own.
                             m.d.sync += [surplus.eq(room), beat.octets.eq(count - room), beat.last.eq(1)]
                             m.next = "Shift"
-                with m.Else():
-                    m.next = "Measure"
             with m.State("Shift"):
                 m.d.sync += [beat.data.eq(beat.data >> 8), surplus.eq(surplus - 1)]
                 with m.If(surplus == 1):
