@@ -189,12 +189,12 @@ class Connection:
 
     async def ready(self) -> None:
         """Wait until ULPDUs may leave, for a responder until the RTR or the first FPDU has come."""
-        with self._interrupted():
+        with self.interrupted():
             await self._open.wait()
 
     async def send_ulpdu(self, octets: bytes) -> None:
         """Send one ULPDU; waits while the device has no room. Raises MpaConnectionError."""
-        with self._interrupted():
+        with self.interrupted():
             self._written += 1
             try:
                 await self.device.write_ulpdu(octets)
@@ -220,7 +220,7 @@ class Connection:
 
     async def finish(self) -> None:
         """Wait until every ULPDU has left, then close this end's half of the TCP connection."""
-        with self._interrupted():
+        with self.interrupted():
             if self.negotiated.model is Model.PEER_TO_PEER:
                 await self._open.wait()  # to a Read RTR an answer is still due
             await _until(self._all_left)
@@ -258,8 +258,11 @@ class Connection:
         await self.linger()
         await self.close()
 
-    async def close(self) -> None:
-        """End every task and the socket. Idempotent; the device stays open."""
+    async def close(self, *, reset: bool = False) -> None:
+        """End every task and the socket. Idempotent; the device stays open.
+
+        ``reset``: so that the peer cannot take it for an end in order.
+        """
         self._fail(MpaConnectionError("the connection was closed at this end", Reason.CONNECTION_LOST))
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
@@ -268,6 +271,8 @@ class Connection:
         if not self._ulpdus.full():
             self._ulpdus.put_nowait(None)
         if self._socket.fileno() >= 0:
+            if reset:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
             self._socket.close()
             self._observer.closed()
 
@@ -297,7 +302,7 @@ class Connection:
         negotiation = self._negotiation
         await self.device.set("RX_STREAM_OCTETS", self._received_before_mpa + negotiation.wanted)
         try:
-            with self._interrupted():
+            with self.interrupted():
                 async with asyncio.timeout_at(negotiation.deadline):
                     ulpdu = await self.device.read_ulpdu()
         except TimeoutError:
@@ -318,7 +323,7 @@ class Connection:
                     self._sent_before_mpa = len(octets)
                     await self.device.set("TX_STREAM_OCTETS", len(octets))
                     self._observer.frame(Direction.TX, frame)
-                    with self._interrupted():
+                    with self.interrupted():
                         await self.device.write_ulpdu(octets)
                 case Requested():
                     return event
@@ -329,7 +334,7 @@ class Connection:
                         await self._act(self._negotiation.abort(str(_observer_failed(error))))
                     await self._enable(negotiated)
                 case Rejected():
-                    with self._interrupted():
+                    with self.interrupted():
                         await _until(self._octets_left)
                     raise RejectedError(event)
                 case Failed():
@@ -512,7 +517,7 @@ class Connection:
                 task.cancel()
 
     @contextlib.contextmanager
-    def _interrupted(self) -> Iterator[None]:
+    def interrupted(self) -> Iterator[None]:
         """In its body waiting ends with ``error`` as soon as there is one, by the means of ``asyncio.timeout``."""
         if self.error:
             raise self.error
