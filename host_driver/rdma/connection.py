@@ -435,7 +435,8 @@ class Connection:
                 await self._rtr_known.wait()
                 while not stream.receive(ulpdu):
                     self._posted.clear()
-                    await self._posted.wait()
+                    with lower.interrupted():
+                        await self._posted.wait()
                 self._look()
                 if stream.ready:
                     self._wake.set()
@@ -509,9 +510,9 @@ class Connection:
         self.domain.release(self._stream)  # before anything that waits: the peer must not reach it any more
         if terminate is not None:
             await lower.terminate(terminate)
-        if isinstance(error, TerminatedError):
+        if terminated := isinstance(error, TerminatedError):
             await lower.linger()
-        await lower.close()
+        await lower.close(reset=not (terminated or self._stream.shut))
         with contextlib.suppress(DeviceError):
             await lower.device.close()
 

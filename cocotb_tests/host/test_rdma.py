@@ -1,0 +1,752 @@
+"""RDMA connections over loopback, each end with its own device."""
+
+import asyncio
+import gc
+import socket
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import pytest
+
+from host_driver import rdma
+from host_driver.connection import Direction, Silent
+from host_driver.ddp import ReadRequest, Tagged, Untagged, decode
+from host_driver.devices import open_device
+from host_driver.fpdu import FpduDelineator, FpduFramer
+from host_driver.negotiation import Config
+from host_driver.rdma import Access, By, Fault, Opcode, memory
+from host_driver.startup import EnhancedData, FrameKind, StartupFrame
+from rtl.registers import EventKind, Model, Role, Rtr
+
+INITIATOR = Config(Role.INITIATOR)
+RESPONDER = Config(Role.RESPONDER)
+KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
+REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE
+SECONDS = 20  # a test that hangs fails
+
+
+def run(test, seconds=SECONDS):
+    """Run a coroutine, in a limited time, and see that it leaves nothing behind."""
+
+    async def limited():
+        async with asyncio.timeout(seconds):
+            await test
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    before = dict(memory._TABLE)
+    asyncio.run(limited())
+    assert before == memory._TABLE
+    gc.collect()  # a socket that is left open warns, and a warning is an error
+
+
+@asynccontextmanager
+async def connected(
+    initiator=INITIATOR, responder=RESPONDER, *, one=None, other=None, device=rdma.software, observers=()
+):
+    """Both ends of a connection; ``one`` and ``other`` are their options."""
+    watching = dict(zip(("one", "other"), observers, strict=False))
+    silent = Silent()
+    async with await rdma.listen(
+        config=responder, options=other, device=device, observer=lambda: watching.get("other", silent)
+    ) as listener:
+        async with asyncio.TaskGroup() as group:
+            theirs = group.create_task(_accept(listener))
+            ours = group.create_task(
+                rdma.connect(
+                    *listener.address[:2],
+                    initiator,
+                    options=one,
+                    device=device,
+                    observer=watching.get("one", silent),
+                )
+            )
+        ends = ours.result(), theirs.result()
+        try:
+            yield ends
+        finally:
+            await asyncio.gather(*(end.close() for end in ends))
+
+
+async def _accept(listener):
+    return await (await listener.request()).accept()
+
+
+class Wire(Silent):
+    """The ULPDUs that one end has sent, without markers."""
+
+    def __init__(self):
+        self.events = []
+        self.delineator = None
+
+    def negotiated(self, negotiated):
+        assert not negotiated.markers_tx
+        self.delineator = FpduDelineator(markers=False, crc=negotiated.crc)
+
+    def stream(self, direction, octets):
+        if direction is Direction.TX and self.delineator:
+            self.delineator.feed(octets)
+
+    def event(self, event):
+        self.events.append(event.kind)
+
+    @property
+    def ulpdus(self):
+        return [decode(each) for each in iter(self.delineator.next, None)]
+
+
+class Peer:
+    """The initiator's end of a connection as a bare socket, in the client-server model, without CRCs."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.loop = asyncio.get_running_loop()
+        self.framer = FpduFramer(markers=False, crc=False)
+        self.delineator = FpduDelineator(markers=False, crc=False)
+        self.eof = False
+
+    async def send(self, *ulpdus):
+        await self.loop.sock_sendall(self.sock, b"".join(self.framer.frame(each) for each in ulpdus))
+
+    async def ulpdu(self):
+        """The next ULPDU; None when the connection is closed."""
+        while (ulpdu := self.delineator.next()) is None and not self.eof:
+            with suppress(ConnectionError):
+                octets = await self.loop.sock_recv(self.sock, 65536)
+                self.delineator.feed(octets)
+                self.eof = not octets
+        return ulpdu
+
+
+PLAIN = replace(RESPONDER, crc=False)
+
+
+@asynccontextmanager
+async def bare(options=None, config=PLAIN):
+    """A bare socket that has connected, and the responder's connection."""
+    async with await rdma.listen(config=config, options=options) as listener:
+        with socket.socket() as sock:
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, listener.address)
+            peer = Peer(sock)
+            request = StartupFrame(FrameKind.REQUEST, crc=False, enhanced=EnhancedData(ird=4, ord=4))
+            await peer.loop.sock_sendall(sock, request.encode())
+            connection = await _accept(listener)
+            reply = await peer.loop.sock_recv(sock, 24)
+            assert reply[:16] == b"MPA ID Rep Frame"
+            yield peer, connection
+            await connection.close()
+
+
+# What connections do
+
+
+@pytest.mark.parametrize("model", Model)
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_works_in_every_combination(model, kind):
+    async def test(crc, markers, markers2):
+        initiator = replace(INITIATOR, model=model, rtr=(kind,), crc=crc, markers=markers, ord=1, ird=1)
+        responder = replace(RESPONDER, crc=False, markers=markers2, ord=1, ird=1)
+        async with connected(initiator, responder) as (ours, theirs):
+            assert ours.rtr is theirs.rtr is (kind if model is Model.PEER_TO_PEER else Rtr.NONE)
+            if model is Model.CLIENT_SERVER:  # the responder may send when it has received
+                await ours.send(b"first")
+                assert bytes(await theirs.receive()) == b"first"
+            await asyncio.gather(exercise(ours, theirs), exercise(theirs, ours))
+            assert ours.error is theirs.error is None
+
+    for flags in product((False, True), repeat=3):
+        run(test(*flags))
+
+
+async def exercise(active, passive):
+    """Send, RDMA Write, RDMA Read, and a Send with Invalidate, from one end to the other."""
+    buffer = bytearray(70000)
+    region = passive.register(buffer, REMOTE, to=4096)
+    data = bytes(n % 251 for n in range(70000))
+    await active.write(data[:50000], region.stag, 4096)
+    await active.write(data[50000:], region.stag, 54096)
+    assert await active.read(70000, region.stag, 4096) == data
+    reads = [active.read(100, region.stag, 4096 + n) for n in range(10)]
+    assert [bytes(each) for each in await asyncio.gather(*reads)] == [data[n : n + 100] for n in range(10)]
+    await active.send(data, solicited=True, invalidate=region.stag)
+    received = await passive.receive(100000)
+    assert (bytes(received), received.solicited, received.invalidated) == (data, True, region.stag)
+    assert not region.valid
+    assert buffer == data
+
+
+@pytest.mark.parametrize("lanes", [4])
+def test_everything_works_on_the_rtl(lanes):
+    """The same device interface: nothing else changes."""
+
+    async def test():
+        device = partial(open_device, "simulated", lanes=lanes)
+        initiator = replace(INITIATOR, rtr=(Rtr.READ,), ord=1, timeout=60, markers=True)
+        async with connected(initiator, replace(RESPONDER, timeout=60), device=device) as (ours, theirs):
+            assert ours.device.name == theirs.device.name == "simulated"
+            await asyncio.gather(exercise(ours, theirs), exercise(theirs, ours))
+
+    run(test(), 240)
+
+
+def test_requests_tell_what_the_peer_asks_for_and_replies_what_it_gets():
+    async def test():
+        async with await rdma.listen(config=replace(RESPONDER, ird=3, ord=2)) as listener:
+            config = replace(INITIATOR, ird=5, ord=1, private_data=b"hello")
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], config))
+            request = await listener.request()
+            assert (request.private_data, request.model) == (b"hello", Model.PEER_TO_PEER)
+            assert (request.ird, request.ord) == (5, 1)
+            async with await request.accept(b"welcome") as theirs, await connecting as ours:
+                assert request.peer == ours.local
+                assert ours.negotiated.private_data == b"welcome"
+                assert ours.negotiated.peer_ord == theirs.negotiated.ord == 2
+                assert theirs.negotiated.peer_ird == 5
+
+    run(test())
+
+
+def test_a_request_may_be_rejected_with_private_data():
+    async def test():
+        async with await rdma.listen() as listener:
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
+            await (await listener.request()).reject(b"not today")
+            with pytest.raises(rdma.RejectedError) as caught:
+                await connecting
+            assert caught.value.frame.private_data == b"not today"
+
+    run(test())
+
+
+def test_too_much_private_data_is_refused_and_the_request_can_still_be_answered():
+    async def test():
+        async with await rdma.listen() as listener:
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
+            request = await listener.request()
+            with pytest.raises(ValueError, match="private data may have 508 octets, not 509"):
+                await request.accept(bytes(509))
+            with pytest.raises(ValueError, match="private data may have 508 octets, not 509"):
+                await request.reject(bytes(509))
+            async with await request.accept(bytes(508)), await connecting as ours:
+                assert ours.negotiated.private_data == bytes(508)
+
+    run(test())
+
+
+def test_a_slow_peer_keeps_no_other_waiting_and_its_failure_is_told():
+    async def test():
+        failures = []
+        config = replace(RESPONDER, timeout=0.3)
+        async with await rdma.listen(config=config, failed=lambda *what: failures.append(what)) as listener:
+            with socket.create_connection(listener.address) as slow:
+                address = slow.getsockname()
+                async with asyncio.TaskGroup() as group:
+                    accepting = group.create_task(_accept(listener))
+                    connecting = group.create_task(rdma.connect(*listener.address[:2]))
+                assert not failures
+                async with accepting.result(), connecting.result():
+                    while not failures:
+                        await asyncio.sleep(0.02)
+                ((peer, error),) = failures
+                assert peer == address
+                assert str(error) == "no whole MPA Request within 0.3 s, 0 octets of it came"
+
+    run(test())
+
+
+def test_requests_that_nobody_takes_are_closed_with_the_listener():
+    async def test():
+        async with await rdma.listen() as listener:
+            connecting = [asyncio.create_task(rdma.connect(*listener.address[:2])) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            await listener.close()
+            for result in await asyncio.gather(*connecting, return_exceptions=True):
+                assert isinstance(result, rdma.MpaConnectionError)
+            with pytest.raises(rdma.MpaConnectionError, match="the listener has been closed"):
+                await listener.request()
+
+    run(test())
+
+
+def test_an_initiator_that_sends_no_rtr_is_not_accepted():
+    async def test():
+        async with await rdma.listen(config=replace(RESPONDER, timeout=0.2)) as listener:
+            with socket.create_connection(listener.address) as sock:
+                enhanced = EnhancedData(4, 4, True, frozenset(KINDS))
+                sock.sendall(StartupFrame(FrameKind.REQUEST, enhanced=enhanced).encode())
+                with pytest.raises(rdma.RdmaError, match=r"no RTR within 0\.2 s"):
+                    await _accept(listener)
+
+    run(test())
+
+
+def test_a_wrong_rtr_ends_the_connection_with_a_terminate():
+    async def test():
+        async with await rdma.listen() as listener:
+            with socket.create_connection(listener.address) as sock:
+                enhanced = EnhancedData(4, 4, True, frozenset({Rtr.WRITE}))
+                sock.sendall(StartupFrame(FrameKind.REQUEST, enhanced=enhanced).encode())
+                sock.sendall(FpduFramer(markers=False, crc=True).frame(Untagged(Opcode.SEND, 0, 1, 0, True).encode()))
+                with pytest.raises(rdma.TerminatedError) as caught:
+                    await _accept(listener)
+                assert (caught.value.layer, caught.value.type, caught.value.code) == (2, 0, 5)
+                assert caught.value.by is By.LOCAL
+
+    run(test())
+
+
+def test_work_completes_in_order_and_buffers_fill_in_order():
+    async def test():
+        async with connected() as (ours, theirs):
+            received = [theirs.post_receive(bytearray(10)) for _ in range(20)]
+            order = []
+            sent = [ours.post_send(b"%d" % n) for n in range(20)]
+            for number, future in enumerate(sent):
+                future.add_done_callback(lambda _, number=number: order.append(number))
+            await asyncio.gather(*sent)
+            assert [bytes(await each) for each in received] == [b"%d" % n for n in range(20)]
+            assert order == list(range(20))
+
+    run(test())
+
+
+def test_a_receiver_without_buffers_slows_the_sender():
+    """RFC 5041 §7.1 allows to wait by means of TCP; nothing grows meanwhile."""
+
+    async def test():
+        async with connected(one=rdma.Options(send_depth=4)) as (ours, theirs):
+            sent = 0
+
+            async def send():
+                nonlocal sent
+                while sent < 600:
+                    await ours.send(sent.to_bytes(4, "big") * 16384)
+                    sent += 1
+
+            sending = asyncio.create_task(send())
+            before = -1
+            while before != sent:
+                before = sent
+                await asyncio.sleep(0.2)
+            assert sent < 500
+            for number in range(600):
+                assert (await theirs.receive()).data == number.to_bytes(4, "big") * 16384
+            await sending
+
+    run(test())
+
+
+def test_a_send_without_a_buffer_may_be_an_error_instead():
+    async def test():
+        async with connected(other=rdma.Options(receiver_waits=False)) as (ours, theirs):
+            theirs.post_receive(bytearray(9))
+            await ours.send(b"fits")
+            await ours.send(b"too many")
+            assert (await ended(ours)).terminate.fault is Fault.NO_BUFFER
+            assert (await ended(theirs)).by is By.LOCAL
+
+    run(test())
+
+
+def test_queues_are_bounded():
+    async def test():
+        options = rdma.Options(send_depth=3, receive_depth=2)
+        async with connected(one=options) as (ours, theirs):
+            for _ in range(2):
+                ours.post_receive(bytearray(1))
+            with pytest.raises(rdma.QueueFullError, match="2 buffers are posted already"):
+                ours.post_receive(bytearray(1))
+            posted = [ours.post_send(b"x") for _ in range(3)]
+            with pytest.raises(rdma.QueueFullError, match="3 operations are posted already"):
+                ours.post_send(b"x")
+            await asyncio.gather(*(ours.send(b"x") for _ in range(20)))  # these wait for room
+            assert all(each.done() for each in posted)
+            for _ in range(23):
+                await theirs.receive()
+
+    run(test())
+
+
+def test_a_cancelled_receive_loses_no_send():
+    async def test():
+        async with connected(one=rdma.Options(receive_depth=2)) as (ours, theirs):
+            for _ in range(10):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(ours.receive(), 0.01)
+            waiting = asyncio.create_task(ours.receive())
+            await asyncio.sleep(0.01)
+            future = ours._stream._receives[0].context
+            await theirs.send(b"here it is")
+            while not future.done():
+                await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            if waiting.cancelled():
+                assert bytes(await ours.receive()) == b"here it is"
+            else:
+                assert bytes(waiting.result()) == b"here it is"
+
+    run(test())
+
+
+def test_more_reads_than_the_ord_wait_for_their_turn():
+    async def test():
+        one, other = Wire(), Wire()
+        initiator = replace(INITIATOR, rtr=(Rtr.READ,), ord=1, ird=0)
+        async with connected(initiator, replace(RESPONDER, ird=1, ord=0), observers=(one, other)) as (ours, theirs):
+            region = theirs.register(bytearray(b"abcdefgh"), Access.REMOTE_READ)
+            reads = await asyncio.gather(*(ours.read(1, region.stag, n) for n in range(8)))
+            assert b"".join(reads) == b"abcdefgh"
+            requests = [each for each in one.ulpdus if each.opcode is Opcode.RDMA_READ_REQUEST]
+            assert [each.msn for each in requests] == list(range(1, 10))  # the first is the RTR
+            assert EventKind.RESPONSE_RECEIVED in one.events
+            with pytest.raises(ValueError, match="the connection's ORD is 0"):
+                await theirs.read(1, 1)
+
+    run(test())
+
+
+def test_memory_of_the_domain_serves_every_connection_in_it():
+    async def test():
+        domain = rdma.ProtectionDomain()
+        buffer = bytearray(2)
+        with domain.register(buffer, Access.REMOTE_WRITE) as region:
+            async with await rdma.listen(domain=domain) as listener:
+                for number in range(2):
+                    accepting = asyncio.create_task(_accept(listener))
+                    ours, theirs = await rdma.connect(*listener.address[:2]), await accepting
+                    await ours.write(b"%d" % number, region.stag, number)
+                    await ours.send(b"done")
+                    await theirs.receive()
+                    await asyncio.gather(ours.close(), theirs.close())
+            assert buffer == b"01"
+
+    run(test())
+
+
+# How they end
+
+
+async def ended(connection):
+    """What ends it, as its error, as the error of work that is posted later, and of a buffer."""
+    async with asyncio.timeout(SECONDS):
+        error = await connection.disconnected()
+    assert error is connection.error
+    for post in (lambda: connection.post_send(b""), lambda: connection.post_receive(bytearray(1))):
+        with pytest.raises(type(error)):
+            post()
+    await connection.close()
+    return error
+
+
+def write(stag, to, payload=b"abcd"):
+    return Tagged(Opcode.RDMA_WRITE, stag, to, True, payload).encode()
+
+
+def send(msn=1, mo=0, payload=b"abcd", qn=0, opcode=Opcode.SEND, stag=0):
+    return Untagged(opcode, qn, msn, mo, True, payload, stag.to_bytes(4, "big")).encode()
+
+
+def read(stag, to, size, msn=1):
+    return Untagged(Opcode.RDMA_READ_REQUEST, 1, msn, 0, True, ReadRequest(9, 8, size, stag, to).encode()).encode()
+
+
+WRONG = {
+    "wrong STag": (lambda stag: write(stag ^ 1, 0), Fault.STAG),
+    "bounds": (lambda stag: write(stag, 17), Fault.BOUNDS),
+    "wrapped TO": (lambda stag: write(stag, 2**64 - 2), Fault.TO_WRAP),
+    "STag to read": (lambda stag: read(stag ^ 1, 0, 1), Fault.SOURCE_STAG),
+    "bounds to read": (lambda stag: read(stag, 10, 11), Fault.SOURCE_BOUNDS),
+    "wrapped TO to read": (lambda stag: read(stag, 2**64 - 1, 1), Fault.SOURCE_TO_WRAP),
+    "STag to invalidate": (lambda stag: send(opcode=Opcode.SEND_INVALIDATE, stag=stag ^ 1), Fault.SOURCE_STAG),
+    "QN": (lambda stag: send(qn=7), Fault.QN),
+    "MSN": (lambda stag: send(msn=2), Fault.MSN),
+    "MO": (lambda stag: send(mo=4), Fault.MO),
+    "too long": (lambda stag: send(payload=bytes(9)), Fault.TOO_LONG),
+    "DDP version": (lambda stag: b"\x42" + send()[1:], Fault.UNTAGGED_VERSION),
+    "RDMAP version": (lambda stag: b"\x41\x03" + send()[2:], Fault.RDMAP_VERSION),
+    "Opcode": (lambda stag: b"\x41\x4f" + send()[2:], Fault.OPCODE),
+    "no header": (lambda stag: b"\x41", Fault.STREAM_CATASTROPHIC),
+    "rights": (lambda stag: write(stag, 0), Fault.STAG),
+    "rights to read": (lambda stag: read(stag, 0, 1), Fault.SOURCE_ACCESS),
+    "no buffer": (lambda stag: send() + b"", Fault.NO_BUFFER),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_the_peer_does_wrong_is_told_to_it_and_changes_no_memory(name):
+    make, fault = WRONG[name]
+    access = {"rights": Access.REMOTE_READ, "rights to read": Access.REMOTE_WRITE}.get(name, REMOTE)
+
+    async def test():
+        async with bare(rdma.Options(receiver_waits=False)) as (peer, connection):
+            buffer, posted = bytearray(20), bytearray(8)
+            region = connection.register(buffer, access)
+            if name != "no buffer":
+                waiting = connection.post_receive(posted)
+            ulpdu = make(region.stag)
+            await peer.send(ulpdu, write(region.stag, 0, b"late"), send(payload=b"late"))
+            segment = decode(await peer.ulpdu())
+            assert segment.opcode is Opcode.TERMINATE
+            terminate = rdma.Terminate.decode(segment.payload)
+            assert terminate.fault is fault
+            assert terminate.segment_length in (None, len(ulpdu))
+            assert await peer.ulpdu() is None  # nothing follows it, and the connection is closed
+            error = await ended(connection)
+            assert (error.layer, error.type, error.code, error.by) == (*fault.value, By.LOCAL)
+            assert error.what
+            assert buffer == bytes(20)
+            assert posted == bytes(8)
+            if name != "no buffer":
+                with pytest.raises(rdma.TerminatedError):
+                    await waiting
+            assert not region.valid
+
+    run(test())
+
+
+def test_more_reads_than_the_ird_end_the_connection():
+    async def test():
+        async with bare(config=replace(PLAIN, ird=2, max_ird=2)) as (peer, connection):
+            region = connection.register(bytearray(1 << 20), Access.REMOTE_READ)
+            await peer.send(*(read(region.stag, 0, 1 << 20, msn) for msn in (1, 2, 3)))
+            while (segment := decode(await peer.ulpdu())).opcode is not Opcode.TERMINATE:
+                pass
+            assert rdma.Terminate.decode(segment.payload).fault is Fault.NO_BUFFER
+            assert (await ended(connection)).what.endswith("where 2 (the IRD) are outstanding")
+
+    run(test())
+
+
+def test_a_peer_s_terminate_is_told_with_all_that_it_says():
+    async def test():
+        async with connected() as (ours, theirs):
+            region = theirs.register(bytearray(4), Access.REMOTE_READ)
+            waiting = theirs.post_receive(bytearray(4))
+            await ours.write(b"abcd", region.stag)
+            error = await ended(ours)
+            assert (error.layer, error.type, error.code, error.by) == (*Fault.STAG.value, By.PEER)
+            assert error.terminate.segment_length == 18
+            assert decode(error.terminate.ddp_header).stag == region.stag
+            assert str(error) == "the peer ended the connection, DDP: invalid STag (1/1/0)"
+            theirs_error = await ended(theirs)
+            assert str(theirs_error).startswith("this end ended the connection, DDP: invalid STag (1/1/0): STag 0x")
+            with pytest.raises(rdma.TerminatedError):
+                await waiting
+
+    run(test())
+
+
+def test_outstanding_work_fails_with_what_ends_the_connection():
+    async def test():
+        async with connected(one=rdma.Options(send_depth=300)) as (ours, theirs):
+            reads = [asyncio.create_task(ours.read(10, 12345)) for _ in range(20)]
+            await asyncio.sleep(0)
+            sends = [ours.post_send(bytes(1 << 16)) for _ in range(200)]
+            for result in await asyncio.gather(*reads, *sends, return_exceptions=True):
+                if not isinstance(result, rdma.Completion):
+                    assert result.terminate.fault is Fault.SOURCE_STAG
+            assert (await ended(theirs)).terminate.rdma_header
+
+    run(test())
+
+
+@pytest.mark.parametrize("fault", [Fault.RDMAP_CATASTROPHIC, Fault.OPERATION])
+def test_an_end_may_terminate_of_its_own(fault):
+    async def test():
+        async with connected() as (ours, theirs):
+            await ours.terminate(fault, "enough")
+            assert str(ours.error).endswith("enough")
+            assert (await ended(theirs)).terminate == rdma.Terminate(*fault.value)
+
+    run(test())
+
+
+def test_a_crc_error_is_told_to_the_peer():
+    """RFC 5044 §8: MPA finds it, its ULP tells it."""
+
+    async def test():
+        async with bare(config=RESPONDER) as (peer, connection):
+            peer.framer = FpduFramer(markers=False, crc=True)
+            await peer.send(send())
+            fpdu = bytearray(peer.framer.frame(send(msn=2)))
+            fpdu[10] ^= 1
+            await peer.loop.sock_sendall(peer.sock, bytes(fpdu))
+            segment = decode(await peer.ulpdu())
+            assert rdma.Terminate.decode(segment.payload) == rdma.Terminate(2, 0, 2)
+            assert await peer.ulpdu() is None
+            error = await ended(connection)
+            assert (error.layer, error.type, error.code, error.by) == (2, 0, 2, By.LOCAL)
+
+    run(test())
+
+
+@pytest.mark.parametrize("first", ["initiator", "responder", "both"])
+def test_an_orderly_close_completes_everything_and_is_no_error(first):
+    async def test():
+        async with connected() as (ours, theirs):
+            sent = [ours.post_send(b"x" * 100000) for _ in range(10)]
+            received = [theirs.post_receive(bytearray(100000)) for _ in range(10)]
+            extra = theirs.post_receive(bytearray(1))
+            closing = {"initiator": [ours], "responder": [theirs], "both": [ours, theirs]}[first]
+            if first == "responder":
+                await asyncio.gather(*sent, *received)
+            results = asyncio.gather(*sent, *received, return_exceptions=True)
+            await asyncio.gather(*(each.close() for each in closing))
+            assert not [each for each in await results if isinstance(each, Exception)]
+            with pytest.raises(rdma.ClosedError):
+                await extra
+            for end in (ours, theirs):
+                await end.close()
+                assert isinstance(end.error, rdma.ClosedError)
+                with pytest.raises(rdma.ClosedError):
+                    await end.send(b"late")
+
+    run(test())
+
+
+def test_a_half_closed_connection_still_carries_sends_the_other_way():
+    """RFC 5041 §6.2.1."""
+
+    async def test():
+        async with connected() as (ours, theirs):
+            await ours.send(b"last words")
+            await ours.shutdown()
+            with pytest.raises(rdma.ClosedError, match="closed by this end"):
+                ours.post_send(b"more")
+            assert bytes(await theirs.receive()) == b"last words"
+            with pytest.raises(rdma.ClosedError, match="closed by the peer"):
+                await theirs.receive()
+            assert await theirs.disconnected() is None
+            with pytest.raises(rdma.ClosedError, match="closed by the peer"):
+                await theirs.read(1, 1)
+            await theirs.send(b"goodbye")
+            assert bytes(await ours.receive()) == b"goodbye"
+
+    run(test())
+
+
+def test_reads_that_a_closing_peer_does_not_answer_fail():
+    async def test():
+        async with connected() as (ours, theirs):
+            region = theirs.register(bytearray(1), Access.REMOTE_READ)
+            await theirs.shutdown()
+            with pytest.raises(rdma.ClosedError):
+                await ours.read(1, region.stag)
+
+    run(test())
+
+
+def test_a_peer_that_vanishes_is_a_lost_connection():
+    async def test():
+        async with bare() as (peer, connection):
+            await peer.send(send())
+            waiting = [connection.post_receive(bytearray(9)) for _ in range(2)]
+            await waiting[0]
+            peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes.fromhex("0100000000000000"))
+            peer.sock.close()
+            with pytest.raises(rdma.LostError, match="reset"):
+                await waiting[1]
+            assert (await ended(connection)).reason is rdma.Reason.CONNECTION_LOST
+
+    run(test())
+
+
+def test_close_does_not_wait_for_a_peer_that_does_nothing():
+    async def test():
+        async with bare(rdma.Options(linger=0.2)) as (peer, connection):
+            await peer.send(send())
+            await connection.receive()
+            for _ in range(100):
+                connection.post_send(bytes(1 << 20))
+            await connection.close()
+            assert isinstance(connection.error, rdma.ClosedError)
+            assert peer.sock.fileno() >= 0
+
+    run(test())
+
+
+def test_an_exception_in_the_body_ends_the_connection_at_once():
+    async def fail(connection):
+        async with connection:
+            raise ZeroDivisionError
+
+    async def test():
+        async with connected() as (ours, theirs):
+            waiting = ours.post_receive(bytearray(1))
+            with pytest.raises(ZeroDivisionError):
+                await fail(ours)
+            with pytest.raises(rdma.ClosedError):
+                await waiting
+            assert isinstance(await ended(theirs), rdma.LostError)
+
+    run(test())
+
+
+def test_a_device_that_fails_is_told():
+    async def test():
+        async with connected() as (ours, theirs):
+            waiting = ours.post_receive(bytearray(1))
+            await ours.device.close()
+            with pytest.raises(rdma.LostError, match="the device failed"):
+                await waiting
+            assert isinstance(await ended(theirs), rdma.LostError)
+
+    run(test())
+
+
+def test_many_connections_at_once_and_nothing_is_left():
+    """The full thousand: `rnic bench host`."""
+    count = 150
+
+    async def serve(listener):
+        connection = await _accept(listener)
+        async with connection:
+            region = connection.register(bytearray(b"from the server"), Access.REMOTE_READ)
+            await connection.send(region.stag.to_bytes(4, "big"))
+            assert bytes(await connection.receive(64)) == b"thanks"
+            await connection.disconnected()
+
+    async def use(connection, everyone):
+        stag = int.from_bytes((await connection.receive(64)).data, "big")
+        await everyone.wait()
+        assert await connection.read(15, stag) == b"from the server"
+        await connection.send(b"thanks")
+        await connection.close()
+
+    async def test():
+        everyone = asyncio.Barrier(count)
+        async with await rdma.listen() as listener, asyncio.TaskGroup() as group:
+            for _ in range(count):
+                group.create_task(serve(listener))
+            for _ in range(count):
+                connection = await rdma.connect(*listener.address[:2])
+                group.create_task(use(connection, everyone))
+
+    run(test(), 60)
+    assert not memory._TABLE
+
+
+def test_options_that_contradict_are_refused():
+    for options, what in (
+        ({"send_depth": 0}, "send_depth is at least 1, not 0"),
+        ({"receive_depth": 0}, "receive_depth is at least 1, not 0"),
+        ({"mulpdu": 127}, "mulpdu is at least 128 octets"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            rdma.Options(**options)
+
+
+def test_ulpdus_are_as_long_as_the_mulpdu_and_no_longer():
+    async def test():
+        wire = Wire()
+        async with connected(one=rdma.Options(mulpdu=1000), observers=(wire,)) as (ours, theirs):
+            assert ours.mulpdu == 1000
+            assert 1000 < theirs.mulpdu <= 64768
+            await ours.send(bytes(3000))
+            await theirs.receive()
+            assert [len(each.payload) for each in wire.ulpdus] == [0, 982, 982, 982, 54]
+
+    run(test())
