@@ -11,6 +11,7 @@ unchanged (RFC 6581 §4.2): the startup frames of RFC 5044 §7.1 go this way.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -98,9 +99,18 @@ class Device(ABC):
     async def write_ulpdu(self, octets: bytes) -> None:
         """Hand over one ULPDU, or in stream mode a packet of stream octets."""
 
+    async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
+        """Hand over these, as ``write_ulpdu`` does one: the segments of a message, of some hundred KiB at most."""
+        for each in ulpdus:
+            await self.write_ulpdu(each)
+
     @abstractmethod
     async def read_ulpdu(self) -> Ulpdu:
         """The next ULPDU received, or in stream mode some stream octets; waits for it."""
+
+    async def read_ulpdus(self) -> list[Ulpdu]:
+        """All that ``read_ulpdu`` would give now; waits for the first."""
+        return [await self.read_ulpdu()]
 
     @abstractmethod
     async def write_mpa(self, octets: bytes) -> None:
@@ -109,6 +119,10 @@ class Device(ABC):
     @abstractmethod
     async def read_mpa(self) -> bytes:
         """The next octets to send to the peer: one FPDU with its markers, or one stream-mode packet."""
+
+    async def read_fpdus(self) -> list[bytes]:
+        """All that ``read_mpa`` would give now, each for itself; waits for the first."""
+        return [await self.read_mpa()]
 
     @abstractmethod
     async def close(self) -> None:

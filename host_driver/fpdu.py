@@ -10,6 +10,7 @@ All fields are in network order, except the CRC, whose least significant octet c
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import lru_cache
 
 from crc32c import crc32c
@@ -133,27 +134,38 @@ class FpduFramer:
 
     def frame(self, ulpdu: bytes) -> bytes:
         """The FPDU that carries ``ulpdu``; raises ValueError when that is longer than MPA allows."""
-        length = len(ulpdu)
-        if length > MAX_ULPDU:  # RFC 5044 §3
-            raise ValueError(f"a ULPDU has at most {MAX_ULPDU} octets, not {length}")
-        place = self.offset % MARKER_INTERVAL
-        if self._marked and place + length > _WHOLE:
-            layout = _bench.layout(place, length)
-            layout.unmarked[layout.ulpdu] = ulpdu
-            covered = b"".join(layout.parts)
-            fpdu = covered + (crc32c(covered).to_bytes(4, "little") if self._crc else _NO_CRC)
-            self.markers += layout.count
-        else:
-            head, pad = length.to_bytes(2, "big"), _PADS[length % 4]
-            if self._marked and not place:
-                head = _LEADING + head
-                self.markers += 1
-            crc = crc32c(pad, crc32c(ulpdu, crc32c(head))).to_bytes(4, "little") if self._crc else _NO_CRC
-            fpdu = b"".join((head, ulpdu, pad, crc))
-        self.fpdus += 1
-        self.octets += len(fpdu)
-        self.offset += len(fpdu)
-        return fpdu
+        return self.frame_all((ulpdu,))[0]
+
+    def frame_all(self, ulpdus: Sequence[bytes]) -> list[bytes]:
+        """The FPDUs that carry these, in their order; raises ValueError when one is longer than MPA allows."""
+        with_crc, offset, markers = self._crc, self.offset, 0
+        layout_of = _bench.layout if self._marked else None
+        fpdus = []
+        for ulpdu in ulpdus:
+            length = len(ulpdu)
+            if length > MAX_ULPDU:  # RFC 5044 §3
+                raise ValueError(f"a ULPDU has at most {MAX_ULPDU} octets, not {length}")
+            place = offset % MARKER_INTERVAL
+            if layout_of and place + length > _WHOLE:
+                layout = layout_of(place, length)
+                layout.unmarked[layout.ulpdu] = ulpdu
+                covered = b"".join(layout.parts)
+                fpdu = covered + (crc32c(covered).to_bytes(4, "little") if with_crc else _NO_CRC)
+                markers += layout.count
+            else:
+                head, pad = length.to_bytes(2, "big"), _PADS[length % 4]
+                if layout_of and not place:
+                    head = _LEADING + head
+                    markers += 1
+                crc = crc32c(pad, crc32c(ulpdu, crc32c(head))).to_bytes(4, "little") if with_crc else _NO_CRC
+                fpdu = b"".join((head, ulpdu, pad, crc))
+            fpdus.append(fpdu)
+            offset += len(fpdu)
+        self.fpdus += len(fpdus)
+        self.markers += markers
+        self.octets += offset - self.offset
+        self.offset = offset
+        return fpdus
 
 
 class FpduDelineator:
@@ -212,24 +224,25 @@ class FpduDelineator:
         ulpdus: list[bytes] = []
         if end - at < self._need:
             return ulpdus
-        marked, crc, max_ulpdu = self._marked, self._crc, self.max_ulpdu
+        crc, max_ulpdu, layout_of = self._crc, self.max_ulpdu, _bench.layout if self._marked else None
+        view = memoryview(buffer)
         self._need = 1
         wrong = None
         while at < end and len(ulpdus) != most:
             place = offset % MARKER_INTERVAL
-            header = at + 4 if marked and not place else at
+            header = at + 4 if layout_of and not place else at
             if end < header + 2:
                 break
             length = buffer[header] << 8 | buffer[header + 1]
             if length > max_ulpdu:
                 wrong = Cause.RX_LENGTH, length
                 break
-            layout = _bench.layout(place, length) if marked and place + length > _WHOLE else None
+            layout = layout_of(place, length) if layout_of and place + length > _WHOLE else None
             octets = layout.octets if layout else header - at + (length + 9 & ~3)
             if end - at < octets:
                 self._need = octets
                 break
-            fpdu = buffer if octets == end else memoryview(buffer)[at : at + octets]
+            fpdu = buffer if octets == end else view[at : at + octets]
             if crc and crc32c(fpdu) != _RESIDUE:
                 wrong = Cause.CRC, length
                 break

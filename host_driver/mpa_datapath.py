@@ -27,37 +27,49 @@ _CONTROL = BY_NAME["CONTROL"]
 _NO_ERROR = Event(EventKind.ERROR)
 
 
+def _octets(ulpdu: Ulpdu) -> int:
+    return len(ulpdu.octets)
+
+
 class OctetQueue(Generic[T]):
-    """A queue that knows how many octets it holds. ``octets`` counts a little for each entry, too."""
+    """A queue that knows how many octets it holds: of each entry what ``size`` says, and a little more."""
 
     _ENTRY = 64  # so that entries of no octets are bounded as well
 
-    def __init__(self) -> None:
+    def __init__(self, size: Callable[[T], int]) -> None:
         self.octets = 0
-        self._entries: deque[tuple[T, int]] = deque()
+        self._size = size
+        self._entries: deque[T] = deque()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def push(self, entry: T, octets: int) -> None:
-        """Put ``entry``, of so many octets, at the end."""
-        self._entries.append((entry, octets))
-        self.octets += octets + self._ENTRY
+    def push(self, entry: T) -> None:
+        """Put ``entry`` at the end."""
+        self._entries.append(entry)
+        self.octets += self._size(entry) + self._ENTRY
 
-    def extend(self, entries: Sequence[T], octets: Sequence[int]) -> None:
-        """Put ``entries``, of so many octets each, at the end."""
-        self._entries.extend(zip(entries, octets, strict=True))
-        self.octets += sum(octets) + self._ENTRY * len(octets)
+    def extend(self, entries: Sequence[T]) -> None:
+        """Put ``entries`` at the end."""
+        self._entries.extend(entries)
+        self.octets += sum(map(self._size, entries)) + self._ENTRY * len(entries)
 
     def peek(self) -> T:
         """The oldest entry, which stays."""
-        return self._entries[0][0]
+        return self._entries[0]
 
     def pop(self) -> T:
         """Take the oldest entry."""
-        entry, octets = self._entries.popleft()
-        self.octets -= octets + self._ENTRY
+        entry = self._entries.popleft()
+        self.octets -= self._size(entry) + self._ENTRY
         return entry
+
+    def pop_all(self) -> list[T]:
+        """Take all entries, the oldest first."""
+        entries = list(self._entries)
+        self._entries.clear()
+        self.octets = 0
+        return entries
 
 
 class MpaDatapath:
@@ -102,14 +114,14 @@ class MpaDatapath:
     def reset(self) -> None:
         """Forget the connection; the registers that the host writes have their reset values again."""
         self._words |= _HOSTS
-        self.mpa: OctetQueue[bytes] = OctetQueue()
-        self.ulpdus: OctetQueue[Ulpdu] = OctetQueue()
+        self.mpa: OctetQueue[bytes] = OctetQueue(len)
+        self.ulpdus: OctetQueue[Ulpdu] = OctetQueue(_octets)
         self.events: deque[Event] = deque()
         self._overflow = False
         self._event_offset = 0
         self._error = _NO_ERROR
 
-        self._tx_waiting: OctetQueue[bytes] = OctetQueue()  # in front of the fence
+        self._tx_waiting: OctetQueue[bytes] = OctetQueue(len)  # in front of the fence
         self._tx_stream_octets = 0
         self._tx_mpa = False
         self._tx_ended = False  # nothing leaves any more
@@ -212,7 +224,7 @@ class MpaDatapath:
     def transmit(self, octets: bytes) -> None:
         """Take one ULPDU from the host, or in stream mode one packet of stream octets."""
         if self._tx_waiting or not self._deal_with(octets):
-            self._tx_waiting.push(octets, len(octets))
+            self._tx_waiting.push(octets)
 
     def transmit_all(self, packets: Sequence[bytes]) -> None:
         """Take all these in turn: cheaper, once the fence is open."""
@@ -222,8 +234,7 @@ class MpaDatapath:
             and max(map(len, packets), default=0) <= self._max_ulpdu("TX_MAX_ULPDU")
             and not any(map(is_terminate, packets))
         ):  # then _deal_with would send each
-            fpdus = list(map(self._framer.frame, packets))
-            self.mpa.extend(fpdus, list(map(len, fpdus)))
+            self.mpa.extend(self._framer.frame_all(packets))
         else:
             for each in packets:
                 self.transmit(each)
@@ -244,7 +255,7 @@ class MpaDatapath:
             if len(packet) > room:
                 self._fail_tx(Cause.TX_STREAM, len(packet) - room)
             elif packet:
-                self.mpa.push(packet, len(packet))
+                self.mpa.push(packet)
                 self._tx_stream_octets += len(packet)
                 self._enter_tx_mpa()
             return True
@@ -263,8 +274,7 @@ class MpaDatapath:
         return True
 
     def _send(self, ulpdu: bytes) -> None:
-        fpdu = self._framer.frame(ulpdu)
-        self.mpa.push(fpdu, len(fpdu))
+        self.mpa.push(self._framer.frame(ulpdu))
 
     def _enter_tx_mpa(self) -> None:
         if (
@@ -332,7 +342,7 @@ class MpaDatapath:
             octets = bytes(self._rx_held[:room])
             del self._rx_held[:room]
             self._rx_stream_octets += len(octets)
-            self.ulpdus.push(Ulpdu(octets, Verdict.STREAM), len(octets))
+            self.ulpdus.push(Ulpdu(octets, Verdict.STREAM))
         if self._rx_stream_octets < stream_octets or not _CONTROL["rx_enable"].get(self._words["CONTROL"]):
             return
         self._rx_mpa = True
@@ -354,12 +364,15 @@ class MpaDatapath:
         offset = delineator.offset
         while self._screen and (ulpdus := delineator.take(1)):
             if not self._screen(ulpdus[0], offset):
-                self.ulpdus.push(Ulpdu(ulpdus[0]), len(ulpdus[0]))
+                self.ulpdus.push(Ulpdu(ulpdus[0]))
             if self._rx_ended:
                 return
             offset = delineator.offset
-        for ulpdu in delineator.take():
-            self.ulpdus.push(Ulpdu(ulpdu), len(ulpdu))
+        ulpdus = delineator.take()
+        if len(ulpdus) == 1:  # the usual case of small ULPDUs, and so the quicker way for one
+            self.ulpdus.push(Ulpdu(ulpdus[0]))
+        elif ulpdus:
+            self.ulpdus.extend(list(map(Ulpdu, ulpdus)))
         if error := delineator.error:
             self._fail_rx(error.cause, error.value, error.offset)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from host_driver.device import Device, DeviceError, Event, Ulpdu
 from host_driver.mpa_datapath import MpaDatapath
@@ -69,12 +69,25 @@ class SoftwareDevice(Device):
         self._path.transmit(octets)
         self._wake()
 
+    async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
+        """Hand over all these; waits as ``write_ulpdu`` does, once."""
+        await self._pass(self._tx_room)
+        self._path.transmit_all(ulpdus)
+        self._wake()
+
     async def read_ulpdu(self) -> Ulpdu:
         """The next ULPDU or stream octets. A ULPDU that is not good is never delivered: its event tells of it."""
         await self._pass(self._rx_ready)
         ulpdu = self._path.ulpdus.pop()
         self._wake()
         return ulpdu
+
+    async def read_ulpdus(self) -> list[Ulpdu]:
+        """All that waits for the host, which with the next chunk is all of its FPDUs; waits for the first."""
+        await self._pass(self._rx_ready)
+        ulpdus = self._path.ulpdus.pop_all()
+        self._wake()
+        return ulpdus
 
     async def write_mpa(self, octets: bytes) -> None:
         """Hand over octets from the peer; waits while too much is on its way to the host."""
@@ -90,6 +103,13 @@ class SoftwareDevice(Device):
         octets = self._path.mpa.pop()
         self._wake()
         return octets
+
+    async def read_fpdus(self) -> list[bytes]:
+        """All FPDUs and stream-mode packets that wait for the peer; waits for the first."""
+        await self._pass(self._tx_ready)
+        fpdus = self._path.mpa.pop_all()
+        self._wake()
+        return fpdus
 
     async def close(self) -> None:
         """Make every method raise DeviceError, in the tasks that wait in one, too."""

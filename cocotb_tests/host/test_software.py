@@ -469,6 +469,28 @@ def test_two_devices_carry_everything_both_ways_over_a_stream_that_is_cut_anywhe
     run(main())
 
 
+def test_what_waits_is_read_at_once_and_writers_go_on():
+    async def main() -> None:
+        ulpdus = [b"one", bytes(3000), b"two"]
+        async with SoftwareDevice() as device:
+            await start(device)
+            await device.write_ulpdus(ulpdus)
+            assert await device.read_fpdus() == [fpdus(*ulpdus[: n + 1])[len(fpdus(*ulpdus[:n])) :] for n in range(3)]
+            reading = asyncio.create_task(device.read_ulpdus())
+            await asyncio.sleep(0)
+            assert not reading.done()
+            await device.write_mpa(fpdus(*ulpdus))
+            assert await reading == [Ulpdu(each) for each in ulpdus]
+            await device.write_ulpdus([bytes(64000)] * 5)
+            writing = asyncio.create_task(device.write_ulpdus([b"late"]))
+            await asyncio.sleep(0)
+            assert not writing.done()
+            assert len(await device.read_fpdus()) == 5
+            await writing
+
+    run(main())
+
+
 def test_writers_wait_while_nobody_takes_what_they_wrote():
     async def main() -> None:
         async with SoftwareDevice() as device:
