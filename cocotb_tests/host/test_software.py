@@ -305,7 +305,7 @@ def test_the_error_registers_keep_the_error():
     assert (path.read("ERROR_OFFSET_LO"), path.read("ERROR_OFFSET_HI")) == (12, 0)
 
 
-ONE_BY_ONE = [b"one", bytes(30), b"", TERMINATE, b"two"]
+ONE_BY_ONE = [b"one", bytes(30), b"", TERMINATE, b"second"]
 
 
 @pytest.mark.parametrize("max_ulpdu", [29, 30])
@@ -471,7 +471,7 @@ def test_two_devices_carry_everything_both_ways_over_a_stream_that_is_cut_anywhe
 
 def test_what_waits_is_read_at_once_and_writers_go_on():
     async def main() -> None:
-        ulpdus = [b"one", bytes(3000), b"two"]
+        ulpdus = [b"one", bytes(3000), b"second"]
         async with SoftwareDevice() as device:
             await start(device)
             await device.write_ulpdus(ulpdus)
