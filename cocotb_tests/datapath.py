@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from cocotb.triggers import RisingEdge, Timer
@@ -216,8 +217,8 @@ class SideBySide:
             list(iter(software.take_event, Event(EventKind.NONE))),
         )
         for what, mine, its in zip(Outcome._fields, found, expected, strict=True):
-            if mine != its:
-                raise AssertionError(f"{what}: the RTL's are {mine!r:.900}, the software's {its!r:.900}")
+            for nth, (one, other) in enumerate(zip_longest(mine, its)):
+                assert one == other, f"{what}, number {nth}: the RTL's is {one!r:.900}, the software's {other!r:.900}"
         for name in ("STATE", "EVENT_STATUS", "ERROR", "ERROR_OFFSET_LO", "ERROR_OFFSET_HI", *COUNTERS):
             value = await rtl.get(name)
             assert value == software.read(name), f"{name} is {value:#x}, in software {software.read(name):#x}"

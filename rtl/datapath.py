@@ -125,9 +125,10 @@ class MpaDatapath(wiring.Component):
             ulpdus = store.o
         self._either(m, "received", rx_switch, ulpdus, wiring.flipped(self.rx_ulpdu))
 
-        # What receive tells transmit.
+        # What receive tells transmit, and transmit receive.
         m.d.comb += [getattr(fence, name).eq(getattr(detector, name))
                      for name in ("good", "rtr", "respond", "sink", "failed")]
+        m.d.comb += detector.asked.eq(fence.asked)
 
         # What the host has set.
         config, control = registers.CONFIG, registers.CONTROL
@@ -149,7 +150,7 @@ class MpaDatapath(wiring.Component):
             delineator.maximum.eq(_at_most(storable, registers.RX_MAX_ULPDU.value)),
             crc_checker.enable.eq(config.crc_rx),
             *(getattr(detector, name).eq(getattr(config, name))
-              for name in ("role", "model", "rtr_send", "rtr_accept", "permissive")),
+              for name in ("role", "model", "rtr_accept", "permissive")),
             detector.start.eq(registers.RX_MPA_OFFSET.value),
         ]
 
@@ -165,9 +166,8 @@ class MpaDatapath(wiring.Component):
             state.rx.eq(Mux(detector.failed, DirectionState.STOPPED, rx_switch.state)),
             state.fence_open.eq(fence.open),
         ]
-        self._events(m, registers, [
-            tx_switch.event, rx_switch.event, detector.event, fence.event, fence.opened,
-        ])
+        # Transmit, which can have events in cycles that follow each other, does not wait for receive, which cannot.
+        self._events(m, registers, [tx_switch.event, fence.event, rx_switch.event, detector.event])
         # Counted where stream-mode packets do not pass.
         leaves = appender.o.valid & appender.o.ready
         sent = appender.o.payload

@@ -43,9 +43,9 @@ class Fence(wiring.Component):
     maximum : the longest ULPDU that may leave, in octets
     good, rtr, respond, sink, failed : from :class:`rtl.rtr.RtrDetector`
     open : the fence is open
+    asked : a Read RTR has left
     stopped : nothing more leaves
-    event : RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR
-    opened : FENCE_OPEN
+    event : FENCE_OPEN, RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR
     """
 
     class State(data.Struct):
@@ -76,9 +76,9 @@ class Fence(wiring.Component):
             "sink": In(SINK),
             "failed": In(1),
             "open": Out(1),
+            "asked": Out(1),
             "stopped": Out(1),
             "event": Out(Event),
-            "opened": Out(Event),
         })
 
     def elaborate(self, platform):
@@ -98,7 +98,8 @@ class Fence(wiring.Component):
         m.d.comb += [
             granted.eq(Mux(initiator, ~peer_to_peer | state.rtr_left, state.granted)),
             opens.eq(self.mpa & granted & ~state.responds & ~failed & ~state.opened),
-            self.open.eq(opens | state.opened),
+            self.open.eq(state.opened),
+            self.asked.eq(state.rtr_left & (self.rtr_send == Rtr.READ)),
             self.stopped.eq(state.terminated | (failed & ~self.rdmap)),
             wants_own.eq(self.mpa & ~failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
             own.sink.eq(sink),
@@ -137,7 +138,7 @@ class Fence(wiring.Component):
         m.d.sync += [offered.eq(self.o.valid & ~self.o.ready), owned.eq(own.start)]
         with m.If(opens):
             m.d.sync += state.opened.eq(1)
-            report(m, self.opened, EventKind.FENCE_OPEN)
+            report(m, self.event, EventKind.FENCE_OPEN)  # nothing leaves in this cycle, so there is no other event
 
         with m.FSM():
             with m.State("Pass"):

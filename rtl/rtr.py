@@ -110,7 +110,8 @@ class RtrDetector(wiring.Component):
     -------
     i : ULPDUs, ``CHECKED``
     o : those for the host
-    role, model, rtr_send, rtr_accept, permissive : as in register CONFIG
+    role, model, rtr_accept, permissive : as in register CONFIG
+    asked : this initiator's Read RTR has left
     start : stream offset of the first FPDU, in octets
     good : a good FPDU has come to its end
     rtr : an RTR, or with ``permissive`` what stands for one, has come
@@ -138,7 +139,7 @@ class RtrDetector(wiring.Component):
             "o": Out(stream.Signature(RxUlpdu(lanes))),
             "role": In(Role),
             "model": In(Model),
-            "rtr_send": In(Rtr),
+            "asked": In(1),
             "rtr_accept": In(3),
             "permissive": In(1),
             "start": In(9),
@@ -169,9 +170,7 @@ class RtrDetector(wiring.Component):
         released = Signal()  # it was too long for an RTR, and has been let through
         peer_to_peer = self.model == Model.PEER_TO_PEER
         awaits_rtr = (self.role == Role.RESPONDER) & peer_to_peer & ~state.rtr_came
-        awaits_response = (
-            (self.role == Role.INITIATOR) & peer_to_peer & (self.rtr_send == Rtr.READ) & ~state.response_came
-        )
+        awaits_response = (self.role == Role.INITIATOR) & peer_to_peer & self.asked & ~state.response_came
         drops_long = awaits_rtr & ~self.permissive  # nothing that is longer than an RTR will be delivered
 
         def field(at, octets):

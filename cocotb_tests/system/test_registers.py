@@ -169,7 +169,7 @@ async def reset_in_the_midst_of_traffic_forgets_everything(dut):
         for size in random.choices(range(700), k=6):
             pair.rtl.send_ulpdu(bytes(size))
             pair.rtl.rx_mpa.send(b"abc"[:size] + framer.frame(bytes(size)))
-        await pair.rtl.cycles(random.randrange(300))
+        await pair.rtl.cycles(random.randrange(1, 300))
         await pair.rtl.set("CONTROL", 7)
         for register in MAP:
             mask = writable(register)
