@@ -25,6 +25,7 @@ RESPONDER = Config(Role.RESPONDER)
 KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
 REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE
 SECONDS = 20  # a test that hangs fails
+HASTY = rdma.Options(linger=0.2)
 
 
 def run(test, seconds=SECONDS):
@@ -193,9 +194,9 @@ def test_everything_works_on_the_rtl(lanes):
 
 def test_requests_tell_what_the_peer_asks_for_and_replies_what_it_gets():
     async def test():
-        async with await rdma.listen(config=replace(RESPONDER, ird=3, ord=2)) as listener:
+        async with await rdma.listen(config=replace(RESPONDER, ird=3, ord=2), options=HASTY) as listener:
             config = replace(INITIATOR, ird=5, ord=1, private_data=b"hello")
-            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], config))
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], config, options=HASTY))
             request = await listener.request()
             assert (request.private_data, request.model) == (b"hello", Model.PEER_TO_PEER)
             assert (request.ird, request.ord) == (5, 1)
@@ -223,7 +224,7 @@ def test_a_request_may_be_rejected_with_private_data():
 def test_too_much_private_data_is_refused_and_the_request_can_still_be_answered():
     async def test():
         async with await rdma.listen() as listener:
-            connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], options=HASTY))
             request = await listener.request()
             with pytest.raises(ValueError, match="private data may have 508 octets, not 509"):
                 await request.accept(bytes(509))
@@ -244,7 +245,7 @@ def test_a_slow_peer_keeps_no_other_waiting_and_its_failure_is_told():
                 address = slow.getsockname()
                 async with asyncio.TaskGroup() as group:
                     accepting = group.create_task(_accept(listener))
-                    connecting = group.create_task(rdma.connect(*listener.address[:2]))
+                    connecting = group.create_task(rdma.connect(*listener.address[:2], options=HASTY))
                 assert not failures
                 async with accepting.result(), connecting.result():
                     while not failures:
@@ -493,7 +494,8 @@ def test_what_the_peer_does_wrong_is_told_to_it_and_changes_no_memory(name):
             terminate = rdma.Terminate.decode(segment.payload)
             assert terminate.fault is fault
             assert terminate.segment_length in (None, len(ulpdu))
-            assert await peer.ulpdu() is None  # nothing follows it, and the connection is closed
+            assert await peer.ulpdu() is None  # nothing follows it, and this half of the connection is closed
+            peer.sock.close()
             error = await ended(connection)
             assert (error.layer, error.type, error.code, error.by) == (*fault.value, By.LOCAL)
             assert error.what
@@ -577,6 +579,7 @@ def test_a_crc_error_is_told_to_the_peer():
             segment = decode(await peer.ulpdu())
             assert rdma.Terminate.decode(segment.payload) == rdma.Terminate(2, 0, 2)
             assert await peer.ulpdu() is None
+            peer.sock.close()
             error = await ended(connection)
             assert (error.layer, error.type, error.code, error.by) == (2, 0, 2, By.LOCAL)
 
@@ -586,7 +589,7 @@ def test_a_crc_error_is_told_to_the_peer():
 @pytest.mark.parametrize("first", ["initiator", "responder", "both"])
 def test_an_orderly_close_completes_everything_and_is_no_error(first):
     async def test():
-        async with connected() as (ours, theirs):
+        async with connected(one=HASTY, other=HASTY) as (ours, theirs):
             sent = [ours.post_send(b"x" * 100000) for _ in range(10)]
             received = [theirs.post_receive(bytearray(100000)) for _ in range(10)]
             extra = theirs.post_receive(bytearray(1))
