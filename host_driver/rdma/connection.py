@@ -30,6 +30,8 @@ from rtl.registers import EventKind, Model, Role, Rtr
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+BATCH = 65536  # octets: when a batch of ULPDUs has so many, it is handed over
+
 OpenDevice = Callable[[], Awaitable[Device]]
 
 
@@ -416,12 +418,15 @@ class Connection:
         try:
             while not stream.ended:
                 self._wake.clear()
-                ulpdu = stream.next_ulpdu(self._mulpdu)
+                ulpdus, octets = [], 0
+                while octets < BATCH and (ulpdu := stream.next_ulpdu(self._mulpdu)) is not None:
+                    ulpdus.append(ulpdu)
+                    octets += len(ulpdu)
+                if ulpdus:
+                    await lower.send_ulpdus(ulpdus)
                 self._look()
-                if ulpdu is None:
+                if not ulpdus:
                     await self._wake.wait()
-                else:
-                    await lower.send_ulpdu(ulpdu)
         except MpaConnectionError as error:
             self._fail(error)
 
