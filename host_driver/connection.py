@@ -424,11 +424,9 @@ class Connection:
             self._lost(how)
 
     async def _fetch_ulpdus(self) -> None:
-        while True:
-            for ulpdu in await self.device.read_ulpdus():
-                if ulpdu.verdict is not Verdict.GOOD:
-                    return
-                await self._ulpdus.put(ulpdu.octets)
+        while ulpdus := await self.device.read_ulpdus():
+            for each in ulpdus:
+                await self._ulpdus.put(each)
                 self._fetched += 1
 
     async def _watch_events(self) -> None:

@@ -108,9 +108,10 @@ class Device(ABC):
     async def read_ulpdu(self) -> Ulpdu:
         """The next ULPDU received, or in stream mode some stream octets; waits for it."""
 
-    async def read_ulpdus(self) -> list[Ulpdu]:
-        """All that ``read_ulpdu`` would give now; waits for the first."""
-        return [await self.read_ulpdu()]
+    async def read_ulpdus(self) -> list[bytes]:
+        """All good ULPDUs that are there now; waits for the first. None when something else comes in its place."""
+        ulpdu = await self.read_ulpdu()
+        return [ulpdu.octets] if ulpdu.verdict is Verdict.GOOD else []
 
     @abstractmethod
     async def write_mpa(self, octets: bytes) -> None:

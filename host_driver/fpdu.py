@@ -95,6 +95,16 @@ class _Workbench(threading.local):
         self.marked_gaps = [self.marked[MARKER_INTERVAL * nth + 4 :][:_GAP] for nth in range(gaps)]
         self.words = self.marked.cast("I")
         self.layout = lru_cache(maxsize=512)(lambda place, length: _Layout(place, length, self))
+        self.layouts = lru_cache(maxsize=512)(self._layouts)
+
+    def _layouts(self, place: int, lengths: tuple[int, ...]) -> tuple[list[_Layout], int, int]:
+        """Those of FPDUs that follow each other, and how many markers and octets they have."""
+        layouts: list[_Layout] = []
+        end = place
+        for length in lengths:
+            layouts.append(self.layout(end % MARKER_INTERVAL, _checked_length(length)))
+            end += layouts[-1].octets
+        return layouts, sum(each.count for each in layouts), end - place
 
 
 _bench = _Workbench()
@@ -119,6 +129,12 @@ def _checked_offset(offset: int) -> int:
     return offset
 
 
+def _checked_length(length: int) -> int:
+    if length > MAX_ULPDU:  # RFC 5044 §3
+        raise ValueError(f"a ULPDU has at most {MAX_ULPDU} octets, not {length}")
+    return length
+
+
 class FpduFramer:
     """Makes FPDUs from ULPDUs: ULPDU_Length, PAD, markers and CRC (RFC 5044 §4).
 
@@ -134,37 +150,36 @@ class FpduFramer:
 
     def frame(self, ulpdu: bytes) -> bytes:
         """The FPDU that carries ``ulpdu``; raises ValueError when that is longer than MPA allows."""
-        return self.frame_all((ulpdu,))[0]
+        length = _checked_length(len(ulpdu))
+        place = self.offset % MARKER_INTERVAL
+        if self._marked and place + length > _WHOLE:
+            return self.frame_all((ulpdu,))[0]
+        head, pad = length.to_bytes(2, "big"), _PADS[length % 4]
+        if self._marked and not place:
+            head = _LEADING + head
+            self.markers += 1
+        crc = crc32c(pad, crc32c(ulpdu, crc32c(head))).to_bytes(4, "little") if self._crc else _NO_CRC
+        fpdu = b"".join((head, ulpdu, pad, crc))
+        self.fpdus += 1
+        self.octets += len(fpdu)
+        self.offset += len(fpdu)
+        return fpdu
 
     def frame_all(self, ulpdus: Sequence[bytes]) -> list[bytes]:
-        """The FPDUs that carry these, in their order; raises ValueError when one is longer than MPA allows."""
-        with_crc, offset, markers = self._crc, self.offset, 0
-        layout_of = _bench.layout if self._marked else None
+        """The FPDUs that carry these, in their order; raises ValueError, and makes none, when one is too long."""
+        if not self._marked:
+            return list(map(self.frame, ulpdus))
+        layouts, markers, octets = _bench.layouts(self.offset % MARKER_INTERVAL, tuple(map(len, ulpdus)))
+        crc = self._crc
         fpdus = []
-        for ulpdu in ulpdus:
-            length = len(ulpdu)
-            if length > MAX_ULPDU:  # RFC 5044 §3
-                raise ValueError(f"a ULPDU has at most {MAX_ULPDU} octets, not {length}")
-            place = offset % MARKER_INTERVAL
-            if layout_of and place + length > _WHOLE:
-                layout = layout_of(place, length)
-                layout.unmarked[layout.ulpdu] = ulpdu
-                covered = b"".join(layout.parts)
-                fpdu = covered + (crc32c(covered).to_bytes(4, "little") if with_crc else _NO_CRC)
-                markers += layout.count
-            else:
-                head, pad = length.to_bytes(2, "big"), _PADS[length % 4]
-                if layout_of and not place:
-                    head = _LEADING + head
-                    markers += 1
-                crc = crc32c(pad, crc32c(ulpdu, crc32c(head))).to_bytes(4, "little") if with_crc else _NO_CRC
-                fpdu = b"".join((head, ulpdu, pad, crc))
-            fpdus.append(fpdu)
-            offset += len(fpdu)
+        for layout, ulpdu in zip(layouts, ulpdus, strict=True):
+            layout.unmarked[layout.ulpdu] = ulpdu
+            covered = b"".join(layout.parts)
+            fpdus.append(covered + (crc32c(covered).to_bytes(4, "little") if crc else _NO_CRC))
         self.fpdus += len(fpdus)
         self.markers += markers
-        self.octets += offset - self.offset
-        self.offset = offset
+        self.octets += octets
+        self.offset += octets
         return fpdus
 
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
 
 from host_driver.device import Event, Ulpdu
 from host_driver.fpdu import FpduDelineator, FpduFramer
 from host_driver.mpa_rtr import is_empty_read_response, is_terminate, read_response, rtr_kind, rtr_ulpdu
 from rtl.registers import BY_NAME, MAP, MAX_ULPDU, Access, Cause, DirectionState, EventKind, Model, Role, Rtr, Verdict
-
-T = TypeVar("T")
 
 _WRITABLE = {
     register.name: sum(field.mask for field in register.fields if field.access is Access.RW) for register in MAP
@@ -27,49 +24,65 @@ _CONTROL = BY_NAME["CONTROL"]
 _NO_ERROR = Event(EventKind.ERROR)
 
 
-def _octets(ulpdu: Ulpdu) -> int:
-    return len(ulpdu.octets)
-
-
-class OctetQueue(Generic[T]):
-    """A queue that knows how many octets it holds: of each entry what ``size`` says, and a little more."""
+class OctetQueue:
+    """A queue of octet strings that knows how much it holds: in ``octets``, each entry counts a little more."""
 
     _ENTRY = 64  # so that entries of no octets are bounded as well
 
-    def __init__(self, size: Callable[[T], int]) -> None:
+    def __init__(self) -> None:
         self.octets = 0
-        self._size = size
-        self._entries: deque[T] = deque()
+        self._entries: deque[bytes] = deque()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def push(self, entry: T) -> None:
+    def push(self, entry: bytes) -> None:
         """Put ``entry`` at the end."""
         self._entries.append(entry)
-        self.octets += self._size(entry) + self._ENTRY
+        self.octets += len(entry) + self._ENTRY
 
-    def extend(self, entries: Sequence[T]) -> None:
+    def extend(self, entries: Sequence[bytes]) -> None:
         """Put ``entries`` at the end."""
         self._entries.extend(entries)
-        self.octets += sum(map(self._size, entries)) + self._ENTRY * len(entries)
+        for each in entries:
+            self.octets += len(each) + self._ENTRY
 
-    def peek(self) -> T:
+    def peek(self) -> bytes:
         """The oldest entry, which stays."""
         return self._entries[0]
 
-    def pop(self) -> T:
+    def pop(self) -> bytes:
         """Take the oldest entry."""
         entry = self._entries.popleft()
-        self.octets -= self._size(entry) + self._ENTRY
+        self.octets -= len(entry) + self._ENTRY
         return entry
 
-    def pop_all(self) -> list[T]:
+    def pop_all(self) -> list[bytes]:
         """Take all entries, the oldest first."""
         entries = list(self._entries)
         self._entries.clear()
         self.octets = 0
         return entries
+
+
+class Delivered:
+    """What is for the host: octets of stream mode, and behind them ULPDUs, all of them good."""
+
+    def __init__(self) -> None:
+        self.stream = OctetQueue()
+        self.good = OctetQueue()
+
+    def __len__(self) -> int:
+        return len(self.stream) + len(self.good)
+
+    @property
+    def octets(self) -> int:
+        """As of an OctetQueue."""
+        return self.stream.octets + self.good.octets
+
+    def pop(self) -> Ulpdu:
+        """Take what is the oldest."""
+        return Ulpdu(self.stream.pop(), Verdict.STREAM) if self.stream else Ulpdu(self.good.pop())
 
 
 class MpaDatapath:
@@ -114,14 +127,14 @@ class MpaDatapath:
     def reset(self) -> None:
         """Forget the connection; the registers that the host writes have their reset values again."""
         self._words |= _HOSTS
-        self.mpa: OctetQueue[bytes] = OctetQueue(len)
-        self.ulpdus: OctetQueue[Ulpdu] = OctetQueue(_octets)
+        self.mpa = OctetQueue()
+        self.ulpdus = Delivered()
         self.events: deque[Event] = deque()
         self._overflow = False
         self._event_offset = 0
         self._error = _NO_ERROR
 
-        self._tx_waiting: OctetQueue[bytes] = OctetQueue(len)  # in front of the fence
+        self._tx_waiting = OctetQueue()  # in front of the fence
         self._tx_stream_octets = 0
         self._tx_mpa = False
         self._tx_ended = False  # nothing leaves any more
@@ -232,7 +245,7 @@ class MpaDatapath:
             self._fence_open
             and not (self._tx_ended or self._only_terminate)
             and max(map(len, packets), default=0) <= self._max_ulpdu("TX_MAX_ULPDU")
-            and not any(map(is_terminate, packets))
+            and not any(map(is_terminate, {each[:2] for each in packets}))
         ):  # then _deal_with would send each
             self.mpa.extend(self._framer.frame_all(packets))
         else:
@@ -342,7 +355,7 @@ class MpaDatapath:
             octets = bytes(self._rx_held[:room])
             del self._rx_held[:room]
             self._rx_stream_octets += len(octets)
-            self.ulpdus.push(Ulpdu(octets, Verdict.STREAM))
+            self.ulpdus.stream.push(octets)
         if self._rx_stream_octets < stream_octets or not _CONTROL["rx_enable"].get(self._words["CONTROL"]):
             return
         self._rx_mpa = True
@@ -364,15 +377,11 @@ class MpaDatapath:
         offset = delineator.offset
         while self._screen and (ulpdus := delineator.take(1)):
             if not self._screen(ulpdus[0], offset):
-                self.ulpdus.push(Ulpdu(ulpdus[0]))
+                self.ulpdus.good.push(ulpdus[0])
             if self._rx_ended:
                 return
             offset = delineator.offset
-        ulpdus = delineator.take()
-        if len(ulpdus) == 1:  # the usual case of small ULPDUs, and so the quicker way for one
-            self.ulpdus.push(Ulpdu(ulpdus[0]))
-        elif ulpdus:
-            self.ulpdus.extend(list(map(Ulpdu, ulpdus)))
+        self.ulpdus.good.extend(delineator.take())
         if error := delineator.error:
             self._fail_rx(error.cause, error.value, error.offset)
 

@@ -82,10 +82,12 @@ class SoftwareDevice(Device):
         self._wake()
         return ulpdu
 
-    async def read_ulpdus(self) -> list[Ulpdu]:
-        """All that waits for the host, which with the next chunk is all of its FPDUs; waits for the first."""
+    async def read_ulpdus(self) -> list[bytes]:
+        """All good ULPDUs that wait for the host; waits for the first, and gives none when stream octets are due."""
         await self._pass(self._rx_ready)
-        ulpdus = self._path.ulpdus.pop_all()
+        if self._path.ulpdus.stream:
+            return []
+        ulpdus = self._path.ulpdus.good.pop_all()
         self._wake()
         return ulpdus
 

@@ -480,7 +480,7 @@ def test_what_waits_is_read_at_once_and_writers_go_on():
             await asyncio.sleep(0)
             assert not reading.done()
             await device.write_mpa(fpdus(*ulpdus))
-            assert await reading == [Ulpdu(each) for each in ulpdus]
+            assert await reading == ulpdus
             await device.write_ulpdus([bytes(64000)] * 5)
             writing = asyncio.create_task(device.write_ulpdus([b"late"]))
             await asyncio.sleep(0)
