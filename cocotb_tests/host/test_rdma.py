@@ -409,6 +409,22 @@ def test_more_reads_than_the_ord_wait_for_their_turn():
     run(test())
 
 
+def test_a_cancelled_read_does_no_harm():
+    async def test():
+        async with connected() as (ours, theirs):
+            region = theirs.register(bytearray(b"abc"), Access.REMOTE_READ)
+            for _ in range(3):
+                reading = asyncio.create_task(ours.read(3, region.stag))
+                await asyncio.sleep(0)
+                reading.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await reading
+            assert await ours.read(3, region.stag) == b"abc"
+            assert len(ours.domain) == 0
+
+    run(test())
+
+
 def test_memory_of_the_domain_serves_every_connection_in_it():
     async def test():
         domain = rdma.ProtectionDomain()

@@ -13,6 +13,7 @@ from host_driver.rdma.connection import (
     Completion,
     Connection,
     LostError,
+    OpenDevice,
     Options,
     QueueFullError,
     RdmaError,
@@ -21,6 +22,7 @@ from host_driver.rdma.connection import (
 )
 from host_driver.rdma.manager import ConnectionRequest, Listener, connect, listen, software
 from host_driver.rdma.memory import Access, ProtectionDomain, Region
+from rtl.registers import Model, Role, Rtr
 
 __all__ = [
     "Access",
@@ -33,9 +35,11 @@ __all__ = [
     "Fault",
     "Listener",
     "LostError",
+    "Model",
     "MpaConnectionError",
     "Negotiated",
     "Opcode",
+    "OpenDevice",
     "Options",
     "ProtectionDomain",
     "QueueFullError",
@@ -44,6 +48,8 @@ __all__ = [
     "Received",
     "Region",
     "RejectedError",
+    "Role",
+    "Rtr",
     "Terminate",
     "TerminatedError",
     "connect",

@@ -57,6 +57,11 @@ class TerminatedError(RdmaError):
         self.what = what
 
     @property
+    def fault(self) -> Fault | None:
+        """What the three numbers below mean; None when no document defines them."""
+        return self.terminate.fault
+
+    @property
     def layer(self) -> int:
         """0 RDMAP, 1 DDP, 2 MPA (RFC 5040 §4.8)."""
         return self.terminate.layer
@@ -283,8 +288,14 @@ class Connection:
         """Read so many octets of the peer's memory."""
         await self._have_room()
         buffer = bytearray(octets)
-        with self.register(buffer, Access.LOCAL_WRITE) as sink:
-            await self.post_read(sink, octets, stag, to)
+        sink = self.register(buffer, Access.LOCAL_WRITE)
+        try:
+            future = self.post_read(sink, octets, stag, to)
+        except BaseException:
+            sink.deregister()
+            raise
+        future.add_done_callback(lambda _: sink.deregister())  # not before: the response comes in any case
+        await asyncio.shield(future)
         return buffer
 
     # The end
