@@ -370,6 +370,45 @@ def test_queues_are_bounded():
     run(test())
 
 
+def test_cancelled_waiting_for_room_takes_no_room():
+    async def test():
+        async with connected(one=rdma.Options(send_depth=1)) as (ours, theirs):
+            sink = ours.register(bytearray(1), Access.LOCAL_WRITE)
+            source = theirs.register(bytearray(1), Access.REMOTE_READ)
+            await ours.send(b"0")
+            read = ours.post_read(sink, 1, source.stag)  # is not answered before somebody receives the Send
+            waiting = [asyncio.create_task(ours.send(b"%d" % n)) for n in (1, 2)]
+            await asyncio.sleep(0)
+            read.add_done_callback(lambda _: waiting[0].cancel())  # when it has been given the room
+            assert [bytes(await theirs.receive()) for _ in range(2)] == [b"0", b"2"]
+            assert waiting[0].cancelled()
+            await waiting[1]
+
+    run(test())
+
+
+def test_a_listener_outlives_what_the_system_refuses(monkeypatch):
+    async def test():
+        told = []
+        async with await rdma.listen(failed=lambda *what: told.append(what)) as listener:
+            arrival = type(listener._lower).arrival
+
+            async def refuse(lower):
+                monkeypatch.setattr(type(lower), "arrival", arrival)
+                raise OSError(24, "Too many open files")
+
+            monkeypatch.setattr(type(listener._lower), "arrival", refuse)
+            for _ in range(2):  # the listener waits in the real one already
+                accepting = asyncio.create_task(_accept(listener))
+                ours, theirs = await rdma.connect(*listener.address[:2]), await accepting
+                await asyncio.gather(ours.close(), theirs.close())
+            ((address, error),) = told
+            assert address == listener.address
+            assert error.errno == 24
+
+    run(test())
+
+
 def test_a_cancelled_receive_loses_no_send():
     async def test():
         async with connected(one=rdma.Options(receive_depth=2)) as (ours, theirs):

@@ -162,6 +162,11 @@ class Talk:
     echo: bool
 
 
+async def prepare(device: OpenDevice) -> None:
+    """Open a device and close it: a simulated one may have to be built, which must not happen while a peer waits."""
+    await (await device()).close()
+
+
 class Report:
     """Tells of one event after the other: a line of text, or of JSON with the event's name in ``event``.
 

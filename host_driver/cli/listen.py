@@ -30,6 +30,7 @@ from host_driver.cli.endpoint import (
     configuration,
     converse,
     opener,
+    prepare,
     talk,
     text_or_file,
 )
@@ -115,6 +116,7 @@ class _Responder:
                 if not first_failure.done():
                     first_failure.set_result(status)
 
+        await prepare(device)
         async with await rdma.listen(host, port, config, device=device, failed=failed) as listener:
             self.report.listening(listener.address)
             if once:

@@ -19,6 +19,7 @@ from host_driver.cli.endpoint import (
     opener,
     place,
     port_number,
+    prepare,
 )
 from rtl.registers import Role
 
@@ -127,6 +128,7 @@ async def _serve(
                 raise CommandError(str(error)) from None
             failed(None, error)
 
+    await prepare(device)
     async with await rdma.listen(host, port, config, device=device, failed=failed) as listener:
         if verbose:
             _show(f"listening at {place(listener.address)}")

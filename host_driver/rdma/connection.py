@@ -394,9 +394,18 @@ class Connection:
             self._room.append(waiter)
             try:
                 await waiter
-            finally:
+            except asyncio.CancelledError:
                 if waiter in self._room:
                     self._room.remove(waiter)
+                else:  # the room that it was given is another's
+                    self._give_room()
+                raise
+
+    def _give_room(self) -> None:
+        while self._room:
+            if not (waiter := self._room.popleft()).done():
+                waiter.set_result(None)
+                return
 
     # The tasks, and what they find
 
@@ -471,8 +480,7 @@ class Connection:
             if isinstance(item, Work):
                 if not future.done():
                     future.set_result(Completion(item.opcode, item.octets))
-                if self._room and not (waiter := self._room.popleft()).done():
-                    waiter.set_result(None)
+                self._give_room()
             else:
                 received = Received(item.buffer[: item.octets], item.solicited, item.invalidated)
                 if future.done():

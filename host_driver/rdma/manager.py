@@ -16,6 +16,7 @@ from host_driver.rdma.memory import ProtectionDomain
 from host_driver.startup import StartupFrame
 from rtl.registers import Model, Role
 
+_PAUSE = 0.1  # seconds before a listener tries again what the system refused
 PENDING = 64  # connections that are made or wait for the ULP at a time; others wait in the kernel
 
 
@@ -121,7 +122,8 @@ class Listener:
 
     It is an asynchronous context manager, and iterates over the requests. Each connection has a device of its own.
     Requests are read at the same time, so that a slow peer keeps no other waiting; ``failed`` is called
-    with the peer's address and what became of a connection that never was a request.
+    with the peer's address and what became of a connection that never was a request, or with the listener's own
+    address when the system has no more sockets.
     """
 
     def __init__(
@@ -180,7 +182,13 @@ class Listener:
     async def _take(self) -> None:
         while True:
             await self._slots.acquire()
-            arrival = await self._lower.arrival()
+            try:
+                arrival = await self._lower.arrival()
+            except OSError as error:  # no file descriptors, for instance: others may let go of some
+                self._slots.release()
+                self._failed(self.address, error)
+                await asyncio.sleep(_PAUSE)
+                continue
             task = asyncio.create_task(self._read(arrival))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
