@@ -1,3 +1,3 @@
-"""Boards that the data path is built for: one module each, with a ``PLATFORM``."""
+"""Boards that the data path is built for: one module each, with a ``PLATFORM`` and the ``LANES`` that fit it."""
 
 BOARDS = ("colorlight_5a75b",)

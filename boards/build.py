@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -85,7 +87,9 @@ def _tool(name: str) -> str:
 def _run(folder: Path, stage: Callable[[str], None]) -> None:
     said = ""
     with open(folder / "log", "w") as log:
-        process = subprocess.Popen(["sh", f"build_{NAME}.sh"], cwd=folder, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            ["sh", f"build_{NAME}.sh"], cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )
         try:
             while process.poll() is None:
                 now = next((text for file, text in reversed(_STAGES.items()) if (folder / file).exists()), "synthesis")
@@ -97,7 +101,8 @@ def _run(folder: Path, stage: Callable[[str], None]) -> None:
                 except subprocess.TimeoutExpired:
                     continue
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the shell and the tool that it runs
             process.wait()
     if process.returncode:
         raise BuildError(f"{said or 'the build'} failed with exit code {process.returncode}: see {folder / 'log'}")

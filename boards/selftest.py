@@ -6,7 +6,7 @@ when nothing comes.
 """
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import io, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.datapath import MpaDatapath
@@ -31,7 +31,7 @@ SETTINGS = (
 
 
 class Pattern(wiring.Component):
-    """The beats of an endless sequence of packets of 0 to 2,047 octets, the same for every instance.
+    """The beats of an endless sequence of packets of 0 to 2,046 octets, the same for every instance.
 
     Members
     -------
@@ -59,8 +59,8 @@ class Pattern(wiring.Component):
         inside = Signal()
         now = Signal(11)
         m.d.comb += [
-            now.eq(Mux(inside, left, size)),
-            self.length.eq(size),
+            now.eq(Mux(inside, left, size - 1)),
+            self.length.eq(size - 1),  # the shift register is never zero
             self.last.eq(now <= width),
             self.octets.eq(Mux(self.last, now, width)),
             self.data.eq(Cat(
@@ -156,5 +156,6 @@ class SelfTestTop(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.test = test = SelfTest(self.lanes)
-        m.d.comb += platform.request("led", 0).o.eq(test.good[15])
+        m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
+        m.d.comb += led.o.eq(test.good[15])
         return m

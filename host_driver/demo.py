@@ -66,7 +66,8 @@ class Endpoint:
 
     role: Role
     address: Address = ()
-    sent: int = 0  # octets of data
+    due: int = 0  # octets of data that were to be sent
+    sent: int = 0
     received: int = 0
     sha256_sent: str = ""
     sha256_received: str = ""
@@ -95,6 +96,10 @@ class Result:
             f"{receiver.sha256_received}, sent were {sender.sent} with {sender.sha256_sent}"
             for sender, receiver in self.directions()
             if (sender.sent, sender.sha256_sent) != (receiver.received, receiver.sha256_received)
+        ] + [
+            f"the {sender.role.name.lower()} had {sender.due} octets to send, and sent {sender.sent}"
+            for sender, _ in self.directions()
+            if sender.sent != sender.due
         ]
 
     def directions(self) -> list[tuple[Endpoint, Endpoint]]:
@@ -191,6 +196,8 @@ async def run(
     Raises ValueError for a file that is no file, OSError (MpaConnectionError among them), DeviceError and DdpError.
     """
     sources = {role: _Source(options, role) for role in Role}
+    if options.file and options.pcap and options.pcap.exists() and options.pcap.samefile(options.file):
+        raise ValueError(f"{options.pcap} cannot be the capture: it is the file to send")
     async with AsyncExitStack() as stack:
         observers: dict[Role, list[Observer]] = {role: [ladder.end(role)] for role in Role}
         if options.pcap:
@@ -228,6 +235,7 @@ async def _transfer(
         for end, connection in zip(ends, connections, strict=True):
             end.address, end.negotiated = connection.local, connection.negotiated
             end.mulpdu = options.mulpdu or connection.mulpdu
+            end.due = sources[end.role].octets
             if progress:
                 progress.began(end.role, sources[Role(1 - end.role)].octets)
             fit = _Capturable(connection.negotiated) if options.pcap and end.negotiated.markers_tx else None

@@ -350,7 +350,7 @@ async def _built(lanes: int, *, waves: bool) -> Simulation:
     try:
         if (simulation := find(lanes, waves=waves)) is not None:
             return simulation
-        _log.info("building the simulation of %d lanes", lanes)
+        _log.info("building the simulation of %d lanes, once: about a minute", lanes)
         builder = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "host_driver.sim.prepare", str(lanes), *(["waves"] if waves else []),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

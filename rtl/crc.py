@@ -40,7 +40,7 @@ class CrcAppender(wiring.Component):
     Members
     -------
     i : FPDUs without CRC; one with ``abort`` on its last beat gets the complement of its CRC, so that no receiver takes
-        it for good
+        it for good (without CRCs nothing can tell it so)
     o : whole FPDUs
     enable : make CRCs; the field is zero otherwise
     """

@@ -41,9 +41,9 @@ class MpaDatapath(wiring.Component):
     ----------
     lanes : width of the streams in 32-bit lanes: 1, 2, 4, 8 or 16
     event_depth : entries of the event FIFO, 2 to 255
-    store_and_forward : octets of memory in which received ULPDUs wait for their verdict, so that bad ones are not
-        delivered at all, a power of 2 and more than RX_MAX_ULPDU; 0: they are delivered as they come, and the verdict
-        on the last beat says that they were bad
+    store_and_forward : octets of memory, a power of 2, in which received ULPDUs wait for their verdict, so that bad
+        ones are not delivered at all; a longer ULPDU_Length is error 3, whatever RX_MAX_ULPDU says; 0: they are
+        delivered as they come, and the verdict on the last beat says that they were bad
 
     Members
     -------
@@ -151,7 +151,7 @@ class MpaDatapath(wiring.Component):
             crc_checker.enable.eq(config.crc_rx),
             *(getattr(detector, name).eq(getattr(config, name))
               for name in ("role", "model", "rtr_accept", "permissive")),
-            detector.start.eq(registers.RX_MPA_OFFSET.value),
+            detector.start.eq(registers.RX_MPA_OFFSET.value & ~3),
         ]
 
         # What the host reads.

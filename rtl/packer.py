@@ -34,7 +34,7 @@ class LanePacker(wiring.Component):
 
     Members
     -------
-    i : :class:`Ragged` beats; a packet has at least one lane
+    i : :class:`Ragged` beats; with ``looks_ahead`` a packet of no lanes is one too
     o : packets; ``extra`` is that of the packet's last beat
     """
 

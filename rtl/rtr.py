@@ -247,7 +247,7 @@ class RtrDetector(wiring.Component):
                     with m.If(self.i.valid & (kept.level == 0)):
                         m.d.sync += [beat.eq(0), released.eq(0)]
                         m.next = "Keep"
-                with m.Elif(i.cause == Cause.RX_LENGTH):
+                with m.Elif(i.last & (i.cause == Cause.RX_LENGTH)):
                     m.d.comb += self.i.ready.eq(1)
                     with m.If(self.i.valid):
                         conclude(i.cause, i.value, i.size)

@@ -131,7 +131,7 @@ def test_data_that_differs_is_told_and_is_a_failure(rnic, monkeypatch):
 
 
 def test_a_shorter_delivery_is_a_difference():
-    one, other = Endpoint(Role.INITIATOR, sent=5, received=7), Endpoint(Role.RESPONDER, sent=7, received=4)
+    one, other = Endpoint(Role.INITIATOR, (), 5, 5, 7), Endpoint(Role.RESPONDER, (), 7, 7, 4)
     assert len(Result(one, other, 1.0).differences()) == 1
 
 
@@ -219,3 +219,11 @@ def test_the_rtl_moves_the_data_too(rnic):
         assert end["octets_received"] == 102400
         assert end["octets_per_cycle"] > 1
         assert end["cycles"] > 102400 / 16
+
+
+def test_the_capture_cannot_replace_the_file_to_send(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_bytes(b"precious")
+    assert cli.run(["demo", "--device", "software", "--file", str(file), "--pcap", str(file)]) == 1
+    assert capsys.readouterr().err == f"rnic: {file} cannot be the capture: it is the file to send\n"
+    assert file.read_bytes() == b"precious"

@@ -9,7 +9,9 @@ Raise ``typer.Exit(code)`` to end with another exit status.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -36,11 +38,6 @@ app.command()(build.build)
 app.command()(listen.listen)
 app.command()(connect.connect)
 app.command()(rping.rping)
-
-
-@app.callback()
-def _program() -> None:
-    """Without this, a program of one command would have no command names."""
 
 
 def report(error: BaseException) -> int:
@@ -77,7 +74,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; ``arguments`` are the process's own by default."""
     try:
         status = app(arguments, prog_name="rnic", standalone_mode=False)
-        sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
+        if sys.stdout is not None:  # as with >&-
+            sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
@@ -87,4 +85,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The entry point of ``rnic``."""
+    logging.basicConfig(level=logging.INFO, format="rnic: %(message)s")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
     sys.exit(run())

@@ -45,13 +45,14 @@ def build(
     except BuildError as error:
         raise CommandError(str(error)) from None
 
-    table = Table(title=f"{board}: {result.bitstream}")
+    table = Table()
     for heading in ("", "used", "available"):
         table.add_column(heading, justify="right" if heading else "left")
     for kind, (used, available) in sorted(result.cells.items()):
         table.add_row(kind, f"{used:,}", f"{available:,}")
     console = Console()
     console.print(table)
+    console.print(f"bitstream: {result.bitstream}", soft_wrap=True, highlight=False)
     clock = f"clock: {result.reached / 1e6:.1f} MHz reached, {result.asked / 1e6:.1f} MHz asked"
     if not result.met:
         raise CommandError(f"{clock}: too slow")

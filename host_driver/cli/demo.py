@@ -59,7 +59,9 @@ def octets(text: str | int) -> int:
 def demo(
     device: DeviceOption = "simulated",
     lanes: LanesOption = 4,
-    file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="What to send, both ways.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="PATH", help="What to send, both ways, instead of --size.")
+    ] = None,
     size: Annotated[
         int | None,
         typer.Option(

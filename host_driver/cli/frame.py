@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from host_driver.cli.common import DeviceOption, LanesOption, UsageError, open_device, whole_number
+from host_driver.cli.common import DeviceOption, LanesOption, UsageError, interruptible, open_device, whole_number
 from rtl.registers import MAX_ULPDU, EventKind, Verdict
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def frame(
         async with await _framing_device(device, lanes, markers, not no_crc, stream_offset) as opened:
             await frame_lines(read_lines(_STDIN), opened, _write)
 
-    asyncio.run(run())
+    interruptible(run())
 
 
 def deframe(
@@ -72,7 +72,7 @@ def deframe(
                 read_lines(_STDIN), opened, _write, markers=markers, stream_offset=stream_offset
             )
 
-    if not asyncio.run(run()):
+    if not interruptible(run()):
         raise typer.Exit(1)
 
 

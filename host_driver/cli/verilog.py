@@ -24,7 +24,8 @@ def verilog(
         typer.Option(
             metavar="OCTETS",
             parser=whole_number,
-            help="Memory in which received ULPDUs wait for their verdict, a power of 2; 0: they do not wait.",
+            help="Memory in which received ULPDUs wait for their verdict, a power of 2, and the longest ULPDU then; "
+            "0: they do not wait.",
         ),
     ] = 0,
     name: Annotated[str, typer.Option(metavar="NAME", help="The module's name.")] = "mpa_datapath",
