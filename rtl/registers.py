@@ -239,7 +239,7 @@ MAP: tuple[Register, ...] = (
     Register("RX_FPDUS", 0x09C, "Good FPDUs received.", _word("FPDUs")),
     Register("RX_OCTETS_LO", 0x0A0, "Octets of good FPDUs and their markers received, low half.", _word("octets")),
     Register("RX_OCTETS_HI", 0x0A4, "Octets of good FPDUs and their markers received, high half.", _word("octets")),
-    Register("RX_MARKERS", 0x0A8, "Markers removed.", _word("markers")),
+    Register("RX_MARKERS", 0x0A8, "Markers of good FPDUs.", _word("markers")),
     Register("RX_CRC_ERRORS", 0x0AC, "FPDUs whose CRC did not match.", _word("FPDUs")),
     Register("RX_STALLS", 0x0B0, "Cycles in which receive held the MPA stream's giver up.", _word("cycles")),
 )
