@@ -156,7 +156,7 @@ class Connection:
     ) -> None:
         negotiated = lower.negotiated
         self.options = options
-        self.domain = domain or ProtectionDomain()
+        self.domain = ProtectionDomain() if domain is None else domain
         self.error: RdmaError | None = None
         self.rtr = negotiated.rtr_send  # the RTR that was used
         self._lower = lower

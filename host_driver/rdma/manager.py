@@ -91,7 +91,7 @@ class ConnectionRequest:
             await self._path.close()
             raise
         connection = Connection(
-            lower, self._watch, domain or listener.domain, options or listener.options
+            lower, self._watch, listener.domain if domain is None else domain, options or listener.options
         )
         try:
             await connection._established((config or listener.config).timeout)
