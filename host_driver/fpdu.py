@@ -94,8 +94,8 @@ class _Workbench(threading.local):
         self.marked = memoryview(bytearray(gaps * MARKER_INTERVAL))
         self.marked_gaps = [self.marked[MARKER_INTERVAL * nth + 4 :][:_GAP] for nth in range(gaps)]
         self.words = self.marked.cast("I")
-        self.layout = lru_cache(maxsize=512)(lambda place, length: _Layout(place, length, self))
-        self.layouts = lru_cache(maxsize=512)(self._layouts)
+        self.layout = lru_cache(maxsize=1024)(lambda place, length: _Layout(place, length, self))
+        self.layouts = lru_cache(maxsize=1024)(self._layouts)
 
     def _layouts(self, place: int, lengths: tuple[int, ...]) -> tuple[list[_Layout], int, int]:
         """Those of FPDUs that follow each other, and how many markers and octets they have."""

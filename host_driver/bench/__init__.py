@@ -1,0 +1,1 @@
+"""Measurements: what the software costs, and what it holds. ``rnic bench`` shows them."""
