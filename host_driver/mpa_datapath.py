@@ -104,24 +104,6 @@ class MpaDatapath:
             for name, value in {"lanes": lanes, "event_depth": event_depth, "store_and_forward": 1}.items()
         )
         self._event_depth = event_depth
-        self._live: dict[str, Callable[[], int]] = {
-            "STATE": self._state,
-            "EVENT": self._take_event_word,
-            "EVENT_STATUS": lambda: len(self.events) | self._overflow << 8,
-            "ERROR": lambda: self._error.cause.code | self._error.detail << 8 | self._error.value << 16,
-            "TX_FPDUS": lambda: self._framer.fpdus & 0xFFFF_FFFF,
-            "TX_MARKERS": lambda: self._framer.markers & 0xFFFF_FFFF,
-            "RX_FPDUS": lambda: self._delineator.fpdus & 0xFFFF_FFFF,
-            "RX_MARKERS": lambda: self._delineator.markers & 0xFFFF_FFFF,
-            "RX_CRC_ERRORS": lambda: int((self._delineator.error or _NO_ERROR).cause is Cause.CRC),
-        }
-        self._live_wide: dict[str, Callable[[], int]] = {
-            "EVENT_OFFSET": lambda: self._event_offset,
-            "ERROR_OFFSET": lambda: self._error.offset,
-            "TX_OCTETS": lambda: self._framer.octets,
-            "RX_OCTETS": lambda: self._delineator.octets,
-            "CYCLES": lambda: 0,
-        }
         self.reset()
 
     def reset(self) -> None:
@@ -169,12 +151,12 @@ class MpaDatapath:
         """A register's word; raises ValueError when there is none of this name. EVENT pops the event FIFO."""
         if name not in self._words:
             raise ValueError(f"no register is called {name}")
-        if name in self._live:
-            return self._live[name]()
-        wide = self._live_wide.get(name[:-3])
+        if name in _LIVE:
+            return _LIVE[name](self)
+        wide = _LIVE_WIDE.get(name[:-3])
         if wide is None:
             return self._words[name]
-        return (wide() >> 32) & 0xFFFF if name.endswith("_HI") else wide() & 0xFFFF_FFFF
+        return (wide(self) >> 32) & 0xFFFF if name.endswith("_HI") else wide(self) & 0xFFFF_FFFF
 
     def write(self, name: str, value: int) -> None:
         """Write a register; raises ValueError for an unknown name and for more than 32 bits."""
@@ -423,3 +405,24 @@ class MpaDatapath:
         if self._config("rdmap"):
             self._only_terminate = True
             self._advance_tx()
+
+
+# Registers whose words are made when they are read; the wide ones lie in two, named _LO and _HI
+_LIVE: dict[str, Callable[[MpaDatapath], int]] = {
+    "STATE": MpaDatapath._state,
+    "EVENT": MpaDatapath._take_event_word,
+    "EVENT_STATUS": lambda path: len(path.events) | path._overflow << 8,
+    "ERROR": lambda path: path._error.cause.code | path._error.detail << 8 | path._error.value << 16,
+    "TX_FPDUS": lambda path: path._framer.fpdus & 0xFFFF_FFFF,
+    "TX_MARKERS": lambda path: path._framer.markers & 0xFFFF_FFFF,
+    "RX_FPDUS": lambda path: path._delineator.fpdus & 0xFFFF_FFFF,
+    "RX_MARKERS": lambda path: path._delineator.markers & 0xFFFF_FFFF,
+    "RX_CRC_ERRORS": lambda path: int((path._delineator.error or _NO_ERROR).cause is Cause.CRC),
+}
+_LIVE_WIDE: dict[str, Callable[[MpaDatapath], int]] = {
+    "EVENT_OFFSET": lambda path: path._event_offset,
+    "ERROR_OFFSET": lambda path: path._error.offset,
+    "TX_OCTETS": lambda path: path._framer.octets,
+    "RX_OCTETS": lambda path: path._delineator.octets,
+    "CYCLES": lambda path: 0,
+}
