@@ -20,7 +20,7 @@ from rtl.stream import LANES
 
 WARM = 60  # beats before it counts: all queues have the level then that they keep
 COUNTED = 400
-TOLERANCE = 2  # cycles, however long a test is
+TOLERANCE = 4  # cycles, however long a test is
 LATENCY = 18, 25  # cycles, transmit and receive
 
 
