@@ -121,7 +121,11 @@ class _Responder:
             self.report.listening(listener.address)
             if once:
                 arriving = asyncio.create_task(listener.request())
-                await asyncio.wait((arriving, first_failure), return_when=asyncio.FIRST_COMPLETED)
+                try:
+                    await asyncio.wait((arriving, first_failure), return_when=asyncio.FIRST_COMPLETED)
+                except asyncio.CancelledError:
+                    arriving.cancel()  # before the listener is closed under it
+                    raise
                 if not first_failure.done():
                     first_failure.set_result(1)  # it is the first connection that counts
                     return await self.handle(arriving.result())
