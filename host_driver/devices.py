@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from host_driver.device import Device
+from rtl.registers import LANES
 
 NAMES = ("software", "simulated")
-LANES = (1, 2, 4, 8, 16)
 
 
 async def open_device(spec: str, *, lanes: int, waves: Path | None = None) -> Device:

@@ -21,7 +21,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from .registers import Verdict
+from .registers import LANES, Verdict
 
 __all__ = [
     "LANES",
@@ -37,8 +37,6 @@ __all__ = [
     "packet",
     "swap_octets",
 ]
-
-LANES = (1, 2, 4, 8, 16)
 
 
 def check_lanes(lanes: int) -> None:

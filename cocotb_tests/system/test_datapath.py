@@ -5,21 +5,12 @@ import random
 
 import pytest
 
-from cocotb_tests.datapath import Datapath
+from cocotb_tests.datapath import Datapath, cut
 from cocotb_tests.harness import bench, parameter, pauses, simulate
 from host_driver.fpdu import FpduFramer
 from rtl.datapath import MpaDatapath
 from rtl.registers import Verdict
 from rtl.stream import LANES
-
-
-def cut(octets, longest):
-    """``octets`` in chunks of 1 to ``longest``."""
-    at = 0
-    while at < len(octets):
-        size = random.randint(1, longest)
-        yield octets[at:at + size]
-        at += size
 
 
 def shuffled_sizes(lanes):

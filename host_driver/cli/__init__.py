@@ -86,6 +86,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The entry point of ``rnic``."""
-    logging.basicConfig(level=logging.INFO, format="rnic: %(message)s")
+    if sys.stderr is not None and sys.stderr.isatty():  # what takes time is told to a person, as progress bars are
+        logging.basicConfig(level=logging.INFO, format="rnic: %(message)s")
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
     sys.exit(run())

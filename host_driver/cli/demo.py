@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE, _SIZE_WITH_WAVES = 8 << 20, 16 << 10  # a waveform file has some 2,000 octets for each octet sent
-_MIN_MULPDU = 128  # RFC 5044 §4.5
 
 
 class ModelName(StrEnum):
@@ -103,10 +102,11 @@ def demo(
     """
     from host_driver.ddp import DdpError
     from host_driver.demo import Options, run
+    from host_driver.fpdu import MIN_MULPDU
     from host_driver.ladder import Ladder
 
-    if mulpdu and not _MIN_MULPDU <= mulpdu <= MAX_ULPDU:
-        raise UsageError(f"--mulpdu is {_MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
+    if mulpdu and not MIN_MULPDU <= mulpdu <= MAX_ULPDU:
+        raise UsageError(f"--mulpdu is {MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
     if not 0 <= port <= 65535:
         raise UsageError(f"--port is 0 to 65535, not {port}")
     options = Options(

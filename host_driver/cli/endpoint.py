@@ -145,7 +145,8 @@ def configuration(
 
 def opener(device: str, lanes: int) -> OpenDevice:
     """What opens the device of each connection; raises UsageError at once for one that there is not."""
-    from host_driver.devices import LANES, NAMES
+    from host_driver.devices import NAMES
+    from rtl.registers import LANES
 
     if device not in NAMES:
         raise UsageError(f"no device is called {device!r}; there are {' and '.join(NAMES)}")
