@@ -55,7 +55,8 @@ class MpaConnectionError(ConnectionError):
     """A connection could not be made, or ended out of order.
 
     ``reason`` has the MPA error code (RFC 5044 §8, RFC 6581 §8). ``failed`` is the negotiation's last event if it
-    failed in the startup exchange, ``event`` the device's if that found the error.
+    failed in the startup exchange, ``event`` the device's if that found the error. ``terminate_code``: the peer is
+    told by a Terminate of layer 2, type 0 and this code, right behind the exchange (RFC 6581 §8).
     """
 
     def __init__(
@@ -65,15 +66,17 @@ class MpaConnectionError(ConnectionError):
         self.reason = reason
         self.failed = failed
         self.event = event
+        self.terminate_code = reason.code if failed and failed.terminate else None
         self.may_retry_unenhanced = failed is not None and failed.may_retry_unenhanced
 
 
 class RejectedError(MpaConnectionError):
-    """The responder's ULP said no, with this Reply (R=1)."""
+    """The responder said no: ``frame`` is its Reply (R=1), ``theirs`` the peer's frame, for a responder the Request."""
 
     def __init__(self, rejected: Rejected) -> None:
         super().__init__(rejected.what, Reason.CONNECTION_LOST)
         self.frame = rejected.frame
+        self.theirs = rejected.theirs
         self.may_retry_unenhanced = rejected.may_retry_unenhanced
 
 
@@ -463,7 +466,8 @@ class Connection:
         if after:
             self._lost(f"the peer closed inside an FPDU, {after} octets after stream offset {good}")
         elif self._unopened and not _FENCE.get(await self.device.get("STATE")):
-            self._lost("the peer closed before its first FPDU")
+            first = "RTR" if self.negotiated.model is Model.PEER_TO_PEER else "first FPDU"
+            self._lost(f"the peer closed before its {first}")
         await self._ulpdus.put(None)
 
     @property

@@ -71,8 +71,8 @@ def host(
     else:
         console = Console()
         _show(console if console.is_terminal else Console(width=110), costs, rate, memory, many)
-    if any(many.left.values()):
-        raise CommandError("left behind: " + ", ".join(f"{count} {name}" for name, count in many.left.items() if count))
+    if _left(many):
+        raise CommandError(f"left behind: {_left(many)}")
 
 
 def _data_path(bars: Progress, sizes: Sequence[int], repeats: int) -> list[Cost]:
@@ -97,6 +97,10 @@ async def _connections(bars: Progress, count: int, repeats: int) -> tuple[Rate, 
         memory, many = await connections.many(other, count, 1024, progress)
     async with connections.responder(count) as other:
         return await connections.rate(other, min(count, _RATED), repeats, progress), memory, many
+
+
+def _left(many: Many) -> str:
+    return ", ".join(f"{count} {name}" for name, count in many.left.items() if count)
 
 
 def _show(console: Console, costs: list[Cost], rate: Rate, memory: Memory, many: Many) -> None:
@@ -138,7 +142,7 @@ def _show(console: Console, costs: list[Cost], rate: Rate, memory: Memory, many:
             f"{many.connections:,}",
             f"each {many.messages} Sends of {many.octets:,} octets each way, in {many.exchange_s:.2f} s",
         ),
-        ("left behind", ", ".join(f"{count} {name}" for name, count in many.left.items()), "both processes"),
+        ("left behind", _left(many) or "nothing", f"of {', '.join(many.left)}, at both ends"),
     ):
         table.add_row(name, figure, remark)
     console.print(table)

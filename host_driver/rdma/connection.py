@@ -21,6 +21,7 @@ from host_driver import connection as mpa
 from host_driver.connection import Address, Direction, MpaConnectionError, Observer
 from host_driver.ddp import Fault, Opcode, Terminate
 from host_driver.device import Device, DeviceError, Event
+from host_driver.mpa_rtr import is_terminate_instead_of_rtr
 from host_driver.negotiation import Negotiated, Reason
 from host_driver.rdma.memory import Access, ProtectionDomain, Region, octets_of
 from host_driver.rdma.stream import Receive, Stream, Work
@@ -457,7 +458,8 @@ class Connection:
         stream, lower = self._stream, self._lower
         try:
             while (ulpdu := await lower.receive_ulpdu()) is not None and not stream.ended:
-                await self._rtr_known.wait()
+                if not is_terminate_instead_of_rtr(ulpdu):
+                    await self._rtr_known.wait()
                 while not stream.receive(ulpdu):
                     self._posted.clear()
                     with lower.interrupted():
