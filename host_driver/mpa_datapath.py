@@ -51,8 +51,7 @@ class OctetQueue:
     def extend(self, entries: Sequence[bytes]) -> None:
         """Put ``entries`` at the end."""
         self._entries.extend(entries)
-        for each in entries:
-            self.octets += len(each) + self._ENTRY
+        self.octets += sum(map(len, entries)) + len(entries) * self._ENTRY
 
     def peek(self) -> bytes:
         """The oldest entry, which stays."""
@@ -234,7 +233,7 @@ class MpaDatapath:
             self._fence_open
             and not (self._tx_ended or self._only_terminate)
             and max(map(len, packets), default=0) <= self._max_ulpdu("TX_MAX_ULPDU")
-            and not any(map(is_terminate, {each[:2] for each in packets}))
+            and not any(map(is_terminate, packets))
         ):  # then _deal_with would send each
             self.mpa.extend(self._framer.frame_all(packets))
         else:
