@@ -21,6 +21,8 @@ from host_driver.interop.tools import end_group
 
 BOOT = 120.0  # seconds; it takes 5 on an idle machine
 MEMORY = 768  # MiB
+GRACE = 5.0  # seconds that the guest may take to say that a command has been killed
+PROGRAMS = "peer rping rdma_client rdma_server ucmatose"  # whatever may hang
 _TICKS = os.sysconf("SC_CLK_TCK")
 _FAULTS = re.compile(r"Kernel panic.*|Oops: .*|BUG: .*|general protection fault.*|WARNING: .*")
 
@@ -80,18 +82,15 @@ class Guest:
         return guest
 
     async def run(self, command: str, timeout: float = 60.0) -> Output:
-        """Run a line of shell; what it prints is cut off after ``timeout`` seconds, and the status then None.
-
-        When this is cancelled, or the time is up, the command is killed in the guest.
-        """
+        """Run a line of shell, which is killed after ``timeout`` seconds; the status is then that of SIGKILL."""
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self._agent)
         except OSError as error:
             raise InteropError(f"the guest takes no command: {error.strerror}; its console is {self.log}") from None
         text = bytearray()
-        writer.write(f"timeout -s KILL {timeout + 1:.0f} sh -c {_quoted(command)}\n".encode())
+        writer.write(f"timeout -s KILL {max(timeout, 1):.0f} sh -c {_quoted(command)}\n".encode())
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout + GRACE):
                 while octets := await reader.read(65536):
                     text += octets
         except (TimeoutError, OSError):
@@ -117,6 +116,15 @@ class Guest:
         looks = f"until grep -qi ':{port:04x} 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6; do usleep 20000; done"
         if (await self.run(looks, timeout)).status != 0:
             raise InteropError(f"nothing in the guest listens at port {port} within {timeout:g} s")
+
+    async def clear(self) -> bool:
+        """Kill what cases have left behind; whether the guest is as good as new then."""
+        gone = f"! grep -qi ':{self.service:04x} .* 0A ' /proc/net/tcp /proc/net/tcp6 && ! pidof {PROGRAMS}"
+        try:
+            output = await self.run(f"killall -q -9 {PROGRAMS}; until {gone}; do usleep 20000; done", 5)
+        except InteropError:
+            return False
+        return output.status == 0 and self.fault is None
 
     @contextlib.asynccontextmanager
     async def captured(self, file: Path) -> AsyncIterator[None]:
@@ -165,10 +173,11 @@ class Guest:
         self.log.write_bytes(b"")
         self._agent, self.port = _free_ports(2)
         control = self._folder / "qmp"
-        forwards = f"hostfwd=tcp:127.0.0.1:{self._agent}-:{AGENT_PORT},hostfwd=tcp:127.0.0.1:{self.port}-:{self.service}"
+        ends = {self._agent: AGENT_PORT, self.port: self.service}
+        forwards = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in ends.items())
         command = [
             "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",  # it must not outlive us, however we end
-            "-accel", "tcg", "-m", str(MEMORY), "-no-reboot", "-display", "none", "-nodefaults", "-no-user-config",
+            "-accel", "tcg", "-cpu", "qemu64,+rdrand", "-m", str(MEMORY), "-no-reboot", "-display", "none", "-nodefaults", "-no-user-config",
             "-kernel", str(self.image.kernel), "-initrd", str(self.image.initramfs),
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off",
             "-serial", f"file:{self.log}", "-qmp", f"unix:{control},server=on,wait=off",

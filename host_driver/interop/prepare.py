@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from pathlib import Path
+from types import ModuleType
 
 from host_driver.interop import initramfs, module, packages, program, tools
 from host_driver.interop.guest import Image
@@ -20,38 +20,42 @@ async def prepare(folder: Path) -> tuple[Image, Packages]:
     await tools.install()
     folder = folder.resolve()
     found = await packages.fetch(folder / "cache")
-    built = folder / f"{found.release}_{_key(found)}"
-    image = Image(built / "vmlinuz", built / "initramfs")
+    names = [file.name.encode() for file in sorted(found.files)]
+    kernel = folder / f"{found.release}-{_hash(*names, *map(_text, (packages, module)))}"
+    if not (kernel / "done").exists():
+        await _kernel(found, kernel)
+    key = _hash(*map(_text, (initramfs, program)), program.SOURCE.read_bytes())
+    image = Image(kernel / "root/boot" / f"vmlinuz-{found.release}", kernel / f"initramfs-{key}")
     if not image.initramfs.exists():
-        await _build(found, built, image)
+        await _initramfs(kernel, image.initramfs)
     return image, found
 
 
-def _key(found: Packages) -> str:
-    """A hash of all that the image is made of."""
-    digest = hashlib.sha256()
-    for file in sorted(file.name for file in found.files):
-        digest.update(file.encode())
-    for source in (packages, module, initramfs, program):
-        digest.update(Path(str(source.__file__)).read_bytes())
-    digest.update(program.SOURCE.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-async def _build(found: Packages, built: Path, image: Image) -> None:
-    root, source = built / "root", built / "source"
+async def _kernel(found: Packages, folder: Path) -> None:
+    """Unpack everything, and build every variant of siw."""
+    root, source = folder / "root", folder / "source"
     await packages.unpack(found, root)
     await packages.unpack_driver(found, source)
-    order = module.in_order(root, initramfs.MODULES)
-    files = {file.name.removesuffix(".xz"): module.contents(file) for file in order}
     for variant in module.VARIANTS:
-        file = await module.build(root, source, variant, built / variant)
+        file = await module.build(root, source, variant, folder / variant)
         await run(["strip", "--strip-debug", file])
-        files[f"{variant}.ko"] = file.read_bytes()
-    names = [file.name.removesuffix(".xz") for file in order]
-    peer = await program.build(root, built / "peer")
-    octets = initramfs.archive(initramfs.collect(root, files, names, peer))
-    shutil.copy(root / "boot" / f"vmlinuz-{found.release}", image.kernel)
-    shutil.rmtree(root)  # half a GB, and all that is needed of it is in the archive
-    (built / "initramfs.part").write_bytes(octets)
-    (built / "initramfs.part").rename(image.initramfs)
+    (folder / "done").touch()
+
+
+async def _initramfs(folder: Path, file: Path) -> None:
+    root = folder / "root"
+    order = {each.name.removesuffix(".xz"): module.contents(each) for each in module.in_order(root, initramfs.MODULES)}
+    variants = {f"{variant}.ko": (folder / variant / "siw.ko").read_bytes() for variant in module.VARIANTS}
+    peer = await program.build(root, folder / "peer")
+    octets = initramfs.archive(initramfs.collect(root, {**order, **variants}, order, peer))
+    part = file.with_suffix(".part")
+    part.write_bytes(octets)
+    part.rename(file)
+
+
+def _text(source: ModuleType) -> bytes:
+    return Path(str(source.__file__)).read_bytes()
+
+
+def _hash(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]

@@ -13,6 +13,6 @@ async def build(root: Path, file: Path) -> Path:
     """Compile it into ``file`` against librdmacm under ``root``; raises InteropError when that fails."""
     libraries = root / "usr/lib/x86_64-linux-gnu"
     linked = [libraries / name for name in ("librdmacm.so.1", "libibverbs.so.1")]
-    command = ["gcc", "-Wall", "-Wextra", "-O1", f"-I{root / 'usr/include'}", "-o", file, SOURCE]
+    command: list[str | Path] = ["gcc", "-Wall", "-Wextra", "-O1", f"-I{root / 'usr/include'}", "-o", file, SOURCE]
     await run([*command, *linked, "-Wl,--allow-shlib-undefined"])
     return file
