@@ -116,7 +116,7 @@ class Config:
     enhanced: bool = True  # RFC 6581; else RFC 5044 alone, with Rev 1
     dialect: Dialect = Dialect.RFC_6581  # of the enhanced data, both ways
     permissive: bool = False  # a responder's: any first FPDU but a Terminate counts as the RTR, for peers that need it
-    private_data: bytes = b""  # an initiator's; a responder's goes with a refusal by ``min_ord``, else to accept() or reject()
+    private_data: bytes = b""  # an initiator's; a responder's goes along with a refusal by ``min_ord`` alone
     timeout: float = 10.0  # seconds until the peer's startup frame must be there (RFC 5044 §7.1.2 rules 8 and 10)
 
     def __post_init__(self) -> None:
