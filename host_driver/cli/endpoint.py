@@ -86,13 +86,11 @@ MaxIrdOption = Annotated[
         "the Reply needs more.",
     ),
 ]
-NegotiateIrdOption = Annotated[
-    bool,
-    typer.Option("--negotiate-ird/--no-negotiate-ird", help="Without, 0x3FFF is sent and --ird stays as it is."),
+FixedIrdOption = Annotated[
+    bool, typer.Option("--no-negotiate-ird", help="Send 0x3FFF as the IRD: it is not negotiated, and --ird stays.")
 ]
-NegotiateOrdOption = Annotated[
-    bool,
-    typer.Option("--negotiate-ord/--no-negotiate-ord", help="Without, 0x3FFF is sent and --ord stays as it is."),
+FixedOrdOption = Annotated[
+    bool, typer.Option("--no-negotiate-ord", help="Send 0x3FFF as the ORD: it is not negotiated, and --ord stays.")
 ]
 CrcOption = Annotated[
     bool, typer.Option("--require-crc/--no-crc", help="Require CRCs, or use them only if the peer does.")
