@@ -237,7 +237,6 @@ class FpduDelineator:
         """The ULPDUs of all FPDUs that are complete, or of ``most`` of them, up to the first error."""
         buffer, at, end, offset = self._buffer, self._at, len(self._buffer), self.offset
         ulpdus: list[bytes] = []
-        markers = 0
         if end - at < self._need:
             return ulpdus
         crc, max_ulpdu, layout_of = self._crc, self.max_ulpdu, _bench.layout if self._marked else None
@@ -265,19 +264,18 @@ class FpduDelineator:
             if layout:
                 layout.marked[layout.fpdu] = fpdu
                 as_sent = layout.found == layout.markers
-                ulpdu, count = b"".join(layout.pieces), layout.count
+                ulpdu, markers = b"".join(layout.pieces), layout.count
             else:
-                ulpdu, count = bytes(buffer[header + 2 : header + 2 + length]), int(header > at)
-                as_sent = not count
+                ulpdu, markers = bytes(buffer[header + 2 : header + 2 + length]), int(header > at)
+                as_sent = not markers
             if not as_sent and (fpduptr := _wrong_fpduptr(fpdu, place)) is not None:
                 wrong = Cause.FPDUPTR, fpduptr
                 break
             ulpdus.append(ulpdu)
-            markers += count
+            self.markers += markers
             at += octets
             offset += octets
         self.fpdus += len(ulpdus)
-        self.markers += markers
         self.octets += offset - self.offset
         self.offset, self._at = offset, at
         if wrong:
