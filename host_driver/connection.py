@@ -39,13 +39,14 @@ from host_driver.negotiation import (
 )
 from host_driver.negotiation import Event as Outcome
 from host_driver.startup import StartupFrame
-from rtl.registers import BY_NAME, EventKind, Model, Rtr, Verdict
+from rtl.registers import BY_NAME, Cause, EventKind, Model, Rtr, Verdict
 
 CHUNK_OCTETS = 65536  # at most so many are taken from the socket at once
 ULPDUS_WAITING = 16  # so many are fetched ahead of the ULP
 EVENTS_WAITING = 64  # so many wait for the ULP before the device's own FIFO fills
 POLL = 0.01  # seconds between two looks at a device's counters, at the end of a connection
 STILL_POLLS = 25  # a device that has moved nothing in so many looks has nothing more to give
+FIRST_OCTETS = 1024  # of what is received are kept: a startup frame, and a Terminate behind it
 LINGER = 1.0  # seconds for which a Terminate's receiver may take to close
 
 Address = tuple[Any, ...]  # as the socket module has it: host, port, and for IPv6 two more
@@ -56,7 +57,8 @@ class MpaConnectionError(ConnectionError):
 
     ``reason`` has the MPA error code (RFC 5044 §8, RFC 6581 §8). ``failed`` is the negotiation's last event if it
     failed in the startup exchange, ``event`` the device's if that found the error. ``terminate_code``: the peer is
-    told by a Terminate of layer 2, type 0 and this code, right behind the exchange (RFC 6581 §8).
+    told by a Terminate of layer 2, type 0 and this code, right behind the exchange (RFC 6581 §8). ``without_crc``: the
+    first ULPDU, when it was refused because its CRC field was left 0; no octets otherwise.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class MpaConnectionError(ConnectionError):
         self.reason = reason
         self.failed = failed
         self.event = event
+        self.without_crc = b""
         self.terminate_code = reason.code if failed and failed.terminate else None
         self.may_retry_unenhanced = failed is not None and failed.may_retry_unenhanced
 
@@ -168,6 +171,7 @@ class Connection:
         self._finishing = False
         # Octets of the TCP stream, and how many of them were startup frames
         self._received = self._received_before_mpa = 0
+        self._first = b""  # the octets received first
         self._sent = self._sent_before_mpa = 0
         # ULPDUs that crossed the device's interface, and FPDUs of the device's own
         self._fetched = self._consumed = 0
@@ -412,6 +416,7 @@ class Connection:
         how = "the peer closed"
         try:
             while octets := await self._loop.sock_recv(self._socket, CHUNK_OCTETS):
+                self._first += octets[: max(0, FIRST_OCTETS - self._received)]
                 self._received += len(octets)
                 self._observer.stream(Direction.RX, octets)
                 await self.device.write_mpa(octets)
@@ -449,9 +454,19 @@ class Connection:
                 case EventKind.RESPONSE_RECEIVED:
                     self._consumed += 1
                 case EventKind.ERROR:
-                    self._fail(MpaConnectionError(str(event), _REASONS[event.cause.code], event=event))
+                    error = MpaConnectionError(str(event), _REASONS[event.cause.code], event=event)
+                    error.without_crc = self._without_crc(event)
+                    self._fail(error)
                     self._spawn(self._finish_receiving)
             await self._events.put(event)
+
+    def _without_crc(self, event: Event) -> bytes:
+        """The first ULPDU if its CRC was left out: there are peers whose first Terminates have none."""
+        if event.cause is not Cause.CRC or event.offset or self.negotiated.markers_rx:
+            return b""
+        end = 2 + event.value
+        fpdu = self._first[self._received_before_mpa :][: end + -end % 4 + 4]
+        return fpdu[2:end] if len(fpdu) == end + -end % 4 + 4 and not any(fpdu[-4:]) else b""
 
     # The end
 

@@ -392,6 +392,8 @@ class Negotiation:
     def _rejected(self, _: _Given) -> list[Event]:
         self._check_rev()
         what = "the responder rejected the connection (R=1)"
+        if self._ours.markers:
+            what += ", of which this end wants markers (M=1)"
         theirs = self._theirs.enhanced
         if theirs and self.config.ird < theirs.ord < NO_NEGOTIATION:
             what += f": its ORD is {theirs.ord}, this end's IRD {self.config.ird}"
