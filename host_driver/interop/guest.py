@@ -106,7 +106,7 @@ class Guest:
         """Have this variant of siw loaded; raises InteropError."""
         if variant != self._variant:
             output = await self.run(f"load {variant}")
-            if output.status:
+            if output.status != 0:
                 raise InteropError(f"the guest cannot load {variant}: {' '.join(output.lines) or 'no reason given'}")
             self._variant = variant
 
@@ -150,6 +150,11 @@ class Guest:
         match = _FAULTS.search(self._console())
         return match[0].strip() if match else None
 
+    @property
+    def alive(self) -> bool:
+        """Not killed yet."""
+        return self._process is not None
+
     async def kill(self) -> None:
         """End it at once. Idempotent."""
         process, self._process = self._process, None
@@ -177,7 +182,8 @@ class Guest:
         forwards = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in ends.items())
         command = [
             "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",  # it must not outlive us, however we end
-            "-accel", "tcg", "-cpu", "qemu64,+rdrand", "-m", str(MEMORY), "-no-reboot", "-display", "none", "-nodefaults", "-no-user-config",
+            "-accel", "tcg", "-cpu", "qemu64,+rdrand", "-m", str(MEMORY),
+            "-no-reboot", "-display", "none", "-nodefaults", "-no-user-config",
             "-kernel", str(self.image.kernel), "-initrd", str(self.image.initramfs),
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off",
             "-serial", f"file:{self.log}", "-qmp", f"unix:{control},server=on,wait=off",
@@ -195,6 +201,8 @@ class Guest:
                 while READY not in self._console():
                     if self._process.returncode is not None:
                         raise InteropError(await self._why())
+                    await asyncio.sleep(0.05)
+                while (await self.run("true", 2)).status != 0:  # it says that it is ready just before it listens
                     await asyncio.sleep(0.05)
                 self._monitor = await _Monitor.open(control)
         except TimeoutError:

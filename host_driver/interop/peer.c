@@ -37,6 +37,7 @@ static struct ibv_mr *memory_mr, *work_mr, *buffer_mr;
 static uint8_t *memory, *work, *buffers;
 static uint32_t memory_octets = 1 << 16, peer_stag, peer_octets, work_octets = 4 << 20;
 static uint64_t peer_to;
+static int over; /* the connection: rdma_disconnect would wait for an event that has come */
 
 static void fail(const char *what)
 {
@@ -174,6 +175,7 @@ static void hold(void)
 	}
 	printf("ended: %s status %d\n", rdma_event_str(event->event), event->status);
 	rdma_ack_cm_event(event);
+	over = 1;
 }
 
 static int number(const char *word, const char *name, uint32_t *value)
@@ -284,9 +286,10 @@ int main(int count, char **words)
 		offer();
 		take_offer();
 	}
-	for (int n = first; n < count && act(words[n]); n++)
-		;
-	rdma_disconnect(id);
+	for (int n = first; n < count && !over; n++)
+		over |= !act(words[n]);
+	if (!over)
+		rdma_disconnect(id);
 	printf("done\n");
 	return 0;
 }

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from host_driver.startup import FrameKind, StartupDecoder, StartupError
 
 CHUNK = 65536
+PAUSE = 0.2  # seconds
 HELD = 0.02  # seconds for which octets wait for others to be joined with
 
 
@@ -23,14 +24,17 @@ HELD = 0.02  # seconds for which octets wait for others to be joined with
 class Treatment:
     """What is done to the octets of one direction; a treatment serves one connection.
 
-    ``cut``: pieces of at most so many octets, of random length, each in a segment of its own. ``join``: octets
-    are held until there are so many, or nothing has come for HELD seconds. ``corrupt``: in the octet at
-    this offset behind the startup frame, one bit is turned over.
+    ``cut``: pieces of at most so many octets, of random length, each in a segment of its own; lengths are multiples of
+    ``step``. ``join``: octets are held until there are so many, or nothing has come for HELD seconds. ``corrupt``: in
+    the octet at this offset behind the startup frame, one bit is turned over. ``pause``: at this offset the
+    stream stands still for PAUSE seconds.
     """
 
     cut: int = 0
+    step: int = 1
     join: int = 0
     corrupt: int | None = None
+    pause: int | None = None
 
     def spoil(self, octets: bytes, offset: int) -> bytes:
         """The octets that begin at this offset of the MPA stream, with the bit turned over if it is in them."""
@@ -41,7 +45,7 @@ class Treatment:
     def pieces(self, octets: bytes, chance: random.Random) -> Iterator[bytes]:
         """The octets, cut."""
         while self.cut and octets:
-            size = chance.randint(1, self.cut)
+            size = self.step * chance.randint(1, max(1, self.cut // self.step))
             yield octets[:size]
             octets = octets[size:]
         if octets:
@@ -118,6 +122,10 @@ async def _carry(
             await give(taken)
         held += treatment.spoil(octets, offset)
         offset += len(octets)
+        if treatment.pause is not None and 0 < (behind := offset - treatment.pause) < len(octets):
+            await give(held[:-behind])
+            await asyncio.sleep(PAUSE)
+            held = held[-behind:]
         if len(held) >= treatment.join:
             await give(held)
             held = b""

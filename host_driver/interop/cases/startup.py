@@ -68,7 +68,7 @@ async def _rtr_received(setting: Setting, rtr: Rtr) -> Finding:
 
 
 async def _rtr_not_offered(setting: Setting) -> Finding:
-    server = await setting.serve(f"peer listen {setting.guest.service} silent")
+    server = await setting.serve(f"peer listen {setting.guest.service} silent hold")
     try:
         connection = await setting.connect(replace(_INITIATOR, rtr=(Rtr.SEND,)))
     except MpaConnectionError as error:
@@ -78,9 +78,9 @@ async def _rtr_not_offered(setting: Setting) -> Finding:
         raise Mismatch("a connection came about")
     server.cancel()
     return Finding(
-        setting.reply,
+        f"{setting.reply}; it knows no Send RTR, and names another",
         "ended with Terminate 2/0/7, and said which RTRs there are",
-        departs="siw knows no Send RTR (RFC 6581 §9.2 leaves that open), and then names the Write RTR",
+        departs="the program waits for ever in the kernel for the connection that the Terminate has ended",
     )
 
 
@@ -159,9 +159,16 @@ def _depth(value: int) -> str:
 
 def _with_depth(config: Config, name: str, value: int) -> Config:
     """The configuration with this IRD or ORD in its startup frame."""
-    if value == NO_NEGOTIATION:
-        return replace(config, **{f"negotiate_{name}": False})
-    return replace(config, **{name: value, f"max_{name}": max(value, SIW_MAX)})
+    most = max(value, SIW_MAX)
+    match name, value:
+        case "ird", 0x3FFF:
+            return replace(config, negotiate_ird=False)
+        case "ord", 0x3FFF:
+            return replace(config, negotiate_ord=False)
+        case "ird", _:
+            return replace(config, ird=value, max_ird=most)
+        case _:
+            return replace(config, ord=value, max_ord=most)
 
 
 def _broken(request: EnhancedData, reply: EnhancedData) -> str:
@@ -204,13 +211,26 @@ def _private(setting: Setting, data: bytes, got: bytes, told: str | None) -> Fin
     return Finding(setting.reply, f"{setting.ours}; both ULPs have what the other gave")
 
 
-async def _rev1(setting: Setting, config: Config) -> Finding:
-    ping = to_rping if config.role is Role.INITIATOR else from_rping
-    finding = await ping(setting, SIZE, config)
+async def _rev1_to_guest(setting: Setting) -> Finding:
+    server = await setting.serve(f"peer listen {setting.guest.service} ird=2 ord=2 read={_READ} send=1 hold")
+    config = Config(Role.INITIATOR, model=Model.CLIENT_SERVER, enhanced=False, ird=2, ord=2)
+    async with await setting.connect(config) as connection:
+        await _read_both_ways(connection)
+    printed(await server, f"read {_READ}: success", f"crc {crc(bytes(_READ))}")
+    _is_rev1(setting)
+    return Finding(setting.reply, f"{setting.ours}; RDMA Reads {_ways(connection.negotiated)}")
+
+
+async def _rev1_from_guest(setting: Setting) -> Finding:
+    finding = await from_rping(setting, SIZE, _RESPONDER)
+    _is_rev1(setting)
+    return finding
+
+
+def _is_rev1(setting: Setting) -> None:
     for frame in (setting.first.sent, setting.first.received):
         assert frame
         check(frame.rev == 1 and not frame.enhanced, f"a startup frame is no RFC 5044 frame: {tell(frame)}")
-    return finding
 
 
 async def _markers_asked(setting: Setting) -> Finding:
@@ -269,7 +289,7 @@ def _depths() -> Iterator[Case]:
                 config = _with_depth(_RESPONDER, name, value)
                 act = partial(_startup_terminate, config=config, words="")
                 rule_ = "RFC 6581 §9.1: 0x3FFF leaves the initiator's IRD as it is"
-                yield Case(f"{label}-replied", replied, rule_, act, _TERMINATED)
+                yield Case(f"{label}-replied", replied, rule_, act, _terminated(6))
                 continue
             if (name, value) == ("ord", 129):
                 replied = "ORD 129 is what we have, IRD 128 what the Request gives"
@@ -285,8 +305,11 @@ def _privates() -> Iterator[Case]:
         yield Case(f"private-{octets}-from-guest", f"{tried}, the guest asks", rule, act)
 
 
-# What tshark sees: siw's Terminate with a CRC field of 0, ours in answer to that
-_TERMINATED = Expected(terminates=(), bad_siw=1)
+def _terminated(code: int) -> Expected:
+    """Siw's Terminate 2/0/code with a CRC field of 0, and ours because of that."""
+    return Expected(terminates=(f"siw 0/2/{code}", "ours 2/0/2"), bad_siw=1)
+
+
 _C = "RFC 5044 §7.1.1: CRCs are used when either end sets C, and not checked when none does"
 _RTR = "RFC 6581 §9.2: the Reply names what it takes, and one such RTR is sent first"
 
@@ -308,6 +331,7 @@ CASES = (
         "RFC 6581 §9.2: without a common RTR the initiator sends Terminate 2/0/7",
         _rtr_not_offered,
         Expected(terminates=("ours 2/0/7",)),
+        kills=True,
     ),
     Case(
         "rtr-write-from-guest",
@@ -328,22 +352,22 @@ CASES = (
         "peer-to-peer asked by the guest, we take a Send RTR alone",
         "RFC 6581 §9.2: without a common RTR the initiator sends Terminate 2/0/7",
         partial(_startup_terminate, config=replace(_RESPONDER, rtr=(Rtr.SEND,)), words=""),
-        _TERMINATED,
+        _terminated(7),
         variant="siw-strict",
     ),
     *_depths(),
     *_privates(),
     Case(
         "rev1-to-guest",
-        "Rev 1, we ping",
+        "Rev 1, we ask; RDMA Reads both ways",
         "RFC 6581 §10: an unenhanced Request has an unenhanced Reply",
-        partial(_rev1, config=replace(_PLAIN, enhanced=False)),
+        _rev1_to_guest,
     ),
     Case(
         "rev1-from-guest",
         "Rev 1, the guest pings",
         "RFC 6581 §10: an unenhanced Request has an unenhanced Reply",
-        partial(_rev1, config=_RESPONDER),
+        _rev1_from_guest,
         variant="siw-rev1",
     ),
     Case(
