@@ -176,21 +176,15 @@ class Guest:
         self._folder = Path(tempfile.mkdtemp(prefix="rnic-guest-"))
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_bytes(b"")
-        self._agent, self.port = _free_ports(2)
+        self._agent, self.port = free_ports(2)
         control = self._folder / "qmp"
-        ends = {self._agent: AGENT_PORT, self.port: self.service}
-        forwards = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in ends.items())
-        command = [
-            "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",  # it must not outlive us, however we end
-            "-accel", "tcg", "-cpu", "qemu64,+rdrand", "-m", str(MEMORY),
-            "-no-reboot", "-display", "none", "-nodefaults", "-no-user-config",
-            "-kernel", str(self.image.kernel), "-initrd", str(self.image.initramfs),
-            "-append", "console=ttyS0 quiet panic=-1 mitigations=off",
-            "-serial", f"file:{self.log}", "-qmp", f"unix:{control},server=on,wait=off",
-            "-netdev", f"user,id=net,ipv6=off,{forwards}", "-device", "virtio-net-pci,netdev=net",
-        ]  # fmt: skip
+        words = command(
+            self.image, serial=f"file:{self.log}", forwards={self._agent: AGENT_PORT, self.port: self.service}
+        )
         self._process = await asyncio.create_subprocess_exec(
-            *command,
+            *words,
+            "-qmp",
+            f"unix:{control},server=on,wait=off",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
@@ -251,6 +245,28 @@ class _Monitor:
         self._writer.close()
 
 
+def command(image: Image, *, serial: str, forwards: dict[int, int], append: str = "") -> list[str]:
+    """What runs QEMU; ``forwards`` leads ports of this machine's loopback to the guest's."""
+    user = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in forwards.items())
+    return [
+        "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",  # it must not outlive us, however we end
+        "-accel", "tcg", "-cpu", "qemu64,+rdrand", "-m", str(MEMORY),
+        "-no-reboot", "-display", "none", "-nodefaults", "-no-user-config",
+        "-kernel", str(image.kernel), "-initrd", str(image.initramfs),
+        "-append", f"console=ttyS0 quiet panic=-1 mitigations=off {append}",
+        "-serial", serial, "-netdev", f"user,id=net,ipv6=off,{user}", "-device", "virtio-net-pci,netdev=net",
+    ]  # fmt: skip
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine's loopback that nobody uses now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
 def cpu_seconds(process: int) -> float:
     """The processor time that a process has used, with the children that it has waited for; 0 when it is gone."""
     try:
@@ -258,14 +274,6 @@ def cpu_seconds(process: int) -> float:
     except OSError:
         return 0.0
     return sum(map(int, fields[11:15])) / _TICKS
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def _quoted(text: str) -> str:

@@ -43,6 +43,7 @@ while read -r module; do insmod /modules/$module || echo "cannot load $module"; 
 ip link set lo up; ip link set eth0 up
 ip addr add {ADDRESS}/24 dev eth0; ip route add default via {HOST}
 /bin/load siw
+if grep -q rnic.shell /proc/cmdline; then setsid cttyhack sh; poweroff -f; fi
 echo '{READY}'
 exec nc -ll -p {AGENT_PORT} -e /bin/agent
 """

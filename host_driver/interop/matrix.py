@@ -128,7 +128,7 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
     dissection = await judge.dissect(capture)
     wrong += judge.verdict(dissection, octets, case.expected, setting.fpdus)
     seconds = time.perf_counter() - began
-    return Row(case, name, finding, wrong, judge.summary(dissection), setting.transfer, seconds, capture)
+    return Row(case, name, finding, wrong, judge.summary(dissection, case.expected), setting.transfer, seconds, capture)
 
 
 async def _quiet(raw: Path, still: float = 0.1, at_most: float = 2.0) -> None:

@@ -90,4 +90,3 @@ def _patch(file: Path, constants: dict[str, str]) -> None:
         if count != 1:
             raise InteropError(f"{file.name} of siw has no constant {name} any more")
     file.write_text(text)
-
