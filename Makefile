@@ -1,18 +1,22 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
 # make test: set everything up, and run all tests.
-# Both check first for what only the system can give.
+# make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
+# All check first for what only the system can give.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test setup lint lock docs clean system
+.PHONY: demo test interop setup lint lock docs clean system
 
 demo: setup
 	$(BIN)/rnic demo
 
 test: setup
 	$(BIN)/pytest -n auto
+
+interop: setup
+	$(BIN)/rnic interop linux
 
 setup: $(VENV)/done
 
