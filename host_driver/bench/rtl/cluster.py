@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from tempfile import TemporaryDirectory
 
 __all__ = ["executor"]
@@ -27,14 +27,15 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         raise ModuleNotFoundError("the Python package distributed is missing: install open-rnic[bench]") from None
 
     if scheduler is None:
-        # What jobs write is removed with the folder, even if the processes had no time to.
+        # Closed, not used as contexts, which would have to be left in the task that entered them. What jobs write is
+        # removed with the folder, even if the processes had no time to.
         with (
             TemporaryDirectory(prefix="rnic-bench-") as folder,
-            LocalCluster(
+            closing(LocalCluster(
                 n_workers=os.cpu_count() or 1, threads_per_worker=1, processes=True, dashboard_address=None,
                 local_directory=folder, env={"TMPDIR": folder}, silence_logs="CRITICAL",
-            ) as local,
-            Client(local) as client,
+            )) as local,
+            closing(Client(local)) as client,
         ):  # fmt: skip
             yield client.get_executor(), len(client.ncores())
         return
@@ -42,7 +43,7 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         client = Client(scheduler, timeout=_ANSWER)
     except (OSError, ValueError) as problem:
         raise ConnectionError(f"no scheduler answers at {scheduler}: {problem or type(problem).__name__}") from None
-    with client:
+    with closing(client):
         cores = sum(client.ncores().values())
         if not cores:
             raise ConnectionError(f"the scheduler at {scheduler} has no workers")

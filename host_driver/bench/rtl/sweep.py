@@ -10,15 +10,17 @@ from itertools import product
 from statistics import median
 from typing import Any, TypeVar
 
-from host_driver.bench.rtl import jobs
+from host_driver.bench.rtl import cycles, jobs
 from host_driver.bench.rtl.blocks import BLOCKS
+from host_driver.bench.rtl.cycles import Cycles
 from host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, ToolError, tool_version
 from host_driver.bench.rtl.parts import PARTS, Part
 from host_driver.bench.rtl.store import Store, key
 
-__all__ = ["Case", "Row", "Sweep", "cases"]
+__all__ = ["CYCLES", "Case", "Row", "Sweep", "cases"]
 
 _T = TypeVar("_T")
+CYCLES = "cycles"
 _WORD = 32  # bits of a lane
 
 
@@ -99,16 +101,17 @@ def cases(blocks: Sequence[str], lanes: Sequence[int], parts: Sequence[str], see
 class Sweep:
     """Measures cases.
 
-    ``executor`` gives what runs the jobs; it is called when there is one to run. ``progress`` is called when a seed of
-    a case is done. ``at_once`` cases are under way at any time: more than the executor has workers, so that they always
-    have something to do, and few, so that what was begun is soon done, and kept.
+    ``executor`` gives what runs the jobs; it is called when there is one to run. ``at_once`` cases are under way at any
+    time: more than the executor has workers, so that they always have something to do, and few, so that what was begun
+    is soon done, and kept. ``progress`` is called with a part's name when a seed is done on it, and with ``CYCLES``
+    when those of a direction have been counted at a width.
     """
 
     def __init__(
         self,
         executor: Callable[[], Executor],
         store: Store,
-        progress: Callable[[Case], None] = lambda case: None,
+        progress: Callable[[str], None] = lambda what: None,
         at_once: int = 4,
     ):
         self._executor = executor
@@ -122,6 +125,22 @@ class Sweep:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._measure(case)) for case in wanted]
         return [task.result() for task in tasks]
+
+    async def count(self, wanted: Sequence[tuple[str, int]], *, quick: bool = False) -> list[Cycles]:
+        """Cycles of directions at widths in lanes, in this order."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._count(block, lanes, quick)) for block, lanes in wanted]
+        return [task.result() for task in tasks]
+
+    async def _count(self, block: str, lanes: int, quick: bool) -> Cycles:
+        chosen, read = cycles.loads(lanes, quick=quick), cycles.sources()
+        name = key("cycles", block, lanes, chosen, read)
+        try:
+            return await self._once(name, lambda: self._submit(cycles.count, block, lanes, chosen, read))
+        except ToolError as error:
+            return Cycles(block, lanes, failure=str(error))
+        finally:
+            self._progress(CYCLES)
 
     async def _measure(self, case: Case) -> Row:
         part = PARTS[case.part]
@@ -172,7 +191,7 @@ class Sweep:
         except ToolError as error:
             return error
         finally:
-            self._progress(case)
+            self._progress(case.part)
 
     async def _once(self, name: str, make: Callable[[], Awaitable[_T]]) -> _T:
         """The result of this key, from the store or made now; raises the ToolError that was stored, too."""

@@ -184,18 +184,16 @@ async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: boo
     return rows
 
 
-async def latency(bench: Bench, octets: int, markers: bool) -> list[dict[str, Any]]:
-    """Cycles for one ULPDU through an idle data path, in each direction."""
+async def latency(bench: Bench, direction: str, octets: int, markers: bool) -> dict[str, Any]:
+    """Cycles for one ULPDU through an idle data path."""
     await bench.connect(markers=markers, crc=True)
-    ulpdu = random.randbytes(octets)
-    fpdu = FpduFramer(markers=markers, crc=True, offset=_OFFSET).frame(ulpdu)
-    rows = []
-    for direction, source, sink, packet in (("TX", "tx_ulpdu", "tx_mpa", ulpdu), ("RX", "rx_mpa", "rx_ulpdu", fpdu)):
-        came = await bench.move({source: bench.streams[source].words([packet])}, {sink: 1})
-        cycles = came[sink][0][0]
-        rows.append({"direction": direction, "octets": octets, "markers": markers, "cycles": cycles})
-        await ClockCycles(bench._dut.clk, SETTLED)
-    return rows
+    packet = random.randbytes(octets)
+    source, sink = "tx_ulpdu", "tx_mpa"
+    if direction == "RX":
+        packet = FpduFramer(markers=markers, crc=True, offset=_OFFSET).frame(packet)
+        source, sink = "rx_mpa", "rx_ulpdu"
+    came = await bench.move({source: bench.streams[source].words([packet])}, {sink: 1})
+    return {"direction": direction, "octets": octets, "markers": markers, "cycles": came[sink][0][0]}
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]
@@ -208,13 +206,14 @@ async def measure(dut: Any) -> None:
     dut.rst.value = 1
     await ClockCycles(dut.clk, 2)
     dut.rst.value = 0
-    flows, latencies = [], []
+    flows = []
     for case in asked["cases"]:
         load = case["load"]
         case["load"] = Load(load["name"], tuple(load["lengths"]), load["beats"])
         flows += await flow(bench, **case)
-    width = 4 * asked["lanes"]
-    for octets in (1, width, 20 * width):
-        for markers in (False, True):
-            latencies += await latency(bench, octets, markers)
+    beat = 4 * asked["lanes"]
+    latencies = [
+        await latency(bench, direction, octets, markers)
+        for direction in asked["latencies"] for octets in (1, beat, 20 * beat) for markers in (False, True)
+    ]  # fmt: skip
     tell({"flows": flows, "latencies": latencies})
