@@ -24,7 +24,7 @@ MEMORY = 768  # MiB
 GRACE = 5.0  # seconds that the guest may take to say that a command has been killed
 PROGRAMS = "peer rping rdma_client rdma_server ucmatose"  # whatever may hang
 _TICKS = os.sysconf("SC_CLK_TCK")
-_FAULTS = re.compile(r"Kernel panic.*|Oops: .*|BUG: .*|general protection fault.*|WARNING: .*")
+_FAULTS = re.compile(r"Kernel panic.*|Oops: .*|BUG: .*|kernel BUG .*|general protection fault.*|WARNING: .*")
 
 
 @dataclass(frozen=True)
