@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from tempfile import TemporaryDirectory
 
 __all__ = ["executor"]
@@ -29,14 +30,14 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
     if scheduler is None:
         # Closed, not used as contexts, which would have to be left in the task that entered them. What jobs write is
         # removed with the folder, even if the processes had no time to.
-        with (
-            TemporaryDirectory(prefix="rnic-bench-") as folder,
-            closing(LocalCluster(
-                n_workers=os.cpu_count() or 1, threads_per_worker=1, processes=True, dashboard_address=None,
-                local_directory=folder, env={"TMPDIR": folder}, silence_logs="CRITICAL",
-            )) as local,
-            closing(Client(local)) as client,
-        ):  # fmt: skip
+        with ExitStack() as stack:
+            folder = stack.enter_context(TemporaryDirectory(prefix="rnic-bench-"))
+            with _deaf():
+                local = stack.enter_context(closing(LocalCluster(
+                    n_workers=os.cpu_count() or 1, threads_per_worker=1, processes=True, dashboard_address=None,
+                    local_directory=folder, env={"TMPDIR": folder}, silence_logs="CRITICAL",
+                )))  # fmt: skip
+            client = stack.enter_context(closing(Client(local)))
             yield client.get_executor(), len(client.ncores())
         return
     try:
@@ -48,3 +49,13 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         if not cores:
             raise ConnectionError(f"the scheduler at {scheduler} has no workers")
         yield client.get_executor(), cores
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """What is started meanwhile does not hear Ctrl-C, which is told to all of a terminal's processes: we end them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
