@@ -12,7 +12,8 @@ import pytest
 
 from cocotb_tests.host.test_connection import run
 from host_driver.cli import run as rnic
-from host_driver.interop import initramfs, module, packages, report, tools
+from host_driver.connection import Direction
+from host_driver.interop import case, initramfs, module, packages, report, tools
 from host_driver.interop.case import Case, Finding, Transfer, tell
 from host_driver.interop.cases import MATRIX
 from host_driver.interop.errors import InteropError
@@ -53,7 +54,7 @@ def test_a_wrong_option_is_one_line(capsys, arguments, said):
 def test_the_cases_can_be_listed_without_running_any(capsys):
     assert rnic(["interop", "linux", "--list", "--case", "rping"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [case.name for case in MATRIX if "rping" in case.name]
+    assert [line.split()[0] for line in lines] == [each.name for each in MATRIX if "rping" in each.name]
 
 
 @pytest.mark.parametrize("option", [[], ["--shell"]])
@@ -83,10 +84,10 @@ def test_packages_that_cannot_be_had_are_one_line(monkeypatch, capsys, tmp_path)
 
 
 def test_every_case_has_a_name_of_its_own_that_a_file_can_have():
-    names = [case.name for case in MATRIX]
+    names = [each.name for each in MATRIX]
     assert len(set(names)) == len(names)
     assert all(name == name.lower() and "/" not in name and " " not in name for name in names)
-    assert {case.variant for case in MATRIX} <= set(module.VARIANTS)
+    assert {each.variant for each in MATRIX} <= set(module.VARIANTS)
 
 
 # Other programs
@@ -309,10 +310,10 @@ async def act(setting):
 
 
 def row(device="software", *, wrong=(), departs="", seconds=2.0):
-    case = Case("a-case", "what is tried", "what | must be", act)
+    tried = Case("a-case", "what is tried", "what | must be", act)
     transfer = Transfer(1000, seconds, {"guest": seconds / 2, "host driver": seconds / 4})
     finding = None if wrong else Finding("siw did this", "we did that", departs)
-    return Row(case, device, finding, list(wrong), "3 FPDUs, 3 good CRCs", transfer, 1.0, Path("a-case.pcapng"))
+    return Row(tried, device, finding, list(wrong), "3 FPDUs, 3 good CRCs", transfer, 1.0, Path("a-case.pcapng"))
 
 
 def test_the_slowest_stage_is_the_one_that_was_busy_longest():
@@ -347,3 +348,45 @@ def test_startup_frames_are_told_in_a_few_words():
     data = EnhancedData(ird=NO_NEGOTIATION, ord=2, peer_to_peer=True, rtr=frozenset({Rtr.WRITE}))
     frame = StartupFrame(FrameKind.REPLY, markers=True, enhanced=data, private_data=b"x")
     assert tell(frame) == "Reply Rev 2, M=1 C=1 S=1, A=1 Write RTR, IRD 0x3FFF ORD 2, 1 octets of private data"
+
+
+# What a case does besides
+
+
+class Deaf:
+    """A connection whose peer notices nothing before the third FPDU."""
+
+    def __init__(self, seen):
+        self.seen, self.error, self.written = seen, None, 0
+
+    async def write(self, octets, stag):
+        assert octets == b""
+        self.written += 1
+        self.seen.heard = self.written == 3
+
+
+def test_a_silent_peer_is_nudged_until_it_is_heard(monkeypatch):
+    monkeypatch.setattr(case, "NUDGE", 0.001)
+
+    async def test():
+        connection = Deaf(seen := case.Seen())
+        await case.nudge(connection, seen)
+        assert (connection.written, seen.nudges) == (3, 3)
+        await case.nudge(connection, seen)
+        seen.heard, connection.error = False, "over"
+        await case.nudge(connection, seen)
+        assert connection.written == 3
+
+    run(test())
+
+
+def test_what_a_connection_has_seen_is_counted():
+    seen, reply = case.Seen(), StartupFrame(FrameKind.REPLY)
+    seen.stream(Direction.TX, REQUEST)
+    seen.stream(Direction.TX, bytes(20))
+    seen.stream(Direction.RX, reply.encode()[:5])
+    seen.frame(Direction.RX, reply)
+    seen.stream(Direction.RX, reply.encode()[5:])
+    assert (seen.fpdus, seen.heard) == (1, False)
+    seen.stream(Direction.RX, b"\0")
+    assert seen.heard

@@ -37,7 +37,7 @@ class Finding:
     departs: str = ""
 
 
-NUDGE = 1.0  # seconds
+NUDGE = 0.5  # seconds
 _ORDINARY = Expected()
 # With this MULPDU, messages of whole words need no PAD. The network between the two cuts where it likes, and siw loses
 # what has come of PAD and CRC when the rest comes later (the case crc-split-to-guest).
