@@ -4,9 +4,10 @@ In each round three things carry the same ULPDUs, markers and CRCs on, with what
 
 * a simulated device whose MPA stream goes back to itself, as it comes;
 * the same RTL behind its AXI ports, driven by cocotbext-axi, with its MPA stream going back to itself, too;
+* the same RTL, driven by one loop that does no more for a beat than it must (``host_driver.bench.least``);
 * two simulated devices that send to each other, both ways at once.
 
-The first two do the same work in the same number of beats, so their ratio is what the device's rings in memory
+The first three do the same work in the same number of beats, so the ratios are what the device's rings in memory
 (``host_driver.sim``) bring. A process simulates one device; the program that drives them is another one.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
 from statistics import median
@@ -22,14 +23,18 @@ from time import perf_counter
 from typing import Any
 
 from host_driver.bench import simulation
+from host_driver.bench.rtl.cycles import streams
 from host_driver.bench.table import Table
 from host_driver.sim.build import build
 from host_driver.simulated import SimulatedDevice
 from rtl.registers import Role
 
-__all__ = ["HARNESS", "LOOP", "PAIR", "Speed", "measure", "ratio", "table"]
+__all__ = ["AXI", "LEAST", "LOOP", "PAIR", "Speed", "measure", "plain", "table"]
 
-LOOP, HARNESS, PAIR = "simulated device, to itself", "beat by beat, to itself", "two simulated devices, both ways"
+LOOP = "simulated device"
+AXI = "beat by beat, cocotbext-axi"
+LEAST = "beat by beat, least Python"
+PAIR = "two simulated devices"
 ULPDU = bytes(range(256)) * 5 + bytes(180)  # 1,460 octets
 SECONDS = 600.0  # for one round of the harness
 
@@ -49,15 +54,16 @@ class Speed:
 async def measure(
     lanes: int, ulpdus: int, rounds: int, progress: Callable[[], None] = lambda: None
 ) -> list[Speed]:
-    """Measure all three with so many ULPDUs of 1,460 octets in a round, the harness with a tenth of them.
+    """Measure all four with so many ULPDUs of 1,460 octets in a round; those that are driven beat by beat with fewer.
 
-    ``progress`` is called after each of the three in each round. Raises DeviceError, BuildError or MeasurementError,
+    ``progress`` is called after each of the four in each round. Raises DeviceError, BuildError or MeasurementError,
     and ValueError when a ULPDU comes out changed.
     """
-    few = -(-ulpdus // 10)
+    tenth, few = -(-ulpdus // 10), -(-ulpdus // 40)
     kinds: dict[str, tuple[int, Callable[[], Any]]] = {
         LOOP: (ulpdus, partial(_loop, lanes, ulpdus)),
-        HARNESS: (few, partial(asyncio.to_thread, _beat_by_beat, lanes, few)),
+        AXI: (few, partial(asyncio.to_thread, _axi, lanes, few)),
+        LEAST: (tenth, partial(asyncio.to_thread, _least, lanes, tenth)),
         PAIR: (ulpdus, partial(_pair, lanes, ulpdus)),
     }
     found: dict[str, list[tuple[float, int]]] = {what: [] for what in kinds}
@@ -78,10 +84,15 @@ async def measure(
     ]
 
 
-def ratio(speeds: Sequence[Speed]) -> float:
-    """Octets a second of the simulated device, divided by those of the harness."""
-    by_what = {speed.what: speed for speed in speeds}
-    return by_what[LOOP].octets_per_s / by_what[HARNESS].octets_per_s
+def _times(speeds: Sequence[Speed], speed: Speed) -> float:
+    """How many times as fast as this the simulated device of the same width is."""
+    device = next(each for each in speeds if (each.what, each.lanes) == (LOOP, speed.lanes))
+    return device.octets_per_s / speed.octets_per_s
+
+
+def plain(speeds: Sequence[Speed]) -> list[dict[str, Any]]:
+    """For programs."""
+    return [asdict(speed) | {"device_is_times": _times(speeds, speed)} for speed in speeds]
 
 
 def table(speeds: Sequence[Speed]) -> Table:
@@ -93,12 +104,12 @@ def table(speeds: Sequence[Speed]) -> Table:
             f"{speed.octets_per_s:,.0f}",
             f"{speed.cycles_per_s:,.0f}",
             f"{speed.octets_per_s / speed.cycles_per_s:.1f}",
-            f"{ratio([each for each in speeds if each.lanes == speed.lanes]):.1f}" if speed.what == LOOP else "",
+            f"{_times(speeds, speed):.1f}" if speed.what in (AXI, LEAST) else "",
         )
         for speed in speeds
     ]
     title = f"Simulation: ULPDUs of {len(ULPDU):,} octets each way, medians of {speeds[0].rounds} rounds"
-    headings = "", "lanes", "octets a second", "cycles a second", "octets a cycle", "times beat by beat"
+    headings = "", "lanes", "octets a second", "cycles a second", "octets a cycle", "the device is faster, times"
     return Table(title, headings, rows, left=(0,))
 
 
@@ -159,8 +170,15 @@ async def _timed(count: int, ways: Sequence[tuple[SimulatedDevice, SimulatedDevi
         await asyncio.gather(*carriers, return_exceptions=True)
 
 
-def _beat_by_beat(lanes: int, count: int) -> tuple[float, int]:
+def _axi(lanes: int, count: int) -> tuple[float, int]:
     built = build(partial(import_module("rtl.axi").AxiMpaDatapath, lanes))
     task = {"ulpdu": ULPDU.hex(), "count": count}
     seconds, cycles = simulation.run(built, "host_driver.bench.beat_by_beat", task, seconds=SECONDS)
+    return seconds, cycles
+
+
+def _least(lanes: int, count: int) -> tuple[float, int]:
+    make = import_module("rtl.datapath").MpaDatapath
+    task = {"streams": streams(make(lanes)), "ulpdu": ULPDU.hex(), "count": count}
+    seconds, cycles = simulation.run(build(partial(make, lanes)), "host_driver.bench.least", task, seconds=SECONDS)
     return seconds, cycles

@@ -159,7 +159,7 @@ def rtl(
     ] = None,
     lanes: Annotated[
         list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width: 1, 2, 4, 8 or 16; repeatable."),
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width, 1 to 16; repeatable; default: all."),
     ] = None,
     part: Annotated[
         list[str] | None, typer.Option("--part", metavar="NAME", help="25f, 85f, hx8k or gw2a; repeatable.")
@@ -222,6 +222,61 @@ def rtl(
         raise CommandError(str(error)) from None
     if Path("-") not in (as_json, as_csv):
         _show_tables(report.tables())
+
+
+@app.command()
+def sim(
+    lanes: Annotated[
+        list[int] | None,
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width, 1 to 16; repeatable; default: 4."),
+    ] = None,
+    ulpdus: Annotated[
+        int, typer.Option("--ulpdus", metavar="N", parser=whole_number, help="ULPDUs in a round, of 1,460 octets.")
+    ] = 4000,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", parser=whole_number, help="Rounds that medians are taken of.")
+    ] = 3,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="All figures as JSON; - is standard output.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Put the table into this page of Markdown.")
+    ] = None,
+) -> None:
+    """Measure the simulated device: clock cycles and octets a second.
+
+    Beside it the same RTL is driven beat by beat from Python, with cocotbext-axi and with a loop that does the least.
+    """
+    for name, value in {"--ulpdus": ulpdus, "--rounds": rounds}.items():
+        if value < 1:
+            raise UsageError(f"{name} is 1 or more, not {value}")
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from host_driver.bench.sim import Speed, measure, plain, table
+    from host_driver.bench.simulation import MeasurementError
+    from host_driver.sim.build import BuildError
+    from rtl.registers import LANES
+
+    widths = _choose("--lanes", lanes, (4,), LANES)
+
+    async def work() -> list[Speed]:
+        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
+            bar = bars.add_task("simulation", total=4 * rounds * len(widths))
+            found = [await measure(each, ulpdus, rounds, lambda: bars.advance(bar)) for each in widths]
+            return [speed for each in found for speed in each]
+
+    try:
+        speeds = interruptible(work())
+    except (ValueError, BuildError, MeasurementError) as error:
+        raise CommandError(str(error)) from None
+    if markdown is not None:
+        _keep(markdown, "rnic bench sim", [table(speeds)])
+    if as_json is not None:
+        with _opened(as_json) as file:
+            print(json.dumps(plain(speeds), indent=1), file=file)
+    if as_json != Path("-"):
+        _show_tables([table(speeds)])
 
 
 async def _measure_rtl(

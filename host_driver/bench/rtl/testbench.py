@@ -16,7 +16,7 @@ from host_driver.fpdu import FpduFramer
 from rtl.registers import BY_NAME, Verdict
 
 SETTLED = 60  # cycles after which nothing is on its way
-_OFFSET = 4 * 7  # of the stream, at which MPA begins: no marker is at a boundary just by chance
+OFFSET = 4 * 7  # of the stream, at which MPA begins: no marker is at a boundary just by chance
 
 
 class Stream:
@@ -74,8 +74,8 @@ class Bench:
         both = {"markers_tx": markers, "markers_rx": markers, "crc_tx": crc, "crc_rx": crc}
         await self._set("CONTROL", reset=1)
         await self._set("CONFIG", rdmap=0, **both)
-        await self._set("TX_MPA_OFFSET", value=_OFFSET)
-        await self._set("RX_MPA_OFFSET", value=_OFFSET)
+        await self._set("TX_MPA_OFFSET", value=OFFSET)
+        await self._set("RX_MPA_OFFSET", value=OFFSET)
         await self._set("CONTROL", tx_enable=1, rx_enable=1)
         await ClockCycles(self._dut.clk, SETTLED)
 
@@ -153,7 +153,7 @@ async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: boo
     warm, counted = load.repeats(width)
     lengths = load.lengths * (warm + counted + warm)
     ulpdus = [random.randbytes(each) for each in lengths]
-    framer = FpduFramer(markers=markers, crc=crc, offset=_OFFSET)
+    framer = FpduFramer(markers=markers, crc=crc, offset=OFFSET)
     fpdus = [framer.frame(each) for each in ulpdus]
     given: dict[str, list[int]] = {}
     wanted: dict[str, int] = {}
@@ -190,7 +190,7 @@ async def latency(bench: Bench, direction: str, octets: int, markers: bool) -> d
     packet = random.randbytes(octets)
     source, sink = "tx_ulpdu", "tx_mpa"
     if direction == "RX":
-        packet = FpduFramer(markers=markers, crc=True, offset=_OFFSET).frame(packet)
+        packet = FpduFramer(markers=markers, crc=True, offset=OFFSET).frame(packet)
         source, sink = "rx_mpa", "rx_ulpdu"
     came = await bench.move({source: bench.streams[source].words([packet])}, {sink: 1})
     return {"direction": direction, "octets": octets, "markers": markers, "cycles": came[sink][0][0]}
