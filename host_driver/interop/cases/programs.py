@@ -25,7 +25,7 @@ async def to_rping(setting: Setting, size: int, config: Config, count: int = COU
         with setting.measured(2 * size * count, connection):
             await rping.client(connection, count=count, size=size, validate=True)
         rtr = f", sent {connection.rtr.name.capitalize()} RTR" if connection.rtr is not Rtr.NONE else ""
-    _ended(await server)
+    ended(await server)
     return Finding(setting.reply, f"{count} pings of {size} octets came back unchanged{rtr}")
 
 
@@ -38,7 +38,7 @@ async def from_rping(setting: Setting, size: int, config: Config, count: int = C
         with setting.measured(2 * size * count, connection):
             served = await rping.server(connection)
         rtr = f", took {connection.rtr.name.capitalize()} RTR" if connection.rtr is not Rtr.NONE else ""
-    _ended(await client)
+    ended(await client)
     check(served == count, f"{served} pings came, not {count}")
     return Finding(setting.reply, f"{setting.ours}; answered {count} pings of {size} octets{rtr}")
 
@@ -77,7 +77,7 @@ async def _ucmatose_server(setting: Setting) -> Finding:
             await _receive(connection, count, size)  # before this end has sent anything
             await _send(connection, count, size)
         await connection.disconnected()
-    _ended(await server)
+    ended(await server)
     return Finding(
         f"{setting.reply}; sent first",
         f"took {count} Sends before any had left, then sent {count}",
@@ -93,7 +93,7 @@ async def _ucmatose_client(setting: Setting) -> Finding:
         with setting.measured(2 * count * size, connection):
             await _send(connection, count, size)
             await _receive(connection, count, size)
-    _ended(await client)
+    ended(await client)
     return Finding(f"{setting.reply}; sent its RTR first", f"{setting.ours}; after the RTR {count} Sends each way")
 
 
@@ -123,7 +123,8 @@ async def _send(connection: rdma.Connection, count: int, size: int) -> None:
         await connection.send(bytes([number]) * size)
 
 
-def _ended(output: Output) -> None:
+def ended(output: Output) -> None:
+    """See that a program in the guest ended well; raises Mismatch."""
     status, lines = output.status, output.lines
     check(status == 0, f"the guest's program ended with status {status}: {' | '.join(lines[-3:])}")
 

@@ -6,8 +6,10 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
+from host_driver import rdma
 from host_driver.interop.case import Case, Finding, Setting, check
 from host_driver.interop.cases.offers import crc, exchanged, printed, theirs, work
+from host_driver.interop.cases.programs import ended
 from host_driver.interop.judge import Expected
 from host_driver.interop.relay import Treatment
 from host_driver.negotiation import Config
@@ -32,7 +34,7 @@ async def _relayed_to_guest(setting: Setting, config: Config, to_siw: Treatment,
     async with await setting.connect(replace(config, role=Role.INITIATOR), port=port) as connection:
         with setting.measured(2 * _SIZE * _PINGS, connection):
             await rping.client(connection, count=_PINGS, size=_SIZE, validate=True)
-    check((await server).status == 0, "rping ended with an error")
+    ended(await server)
     return Finding(setting.reply, f"{_PINGS} pings of {_SIZE} octets came back unchanged")
 
 
@@ -43,7 +45,7 @@ async def _relayed_from_guest(setting: Setting, config: Config, to_siw: Treatmen
     async with await (await listener.request()).accept() as connection:
         with setting.measured(2 * _SIZE * _PINGS, connection):
             served = await rping.server(connection)
-    check((await client).status == 0, "rping ended with an error")
+    ended(await client)
     check(served == _PINGS, f"{served} pings came, not {_PINGS}")
     return Finding(setting.reply, f"{setting.ours}; answered {_PINGS} pings of {_SIZE} octets")
 
@@ -64,15 +66,16 @@ async def _several_from_guest(setting: Setting) -> Finding:
     command = f"rping -c -a {setting.host} -p {listener.address[1]} -C {_PINGS} -S {_SIZE} -V"
     clients = [setting.run(command) for _ in range(_SEVERAL)]
 
+    async def answer(connection: rdma.Connection) -> int:
+        async with connection:
+            return await rping.server(connection)
+
     connections = [await (await listener.request()).accept() for _ in range(_SEVERAL)]
-    try:
-        with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
-            served = await asyncio.gather(*(rping.server(connection) for connection in connections))
-    finally:
-        await asyncio.gather(*(connection.close() for connection in connections))
+    with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
+        served = await asyncio.gather(*(answer(connection) for connection in connections))
     check(served == [_PINGS] * _SEVERAL, f"pings on each connection: {served}")
-    outputs = await asyncio.gather(*clients)
-    check(all(output.status == 0 for output in outputs), "an rping ended with an error")
+    for output in await asyncio.gather(*clients):
+        ended(output)
     return Finding(f"{_SEVERAL} connections: {setting.reply}", f"answered {_PINGS} pings of {_SIZE} octets on each")
 
 
