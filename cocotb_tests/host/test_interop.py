@@ -318,6 +318,8 @@ def row(device="software", *, wrong=(), departs="", seconds=2.0):
 
 def test_the_slowest_stage_is_the_one_that_was_busy_longest():
     assert report.rate(row()) == "1,000 octets at 500 octets/s, slowest: guest 50%"
+    waiting = Transfer(1000, 2.0, {"guest": 0.5, "host driver": 0.2})
+    assert waiting.slowest == "round trips (busiest: guest 25%)"
     assert report.rate(row(seconds=0.01)) == ""  # the clock of processors is too coarse for that
 
 

@@ -73,11 +73,12 @@ class Transfer:
 
     @property
     def slowest(self) -> str:
-        """The stage that was busy longest, and for which share of the time."""
+        """The stage that was busy longest, and for which share of the time; round trips, when none was for half of it."""
         if not self.seconds:
             return ""
         name, busy = max(self.stages.items(), key=lambda item: item[1])
-        return f"{name} {min(busy / self.seconds, 1):.0%}"
+        share = min(busy / self.seconds, 1)
+        return f"{name} {share:.0%}" if share >= 0.5 else f"round trips (busiest: {name} {share:.0%})"
 
 
 class Seen(Silent):
