@@ -265,7 +265,9 @@ def test_a_relay_changes_no_octet(treatment):
     run(test())
 
 
-def test_a_relay_joins_what_comes_in_small_pieces():
+def test_a_relay_joins_what_comes_in_small_pieces(monkeypatch):
+    monkeypatch.setattr("host_driver.interop.relay.HELD", 5.0)  # a busy machine must not make it give up waiting
+
     async def test():
         there, _ = await through(Treatment(join=1000), sent=[b"x" * 10] * 100)
         assert len(there[0][0]) >= 1000
@@ -292,11 +294,13 @@ def test_a_relay_turns_one_bit_over_where_it_is_told_to():
     run(test())
 
 
-def test_a_relay_stands_still_inside_an_octet_stream():
+def test_a_relay_stands_still_inside_an_octet_stream(monkeypatch):
+    monkeypatch.setattr("host_driver.interop.relay.PAUSE", 1.0)
+
     async def test():
         there, _ = await through(Treatment(pause=58), sent=[bytes(100)])
         assert len(there[0][0]) == 58
-        assert there[1][1] - there[0][1] > 0.1
+        assert there[1][1] - there[0][1] > 0.5
         assert len(joined(there)) == 100
 
     run(test())
