@@ -73,7 +73,7 @@ class Transfer:
 
     @property
     def slowest(self) -> str:
-        """The stage that was busy longest, and for which share of the time; round trips, if for less than half of it."""
+        """The stage that was busy longest, and for which share of the time; round trips, if under a half."""
         if not self.seconds:
             return ""
         name, busy = max(self.stages.items(), key=lambda item: item[1])
