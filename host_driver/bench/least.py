@@ -1,6 +1,7 @@
 """What runs inside the simulation for :mod:`host_driver.bench.sim`: the RTL's own ports, and one loop.
 
-The loop is that in which ``rnic bench rtl`` counts cycles. FPDUs are made, and what comes out is looked at, outside of the time that is measured.
+The loop is that in which ``rnic bench rtl`` counts cycles. FPDUs are made, and what comes out is looked at, outside of
+the time that is measured.
 """
 
 from __future__ import annotations
