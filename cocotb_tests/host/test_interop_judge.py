@@ -12,6 +12,7 @@ from cocotb_tests.host.test_pcap import needs_tshark
 from host_driver.interop import judge
 from host_driver.interop.capture import extract
 from host_driver.interop.judge import Expected, read, verdict
+from host_driver.startup import FrameKind, StartupFrame
 
 RECORDED = Path(__file__).parents[2] / "docs" / "interop" / "rping.pcapng"  # one ping of ours to a guest's rping
 OURS, SIW = "10.0.2.2", "10.0.2.15"
@@ -51,7 +52,7 @@ def test_what_tshark_prints_is_read():
     assert (found.ours.fpdus, found.ours.good, found.ours.octets) == (2, 2, OCTETS[OURS])
     assert (found.siw.fpdus, found.siw.good, found.siw.octets) == (1, 1, OCTETS[SIW])
     assert found.ours.opcodes == {"Send": 2}
-    assert judge.summary(found, Expected()) == "3 FPDUs, 3 good CRCs"
+    assert judge.summary(found) == "3 FPDUs, 3 good CRCs"
 
 
 def test_a_good_capture_has_nothing_wrong():
@@ -92,28 +93,57 @@ def packet(source, destination, ports, sequence, flags, octets=b""):
     return bytes(12) + b"\x08\x00" + ip + tcp
 
 
-def test_a_capture_has_the_packets_of_its_ports_alone_and_counts_octets_once(tmp_path):
-    host, guest = (2, 2), (2, 15)
-    packets = [
-        packet(host, guest, (5000, 7174), 2**32 - 2, 2),
-        packet(guest, host, (7174, 5000), 9, 0x12),
-        packet(host, guest, (6000, 7000), 1, 2, b"agent"),
-        packet(host, guest, (5000, 7174), 2**32 - 1, 0x10, b"abcd"),
-        packet(host, guest, (5000, 7174), 2**32 - 1, 0x10, b"abcd"),  # again
-        packet(host, guest, (5000, 7174), 3, 0x10, b"efgh"),
-        packet(host, guest, (5000, 7174), 7, 0x11),
-        b"not IP, and short",
-    ]
-    raw, file = tmp_path / "raw.pcap", tmp_path / "out.pcapng"
+HOST, GUEST = (2, 2), (2, 15)
+THERE, BACK = (5000, 7174), (7174, 5000)
+ACK = 0x10
+
+
+def extracted(tmp_path, packets, ports=(7174,)):
+    """Octets by sender, the packets as they were, and the TCP payloads in the aligned copy."""
+    raw, file, aligned = tmp_path / "raw.pcap", tmp_path / "out.pcapng", tmp_path / "aligned.pcapng"
     with raw.open("wb") as out:
         writer = pcap.Writer(out)
         for octets in packets:
             writer.writepkt(octets, ts=1.0)
     with raw.open("ab") as out:
         out.write(bytes(9))  # a packet that was not written to its end
-    assert extract(raw, file, {7174}) == {OURS: 8, SIW: 0}
-    with file.open("rb") as written:
-        assert [octets for _, octets in pcapng.Reader(written)] == packets[:2] + packets[3:7]
+    octets = extract(raw, file, aligned, ports)
+    with file.open("rb") as written, aligned.open("rb") as copy:
+        return octets, [each for _, each in pcapng.Reader(written)], [each[54:] for _, each in pcapng.Reader(copy)]
+
+
+def test_a_capture_has_the_packets_of_its_ports_alone_and_counts_octets_once(tmp_path):
+    packets = [
+        packet(HOST, GUEST, THERE, 2**32 - 2, 2),
+        packet(GUEST, HOST, BACK, 9, 0x12),
+        packet(HOST, GUEST, (6000, 7000), 1, 2, b"agent"),
+        packet(HOST, GUEST, THERE, 2**32 - 1, ACK, b"MPA "),
+        packet(HOST, GUEST, THERE, 2**32 - 1, ACK, b"MPA "),  # again
+        packet(HOST, GUEST, THERE, 3, ACK, b"ID R"),
+        packet(HOST, GUEST, THERE, 7, 0x11),
+        b"not IP, and short",
+    ]
+    octets, written, aligned = extracted(tmp_path, packets)
+    assert octets == {OURS: 8, SIW: 0}
+    assert written == packets[:2] + packets[3:7]
+    assert aligned == [b"", b""]  # no frame is whole
+
+
+@pytest.mark.parametrize("size", [1, 7, 24, 1460])
+def test_every_frame_has_a_segment_of_its_own_in_the_copy(tmp_path, size):
+    request = StartupFrame(FrameKind.REQUEST, private_data=b"abc").encode()
+    fpdus = [bytes.fromhex("000568656c6c6f009fd73e48"), bytes(8), b"\x04\x00" + bytes(1024 + 2 + 4)]
+    stream = request + b"".join(fpdus) + b"\0\5he"
+    reply = StartupFrame(FrameKind.REPLY).encode()
+    packets = [packet(HOST, GUEST, THERE, 2**32 - 100, 2), packet(GUEST, HOST, BACK, 9, 0x12)]
+    there = [
+        packet(HOST, GUEST, THERE, 2**32 - 99 + at, ACK, stream[at : at + size]) for at in range(0, len(stream), size)
+    ]
+    there[1:3] = there[2:0:-1]  # one has overtaken the other
+    back = [packet(GUEST, HOST, BACK, 10, ACK, reply + fpdus[0])]
+    octets, _, aligned = extracted(tmp_path, packets + there + back)
+    assert octets == {OURS: len(stream), SIW: len(reply) + len(fpdus[0])}
+    assert aligned == [b"", b"", request, *fpdus, reply, fpdus[0]]
 
 
 @needs_tshark

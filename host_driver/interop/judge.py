@@ -1,7 +1,6 @@
 """tshark's verdict on a capture, as something that this project did not write.
 
-It dissects MPA, DDP and RDMAP and checks every CRC. It knows nothing of what RFC 6581 added, and never
-dissects an FPDU that shares a segment with a startup frame.
+It dissects MPA, DDP and RDMAP and checks every CRC. It knows nothing of what RFC 6581 added.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ class Expected:
 
     ``crc``: CRCs were negotiated; None: no connection came about. ``terminates``: who says what, in order and as it is
     on the wire, such as "siw 0/2/6". ``bad_siw`` and ``bad_ours``: FPDUs of that end whose CRC must be bad.
-    ``whole``: every octet of every stream belongs to a frame that tshark has dissected. ``readable``: False for streams
-    cut so finely that tshark loses its way in them.
+    ``whole``: every octet of every stream belongs to a frame that tshark has dissected.
     """
 
     crc: bool | None = True
@@ -63,7 +61,6 @@ class Expected:
     bad_siw: int = 0
     bad_ours: int = 0
     whole: bool = True
-    readable: bool = True
 
 
 async def dissect(file: Path) -> Dissection:
@@ -99,8 +96,6 @@ def verdict(found: Dissection, octets: Mapping[str, int], expected: Expected, se
     ``octets`` are what ``extract`` gives; ``sent`` is how many FPDUs our end says it has sent, None if that is not
     known.
     """
-    if not expected.readable:
-        return []
     wrong = [f"tshark cannot read frame {number}" for number in found.odd]
     for name, end, bad in (("siw", found.siw, expected.bad_siw), ("ours", found.ours, expected.bad_ours)):
         if end.bad != bad:
@@ -121,10 +116,8 @@ def verdict(found: Dissection, octets: Mapping[str, int], expected: Expected, se
     return wrong
 
 
-def summary(found: Dissection, expected: Expected) -> str:
+def summary(found: Dissection) -> str:
     """What tshark saw, in a few words."""
-    if not expected.readable:
-        return "cut too finely for tshark"
     fpdus, good = found.siw.fpdus + found.ours.fpdus, found.siw.good + found.ours.good
     bad = found.siw.bad + found.ours.bad
     if not fpdus:

@@ -90,8 +90,8 @@ async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequen
 
     Captures go to ``folder``, which is emptied of earlier ones first.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("*.pcapng"), *folder.glob("*.pcap"), *folder.glob("console*.log")):
+    (folder / "aligned").mkdir(parents=True, exist_ok=True)
+    for old in (*folder.rglob("*.pcapng"), *folder.glob("*.pcap"), *folder.glob("console*.log")):
         old.unlink()
     bench = Bench(image, folder.resolve())
     try:
@@ -127,12 +127,13 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
         if not case.kills:
             _log.info("%s: the guest is not as it was, and another one is booted", case.name)
         await bench.drop()
-    octets = extract(raw, capture, setting.ports)
+    aligned = bench.folder / "aligned" / capture.name
+    octets = extract(raw, capture, aligned, setting.ports)
     raw.unlink()
-    dissection = await judge.dissect(capture)
+    dissection = await judge.dissect(aligned)
     wrong += judge.verdict(dissection, octets, case.expected, setting.fpdus)
     seconds = time.perf_counter() - began
-    return Row(case, name, finding, wrong, judge.summary(dissection, case.expected), setting.transfer, seconds, capture)
+    return Row(case, name, finding, wrong, judge.summary(dissection), setting.transfer, seconds, capture)
 
 
 async def _quiet(raw: Path, still: float = 0.1, at_most: float = 2.0) -> None:
