@@ -37,7 +37,7 @@ class Finding:
     departs: str = ""
 
 
-NUDGE = 0.5  # seconds
+NUDGE, NUDGES = 0.5, 5  # seconds, and how often
 _ORDINARY = Expected()
 # With this MULPDU, messages of whole words need no PAD. The network between the two cuts where it likes, and siw loses
 # what has come of PAD and CRC when the rest comes later (the case crc-split-to-guest).
@@ -109,11 +109,11 @@ class Seen(Silent):
 
 
 async def nudge(connection: rdma.Connection, seen: Seen) -> None:
-    """Send empty RDMA Writes, which change nothing, until siw has answered something.
+    """Send a few empty RDMA Writes, which change nothing, until siw has answered something.
 
     It sends its Reply before it looks for FPDUs; those that come in between it notices only when more comes.
     """
-    while True:
+    while seen.nudges < NUDGES:
         await asyncio.sleep(NUDGE)
         if seen.heard or connection.error:
             return

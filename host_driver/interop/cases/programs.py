@@ -13,6 +13,8 @@ from host_driver.rdma import rping
 from rtl.registers import Model, Role, Rtr
 
 COUNT = 20  # pings
+# rping's last words when, at its end, one of its threads closes what another still waits for
+_RACE = "rdma_get_cm_event: Bad file descriptor"
 _FAR = 16  # octets of what rdma_client and rdma_server send
 _UCMATOSE = 10, 100  # messages each way, and their octets
 
@@ -125,7 +127,7 @@ async def _send(connection: rdma.Connection, count: int, size: int) -> None:
 def ended(output: Output) -> None:
     """See that a program in the guest ended well; raises Mismatch."""
     status, lines = output.status, output.lines
-    check(status == 0, f"the guest's program ended with status {status}: {' | '.join(lines[-3:])}")
+    check(status == 0 or lines[-1:] == [_RACE], f"the guest's program ended with status {status}: {' | '.join(lines[-3:])}")
 
 
 def _pings(size: int) -> tuple[Case, Case]:

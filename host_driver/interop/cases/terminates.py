@@ -12,12 +12,12 @@ from host_driver.interop.judge import Expected
 from host_driver.interop.relay import Treatment
 from host_driver.negotiation import Config
 from host_driver.rdma import TerminatedError
-from rtl.registers import Role
+from rtl.registers import Role, Rtr
 
 _MEMORY = 4096
 _OCTETS = 64
 _LONG = 80000  # octets of a Send, for a buffer of 70,000
-_SPLIT = 20 + 40 - 2  # the offset of the middle of a CRC: of the Send of 16 octets behind the Write RTR
+_SPLIT = 20 + 40 + 40 - 2  # the offset of the middle of a CRC: of the second Send of 16 octets behind the Write RTR
 _SPOILED = 100  # the offset of the octet that the relay spoils: in the Send behind the offer
 
 
@@ -82,9 +82,10 @@ async def _spoiled_to_guest(setting: Setting) -> Finding:
 
 
 async def _split_to_guest(setting: Setting) -> Finding:
-    server = await setting.serve(f"peer listen {setting.guest.service} silent receive hold")
+    server = await setting.serve(f"peer listen {setting.guest.service} receive hold")
     port = await setting.relay(setting.guest.port, forth=Treatment(pause=_SPLIT))
-    async with await setting.connect(Config(Role.INITIATOR), port=port) as connection:
+    config = Config(Role.INITIATOR, rtr=(Rtr.WRITE,))
+    async with await setting.connect(config, port=port) as connection, exchanged(connection):
         connection.post_send(bytes(16))
         error = await connection.disconnected()
     _is(error, rdma.By.PEER, "0/2/2")
