@@ -46,7 +46,8 @@ class Tools(Executor):
         if seed in self.fails:
             raise self.fails[seed]
         used = {"TRELLIS_COMB": 13, "ICESTORM_LC": 99}
-        return Placed(100e6 + 1e6 * seed, [f"net{seed}"], used, netlist.block, netlist.around)
+        path = [f"dut.path.net{seed}[3]", f"dut.path.net{seed}_LUT4_Z_D_CCU2C_S0[1]", "dut.taken$CCU2_FCI_INT"]
+        return Placed(100e6 + 1e6 * seed, path, used, netlist.block, netlist.around)
 
     def submit(self, job, /, *arguments):
         self.ran[getattr(job, "__name__", "")] += 1
@@ -86,7 +87,7 @@ def test_a_block_is_elaborated_and_synthesized_once_and_placed_with_each_seed(to
     assert jobs_run == 1 + 1 + 3
     assert done == ["25f"] * 3
     assert (row.frequency, row.frequencies) == (102e6, (101e6, 102e6, 103e6))
-    assert (row.comb, row.ff, row.memory, row.path) == (11, 5, 0, ("net2",))
+    assert (row.comb, row.ff, row.memory, row.path) == (11, 5, 0, ("path.net2", "taken"))
     assert row.rate == 64 * 102e6
     assert row.rate_per_lut == row.rate / 11
 
@@ -310,7 +311,7 @@ FLOWS = tuple(
 )
 REPORT = Report(
     rows=[
-        Row(Case("TX", 1, "25f", 3), (101e6, 103e6, 102e6), 1000, 500, 4, ("a", "b")),
+        Row(Case("TX", 1, "25f", 3), (101e6, 103e6, 102e6), 1000, 500, 4, ("a", "b", "c")),
         Row(Case("TX", 2, "25f", 3), (), failure="no room for it"),
         Row(Case("EventQueue", 1, "25f", 3), (200e6,), 50, 60, 0),
     ],
@@ -326,7 +327,7 @@ def test_tables_hold_every_figure():
     assert list(beats.rows) == [("TX", "1", "2.000 (0)", "1.500 (4)", "1.030", ""), ("RX", "1", "", "", "", "it hangs")]
     assert list(latency.rows) == [("TX", "1", "6 to 8", "7")]
     assert list(part.rows) == [
-        ("TX", "1", "102.0", "101.0", "103.0", "1,000", "500", "4", "3.26", "3.3", ""),
+        ("TX", "1", "102.0", "101.0", "103.0", "1,000", "500", "4", "3.26", "3.3", "a ▸ c"),
         ("TX", "2", "", "", "", "", "", "", "", "", "no room for it"),
         ("EventQueue", "", "200.0", "200.0", "200.0", "50", "60", "0", "", "", ""),
     ]
@@ -344,7 +345,7 @@ def test_json_and_csv_hold_every_figure():
     lines = list(csv.DictReader(io.StringIO(text.getvalue())))
     assert [line["kind"] for line in lines] == ["synthesis"] * 3 + ["cycles"] * 4 + ["latency"] * 3
     assert lines[0]["mhz_median"] == "102.0"
-    assert lines[0]["critical_path"] == "a b"
+    assert lines[0]["critical_path"] == "a b c"
 
 
 def test_plots_are_written_for_all_that_was_measured(tmp_path):

@@ -37,7 +37,8 @@ class Report:
         return made + [self._part(name) for name in dict.fromkeys(row.case.part for row in self.rows)]
 
     def _part(self, name: str) -> Table:
-        headings = ("block", "lanes", "MHz", "from", "to", "COMB", "FF", "memory", "Gb/s", "Mb/s per LUT", "")
+        counts = "COMB", "FF", "memory"
+        headings = ("block", "lanes", "MHz", "min", "max", *counts, "Gb/s", "Mb/s per LUT", "slowest path")
         rows = []
         for row in self.rows:
             if row.case.part == name:
@@ -49,7 +50,7 @@ class Report:
                     *(_whole(each) for each in (row.comb, row.ff, row.memory)),
                     "" if row.rate is None else f"{row.rate / 1e9:.2f}",
                     "" if row.rate_per_lut is None else f"{row.rate_per_lut / 1e6:.1f}",
-                    row.failure or "",
+                    row.failure or " ▸ ".join(dict.fromkeys((*row.path[:1], *row.path[-1:]))),
                 ))
         seeds = max(row.case.seeds for row in self.rows if row.case.part == name)
         title = f"{PARTS[name].title}: median, minimum and maximum over seeds 1 to {seeds}"

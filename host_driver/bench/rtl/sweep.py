@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 from statistics import median
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ __all__ = ["CYCLES", "Case", "Row", "Sweep", "cases"]
 
 _T = TypeVar("_T")
 CYCLES = "cycles"
+_CELL = re.compile(r"(_|\$)(LUT\d|CCU2|TRELLIS|PFUMX|L6MUX21|SB_|MUX2|ALU|DFF|RAM16|DPR16).*")
 _WORD = 32  # bits of a lane
 
 
@@ -38,8 +40,8 @@ class Case:
 class Row:
     """What came of a case. Frequencies are in Hz, after routing, of each seed that could be routed.
 
-    ``failure`` is what a tool said when it could not do it, for one seed at least. ``path`` are the nets of the
-    slowest path, of the median seed.
+    ``failure`` is what a tool said when it could not do it, for one seed at least. ``path`` is the slowest path of the
+    median seed, by the signals on it that the RTL names.
     """
 
     case: Case
@@ -163,7 +165,7 @@ class Sweep:
             case,
             tuple(each.frequency for each in done if isinstance(each, Placed)),
             **part.count(placed[0].block, placed[0].around, placed[0].used),
-            path=tuple(placed[len(placed) // 2].path),
+            path=_readable(placed[len(placed) // 2].path),
             failure=failure,
         )
 
@@ -217,6 +219,12 @@ class Sweep:
 
     async def _submit(self, job: Callable[..., _T], *arguments: Any) -> _T:
         return await asyncio.wrap_future(self._executor().submit(job, *arguments))
+
+
+def _readable(nets: Sequence[str]) -> tuple[str, ...]:
+    """The names of signals in the names of nets, to which Yosys adds those of cells on the way."""
+    names = (_CELL.sub("", net).removeprefix(f"{jobs.DUT}.").partition("[")[0] for net in nets)
+    return tuple(name for name, _ in groupby(names))
 
 
 def _netlist_key(verilog: str, part: Part) -> str:
