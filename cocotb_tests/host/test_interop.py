@@ -364,9 +364,10 @@ class Deaf:
 
     def __init__(self, seen):
         self.seen, self.error, self.written = seen, None, 0
+        seen.stream(Direction.TX, bytes(20))
 
     async def write(self, octets, stag):
-        assert octets == b""
+        assert (octets, stag) == (b"", case.NUDGE_STAG)
         self.written += 1
         self.seen.heard = self.written == 3
 
@@ -382,6 +383,19 @@ def test_a_silent_peer_is_nudged_until_it_is_heard(monkeypatch):
         seen.heard, connection.error = False, "over"
         await case.nudge(connection, seen)
         assert connection.written == 3
+
+    run(test())
+
+
+def test_a_peer_that_was_sent_nothing_is_not_nudged(monkeypatch):
+    monkeypatch.setattr(case, "NUDGE", 0.001)
+
+    async def test():
+        connection = Deaf(seen := case.Seen())
+        seen.fpdus = 0
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(case.nudge(connection, seen), 0.05)
+        assert connection.written == 0
 
     run(test())
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from host_driver.interop.capture import Stream, Traffic
 from host_driver.interop.initramfs import ADDRESS
 from host_driver.interop.tools import run
 
@@ -24,6 +25,8 @@ OPTIONS = (
     "smb_direct",
 )
 _STARTUP = 20
+NUDGED = bytes.fromhex("000ec140 4e554447")  # how case.nudge's RDMA Writes begin
+LAIN = 0.5  # seconds for which FPDUs must have lain at the guest before it is to blame that nothing comes of them
 
 
 @dataclass
@@ -53,7 +56,8 @@ class Expected:
 
     ``crc``: CRCs were negotiated; None: no connection came about. ``terminates``: who says what, in order and as it is
     on the wire, such as "siw 0/2/6". ``bad_siw`` and ``bad_ours``: FPDUs of that end whose CRC must be bad.
-    ``whole``: every octet of every stream belongs to a frame that tshark has dissected.
+    ``whole``: every octet of every stream belongs to a frame that tshark has dissected. ``siw_first``: so many FPDUs of
+    siw's come before the first of ours.
     """
 
     crc: bool | None = True
@@ -61,6 +65,7 @@ class Expected:
     bad_siw: int = 0
     bad_ours: int = 0
     whole: bool = True
+    siw_first: int = 0
 
 
 async def dissect(file: Path) -> Dissection:
@@ -114,6 +119,48 @@ def verdict(found: Dissection, octets: Mapping[str, int], expected: Expected, se
     if sent is not None and expected.whole and found.ours.fpdus != sent:
         wrong.append(f"tshark finds {found.ours.fpdus} FPDUs of ours, which sent {sent}")
     return wrong
+
+
+def order(traffic: Traffic, expected: Expected) -> list[str]:
+    """What came in another order than it must."""
+    if not expected.siw_first:
+        return []
+    wrong = []
+    for ours, siw in map(_ends, traffic.connections):
+        first = ours.fpdus[0].begun if ours.fpdus else float("inf")
+        before = sum(fpdu.begun < first for fpdu in siw.fpdus)
+        if before < expected.siw_first:
+            wrong.append(f"{before} FPDUs of siw's came before our first, not {expected.siw_first}")
+    return wrong or ([] if traffic.connections else ["the capture has no connection"])
+
+
+def overlooked(traffic: Traffic, nudges: int) -> list[str]:
+    """Why it is not siw that had overlooked FPDUs when it was nudged: empty when the capture shows that it had.
+
+    Everything that we had sent must have lain at the guest, acknowledged, for LAIN seconds before the nudge, some of it
+    FPDUs, and nothing but a startup frame have come back.
+    """
+    wrong, found = [], 0
+    for ours, siw in map(_ends, traffic.connections):
+        for number, nudge in enumerate(ours.fpdus):
+            if not nudge.head.startswith(NUDGED):
+                continue
+            found += 1
+            there = next((time for time, upto in ours.acknowledged if upto >= nudge.offset), nudge.begun)
+            if not number:
+                wrong.append("a nudge was our first FPDU")
+            elif nudge.begun - there < LAIN:
+                lain = max(nudge.begun - there, 0)
+                wrong.append(f"what we had sent before a nudge had lain at the guest for {lain:.2f} s, not {LAIN:g}")
+            if any(fpdu.begun < nudge.begun for fpdu in siw.fpdus):
+                wrong.append("siw had sent FPDUs before it was nudged, and this end had not noticed")
+    return wrong if found == nudges else [*wrong, f"the capture has {found} nudges, not {nudges}"]
+
+
+def _ends(connection: tuple[Stream, Stream]) -> tuple[Stream, Stream]:
+    """Our stream, and siw's."""
+    initiator, responder = connection
+    return (responder, initiator) if initiator.source == ADDRESS else (initiator, responder)
 
 
 def summary(found: Dissection) -> str:

@@ -119,8 +119,6 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
             wrong.append(f"{type(error).__name__}: {error}")
         if not case.kills or guest.alive:
             await _quiet(raw)
-    if finding and setting.overlooked:
-        finding = replace(finding, departs="; ".join(filter(None, (finding.departs, OVERLOOKED))))
     if (fault := guest.fault) and not case.kills:
         wrong.append(f"the guest's kernel: {fault}")
     if case.kills or not await guest.clear():
@@ -128,10 +126,15 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
             _log.info("%s: the guest is not as it was, and another one is booted", case.name)
         await bench.drop()
     aligned = bench.folder / "aligned" / capture.name
-    octets = extract(raw, capture, aligned, setting.ports)
+    traffic = extract(raw, capture, aligned, setting.ports)
     raw.unlink()
     dissection = await judge.dissect(aligned)
-    wrong += judge.verdict(dissection, octets, case.expected, setting.fpdus)
+    wrong += judge.verdict(dissection, traffic.octets, case.expected, setting.fpdus)
+    wrong += judge.order(traffic, case.expected)
+    if setting.nudges:
+        wrong += judge.overlooked(traffic, setting.nudges)
+        if finding:
+            finding = replace(finding, departs="; ".join(filter(None, (finding.departs, OVERLOOKED))))
     seconds = time.perf_counter() - began
     return Row(case, name, finding, wrong, judge.summary(dissection), setting.transfer, seconds, capture)
 

@@ -8,6 +8,7 @@ from functools import partial
 from host_driver import rdma
 from host_driver.interop.case import Case, Finding, Setting, check
 from host_driver.interop.guest import Output
+from host_driver.interop.judge import Expected
 from host_driver.negotiation import Config
 from host_driver.rdma import rping
 from rtl.registers import Model, Role, Rtr
@@ -169,6 +170,7 @@ CASES = (
         "ucmatose in the guest as server, which sends first; client-server",
         "RFC 5044 §7.1.2 rule 4: a responder sends nothing before it has received an FPDU",
         _ucmatose_server,
+        Expected(siw_first=_UCMATOSE[0]),
     ),
     Case(
         "ucmatose-client",
