@@ -751,10 +751,52 @@ def test_close_does_not_wait_for_a_peer_that_does_nothing():
             for _ in range(100):
                 connection.post_send(bytes(1 << 20))
             await connection.close()
-            assert isinstance(connection.error, rdma.ClosedError)
+            assert isinstance(connection.error, rdma.LostError)
             assert peer.sock.fileno() >= 0
 
     run(test())
+
+
+def test_a_close_that_cannot_flush_is_an_orderly_end_to_nobody():
+    """Completed Sends are lost then, and a receiver must not take those before them for all there are."""
+
+    async def test():
+        async with connected(one=HASTY) as (ours, theirs):
+            shrink(ours, theirs)
+            posted = [ours.post_send(bytes(1 << 20)) for _ in range(8)]
+            await ours.close()
+            assert str(ours.error) == "not all that was posted had left within 0.2 s of the close: it was reset"
+            assert any(each.exception() is ours.error for each in posted)
+            with pytest.raises(rdma.LostError, match="reset"):
+                while True:
+                    await theirs.receive(1 << 20)
+
+    run(test())
+
+
+def test_a_shutdown_gives_a_receiver_slower_than_linger_all_there_is():
+    async def test():
+        async with connected(one=HASTY) as (ours, theirs):
+            shrink(ours, theirs)
+            for _ in range(8):
+                ours.post_send(bytes(1 << 20))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(ours.shutdown(), 0.4)  # to give up waiting gives nothing else up
+            closing = asyncio.create_task(ours.shutdown())
+            for _ in range(8):
+                await theirs.receive(1 << 20)
+            await closing
+            await ours.close()
+            assert isinstance(ours.error, rdma.ClosedError)
+            assert await theirs.disconnected() is None
+
+    run(test())
+
+
+def shrink(sender, receiver):
+    """Buffers so small that Sends wait for the receiver."""
+    sender._lower._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
+    receiver._lower._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
 
 
 def test_an_exception_in_the_body_ends_the_connection_at_once():

@@ -429,6 +429,8 @@ async def converse(connection: Connection, report: Report, talk: Talk) -> int:
                 report.received(received)
                 if talk.echo:
                     await connection.send(received.data)
+        if talk.echo:
+            await connection.shutdown()  # unlike close, it leaves a slow peer all the time that it takes
 
     async with connection:
         for result in await asyncio.gather(say(), hear(), return_exceptions=True):

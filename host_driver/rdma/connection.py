@@ -110,7 +110,7 @@ class Options:
     receive_depth: int = 128  # buffers that may be posted at a time
     receiver_waits: bool = True
     mulpdu: int | None = None  # octets, a limit below what the EMSS gives
-    linger: float = 2.0  # seconds that ``close`` gives the peer
+    linger: float = 2.0  # seconds that ``close`` takes at most, see there
 
     def __post_init__(self) -> None:
         for name in ("send_depth", "receive_depth"):
@@ -172,6 +172,7 @@ class Connection:
         self._rtr_known = asyncio.Event()  # and so which MSN the peer's first message has
         self._half_closed = False
         self._closing = False
+        self._finished = False  # all has left, and this end's half is closed
         self._unclaimed: deque[Received] = deque()  # whose receiver was cancelled
         self._room: deque[asyncio.Future[None]] = deque()
         self._end_task: asyncio.Task[None] | None = None
@@ -312,14 +313,15 @@ class Connection:
             await self._settled.wait()
         if self.error:
             raise self.error
-        if not self._stream.shut:
-            self._stream.shut = True
+        self._stream.shut = True
+        if not self._finished:
             try:
                 await self._lower.finish()
             except MpaConnectionError as error:
                 self._fail(error)
                 assert self.error
                 raise self.error from error
+            self._finished = True
 
     async def terminate(self, fault: Fault = Fault.RDMAP_CATASTROPHIC, what: str = "the ULP ended it") -> None:
         """End at once with a Terminate, and release everything."""
@@ -330,8 +332,10 @@ class Connection:
     async def close(self) -> None:
         """End in order: complete what is posted, close, wait for the peer to close, and release everything.
 
-        After ``Options.linger`` seconds it is over in any case. Sends that come meanwhile and have no buffer are
-        dropped. Idempotent, and never fails; ``error`` tells what ended the connection.
+        After ``Options.linger`` seconds it is over in any case: when not all has left by then, with a reset, so that
+        the peer cannot take it for an end in order, and ``error`` is a LostError. ``shutdown`` before it waits without
+        a limit. Sends that come meanwhile and have no buffer are dropped. Idempotent, and never fails; ``error`` tells
+        what ended the connection.
         """
         self._closing = True
         self._stream.drops = True
@@ -341,7 +345,11 @@ class Connection:
                 async with asyncio.timeout(self.options.linger):
                     await self.shutdown()
                     await self._silent.wait()
-            self._end(ClosedError(By.LOCAL))
+            if self._finished:
+                self._end(ClosedError(By.LOCAL))
+            else:
+                what = f"not all that was posted had left within {self.options.linger:g} s of the close: it was reset"
+                self._end(LostError(what, Reason.TIMED_OUT))
         await self._over()
 
     async def abort(self) -> None:
@@ -542,7 +550,7 @@ class Connection:
             await lower.terminate(terminate)
         if terminated := isinstance(error, TerminatedError):
             await lower.linger()
-        await lower.close(reset=not (terminated or self._stream.shut))
+        await lower.close(reset=not (terminated or self._finished))
         with contextlib.suppress(DeviceError):
             await lower.device.close()
 
