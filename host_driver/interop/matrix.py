@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from host_driver.connection import MpaConnectionError
@@ -88,11 +89,13 @@ class Bench:
 async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequence[str]) -> AsyncIterator[Row]:
     """Run every case with every device, and give each row when it is there. Raises InteropError.
 
-    Captures go to ``folder``, which is emptied of earlier ones first.
+    Captures go to ``folder`` and ``folder/aligned``. Those that an earlier run has left of the same rows are deleted
+    first, so that none is there for a row that was not run to its end.
     """
     (folder / "aligned").mkdir(parents=True, exist_ok=True)
-    for old in (*folder.rglob("*.pcapng"), *folder.glob("*.pcap"), *folder.glob("console*.log")):
-        old.unlink()
+    for name, case in product(devices, cases):
+        for old in _files(folder, case, name):
+            old.unlink(missing_ok=True)
     bench = Bench(image, folder.resolve())
     try:
         for name in devices:
@@ -104,10 +107,16 @@ async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequen
         await bench.drop()
 
 
+def _files(folder: Path, case: Case, device: str) -> tuple[Path, Path, Path]:
+    """What a row captures, its packets alone, and the copy that tshark judges."""
+    name = f"{case.name}-{device}"
+    return folder / f"{name}.pcap", folder / f"{name}.pcapng", folder / "aligned" / f"{name}.pcapng"
+
+
 async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
     began = time.perf_counter()
     guest = await bench.ready(case.variant)
-    raw, capture = (bench.folder / f"{case.name}-{name}.{end}" for end in ("pcap", "pcapng"))
+    raw, capture, aligned = _files(bench.folder, case, name)
     setting, finding, wrong = Setting(guest, device), None, []
     async with guest.captured(raw):
         try:
@@ -125,7 +134,6 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
         if not case.kills:
             _log.info("%s: the guest is not as it was, and another one is booted", case.name)
         await bench.drop()
-    aligned = bench.folder / "aligned" / capture.name
     traffic = extract(raw, capture, aligned, setting.ports)
     raw.unlink()
     dissection = await judge.dissect(aligned)
