@@ -440,24 +440,70 @@ def test_a_listener_outlives_what_the_system_refuses(monkeypatch):
     run(test())
 
 
-def test_a_cancelled_receive_loses_no_send():
+@pytest.mark.parametrize("depth", [1, 2, 128])
+@pytest.mark.parametrize("stage", ["before", "within", "arrived"])
+def test_a_cancelled_receive_loses_no_send_and_keeps_their_order(stage, depth):
+    """Each Send has two segments."""
+
     async def test():
-        async with connected(one=rdma.Options(receive_depth=2)) as (ours, theirs):
-            for _ in range(10):
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(ours.receive(), 0.01)
-            waiting = asyncio.create_task(ours.receive())
-            await asyncio.sleep(0.01)
-            future = ours._stream._receives[0].context
-            await theirs.send(b"here it is")
-            while not future.done():
+        async with bare(rdma.Options(receive_depth=depth)) as (peer, connection):
+            for msn in range(1, 6):
+                first = Untagged(Opcode.SEND, 0, msn, 0, False, b"%d first, " % msn, bytes(4)).encode()
+                waiting = asyncio.create_task(connection.receive(64))
+                if stage != "before":
+                    await peer.send(first)
+                    while not connection._stream._rx_mo:
+                        await asyncio.sleep(0)
+                    if stage == "arrived":
+                        await peer.send(send(msn, 9, b"last"))
+                        while connection._arrived.empty():
+                            await asyncio.sleep(0)
+                else:
+                    await asyncio.sleep(0)
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+                assert waiting.cancelled()
+                again = asyncio.create_task(connection.receive(64))
                 await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            if waiting.cancelled():
-                assert bytes(await ours.receive()) == b"here it is"
-            else:
-                assert bytes(waiting.result()) == b"here it is"
+                if stage == "before":
+                    await peer.send(first)
+                if stage != "arrived":
+                    await peer.send(send(msn, 9, b"last"))
+                assert bytes(await again) == b"%d first, last" % msn
+            assert not connection._stream.receives
+
+    run(test())
+
+
+def test_receiving_with_a_time_limit_again_and_again_loses_nothing():
+    async def test():
+        async with connected() as (ours, theirs):
+            sending = asyncio.gather(*(ours.send(b"%d" % n * (1 << 20)) for n in range(8)))
+            for number in range(8):
+                received = None
+                while received is None:
+                    with suppress(TimeoutError):
+                        received = await asyncio.wait_for(theirs.receive(1 << 20), 0.001)
+                assert (len(received), received.data[:1]) == (1 << 20, b"%d" % number)
+            await sending
+
+    run(test())
+
+
+def test_who_waits_behind_a_cancelled_receive_has_what_it_had_begun():
+    async def test():
+        async with bare() as (peer, connection):
+            waiting = [asyncio.create_task(connection.receive(64)) for _ in range(3)]
+            await peer.send(Untagged(Opcode.SEND, 0, 1, 0, False, b"one", bytes(4)).encode())
+            while not connection._stream._rx_mo:
+                await asyncio.sleep(0)
+            waiting[0].cancel()
+            await peer.send(send(1, 3, b"!"), send(2, 0, b"two"))
+            assert [bytes(await each) for each in waiting[1:]] == [b"one!", b"two"]
+            assert not connection._stream.receives
+            peer.sock.shutdown(socket.SHUT_WR)
+            for result in await asyncio.gather(connection.receive(), connection.receive(), return_exceptions=True):
+                assert isinstance(result, rdma.ClosedError)
 
     run(test())
 
