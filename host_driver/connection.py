@@ -30,12 +30,15 @@ from host_driver.negotiation import (
     Config,
     Established,
     Failed,
+    Input,
     Negotiated,
     Negotiation,
+    ProtocolError,
     Reason,
     Rejected,
     Requested,
     Send,
+    State,
 )
 from host_driver.negotiation import Event as Outcome
 from host_driver.startup import StartupFrame
@@ -572,10 +575,10 @@ class Request:
     async def accept(self, private_data: bytes = b"", config: Config | None = None) -> Connection:
         """Answer with a Reply and turn MPA on; with another ``config`` if the Request makes the ULP want one.
 
-        Raises ValueError for too much private data.
+        Raises ValueError for too much private data, and ProtocolError when it has been answered.
         """
         connection = self._connection
-        self._check()
+        self._check(Input.ACCEPT)
         await connection._run(connection._act(connection._negotiation.accept(private_data, config)))
         return connection
 
@@ -587,18 +590,26 @@ class Request:
     ) -> None:
         """Answer with a rejecting Reply and close; ``min_ord`` of a ``config`` tells the initiator what it takes.
 
-        Raises ValueError for too much private data.
+        Raises ValueError for too much private data, and ProtocolError when it has been answered.
         """
         connection = self._connection
-        self._check()
+        self._check(Input.REJECT)
         with contextlib.suppress(RejectedError):
             await connection._run(connection._act(connection._negotiation.reject(private_data, what, config)))
 
-    async def close(self) -> None:
-        """Close without an answer."""
-        await self._connection.close()
+    @property
+    def answered(self) -> bool:
+        """It has been accepted or rejected."""
+        return self._connection._negotiation.state in (State.ESTABLISHED, State.REJECTED)
 
-    def _check(self) -> None:
+    async def close(self) -> None:
+        """Close without an answer; does nothing when there has been one."""
+        if not self.answered:
+            await self._connection.close()
+
+    def _check(self, given: Input) -> None:
+        if self.answered:
+            raise ProtocolError(self._connection._negotiation.state, given)
         if self._connection.error:
             raise self._connection.error
 

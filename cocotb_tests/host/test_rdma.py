@@ -236,6 +236,38 @@ def test_too_much_private_data_is_refused_and_the_request_can_still_be_answered(
     run(test())
 
 
+@pytest.mark.parametrize("again", ["accept", "reject", "close"])
+def test_a_request_is_answered_once_and_its_connection_is_left_alone(again):
+    async def test():
+        async with await rdma.listen() as listener:
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
+            request = await listener.request()
+            async with await request.accept() as theirs, await connecting as ours:
+                if again == "close":
+                    await request.close()
+                else:
+                    what = f"{again.upper()} is not possible in state ESTABLISHED"
+                    with pytest.raises(rdma.ProtocolError, match=what):
+                        await getattr(request, again)()
+                await theirs.send(b"still there")
+                assert bytes(await ours.receive()) == b"still there"
+            with pytest.raises(rdma.ProtocolError):
+                await request.accept()
+
+    run(test())
+
+
+@pytest.mark.parametrize("end", ["device", "lower"])
+def test_a_send_ends_with_what_is_below_it(end):
+    async def test():
+        async with connected() as (ours, _):
+            await {"device": ours.device, "lower": ours._lower}[end].close()
+            with pytest.raises(rdma.LostError):
+                await ours.send(b"nowhere to go")
+
+    run(test())
+
+
 def test_a_slow_peer_keeps_no_other_waiting_and_its_failure_is_told():
     async def test():
         failures = []

@@ -10,7 +10,7 @@ from typing import Self
 from host_driver import connection as mpa
 from host_driver.connection import SILENT, Address, Arrival, MpaConnectionError, Observer
 from host_driver.device import Device, DeviceError
-from host_driver.negotiation import Config, Reason
+from host_driver.negotiation import Config, ProtocolError, Reason
 from host_driver.rdma.connection import Connection, OpenDevice, Options, Watch
 from host_driver.rdma.memory import ProtectionDomain
 from host_driver.startup import StartupFrame
@@ -54,7 +54,10 @@ async def connect(
 
 
 class ConnectionRequest:
-    """A connection that a peer asks for. It must be accepted, rejected or closed."""
+    """A connection that a peer asks for. It must be accepted, rejected or closed, once.
+
+    To accept or reject what has been answered raises ProtocolError, to close it does nothing, and its connection goes on.
+    """
 
     def __init__(self, request: mpa.Request, path: Device, watch: Watch, listener: Listener) -> None:
         self.peer: Address = request.peer
@@ -85,7 +88,7 @@ class ConnectionRequest:
         listener = self._listener
         try:
             lower = await self._request.accept(private_data, config)
-        except ValueError:
+        except (ValueError, ProtocolError):  # nothing has been done
             raise
         except BaseException:
             await self._path.close()
@@ -104,7 +107,7 @@ class ConnectionRequest:
         """Reject; raises ValueError for too much private data, and MpaConnectionError when the peer has gone."""
         try:
             await self._request.reject(private_data, config=config)
-        except ValueError:
+        except (ValueError, ProtocolError):  # nothing has been done
             raise
         except BaseException:
             await self._path.close()
@@ -113,8 +116,9 @@ class ConnectionRequest:
 
     async def close(self) -> None:
         """Close without an answer."""
-        await self._request.close()
-        await self._path.close()
+        if not self._request.answered:
+            await self._request.close()
+            await self._path.close()
 
 
 class Listener:

@@ -199,9 +199,9 @@ class Stream:
         return dropped
 
     def flush(self) -> list[Work | Receive]:
-        """Let go of all that has been posted and will not complete any more."""
-        dropped: list[Work | Receive] = [*self._begun, *self._work, *self._receives]
-        for queue in (self._begun, self._work, self._receives, self._reads, self._requests):
+        """Let go of all that has been posted and will not complete any more, or was not taken as completed."""
+        dropped: list[Work | Receive] = [*self.completed, *self._begun, *self._work, *self._receives]
+        for queue in (self.completed, self._begun, self._work, self._receives, self._reads, self._requests):
             queue.clear()
         self._message = None
         return dropped
