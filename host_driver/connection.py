@@ -42,7 +42,7 @@ from host_driver.negotiation import (
 )
 from host_driver.negotiation import Event as Outcome
 from host_driver.startup import StartupFrame
-from rtl.registers import BY_NAME, Cause, EventKind, Model, Rtr, Verdict
+from rtl.registers import BY_NAME, Cause, EventKind, Model, Role, Rtr, Verdict
 
 CHUNK_OCTETS = 65536  # at most so many are taken from the socket at once
 ULPDUS_WAITING = 16  # so many are fetched ahead of the ULP
@@ -622,7 +622,11 @@ class Arrival:
         self._socket = sock
 
     async def request(self, device: Device, config: Config, observer: Observer = SILENT) -> Request:
-        """Wait for the Request; raises RejectedError and MpaConnectionError as ``Listener.request`` does."""
+        """Wait for the Request; raises RejectedError and MpaConnectionError as ``Listener.request`` does.
+
+        Raises ValueError for an initiator's ``config``.
+        """
+        config.check_role(Role.RESPONDER)
         connection = _connection(self._socket, device, config, observer)
         requested = await connection._run(connection._start())
         assert requested
@@ -648,8 +652,10 @@ class Listener:
     async def request(self, device: Device, config: Config, observer: Observer = SILENT) -> Request:
         """Wait for a TCP connection and for the Request that comes over it.
 
-        Raises RejectedError when the configuration itself rejects it, MpaConnectionError when no good Request comes.
+        Raises RejectedError when the configuration itself rejects it, MpaConnectionError when no good Request comes,
+        and at once ValueError for an initiator's ``config``.
         """
+        config.check_role(Role.RESPONDER)
         return await (await self.arrival()).request(device, config, observer)
 
     async def accept(self, device: Device, config: Config, observer: Observer = SILENT) -> Connection:
@@ -684,8 +690,10 @@ async def initiate(
     """Connect and negotiate as an initiator; returns when MPA is on.
 
     ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10). Raises
-    RejectedError when the responder's ULP says no, and MpaConnectionError for all else that goes wrong.
+    RejectedError when the responder's ULP says no, MpaConnectionError for all else that goes wrong, and ValueError for
+    a responder's ``config``.
     """
+    config.check_role(Role.INITIATOR)
     connection = _connection(await _connect(host, port, config.timeout), device, config, observer)
     try:
         await connection._run(connection._start())

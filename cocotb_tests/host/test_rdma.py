@@ -268,6 +268,18 @@ def test_a_send_ends_with_what_is_below_it(end):
     run(test())
 
 
+def test_a_configuration_of_the_other_role_is_refused_at_once():
+    async def test():
+        for attempt, needed, given in (
+            (rdma.connect("127.0.0.1", 1, RESPONDER), "INITIATOR", "RESPONDER"),
+            (rdma.listen(config=INITIATOR), "RESPONDER", "INITIATOR"),
+        ):
+            with pytest.raises(ValueError, match=f"a Config with role {needed} is needed here, not {given}"):
+                await attempt
+
+    run(test())
+
+
 def test_a_slow_peer_keeps_no_other_waiting_and_its_failure_is_told():
     async def test():
         failures = []

@@ -42,11 +42,14 @@ async def connect(
 
     ``device`` opens the data path, which the connection owns. ``domain`` is the protection domain, one of its own
     if not given. ``fallback``: see ``host_driver.connection.initiate``. Raises RejectedError when the responder's
-    ULP says no, MpaConnectionError for all else that goes wrong on the way, and DeviceError.
+    ULP says no, MpaConnectionError for all else that goes wrong on the way, DeviceError, and ValueError for a
+    responder's ``config``.
     """
+    config = config or Config(Role.INITIATOR)
+    config.check_role(Role.INITIATOR)
     watch, path = Watch(observer), await device()
     try:
-        lower = await mpa.initiate(host, port, path, config or Config(Role.INITIATOR), watch, fallback=fallback)
+        lower = await mpa.initiate(host, port, path, config, watch, fallback=fallback)
     except BaseException:
         await path.close()
         raise
@@ -56,7 +59,8 @@ async def connect(
 class ConnectionRequest:
     """A connection that a peer asks for. It must be accepted, rejected or closed, once.
 
-    To accept or reject what has been answered raises ProtocolError, to close it does nothing, and its connection goes on.
+    To accept or reject what has been answered raises ProtocolError, and to close it does nothing: its connection goes
+    on.
     """
 
     def __init__(self, request: mpa.Request, path: Device, watch: Watch, listener: Listener) -> None:
@@ -229,7 +233,9 @@ async def listen(
     """Listen for connection requests; port 0 lets the system choose.
 
     ``device`` and ``observer`` are called for each connection. Without a ``domain`` each connection has one of
-    its own. Raises MpaConnectionError when the port cannot be had.
+    its own. Raises MpaConnectionError when the port cannot be had, and ValueError for an initiator's ``config``.
     """
+    config = config or Config(Role.RESPONDER)
+    config.check_role(Role.RESPONDER)
     lower = await mpa.listen(host, port)
-    return Listener(lower, config or Config(Role.RESPONDER), device, options or Options(), domain, observer, failed)
+    return Listener(lower, config, device, options or Options(), domain, observer, failed)
