@@ -269,14 +269,17 @@ def test_a_relay_joins_what_comes_in_small_pieces(monkeypatch):
     monkeypatch.setattr("host_driver.interop.relay.HELD", 5.0)  # a busy machine must not make it give up waiting
 
     async def test():
-        there, _ = await through(Treatment(join=1000), sent=[b"x" * 10] * 100)
+        there, _ = await through(treatment := Treatment(join=1000), sent=[b"x" * 10] * 100)
         assert len(there[0][0]) >= 1000
+        assert treatment.joins == 1
 
     run(test())
 
 
 def test_pieces_are_of_whole_steps_and_not_too_long():
-    pieces = list(Treatment(cut=97, step=4).pieces(bytes(10000), random.Random(1)))
+    treatment = Treatment(cut=97, step=4)
+    pieces = list(treatment.pieces(bytes(10000), random.Random(1)))
+    assert treatment.cuts == len(pieces) - 1
     assert sum(map(len, pieces)) == 10000
     assert all(len(piece) % 4 == 0 and len(piece) <= 97 for piece in pieces)
     assert len({len(piece) for piece in pieces}) > 10

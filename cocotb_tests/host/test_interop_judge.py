@@ -195,6 +195,13 @@ def test_siw_is_not_blamed_for_what_this_end_did(tmp_path, steps, wrong):
     assert any(wrong in line for line in judge.overlooked(exchange(tmp_path, *BEGUN, *steps), 1))
 
 
+def test_pieces_are_counted_as_each_end_got_them(tmp_path):
+    steps = ((0.3, "ours", RTR + RTR[:4]), (0.4, "ours", RTR[4:]), (0.5, "ours", RTR * 5), (0.6, "siw", RTR * 2))
+    siw, ours = judge.pieces(exchange(tmp_path, *BEGUN, *steps), [(0, 10), (10, 10), (20, 20), (40, 20)])
+    assert siw == judge.Pieces(small=2, inside=5)
+    assert ours == judge.Pieces(small=2, inside=0)
+
+
 def test_siw_sent_first_only_if_the_capture_says_so(tmp_path):
     first = exchange(tmp_path, *BEGUN, (0.3, "siw", RTR), (0.4, "ours", RTR), (0.5, "siw", RTR))
     assert judge.order(first, Expected(siw_first=1)) == []

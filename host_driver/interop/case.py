@@ -42,7 +42,7 @@ NUDGE_STAG = 0x4E554447  # nobody's: tells these RDMA Writes from an RTR, in a c
 _ORDINARY = Expected()
 # With this MULPDU, messages of whole words need no PAD. The network between the two cuts where it likes, and siw loses
 # what has come of PAD and CRC when the rest comes later (the case crc-split-to-guest).
-_OPTIONS = rdma.Options(mulpdu=32762)
+MULPDU = 32762
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Seen(Silent):
         self.sent: StartupFrame | None = None
         self.received: StartupFrame | None = None
         self.fpdus = 0  # sent
+        self.pieces: list[tuple[int, int]] = []  # offset and octets of what came at once
         self.last = 0.0  # when the last of them was, time.monotonic()
         self.nudges = 0  # see ``nudge``
         self.heard = False  # an FPDU of the peer's, or a part of one
@@ -107,6 +108,7 @@ class Seen(Silent):
             self.fpdus += octets[:16] not in (kind.value for kind in FrameKind)
             self.last = time.monotonic()
             return
+        self.pieces.append((self._octets, len(octets)))
         self._octets += len(octets)
         self.heard = self.received is not None and self._octets > len(self.received.encode())
 
@@ -175,8 +177,10 @@ class Setting:
         """A data path for one connection; what it uses is measured."""
         return await self._device()
 
-    async def connect(self, config: Config | None = None, *, port: int | None = None) -> rdma.Connection:
-        """Connect to the guest's server, or to ``port`` of this machine."""
+    async def connect(
+        self, config: Config | None = None, *, port: int | None = None, mulpdu: int = MULPDU
+    ) -> rdma.Connection:
+        """Connect to the guest's server, or to ``port`` of this machine. ``mulpdu``: see ``rdma.Options``."""
         seen = self.observer()
         connection = await rdma.connect(
             "127.0.0.1",
@@ -184,20 +188,20 @@ class Setting:
             config or Config(Role.INITIATOR),
             device=self.device,
             observer=seen,
-            options=_OPTIONS,
+            options=rdma.Options(mulpdu=mulpdu),
         )
         self._tasks.append(asyncio.create_task(nudge(connection, seen)))
         return connection
 
-    async def listen(self, config: Config | None = None) -> rdma.Listener:
-        """Listen where the guest finds it; the listener is closed with the case."""
+    async def listen(self, config: Config | None = None, *, mulpdu: int = MULPDU) -> rdma.Listener:
+        """Listen where the guest finds it; the listener is closed with the case. ``mulpdu``: see ``rdma.Options``."""
         listener = await rdma.listen(
             "127.0.0.1",
             0,
             config or Config(Role.RESPONDER),
             device=self.device,
             observer=self.observer,
-            options=_OPTIONS,
+            options=rdma.Options(mulpdu=mulpdu),
         )
         self._stack.push_async_callback(listener.close)
         self.ports.add(listener.address[1])

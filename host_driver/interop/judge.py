@@ -6,7 +6,7 @@ It dissects MPA, DDP and RDMAP and checks every CRC. It knows nothing of what RF
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ OPTIONS = (
     "smb_direct",
 )
 _STARTUP = 20
+SMALL = 97  # octets
 NUDGED = bytes.fromhex("000ec140 4e554447")  # how case.nudge's RDMA Writes begin
 LAIN = 0.5  # seconds for which FPDUs must have lain at the guest before it is to blame that nothing comes of them
 
@@ -57,7 +58,8 @@ class Expected:
     ``crc``: CRCs were negotiated; None: no connection came about. ``terminates``: who says what, in order and as it is
     on the wire, such as "siw 0/2/6". ``bad_siw`` and ``bad_ours``: FPDUs of that end whose CRC must be bad.
     ``whole``: every octet of every stream belongs to a frame that tshark has dissected. ``siw_first``: so many FPDUs of
-    siw's come before the first of ours.
+    siw's come before the first of ours. ``small`` and ``inside``: so many pieces of at most SMALL octets, and so many
+    FPDUs that begin inside a piece, must have reached siw, and so many us.
     """
 
     crc: bool | None = True
@@ -66,6 +68,8 @@ class Expected:
     bad_ours: int = 0
     whole: bool = True
     siw_first: int = 0
+    small: tuple[int, int] = 0, 0
+    inside: tuple[int, int] = 0, 0
 
 
 async def dissect(file: Path) -> Dissection:
@@ -155,6 +159,32 @@ def overlooked(traffic: Traffic, nudges: int) -> list[str]:
             if any(fpdu.begun < nudge.begun for fpdu in siw.fpdus):
                 wrong.append("siw had sent FPDUs before it was nudged, and this end had not noticed")
     return wrong if found == nudges else [*wrong, f"the capture has {found} nudges, not {nudges}"]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """In what pieces FPDUs have reached an end: pieces of at most SMALL octets, and FPDUs that begin inside one."""
+
+    small: int
+    inside: int
+
+    @classmethod
+    def of(cls, stream: Stream, pieces: Sequence[tuple[int, int]]) -> Pieces:
+        """``pieces`` of the stream have an offset and a number of octets each."""
+        begin = stream.fpdus[0].offset if stream.fpdus else stream.octets
+        pieces = sorted(piece for piece in pieces if piece[0] >= begin)
+        starts = {offset for offset, _ in pieces}
+        small = sum(octets <= SMALL for _, octets in pieces)
+        return cls(small, sum(fpdu.offset not in starts for fpdu in stream.fpdus))
+
+    def __str__(self) -> str:
+        return f"{self.small} pieces of at most {SMALL} octets, {self.inside} FPDUs that began inside a piece"
+
+
+def pieces(traffic: Traffic, received: Sequence[tuple[int, int]]) -> tuple[Pieces, Pieces]:
+    """In what pieces siw got the octets of the first connection, as captured, and we, who ``received`` these."""
+    ours, siw = _ends(traffic.connections[0])
+    return Pieces.of(ours, [(offset, octets) for _, offset, octets in ours.segments]), Pieces.of(siw, received)
 
 
 def _ends(connection: tuple[Stream, Stream]) -> tuple[Stream, Stream]:

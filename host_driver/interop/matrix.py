@@ -139,9 +139,17 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
     dissection = await judge.dissect(aligned)
     wrong += judge.verdict(dissection, traffic.octets, case.expected, setting.fpdus)
     wrong += judge.order(traffic, case.expected)
+    small, inside = case.expected.small, case.expected.inside
+    if finding and any((*small, *inside)):
+        got = judge.pieces(traffic, setting.first.pieces)
+        finding = replace(finding, siw=f"{finding.siw}; got {got[0]}", ours=f"{finding.ours}; got {got[1]}")
+        for who, pieces, least in zip(("siw", "we"), got, zip(small, inside, strict=True), strict=True):
+            if pieces.small < least[0] or pieces.inside < least[1]:
+                wrong.append(f"{who} got {pieces}; due: {least[0]} and {least[1]}")
     if setting.nudges:
-        wrong += judge.overlooked(traffic, setting.nudges)
-        if finding:
+        ours = judge.overlooked(traffic, setting.nudges)
+        wrong += ours
+        if finding and not ours:
             finding = replace(finding, departs="; ".join(filter(None, (finding.departs, OVERLOOKED))))
     seconds = time.perf_counter() - began
     return Row(case, name, finding, wrong, judge.summary(dissection), setting.transfer, seconds, capture)
