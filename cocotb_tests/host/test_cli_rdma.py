@@ -183,7 +183,11 @@ def test_the_responder_may_speak_first_in_the_peer_to_peer_model(rnic):
 def test_rejections_are_told_at_both_ends(rnic, tmp_path):
     path = tmp_path / "why"
     path.write_bytes(b"\xffnot today")
-    for arguments in (["--reject"], ["--model", "client-server"]):
+    asked = "the Request asks for peer-to-peer, and --model is client-server"
+    for arguments, why in (
+        (["--reject"], "every Request is rejected (--reject)"),
+        (["--model", "client-server"], asked),
+    ):
         with listening("--once", *arguments, "--private-data", f"@{path}") as (listener, port):
             status, out, err = rnic("connect", "127.0.0.1", port, "--json")
             assert (status, err) == (1, "")
@@ -193,7 +197,7 @@ def test_rejections_are_told_at_both_ends(rnic, tmp_path):
             assert event["private_data"] == b"\xffnot today".hex()
             request, rejected = listener.event(), listener.event()
             assert (request["event"], rejected["event"], rejected["by"]) == ("request", "rejected", "local")
-            assert (rejected["peer_ird"], rejected["peer_ord"]) == (16, 16)
+            assert (rejected["peer_ird"], rejected["peer_ord"], rejected["reason"]) == (16, 16, why)
             assert listener.end()[0] == 1
     with listening("--once", "--reject") as (listener, port):
         _, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--rev", 1)

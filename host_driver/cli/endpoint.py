@@ -262,7 +262,7 @@ class Report:
         """A connection is asked for."""
         enhanced = request.frame.enhanced
         rtr = [kind.name.lower() for kind in sorted(enhanced.rtr)] if enhanced else []
-        parts = [_model(request.model), f"Rev {request.frame.rev}"]
+        parts = [model_name(request.model), f"Rev {request.frame.rev}"]
         if rtr:
             parts.append("RTR " + " or ".join(kind.capitalize() for kind in rtr))
         if enhanced:
@@ -270,7 +270,7 @@ class Report:
         self._tell(
             "request",
             f"request from {place(request.peer)}: {', '.join(parts)}{_private(request.private_data)}",
-            model=_model(request.model),
+            model=model_name(request.model),
             enhanced=enhanced is not None,
             rev=request.frame.rev,
             rtr=rtr,
@@ -286,7 +286,7 @@ class Report:
         agreed = connection.negotiated
         peer_to_peer = agreed.model is Model.PEER_TO_PEER
         rtr = connection.rtr.name.lower() if connection.rtr is not Rtr.NONE else None
-        parts = ["enhanced" if agreed.enhanced else "unenhanced", _model(agreed.model)]
+        parts = ["enhanced" if agreed.enhanced else "unenhanced", model_name(agreed.model)]
         if rtr:
             parts.append(f"RTR {rtr.capitalize()}")
         parts.append(f"IRD {agreed.ird}, ORD {agreed.ord}")
@@ -383,7 +383,8 @@ def place(address: Address) -> str:
     return f"{address[0]} port {address[1]}"
 
 
-def _model(model: Model) -> str:
+def model_name(model: Model) -> str:
+    """What ``--model`` calls it."""
     return ModelName[model.name].value
 
 

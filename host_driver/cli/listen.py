@@ -33,6 +33,7 @@ from host_driver.cli.endpoint import (
     TimeoutOption,
     configuration,
     converse,
+    model_name,
     opener,
     prepare,
     talk,
@@ -161,10 +162,16 @@ class _Responder:
         try:
             if request.model not in self.takes:
                 await request.reject(self.answer)
-                report.rejected("not wanted", request.frame, self.answer)
+                report.rejected(self._unwanted(request), request.frame, self.answer)
                 return 1
             connection = await request.accept(self.answer)
         except (MpaConnectionError, RdmaError) as error:
             return report.over(error)
         report.established(connection)
         return await converse(connection, report, self.talk)
+
+    def _unwanted(self, request: ConnectionRequest) -> str:
+        if not self.takes:
+            return "every Request is rejected (--reject)"
+        offered = " or ".join(model_name(each) for each in self.takes)
+        return f"the Request asks for {model_name(request.model)}, and --model is {offered}"
