@@ -15,7 +15,7 @@ from host_driver.cli import run as rnic
 from host_driver.connection import Direction
 from host_driver.interop import case, initramfs, module, packages, report, tools
 from host_driver.interop.case import Case, Finding, Transfer, tell
-from host_driver.interop.cases import MATRIX
+from host_driver.interop.cases import MATRIX, programs
 from host_driver.interop.errors import InteropError
 from host_driver.interop.guest import Output
 from host_driver.interop.matrix import Row
@@ -411,5 +411,28 @@ def test_what_a_connection_has_seen_is_counted():
     seen.frame(Direction.RX, reply)
     seen.stream(Direction.RX, reply.encode()[5:])
     assert (seen.fpdus, seen.heard) == (1, False)
+    assert seen.whole
     seen.stream(Direction.RX, b"\0")
     assert seen.heard
+    assert (seen.octets_out, seen.octets_in) == (20, len(reply.encode()) + 1)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 100])
+def test_whether_a_stream_ends_behind_an_fpdu_is_known(size):
+    frame = StartupFrame(FrameKind.REPLY, private_data=b"abc").encode()
+    stream, ends = frame + bytes(8) + b"\0\5" + bytes(10) + b"\0\2" + bytes(6), []
+    seen = case.Seen()
+    for at in range(0, len(stream), size):
+        seen.stream(Direction.RX, stream[at : at + size])
+        if seen.whole:
+            ends.append(seen.octets_in)
+    whole = [len(frame), len(frame) + 8, len(frame) + 20, len(frame) + 28]
+    assert ends == [end for end in whole if end % size == 0 or end == len(stream)]
+
+
+def test_a_program_that_saw_other_data_has_not_ended_well():
+    programs.ended(Output("", 0))
+    programs.ended(Output(programs._RACE, 255))
+    for output in (Output("", 1), Output(f"data mismatch!\n{programs._RACE}", 255), Output("data mismatch!", 0)):
+        with pytest.raises(case.Mismatch):
+            programs.ended(output)

@@ -12,7 +12,7 @@ from cocotb_tests.host.test_pcap import needs_tshark
 from host_driver.interop import judge
 from host_driver.interop.capture import extract
 from host_driver.interop.judge import Expected, read, verdict
-from host_driver.startup import FrameKind, StartupFrame
+from host_driver.startup import EnhancedData, FrameKind, StartupFrame
 
 RECORDED = Path(__file__).parents[2] / "docs" / "interop" / "rping.pcapng"  # one ping of ours to a guest's rping
 OURS, SIW = "10.0.2.2", "10.0.2.15"
@@ -202,11 +202,18 @@ def test_pieces_are_counted_as_each_end_got_them(tmp_path):
     assert ours == judge.Pieces(small=2, inside=0)
 
 
+def test_ird_and_ord_of_our_frame_are_looked_at_in_the_capture(tmp_path):
+    request = StartupFrame(FrameKind.REQUEST, enhanced=EnhancedData(ird=129, ord=2, peer_to_peer=True)).encode()
+    traffic = exchange(tmp_path, (0.1, "ours", request), (0.2, "siw", REPLY))
+    assert judge.streams(traffic, Expected(depths=(129, 2))) == []
+    assert judge.streams(traffic, Expected(depths=(128, None))) == ["our startup frame has IRD 129, not 128"]
+
+
 def test_siw_sent_first_only_if_the_capture_says_so(tmp_path):
     first = exchange(tmp_path, *BEGUN, (0.3, "siw", RTR), (0.4, "ours", RTR), (0.5, "siw", RTR))
-    assert judge.order(first, Expected(siw_first=1)) == []
-    assert judge.order(first, Expected(siw_first=2)) == ["1 FPDUs of siw's came before our first, not 2"]
-    assert judge.order(first, Expected()) == []
+    assert judge.streams(first, Expected(siw_first=1)) == []
+    assert judge.streams(first, Expected(siw_first=2)) == ["1 FPDUs of siw's came before our first, not 2"]
+    assert judge.streams(first, Expected()) == []
 
 
 @needs_tshark

@@ -20,7 +20,7 @@ from host_driver.interop.relay import Treatment, relay
 from host_driver.negotiation import Config
 from host_driver.rdma.connection import OpenDevice
 from host_driver.simulated import SimulatedDevice
-from host_driver.startup import NO_NEGOTIATION, FrameKind, StartupFrame
+from host_driver.startup import HEADER_OCTETS, NO_NEGOTIATION, FrameKind, StartupFrame
 from rtl.registers import Role, Rtr
 
 
@@ -93,7 +93,9 @@ class Seen(Silent):
         self.last = 0.0  # when the last of them was, time.monotonic()
         self.nudges = 0  # see ``nudge``
         self.heard = False  # an FPDU of the peer's, or a part of one
+        self.octets_out = 0  # of FPDUs
         self._octets = 0
+        self._head, self._header, self._due = b"", HEADER_OCTETS, 0  # where in a frame the received octets end
 
     def frame(self, direction: Direction, frame: StartupFrame) -> None:
         """See Observer."""
@@ -105,12 +107,39 @@ class Seen(Silent):
     def stream(self, direction: Direction, octets: bytes) -> None:
         """See Observer."""
         if direction is Direction.TX:
-            self.fpdus += octets[:16] not in (kind.value for kind in FrameKind)
+            if octets[:16] not in (kind.value for kind in FrameKind):
+                self.fpdus += 1
+                self.octets_out += len(octets)
             self.last = time.monotonic()
             return
         self.pieces.append((self._octets, len(octets)))
         self._octets += len(octets)
         self.heard = self.received is not None and self._octets > len(self.received.encode())
+        self._follow(octets)
+
+    @property
+    def octets_in(self) -> int:
+        """Octets that have come, the startup frame's too."""
+        return self._octets
+
+    @property
+    def whole(self) -> bool:
+        """What has come ends behind a startup frame or an FPDU, and not inside one; for streams without markers."""
+        return not self._head and not self._due
+
+    def _follow(self, octets: bytes) -> None:
+        while octets:
+            if self._due:
+                taken = min(self._due, len(octets))
+                self._due -= taken
+                octets = octets[taken:]
+                continue
+            missing = self._header - len(self._head)
+            self._head, octets = self._head + octets[:missing], octets[missing:]
+            if len(self._head) == self._header:  # its last two octets are a length, in startup frames and FPDUs
+                length = int.from_bytes(self._head[-2:], "big")
+                self._due = length if self._header == HEADER_OCTETS else length + -(2 + length) % 4 + 4
+                self._head, self._header = b"", 2
 
 
 async def nudge(connection: rdma.Connection, seen: Seen) -> None:

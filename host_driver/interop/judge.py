@@ -6,6 +6,7 @@ It dissects MPA, DDP and RDMAP and checks every CRC. It knows nothing of what RF
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,8 +59,9 @@ class Expected:
     ``crc``: CRCs were negotiated; None: no connection came about. ``terminates``: who says what, in order and as it is
     on the wire, such as "siw 0/2/6". ``bad_siw`` and ``bad_ours``: FPDUs of that end whose CRC must be bad.
     ``whole``: every octet of every stream belongs to a frame that tshark has dissected. ``siw_first``: so many FPDUs of
-    siw's come before the first of ours. ``small`` and ``inside``: so many pieces of at most SMALL octets, and so many
-    FPDUs that begin inside a piece, must have reached siw, and so many us.
+    siw's come before the first of ours. ``depths``: the IRD and the ORD in our startup frame, None: whatever.
+    ``small`` and ``inside``: so many pieces of at most SMALL octets, and so many FPDUs that begin inside a piece, must
+    have reached siw, and so many us.
     """
 
     crc: bool | None = True
@@ -68,6 +70,7 @@ class Expected:
     bad_ours: int = 0
     whole: bool = True
     siw_first: int = 0
+    depths: tuple[int | None, int | None] = None, None
     small: tuple[int, int] = 0, 0
     inside: tuple[int, int] = 0, 0
 
@@ -125,17 +128,20 @@ def verdict(found: Dissection, octets: Mapping[str, int], expected: Expected, se
     return wrong
 
 
-def order(traffic: Traffic, expected: Expected) -> list[str]:
-    """What came in another order than it must."""
-    if not expected.siw_first:
-        return []
+def streams(traffic: Traffic, expected: Expected) -> list[str]:
+    """What is in other places than it must be, and whether there was a connection at all."""
     wrong = []
     for ours, siw in map(_ends, traffic.connections):
+        frame = ours.frames[0].head if ours.frames else b""
+        words = struct.unpack_from(">HH", frame.ljust(_STARTUP + 4, b"\0"), _STARTUP)
+        for name, word, due in zip(("IRD", "ORD"), words, expected.depths, strict=False):
+            if due is not None and word & 0x3FFF != due:
+                wrong.append(f"our startup frame has {name} {word & 0x3FFF}, not {due}")
         first = ours.fpdus[0].begun if ours.fpdus else float("inf")
         before = sum(fpdu.begun < first for fpdu in siw.fpdus)
         if before < expected.siw_first:
             wrong.append(f"{before} FPDUs of siw's came before our first, not {expected.siw_first}")
-    return wrong or ([] if traffic.connections else ["the capture has no connection"])
+    return wrong if traffic.connections else ["the capture has no connection"]
 
 
 def overlooked(traffic: Traffic, nudges: int) -> list[str]:

@@ -138,7 +138,7 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
     raw.unlink()
     dissection = await judge.dissect(aligned)
     wrong += judge.verdict(dissection, traffic.octets, case.expected, setting.fpdus)
-    wrong += judge.order(traffic, case.expected)
+    wrong += judge.streams(traffic, case.expected)
     small, inside = case.expected.small, case.expected.inside
     if finding and any((*small, *inside)):
         got = judge.pieces(traffic, setting.first.pieces)
