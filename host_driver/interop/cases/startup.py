@@ -52,6 +52,11 @@ async def _guest_asks_crc(setting: Setting) -> Finding:
     return await _crc_is(setting, True, finding)
 
 
+async def _guest_follows(setting: Setting) -> Finding:
+    finding = await _crc_is(setting, False, await to_rping(setting, SIZE, replace(_PLAIN, crc=False)))
+    return replace(finding, siw=f"{finding.siw}: mpa_crc_required counts for its Requests alone")
+
+
 async def _rtr_sent(setting: Setting, rtr: Rtr) -> Finding:
     finding = await to_rping(setting, SIZE, replace(_INITIATOR, rtr=(rtr,)))
     assert setting.first.received
@@ -356,6 +361,14 @@ CASES = (
     Case("crc-nobody-to-guest", "CRC asked by nobody, we ping", _C, _pings_without_crc, Expected(crc=False)),
     Case("crc-nobody-from-guest", "CRC asked by nobody, the guest pings", _C, _pinged_without_crc, Expected(crc=False)),
     Case("crc-guest", "CRC asked by the guest, which pings", _C, _guest_asks_crc, variant="siw-strict"),
+    Case(
+        "crc-guest-replies",
+        "C=0 in our Request to a guest that asks for CRCs in its own, we ping",
+        "RFC 5044 §7.1.1: CRCs are used when either end sets C; a responder is free to",
+        _guest_follows,
+        Expected(crc=False),
+        variant="siw-strict",
+    ),
     Case(
         "client-server",
         "client-server model, we ping",
