@@ -1,15 +1,13 @@
-"""The CRC field of FPDUs: made on transmit, checked on receive (RFC 5044 §4.4)."""
+"""The CRC field of FPDUs (RFC 5044 §4.4)."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .crc32c import Crc32c, crc_matrices, residue, times, undo_stages
-from .markers import MarkedFpdu
-from .registers import Cause
+from .crc32c import Crc32c, crc_matrices, times, undo_stages
 from .stream import Fifo, Packet, check_lanes, last_lanes
 
-__all__ = ["CHECKED", "CrcAppender", "CrcChecker"]
+__all__ = ["CrcAppender"]
 
 DEPTH = 16  # beats that wait for a CRC: more than its latency, so that one-beat FPDUs do not wait for each other
 
@@ -100,68 +98,4 @@ class CrcAppender(wiring.Component):
         ]
         with m.If(moves):
             m.d.sync += alone.eq(beat.last & ~ends)
-        return m
-
-
-# What is known of an FPDU with its last beat: why it is bad, if it is; the value for the event; its size on the wire
-# in lanes, markers included.
-CHECKED = {"cause": Cause, "value": 16, "size": 15}
-
-
-class CrcChecker(wiring.Component):
-    """Judges each FPDU on its last beat.
-
-    The first of these that holds is its cause: ULPDU_Length over the maximum, CRC, FPDUPTR (RFC 5044 §8: error 3 is of
-    FPDUs whose CRC is good).
-
-    Latency 2 cycles for a beat that is not the last, and 8 at most for the last one; one beat a cycle.
-
-    Members
-    -------
-    i : :class:`rtl.markers.MarkedFpdu` with what :class:`rtl.markers.MarkerChecker` found
-    o : the same beats, with ``CHECKED`` on the last
-    enable : check CRCs
-    """
-
-    def __init__(self, lanes: int):
-        check_lanes(lanes)
-        self.lanes = lanes
-        super().__init__({
-            "i": In(stream.Signature(MarkedFpdu(lanes, astray=1, pointer=16))),
-            "o": Out(stream.Signature(MarkedFpdu(lanes, **CHECKED))),
-            "enable": In(1),
-        })
-
-    def elaborate(self, platform):
-        m = Module()
-        lanes = self.lanes
-        m.submodules.beats = beats = Fifo(self.i.payload.shape(), DEPTH)
-        m.submodules.crc = crc = Crc32c(lanes)
-        m.submodules.verdicts = verdicts = Fifo(1, DEPTH)
-        _feed(m, self.i, beats, crc)
-
-        expected = Array(Const(residue(lanes, missing), 32) for missing in range(lanes))
-        difference, done = Signal(32, reset_less=True), Signal()
-        m.d.sync += [difference.eq(crc.z ^ expected[crc.missing]), done.eq(crc.z_valid)]
-        m.d.comb += [verdicts.i.valid.eq(done), verdicts.i.payload.eq(difference == 0)]
-
-        beat, o = beats.o.payload, self.o.payload
-        before = Signal(15)  # lanes of the FPDU in earlier beats
-        moves = self.o.valid & self.o.ready
-        m.d.comb += [
-            self.o.valid.eq(beats.o.valid & (~beat.last | verdicts.o.valid)),
-            beats.o.ready.eq(moves),
-            verdicts.o.ready.eq(moves & beat.last),
-            *(o[name].eq(beat[name]) for name in MarkedFpdu(lanes).members),
-            o.size.eq(before + last_lanes(beat)),
-            o.value.eq(beat.length),
-        ]
-        with m.If(beat.too_long):
-            m.d.comb += o.cause.eq(Cause.RX_LENGTH)
-        with m.Elif(self.enable & ~verdicts.o.payload):
-            m.d.comb += o.cause.eq(Cause.CRC)
-        with m.Elif(beat.astray):
-            m.d.comb += [o.cause.eq(Cause.FPDUPTR), o.value.eq(beat.pointer)]
-        with m.If(moves):
-            m.d.sync += before.eq(Mux(beat.last, 0, before + lanes))
         return m

@@ -66,11 +66,15 @@ class Crc32c(wiring.Component):
 
     Latency :attr:`LATENCY` cycles from a packet's last beat to ``z``; one beat a cycle; it never waits.
 
+    With ``markers`` a beat may have a marker besides its lanes, wherever it lies. The register then takes a step of one
+    lane more, which is no companion matrix, so its loop is slower.
+
     Members
     -------
     valid : a beat is given
-    data : the beat
-    used : how many of its lanes count, on the last beat; 1 to ``lanes``
+    data : the beat; with ``markers`` it has a lane more, and that is the first one that is zero if there is no marker
+    used : how many of its lanes count, on the last beat, a marker not included; 1 to ``lanes``
+    marked : with ``markers``: one of the lanes of the beat is a marker
     first, last : the beat begins, ends a packet
     z_valid : ``z`` and ``missing`` are those of a whole packet
     z : the register, after the packet and ``missing`` lanes of zeros
@@ -79,13 +83,15 @@ class Crc32c(wiring.Component):
 
     LATENCY = 4
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, *, markers: bool = False):
         check_lanes(lanes)
         self.lanes = lanes
+        self.markers = markers
         super().__init__({
             "valid": In(1),
-            "data": In(32 * lanes),
+            "data": In(32 * (lanes + markers)),
             "used": In(range(lanes + 1)),
+            **({"marked": In(1)} if markers else {}),
             "first": In(1),
             "last": In(1),
             "z_valid": Out(1),
@@ -100,34 +106,38 @@ class Crc32c(wiring.Component):
         to_z = gf2.inverse(basis)
 
         # 1: lanes that do not count are zero, and the first lane of a packet is complemented.
-        words = [Signal(32, name=f"word_{i}") for i in range(lanes)]
-        for i, word in enumerate(words):
-            given = self.data.word_select(i, 32)
-            if i == 0:
-                m.d.sync += word.eq(given ^ self.first.replicate(32))
-            else:
-                m.d.sync += word.eq(Mux(~self.last | (i < self.used), given, 0))
+        places = range(-1 if self.markers else 0, lanes)  # place -1 is in use if there is a marker
+        marked = self.marked if self.markers else Const(0)
+        words = {n: Signal(32, name=f"word_{n}".replace("-", "m")) for n in places}
+        for n, word in words.items():
+            given = self.data.word_select(n - places[0], 32)
+            counts = ~self.last | (n < self.used) if n > 0 else Const(1)
+            begins = self.first & {-1: marked, 0: ~marked}.get(n, 0)
+            m.d.sync += word.eq((given ^ begins.replicate(32)) & counts.replicate(32))
 
         # 2: what each lane adds.
-        parts = [Signal(32, name=f"part_{i}") for i in range(lanes)]
-        for i, (part, word) in enumerate(zip(parts, words, strict=True)):
-            m.d.sync += part.eq(times(gf2.multiply(to_z, gf2.power(WORD, lanes - i)), word))
+        parts = {n: Signal(32, name=f"part_{n}".replace("-", "m")) for n in places}
+        for n, part in parts.items():
+            m.d.sync += part.eq(times(gf2.multiply(to_z, gf2.power(WORD, lanes - n)), words[n]))
 
         # 3: what the beat adds.
         beat = Signal(32)
-        m.d.sync += beat.eq(Cat(Cat(part[bit] for part in parts).xor() for bit in range(32)))
+        m.d.sync += beat.eq(Cat(Cat(part[bit] for part in parts.values()).xor() for bit in range(32)))
 
         # 4: the register.
-        valid, first, last, used = self.valid, self.first, self.last, self.used
+        late = [self.valid, self.first, self.last, self.used, marked]
         for stage in range(3):
-            signals = [Signal.like(s, name=f"{n}_{stage}")
-                       for s, n in ((valid, "valid"), (first, "first"), (last, "last"), (used, "used"))]
-            m.d.sync += Cat(signals).eq(Cat(valid, first, last, used))
-            valid, first, last, used = signals
+            before, late = late, [Signal(len(s), name=f"late_{stage}_{n}") for n, s in enumerate(late)]
+            m.d.sync += Cat(late).eq(Cat(before))
+        valid, first, last, used, marked = late
+        stepped = times(companion, self.z)
+        if self.markers:
+            longer = gf2.multiply(to_z, gf2.multiply(gf2.power(WORD, lanes + 1), basis))
+            stepped = Mux(marked, times(longer, self.z), stepped)
         m.d.sync += self.z_valid.eq(valid & last)
         with m.If(valid):
             m.d.sync += [
-                self.z.eq(Mux(first, beat, times(companion, self.z) ^ beat)),
+                self.z.eq(Mux(first, beat, stepped ^ beat)),
                 self.missing.eq(lanes - used),
             ]
         return m

@@ -5,24 +5,22 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .bus import RegisterBus
+from .checker import FpduChecker
 from .chunks import ChunkPacker
-from .crc import CHECKED, CrcAppender, CrcChecker
-from .deframer import FpduDeframer
+from .crc import CrcAppender
 from .delineator import Delineator
 from .events import EventQueue, check_depth
 from .fence import Fence
 from .framer import FpduFramer
-from .markers import MarkerChecker, MarkerInserter, MarkerRemover
+from .markers import MarkerInserter
 from .register_bank import RegisterBank
 from .registers import IDENTITY, MAX_ULPDU, VERSION, Cause, DirectionState, EventKind, Verdict
 from .rtr import RtrDetector
 from .store import StoreAndForward, check_store
-from .stream import Buffer, Fifo, Packet, RxUlpdu, TxUlpdu, buffered, check_lanes
+from .stream import Buffer, Packet, RxUlpdu, TxUlpdu, buffered, check_lanes
 from .stream_mode import RxModeSwitch, TxModeSwitch
 
 __all__ = ["MpaDatapath"]
-
-SLACK = 16  # beats: a beat of 16 lanes can hold 8 FPDUs, and comes when the last of their chunks has come
 
 
 class MpaDatapath(wiring.Component):
@@ -32,8 +30,7 @@ class MpaDatapath(wiring.Component):
 
         tx_ulpdu ▸ TxModeSwitch ▸ Fence ▸ FpduFramer ▸ MarkerInserter ▸ CrcAppender ▸ tx_mpa
                                     ▴ RTR
-        rx_ulpdu ◂ RtrDetector ◂ FpduDeframer ◂ MarkerRemover ◂ CrcChecker ◂ MarkerChecker
-                                          ◂ Delineator ◂ ChunkPacker ◂ RxModeSwitch ◂ rx_mpa
+        rx_ulpdu ◂ RtrDetector ◂ FpduChecker ◂ Delineator ◂ ChunkPacker ◂ RxModeSwitch ◂ rx_mpa
 
     In MPA mode each direction moves a full beat, or the end of an FPDU, in every cycle.
 
@@ -97,33 +94,26 @@ class MpaDatapath(wiring.Component):
         wiring.connect(m, buffered(m, "fenced", fence.o), framer.i)
         wiring.connect(m, buffered(m, "framed", framer.o), inserter.i)
         wiring.connect(m, inserter.o, appender.i)
-        self._either(m, "sent", tx_switch, appender.o, wiring.flipped(self.tx_mpa))
+        m.submodules.sent = sent = Buffer(Packet(lanes))
+        self._either(m, tx_switch, appender.o, sent.i)
+        wiring.connect(m, sent.o, wiring.flipped(self.tx_mpa))
 
         m.submodules.rx_switch = rx_switch = RxModeSwitch(lanes)
         m.submodules.packer = packer = ChunkPacker(lanes)
         m.submodules.delineator = delineator = Delineator(lanes)
-        m.submodules.marker_checker = marker_checker = MarkerChecker(lanes)
-        m.submodules.crc_checker = crc_checker = CrcChecker(lanes)
-        m.submodules.remover = remover = MarkerRemover(lanes, **CHECKED)
-        m.submodules.deframer = deframer = FpduDeframer(lanes, **CHECKED)
+        m.submodules.checker = checker = FpduChecker(lanes)
         m.submodules.detector = detector = RtrDetector(lanes)
         wiring.connect(m, wiring.flipped(self.rx_mpa), rx_switch.i)
         wiring.connect(m, rx_switch.mpa, packer.i)
-        # Beats come in bursts where chunks are short, and the delineator takes as long for each FPDU as its chunk took.
-        m.submodules.packed = packed = Fifo(packer.o.payload.shape(), SLACK)
-        wiring.connect(m, packer.o, packed.i)
-        wiring.connect(m, packed.o, delineator.i)
-        wiring.connect(m, buffered(m, "delineated", delineator.o), marker_checker.i)
-        wiring.connect(m, marker_checker.o, crc_checker.i)
-        wiring.connect(m, crc_checker.o, remover.i)
-        wiring.connect(m, buffered(m, "unmarked", remover.o), deframer.i)
-        wiring.connect(m, deframer.o, detector.i)
+        wiring.connect(m, packer.o, delineator.i)
+        wiring.connect(m, delineator.o, checker.i)
+        wiring.connect(m, checker.o, detector.i)
         ulpdus = detector.o
         if self.store_and_forward:
             m.submodules.store = store = StoreAndForward(lanes, self.store_and_forward)
             wiring.connect(m, ulpdus, store.i)
             ulpdus = store.o
-        self._either(m, "received", rx_switch, ulpdus, wiring.flipped(self.rx_ulpdu))
+        self._either(m, rx_switch, ulpdus, wiring.flipped(self.rx_ulpdu))
 
         # What receive tells transmit, and transmit receive.
         m.d.comb += [getattr(fence, name).eq(getattr(detector, name))
@@ -144,11 +134,10 @@ class MpaDatapath(wiring.Component):
             appender.enable.eq(config.crc_tx),
             rx_switch.octets.eq(registers.RX_STREAM_OCTETS.value),
             rx_switch.enable.eq(control.rx_enable),
+            packer.markers.eq(config.markers_rx),
             packer.start.eq(registers.RX_MPA_OFFSET.value[2:]),
-            delineator.markers.eq(config.markers_rx),
-            delineator.start.eq(registers.RX_MPA_OFFSET.value[2:]),
             delineator.maximum.eq(_at_most(storable, registers.RX_MAX_ULPDU.value)),
-            crc_checker.enable.eq(config.crc_rx),
+            checker.enable.eq(config.crc_rx),
             *(getattr(detector, name).eq(getattr(config, name))
               for name in ("role", "model", "rtr_accept", "permissive")),
             detector.start.eq(registers.RX_MPA_OFFSET.value & ~3),
@@ -170,40 +159,38 @@ class MpaDatapath(wiring.Component):
         self._events(m, registers, [tx_switch.event, fence.event, rx_switch.event, detector.event])
         # Counted where stream-mode packets do not pass.
         leaves = appender.o.valid & appender.o.ready
-        sent = appender.o.payload
+        leaving = appender.o.payload
         received = Cat(Const(0, 2), detector.size)
         self._count(m, registers, {
             "CYCLES": 1,
-            "TX_FPDUS": leaves & sent.last,
-            "TX_OCTETS": Mux(leaves, Mux(sent.last, sent.octets, 4 * lanes), 0),
+            "TX_FPDUS": leaves & leaving.last,
+            "TX_OCTETS": Mux(leaves, Mux(leaving.last, leaving.octets, 4 * lanes), 0),
             "TX_MARKERS": inserter.inserted,
             "TX_STALLS": self.tx_mpa.valid & ~self.tx_mpa.ready,
             "RX_FPDUS": detector.good,
             "RX_OCTETS": Mux(detector.good, received, 0),
-            "RX_MARKERS": Mux(detector.good & config.markers_rx, detector.markers, 0),
+            "RX_MARKERS": Mux(detector.good, detector.markers, 0),
             "RX_CRC_ERRORS": detector.crc_error,
             "RX_STALLS": self.rx_mpa.valid & ~self.rx_mpa.ready,
         })
         return m
 
-    def _either(self, m, name, switch, packets, to):
+    def _either(self, m, switch, packets, to):
         """Stream-mode packets go to ``to`` first, then ``packets``."""
-        m.submodules[name] = buffer = Buffer(to.payload.shape())
-        wiring.connect(m, buffer.o, to)
         with m.If(switch.state == DirectionState.MPA):
             m.d.comb += [
-                buffer.i.payload.eq(packets.payload),
-                buffer.i.valid.eq(packets.valid),
-                packets.ready.eq(buffer.i.ready),
+                to.payload.eq(packets.payload),
+                to.valid.eq(packets.valid),
+                packets.ready.eq(to.ready),
             ]
         with m.Else():
             m.d.comb += [
-                *(buffer.i.payload[field].eq(switch.stream.payload[field]) for field in Packet(self.lanes).members),
-                buffer.i.valid.eq(switch.stream.valid),
-                switch.stream.ready.eq(buffer.i.ready),
+                *(to.payload[field].eq(switch.stream.payload[field]) for field in Packet(self.lanes).members),
+                to.valid.eq(switch.stream.valid),
+                switch.stream.ready.eq(to.ready),
             ]
-            if "verdict" in buffer.i.payload.shape().members:
-                m.d.comb += buffer.i.payload.verdict.eq(Verdict.STREAM)
+            if "verdict" in to.payload.shape().members:
+                m.d.comb += to.payload.verdict.eq(Verdict.STREAM)
 
     def _events(self, m, registers, sources):
         m.submodules.events = events = EventQueue(len(sources), self.event_depth)

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .packer import LanePacker, Ragged
 from .stream import Buffer, Packet, check_lanes, last_lanes, swap_octets
 
-__all__ = ["INTERVAL", "MarkedFpdu", "MarkerChecker", "MarkerInserter", "MarkerRemover"]
+__all__ = ["INTERVAL", "MarkerInserter"]
 
 INTERVAL = 128  # lanes from one marker to the next, itself included: 512 octets
 
@@ -97,110 +97,4 @@ class MarkerInserter(wiring.Component):
                 offset.eq(Mux(i.last, 0, offset + count - leading)),
             ]
             m.d.comb += self.inserted.eq(has_marker)
-        return m
-
-
-class MarkedFpdu(Packet):
-    """A beat of an FPDU that was received, its CRC included.
-
-    ``marked``: lane ``marker`` of the beat is a marker. ``length``: the FPDU's ULPDU_Length. ``too_long``: that is over
-    the maximum, and this only beat stands for the FPDU, which is not given.
-    """
-
-    def __init__(self, lanes: int, **extra):
-        super().__init__(lanes, marked=1, marker=range(lanes), length=16, too_long=1, **extra)
-
-
-class MarkerChecker(wiring.Component):
-    """Compares every FPDUPTR with where the FPDU began (RFC 5044 §8, error 3).
-
-    Combinational. The lowest 2 bits of FPDUPTR and the reserved half of a marker are not looked at (RFC 5044 §4.3).
-
-    Members
-    -------
-    i : :class:`MarkedFpdu`
-    o : the same, and on the last beat ``astray``: one of the markers pointed elsewhere; ``pointer``: its FPDUPTR, or
-        that of the first such marker
-    """
-
-    def __init__(self, lanes: int):
-        check_lanes(lanes)
-        self.lanes = lanes
-        super().__init__({
-            "i": In(stream.Signature(MarkedFpdu(lanes))),
-            "o": Out(stream.Signature(MarkedFpdu(lanes, astray=1, pointer=16))),
-        })
-
-    def elaborate(self, platform):
-        m = Module()
-        i, o = self.i.payload, self.o.payload
-        offset = Signal(14)  # lanes since ULPDU_Length, at the beat's first lane
-        first = Signal(init=1)
-        astray = Signal()
-        pointer = Signal(16, reset_less=True)
-
-        found = Signal(16)
-        expected = Signal(14)
-        wrong = Signal()
-        m.d.comb += [
-            found.eq(swap_octets(i.data.word_select(i.marker, 32)[16:])),
-            expected.eq(offset + i.marker),
-            wrong.eq(i.marked & (found[2:] != expected)),
-            self.o.valid.eq(self.i.valid),
-            self.i.ready.eq(self.o.ready),
-            *(o[name].eq(i[name]) for name in MarkedFpdu(self.lanes).members),
-            o.astray.eq(astray | wrong),
-            o.pointer.eq(Mux(astray, pointer, found)),
-        ]
-        leading = first & i.marked & (i.marker == 0)
-        with m.If(self.i.valid & self.i.ready):
-            with m.If(i.last):
-                m.d.sync += [offset.eq(0), first.eq(1), astray.eq(0)]
-            with m.Else():
-                m.d.sync += [offset.eq(offset + self.lanes - leading), first.eq(0), astray.eq(o.astray)]
-            m.d.sync += pointer.eq(o.pointer)
-        return m
-
-
-class MarkerRemover(wiring.Component):
-    """Takes the markers and the CRC field out of FPDUs.
-
-    Latency 3 cycles; one beat a cycle goes out as long as enough lanes come in.
-
-    Members
-    -------
-    i : :class:`MarkedFpdu`, with ``extra`` on the last beat
-    o : ULPDU_Length, ULPDU and PAD in whole lanes, with the same ``extra``
-    """
-
-    def __init__(self, lanes: int, **extra):
-        check_lanes(lanes)
-        self.lanes = lanes
-        self.extra = extra
-        super().__init__({
-            "i": In(stream.Signature(MarkedFpdu(lanes, **extra))),
-            "o": Out(stream.Signature(Packet(lanes, **extra))),
-        })
-
-    def elaborate(self, platform):
-        m = Module()
-        lanes = self.lanes
-        i = self.i.payload
-        m.submodules.buffer = buffer = Buffer(Ragged(lanes, **self.extra))
-        m.submodules.packer = packer = LanePacker(lanes, looks_ahead=True, **self.extra)
-        wiring.connect(m, buffer.o, packer.i)
-        wiring.connect(m, packer.o, wiring.flipped(self.o))
-
-        beat = buffer.i.payload
-        words = [i.data.word_select(n, 32) for n in range(lanes)]
-        m.d.comb += [
-            buffer.i.valid.eq(self.i.valid),
-            self.i.ready.eq(buffer.i.ready),
-            beat.data.eq(Cat(
-                Mux(i.marked & (i.marker <= n), words[n + 1] if n + 1 < lanes else 0, words[n]) for n in range(lanes)
-            )),
-            beat.count.eq(last_lanes(i) - i.marked - i.last),  # the last lane of an FPDU is its CRC
-            beat.last.eq(i.last),
-            *(beat[name].eq(i[name]) for name in self.extra),
-        ]
         return m

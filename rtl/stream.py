@@ -18,7 +18,7 @@ Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there 
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .registers import LANES, Verdict
@@ -125,37 +125,58 @@ class Buffer(wiring.Component):
 
 
 class Fifo(wiring.Component):
-    """A queue of ``depth`` beats in memory.
+    """A queue of ``depth`` beats in memory, the next one of them in a register too.
 
-    Latency 2 cycles, one beat a cycle.
+    Latency 1 cycle, one beat a cycle; no path from one side to the other.
 
     Members
     -------
     i, o : streams of ``shape``
-    level : beats in it
     """
 
     def __init__(self, shape, depth: int):
-        super().__init__({
-            "i": In(stream.Signature(shape)),
-            "o": Out(stream.Signature(shape)),
-            "level": Out(range(depth + 1)),
-        })
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self.depth = depth
 
     def elaborate(self, platform):
         m = Module()
-        i, o = Value.cast(self.i.payload), Value.cast(self.o.payload)
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=len(i), depth=self.depth)
+        m.submodules.memory = memory = Memory(shape=Value.cast(self.i.payload).shape(), depth=self.depth, init=[])
+        write = memory.write_port()
+        read = memory.read_port(transparent_for=(write,))
+        level = Signal(range(self.depth + 1))
+        several, full = Signal(), Signal()  # the level is over 1; ``depth``
+        head, tail = Signal(range(self.depth)), Signal(range(self.depth))  # ``head``: behind the beat in the register
+        held = Signal.like(Value.cast(self.o.payload), reset_less=True)
+        enters, leaves, takes = Signal(), Signal(), Signal()  # ``takes``: the register a beat, from memory or directly
+
+        def after(at):
+            return Mux(at == self.depth - 1, 0, at + 1)
+
         m.d.comb += [
-            fifo.w_data.eq(i),
-            fifo.w_en.eq(self.i.valid),
-            self.i.ready.eq(fifo.w_rdy),
-            o.eq(fifo.r_data),
-            self.o.valid.eq(fifo.r_rdy),
-            fifo.r_en.eq(self.o.ready),
-            self.level.eq(fifo.level),
+            self.i.ready.eq(~full),
+            enters.eq(self.i.valid & ~full),
+            leaves.eq(self.o.valid & self.o.ready),
+            takes.eq(Mux(self.o.valid, self.o.ready & (several | enters), enters)),
+            write.en.eq(enters),
+            write.addr.eq(tail),
+            write.data.eq(self.i.payload),
+            read.addr.eq(Mux(takes, after(head), head)),
+            Value.cast(self.o.payload).eq(held),
         ]
+        m.d.sync += head.eq(read.addr)
+        with m.If(enters):
+            m.d.sync += tail.eq(after(tail))
+        with m.If(~self.o.valid | self.o.ready):
+            m.d.sync += held.eq(Mux(several, read.data, self.i.payload))
+        with m.If(enters & ~leaves):
+            m.d.sync += [
+                level.eq(level + 1),
+                self.o.valid.eq(1),
+                several.eq(self.o.valid),
+                full.eq(level == self.depth - 1),
+            ]
+        with m.Elif(leaves & ~enters):
+            m.d.sync += [level.eq(level - 1), self.o.valid.eq(several), several.eq(level > 2), full.eq(0)]
         return m
 
 

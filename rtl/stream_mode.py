@@ -118,7 +118,7 @@ class RxModeSwitch(wiring.Component):
     -------
     i : chunks
     stream : chunks of stream mode
-    mpa : chunks of MPA mode
+    mpa : chunks of MPA mode, with ``octets`` valid on every beat
     octets, enable, state : as of :class:`TxModeSwitch`, but for the missing error
     event : RX_MPA
     """
@@ -145,7 +145,7 @@ class RxModeSwitch(wiring.Component):
         count = Signal.like(beat.octets)
         surplus = Signal.like(beat.octets)  # octets still to be shifted out of the beat
         m.d.comb += [
-            count.eq(Mux(beat.last, beat.octets, 4 * self.lanes)),
+            count.eq(beat.octets),
             self.i.ready.eq(~present | taken),
             self.mpa.payload.eq(beat),
             self.stream.payload.data.eq(beat.data),
@@ -153,7 +153,11 @@ class RxModeSwitch(wiring.Component):
             self.stream.payload.last.eq(beat.last | ends),
         ]
         with m.If(self.i.ready):
-            m.d.sync += [beat.eq(self.i.payload), present.eq(self.i.valid)]
+            m.d.sync += [
+                beat.eq(self.i.payload),
+                beat.octets.eq(Mux(self.i.payload.last, self.i.payload.octets, 4 * self.lanes)),
+                present.eq(self.i.valid),
+            ]
 
         complete = _complete(m, passed, self.octets)
         m.d.comb += self.state.eq(Mux(complete, DirectionState.WAITING, DirectionState.STREAM))
