@@ -244,7 +244,7 @@ class RtrDetector(wiring.Component):
             with m.State("Flow"):
                 let_through()
                 with m.If(~inside & (awaits_rtr | awaits_response)):
-                    with m.If(self.i.valid & (kept.level == 0)):
+                    with m.If(self.i.valid & kept.empty):
                         m.d.sync += [beat.eq(0), released.eq(0)]
                         m.next = "Keep"
                 with m.Elif(i.last & (i.cause == Cause.RX_LENGTH)):

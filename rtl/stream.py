@@ -18,7 +18,7 @@ Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there 
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .registers import LANES, Verdict
@@ -29,12 +29,14 @@ __all__ = [
     "Fifo",
     "Packet",
     "RxUlpdu",
+    "Stage",
     "TxUlpdu",
     "buffered",
     "check_lanes",
     "keep_octets",
     "last_lanes",
     "packet",
+    "staged",
     "swap_octets",
 ]
 
@@ -124,38 +126,73 @@ class Buffer(wiring.Component):
         return m
 
 
-class Fifo(wiring.Component):
-    """A queue of ``depth`` beats in memory.
+class Stage(wiring.Component):
+    """Cuts the paths of the beat between its two sides, but not that of ``ready``: a :class:`Buffer` of half the size.
 
-    Latency 2 cycles, one beat a cycle.
+    Latency 1 cycle, one beat a cycle.
 
     Members
     -------
     i, o : streams of ``shape``
-    level : beats in it
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
+        m.d.comb += [self.i.ready.eq(self.o.ready | ~self.o.valid), Value.cast(self.o.payload).eq(held)]
+        with m.If(self.i.ready):
+            m.d.sync += [self.o.valid.eq(self.i.valid), held.eq(self.i.payload)]
+        return m
+
+
+class Fifo(wiring.Component):
+    """A queue of ``depth`` beats in memory, and one more in a register.
+
+    Latency 2 cycles, one beat a cycle. Neither side sees the other's signals in the same cycle, and ``ready`` is a
+    register: that there is room is not computed from a level, but read from a row of ones as long as the queue.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    empty : there is no beat in it
     """
 
     def __init__(self, shape, depth: int):
         super().__init__({
             "i": In(stream.Signature(shape)),
             "o": Out(stream.Signature(shape)),
-            "level": Out(range(depth + 1)),
+            "empty": Out(1),
         })
         self.depth = depth
 
     def elaborate(self, platform):
         m = Module()
-        i, o = Value.cast(self.i.payload), Value.cast(self.o.payload)
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=len(i), depth=self.depth)
+        m.submodules.memory = memory = Memory(shape=len(Value.cast(self.i.payload)), depth=self.depth, init=[])
+        write, read = memory.write_port(), memory.read_port(domain="comb")
+        held = Signal(memory.shape, reset_less=True)
+        filled = Signal(self.depth)  # ones from bit 0 on, as many as there are beats in memory
+        fetches = Signal()
         m.d.comb += [
-            fifo.w_data.eq(i),
-            fifo.w_en.eq(self.i.valid),
-            self.i.ready.eq(fifo.w_rdy),
-            o.eq(fifo.r_data),
-            self.o.valid.eq(fifo.r_rdy),
-            fifo.r_en.eq(self.o.ready),
-            self.level.eq(fifo.level),
+            self.i.ready.eq(~filled[-1]),
+            write.en.eq(self.i.valid & self.i.ready),
+            write.data.eq(self.i.payload),
+            fetches.eq(filled[0] & (self.o.ready | ~self.o.valid)),
+            Value.cast(self.o.payload).eq(held),
+            self.empty.eq(~filled[0] & ~self.o.valid),
         ]
+        with m.If(write.en):
+            m.d.sync += write.addr.eq(Mux(write.addr == self.depth - 1, 0, write.addr + 1))
+        with m.If(fetches):
+            m.d.sync += [held.eq(read.data), read.addr.eq(Mux(read.addr == self.depth - 1, 0, read.addr + 1))]
+        with m.If(write.en & ~fetches):
+            m.d.sync += filled.eq(Cat(1, filled))
+        with m.Elif(fetches & ~write.en):
+            m.d.sync += filled.eq(filled[1:])
+        with m.If(self.o.ready | ~self.o.valid):
+            m.d.sync += self.o.valid.eq(filled[0])
         return m
 
 
@@ -164,3 +201,10 @@ def buffered(m: Module, name: str, source) -> stream.Interface:
     m.submodules[name] = buffer = Buffer(source.payload.shape())
     wiring.connect(m, source, buffer.i)
     return buffer.o
+
+
+def staged(m: Module, name: str, source) -> stream.Interface:
+    """The output stream ``source`` behind a :class:`Stage`, which becomes submodule ``name``."""
+    m.submodules[name] = stage = Stage(source.payload.shape())
+    wiring.connect(m, source, stage.i)
+    return stage.o
