@@ -38,8 +38,8 @@ _LAST = {"ends": 1, "full": 1}
 class CrcAppender(wiring.Component):
     """Puts the CRC behind each FPDU.
 
-    Latency 2 cycles for a beat that is not the last, and for the CRC 6 to 9, by width; one beat a cycle goes out. An FPDU
-    that fills its last beat gets one more.
+    Latency 2 cycles for a beat that is not the last, and for the CRC 6 to 9, by width; one beat a cycle goes out. An
+    FPDU that fills its last beat gets one more.
 
     Members
     -------
