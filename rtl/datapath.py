@@ -94,8 +94,8 @@ class MpaDatapath(wiring.Component):
         m.submodules.appender = appender = CrcAppender(lanes)
         wiring.connect(m, wiring.flipped(self.tx_ulpdu), tx_switch.i)
         wiring.connect(m, tx_switch.mpa, fence.i)
-        wiring.connect(m, buffered(m, "fenced", fence.o), framer.i)
-        wiring.connect(m, buffered(m, "framed", framer.o), inserter.i)
+        wiring.connect(m, fence.o, framer.i)
+        wiring.connect(m, framer.o, inserter.i)
         wiring.connect(m, inserter.o, appender.i)
         self._either(m, "sent", tx_switch, appender.o, wiring.flipped(self.tx_mpa))
 
@@ -187,20 +187,21 @@ class MpaDatapath(wiring.Component):
         return m
 
     def _either(self, m, name, switch, packets, to):
-        """Stream-mode packets go to ``to`` first, then ``packets``."""
+        """Stream-mode packets go to ``to`` first, then ``packets``: when one of them has a beat, the other has none."""
         m.submodules[name] = buffer = Buffer(to.payload.shape())
         wiring.connect(m, buffer.o, to)
-        with m.If(switch.state == DirectionState.MPA):
-            m.d.comb += [
-                buffer.i.payload.eq(packets.payload),
-                buffer.i.valid.eq(packets.valid),
-                packets.ready.eq(buffer.i.ready),
-            ]
+        in_mpa = Signal(name=f"{name}_in_mpa")  # a cycle late, which is sooner than the first FPDU
+        m.d.sync += in_mpa.eq(switch.state == DirectionState.MPA)
+        m.d.comb += [
+            buffer.i.valid.eq(packets.valid | switch.stream.valid),
+            packets.ready.eq(buffer.i.ready),
+            switch.stream.ready.eq(buffer.i.ready),
+        ]
+        with m.If(in_mpa):
+            m.d.comb += buffer.i.payload.eq(packets.payload)
         with m.Else():
             m.d.comb += [
-                *(buffer.i.payload[field].eq(switch.stream.payload[field]) for field in Packet(self.lanes).members),
-                buffer.i.valid.eq(switch.stream.valid),
-                switch.stream.ready.eq(buffer.i.ready),
+                buffer.i.payload[field].eq(switch.stream.payload[field]) for field in Packet(self.lanes).members
             ]
             if "verdict" in buffer.i.payload.shape().members:
                 m.d.comb += buffer.i.payload.verdict.eq(Verdict.STREAM)

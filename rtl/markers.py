@@ -122,7 +122,7 @@ class MarkerInserter(wiring.Component):
             placed.data.eq(rotate_lanes(m, beat.data, waiting & 3)),
             placed.waiting.eq(waiting),
             placed.marked.eq(marked),
-            placed.place.eq(state.place),
+            placed.at.eq(state.place[:lanes.bit_length()] + waiting),
             placed.pointer.eq(pointer),
             placed.more.eq(Mux(beat.last, over, marked & (waiting == lanes - 1))),
             placed.used.eq(Array(range(1, lanes + 1))[ends]),
@@ -135,22 +135,21 @@ class MarkerInserter(wiring.Component):
         lanes = self.lanes
         placed, turned = i.payload, o.payload
 
-        # For each lane, and the one that the marker adds: it is the marker, it is behind the marker.
-        is_marker = [placed.place == n for n in range(lanes + 1)]
-        is_behind = [placed.place.matches(*range(n)) for n in range(lanes + 1)]
+        def marker(lane):
+            return placed.marked & (placed.at == lane)
 
-        def along(first, others):
-            return rotate_lanes(m, Cat(first, *others), placed.waiting, lane=1) & placed.marked.replicate(lanes)
+        def moved(lane):
+            return placed.marked & placed.at.matches(*range(lane))
 
         m.d.comb += [
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
             turned.data.eq(rotate_lanes(m, placed.data, placed.waiting & ~3)),
             turned.waits.eq(Cat(~placed.waiting.matches(*range(n + 1)) for n in range(lanes))),
-            turned.marker.eq(along(is_marker[0], is_marker[1:lanes])),
-            turned.moved.eq(along(is_behind[0], is_behind[1:lanes])),
-            turned.next_marker.eq(along(is_marker[lanes], is_marker[1:lanes])),
-            turned.next_moved.eq(along(is_behind[lanes], is_behind[1:lanes])),
+            turned.marker.eq(Cat(marker(n) for n in range(lanes))),
+            turned.moved.eq(Cat(moved(n) for n in range(lanes))),
+            turned.next_marker.eq(Cat(marker(lanes + n) for n in range(lanes))),
+            turned.next_moved.eq(Cat(moved(lanes + n) for n in range(lanes))),
             *(turned[name].eq(placed[name]) for name in ("pointer", "more", "used", "last", "abort")),
         ]
 
@@ -197,13 +196,13 @@ class _Measured(data.StructLayout):
 class _Placed(data.StructLayout):
     """A beat, and what is to be done with it.
 
-    ``waiting``: so many lanes wait. ``marked``: a marker belongs before lane ``place`` of the beat, with FPDUPTR
-    ``pointer``, in lanes. ``more``, ``used``: as of :class:`_Turned`.
+    ``waiting``: so many lanes wait. ``marked``: a marker belongs into lane ``at``, counted from the first lane that
+    waits. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: as of :class:`_Turned`.
     """
 
     def __init__(self, lanes: int):
         super().__init__({
-            "data": 32 * lanes, "waiting": range(lanes), "marked": 1, "place": range(lanes + 1), "pointer": 14,
+            "data": 32 * lanes, "waiting": range(lanes), "marked": 1, "at": range(2 * lanes), "pointer": 14,
             "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1,
         })  # fmt: skip
 
@@ -211,9 +210,10 @@ class _Placed(data.StructLayout):
 class _Turned(data.StructLayout):
     """A beat, turned by as many lanes as wait, and what becomes of its lanes.
 
-    ``waits``: lanes that go out from those that wait. ``marker``: lanes that are the marker, with FPDUPTR ``pointer``,
-    ``moved``: those that take what the lane before them was; ``next_marker``, ``next_moved``: the same of the lanes
-    that go round the end, to wait. ``more``: these make a beat of their own. ``used``: lanes of the last beat.
+    ``waits``: lanes that go out from those that wait. Of the others, ``marker``: those that are the marker, with
+    FPDUPTR ``pointer``; ``moved``: those that take what the lane before them was. ``next_marker``, ``next_moved``: the
+    same of the lanes that have gone round the end, to wait. ``more``: these make a beat of their own. ``used``: lanes
+    of the last beat.
     """
 
     def __init__(self, lanes: int):
