@@ -97,7 +97,7 @@ class FpduChecker(wiring.Component):
             crc.first.eq(first),
             crc.last.eq(beat.last),
         ]
-        expected = Array(Const(residue(lanes, missing), 32) for missing in range(lanes))
+        expected = Array(Const(residue(missing), 32) for missing in range(lanes))
         difference, done = Signal(32, reset_less=True), Signal()
         m.d.sync += [difference.eq(crc.z ^ expected[crc.missing]), done.eq(crc.z_valid)]
         m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(difference == 0)]

@@ -17,7 +17,7 @@ from .register_bank import RegisterBank
 from .registers import IDENTITY, MAX_ULPDU, VERSION, Cause, DirectionState, EventKind, Verdict
 from .rtr import RtrDetector
 from .store import StoreAndForward, check_store
-from .stream import Buffer, Packet, RxUlpdu, TxUlpdu, buffered, check_lanes
+from .stream import Buffer, Packet, RxUlpdu, TxUlpdu, check_lanes
 from .stream_mode import RxModeSwitch, TxModeSwitch
 
 __all__ = ["MpaDatapath"]
@@ -91,8 +91,8 @@ class MpaDatapath(wiring.Component):
         m.submodules.appender = appender = CrcAppender(lanes)
         wiring.connect(m, wiring.flipped(self.tx_ulpdu), tx_switch.i)
         wiring.connect(m, tx_switch.mpa, fence.i)
-        wiring.connect(m, buffered(m, "fenced", fence.o), framer.i)
-        wiring.connect(m, buffered(m, "framed", framer.o), inserter.i)
+        wiring.connect(m, fence.o, framer.i)
+        wiring.connect(m, framer.o, inserter.i)
         wiring.connect(m, inserter.o, appender.i)
         m.submodules.sent = sent = Buffer(Packet(lanes))
         self._either(m, tx_switch, appender.o, sent.i)
@@ -176,19 +176,18 @@ class MpaDatapath(wiring.Component):
         return m
 
     def _either(self, m, switch, packets, to):
-        """Stream-mode packets go to ``to`` first, then ``packets``."""
-        with m.If(switch.state == DirectionState.MPA):
-            m.d.comb += [
-                to.payload.eq(packets.payload),
-                to.valid.eq(packets.valid),
-                packets.ready.eq(to.ready),
-            ]
+        """Stream-mode packets go to ``to`` first, then ``packets``: when one of them has a beat, the other has none."""
+        in_mpa = Signal()  # a cycle late, which is sooner than the first FPDU
+        m.d.sync += in_mpa.eq(switch.state == DirectionState.MPA)
+        m.d.comb += [
+            to.valid.eq(packets.valid | switch.stream.valid),
+            packets.ready.eq(to.ready),
+            switch.stream.ready.eq(to.ready),
+        ]
+        with m.If(in_mpa):
+            m.d.comb += to.payload.eq(packets.payload)
         with m.Else():
-            m.d.comb += [
-                *(to.payload[field].eq(switch.stream.payload[field]) for field in Packet(self.lanes).members),
-                to.valid.eq(switch.stream.valid),
-                switch.stream.ready.eq(to.ready),
-            ]
+            m.d.comb += [to.payload[field].eq(switch.stream.payload[field]) for field in Packet(self.lanes).members]
             if "verdict" in to.payload.shape().members:
                 m.d.comb += to.payload.verdict.eq(Verdict.STREAM)
 

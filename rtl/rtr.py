@@ -43,11 +43,11 @@ _OCTETS = {
 class RtrGenerator(wiring.Component):
     """Makes an RTR, or the zero-length Read Response that answers a Read RTR.
 
-    Combinational; one beat a cycle.
+    Latency 1 cycle; a beat every 2 cycles.
 
     Members
     -------
-    o : the ULPDU, whenever ``start``
+    o : the ULPDU, behind ``start``
     start : make one; stays as it is until its last beat has left
     kind : which
     sink : for a response, the request's Sink STag and Sink TO in wire order
@@ -66,7 +66,7 @@ class RtrGenerator(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = 4 * self.lanes
-        o = self.o.payload
+        o = Signal.like(self.o.payload)
         beats = -(-_HEADER // width)
         beat = Signal(range(beats))
         octets = Signal(8 * beats * width)
@@ -81,14 +81,15 @@ class RtrGenerator(wiring.Component):
         left = Signal(range(_HEADER))
         m.d.comb += [
             left.eq(length - before),
-            self.o.valid.eq(self.start),
             o.data.eq(octets.word_select(beat, 8 * width)),
             o.length.eq(length),
             o.octets.eq(left[:len(o.octets)]),
             o.last.eq(left <= width),
         ]
-        with m.If(self.o.valid & self.o.ready):
-            m.d.sync += beat.eq(Mux(o.last, 0, beat + 1))
+        with m.If(~self.o.valid):
+            m.d.sync += [self.o.valid.eq(self.start), self.o.payload.eq(o)]
+        with m.Elif(self.o.ready):
+            m.d.sync += [self.o.valid.eq(0), beat.eq(Mux(o.last, 0, beat + 1))]
         return m
 
 

@@ -29,12 +29,15 @@ __all__ = [
     "Fifo",
     "Packet",
     "RxUlpdu",
+    "Stage",
+    "Through",
     "TxUlpdu",
     "buffered",
     "check_lanes",
     "keep_octets",
     "last_lanes",
     "packet",
+    "staged",
     "swap_octets",
 ]
 
@@ -108,19 +111,66 @@ class Buffer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
-        spare = Signal.like(held)
-        spare_valid = Signal()
-        m.d.comb += [self.i.ready.eq(~spare_valid), Value.cast(self.o.payload).eq(held)]
+        slots = [Signal(Value.cast(self.i.payload).shape(), name=f"slot_{n}", reset_less=True) for n in range(2)]
+        gives, takes = Signal(), Signal()  # which slot
+        some, both = Signal(), Signal()  # slots are in use
+        m.d.comb += [
+            self.i.ready.eq(~both),
+            self.o.valid.eq(some),
+            Value.cast(self.o.payload).eq(Mux(gives, *reversed(slots))),
+        ]
+        for n, slot in enumerate(slots):
+            with m.If(~both & (takes == n)):
+                m.d.sync += slot.eq(self.i.payload)
+        comes = self.i.valid & ~both
+        leaves = some & self.o.ready
+        with m.If(comes):
+            m.d.sync += takes.eq(~takes)
+        with m.If(leaves):
+            m.d.sync += gives.eq(~gives)
+        with m.If(comes & ~leaves):
+            m.d.sync += [some.eq(1), both.eq(some)]
+        with m.Elif(leaves & ~comes):
+            m.d.sync += [some.eq(both), both.eq(0)]
+        return m
 
-        with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += [
-                self.o.valid.eq(self.i.valid | spare_valid),
-                held.eq(Mux(spare_valid, spare, self.i.payload)),
-                spare_valid.eq(0),
-            ]
-        with m.Elif(self.i.valid & self.i.ready):
-            m.d.sync += [spare.eq(self.i.payload), spare_valid.eq(1)]
+
+class Stage(wiring.Component):
+    """Cuts the paths of the beat between its two sides, but not that of ``ready``: a :class:`Buffer` of half the size.
+
+    Latency 1 cycle, one beat a cycle.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
+        m.d.comb += [self.i.ready.eq(self.o.ready | ~self.o.valid), Value.cast(self.o.payload).eq(held)]
+        with m.If(self.i.ready):
+            m.d.sync += [self.o.valid.eq(self.i.valid), held.eq(self.i.payload)]
+        return m
+
+
+class Through(wiring.Component):
+    """In the place of a :class:`Stage`, nothing.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.i), wiring.flipped(self.o))
         return m
 
 
@@ -185,3 +235,10 @@ def buffered(m: Module, name: str, source) -> stream.Interface:
     m.submodules[name] = buffer = Buffer(source.payload.shape())
     wiring.connect(m, source, buffer.i)
     return buffer.o
+
+
+def staged(m: Module, name: str, source) -> stream.Interface:
+    """The output stream ``source`` behind a :class:`Stage`, which becomes submodule ``name``."""
+    m.submodules[name] = stage = Stage(source.payload.shape())
+    wiring.connect(m, source, stage.i)
+    return stage.o

@@ -1,6 +1,6 @@
 """Stream mode: octets that pass unchanged before MPA is enabled, at an exact octet (RFC 6581 §4.2, RFC 5044 §7.1)."""
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,17 +18,17 @@ _SWITCH = {
 }
 
 
-def _complete(m: Module, passed: Signal, octets: Signal) -> Signal:
+def _complete(m: Module, passed: Signal, octets: Signal) -> Value:
     """All octets of stream mode have passed: for the host to read, so a cycle late."""
-    complete = Signal()
-    m.d.sync += complete.eq(passed == octets)
-    return complete
+    halves = Signal(2)
+    m.d.sync += halves.eq(Cat(passed.word_select(n, 16) == octets.word_select(n, 16) for n in range(2)))
+    return halves.all()
 
 
 class TxModeSwitch(wiring.Component):
     """Sends the host's first packets past the MPA blocks, and ULPDUs into them.
 
-    In MPA mode combinational. In stream mode a beat takes 3 cycles. A packet that runs past ``octets``, by its
+    In MPA mode combinational. In stream mode a beat takes 6 cycles. A packet that runs past ``octets``, by its
     announced length or in fact, is an error: it is dropped whole, or from the beat on in which that shows,
     and so is all that follows. One of no octets is dropped.
 
@@ -56,11 +56,16 @@ class TxModeSwitch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         i = self.i.payload
-        passed = Signal(32)
-        room = Signal(32)
         count = Mux(i.last, i.octets, 4 * self.lanes)
+        passed = Signal(32)
+        room = Signal(32)  # octets that may still pass
+        none = Signal()
+        there = Signal()  # a beat
         inside = Signal()  # of a packet
-        surplus = Signal(signed(34))  # octets too many
+        wanted = Signal(16)  # octets of the beat, or of its packet, if that is known to have more
+        surplus = Signal(signed(34))  # of these, octets too many
+        over = Signal()
+        leaving = Signal.like(i.octets)
         m.d.comb += [
             self.mpa.payload.eq(i),
             *(self.stream.payload[name].eq(i[name]) for name in Packet(self.lanes).members),
@@ -70,20 +75,28 @@ class TxModeSwitch(wiring.Component):
         with m.FSM():
             with m.State("Measure"):
                 m.d.sync += room.eq(self.octets - passed)
+                m.next = "Look"
+            with m.State("Look"):
+                m.d.sync += [
+                    none.eq(room == 0),
+                    there.eq(self.i.valid),
+                    wanted.eq(Mux(inside | (count > i.length), count, i.length)),
+                ]
+                m.next = "Compare"
+            with m.State("Compare"):
+                m.d.sync += surplus.eq(wanted - room)
                 m.next = "Weigh"
             with m.State("Weigh"):
-                m.d.sync += surplus.eq(Mux(inside | (count > i.length), count, i.length) - room)
-                with m.If(~inside & (room == 0)):
-                    m.next = "Measure"
+                m.d.sync += over.eq(surplus > 0)
+                m.next = "Measure"
+                with m.If(none & ~inside):
                     with m.If(self.enable):
                         report(m, self.event, EventKind.TX_MPA)
                         m.next = "Mpa"
-                with m.Elif(self.i.valid):
+                with m.Elif(there):
                     m.next = "Pass"
-                with m.Elif(~inside):
-                    m.next = "Measure"
             with m.State("Pass"):
-                with m.If(surplus > 0):
+                with m.If(over):
                     report(m, self.event, EventKind.ERROR, detail=Cause.TX_STREAM, value=surplus)
                     m.next = "Stopped"
                 with m.Else():
@@ -91,9 +104,13 @@ class TxModeSwitch(wiring.Component):
                         self.stream.valid.eq(count != 0),
                         self.i.ready.eq(self.stream.ready | (count == 0)),
                     ]
+                    m.d.sync += leaving.eq(count)
                     with m.If(self.i.ready):
-                        m.d.sync += [passed.eq(passed + count), inside.eq(~i.last)]
-                        m.next = "Measure"
+                        m.d.sync += inside.eq(~i.last)
+                        m.next = "Count"
+            with m.State("Count"):
+                m.d.sync += passed.eq(passed + leaving)
+                m.next = "Measure"
             with m.State("Mpa"):
                 m.d.comb += [
                     self.state.eq(DirectionState.MPA),
