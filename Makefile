@@ -1,18 +1,22 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
 # make test: set everything up, and run all tests.
-# Both check first for what only the system can give.
+# make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
+# All check first for what only the system can give.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test setup lint lock docs clean system
+.PHONY: demo test interop setup lint lock docs clean system
 
 demo: setup
 	$(BIN)/rnic demo
 
 test: setup
 	$(BIN)/pytest -n auto
+
+interop: setup
+	$(BIN)/rnic interop linux
 
 setup: $(VENV)/done
 
@@ -38,7 +42,7 @@ system:
 
 # Needs pip-tools. The lock has no addresses, so any index can serve it.
 lock:
-	pip-compile --quiet --strip-extras --extra dev --generate-hashes --unsafe-package scapy --no-annotate --no-header \
+	pip-compile --quiet --strip-extras --extra bench --extra dev --generate-hashes --unsafe-package scapy --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 	sed -i '/^#/d' requirements.lock
 

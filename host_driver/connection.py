@@ -39,13 +39,14 @@ from host_driver.negotiation import (
 )
 from host_driver.negotiation import Event as Outcome
 from host_driver.startup import StartupFrame
-from rtl.registers import BY_NAME, EventKind, Model, Rtr, Verdict
+from rtl.registers import BY_NAME, Cause, EventKind, Model, Rtr, Verdict
 
 CHUNK_OCTETS = 65536  # at most so many are taken from the socket at once
 ULPDUS_WAITING = 16  # so many are fetched ahead of the ULP
 EVENTS_WAITING = 64  # so many wait for the ULP before the device's own FIFO fills
 POLL = 0.01  # seconds between two looks at a device's counters, at the end of a connection
 STILL_POLLS = 25  # a device that has moved nothing in so many looks has nothing more to give
+FIRST_OCTETS = 1024  # of what is received are kept: a startup frame, and a Terminate behind it
 LINGER = 1.0  # seconds for which a Terminate's receiver may take to close
 
 Address = tuple[Any, ...]  # as the socket module has it: host, port, and for IPv6 two more
@@ -55,7 +56,9 @@ class MpaConnectionError(ConnectionError):
     """A connection could not be made, or ended out of order.
 
     ``reason`` has the MPA error code (RFC 5044 §8, RFC 6581 §8). ``failed`` is the negotiation's last event if it
-    failed in the startup exchange, ``event`` the device's if that found the error.
+    failed in the startup exchange, ``event`` the device's if that found the error. ``terminate_code``: the peer is
+    told by a Terminate of layer 2, type 0 and this code, right behind the exchange (RFC 6581 §8). ``without_crc``: the
+    first ULPDU, when it was refused because its CRC field was left 0; no octets otherwise.
     """
 
     def __init__(
@@ -65,15 +68,18 @@ class MpaConnectionError(ConnectionError):
         self.reason = reason
         self.failed = failed
         self.event = event
+        self.without_crc = b""
+        self.terminate_code = reason.code if failed and failed.terminate else None
         self.may_retry_unenhanced = failed is not None and failed.may_retry_unenhanced
 
 
 class RejectedError(MpaConnectionError):
-    """The responder's ULP said no, with this Reply (R=1)."""
+    """The responder said no: ``frame`` is its Reply (R=1), ``theirs`` the peer's frame, for a responder the Request."""
 
     def __init__(self, rejected: Rejected) -> None:
         super().__init__(rejected.what, Reason.CONNECTION_LOST)
         self.frame = rejected.frame
+        self.theirs = rejected.theirs
         self.may_retry_unenhanced = rejected.may_retry_unenhanced
 
 
@@ -165,6 +171,7 @@ class Connection:
         self._finishing = False
         # Octets of the TCP stream, and how many of them were startup frames
         self._received = self._received_before_mpa = 0
+        self._first = b""  # the octets received first
         self._sent = self._sent_before_mpa = 0
         # ULPDUs that crossed the device's interface, and FPDUs of the device's own
         self._fetched = self._consumed = 0
@@ -409,6 +416,7 @@ class Connection:
         how = "the peer closed"
         try:
             while octets := await self._loop.sock_recv(self._socket, CHUNK_OCTETS):
+                self._first += octets[: max(0, FIRST_OCTETS - self._received)]
                 self._received += len(octets)
                 self._observer.stream(Direction.RX, octets)
                 await self.device.write_mpa(octets)
@@ -446,9 +454,19 @@ class Connection:
                 case EventKind.RESPONSE_RECEIVED:
                     self._consumed += 1
                 case EventKind.ERROR:
-                    self._fail(MpaConnectionError(str(event), _REASONS[event.cause.code], event=event))
+                    error = MpaConnectionError(str(event), _REASONS[event.cause.code], event=event)
+                    error.without_crc = self._without_crc(event)
+                    self._fail(error)
                     self._spawn(self._finish_receiving)
             await self._events.put(event)
+
+    def _without_crc(self, event: Event) -> bytes:
+        """The first ULPDU if its CRC was left out: there are peers whose first Terminates have none."""
+        if event.cause is not Cause.CRC or event.offset or self.negotiated.markers_rx:
+            return b""
+        end = 2 + event.value
+        fpdu = self._first[self._received_before_mpa :][: end + -end % 4 + 4]
+        return fpdu[2:end] if len(fpdu) == end + -end % 4 + 4 and not any(fpdu[-4:]) else b""
 
     # The end
 
@@ -463,7 +481,8 @@ class Connection:
         if after:
             self._lost(f"the peer closed inside an FPDU, {after} octets after stream offset {good}")
         elif self._unopened and not _FENCE.get(await self.device.get("STATE")):
-            self._lost("the peer closed before its first FPDU")
+            first = "RTR" if self.negotiated.model is Model.PEER_TO_PEER else "first FPDU"
+            self._lost(f"the peer closed before its {first}")
         await self._ulpdus.put(None)
 
     @property

@@ -11,7 +11,14 @@ from collections.abc import Callable, Sequence
 
 from host_driver.device import Event, Ulpdu
 from host_driver.fpdu import FpduDelineator, FpduFramer
-from host_driver.mpa_rtr import is_empty_read_response, is_terminate, read_response, rtr_kind, rtr_ulpdu
+from host_driver.mpa_rtr import (
+    is_empty_read_response,
+    is_terminate,
+    is_terminate_instead_of_rtr,
+    read_response,
+    rtr_kind,
+    rtr_ulpdu,
+)
 from rtl.registers import BY_NAME, MAP, MAX_ULPDU, Access, Cause, DirectionState, EventKind, Model, Role, Rtr, Verdict
 
 _WRITABLE = {
@@ -44,8 +51,7 @@ class OctetQueue:
     def extend(self, entries: Sequence[bytes]) -> None:
         """Put ``entries`` at the end."""
         self._entries.extend(entries)
-        for each in entries:
-            self.octets += len(each) + self._ENTRY
+        self.octets += sum(map(len, entries)) + len(entries) * self._ENTRY
 
     def peek(self) -> bytes:
         """The oldest entry, which stays."""
@@ -227,7 +233,7 @@ class MpaDatapath:
             self._fence_open
             and not (self._tx_ended or self._only_terminate)
             and max(map(len, packets), default=0) <= self._max_ulpdu("TX_MAX_ULPDU")
-            and not any(map(is_terminate, {each[:2] for each in packets}))
+            and not any(map(is_terminate, packets))
         ):  # then _deal_with would send each
             self.mpa.extend(self._framer.frame_all(packets))
         else:
@@ -370,12 +376,16 @@ class MpaDatapath:
     def _screen_first(self, ulpdu: bytes, offset: int) -> bool:
         """Let a responder's first FPDU open the fence; True when it is not for the host.
 
-        A permissive one reports what is no RTR as RTR_RECEIVED of kind NONE.
+        A permissive one reports what is no RTR as RTR_RECEIVED of kind NONE. A Terminate instead of the RTR is for the
+        host and opens nothing.
         """
-        self._screen = None
         if self._config("model") == Model.CLIENT_SERVER:  # RFC 5044 §7.1.2 rule 4
+            self._screen = None
             self._grant()
             return False
+        if is_terminate_instead_of_rtr(ulpdu):
+            return False
+        self._screen = None
         kind = rtr_kind(ulpdu)
         if not kind.bit & self._config("rtr_accept") and not self._config("permissive"):
             self._fail_rx(Cause.NOT_RTR, len(ulpdu), offset)

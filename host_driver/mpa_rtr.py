@@ -16,6 +16,7 @@ _TAGGED, _LAST, _DDP_VERSION = 0x80, 0x40, 0x01
 _RDMAP_VERSION = 0x40
 _WRITE, _READ_REQUEST, _READ_RESPONSE, _SEND, _TERMINATE = 0, 1, 2, 3, 7
 _UNTAGGED_OCTETS, _TAGGED_OCTETS, _READ_REQUEST_OCTETS = 18, 14, 46
+_QN = slice(6, 10)
 _RTR_STAG = 1  # some hardware treats STag 0 as special
 
 
@@ -44,13 +45,13 @@ def rtr_kind(ulpdu: bytes) -> Rtr:
     match len(ulpdu):
         case 0:
             return Rtr.SEND
-        case 18 if _control(ulpdu) == (_LAST, _SEND) and ulpdu[6:10] == b"\0\0\0\0":
+        case 18 if _control(ulpdu) == (_LAST, _SEND) and ulpdu[_QN] == b"\0\0\0\0":
             return Rtr.SEND
         case 14 if _control(ulpdu) == (_TAGGED | _LAST, _WRITE):
             return Rtr.WRITE
         case 46 if (
             _control(ulpdu) == (_LAST, _READ_REQUEST)
-            and ulpdu[6:10] == b"\0\0\0\1"
+            and ulpdu[_QN] == b"\0\0\0\1"
             and ulpdu[30:34] == b"\0\0\0\0"
         ):
             return Rtr.READ
@@ -71,6 +72,18 @@ def is_empty_read_response(ulpdu: bytes) -> bool:
 def is_terminate(ulpdu: bytes) -> bool:
     """Whether this is a Terminate (RFC 5040 §4.8): untagged, Opcode 7."""
     return len(ulpdu) > 1 and ulpdu[1] & 0x0F == _TERMINATE and not ulpdu[0] & _TAGGED
+
+
+def is_terminate_instead_of_rtr(ulpdu: bytes) -> bool:
+    """Whether an initiator sends this because it can send no RTR (RFC 6581 §9.1, §9.2): a Terminate, versions and QN 2.
+
+    A responder that has not opened yet looks closer than ``is_terminate``, which is about what the host sends itself.
+    """
+    return (
+        len(ulpdu) >= _QN.stop
+        and _control(ulpdu) in ((0, _TERMINATE), (_LAST, _TERMINATE))
+        and ulpdu[_QN] == b"\0\0\0\2"
+    )
 
 
 def _control(ulpdu: bytes) -> tuple[int, int] | None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from math import inf
 
 from host_driver.startup import (
     ENHANCED_OCTETS,
@@ -114,8 +115,8 @@ class Config:
     markers: bool = False  # M: this end wants markers in what the peer sends; where it wants none it gets none
     enhanced: bool = True  # RFC 6581; else RFC 5044 alone, with Rev 1
     dialect: Dialect = Dialect.RFC_6581  # of the enhanced data, both ways
-    permissive: bool = False  # a responder's: any first FPDU counts as the RTR, for peers that send another one
-    private_data: bytes = b""  # an initiator's, in octets; a responder's goes to accept() or reject()
+    permissive: bool = False  # a responder's: any first FPDU but a Terminate counts as the RTR, for peers that need it
+    private_data: bytes = b""  # an initiator's; a responder's goes along with a refusal by ``min_ord`` alone
     timeout: float = 10.0  # seconds until the peer's startup frame must be there (RFC 5044 §7.1.2 rules 8 and 10)
 
     def __post_init__(self) -> None:
@@ -137,8 +138,8 @@ class Config:
             raise ValueError("the peer-to-peer model needs enhanced frames (RFC 6581 §9.2)")
         if self.role is Role.INITIATOR and self.enhanced and not self.negotiates:
             raise ValueError("an enhanced Request must negotiate something: IRD, ORD or an RTR (RFC 6581 §10)")
-        if self.timeout <= 0:
-            raise ValueError(f"timeout is more than 0 seconds, not {self.timeout}")
+        if not 0 < self.timeout < inf:
+            raise ValueError(f"timeout is a finite number of seconds, more than 0, not {self.timeout}")
         check_private_data(self.private_data, self.enhanced)
 
     @property
@@ -169,6 +170,8 @@ class Negotiated:
     peer_ird: int | None
     peer_ord: int | None
     private_data: bytes  # the peer's
+    ird_negotiated: bool = False  # both ends named a value for it; else ``ird`` is as it was configured
+    ord_negotiated: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,11 +201,13 @@ class Established:
 class Rejected:
     """The responder refused, with this Reply. MPA is over, TCP is still open (RFC 5044 §7.1.2 rules 2 and 3).
 
+    ``theirs`` is the peer's frame: at an initiator this Reply, at a responder the Request that it answers.
     ``may_retry_unenhanced``: as with Failed.
     """
 
     frame: StartupFrame
     what: str
+    theirs: StartupFrame
     may_retry_unenhanced: bool = False
 
 
@@ -236,9 +241,12 @@ class _Otherwise(Exception):  # noqa: N818 -- it steers, it is no error
 
 def check_private_data(octets: bytes, enhanced: bool) -> None:
     """Raise ValueError when a frame has no room for these octets of the ULP's."""
-    room = MAX_PRIVATE_DATA - (ENHANCED_OCTETS if enhanced else 0)
+    room, rule = MAX_PRIVATE_DATA, "RFC 5044 §7.1.1"
+    if enhanced:
+        room -= ENHANCED_OCTETS
+        rule = f"RFC 6581 §9: {MAX_PRIVATE_DATA} with the enhanced data"
     if len(octets) > room:
-        raise ValueError(f"private data may have {room} octets, not {len(octets)} (RFC 5044 §7.1.1)")
+        raise ValueError(f"private data may have {room} octets, not {len(octets)} ({rule})")
 
 
 @dataclass(frozen=True)
@@ -384,10 +392,13 @@ class Negotiation:
     def _rejected(self, _: _Given) -> list[Event]:
         self._check_rev()
         what = "the responder rejected the connection (R=1)"
+        if self._ours.markers:
+            what += ", of which this end wants markers (M=1)"
         theirs = self._theirs.enhanced
         if theirs and self.config.ird < theirs.ord < NO_NEGOTIATION:
             what += f": its ORD is {theirs.ord}, this end's IRD {self.config.ird}"
-        return [Rejected(self._theirs, what, may_retry_unenhanced=bool(self._ours.enhanced) and not theirs)]
+        retry = bool(self._ours.enhanced) and not theirs
+        return [Rejected(self._theirs, what, self._theirs, may_retry_unenhanced=retry)]
 
     # What a responder does
 
@@ -401,7 +412,7 @@ class Negotiation:
         if theirs and (what := refusal(self.config, theirs)):
             # RFC 6581 §9.1 speaks of TERM 2/0/6 here, but a responder sends no FPDU before it has received one and
             # none after R=1 (RFC 5044 §7.1.2 rules 2 and 4), so the Reply alone says it.
-            raise _Otherwise(State.REJECTED, *self._reject(_Given(what=what)))
+            raise _Otherwise(State.REJECTED, *self._reject(_Given(private_data=self.config.private_data, what=what)))
         return [Requested(self._theirs, _model(self._theirs))]
 
     def _accept(self, given: _Given) -> list[Event]:
@@ -415,7 +426,7 @@ class Negotiation:
         if enhanced:
             enhanced = rejecting(self.config, enhanced)
         sent = self._reply(enhanced, given.private_data, rejected=True)
-        return [sent, Rejected(sent.frame, given.what)]
+        return [sent, Rejected(sent.frame, given.what, self._theirs)]
 
     def _reply(self, enhanced: EnhancedData | None, private_data: bytes, rejected: bool = False) -> Send:
         check_private_data(private_data, enhanced is not None)
@@ -528,13 +539,22 @@ class Terms:
     rtr: frozenset[Rtr]
     ird: int
     ord: int
+    ird_negotiated: bool
+    ord_negotiated: bool
 
     def put_into(self, agreed: Negotiated) -> Negotiated:
         """What is agreed, with these."""
+        agreed = replace(
+            agreed,
+            model=self.model,
+            ird=self.ird,
+            ord=self.ord,
+            ird_negotiated=self.ird_negotiated,
+            ord_negotiated=self.ord_negotiated,
+        )
         if agreed.role is Role.RESPONDER:
-            return replace(agreed, model=self.model, rtr_accept=self.rtr, ird=self.ird, ord=self.ord)
-        send = next(iter(self.rtr), Rtr.NONE)
-        return replace(agreed, model=self.model, rtr_send=send, ird=self.ird, ord=self.ord)
+            return replace(agreed, rtr_accept=self.rtr)
+        return replace(agreed, rtr_send=next(iter(self.rtr), Rtr.NONE))
 
 
 def request_data(config: Config) -> EnhancedData:
@@ -563,15 +583,16 @@ def answer(config: Config, request: EnhancedData) -> tuple[EnhancedData, Terms]:
     """What a responder replies, and what is agreed with that."""
     rtr = _responder_rtr(config, request)
     ird, ord_ = _responder_ird(config, request, rtr), _responder_ord(config, request)
+    named = _negotiates_ird(config, request), _negotiates_ord(config, request)
     reply = EnhancedData(
-        ird=ird if _negotiates_ird(config, request) else NO_NEGOTIATION,
-        ord=ord_ if _negotiates_ord(config, request) else NO_NEGOTIATION,
+        ird=ird if named[0] else NO_NEGOTIATION,
+        ord=ord_ if named[1] else NO_NEGOTIATION,
         peer_to_peer=request.peer_to_peer and bool(rtr),
         rtr=rtr,
         dialect=config.dialect,
     )
     # In the drafts an answer without an RTR kind means that the initiator's ULP sends first
-    return reply, Terms(Model.PEER_TO_PEER if rtr else Model.CLIENT_SERVER, rtr, ird, ord_)
+    return reply, Terms(Model.PEER_TO_PEER if rtr else Model.CLIENT_SERVER, rtr, ird, ord_, *named)
 
 
 def rejecting(config: Config, reply: EnhancedData) -> EnhancedData:
@@ -585,15 +606,16 @@ def conclude(config: Config, reply: EnhancedData) -> Terms:
     IRD at least the responder's ORD, ORD at most the responder's IRD (RFC 6581 §9.1), and one RTR.
     """
     ird, ord_ = config.ird, config.ord
-    if config.negotiate_ird and reply.ord != NO_NEGOTIATION:
+    named = config.negotiate_ird and reply.ord != NO_NEGOTIATION, config.negotiate_ord and reply.ird != NO_NEGOTIATION
+    if named[0]:
         ird = max(ird, reply.ord)
-    if config.negotiate_ord and reply.ird != NO_NEGOTIATION:
+    if named[1]:
         ord_ = min(ord_, reply.ird)
     if ird > config.max_ird:
         what = f"the responder's ORD {reply.ord} is over this end's largest IRD, {config.max_ird}"
         raise Disagreement(Reason.INSUFFICIENT_IRD, what)
     rtr = _initiator_rtr(config, reply)
-    return Terms(Model.PEER_TO_PEER if rtr else Model.CLIENT_SERVER, rtr, ird, ord_)
+    return Terms(Model.PEER_TO_PEER if rtr else Model.CLIENT_SERVER, rtr, ird, ord_, *named)
 
 
 def _initiator_rtr(config: Config, reply: EnhancedData) -> frozenset[Rtr]:

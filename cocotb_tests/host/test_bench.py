@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 
 import pytest
 
 from host_driver import rdma
 from host_driver.bench import connections
 from host_driver.bench.datapath import Case, measure
+from host_driver.bench.responder import held
 from host_driver.cli import run
+from host_driver.rdma import ProtectionDomain
 
 
 def test_bench_host_tells_every_figure(capsys):
@@ -26,13 +29,14 @@ def test_bench_host_tells_every_figure(capsys):
     assert told["rate"]["connections"] == told["memory"]["connections"] == told["many"]["connections"] == 3
     assert told["rate"]["per_second"] > 0
     assert told["memory"]["allocated_octets"] > 1000
-    assert told["many"]["left"] == {"tasks": 0, "sockets": 0, "regions": 0}
+    assert told["many"]["left"] == {"tasks": 0, "sockets": 0, "processes": 0, "regions": 0}
 
 
 def test_without_json_it_shows_tables(capsys):
     assert run(["bench", "host", "--connections", "1", "--repeats", "1", "--size", "64"]) == 0
     shown = capsys.readouterr().out
-    assert all(words in shown for words in ("TX ratio", "a second", "KiB", "0 tasks, 0 sockets, 0 regions"))
+    for words in ("TX ratio", "a second", "KiB", "nothing", "of tasks, sockets, processes, regions"):
+        assert words in shown
 
 
 @pytest.mark.parametrize(
@@ -71,3 +75,15 @@ def test_what_is_left_behind_is_counted():
     left = asyncio.run(main())
     assert left["sockets"] == left["regions"] == 1
     assert left["tasks"] >= 4
+
+
+def test_a_process_that_was_started_is_held():
+    async def main() -> list[int]:
+        counts = [held(ProtectionDomain())["processes"]]
+        with subprocess.Popen(["sleep", "60"]) as child:
+            counts.append(held(ProtectionDomain())["processes"])
+            child.kill()
+        return [*counts, held(ProtectionDomain())["processes"]]
+
+    before, during, after = asyncio.run(main())
+    assert (during - before, after - before) == (1, 0)

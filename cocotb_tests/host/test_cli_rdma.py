@@ -15,10 +15,11 @@ from threading import Timer
 import pytest
 
 from host_driver import cli, rdma
+from host_driver.fpdu import FpduFramer
 from host_driver.negotiation import Config
 from host_driver.rdma import Access, Fault
 from host_driver.rdma.rping import ping_data
-from host_driver.startup import FrameKind, StartupFrame
+from host_driver.startup import EnhancedData, FrameKind, StartupFrame
 from rtl.registers import Role
 
 RNIC = [sys.executable, "-c", "from host_driver.cli import main; main()"]
@@ -187,11 +188,76 @@ def test_rejections_are_told_at_both_ends(rnic, tmp_path):
             status, out, err = rnic("connect", "127.0.0.1", port, "--json")
             assert (status, err) == (1, "")
             (event,) = events_of(out)
-            assert (event["event"], event["by"]) == ("rejected", "peer")
+            assert (event["event"], event["by"], event["peer"]) == ("rejected", "peer", ["127.0.0.1", port])
+            assert (event["peer_ird"], event["peer_ord"]) == (16, 16)
             assert event["private_data"] == b"\xffnot today".hex()
             request, rejected = listener.event(), listener.event()
             assert (request["event"], rejected["event"], rejected["by"]) == ("request", "rejected", "local")
+            assert (rejected["peer_ird"], rejected["peer_ord"]) == (16, 16)
             assert listener.end()[0] == 1
+    with listening("--once", "--reject") as (listener, port):
+        _, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--rev", 1)
+        assert [each["peer_ird"] for each in (*events_of(out), listener.events("rejected")[-1])] == [None, None]
+
+
+def test_a_rejection_tells_the_ord_that_the_responder_needs(rnic):
+    with listening("--min-ord", 8, "--private-data", "why") as (listener, port):
+        status, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--ird", 3, "--ord", 5)
+        (theirs,), ours = events_of(out), listener.event()
+        assert (status, theirs["event"], ours["event"]) == (1, "rejected", "rejected")
+        assert (theirs["by"], theirs["peer_ord"], theirs["private_data"]) == ("peer", 8, b"why".hex())
+        assert (ours["by"], ours["peer_ird"], ours["peer_ord"]) == ("local", 3, 5)
+        assert "the initiator's IRD 3 is under the ORD 8" in ours["reason"]
+        assert rnic("connect", "127.0.0.1", port, "--ird", 8)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "code"),
+    [
+        (["--rtr", "read"], ["--rtr", "send", "--rtr", "write"], 7),
+        (["--dialect", "draft-02"], ["--dialect", "draft-02", "--ird", 4, "--max-ird", 15], 6),
+    ],
+)
+def test_both_ends_tell_of_the_terminate_of_an_initiator_that_cannot_keep_to_the_reply(rnic, theirs, ours, code):
+    with listening("--once", *theirs) as (listener, port):
+        status, out, err = rnic("connect", "127.0.0.1", port, "--json", *ours)
+        assert (status, err) == (1, "")
+        (event,), told = events_of(out), listener.events("terminated")[-1]
+        numbers = "layer", "type", "code", "by"
+        assert [event[name] for name in ("event", *numbers)] == ["terminated", 2, 0, code, "local"]
+        assert [told[name] for name in numbers] == [2, 0, code, "peer"]
+        assert event["peer"] == ["127.0.0.1", port]
+        assert listener.end() == (1, "", "")
+
+
+def test_what_is_not_to_be_negotiated_stays_and_is_told(rnic):
+    with listening("--echo", "--ird", 3, "--ord", 5) as (listener, port):
+        options = ["--json", "--ird", 7, "--ord", 9]
+        for option, sent, named in (
+            ("--no-negotiate-ird", (0x3FFF, 9), (True, False)),  # the peer's ORD is for this end's IRD
+            ("--no-negotiate-ord", (7, 0x3FFF), (False, True)),
+        ):
+            _, out, _ = rnic("connect", "127.0.0.1", port, *options, option)
+            request, theirs = listener.events("established")
+            listener.event()
+            ours = events_of(out)[0]
+            assert (request["ird"], request["ord"]) == sent
+            assert (theirs["ird_negotiated"], theirs["ord_negotiated"]) == named
+            assert (ours["ord_negotiated"], ours["ird_negotiated"]) == named
+            assert theirs["ird"] == (9 if named[0] else 3)
+            assert ours["ird"] == 7
+            assert (ours["peer_ird"] == 0x3FFF, ours["peer_ord"] == 0x3FFF) == (not named[0], not named[1])
+    with listening("--no-negotiate-ird", "--no-negotiate-ord") as (_, port):
+        status, out, _ = rnic("connect", "127.0.0.1", port)
+        assert status == 0
+        assert ", IRD 16, ORD 16, the peer's none and none, " in out
+
+
+def test_an_ird_is_raised_no_further_than_there_is_room(rnic):
+    with listening("--ird", 3, "--max-ird", 10) as (listener, port):
+        for asked, given in ((2, 3), (9, 9), (11, 10)):
+            assert rnic("connect", "127.0.0.1", port, "--ord", asked)[0] == 0
+            assert listener.events("closed")[1]["ird"] == given
 
 
 def test_rev_1_is_without_enhanced_data_and_a_fallback_goes_there(rnic):
@@ -204,10 +270,14 @@ def test_rev_1_is_without_enhanced_data_and_a_fallback_goes_there(rnic):
         listener.events("closed")
         status, out, _ = rnic("connect", "127.0.0.1", port, "--json")
         assert status == 1
-        assert events_of(out)[-1]["event"] in ("failed", "rejected")
+        assert events_of(out)[-1]["event"] == "failed"
         status, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--fallback")
         assert status == 0
         assert events_of(out)[0]["enhanced"] is False
+    with listening("--rev", 1, "--once") as (listener, port):  # what it cannot answer does not count
+        assert rnic("connect", "127.0.0.1", port, "--fallback")[0] == 0
+        assert [each["event"] for each in listener.events("closed")] == ["failed", "request", "established", "closed"]
+        assert listener.end() == (0, "", "")
 
 
 def test_a_dialect_works_with_itself(rnic):
@@ -269,9 +339,6 @@ def test_what_is_no_request_is_a_failure_and_the_listener_goes_on(rnic):
                 assert what in event["reason"]
                 assert event["peer"] == list(sock.getsockname())
         assert rnic("connect", "127.0.0.1", port)[0] == 0
-    with listening("--once", "--timeout", "0.3") as (listener, port), socket.create_connection(("127.0.0.1", port)):
-        assert listener.event()["event"] == "failed"
-        assert listener.end()[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -280,13 +347,22 @@ def test_what_is_no_request_is_a_failure_and_the_listener_goes_on(rnic):
         (["connect", "127.0.0.1", 70000], 2, "a port is 0 to 65535, not 70000"),
         (["connect", "127.0.0.1"], 2, "PORT"),
         (["connect", "127.0.0.1", 9, "--rev", 3], 2, "--rev is 1 or 2, not 3"),
-        (["connect", "127.0.0.1", 9, "--rev", 1, "--model", "peer-to-peer"], 2, "model needs enhanced frames"),
+        (["connect", "127.0.0.1", 9, "--rev", 1, "--model", "peer-to-peer"], 2, "--model peer-to-peer needs --rev 2"),
+        (["listen", "--rev", 1, "--model", "peer-to-peer"], 2, "--model peer-to-peer needs --rev 2"),
+        (["rping", "-s", "--model", "client-server"], 2, "--model client-server is for a client"),
         (["connect", "127.0.0.1", 9, "--ird", 20000], 2, "ird is 0 to 16382, not 20000"),
         (["connect", "127.0.0.1", 9, "--send", "@/no/such"], 2, "--send @/no/such: No such file or directory"),
-        (["connect", "127.0.0.1", 9, "--private-data", "x" * 509], 2, "private data may have 508 octets, not 509"),
+        (["connect", "127.0.0.1", 9, "--private-data", "x" * 509], 2, "octets, not 509 (RFC 6581 §9: "),
+        (["connect", "127.0.0.1", 9, "--rev", 1, "--private-data", "x" * 513], 2, "not 513 (RFC 5044 §7.1.1)"),
+        (["connect", "127.0.0.1", 9, "--ird", 4, "--max-ird", 3], 2, "ird 4 is over the device's 3"),
+        (["listen", "--min-ord", 17], 2, "min_ord 17 is over ord 16"),
         (["connect", "127.0.0.1", 9, "--device", "fpga"], 2, "no device is called 'fpga'"),
         (["connect", "127.0.0.1", 9, "--lanes", 3], 2, "lanes wide, not 3"),
-        (["connect", "127.0.0.1", 9, "--timeout", 0], 2, "timeout is more than 0 seconds, not 0"),
+        *(
+            (["connect", "127.0.0.1", 9, "--timeout", seconds], 2, f"more than 0, not {seconds}")
+            for seconds in ("0.0", "-1.0", "nan", "inf")
+        ),
+        (["listen", "--timeout", "nan"], 2, "timeout is a finite number of seconds, more than 0, not nan"),
         (["connect", "127.0.0.1", 9, "--rtr", "none"], 2, "'none' is not one of"),
         (["listen", "--private-data", "x" * 509], 2, "private data may have 508 octets, not 509"),
         (["listen", "--host", "192.0.2.1"], 1, "cannot listen at 192.0.2.1 port 0: "),
@@ -306,10 +382,28 @@ def test_what_cannot_be_done_is_one_line(rnic, arguments, status, what):
     assert err.count("\n") == 1
 
 
-def test_a_connection_that_cannot_be_made_is_a_failure(rnic):
-    status, out, err = rnic("connect", "127.0.0.1", 1, "--json")
-    assert (status, err) == (1, "")
-    assert events_of(out) == [{"event": "failed", "reason": "cannot connect to 127.0.0.1 port 1: Connection refused"}]
+@pytest.mark.parametrize(
+    ("arguments", "peer", "what"),
+    [
+        (["connect", "127.0.0.1", 1], ["127.0.0.1", 1], "cannot connect to 127.0.0.1 port 1: Connection refused"),
+        (["connect", "no-such-host.invalid", 1], ["no-such-host.invalid", 1], "cannot find 'no-such-host.invalid'"),
+        (["listen", "--host", "192.0.2.1"], None, "cannot listen at 192.0.2.1 port 0: "),
+    ],
+)
+def test_what_ends_a_command_before_there_is_a_connection_is_an_event_and_a_line(rnic, arguments, peer, what):
+    status, out, err = rnic(*arguments, "--json")
+    (event,) = events_of(out)
+    assert (status, event["event"], event.get("peer")) == (1, "failed", peer)
+    assert what in event["reason"]
+    assert err == f"rnic: {event['reason']}\n"
+
+
+def test_a_port_that_is_in_use_is_an_event_too(rnic):
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        status, out, err = rnic("listen", "--port", sock.getsockname()[1], "--json")
+    (event,) = events_of(out)
+    assert (status, event["event"], err) == (1, "failed", f"rnic: {event['reason']}\n")
+    assert event["reason"].endswith("Address already in use")
 
 
 # rping
@@ -344,6 +438,21 @@ def test_rping_pings_itself_over_two_simulated_devices(rnic):
         assert status == 0
         assert out.count("ping data: rdma-ping-") == 2
         assert server.end()[0] == 0
+
+
+@pytest.mark.parametrize("broken", ["the peer leaves before its RTR", "no RTR", "no rping"])
+def test_a_server_says_once_what_went_wrong(rnic, broken):
+    with serving() as (server, port):
+        if broken == "no rping":
+            rnic("connect", "127.0.0.1", port, "--send", "x")
+        else:
+            with socket.create_connection(("127.0.0.1", port)) as sock:
+                sock.sendall(StartupFrame(FrameKind.REQUEST, enhanced=EnhancedData(1, 1, True)).encode())
+                if broken == "no RTR":
+                    sock.sendall(FpduFramer(markers=False, crc=True).frame(b"hello"))
+                sock.recv(24)
+        status, _, err = server.end()
+        assert (status, err.count("\n")) == (1, 1)
 
 
 def test_a_persistent_server_serves_one_client_after_the_other(rnic):

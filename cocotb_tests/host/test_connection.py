@@ -237,10 +237,13 @@ def test_too_small_an_ird_is_rejected_by_the_configuration():
     async def test():
         async with SoftwareDevice() as one, SoftwareDevice() as other, await listen() as listener:
             trying = asyncio.create_task(initiate(*listener.address[:2], one, replace(INITIATOR, ird=3)))
-            with pytest.raises(RejectedError, match="IRD 3 is under the ORD 8"):
-                await listener.request(other, replace(RESPONDER, min_ord=8))
-            with pytest.raises(RejectedError, match="its ORD is 8, this end's IRD 3"):
+            with pytest.raises(RejectedError, match="IRD 3 is under the ORD 8") as local:
+                await listener.request(other, replace(RESPONDER, min_ord=8, private_data=b"more"))
+            with pytest.raises(RejectedError, match="its ORD is 8, this end's IRD 3") as peer:
                 await trying
+            assert (local.value.theirs.kind, local.value.theirs.enhanced.ird) == (FrameKind.REQUEST, 3)
+            assert peer.value.theirs == peer.value.frame == local.value.frame
+            assert peer.value.frame.private_data == b"more"
 
     run(test())
 
@@ -514,7 +517,7 @@ def test_a_peer_that_closes_before_the_rtr_is_told_to_those_who_wait():
         async with bare_initiator() as (peer, task), await established_bare_initiator(peer, task) as theirs:
             sending = asyncio.create_task(theirs.ready())
             peer.sock.shutdown(socket.SHUT_WR)
-            with pytest.raises(MpaConnectionError, match="the peer closed before its first FPDU"):
+            with pytest.raises(MpaConnectionError, match="the peer closed before its RTR"):
                 await sending
 
     run(test())

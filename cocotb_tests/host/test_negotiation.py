@@ -576,7 +576,8 @@ def test_time_runs_out_only_while_the_peers_frame_is_due():
         ({"rtr": (Rtr.READ,), "ird": 0, "max_ird": 0}, "the IRD is 0"),
         ({"enhanced": False}, "needs enhanced frames"),
         ({"model": Model.CLIENT_SERVER, "negotiate_ird": False, "negotiate_ord": False}, "must negotiate something"),
-        ({"timeout": 0}, "timeout is more than 0 seconds, not 0"),
+        ({"timeout": 0}, "timeout is a finite number of seconds, more than 0, not 0"),
+        ({"timeout": float("nan")}, "more than 0, not nan"),
         ({"private_data": bytes(509)}, "may have 508 octets, not 509"),
     ],
 )

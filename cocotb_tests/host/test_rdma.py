@@ -283,6 +283,37 @@ def test_an_initiator_that_sends_no_rtr_is_not_accepted():
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("model", "code", "reply"),
+    [
+        (Model.PEER_TO_PEER, 6, EnhancedData(16, 200, True, frozenset({Rtr.WRITE}))),
+        (Model.PEER_TO_PEER, 7, EnhancedData(16, 16, True)),
+        (Model.CLIENT_SERVER, 6, EnhancedData(16, 200)),
+    ],
+)
+@pytest.mark.parametrize("markers", [False, True])
+def test_a_responder_is_told_why_an_initiator_cannot_keep_to_the_reply(monkeypatch, model, code, reply, markers):
+    from host_driver import negotiation
+
+    answer = negotiation.answer
+    monkeypatch.setattr(negotiation, "answer", lambda config, request: (reply, answer(config, request)[1]))
+
+    async def test():
+        async with await rdma.listen(config=replace(RESPONDER, markers=markers)) as listener:
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], replace(INITIATOR, model=model)))
+            request = await listener.request()
+            with pytest.raises(rdma.TerminatedError) as told:
+                async with await request.accept() as connection:
+                    await connection.receive()
+            error = told.value
+            assert (error.layer, error.type, error.code, error.by) == (2, 0, code, By.PEER)
+            with pytest.raises(rdma.MpaConnectionError) as caught:
+                await connecting
+            assert caught.value.terminate_code == code
+
+    run(test())
+
+
 def test_a_wrong_rtr_ends_the_connection_with_a_terminate():
     async def test():
         async with await rdma.listen() as listener:

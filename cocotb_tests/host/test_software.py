@@ -191,6 +191,34 @@ def test_a_permissive_responder_takes_any_first_fpdu(first, given):
     assert b"".join(sent(path)) == fpdus(*[RESPONSE] * (first == READ), b"one")
 
 
+@pytest.mark.parametrize("permissive", [0, 1])
+@pytest.mark.parametrize("first", [TERMINATE, b"\x7d\x77" + TERMINATE[2:], b"\x01" + TERMINATE[1:10]])
+def test_a_terminate_instead_of_the_rtr_is_the_hosts_and_opens_nothing(first, permissive):
+    path = connected(Role.RESPONDER, Model.PEER_TO_PEER, rtr_accept=Rtr.SEND.bit, permissive=permissive)
+    path.transmit(b"one")
+    path.receive(fpdus(first, first))
+    assert (delivered(path), sent(path), states(path)) == ([first, first], [], (MPA, MPA, 0))
+    assert kinds(path) == [EventKind.TX_MPA, EventKind.RX_MPA]
+    path.receive(fpdus(first, first, SEND, b"next")[len(fpdus(first, first)) :])  # is judged as the first would be
+    assert (delivered(path), sent(path), path.read("RX_FPDUS")) == ([b"next"], [fpdus(b"one")], 4)
+    assert kinds(path) == [EventKind.RTR_RECEIVED, EventKind.FENCE_OPEN]
+
+
+@pytest.mark.parametrize("at", [0, 1, 9])
+def test_what_is_not_quite_a_terminate_is_no_rtr(at):
+    for bit in {0: (0x80, 0x02, 0x01), 1: (0x80, 0x40, 0x08, 0x04, 0x02, 0x01), 9: (1,)}[at]:  # T DV, RV Opcode, QN
+        first = TERMINATE[:at] + bytes([TERMINATE[at] ^ bit]) + TERMINATE[at + 1 :]
+        path = connected(Role.RESPONDER, Model.PEER_TO_PEER, rtr_accept=Rtr.SEND.bit)
+        path.receive(fpdus(first))
+        assert (error(path).cause, delivered(path)) == (Cause.NOT_RTR, [])
+
+
+def test_a_client_server_responder_takes_a_terminate_as_any_first_fpdu():
+    path = connected(Role.RESPONDER)
+    path.receive(fpdus(TERMINATE))
+    assert (delivered(path), states(path)) == ([TERMINATE], (MPA, MPA, 1))
+
+
 # Stream mode.
 
 

@@ -25,6 +25,7 @@ from host_driver.rdma import Access, Connection, ProtectionDomain
 AT_A_TIME = 16  # connections that are being made at once
 SPARE_FILES = 64  # besides one for each connection
 MESSAGES = 4  # Sends each way that every connection exchanges
+LEFT = ("tasks", "sockets", "processes", "regions")  # of what is held, what must be gone when all is over
 SETTLED = 5.0  # seconds in which the responders must have noticed that all is over
 
 Progress = Callable[[str, int], None]  # what was done once more, and how often it will be done in all
@@ -208,7 +209,7 @@ async def _settled(other: Responder, before: dict[str, Any]) -> dict[str, int]:
     end = perf_counter() + SETTLED
     while True:
         now = await other.ask()
-        left = {name: now[name] - before[name] for name in ("tasks", "sockets", "regions")}
+        left = {name: now[name] - before[name] for name in LEFT}
         if not any(left.values()) or perf_counter() > end:
             return left
         await asyncio.sleep(0.05)

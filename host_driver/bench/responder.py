@@ -31,8 +31,16 @@ def held(domain: ProtectionDomain) -> dict[str, int]:
     return {
         "tasks": len(asyncio.all_tasks()) - 1,
         "sockets": sum(link.startswith("socket:") for link in links),
+        "processes": sum(_parent(each) == os.getpid() for each in os.listdir("/proc") if each.isdecimal()),
         "regions": len(domain),
     }
+
+
+def _parent(process: str) -> int | None:
+    """The process that has started this one; None when there is none such any more."""
+    with contextlib.suppress(OSError), open(f"/proc/{process}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])  # behind the name, which may hold anything
+    return None
 
 
 def rss() -> int:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from host_driver.cli import bench, build, connect, demo, frame, listen, registers, rping, verilog
+from host_driver.cli import bench, build, connect, demo, frame, interop, listen, registers, rping, verilog
 from host_driver.cli.common import CommandError
 from host_driver.device import DeviceError
 
@@ -39,6 +39,7 @@ app.command()(listen.listen)
 app.command()(connect.connect)
 app.command()(rping.rping)
 app.add_typer(bench.app, name="bench")
+app.add_typer(interop.app, name="interop")
 
 
 def report(error: BaseException) -> int:

@@ -1,34 +1,38 @@
-"""``rnic bench``: what this software costs, measured here and now."""
+"""``rnic bench``: what this software costs and the RTL reaches, measured here and now."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 import typer
 
 from host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from host_driver.bench.connections import Many, Memory, Rate
     from host_driver.bench.datapath import Cost
+    from host_driver.bench.rtl.report import Report
+    from host_driver.bench.table import Table
 
-app = typer.Typer(help="Measure what the software costs.", no_args_is_help=True)
+_T = TypeVar("_T")
+
+app = typer.Typer(help="Measure what the software costs, and what the RTL reaches.", no_args_is_help=True)
 
 _RATED = 500  # connections of one measurement of the rate
 _SIZES = (1024, 65536, 1 << 20)
 _MULPDU = 8882  # octets: what an EMSS of 8960 leaves with markers (RFC 5044 §4.5)
-
-
-@app.callback()
-def _benchmarks() -> None:
-    """Without this, a program of one command would have no command names."""
 
 
 @app.command()
@@ -71,8 +75,8 @@ def host(
     else:
         console = Console()
         _show(console if console.is_terminal else Console(width=110), costs, rate, memory, many)
-    if any(many.left.values()):
-        raise CommandError("left behind: " + ", ".join(f"{count} {name}" for name, count in many.left.items() if count))
+    if _left(many):
+        raise CommandError(f"left behind: {_left(many)}")
 
 
 def _data_path(bars: Progress, sizes: Sequence[int], repeats: int) -> list[Cost]:
@@ -97,6 +101,10 @@ async def _connections(bars: Progress, count: int, repeats: int) -> tuple[Rate, 
         memory, many = await connections.many(other, count, 1024, progress)
     async with connections.responder(count) as other:
         return await connections.rate(other, min(count, _RATED), repeats, progress), memory, many
+
+
+def _left(many: Many) -> str:
+    return ", ".join(f"{count} {name}" for name, count in many.left.items() if count)
 
 
 def _show(console: Console, costs: list[Cost], rate: Rate, memory: Memory, many: Many) -> None:
@@ -138,7 +146,212 @@ def _show(console: Console, costs: list[Cost], rate: Rate, memory: Memory, many:
             f"{many.connections:,}",
             f"each {many.messages} Sends of {many.octets:,} octets each way, in {many.exchange_s:.2f} s",
         ),
-        ("left behind", ", ".join(f"{count} {name}" for name, count in many.left.items()), "both processes"),
+        ("left behind", _left(many) or "nothing", f"of {', '.join(many.left)}, at both ends"),
     ):
         table.add_row(name, figure, remark)
     console.print(table)
+
+
+@app.command()
+def rtl(
+    block: Annotated[
+        list[str] | None, typer.Option("--block", metavar="NAME", help="TX, RX, TX+RX, or a component; repeatable.")
+    ] = None,
+    lanes: Annotated[
+        list[int] | None,
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width, 1 to 16; repeatable; default: all."),
+    ] = None,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", metavar="NAME", help="25f, 85f, hx8k or gw2a; repeatable.")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", metavar="N", parser=whole_number, help="Seeds of the placement; default: 5."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few loads; and TX, RX, TX+RX of 2 lanes on 25f, seed 1, unless asked else.")
+    ] = False,
+    cycles: Annotated[bool, typer.Option(help="Count cycles in simulation.")] = True,
+    synthesis: Annotated[bool, typer.Option(help="Synthesize, place and route.")] = True,
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", metavar="ADDRESS", help="A Dask scheduler; default: all cores of this machine."),
+    ] = None,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="All figures as JSON; - is standard output.")
+    ] = None,
+    as_csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="All figures as CSV; - is standard output.")
+    ] = None,
+    plots: Annotated[Path | None, typer.Option("--plots", metavar="DIR", help="Write plots, as SVG files.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Put the tables into this page of Markdown.")
+    ] = None,
+) -> None:
+    """Measure the RTL: cycles in simulation; frequency and cells after place and route on four parts.
+
+    Beats used against beats needed, back to back, and latency, for TX, RX and both; then for each block the clock
+    frequency over some seeds, its cells, and what that comes to in Gb/s. Beside them stands amaranth.lib.crc.
+
+    What was measured before is kept, until the RTL or the tools change: a run that was interrupted is taken up again.
+    The full sweep takes many hours of processor time.
+    """
+    from host_driver.bench.rtl.blocks import BLOCKS, DATA_PATH
+    from host_driver.bench.rtl.parts import PARTS
+    from rtl.registers import LANES
+
+    blocks = _choose("--block", block, DATA_PATH if quick else BLOCKS, BLOCKS)
+    widths = _choose("--lanes", lanes, (2,) if quick else LANES, LANES)
+    parts = _choose("--part", part, ("25f",) if quick else PARTS, PARTS)
+    seeds = seeds if seeds is not None else 1 if quick else 5
+    if seeds < 1:
+        raise UsageError(f"--seeds is 1 or more, not {seeds}")
+    try:
+        report = interruptible(
+            _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, scheduler)
+        )
+        if markdown is not None:
+            _keep(markdown, "rnic bench rtl", report.tables())
+        for path, write in ((as_json, report.write_json), (as_csv, report.write_csv)):
+            if path is not None:
+                with _opened(path) as file:
+                    write(file)
+        if plots is not None:
+            report.plot(plots)
+    except (ConnectionError, ModuleNotFoundError) as error:
+        raise CommandError(str(error)) from None
+    if Path("-") not in (as_json, as_csv):
+        _show_tables(report.tables())
+
+
+@app.command()
+def sim(
+    lanes: Annotated[
+        list[int] | None,
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width, 1 to 16; repeatable; default: 4."),
+    ] = None,
+    ulpdus: Annotated[
+        int, typer.Option("--ulpdus", metavar="N", parser=whole_number, help="ULPDUs in a round, of 1,460 octets.")
+    ] = 4000,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", parser=whole_number, help="Rounds that medians are taken of.")
+    ] = 3,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="All figures as JSON; - is standard output.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Put the table into this page of Markdown.")
+    ] = None,
+) -> None:
+    """Measure the simulated device: clock cycles and octets a second.
+
+    Beside it the same RTL is driven beat by beat from Python, with cocotbext-axi and with a loop that does the least.
+    """
+    for name, value in {"--ulpdus": ulpdus, "--rounds": rounds}.items():
+        if value < 1:
+            raise UsageError(f"{name} is 1 or more, not {value}")
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from host_driver.bench.sim import Speed, measure, plain, table
+    from host_driver.bench.simulation import MeasurementError
+    from host_driver.sim.build import BuildError
+    from rtl.registers import LANES
+
+    widths = _choose("--lanes", lanes, (4,), LANES)
+
+    async def work() -> list[Speed]:
+        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
+            bar = bars.add_task("simulation", total=4 * rounds * len(widths))
+            found = [await measure(each, ulpdus, rounds, lambda: bars.advance(bar)) for each in widths]
+            return [speed for each in found for speed in each]
+
+    try:
+        speeds = interruptible(work())
+    except (ValueError, BuildError, MeasurementError) as error:
+        raise CommandError(str(error)) from None
+    if markdown is not None:
+        _keep(markdown, "rnic bench sim", [table(speeds)])
+    if as_json is not None:
+        with _opened(as_json) as file:
+            print(json.dumps(plain(speeds), indent=1), file=file)
+    if as_json != Path("-"):
+        _show_tables([table(speeds)])
+
+
+async def _measure_rtl(
+    blocks: Sequence[str],
+    lanes: Sequence[int],
+    parts: Sequence[str],
+    seeds: int,
+    cycles: bool,
+    quick: bool,
+    scheduler: str | None,
+) -> Report:
+    from functools import cache
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from host_driver.bench.rtl.blocks import DATA_PATH
+    from host_driver.bench.rtl.cluster import executor
+    from host_driver.bench.rtl.parts import PARTS
+    from host_driver.bench.rtl.report import Report
+    from host_driver.bench.rtl.store import Store, folder
+    from host_driver.bench.rtl.sweep import CYCLES, Sweep, cases
+
+    counted = [(block, width) for width in lanes for block in blocks if block in DATA_PATH] if cycles else []
+    wanted = cases(blocks, lanes, parts, seeds)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with (
+        Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars,
+        ExitStack() as stack,
+    ):
+        tasks = {CYCLES: bars.add_task("cycles", total=len(counted))} if counted else {}
+        for part in parts:
+            total = sum(case.seeds for case in wanted if case.part == part)
+            tasks[part] = bars.add_task(f"place and route, {PARTS[part].title}", total=total)
+
+        @cache
+        def workers() -> tuple[Executor, int]:
+            return stack.enter_context(executor(scheduler))
+
+        at_once = 2 * (workers()[1] if scheduler else os.cpu_count() or 1)
+        sweep = Sweep(lambda: workers()[0], Store(folder()), lambda what: bars.advance(tasks[what]), at_once)
+        return Report(cycles=await sweep.count(counted, quick=quick), rows=await sweep.run(wanted))
+
+
+def _choose(option: str, asked: Sequence[_T] | None, default: Iterable[_T], known: Iterable[_T]) -> list[_T]:
+    """What was asked for, in the order in which it is known; raises UsageError for what is not."""
+    names = {str(each).lower(): each for each in known}
+    wanted = {str(each).lower() for each in asked or default}
+    if strange := sorted(wanted - names.keys()):
+        raise UsageError(f"{option} is one of {', '.join(map(str, names.values()))}, not {strange[0]}")
+    return [each for name, each in names.items() if name in wanted]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    if path == Path("-"):
+        yield sys.stdout
+    else:
+        with open(path, "w") as file:
+            yield file
+
+
+def _keep(page: Path, command: str, tables: Sequence[Table]) -> None:
+    from host_driver.bench.table import keep
+
+    try:
+        keep(page, command, tables)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+
+def _show_tables(tables: Sequence[Table]) -> None:
+    from rich.console import Console
+
+    from host_driver.bench.table import show
+
+    console = Console()
+    show(console if console.is_terminal else Console(width=140), tables)

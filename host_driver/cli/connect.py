@@ -8,13 +8,17 @@ import typer
 
 from host_driver.cli.common import DeviceOption, LanesOption, interruptible
 from host_driver.cli.endpoint import (
+    MAX_IRD,
     CrcOption,
     DialectName,
     DialectOption,
     EchoOption,
+    FixedIrdOption,
+    FixedOrdOption,
     IrdOption,
     JsonOption,
     MarkersOption,
+    MaxIrdOption,
     ModelOption,
     OrdOption,
     PortArgument,
@@ -42,13 +46,20 @@ def connect(
     port: PortArgument,
     ird: IrdOption = 16,
     ord: OrdOption = 16,  # noqa: A002
+    max_ird: MaxIrdOption = MAX_IRD,
+    fixed_ird: FixedIrdOption = False,
+    fixed_ord: FixedOrdOption = False,
     model: ModelOption = None,
     rtr: RtrOption = None,
     crc: CrcOption = True,
     markers: MarkersOption = False,
     rev: RevOption = 2,
     fallback: Annotated[
-        bool, typer.Option("--fallback", help="Try once more as RFC 5044 alone when the peer knows nothing else.")
+        bool,
+        typer.Option(
+            "--fallback",
+            help="Try once more as RFC 5044 alone, in the client-server model, when the peer knows nothing else.",
+        ),
     ] = False,
     dialect: DialectOption = DialectName.RFC6581,
     private_data: PrivateOption = "",
@@ -69,6 +80,9 @@ def connect(
         rtr=rtr,
         ird=ird,
         ord=ord,
+        max_ird=max_ird,
+        negotiate_ird=not fixed_ird,
+        negotiate_ord=not fixed_ord,
         crc=crc,
         markers=markers,
         rev=rev,
@@ -91,9 +105,13 @@ async def _run(
 ) -> int:
     from host_driver import rdma
 
-    try:
-        connection = await rdma.connect(host, port, config, device=device, fallback=fallback)
-    except rdma.MpaConnectionError as error:
-        return report.over(error)
+    asked = report.of((host, port))
+    with asked.failing():
+        try:
+            connection = await rdma.connect(host, port, config, device=device, fallback=fallback)
+        except rdma.MpaConnectionError as error:
+            if isinstance(error, rdma.RejectedError) or error.terminate_code is not None:
+                return asked.over(error)
+            raise
     report.of(connection.peer).established(connection)
     return await converse(connection, report.of(connection.peer), saying)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -15,6 +16,7 @@ import typer
 
 from host_driver.cli.common import UsageError, open_device, whole_number
 from host_driver.cli.demo import ModelName, RtrName
+from host_driver.startup import NO_NEGOTIATION, FrameKind
 from rtl.registers import Model, Role, Rtr
 
 if TYPE_CHECKING:
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
     from host_driver.negotiation import Config
     from host_driver.rdma import Connection, ConnectionRequest, Received
     from host_driver.rdma.connection import OpenDevice
+    from host_driver.startup import StartupFrame
 
 SEND_OCTETS = 1 << 16  # of a file that go in one Send
 ROOM = 1 << 20  # octets that a Send of the peer's may have
+MAX_IRD = 128  # as in ``host_driver.negotiation.Config``
 
 
 class DialectName(StrEnum):
@@ -47,7 +51,8 @@ PortOption = Annotated[
     int, typer.Option("--port", metavar="N", parser=port_number, help="The TCP port; 0: the system chooses.")
 ]
 ModelOption = Annotated[
-    ModelName | None, typer.Option("--model", help="The connection model; peer-to-peer where --rev allows it.")
+    ModelName | None,
+    typer.Option("--model", help="The connection model. Peer-to-peer if not given, client-server with --rev 1."),
 ]
 OnlyModelOption = Annotated[
     ModelName | None, typer.Option("--model", help="Reject Requests of the other connection model.")
@@ -57,10 +62,35 @@ RtrOption = Annotated[
     typer.Option("--rtr", help="An RTR that this end supports; repeat it, the preferred one first. All, if not given."),
 ]
 IrdOption = Annotated[
-    int, typer.Option("--ird", metavar="N", parser=whole_number, help="RDMA Reads that the peer may have outstanding.")
+    int,
+    typer.Option(
+        "--ird",
+        metavar="N",
+        parser=whole_number,
+        help="RDMA Reads that the peer may have outstanding; raised to its ORD, as far as --max-ird allows.",
+    ),
 ]
 OrdOption = Annotated[
-    int, typer.Option("--ord", metavar="N", parser=whole_number, help="RDMA Reads to have outstanding.")
+    int,
+    typer.Option(
+        "--ord", metavar="N", parser=whole_number, help="RDMA Reads to have outstanding; lowered to the peer's IRD."
+    ),
+]
+MaxIrdOption = Annotated[
+    int,
+    typer.Option(
+        "--max-ird",
+        metavar="N",
+        parser=whole_number,
+        help="The IRD that there is room for. A responder offers no more; an initiator ends with Terminate 2/0/6 when "
+        "the Reply needs more.",
+    ),
+]
+FixedIrdOption = Annotated[
+    bool, typer.Option("--no-negotiate-ird", help="Send 0x3FFF as the IRD: it is not negotiated, and --ird stays.")
+]
+FixedOrdOption = Annotated[
+    bool, typer.Option("--no-negotiate-ord", help="Send 0x3FFF as the ORD: it is not negotiated, and --ord stays.")
 ]
 CrcOption = Annotated[
     bool, typer.Option("--require-crc/--no-crc", help="Require CRCs, or use them only if the peer does.")
@@ -69,16 +99,27 @@ MarkersOption = Annotated[bool, typer.Option("--markers", help="Want markers in 
 RevOption = Annotated[
     int, typer.Option("--rev", metavar="N", parser=whole_number, help="2: RFC 6581. 1: RFC 5044 alone.")
 ]
-DialectOption = Annotated[DialectName, typer.Option("--dialect", help="The form of the enhanced data.")]
+DialectOption = Annotated[
+    DialectName,
+    typer.Option(
+        "--dialect",
+        help="The form of the enhanced data. Nothing on the wire tells which it is: both ends must be given the same.",
+    ),
+]
 PrivateOption = Annotated[
     str, typer.Option("--private-data", metavar="TEXT|@FILE", help="What goes along in the startup frame.")
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="For the peer's startup frame.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="For the peer's startup frame, and then for its RTR.")
+]
 SendOption = Annotated[
     list[str] | None,
     typer.Option("--send", metavar="TEXT|@FILE", help="Send this; repeat it for more. A file goes 64 KiB a Send."),
 ]
-EchoOption = Annotated[bool, typer.Option("--echo", help="Send back what is received.")]
+EchoOption = Annotated[
+    bool,
+    typer.Option("--echo", help="Send back what is received until the peer closes; with it at both ends, none does."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object a line for each event.")]
 
 
@@ -109,6 +150,10 @@ def configuration(
     rtr: list[RtrName] | None = None,
     ird: int,
     ord: int,  # noqa: A002
+    max_ird: int = MAX_IRD,
+    min_ord: int = 0,
+    negotiate_ird: bool = True,
+    negotiate_ord: bool = True,
     crc: bool,
     markers: bool,
     rev: int = 2,
@@ -122,6 +167,8 @@ def configuration(
 
     if rev not in (1, 2):
         raise UsageError(f"--rev is 1 or 2, not {rev}")
+    if rev == 1 and model is ModelName.PEER_TO_PEER:
+        raise UsageError("--model peer-to-peer needs --rev 2: it is RFC 6581's (§9.2)")
     if model is None:
         model = ModelName.PEER_TO_PEER if rev == 2 else ModelName.CLIENT_SERVER
     everything: dict[str, Any] = {"rtr": tuple(Rtr[kind.name] for kind in dict.fromkeys(rtr))} if rtr else {}
@@ -131,6 +178,10 @@ def configuration(
             model=Model[model.name],
             ird=ird,
             ord=ord,
+            max_ird=max_ird,
+            min_ord=min_ord,
+            negotiate_ird=negotiate_ird,
+            negotiate_ord=negotiate_ord,
             crc=crc,
             markers=markers,
             enhanced=rev == 2,
@@ -190,6 +241,19 @@ class Report:
         else:
             print(f"[{place(self._peer)}] {line}" if self._peer and self._several else line, flush=True)
 
+    @contextlib.contextmanager
+    def failing(self) -> Iterator[None]:
+        """What ends the command in its body is an event too, in JSON; ``main`` tells it on standard error."""
+        from host_driver.device import DeviceError
+        from host_driver.rdma import MpaConnectionError
+
+        try:
+            yield
+        except (MpaConnectionError, DeviceError) as error:
+            if self._json:
+                self._tell("failed", "", reason=str(error))
+            raise
+
     def listening(self, address: Address) -> None:
         """The port is open."""
         self._tell("listening", f"listening at {place(address)}", address=address[0], port=address[1])
@@ -202,7 +266,7 @@ class Report:
         if rtr:
             parts.append("RTR " + " or ".join(kind.capitalize() for kind in rtr))
         if enhanced:
-            parts.append(f"IRD {request.ird}, ORD {request.ord}")
+            parts.append(f"IRD {_depth(request.ird)}, ORD {_depth(request.ord)}")
         self._tell(
             "request",
             f"request from {place(request.peer)}: {', '.join(parts)}{_private(request.private_data)}",
@@ -226,8 +290,8 @@ class Report:
         if rtr:
             parts.append(f"RTR {rtr.capitalize()}")
         parts.append(f"IRD {agreed.ird}, ORD {agreed.ord}")
-        if agreed.peer_ird is not None:
-            parts.append(f"the peer's {agreed.peer_ird} and {agreed.peer_ord}")
+        if agreed.enhanced:
+            parts.append(f"the peer's {_depth(agreed.peer_ird)} and {_depth(agreed.peer_ord)}")
         parts.append("CRC" if agreed.crc else "no CRC")
         markers = {(1, 1): "both ways", (1, 0): "sent", (0, 1): "received"}.get((agreed.markers_tx, agreed.markers_rx))
         parts.append(f"markers {markers}" if markers else "no markers")
@@ -243,6 +307,8 @@ class Report:
             ord=agreed.ord,
             peer_ird=agreed.peer_ird,
             peer_ord=agreed.peer_ord,
+            ird_negotiated=agreed.ird_negotiated,
+            ord_negotiated=agreed.ord_negotiated,
             crc=agreed.crc,
             markers_tx=agreed.markers_tx,
             markers_rx=agreed.markers_rx,
@@ -250,10 +316,25 @@ class Report:
             mulpdu=connection.mulpdu,
         )
 
-    def rejected(self, by: str, what: str, private_data: bytes) -> None:
-        """There will be no connection, because one end, "local" or "peer", did not want it."""
-        line = f"rejected by {'the peer' if by == 'peer' else 'this end'}: {what}{_private(private_data)}"
-        self._tell("rejected", line, by=by, reason=what, private_data=private_data.hex())
+    def rejected(self, what: str, theirs: StartupFrame, private_data: bytes) -> None:
+        """There will be no connection, because one end did not want it: the one that did not send ``theirs`` is local.
+
+        ``private_data`` is the Reply's.
+        """
+        from host_driver.rdma import By
+
+        by, who = (By.PEER, "the peer") if theirs.kind is FrameKind.REPLY else (By.LOCAL, "this end")
+        enhanced = theirs.enhanced
+        depths = f", the peer's IRD {_depth(enhanced.ird)}, ORD {_depth(enhanced.ord)}" if enhanced else ""
+        self._tell(
+            "rejected",
+            f"rejected by {who}: {what}{depths}{_private(private_data)}",
+            by=str(by),
+            reason=what,
+            peer_ird=enhanced.ird if enhanced else None,
+            peer_ord=enhanced.ord if enhanced else None,
+            private_data=private_data.hex(),
+        )
 
     def received(self, received: Received) -> None:
         """A Send has come."""
@@ -272,8 +353,10 @@ class Report:
 
     def over(self, error: Exception | None) -> int:
         """How a connection ended; the exit status for it. None: it was closed in order."""
-        from host_driver.rdma import ClosedError, RejectedError, TerminatedError
+        from host_driver.rdma import By, ClosedError, MpaConnectionError, RejectedError, Terminate, TerminatedError
 
+        if isinstance(error, MpaConnectionError) and error.terminate_code is not None:
+            error = TerminatedError(Terminate(2, 0, error.terminate_code), By.LOCAL, str(error))
         match error:
             case None | ClosedError():
                 self._tell("closed", "closed")
@@ -288,8 +371,8 @@ class Report:
                     by=str(by),
                     reason=str(error),
                 )
-            case RejectedError(frame=frame):
-                self.rejected("peer", str(error), frame.private_data)
+            case RejectedError(frame=frame, theirs=theirs):
+                self.rejected(str(error), theirs, frame.private_data)
             case _:
                 self._tell("failed", f"failed: {error}", reason=str(error))
         return 1
@@ -302,6 +385,10 @@ def place(address: Address) -> str:
 
 def _model(model: Model) -> str:
     return ModelName[model.name].value
+
+
+def _depth(value: int | None) -> str:
+    return "none" if value == NO_NEGOTIATION else str(value)
 
 
 def _private(octets: bytes) -> str:

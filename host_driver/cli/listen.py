@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_driver.cli.common import DeviceOption, LanesOption, UsageError, interruptible
+from host_driver.cli.common import DeviceOption, LanesOption, interruptible, whole_number
 from host_driver.cli.endpoint import (
+    MAX_IRD,
     CrcOption,
     DialectName,
     DialectOption,
     EchoOption,
+    FixedIrdOption,
+    FixedOrdOption,
     IrdOption,
     JsonOption,
     MarkersOption,
+    MaxIrdOption,
     OnlyModelOption,
     OrdOption,
     PortOption,
@@ -32,7 +36,6 @@ from host_driver.cli.endpoint import (
     opener,
     prepare,
     talk,
-    text_or_file,
 )
 from rtl.registers import Model, Role
 
@@ -48,6 +51,18 @@ def listen(
     port: PortOption = 0,
     ird: IrdOption = 16,
     ord: OrdOption = 16,  # noqa: A002
+    max_ird: MaxIrdOption = MAX_IRD,
+    min_ord: Annotated[
+        int,
+        typer.Option(
+            "--min-ord",
+            metavar="N",
+            parser=whole_number,
+            help="The ORD that this end needs: an enhanced Request with less IRD is rejected. A rejection tells it.",
+        ),
+    ] = 0,
+    fixed_ird: FixedIrdOption = False,
+    fixed_ord: FixedOrdOption = False,
     model: OnlyModelOption = None,
     rtr: RtrOption = None,
     crc: CrcOption = True,
@@ -57,7 +72,7 @@ def listen(
     private_data: PrivateOption = "",
     timeout: TimeoutOption = 10.0,
     reject: Annotated[bool, typer.Option("--reject", help="Reject every Request.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End with the first connection, whatever it comes to.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End with the first Request that is answered.")] = False,
     send: SendOption = None,
     echo: EchoOption = False,
     device: DeviceOption = "software",
@@ -68,27 +83,26 @@ def listen(
 
     Each connection has a device of its own.
     """
-    from host_driver.negotiation import check_private_data
-
     config = configuration(
         Role.RESPONDER,
+        model=model,
         rtr=rtr,
         ird=ird,
         ord=ord,
+        max_ird=max_ird,
+        min_ord=min_ord,
+        negotiate_ird=not fixed_ird,
+        negotiate_ord=not fixed_ord,
         crc=crc,
         markers=markers,
         rev=rev,
         dialect=dialect,
+        private_data=private_data,
         timeout=timeout,
     )
-    answer = text_or_file(private_data, "--private-data")
-    try:
-        check_private_data(answer, enhanced=rev == 2)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     responder = _Responder(
         report=Report(as_json, several=not once),
-        answer=answer,
+        answer=config.private_data,
         takes=set() if reject else {Model[model.name]} if model else set(Model),
         talk=talk(send, echo),
     )
@@ -108,29 +122,31 @@ class _Responder:
         """Listen, for one connection or until interrupted; the exit status."""
         from host_driver import rdma
 
-        first_failure: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # what does not count is no answer
 
         def failed(peer: Address, error: Exception) -> None:
-            if not (once and first_failure.done()):
+            if not (once and answered.done()):
                 status = self.report.of(peer).over(error)
-                if not first_failure.done():
-                    first_failure.set_result(status)
+                if isinstance(error, rdma.RejectedError) and not answered.done():  # by the configuration
+                    answered.set_result(status)
 
-        await prepare(device)
-        async with await rdma.listen(host, port, config, device=device, failed=failed) as listener:
+        with self.report.failing():
+            await prepare(device)
+            opened = await rdma.listen(host, port, config, device=device, failed=failed)
+        async with opened as listener:
             self.report.listening(listener.address)
             if once:
                 arriving = asyncio.create_task(listener.request())
                 try:
-                    await asyncio.wait((arriving, first_failure), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((arriving, answered), return_when=asyncio.FIRST_COMPLETED)
                 except asyncio.CancelledError:
                     arriving.cancel()  # before the listener is closed under it
                     raise
-                if not first_failure.done():
-                    first_failure.set_result(1)  # it is the first connection that counts
+                if not answered.done():
+                    answered.set_result(1)  # it is the first that counts
                     return await self.handle(arriving.result())
                 arriving.cancel()
-                return first_failure.result()
+                return answered.result()
             async with asyncio.TaskGroup() as group:
                 async for request in listener:
                     group.create_task(self.handle(request))
@@ -145,7 +161,7 @@ class _Responder:
         try:
             if request.model not in self.takes:
                 await request.reject(self.answer)
-                report.rejected("local", "not wanted", self.answer)
+                report.rejected("not wanted", request.frame, self.answer)
                 return 1
             connection = await request.accept(self.answer)
         except (MpaConnectionError, RdmaError) as error:

@@ -65,13 +65,15 @@ def rping(
 
     if serve == ping:
         raise UsageError("rping is either a server, with -s, or a client, with -c")
+    if serve and model:
+        raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise UsageError(f"-S is {MIN_SIZE} to {MAX_SIZE} octets, not {size}")
     if count < 0:
         raise UsageError(f"-C is at least 0, not {count}")
     config = configuration(
         Role.RESPONDER if serve else Role.INITIATOR,
-        model=None if serve else model,
+        model=model,
         rtr=rtr,
         ird=1,  # as rping has them
         ord=1,

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from host_driver import connection as mpa
 from host_driver.connection import Address, Direction, MpaConnectionError, Observer
-from host_driver.ddp import Fault, Opcode, Terminate
+from host_driver.ddp import UNTAGGED_OCTETS, DdpError, Fault, Opcode, Terminate
 from host_driver.device import Device, DeviceError, Event
+from host_driver.mpa_rtr import is_terminate_instead_of_rtr
 from host_driver.negotiation import Negotiated, Reason
 from host_driver.rdma.memory import Access, ProtectionDomain, Region, octets_of
 from host_driver.rdma.stream import Receive, Stream, Work
@@ -457,7 +458,8 @@ class Connection:
         stream, lower = self._stream, self._lower
         try:
             while (ulpdu := await lower.receive_ulpdu()) is not None and not stream.ended:
-                await self._rtr_known.wait()
+                if not is_terminate_instead_of_rtr(ulpdu):
+                    await self._rtr_known.wait()
                 while not stream.receive(ulpdu):
                     self._posted.clear()
                     with lower.interrupted():
@@ -507,8 +509,12 @@ class Connection:
     def _fail(self, error: MpaConnectionError) -> None:
         """What MPA finds wrong, its ULP tells the peer (RFC 5044 §8)."""
         if error.event:
-            terminate = Terminate(2, 0, error.reason.code)
-            self._end(TerminatedError(terminate, By.LOCAL, str(error)), error.reason.code)
+            terminate, what = Terminate(2, 0, error.reason.code), str(error)
+            if is_terminate_instead_of_rtr(error.without_crc):
+                with contextlib.suppress(DdpError):  # one that is cut short says nothing
+                    theirs = Terminate.decode(error.without_crc[UNTAGGED_OCTETS:])
+                    what += f"; it is a Terminate without a CRC, which says {theirs}"
+            self._end(TerminatedError(terminate, By.LOCAL, what), error.reason.code)
         else:
             self._end(LostError(str(error), error.reason))
 

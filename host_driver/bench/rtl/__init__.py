@@ -1,0 +1,1 @@
+"""Measurements of the RTL: cycles in simulation; frequency and cells after place and route. ``rnic bench rtl``."""

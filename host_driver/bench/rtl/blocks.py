@@ -1,0 +1,55 @@
+"""What is measured: one plain table. A component is made only when its function is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+__all__ = ["BLOCKS", "DATA_PATH", "REFERENCE", "Block"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """``make`` gives the component for a width in lanes. ``wide``: it moves a beat of that width in each cycle."""
+
+    name: str
+    make: Callable[[int], Any]
+    wide: bool = True
+
+
+def _rtl(module: str) -> Any:
+    return import_module(f"rtl.{module}")
+
+
+def _here() -> Any:
+    return import_module("host_driver.bench.rtl.harness")
+
+
+_TABLE = (
+    Block("TX+RX", lambda lanes: _rtl("datapath").MpaDatapath(lanes)),
+    Block("TX", lambda lanes: _here().Half(_rtl("datapath").MpaDatapath(lanes), "tx")),
+    Block("RX", lambda lanes: _here().Half(_rtl("datapath").MpaDatapath(lanes), "rx")),
+    Block("TxModeSwitch", lambda lanes: _rtl("stream_mode").TxModeSwitch(lanes)),
+    Block("Fence", lambda lanes: _rtl("fence").Fence(lanes)),
+    Block("FpduFramer", lambda lanes: _rtl("framer").FpduFramer(lanes)),
+    Block("MarkerInserter", lambda lanes: _rtl("markers").MarkerInserter(lanes)),
+    Block("CrcAppender", lambda lanes: _rtl("crc").CrcAppender(lanes)),
+    Block("RxModeSwitch", lambda lanes: _rtl("stream_mode").RxModeSwitch(lanes)),
+    Block("ChunkPacker", lambda lanes: _rtl("chunks").ChunkPacker(lanes)),
+    Block("Delineator", lambda lanes: _rtl("delineator").Delineator(lanes)),
+    Block("MarkerChecker", lambda lanes: _rtl("markers").MarkerChecker(lanes)),
+    Block("CrcChecker", lambda lanes: _rtl("crc").CrcChecker(lanes)),
+    Block("MarkerRemover", lambda lanes: _rtl("markers").MarkerRemover(lanes, **_rtl("crc").CHECKED)),
+    Block("FpduDeframer", lambda lanes: _rtl("deframer").FpduDeframer(lanes, **_rtl("crc").CHECKED)),
+    Block("RtrDetector", lambda lanes: _rtl("rtr").RtrDetector(lanes)),
+    Block("RegisterBank", lambda lanes: _rtl("register_bank").RegisterBank(), wide=False),
+    Block("EventQueue", lambda lanes: _rtl("events").EventQueue(4, 16), wide=False),
+    Block("CRC-32C", lambda lanes: _rtl("crc32c").Crc32c(lanes)),
+    Block("amaranth.lib.crc", lambda lanes: _here().AmaranthCrc(lanes)),
+)
+
+BLOCKS = {block.name: block for block in _TABLE}
+DATA_PATH = ("TX", "RX", "TX+RX")  # those whose cycles are counted
+REFERENCE = "amaranth.lib.crc"  # which this project did not write

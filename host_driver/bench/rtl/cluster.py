@@ -1,0 +1,61 @@
+"""Where the jobs of a sweep run: on all cores of this machine, or on a Dask cluster that is there already."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import ExitStack, closing, contextmanager
+from tempfile import TemporaryDirectory
+
+__all__ = ["executor"]
+
+_ANSWER = "10s"  # in which a scheduler must
+
+
+@contextmanager
+def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
+    """An executor, and how many jobs it does at once; without ``scheduler``, of processes that end with this context.
+
+    ``scheduler`` is the address of one, as ``tcp://host:8786``. Its workers need what this process has: the same
+    version of this package, and of the tools. Raises ConnectionError when it does not answer or has no workers, and
+    ModuleNotFoundError without the package ``distributed``.
+    """
+    try:
+        from distributed import Client, LocalCluster
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("the Python package distributed is missing: install open-rnic[bench]") from None
+
+    if scheduler is None:
+        # Closed, not used as contexts, which would have to be left in the task that entered them. What jobs write is
+        # removed with the folder, even if the processes had no time to.
+        with ExitStack() as stack:
+            folder = stack.enter_context(TemporaryDirectory(prefix="rnic-bench-"))
+            with _deaf():
+                local = stack.enter_context(closing(LocalCluster(
+                    n_workers=os.cpu_count() or 1, threads_per_worker=1, processes=True, dashboard_address=None,
+                    local_directory=folder, env={"TMPDIR": folder}, silence_logs="CRITICAL",
+                )))  # fmt: skip
+            client = stack.enter_context(closing(Client(local)))
+            yield client.get_executor(), len(client.ncores())
+        return
+    try:
+        client = Client(scheduler, timeout=_ANSWER)
+    except (OSError, ValueError) as problem:
+        raise ConnectionError(f"no scheduler answers at {scheduler}: {problem or type(problem).__name__}") from None
+    with closing(client):
+        cores = sum(client.ncores().values())
+        if not cores:
+            raise ConnectionError(f"the scheduler at {scheduler} has no workers")
+        yield client.get_executor(), cores
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """What is started meanwhile does not hear Ctrl-C, which is told to all of a terminal's processes: we end them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,95 @@
+"""What surrounds a block when it is placed and routed alone, and what stands beside our blocks.
+
+Amaranth is imported here: import this module lazily.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.crc.catalog import CRC32_ISCSI
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["DUT", "AmaranthCrc", "Half", "Registered"]
+
+DUT = "dut"  # the block's name inside Registered
+_FOLDED = 4  # what a lookup table takes
+
+
+class Registered(wiring.Component):  # type: ignore[misc]
+    """A block with all ports registered, behind four pins: ``clk``, ``rst``, ``si`` and ``so``.
+
+    A shift register from ``si`` is all its inputs. Its outputs are registered, and then folded into ``so`` by XOR, a
+    level of it in a cycle: every output counts, so that nothing is optimized away.
+    """
+
+    def __init__(self, block: Any):
+        super().__init__({"si": In(1), "so": Out(1)})
+        self.block = block
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        m.submodules[DUT] = block = self.block
+        inputs: list[Value] = []
+        outputs: list[Value] = []
+        for _, member, port in block.signature.flatten(block):
+            (inputs if member.flow is wiring.In else outputs).append(Value.cast(port))
+        shifted = Signal(len(Cat(inputs)), reset_less=True)
+        m.d.sync += shifted.eq(Cat(self.si, shifted))
+        at = 0
+        for port in inputs:
+            m.d.comb += port.eq(shifted[at : at + len(port)])
+            at += len(port)
+        folded = Signal(len(Cat(outputs)), reset_less=True, name="registered")
+        m.d.sync += folded.eq(Cat(outputs))
+        while len(folded) > 1:
+            groups = [folded[at : at + _FOLDED] for at in range(0, len(folded), _FOLDED)]
+            folded = Signal(len(groups), reset_less=True, name="folded")
+            m.d.sync += folded.eq(Cat(group.xor() for group in groups))
+        m.d.comb += self.so.eq(folded)
+        return m
+
+
+class Half(wiring.Component):  # type: ignore[misc]
+    """One direction of the data path, ``tx`` or ``rx``, with the registers: the other's stream never moves."""
+
+    def __init__(self, path: Any, direction: str):
+        mine = [name for name in path.signature.members if not name.startswith(("tx_", "rx_"))]
+        mine += [name for name in path.signature.members if name.startswith(f"{direction}_")]
+        super().__init__({name: path.signature.members[name] for name in mine})
+        self._path = path
+        self._mine = mine
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        m.submodules.path = path = self._path
+        for name in self._mine:
+            member, inner, outer = path.signature.members[name], getattr(path, name), getattr(self, name)
+            if member.is_port:
+                m.d.comb += outer.eq(inner) if member.flow is wiring.Out else inner.eq(outer)
+            elif member.flow is wiring.Out:
+                wiring.connect(m, inner, wiring.flipped(outer))
+            else:
+                wiring.connect(m, wiring.flipped(outer), inner)
+        return m
+
+
+class AmaranthCrc(wiring.Component):  # type: ignore[misc]
+    """The CRC-32C that Amaranth brings along, for words of the data path's width and nothing shorter."""
+
+    def __init__(self, lanes: int):
+        super().__init__({"i": In(stream.Signature(32 * lanes, always_ready=True)), "start": In(1), "crc": Out(32)})
+        self.lanes = lanes
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        m.submodules.crc = crc = CRC32_ISCSI(data_width=32 * self.lanes).create()
+        m.d.comb += [
+            crc.data.eq(self.i.payload),
+            crc.valid.eq(self.i.valid),
+            crc.start.eq(self.start),
+            self.crc.eq(crc.crc),
+        ]
+        return m
+
+

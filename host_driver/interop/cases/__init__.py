@@ -1,0 +1,14 @@
+"""The matrix: every case, in the order in which they run."""
+
+from __future__ import annotations
+
+from host_driver.interop.case import Case
+from host_driver.interop.cases import ends, programs, startup, streams, terminates
+
+MATRIX: tuple[Case, ...] = (
+    *programs.CASES,
+    *startup.CASES,
+    *terminates.CASES,
+    *streams.CASES,
+    *ends.CASES,
+)

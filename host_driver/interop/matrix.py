@@ -1,0 +1,145 @@
+"""Runs the matrix: one guest for as many cases as it survives, one case at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from host_driver.connection import MpaConnectionError
+from host_driver.device import DeviceError
+from host_driver.devices import open_device
+from host_driver.interop import judge
+from host_driver.interop.capture import extract
+from host_driver.interop.case import Case, Finding, Mismatch, Setting, Transfer
+from host_driver.interop.errors import InteropError
+from host_driver.interop.guest import Guest, Image
+from host_driver.rdma import RdmaError
+from host_driver.rdma.connection import OpenDevice
+from host_driver.rdma.rping import RpingError
+
+LANES = 4
+OVERLOOKED = "siw overlooked FPDUs that came right behind its Reply until more came"
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Row:
+    """What became of a case with one device. ``wrong`` is empty when it passed."""
+
+    case: Case
+    device: str
+    finding: Finding | None
+    wrong: list[str]
+    judged: str  # what tshark saw
+    transfer: Transfer
+    seconds: float
+    capture: Path
+
+    @property
+    def passed(self) -> bool:
+        """Everything was as it must be."""
+        return not self.wrong
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if not self.passed:
+            return "FAIL"
+        return "pass, siw departs" if self.finding and self.finding.departs else "pass"
+
+
+@dataclass
+class Bench:
+    """Holds the guest, and boots another one when a case has killed it."""
+
+    image: Image
+    folder: Path  # for captures and the console
+    guest: Guest | None = None
+    boots: int = 0
+
+    async def ready(self, variant: str) -> Guest:
+        """A guest with this variant of siw loaded; raises InteropError when even a new one does not come up."""
+        if self.guest:
+            try:
+                await self.guest.load(variant)
+            except InteropError as error:
+                _log.info("%s; another guest is booted", error)
+                await self.drop()
+            else:
+                return self.guest
+        self.boots += 1
+        self.guest = await Guest.start(self.image, self.folder / f"console-{self.boots}.log")
+        await self.guest.load(variant)
+        return self.guest
+
+    async def drop(self) -> None:
+        """End the guest."""
+        guest, self.guest = self.guest, None
+        if guest:
+            await guest.kill()
+
+
+async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequence[str]) -> AsyncIterator[Row]:
+    """Run every case with every device, and give each row when it is there. Raises InteropError.
+
+    Captures go to ``folder``, which is emptied of earlier ones first.
+    """
+    (folder / "aligned").mkdir(parents=True, exist_ok=True)
+    for old in (*folder.rglob("*.pcapng"), *folder.glob("*.pcap"), *folder.glob("console*.log")):
+        old.unlink()
+    bench = Bench(image, folder.resolve())
+    try:
+        for name in devices:
+            device = partial(open_device, name, lanes=LANES)
+            await (await device()).close()  # a simulation may have to be built, which is no case's time
+            for case in cases:
+                yield await _row(bench, case, name, device)
+    finally:
+        await bench.drop()
+
+
+async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
+    began = time.perf_counter()
+    guest = await bench.ready(case.variant)
+    raw, capture = (bench.folder / f"{case.name}-{name}.{end}" for end in ("pcap", "pcapng"))
+    setting, finding, wrong = Setting(guest, device), None, []
+    async with guest.captured(raw):
+        try:
+            async with asyncio.timeout(case.timeout), setting:
+                finding = await case.act(setting)
+        except TimeoutError:
+            wrong.append(f"not done within {case.timeout:g} s")
+        except (Mismatch, RpingError, RdmaError, MpaConnectionError, DeviceError, InteropError, OSError) as error:
+            wrong.append(f"{type(error).__name__}: {error}")
+        if not case.kills or guest.alive:
+            await _quiet(raw)
+    if finding and setting.overlooked:
+        finding = replace(finding, departs="; ".join(filter(None, (finding.departs, OVERLOOKED))))
+    if (fault := guest.fault) and not case.kills:
+        wrong.append(f"the guest's kernel: {fault}")
+    if case.kills or not await guest.clear():
+        if not case.kills:
+            _log.info("%s: the guest is not as it was, and another one is booted", case.name)
+        await bench.drop()
+    aligned = bench.folder / "aligned" / capture.name
+    octets = extract(raw, capture, aligned, setting.ports)
+    raw.unlink()
+    dissection = await judge.dissect(aligned)
+    wrong += judge.verdict(dissection, octets, case.expected, setting.fpdus)
+    seconds = time.perf_counter() - began
+    return Row(case, name, finding, wrong, judge.summary(dissection), setting.transfer, seconds, capture)
+
+
+async def _quiet(raw: Path, still: float = 0.1, at_most: float = 2.0) -> None:
+    """Wait until the capture has not grown for a while: what was sent last is to be in it."""
+    size = -1
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(at_most):
+            while size != (size := raw.stat().st_size):
+                await asyncio.sleep(still)

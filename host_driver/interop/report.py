@@ -1,0 +1,69 @@
+"""The matrix as a table, for a terminal and for a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from host_driver.interop.matrix import Row
+
+WORTH = 0.05  # seconds: what a shorter transfer says of rates is noise
+
+
+def line(row: Row) -> str:
+    """A row while the matrix runs."""
+    return f"{row.verdict:<18} {row.seconds:5.1f} s  {row.device:<9} {row.case.name}"
+
+
+def details(row: Row) -> list[str]:
+    """What there is to say of a row, a line each."""
+    lines = [f"tried     {row.case.tried}", f"standard  {row.case.standard}"]
+    if row.finding:
+        lines += [f"siw       {row.finding.siw}", f"ours      {row.finding.ours}"]
+        if row.finding.departs:
+            lines.append(f"departs   {row.finding.departs}")
+    lines.append(f"tshark    {row.judged}: {row.capture.name}")
+    if speed := rate(row):
+        lines.append(f"rate      {speed}")
+    return [f"    {text}" for text in [*lines, *(f"WRONG     {wrong}" for wrong in row.wrong)]]
+
+
+def rate(row: Row) -> str:
+    """How fast a row moved octets, and which stage was the slowest; "" when it moved too few."""
+    transfer = row.transfer
+    if transfer.seconds < WORTH:
+        return ""
+    return f"{transfer.octets:,} octets at {transfer.rate:,.0f} octets/s, slowest: {transfer.slowest}"
+
+
+def summary(rows: Sequence[Row], seconds: float) -> str:
+    """The last line."""
+    failed = sum(not row.passed for row in rows)
+    departing = len({row.case.name for row in rows if row.finding and row.finding.departs})
+    ended = f"{failed} FAILED" if failed else "all passed"
+    return f"{len(rows)} rows, {ended}, siw departs from a standard in {departing} cases; {seconds:.0f} s"
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A document's table: a line for each case, with what the devices agree on said once."""
+    lines = [
+        "| case | tried | the standard says | siw | ours | verdict | octets/s, slowest stage |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    by_case: dict[str, list[Row]] = {}
+    for row in rows:
+        by_case.setdefault(row.case.name, []).append(row)
+    for name, group in by_case.items():
+        first = group[0]
+        siw = first.finding.siw if first.finding else "—"
+        ours = first.finding.ours if first.finding else "—"
+        departs = first.finding.departs if first.finding else ""
+        verdicts = "; ".join(f"{row.device}: {row.verdict}" for row in group)
+        rates = "; ".join(
+            f"{row.device} {row.transfer.rate:,.0f}, {row.transfer.slowest}"
+            for row in group
+            if row.transfer.seconds >= WORTH
+        )
+        cells = [f"`{name}`", first.case.tried, first.case.standard, siw, ours]
+        verdict = f"{verdicts}. {departs}" if departs else verdicts
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, verdict, rates]) + " |")
+    return "\n".join(lines) + "\n"
