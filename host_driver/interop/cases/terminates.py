@@ -17,8 +17,14 @@ from rtl.registers import Role, Rtr
 _MEMORY = 4096
 _OCTETS = 64
 _LONG = 80000  # octets of a Send, for a buffer of 70,000
-_SPLIT = 20 + 40 + 40 - 2  # the offset of the middle of a CRC: of the second Send of 16 octets behind the Write RTR
-_SPOILED = 100  # the offset of the octet that the relay spoils: in the Send behind the offer
+_EMPTY, _SEND = 20, 40  # octets of the FPDUs of an empty RDMA Write, and of a Send of 16 octets
+_SPOILED = 60  # which octet of a Send's FPDU the relay spoils
+_WRITE_RTR = Config(Role.INITIATOR, rtr=(Rtr.WRITE,))
+
+
+def _sent(setting: Setting) -> int:
+    """Octets that have left once offers are exchanged: an RTR, what ``nudge`` has sent, and the offer."""
+    return _EMPTY * (1 + setting.first.nudges) + _SEND
 
 
 async def _we_err(setting: Setting, what: str, seen: str) -> Finding:
@@ -72,8 +78,10 @@ async def _guest_errs(setting: Setting, what: str, code: str) -> Finding:
 
 async def _spoiled_to_guest(setting: Setting) -> Finding:
     server = await setting.serve(f"peer listen {setting.guest.service} hold")
-    port = await setting.relay(setting.guest.port, forth=Treatment(corrupt=_SPOILED))
-    async with await setting.connect(port=port) as connection, exchanged(connection):
+    treatment = Treatment()
+    port = await setting.relay(setting.guest.port, forth=treatment)
+    async with await setting.connect(_WRITE_RTR, port=port) as connection, exchanged(connection):
+        treatment.corrupt = _sent(setting) + _SPOILED
         connection.post_send(bytes(1000))
         error = await connection.disconnected()
     _is(error, rdma.By.PEER, "0/2/2")
@@ -83,9 +91,10 @@ async def _spoiled_to_guest(setting: Setting) -> Finding:
 
 async def _split_to_guest(setting: Setting) -> Finding:
     server = await setting.serve(f"peer listen {setting.guest.service} receive hold")
-    port = await setting.relay(setting.guest.port, forth=Treatment(pause=_SPLIT))
-    config = Config(Role.INITIATOR, rtr=(Rtr.WRITE,))
-    async with await setting.connect(config, port=port) as connection, exchanged(connection):
+    treatment = Treatment()
+    port = await setting.relay(setting.guest.port, forth=treatment)
+    async with await setting.connect(_WRITE_RTR, port=port) as connection, exchanged(connection):
+        treatment.pause = _sent(setting) + _SEND - 2  # the middle of its CRC
         connection.post_send(bytes(16))
         error = await connection.disconnected()
     _is(error, rdma.By.PEER, "0/2/2")
@@ -96,7 +105,7 @@ async def _split_to_guest(setting: Setting) -> Finding:
 
 async def _spoiled_from_guest(setting: Setting) -> Finding:
     server = await setting.serve(f"peer listen {setting.guest.service} send=1000 hold")
-    port = await setting.relay(setting.guest.port, back=Treatment(corrupt=_SPOILED))
+    port = await setting.relay(setting.guest.port, back=Treatment(corrupt=_SEND + _SPOILED))
     async with await setting.connect(port=port) as connection, exchanged(connection):
         error = await connection.disconnected()
     _is(error, rdma.By.LOCAL, "2/0/2")
