@@ -292,9 +292,13 @@ class RtrDetector(wiring.Component):
                     m.next = "Weigh"
 
             with m.State("Weigh"):
+                with m.If(released):
+                    let_through()
                 m.next = "Judge"
 
             with m.State("Judge"):
+                with m.If(released):
+                    let_through()
                 m.next = "Flow"
                 m.d.comb += tells.eq(1)
                 with m.If(last.cause != Cause.NONE):
