@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .chunks import StreamBeat
 from .finder import Found
-from .packer import rotate_lanes
+from .rotate import rotate_lanes
 from .stream import check_lanes
 
 __all__ = ["AlignedBeat", "FpduAligner"]

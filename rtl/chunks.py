@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .markers import INTERVAL
-from .packer import rotate_lanes
+from .rotate import rotate_lanes
 from .stream import Packet, check_lanes
 
 __all__ = ["ChunkPacker", "StreamBeat"]

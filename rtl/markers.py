@@ -4,8 +4,8 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .packer import rotate_lanes
-from .stream import Buffer, Packet, Stage, Through, check_lanes, swap_octets
+from .rotate import rotate_lanes
+from .stream import Packet, Stage, Through, check_lanes, swap_octets
 
 __all__ = ["INTERVAL", "MarkerInserter"]
 
@@ -54,9 +54,8 @@ class MarkerInserter(wiring.Component):
         m = Module()
         lanes = self.lanes
         m.submodules.measured = measured = Stage(_Measured(lanes))
-        before, behind = (Buffer, Stage) if lanes > AT_ONCE else (Through, Buffer)
-        m.submodules.placed = placed = before(_Placed(lanes))
-        m.submodules.turned = turned = behind(_Turned(lanes))
+        m.submodules.placed = placed = (Stage if lanes > AT_ONCE else Through)(_Placed(lanes))
+        m.submodules.turned = turned = Stage(_Turned(lanes))
         i, beat = self.i.payload, measured.i.payload
         used = i.octets[2:]
         m.d.comb += [
@@ -92,21 +91,23 @@ class MarkerInserter(wiring.Component):
         with m.Elif(~state.started):
             m.d.sync += state.place.eq(-self.start)
 
-        # FPDUPTR, in lanes: from ULPDU_Length to the marker. Each is one interval more than that of the marker before,
-        # but a marker that leads an FPDU is not inside it.
+        # What the beat before has brought is counted one beat late: ``marked`` comes too late in the cycle to count.
+        counts = Signal()
         first = Signal(init=1)
-        low, intervals = Signal(7), Signal(7)
-        pointer = Cat(Mux(first, state.place, low), intervals)
-        leads = first & (state.place == 0)
-        waiting = Signal(range(lanes))  # lanes that wait
+        leads = first & (state.place == 0)  # if it is a marker, it is before ULPDU_Length, not inside the FPDU
+        low, intervals, lanes_before = Signal(7), Signal(7), Signal(range(lanes))
+        passed = Signal.like(intervals)  # intervals from ULPDU_Length to the next marker, over ``low`` lanes
+        waiting = Signal.like(lanes_before)  # lanes that wait
+        m.d.comb += [passed.eq(intervals + counts), waiting.eq(lanes_before + counts)]
+        pointer = Cat(Mux(first, state.place, low), passed)  # FPDUPTR, in lanes
         with m.If(moves):
-            m.d.sync += [first.eq(beat.last), low.eq(Mux(leads, INTERVAL - 1, pointer[:7]))]
-            with m.If(beat.last):
-                m.d.sync += [waiting.eq(0), intervals.eq(0)]
-            with m.Elif(marked):
-                m.d.sync += [waiting.eq(waiting + 1), intervals.eq(intervals + 1)]
-                with m.If(leads):
-                    m.d.sync += intervals.eq(0)
+            m.d.sync += [
+                first.eq(beat.last),
+                counts.eq(marked & ~beat.last),
+                low.eq(Mux(leads, INTERVAL - 1, pointer[:7])),
+                intervals.eq(Mux(beat.last, 0, Mux(leads, -1, passed))),
+                lanes_before.eq(Mux(beat.last, 0, waiting)),
+            ]
 
         # How far the last beat fills beats of the output, counted from 0.
         highest = Signal(range(2 * lanes))

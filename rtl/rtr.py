@@ -104,8 +104,8 @@ class RtrDetector(wiring.Component):
 
     After an error what comes is taken and dropped.
 
-    Latency 1 cycle for ULPDUs, 2 for what is told; one beat a cycle, but for 4 cycles more around an FPDU that is kept
-    back.
+    Latency 1 cycle for ULPDUs, 2 for what is told; one beat a cycle, but for a few cycles more around an FPDU that is
+    kept back.
 
     Members
     -------
@@ -170,11 +170,19 @@ class RtrDetector(wiring.Component):
         last = Signal(data.StructLayout(CHECKED), reset_less=True)  # of the FPDU that has ended
         ended = Signal()  # it has not been told
 
+        is_response, is_terminate, has_queue = Signal(), Signal(), Signal()
         awaits_rtr, awaits_response = Signal(), Signal()
         peer_to_peer = self.model == Model.PEER_TO_PEER
         m.d.comb += [
             awaits_rtr.eq((self.role == Role.RESPONDER) & peer_to_peer & ~state.rtr_came),
             awaits_response.eq((self.role == Role.INITIATOR) & peer_to_peer & self.asked & ~state.response_came),
+        ]
+
+        # Settled a cycle before they are asked for.
+        looks, drops = Signal(), Signal()  # at the next FPDU; the FPDU, whatever more comes of it
+        m.d.sync += [
+            looks.eq(awaits_rtr | awaits_response),
+            drops.eq(awaits_rtr & ~self.permissive & ~is_terminate),
         ]
 
         # What the FPDU is that is kept back: DDP and RDMAP control without their reserved bits (RFC 5041 §4.1, RFC 5040
@@ -187,7 +195,6 @@ class RtrDetector(wiring.Component):
         tagged = (header[:8] & 0b1100_0011 == 0b1100_0001) & (header[14:16] == 1)
         opcode = header[8:12]
         found = Signal(Rtr)
-        is_response, is_terminate, has_queue = Signal(), Signal(), Signal()
         is_kind = {
             Rtr.SEND: (last.value == 0) | (untagged & (opcode == 3) & (queue == 0) & (last.value == 18)),
             Rtr.WRITE: tagged & (opcode == 0) & (last.value == 14),
@@ -254,7 +261,7 @@ class RtrDetector(wiring.Component):
             with m.State("Flow"):
                 let_through()
                 m.d.comb += tells.eq(ended)
-                with m.If(~inside & (awaits_rtr | awaits_response)):
+                with m.If(~inside & looks):
                     with m.If(self.i.valid & ~kept.o.valid):
                         m.d.sync += [beat.eq(0), released.eq(0)]
                         m.next = "Keep"
@@ -280,10 +287,12 @@ class RtrDetector(wiring.Component):
 
             with m.State("Long"):  # too long for an RTR
                 m.d.sync += released.eq(1)
+                m.next = "Look"
+            with m.State("Look"):
                 m.next = "Rest"
             with m.State("Rest"):
                 # Of what will be an error nothing goes out.
-                with m.If(awaits_rtr & ~self.permissive & ~is_terminate):
+                with m.If(drops):
                     m.d.comb += [clear.eq(1), self.i.ready.eq(1)]
                 with m.Else():
                     let_through()
@@ -299,7 +308,7 @@ class RtrDetector(wiring.Component):
             with m.State("Judge"):
                 with m.If(released):
                     let_through()
-                m.next = "Flow"
+                m.next = "Settle"
                 m.d.comb += tells.eq(1)
                 with m.If(last.cause != Cause.NONE):
                     m.d.comb += clear.eq(~released)
@@ -321,6 +330,11 @@ class RtrDetector(wiring.Component):
                     report(m, self.event, EventKind.RESPONSE_RECEIVED, value=last.value, offset=state.offset)
                     m.d.sync += state.response_came.eq(1)
                     m.d.comb += clear.eq(1)
+
+            with m.State("Settle"):
+                with m.If(released):
+                    let_through()
+                m.next = "Flow"
 
             with m.State("Stopped"):
                 m.d.comb += [tells.eq(ended), self.i.ready.eq(1)]

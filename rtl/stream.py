@@ -35,9 +35,7 @@ __all__ = [
     "buffered",
     "check_lanes",
     "keep_octets",
-    "last_lanes",
     "packet",
-    "staged",
     "swap_octets",
 ]
 
@@ -90,10 +88,6 @@ def keep_octets(value: Value, octets: Value) -> Value:
     return Cat(Mux(i < octets, value.word_select(i, 8), 0) for i in range(len(value) // 8))
 
 
-def last_lanes(beat: data.View) -> Value:
-    """How many lanes of ``beat`` are in use, a started one included: all of them, but on the last beat."""
-    lanes = len(beat.data) // 32
-    return Mux(beat.last, (beat.octets + 3)[2:], lanes)
 
 
 class Buffer(wiring.Component):
@@ -236,9 +230,3 @@ def buffered(m: Module, name: str, source) -> stream.Interface:
     wiring.connect(m, source, buffer.i)
     return buffer.o
 
-
-def staged(m: Module, name: str, source) -> stream.Interface:
-    """The output stream ``source`` behind a :class:`Stage`, which becomes submodule ``name``."""
-    m.submodules[name] = stage = Stage(source.payload.shape())
-    wiring.connect(m, source, stage.i)
-    return stage.o

@@ -5,10 +5,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .events import Event, report
-from .registers import Cause, DirectionState, EventKind
+from .registers import Cause, DirectionState, EventKind, Verdict
 from .stream import Packet, TxUlpdu, check_lanes
 
-__all__ = ["RxModeSwitch", "TxModeSwitch"]
+__all__ = ["RxModeSwitch", "TxModeSwitch", "in_turn"]
 
 _SWITCH = {
     "octets": In(32),
@@ -216,3 +216,21 @@ class RxModeSwitch(wiring.Component):
                     taken.eq(self.mpa.ready),
                 ]
         return m
+
+
+def in_turn(m: Module, switch: TxModeSwitch | RxModeSwitch, packets, to) -> None:
+    """Send stream-mode packets to ``to``, then ``packets``: when one of them has a beat, the other has none."""
+    in_mpa = Signal()  # a cycle late, which is sooner than the first FPDU
+    m.d.sync += in_mpa.eq(switch.state == DirectionState.MPA)
+    m.d.comb += [
+        to.valid.eq(packets.valid | switch.stream.valid),
+        packets.ready.eq(to.ready),
+        switch.stream.ready.eq(to.ready),
+    ]
+    fields = to.payload.shape().members
+    with m.If(in_mpa):
+        m.d.comb += to.payload.eq(packets.payload)
+    with m.Else():
+        m.d.comb += [to.payload[name].eq(switch.stream.payload[name]) for name in fields if name != "verdict"]
+        if "verdict" in fields:
+            m.d.comb += to.payload.verdict.eq(Verdict.STREAM)
