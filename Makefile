@@ -16,7 +16,7 @@ test: setup
 	$(BIN)/pytest -n auto
 
 interop: setup
-	$(BIN)/rnic interop linux
+	$(BIN)/rnic interop linux -v
 
 setup: $(VENV)/done
 

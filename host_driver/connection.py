@@ -30,16 +30,19 @@ from host_driver.negotiation import (
     Config,
     Established,
     Failed,
+    Input,
     Negotiated,
     Negotiation,
+    ProtocolError,
     Reason,
     Rejected,
     Requested,
     Send,
+    State,
 )
 from host_driver.negotiation import Event as Outcome
 from host_driver.startup import StartupFrame
-from rtl.registers import BY_NAME, Cause, EventKind, Model, Rtr, Verdict
+from rtl.registers import BY_NAME, Cause, EventKind, Model, Role, Rtr, Verdict
 
 CHUNK_OCTETS = 65536  # at most so many are taken from the socket at once
 ULPDUS_WAITING = 16  # so many are fetched ahead of the ULP
@@ -572,10 +575,10 @@ class Request:
     async def accept(self, private_data: bytes = b"", config: Config | None = None) -> Connection:
         """Answer with a Reply and turn MPA on; with another ``config`` if the Request makes the ULP want one.
 
-        Raises ValueError for too much private data.
+        Raises ValueError for too much private data, and ProtocolError when it has been answered.
         """
         connection = self._connection
-        self._check()
+        self._check(Input.ACCEPT)
         await connection._run(connection._act(connection._negotiation.accept(private_data, config)))
         return connection
 
@@ -587,18 +590,26 @@ class Request:
     ) -> None:
         """Answer with a rejecting Reply and close; ``min_ord`` of a ``config`` tells the initiator what it takes.
 
-        Raises ValueError for too much private data.
+        Raises ValueError for too much private data, and ProtocolError when it has been answered.
         """
         connection = self._connection
-        self._check()
+        self._check(Input.REJECT)
         with contextlib.suppress(RejectedError):
             await connection._run(connection._act(connection._negotiation.reject(private_data, what, config)))
 
-    async def close(self) -> None:
-        """Close without an answer."""
-        await self._connection.close()
+    @property
+    def answered(self) -> bool:
+        """It has been accepted or rejected."""
+        return self._connection._negotiation.state in (State.ESTABLISHED, State.REJECTED)
 
-    def _check(self) -> None:
+    async def close(self) -> None:
+        """Close without an answer; does nothing when there has been one."""
+        if not self.answered:
+            await self._connection.close()
+
+    def _check(self, given: Input) -> None:
+        if self.answered:
+            raise ProtocolError(self._connection._negotiation.state, given)
         if self._connection.error:
             raise self._connection.error
 
@@ -611,7 +622,11 @@ class Arrival:
         self._socket = sock
 
     async def request(self, device: Device, config: Config, observer: Observer = SILENT) -> Request:
-        """Wait for the Request; raises RejectedError and MpaConnectionError as ``Listener.request`` does."""
+        """Wait for the Request; raises RejectedError and MpaConnectionError as ``Listener.request`` does.
+
+        Raises ValueError for an initiator's ``config``.
+        """
+        config.check_role(Role.RESPONDER)
         connection = _connection(self._socket, device, config, observer)
         requested = await connection._run(connection._start())
         assert requested
@@ -637,8 +652,10 @@ class Listener:
     async def request(self, device: Device, config: Config, observer: Observer = SILENT) -> Request:
         """Wait for a TCP connection and for the Request that comes over it.
 
-        Raises RejectedError when the configuration itself rejects it, MpaConnectionError when no good Request comes.
+        Raises RejectedError when the configuration itself rejects it, MpaConnectionError when no good Request comes,
+        and at once ValueError for an initiator's ``config``.
         """
+        config.check_role(Role.RESPONDER)
         return await (await self.arrival()).request(device, config, observer)
 
     async def accept(self, device: Device, config: Config, observer: Observer = SILENT) -> Connection:
@@ -673,8 +690,10 @@ async def initiate(
     """Connect and negotiate as an initiator; returns when MPA is on.
 
     ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10). Raises
-    RejectedError when the responder's ULP says no, and MpaConnectionError for all else that goes wrong.
+    RejectedError when the responder's ULP says no, MpaConnectionError for all else that goes wrong, and ValueError for
+    a responder's ``config``.
     """
+    config.check_role(Role.INITIATOR)
     connection = _connection(await _connect(host, port, config.timeout), device, config, observer)
     try:
         await connection._run(connection._start())

@@ -142,6 +142,11 @@ class Config:
             raise ValueError(f"timeout is a finite number of seconds, more than 0, not {self.timeout}")
         check_private_data(self.private_data, self.enhanced)
 
+    def check_role(self, role: Role) -> None:
+        """Raise ValueError when it is the other end's."""
+        if self.role is not role:
+            raise ValueError(f"a Config with role {role.name} is needed here, not {self.role.name}")
+
     @property
     def negotiates(self) -> bool:
         """An initiator's: whether there is anything in it that takes enhanced data."""

@@ -34,7 +34,7 @@ from host_driver.sctp import (
     State,
     Transmit,
 )
-from rtl.registers import Model
+from rtl.registers import Model, Role
 
 SEGMENTS_WAITING = 16  # so many are received ahead of the ULP
 _POLL = 0.01  # seconds between two looks at a session that is about to end
@@ -390,7 +390,11 @@ class SctpListener:
         self._socket = sock
 
     async def request(self, config: Config) -> SctpRequest:
-        """Wait for an association and its Initiate; raises MpaConnectionError when none good comes."""
+        """Wait for an association and its Initiate.
+
+        Raises MpaConnectionError when none good comes, and at once ValueError for an initiator's ``config``.
+        """
+        config.check_role(Role.RESPONDER)
         sock, _ = await _ready(self._socket, self._socket.accept)
         return await request(_kernel_link(sock), config)
 
@@ -420,8 +424,10 @@ async def listen(host: str = "127.0.0.1", port: int = 0, backlog: int = 128) -> 
 async def initiate(host: str, port: int, config: Config, *, fallback: bool = False) -> SctpConnection:
     """Associate with a numeric address and open a session; ``fallback`` is that of ``connection.initiate``.
 
-    Raises SctpRejectedError when the passive side says no, and MpaConnectionError for all else that goes wrong.
+    Raises SctpRejectedError when the passive side says no, MpaConnectionError for all else that goes wrong, and
+    ValueError for a responder's ``config``.
     """
+    config.check_role(Role.INITIATOR)
     sock = sctp_socket(_family(host))
     try:
         async with asyncio.timeout(config.timeout):
@@ -442,6 +448,7 @@ async def initiate(host: str, port: int, config: Config, *, fallback: bool = Fal
 
 async def open_session(link: Link, config: Config) -> SctpConnection:
     """Open a session over a link as its active side; see ``initiate``."""
+    config.check_role(Role.INITIATOR)
     connection = SctpConnection(link, config)
     outcome = await connection._start()
     if isinstance(outcome, SessionRejected):
@@ -452,6 +459,7 @@ async def open_session(link: Link, config: Config) -> SctpConnection:
 
 async def request(link: Link, config: Config) -> SctpRequest:
     """Wait for an Initiate over a link; see ``SctpListener.request``."""
+    config.check_role(Role.RESPONDER)
     connection = SctpConnection(link, config)
     outcome = await connection._start()
     if isinstance(outcome, SessionRejected):  # the configuration itself rejects it

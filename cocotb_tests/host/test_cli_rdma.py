@@ -183,7 +183,11 @@ def test_the_responder_may_speak_first_in_the_peer_to_peer_model(rnic):
 def test_rejections_are_told_at_both_ends(rnic, tmp_path):
     path = tmp_path / "why"
     path.write_bytes(b"\xffnot today")
-    for arguments in (["--reject"], ["--model", "client-server"]):
+    asked = "the Request asks for peer-to-peer, and --model is client-server"
+    for arguments, why in (
+        (["--reject"], "every Request is rejected (--reject)"),
+        (["--model", "client-server"], asked),
+    ):
         with listening("--once", *arguments, "--private-data", f"@{path}") as (listener, port):
             status, out, err = rnic("connect", "127.0.0.1", port, "--json")
             assert (status, err) == (1, "")
@@ -193,7 +197,7 @@ def test_rejections_are_told_at_both_ends(rnic, tmp_path):
             assert event["private_data"] == b"\xffnot today".hex()
             request, rejected = listener.event(), listener.event()
             assert (request["event"], rejected["event"], rejected["by"]) == ("request", "rejected", "local")
-            assert (rejected["peer_ird"], rejected["peer_ord"]) == (16, 16)
+            assert (rejected["peer_ird"], rejected["peer_ord"], rejected["reason"]) == (16, 16, why)
             assert listener.end()[0] == 1
     with listening("--once", "--reject") as (listener, port):
         _, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--rev", 1)
@@ -349,6 +353,16 @@ def test_what_is_no_request_is_a_failure_and_the_listener_goes_on(rnic):
         (["connect", "127.0.0.1", 9, "--rev", 3], 2, "--rev is 1 or 2, not 3"),
         (["connect", "127.0.0.1", 9, "--rev", 1, "--model", "peer-to-peer"], 2, "--model peer-to-peer needs --rev 2"),
         (["listen", "--rev", 1, "--model", "peer-to-peer"], 2, "--model peer-to-peer needs --rev 2"),
+        (["connect", "127.0.0.1", 9, "--rev", 1, "--rtr", "read"], 2, "--rtr has no effect with --rev 1"),
+        (["connect", "127.0.0.1", 9, "--rev", 1, "--fallback"], 2, "--fallback has no effect with --rev 1"),
+        (["connect", "127.0.0.1", 9, "--rev", 1, "--no-negotiate-ird"], 2, "--no-negotiate-ird has no effect with"),
+        (["listen", "--rev", 1, "--no-negotiate-ord"], 2, "--no-negotiate-ord has no effect with --rev 1"),
+        (["listen", "--rev", 1, "--min-ord", 1], 2, "--min-ord has no effect with --rev 1"),
+        (["listen", "--rev", 1, "--dialect", "draft-02"], 2, "--dialect draft-02 has no effect with --rev 1"),
+        (["connect", "127.0.0.1", 9, "--model", "client-server", "--rtr", "read"], 2, "--rtr has no effect with"),
+        (["listen", "--require-crc", "--no-crc"], 2, "--require-crc and --no-crc exclude each other"),
+        (["connect", "127.0.0.1", 0], 2, "nothing can be reached at port 0"),
+        (["rping", "-c", "-p", 0], 2, "nothing can be reached at port 0"),
         (["rping", "-s", "--model", "client-server"], 2, "--model client-server is for a client"),
         (["connect", "127.0.0.1", 9, "--ird", 20000], 2, "ird is 0 to 16382, not 20000"),
         (["connect", "127.0.0.1", 9, "--send", "@/no/such"], 2, "--send @/no/such: No such file or directory"),

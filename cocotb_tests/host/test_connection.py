@@ -337,6 +337,31 @@ def test_a_malformed_request_closes_the_connection_at_once(octets, what):
     run(test())
 
 
+def test_a_configuration_of_the_other_role_is_refused_at_once():
+    async def test():
+        async with SoftwareDevice() as device, await listen() as listener:
+            with pytest.raises(ValueError, match="role INITIATOR is needed here, not RESPONDER"):
+                await initiate(*listener.address, device, RESPONDER)
+            for wait in (listener.request, listener.accept):
+                with pytest.raises(ValueError, match="role RESPONDER is needed here, not INITIATOR"):
+                    await wait(device, INITIATOR)
+
+    run(test())
+
+
+def test_an_initiator_waits_for_the_reply_no_longer_than_it_was_told():
+    """RFC 5044 §7.1.2 rule 10."""
+
+    async def test():
+        async with bare_responder(replace(INITIATOR, timeout=0.1)) as (peer, task):
+            await peer.receive(24)
+            await peer.send(b"MPA ID")
+            with pytest.raises(MpaConnectionError, match=r"no whole MPA Reply within 0\.1 s, 6 octets of it came"):
+                await task
+
+    run(test())
+
+
 def test_silence_times_out():
     async def test():
         async with bare_initiator(replace(RESPONDER, timeout=0.1)) as (peer, task):

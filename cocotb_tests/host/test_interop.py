@@ -13,9 +13,9 @@ import pytest
 from cocotb_tests.host.test_connection import run
 from host_driver.cli import run as rnic
 from host_driver.connection import Direction
-from host_driver.interop import case, initramfs, module, packages, report, tools
+from host_driver.interop import case, initramfs, matrix, module, packages, prepare, report, tools
 from host_driver.interop.case import Case, Finding, Transfer, tell
-from host_driver.interop.cases import MATRIX
+from host_driver.interop.cases import MATRIX, programs
 from host_driver.interop.errors import InteropError
 from host_driver.interop.guest import Output
 from host_driver.interop.matrix import Row
@@ -64,6 +64,19 @@ def test_a_missing_program_is_one_line_that_names_the_package(monkeypatch, capsy
     monkeypatch.setattr(tools, "is_root", lambda: False)
     assert rnic(["interop", "linux", "--folder", str(tmp_path), *option]) == 1
     assert "qemu-system-x86_64: not installed; as root, run apt-get install qemu-system-x86" in one_line(capsys)
+
+
+def test_root_without_a_network_is_told_what_is_missing_and_why(monkeypatch, capsys, tmp_path):
+    async def no_network(command, **_):
+        raise InteropError("apt-get update failed with status 100: could not connect")
+
+    monkeypatch.setattr(shutil, "which", lambda name: None if "qemu" in name else "/bin/true")
+    monkeypatch.setattr(tools, "is_root", lambda: True)
+    monkeypatch.setattr(tools, "run", no_network)
+    assert rnic(["interop", "linux", "--folder", str(tmp_path)]) == 1
+    said = one_line(capsys)
+    assert "qemu-system-x86_64: not installed" in said
+    assert "could not connect" in said
 
 
 def test_a_system_that_is_no_debian_is_one_line(monkeypatch, capsys, tmp_path):
@@ -269,14 +282,17 @@ def test_a_relay_joins_what_comes_in_small_pieces(monkeypatch):
     monkeypatch.setattr("host_driver.interop.relay.HELD", 5.0)  # a busy machine must not make it give up waiting
 
     async def test():
-        there, _ = await through(Treatment(join=1000), sent=[b"x" * 10] * 100)
+        there, _ = await through(treatment := Treatment(join=1000), sent=[b"x" * 10] * 100)
         assert len(there[0][0]) >= 1000
+        assert treatment.joins == 1
 
     run(test())
 
 
 def test_pieces_are_of_whole_steps_and_not_too_long():
-    pieces = list(Treatment(cut=97, step=4).pieces(bytes(10000), random.Random(1)))
+    treatment = Treatment(cut=97, step=4)
+    pieces = list(treatment.pieces(bytes(10000), random.Random(1)))
+    assert treatment.cuts == len(pieces) - 1
     assert sum(map(len, pieces)) == 10000
     assert all(len(piece) % 4 == 0 and len(piece) <= 97 for piece in pieces)
     assert len({len(piece) for piece in pieces}) > 10
@@ -343,11 +359,56 @@ def test_the_summary_counts_rows_and_cases():
 
 
 def test_a_document_s_table_has_a_line_for_each_case():
-    lines = report.markdown([row(), row("simulated", departs="a rule")]).splitlines()
-    assert len(lines) == 3
-    assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
-    assert "software: pass; simulated: pass, siw departs" in lines[2]
-    assert "what \\| must be" in lines[2]
+    lines = report.table([row(), row("simulated", departs="a rule")], "Title").markdown().splitlines()
+    assert lines[:2] == ["**Title**", ""]
+    assert len(lines) == 5
+    assert len({line.replace("\\|", "").count("|") for line in lines[2:]}) == 1
+    assert "| siw did this | we did that | software: pass; simulated: pass, siw departs. a rule |" in lines[4]
+    assert "what \\| must be" in lines[4]
+
+
+def test_what_devices_do_otherwise_is_said_of_each():
+    other = row("simulated")
+    other.finding = Finding("siw did that", "we did that")
+    line = report.table([row(), other], "Title").markdown().splitlines()[4]
+    assert "| software: siw did this; simulated: siw did that | we did that | pass |" in line
+
+
+@pytest.mark.parametrize("text", [None, "# A page without a place for it", "<!-- rnic interop linux -->"])
+def test_a_page_that_cannot_keep_the_table_is_told_before_the_run(monkeypatch, capsys, tmp_path, text):
+    page = tmp_path / "page.md"
+    if text is not None:
+        page.write_text(text)
+    monkeypatch.setattr(prepare, "prepare", None)
+    assert rnic(["interop", "linux", "--markdown", str(page)]) == 1
+    assert str(page) in one_line(capsys)
+    assert not page.exists() or page.read_text() == text
+
+
+def test_an_error_that_nobody_foresaw_says_where_it_arose():
+    assert matrix._told(case.Mismatch("this")) == "Mismatch: this"
+    with pytest.raises(IndexError) as caught:
+        [][0]
+    assert "IndexError: list index out of range (test_interop.py:" in matrix._told(caught.value)
+
+
+def test_earlier_captures_of_other_rows_are_left_alone(monkeypatch, tmp_path):
+    async def no_device(name, lanes):
+        raise InteropError("no device")
+
+    monkeypatch.setattr(matrix, "open_device", no_device)
+    names = ["a-case-software.pcapng", "aligned/a-case-software.pcapng", "a-case-simulated.pcapng", "sub/mine.pcapng"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+
+    async def test():
+        async for _ in matrix.run(None, tmp_path, [row().case], ["software"]):
+            pass
+
+    with pytest.raises(InteropError):
+        run(test())
+    assert [name for name in names if (tmp_path / name).exists()] == names[2:]
 
 
 def test_startup_frames_are_told_in_a_few_words():
@@ -364,9 +425,10 @@ class Deaf:
 
     def __init__(self, seen):
         self.seen, self.error, self.written = seen, None, 0
+        seen.stream(Direction.TX, bytes(20))
 
     async def write(self, octets, stag):
-        assert octets == b""
+        assert (octets, stag) == (b"", case.NUDGE_STAG)
         self.written += 1
         self.seen.heard = self.written == 3
 
@@ -386,6 +448,19 @@ def test_a_silent_peer_is_nudged_until_it_is_heard(monkeypatch):
     run(test())
 
 
+def test_a_peer_that_was_sent_nothing_is_not_nudged(monkeypatch):
+    monkeypatch.setattr(case, "NUDGE", 0.001)
+
+    async def test():
+        connection = Deaf(seen := case.Seen())
+        seen.fpdus = 0
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(case.nudge(connection, seen), 0.05)
+        assert connection.written == 0
+
+    run(test())
+
+
 def test_what_a_connection_has_seen_is_counted():
     seen, reply = case.Seen(), StartupFrame(FrameKind.REPLY)
     seen.stream(Direction.TX, REQUEST)
@@ -394,5 +469,28 @@ def test_what_a_connection_has_seen_is_counted():
     seen.frame(Direction.RX, reply)
     seen.stream(Direction.RX, reply.encode()[5:])
     assert (seen.fpdus, seen.heard) == (1, False)
+    assert seen.whole
     seen.stream(Direction.RX, b"\0")
     assert seen.heard
+    assert (seen.octets_out, seen.octets_in) == (20, len(reply.encode()) + 1)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 100])
+def test_whether_a_stream_ends_behind_an_fpdu_is_known(size):
+    frame = StartupFrame(FrameKind.REPLY, private_data=b"abc").encode()
+    stream, ends = frame + bytes(8) + b"\0\5" + bytes(10) + b"\0\2" + bytes(6), []
+    seen = case.Seen()
+    for at in range(0, len(stream), size):
+        seen.stream(Direction.RX, stream[at : at + size])
+        if seen.whole:
+            ends.append(seen.octets_in)
+    whole = [len(frame), len(frame) + 8, len(frame) + 20, len(frame) + 28]
+    assert ends == [end for end in whole if end % size == 0 or end == len(stream)]
+
+
+def test_a_program_that_saw_other_data_has_not_ended_well():
+    programs.ended(Output("", 0))
+    programs.ended(Output(programs._RACE, 255))
+    for output in (Output("", 1), Output(f"data mismatch!\n{programs._RACE}", 255), Output("data mismatch!", 0)):
+        with pytest.raises(case.Mismatch):
+            programs.ended(output)

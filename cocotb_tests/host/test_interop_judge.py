@@ -12,7 +12,7 @@ from cocotb_tests.host.test_pcap import needs_tshark
 from host_driver.interop import judge
 from host_driver.interop.capture import extract
 from host_driver.interop.judge import Expected, read, verdict
-from host_driver.startup import FrameKind, StartupFrame
+from host_driver.startup import EnhancedData, FrameKind, StartupFrame
 
 RECORDED = Path(__file__).parents[2] / "docs" / "interop" / "rping.pcapng"  # one ping of ours to a guest's rping
 OURS, SIW = "10.0.2.2", "10.0.2.15"
@@ -85,9 +85,9 @@ def test_terminates_are_told_as_they_are_on_the_wire():
     assert verdict(found, octets, replace(expected, terminates=()), sent=0)
 
 
-def packet(source, destination, ports, sequence, flags, octets=b""):
+def packet(source, destination, ports, sequence, flags, octets=b"", ack=0):
     """An Ethernet frame with a TCP segment; addresses are the last two octets of 10.0.0.0/16."""
-    tcp = struct.pack(">HHIIBBHHH", *ports, sequence % 2**32, 0, 0x50, flags, 65535, 0, 0) + octets
+    tcp = struct.pack(">HHIIBBHHH", *ports, sequence % 2**32, ack % 2**32, 0x50, flags, 65535, 0, 0) + octets
     addresses = bytes((10, 0, *source, 10, 0, *destination))
     ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0) + addresses
     return bytes(12) + b"\x08\x00" + ip + tcp
@@ -98,18 +98,18 @@ THERE, BACK = (5000, 7174), (7174, 5000)
 ACK = 0x10
 
 
-def extracted(tmp_path, packets, ports=(7174,)):
-    """Octets by sender, the packets as they were, and the TCP payloads in the aligned copy."""
+def extracted(tmp_path, packets, ports=(7174,), times=()):
+    """The traffic, the packets as they were, and the TCP payloads in the aligned copy."""
     raw, file, aligned = tmp_path / "raw.pcap", tmp_path / "out.pcapng", tmp_path / "aligned.pcapng"
     with raw.open("wb") as out:
         writer = pcap.Writer(out)
-        for octets in packets:
-            writer.writepkt(octets, ts=1.0)
+        for octets, time in zip(packets, times or [1.0] * len(packets), strict=True):
+            writer.writepkt(octets, ts=time)
     with raw.open("ab") as out:
         out.write(bytes(9))  # a packet that was not written to its end
-    octets = extract(raw, file, aligned, ports)
+    traffic = extract(raw, file, aligned, ports)
     with file.open("rb") as written, aligned.open("rb") as copy:
-        return octets, [each for _, each in pcapng.Reader(written)], [each[54:] for _, each in pcapng.Reader(copy)]
+        return traffic, [each for _, each in pcapng.Reader(written)], [each[54:] for _, each in pcapng.Reader(copy)]
 
 
 def test_a_capture_has_the_packets_of_its_ports_alone_and_counts_octets_once(tmp_path):
@@ -123,8 +123,8 @@ def test_a_capture_has_the_packets_of_its_ports_alone_and_counts_octets_once(tmp
         packet(HOST, GUEST, THERE, 7, 0x11),
         b"not IP, and short",
     ]
-    octets, written, aligned = extracted(tmp_path, packets)
-    assert octets == {OURS: 8, SIW: 0}
+    traffic, written, aligned = extracted(tmp_path, packets)
+    assert traffic.octets == {OURS: 8, SIW: 0}
     assert written == packets[:2] + packets[3:7]
     assert aligned == [b"", b""]  # no frame is whole
 
@@ -141,9 +141,79 @@ def test_every_frame_has_a_segment_of_its_own_in_the_copy(tmp_path, size):
     ]
     there[1:3] = there[2:0:-1]  # one has overtaken the other
     back = [packet(GUEST, HOST, BACK, 10, ACK, reply + fpdus[0])]
-    octets, _, aligned = extracted(tmp_path, packets + there + back)
-    assert octets == {OURS: len(stream), SIW: len(reply) + len(fpdus[0])}
+    traffic, _, aligned = extracted(tmp_path, packets + there + back)
+    assert traffic.octets == {OURS: len(stream), SIW: len(reply) + len(fpdus[0])}
+    [(ours, siw)] = traffic.connections
+    head = len(request)
+    assert [(fpdu.offset, fpdu.size) for fpdu in ours.fpdus] == [(head, 12), (head + 12, 8), (head + 20, 1032)]
+    assert sum(octets for _, _, octets in ours.segments) == len(stream)
+    assert len(siw.frames) == 2
     assert aligned == [b"", b"", request, *fpdus, reply, fpdus[0]]
+
+
+REQUEST, REPLY = (StartupFrame(kind).encode() for kind in (FrameKind.REQUEST, FrameKind.REPLY))
+RTR = bytes.fromhex("000ec140 00000001 0000000000000000 ebd34c5f")
+A_NUDGE = judge.NUDGED + bytes(12)
+
+
+def exchange(tmp_path, *steps):
+    """The traffic of a connection of ours: steps are a time, who, octets; siw acknowledges all that came."""
+    packets = [packet(HOST, GUEST, THERE, 99, 2), packet(GUEST, HOST, BACK, 9, 0x12, ack=100)]
+    there, back = 100, 10
+    for _, who, octets in steps:
+        if who == "ours":
+            packets.append(packet(HOST, GUEST, THERE, there, ACK, octets, ack=back))
+            there += len(octets)
+        else:
+            packets.append(packet(GUEST, HOST, BACK, back, ACK, octets, ack=there))
+            back += len(octets)
+    return extracted(tmp_path, packets, times=[0.0, 0.0, *(time for time, *_ in steps)])[0]
+
+
+BEGUN = ((0.1, "ours", REQUEST), (0.2, "siw", REPLY))
+
+
+def test_siw_has_overlooked_what_lay_at_the_guest_before_it_was_nudged(tmp_path):
+    lain = (*BEGUN, (0.3, "ours", RTR), (0.4, "siw", b""), (1.3, "ours", A_NUDGE), (1.4, "siw", RTR))
+    assert judge.overlooked(exchange(tmp_path, *lain), 1) == []
+    assert judge.overlooked(exchange(tmp_path, *lain), 2)
+
+
+@pytest.mark.parametrize(
+    ("steps", "wrong"),
+    [
+        # it was this end that had kept an FPDU back
+        (((0.3, "ours", RTR), (0.4, "siw", b""), (1.3, "ours", RTR), (1.3, "ours", A_NUDGE)), "for 0.00 s"),
+        (((1.3, "ours", RTR + A_NUDGE), (1.4, "siw", RTR)), "for 0.00 s"),
+        (((0.3, "ours", RTR), (1.0, "siw", b""), (1.3, "ours", A_NUDGE)), "for 0.30 s"),
+        (((1.3, "ours", A_NUDGE), (1.4, "siw", RTR)), "a nudge was our first FPDU"),
+        # it had answered, and this end did not notice
+        (((0.3, "ours", RTR), (0.4, "siw", RTR), (1.3, "ours", A_NUDGE)), "siw had sent FPDUs"),
+    ],
+)
+def test_siw_is_not_blamed_for_what_this_end_did(tmp_path, steps, wrong):
+    assert any(wrong in line for line in judge.overlooked(exchange(tmp_path, *BEGUN, *steps), 1))
+
+
+def test_pieces_are_counted_as_each_end_got_them(tmp_path):
+    steps = ((0.3, "ours", RTR + RTR[:4]), (0.4, "ours", RTR[4:]), (0.5, "ours", RTR * 5), (0.6, "siw", RTR * 2))
+    siw, ours = judge.pieces(exchange(tmp_path, *BEGUN, *steps), [(0, 10), (10, 10), (20, 20), (40, 20)])
+    assert siw == judge.Pieces(small=2, inside=5)
+    assert ours == judge.Pieces(small=2, inside=0)
+
+
+def test_ird_and_ord_of_our_frame_are_looked_at_in_the_capture(tmp_path):
+    request = StartupFrame(FrameKind.REQUEST, enhanced=EnhancedData(ird=129, ord=2, peer_to_peer=True)).encode()
+    traffic = exchange(tmp_path, (0.1, "ours", request), (0.2, "siw", REPLY))
+    assert judge.streams(traffic, Expected(depths=(129, 2))) == []
+    assert judge.streams(traffic, Expected(depths=(128, None))) == ["our startup frame has IRD 129, not 128"]
+
+
+def test_siw_sent_first_only_if_the_capture_says_so(tmp_path):
+    first = exchange(tmp_path, *BEGUN, (0.3, "siw", RTR), (0.4, "ours", RTR), (0.5, "siw", RTR))
+    assert judge.streams(first, Expected(siw_first=1)) == []
+    assert judge.streams(first, Expected(siw_first=2)) == ["1 FPDUs of siw's came before our first, not 2"]
+    assert judge.streams(first, Expected()) == []
 
 
 @needs_tshark

@@ -256,14 +256,15 @@ def test_too_small_an_initiator_ird_is_rejected_with_the_ord_that_it_takes():
 
 
 def test_a_rejection_reaches_the_initiator_with_private_data_and_depths():
-    end, _ = requested()
+    end, _ = requested(replace(RESPONDER, ird=4, max_ird=4, ord=2))
     sent, rejected = end.reject(b"go away")
     assert isinstance(rejected, Rejected)
     one = Negotiation(INITIATOR)
     one.start(0)
     [event], left = feed(one, sent.octets + b"more")
     assert isinstance(event, Rejected)
-    assert (event.frame.private_data, event.frame.enhanced.ird, left) == (b"go away", 16, b"more")
+    assert (event.frame.private_data, left) == (b"go away", b"more")
+    assert (event.frame.enhanced.ird, event.frame.enhanced.ord) == (4, 2)
 
 
 def test_a_rejection_for_ird_says_what_is_needed():

@@ -236,6 +236,50 @@ def test_too_much_private_data_is_refused_and_the_request_can_still_be_answered(
     run(test())
 
 
+@pytest.mark.parametrize("again", ["accept", "reject", "close"])
+def test_a_request_is_answered_once_and_its_connection_is_left_alone(again):
+    async def test():
+        async with await rdma.listen() as listener:
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
+            request = await listener.request()
+            async with await request.accept() as theirs, await connecting as ours:
+                if again == "close":
+                    await request.close()
+                else:
+                    what = f"{again.upper()} is not possible in state ESTABLISHED"
+                    with pytest.raises(rdma.ProtocolError, match=what):
+                        await getattr(request, again)()
+                await theirs.send(b"still there")
+                assert bytes(await ours.receive()) == b"still there"
+            with pytest.raises(rdma.ProtocolError):
+                await request.accept()
+
+    run(test())
+
+
+@pytest.mark.parametrize("end", ["device", "lower"])
+def test_a_send_ends_with_what_is_below_it(end):
+    async def test():
+        async with connected() as (ours, _):
+            await {"device": ours.device, "lower": ours._lower}[end].close()
+            with pytest.raises(rdma.LostError):
+                await ours.send(b"nowhere to go")
+
+    run(test())
+
+
+def test_a_configuration_of_the_other_role_is_refused_at_once():
+    async def test():
+        for attempt, needed, given in (
+            (rdma.connect("127.0.0.1", 1, RESPONDER), "INITIATOR", "RESPONDER"),
+            (rdma.listen(config=INITIATOR), "RESPONDER", "INITIATOR"),
+        ):
+            with pytest.raises(ValueError, match=f"a Config with role {needed} is needed here, not {given}"):
+                await attempt
+
+    run(test())
+
+
 def test_a_slow_peer_keeps_no_other_waiting_and_its_failure_is_told():
     async def test():
         failures = []
@@ -440,24 +484,70 @@ def test_a_listener_outlives_what_the_system_refuses(monkeypatch):
     run(test())
 
 
-def test_a_cancelled_receive_loses_no_send():
+@pytest.mark.parametrize("depth", [1, 2, 128])
+@pytest.mark.parametrize("stage", ["before", "within", "arrived"])
+def test_a_cancelled_receive_loses_no_send_and_keeps_their_order(stage, depth):
+    """Each Send has two segments."""
+
     async def test():
-        async with connected(one=rdma.Options(receive_depth=2)) as (ours, theirs):
-            for _ in range(10):
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(ours.receive(), 0.01)
-            waiting = asyncio.create_task(ours.receive())
-            await asyncio.sleep(0.01)
-            future = ours._stream._receives[0].context
-            await theirs.send(b"here it is")
-            while not future.done():
+        async with bare(rdma.Options(receive_depth=depth)) as (peer, connection):
+            for msn in range(1, 6):
+                first = Untagged(Opcode.SEND, 0, msn, 0, False, b"%d first, " % msn, bytes(4)).encode()
+                waiting = asyncio.create_task(connection.receive(64))
+                if stage != "before":
+                    await peer.send(first)
+                    while not connection._stream._rx_mo:
+                        await asyncio.sleep(0)
+                    if stage == "arrived":
+                        await peer.send(send(msn, 9, b"last"))
+                        while connection._arrived.empty():
+                            await asyncio.sleep(0)
+                else:
+                    await asyncio.sleep(0)
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+                assert waiting.cancelled()
+                again = asyncio.create_task(connection.receive(64))
                 await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            if waiting.cancelled():
-                assert bytes(await ours.receive()) == b"here it is"
-            else:
-                assert bytes(waiting.result()) == b"here it is"
+                if stage == "before":
+                    await peer.send(first)
+                if stage != "arrived":
+                    await peer.send(send(msn, 9, b"last"))
+                assert bytes(await again) == b"%d first, last" % msn
+            assert not connection._stream.receives
+
+    run(test())
+
+
+def test_receiving_with_a_time_limit_again_and_again_loses_nothing():
+    async def test():
+        async with connected() as (ours, theirs):
+            sending = asyncio.gather(*(ours.send(b"%d" % n * (1 << 20)) for n in range(8)))
+            for number in range(8):
+                received = None
+                while received is None:
+                    with suppress(TimeoutError):
+                        received = await asyncio.wait_for(theirs.receive(1 << 20), 0.001)
+                assert (len(received), received.data[:1]) == (1 << 20, b"%d" % number)
+            await sending
+
+    run(test())
+
+
+def test_who_waits_behind_a_cancelled_receive_has_what_it_had_begun():
+    async def test():
+        async with bare() as (peer, connection):
+            waiting = [asyncio.create_task(connection.receive(64)) for _ in range(3)]
+            await peer.send(Untagged(Opcode.SEND, 0, 1, 0, False, b"one", bytes(4)).encode())
+            while not connection._stream._rx_mo:
+                await asyncio.sleep(0)
+            waiting[0].cancel()
+            await peer.send(send(1, 3, b"!"), send(2, 0, b"two"))
+            assert [bytes(await each) for each in waiting[1:]] == [b"one!", b"two"]
+            assert not connection._stream.receives
+            peer.sock.shutdown(socket.SHUT_WR)
+            for result in await asyncio.gather(connection.receive(), connection.receive(), return_exceptions=True):
+                assert isinstance(result, rdma.ClosedError)
 
     run(test())
 
@@ -751,10 +841,51 @@ def test_close_does_not_wait_for_a_peer_that_does_nothing():
             for _ in range(100):
                 connection.post_send(bytes(1 << 20))
             await connection.close()
-            assert isinstance(connection.error, rdma.ClosedError)
+            assert isinstance(connection.error, rdma.LostError)
             assert peer.sock.fileno() >= 0
 
     run(test())
+
+
+def test_a_close_that_cannot_flush_is_an_orderly_end_to_nobody():
+    """Completed Sends are lost then, and a receiver must not take those before them for all there are."""
+
+    async def test():
+        async with connected(one=HASTY) as (ours, theirs):
+            shrink(ours, theirs)
+            posted = [ours.post_send(bytes(1 << 20)) for _ in range(8)]
+            await ours.close()
+            assert str(ours.error) == "not all that was posted had left within 0.2 s of the close: it was reset"
+            assert any(each.exception() is ours.error for each in posted)
+            with pytest.raises(rdma.LostError, match="reset"):
+                await asyncio.gather(*(theirs.receive(1 << 20) for _ in range(8)))
+
+    run(test())
+
+
+def test_a_shutdown_gives_a_receiver_slower_than_linger_all_there_is():
+    async def test():
+        async with connected(one=HASTY) as (ours, theirs):
+            shrink(ours, theirs)
+            for _ in range(8):
+                ours.post_send(bytes(1 << 20))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(ours.shutdown(), 0.4)  # to give up waiting gives nothing else up
+            closing = asyncio.create_task(ours.shutdown())
+            for _ in range(8):
+                await theirs.receive(1 << 20)
+            await closing
+            await ours.close()
+            assert isinstance(ours.error, rdma.ClosedError)
+            assert await theirs.disconnected() is None
+
+    run(test())
+
+
+def shrink(sender, receiver):
+    """Buffers so small that Sends wait for the receiver."""
+    sender._lower._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
+    receiver._lower._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
 
 
 def test_an_exception_in_the_body_ends_the_connection_at_once():

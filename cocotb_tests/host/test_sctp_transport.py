@@ -294,3 +294,16 @@ def test_a_session_over_the_kernels_sctp():
                 assert await collect(one) == []
 
     run(test())
+
+
+def test_a_configuration_of_the_other_role_is_refused_at_once():
+    async def test():
+        ours, theirs = pair("messages")
+        with pytest.raises(ValueError, match="role INITIATOR is needed here, not RESPONDER"):
+            await open_session(ours, PASSIVE)
+        with pytest.raises(ValueError, match="role RESPONDER is needed here, not INITIATOR"):
+            await request(theirs, ACTIVE)
+        ours.close()
+        theirs.close()
+
+    run(test())

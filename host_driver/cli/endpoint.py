@@ -46,7 +46,15 @@ def port_number(text: str | int) -> int:
     return port
 
 
-PortArgument = Annotated[int, typer.Argument(metavar="PORT", parser=port_number, help="The responder's TCP port.")]
+def peer_port(text: str | int) -> int:
+    """The same for a port to connect to."""
+    port = port_number(text)
+    if port == 0:
+        raise typer.BadParameter("nothing can be reached at port 0")
+    return port
+
+
+PortArgument = Annotated[int, typer.Argument(metavar="PORT", parser=peer_port, help="The responder's TCP port.")]
 PortOption = Annotated[
     int, typer.Option("--port", metavar="N", parser=port_number, help="The TCP port; 0: the system chooses.")
 ]
@@ -92,9 +100,8 @@ FixedIrdOption = Annotated[
 FixedOrdOption = Annotated[
     bool, typer.Option("--no-negotiate-ord", help="Send 0x3FFF as the ORD: it is not negotiated, and --ord stays.")
 ]
-CrcOption = Annotated[
-    bool, typer.Option("--require-crc/--no-crc", help="Require CRCs, or use them only if the peer does.")
-]
+RequireCrcOption = Annotated[bool, typer.Option("--require-crc", help="Require CRCs, as without it.")]
+NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="Use CRCs only if the peer requires them.")]
 MarkersOption = Annotated[bool, typer.Option("--markers", help="Want markers in what the peer sends.")]
 RevOption = Annotated[
     int, typer.Option("--rev", metavar="N", parser=whole_number, help="2: RFC 6581. 1: RFC 5044 alone.")
@@ -154,14 +161,16 @@ def configuration(
     min_ord: int = 0,
     negotiate_ird: bool = True,
     negotiate_ord: bool = True,
-    crc: bool,
+    require_crc: bool,
+    no_crc: bool,
     markers: bool,
     rev: int = 2,
+    fallback: bool = False,
     dialect: DialectName = DialectName.RFC6581,
     private_data: str = "",
     timeout: float,
 ) -> Config:
-    """The options as a configuration; raises UsageError for what it refuses."""
+    """The options as a configuration; raises UsageError for what it refuses, and for what could have no effect."""
     from host_driver.negotiation import Config
     from host_driver.startup import Dialect
 
@@ -169,6 +178,21 @@ def configuration(
         raise UsageError(f"--rev is 1 or 2, not {rev}")
     if rev == 1 and model is ModelName.PEER_TO_PEER:
         raise UsageError("--model peer-to-peer needs --rev 2: it is RFC 6581's (§9.2)")
+    if rev == 1:
+        for option, given in {
+            "--rtr": rtr,
+            "--min-ord": min_ord,
+            "--no-negotiate-ird": not negotiate_ird,
+            "--no-negotiate-ord": not negotiate_ord,
+            "--fallback": fallback,
+            f"--dialect {dialect.value}": dialect is not DialectName.RFC6581,
+        }.items():
+            if given:
+                raise UsageError(f"{option} has no effect with --rev 1, which has no enhanced data")
+    if rtr and model is ModelName.CLIENT_SERVER:
+        raise UsageError("--rtr has no effect with --model client-server, which has no RTR")
+    if require_crc and no_crc:
+        raise UsageError("--require-crc and --no-crc exclude each other")
     if model is None:
         model = ModelName.PEER_TO_PEER if rev == 2 else ModelName.CLIENT_SERVER
     everything: dict[str, Any] = {"rtr": tuple(Rtr[kind.name] for kind in dict.fromkeys(rtr))} if rtr else {}
@@ -182,7 +206,7 @@ def configuration(
             min_ord=min_ord,
             negotiate_ird=negotiate_ird,
             negotiate_ord=negotiate_ord,
-            crc=crc,
+            crc=not no_crc,
             markers=markers,
             enhanced=rev == 2,
             dialect=Dialect(dialect.value),
@@ -262,7 +286,7 @@ class Report:
         """A connection is asked for."""
         enhanced = request.frame.enhanced
         rtr = [kind.name.lower() for kind in sorted(enhanced.rtr)] if enhanced else []
-        parts = [_model(request.model), f"Rev {request.frame.rev}"]
+        parts = [model_name(request.model), f"Rev {request.frame.rev}"]
         if rtr:
             parts.append("RTR " + " or ".join(kind.capitalize() for kind in rtr))
         if enhanced:
@@ -270,7 +294,7 @@ class Report:
         self._tell(
             "request",
             f"request from {place(request.peer)}: {', '.join(parts)}{_private(request.private_data)}",
-            model=_model(request.model),
+            model=model_name(request.model),
             enhanced=enhanced is not None,
             rev=request.frame.rev,
             rtr=rtr,
@@ -286,7 +310,7 @@ class Report:
         agreed = connection.negotiated
         peer_to_peer = agreed.model is Model.PEER_TO_PEER
         rtr = connection.rtr.name.lower() if connection.rtr is not Rtr.NONE else None
-        parts = ["enhanced" if agreed.enhanced else "unenhanced", _model(agreed.model)]
+        parts = ["enhanced" if agreed.enhanced else "unenhanced", model_name(agreed.model)]
         if rtr:
             parts.append(f"RTR {rtr.capitalize()}")
         parts.append(f"IRD {agreed.ird}, ORD {agreed.ord}")
@@ -383,7 +407,8 @@ def place(address: Address) -> str:
     return f"{address[0]} port {address[1]}"
 
 
-def _model(model: Model) -> str:
+def model_name(model: Model) -> str:
+    """What ``--model`` calls it."""
     return ModelName[model.name].value
 
 
@@ -429,6 +454,8 @@ async def converse(connection: Connection, report: Report, talk: Talk) -> int:
                 report.received(received)
                 if talk.echo:
                     await connection.send(received.data)
+        if talk.echo:
+            await connection.shutdown()  # unlike close, it leaves a slow peer all the time that it takes
 
     async with connection:
         for result in await asyncio.gather(say(), hear(), return_exceptions=True):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from host_driver.interop.case import Case
 
 DEVICES = ("software", "simulated")
+COMMAND = "rnic interop linux"  # in the comments around the table that a page keeps
 app = typer.Typer(help="Run against stacks that this project did not write.", no_args_is_help=True)
 
 
@@ -43,7 +44,8 @@ def linux(
         "build/interop"
     ),
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table there, too.")
+        Path | None,
+        typer.Option("--markdown", metavar="FILE", help="Keep the table in this page, where an earlier one is."),
     ] = None,
 ) -> None:
     """Connect to the Linux kernel's own iWARP driver, siw, and be connected to by it.
@@ -64,6 +66,8 @@ def linux(
         for each in cases:
             print(f"{each.name:<24} {each.tried}")
         return
+    if markdown:
+        _check_page(markdown)
     try:
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))
@@ -74,10 +78,26 @@ def linux(
         raise CommandError(f"{failed} rows failed")
 
 
+def _check_page(page: Path) -> None:
+    """A page that cannot keep a table is told before the run, and not after it."""
+    from host_driver.bench.table import keep
+
+    try:
+        text = page.read_text()
+        place = all(comment in text for comment in (f"<!-- {COMMAND} -->", f"<!-- end of {COMMAND} -->"))
+        if not place:
+            keep(page, COMMAND, [])  # says what it looks for
+        with page.open("a"):
+            pass
+    except (OSError, ValueError) as error:
+        raise CommandError(str(error)) from None
+
+
 async def _run(
     folder: Path, cases: Sequence[Case], devices: Sequence[str], verbose: bool, markdown: Path | None
 ) -> int:
     """How many rows have failed."""
+    from host_driver.bench.table import keep
     from host_driver.interop import matrix, report
     from host_driver.interop.prepare import prepare
 
@@ -91,11 +111,13 @@ async def _run(
         print(report.line(row), flush=True)
         if verbose or not row.passed:
             print("\n".join(report.details(row)), flush=True)
-        elif speed := report.rate(row):
-            print(f"    {speed}", flush=True)
+        else:
+            for more in filter(None, (report.departure(row), report.rate(row))):
+                print(f"    {more}", flush=True)
     print(report.summary(rows, time.perf_counter() - began))
     if markdown:
-        markdown.write_text(report.markdown(rows))
+        title = f"Linux {found.release} ({found.version}), {' and '.join(devices)}"
+        keep(markdown, COMMAND, [report.table(rows, title)])
     return sum(not row.passed for row in rows)
 
 

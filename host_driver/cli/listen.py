@@ -11,7 +11,6 @@ import typer
 from host_driver.cli.common import DeviceOption, LanesOption, interruptible, whole_number
 from host_driver.cli.endpoint import (
     MAX_IRD,
-    CrcOption,
     DialectName,
     DialectOption,
     EchoOption,
@@ -21,11 +20,13 @@ from host_driver.cli.endpoint import (
     JsonOption,
     MarkersOption,
     MaxIrdOption,
+    NoCrcOption,
     OnlyModelOption,
     OrdOption,
     PortOption,
     PrivateOption,
     Report,
+    RequireCrcOption,
     RevOption,
     RtrOption,
     SendOption,
@@ -33,6 +34,7 @@ from host_driver.cli.endpoint import (
     TimeoutOption,
     configuration,
     converse,
+    model_name,
     opener,
     prepare,
     talk,
@@ -65,7 +67,8 @@ def listen(
     fixed_ord: FixedOrdOption = False,
     model: OnlyModelOption = None,
     rtr: RtrOption = None,
-    crc: CrcOption = True,
+    require_crc: RequireCrcOption = False,
+    no_crc: NoCrcOption = False,
     markers: MarkersOption = False,
     rev: RevOption = 2,
     dialect: DialectOption = DialectName.RFC6581,
@@ -93,7 +96,8 @@ def listen(
         min_ord=min_ord,
         negotiate_ird=not fixed_ird,
         negotiate_ord=not fixed_ord,
-        crc=crc,
+        require_crc=require_crc,
+        no_crc=no_crc,
         markers=markers,
         rev=rev,
         dialect=dialect,
@@ -161,10 +165,16 @@ class _Responder:
         try:
             if request.model not in self.takes:
                 await request.reject(self.answer)
-                report.rejected("not wanted", request.frame, self.answer)
+                report.rejected(self._unwanted(request), request.frame, self.answer)
                 return 1
             connection = await request.accept(self.answer)
         except (MpaConnectionError, RdmaError) as error:
             return report.over(error)
         report.established(connection)
         return await converse(connection, report, self.talk)
+
+    def _unwanted(self, request: ConnectionRequest) -> str:
+        if not self.takes:
+            return "every Request is rejected (--reject)"
+        offered = " or ".join(model_name(each) for each in self.takes)
+        return f"the Request asks for {model_name(request.model)}, and --model is {offered}"

@@ -10,10 +10,11 @@ import typer
 
 from host_driver.cli.common import CommandError, DeviceOption, LanesOption, UsageError, interruptible, whole_number
 from host_driver.cli.endpoint import (
-    CrcOption,
     DialectName,
     MarkersOption,
     ModelOption,
+    NoCrcOption,
+    RequireCrcOption,
     RtrOption,
     configuration,
     opener,
@@ -52,7 +53,8 @@ def rping(
     persistent: Annotated[bool, typer.Option("-P", "--persistent", help="Serve one client after the other.")] = False,
     model: ModelOption = None,
     rtr: RtrOption = None,
-    crc: CrcOption = True,
+    require_crc: RequireCrcOption = False,
+    no_crc: NoCrcOption = False,
     markers: MarkersOption = False,
     device: DeviceOption = "software",
     lanes: LanesOption = 4,
@@ -67,6 +69,8 @@ def rping(
         raise UsageError("rping is either a server, with -s, or a client, with -c")
     if serve and model:
         raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
+    if ping and port == 0:
+        raise UsageError("nothing can be reached at port 0")
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise UsageError(f"-S is {MIN_SIZE} to {MAX_SIZE} octets, not {size}")
     if count < 0:
@@ -77,7 +81,8 @@ def rping(
         rtr=rtr,
         ird=1,  # as rping has them
         ord=1,
-        crc=crc,
+        require_crc=require_crc,
+        no_crc=no_crc,
         markers=markers,
         dialect=DialectName.RFC6581,
         timeout=10.0,

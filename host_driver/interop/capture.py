@@ -18,14 +18,29 @@ from host_driver.startup import HEADER_OCTETS, FrameKind, StartupDecoder, Startu
 
 _SNAPLEN = 1 << 18
 _WRAP = 2**32
+_HEAD = 64
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A startup frame or an FPDU. ``head`` has the whole of the one, the first 64 octets of the other."""
+
+    offset: int  # of its first octet in the stream
+    size: int  # octets
+    begun: float  # seconds: when its first octet came
+    head: bytes
 
 
 @dataclass
-class _Half:
-    """One direction of a TCP connection."""
+class Stream:
+    """One direction of a TCP connection. Offsets count octets from its first one."""
 
+    source: str  # the sender's address
     start: int  # sequence number of the first octet
     startup: StartupDecoder
+    segments: list[tuple[float, int, int]] = field(default_factory=list)  # when, offset, octets; none twice
+    acknowledged: list[tuple[float, int]] = field(default_factory=list)  # when, and the octets up to this offset
+    frames: list[Unit] = field(default_factory=list)
     octets: int = 0  # that have come, and all before them
     given: int = 0  # of them, in whole startup frames and FPDUs
     _held: bytearray = field(default_factory=bytearray)
@@ -36,7 +51,12 @@ class _Half:
         """Sequence number of what is given next."""
         return self.start + self.given
 
-    def take(self, sequence: int, octets: bytes) -> None:
+    @property
+    def fpdus(self) -> list[Unit]:
+        """Without the startup frame, which is the first of ``frames``."""
+        return self.frames[1:]
+
+    def take(self, time: float, sequence: int, octets: bytes) -> None:
         """Take a segment, which may have come before, or too early."""
         offset = (sequence - self.start) % _WRAP
         if octets and offset < _WRAP // 2:
@@ -45,6 +65,8 @@ class _Half:
             if at > self.octets:
                 return
             new = self._early.pop(at)[self.octets - at :]
+            if new:
+                self.segments.append((time, self.octets, len(new)))
             self._held += new
             self.octets += len(new)
 
@@ -66,18 +88,35 @@ class _Half:
     def _give(self, size: int) -> bytes:
         unit = bytes(self._held[:size])
         del self._held[:size]
+        begun = next(time for time, offset, octets in reversed(self.segments) if offset <= self.given)
+        self.frames.append(Unit(self.given, size, begun, unit[: None if not self.frames else _HEAD]))
         self.given += size
         return unit
 
 
-def extract(raw: Path, file: Path, aligned: Path, ports: Collection[int]) -> dict[str, int]:
+@dataclass
+class Traffic:
+    """A case's connections, each with the initiator's stream and the responder's."""
+
+    connections: list[tuple[Stream, Stream]] = field(default_factory=list)
+
+    @property
+    def octets(self) -> dict[str, int]:
+        """How many octets crossed, by the sender's address."""
+        total: dict[str, int] = {}
+        for stream in (stream for both in self.connections for stream in both):
+            total[stream.source] = total.get(stream.source, 0) + stream.octets
+        return total
+
+
+def extract(raw: Path, file: Path, aligned: Path, ports: Collection[int]) -> Traffic:
     """Copy the TCP packets from and to these ports from the pcap file ``raw`` into the pcapng files.
 
-    ``file`` has them as they were, ``aligned`` as tshark can read them. Gives the number of octets in each
-    direction's streams, by the sender's address. A raw file that ends inside a packet, as a killed guest leaves it,
-    is read up to there.
+    ``file`` has them as they were, ``aligned`` as tshark can read them. A raw file that ends inside a packet, as a
+    killed guest leaves it, is read up to there.
     """
-    halves: dict[tuple[bytes, int, bytes, int], _Half] = {}
+    streams: dict[tuple[bytes, int, bytes, int], Stream] = {}
+    traffic = Traffic()
     with file.open("wb") as out, aligned.open("wb") as out_aligned:
         writer = pcapng.Writer(out, snaplen=_SNAPLEN)
         writer_aligned = pcapng.Writer(out_aligned, snaplen=_SNAPLEN)
@@ -87,22 +126,25 @@ def extract(raw: Path, file: Path, aligned: Path, ports: Collection[int]) -> dic
                 continue
             writer.writepkt(octets, ts=time)
             key = packet.src, segment.sport, packet.dst, segment.dport
+            other = streams.get((*key[2:], *key[:2]))
             if segment.flags & tcp.TH_SYN:
                 kind = FrameKind.REPLY if segment.flags & tcp.TH_ACK else FrameKind.REQUEST
-                halves[key] = _Half(segment.seq + 1, StartupDecoder(kind))
-                writer_aligned.writepkt(octets, ts=time)
-            elif half := halves.get(key):
-                half.take(segment.seq, bytes(segment.data))
-                other = halves.get((*key[2:], *key[:2]))
+                known = streams.get(key)
+                if known is None or known.start != segment.seq + 1:  # and not sent again
+                    source = ".".join(map(str, packet.src))
+                    streams[key] = Stream(source, segment.seq + 1, StartupDecoder(kind))
+                    if other and kind is FrameKind.REPLY:
+                        traffic.connections.append((other, streams[key]))
+                    writer_aligned.writepkt(octets, ts=time)
+            elif stream := streams.get(key):
+                stream.take(time, segment.seq, bytes(segment.data))
+                if other and segment.flags & tcp.TH_ACK:
+                    other.acknowledged.append((time, (segment.ack - other.start) % _WRAP))
                 with contextlib.suppress(StartupError):  # then nothing of this direction is in the copy
-                    for unit in half.units():
-                        sequence, acknowledged = half.next - len(unit), other.next if other else 0
+                    for unit in stream.units():
+                        sequence, acknowledged = stream.next - len(unit), other.next if other else 0
                         writer_aligned.writepkt(_packet(packet, sequence, acknowledged, unit), ts=time)
-    total: dict[str, int] = {}
-    for (source, *_), half in halves.items():
-        address = ".".join(map(str, source))
-        total[address] = total.get(address, 0) + half.octets
-    return total
+    return traffic
 
 
 def _packet(like: ip.IP, sequence: int, acknowledged: int, octets: bytes) -> bytes:

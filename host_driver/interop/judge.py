@@ -6,10 +6,12 @@ It dissects MPA, DDP and RDMAP and checks every CRC. It knows nothing of what RF
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from host_driver.interop.capture import Stream, Traffic
 from host_driver.interop.initramfs import ADDRESS
 from host_driver.interop.tools import run
 
@@ -24,6 +26,9 @@ OPTIONS = (
     "smb_direct",
 )
 _STARTUP = 20
+SMALL = 97  # octets
+NUDGED = bytes.fromhex("000ec140 4e554447")  # how case.nudge's RDMA Writes begin
+LAIN = 0.5  # seconds for which FPDUs must have lain at the guest before it is to blame that nothing comes of them
 
 
 @dataclass
@@ -53,7 +58,10 @@ class Expected:
 
     ``crc``: CRCs were negotiated; None: no connection came about. ``terminates``: who says what, in order and as it is
     on the wire, such as "siw 0/2/6". ``bad_siw`` and ``bad_ours``: FPDUs of that end whose CRC must be bad.
-    ``whole``: every octet of every stream belongs to a frame that tshark has dissected.
+    ``whole``: every octet of every stream belongs to a frame that tshark has dissected. ``siw_first``: so many FPDUs of
+    siw's come before the first of ours. ``depths``: the IRD and the ORD in our startup frame, None: whatever.
+    ``small`` and ``inside``: so many pieces of at most SMALL octets, and so many FPDUs that begin inside a piece, must
+    have reached siw, and so many us.
     """
 
     crc: bool | None = True
@@ -61,6 +69,10 @@ class Expected:
     bad_siw: int = 0
     bad_ours: int = 0
     whole: bool = True
+    siw_first: int = 0
+    depths: tuple[int | None, int | None] = None, None
+    small: tuple[int, int] = 0, 0
+    inside: tuple[int, int] = 0, 0
 
 
 async def dissect(file: Path) -> Dissection:
@@ -114,6 +126,77 @@ def verdict(found: Dissection, octets: Mapping[str, int], expected: Expected, se
     if sent is not None and expected.whole and found.ours.fpdus != sent:
         wrong.append(f"tshark finds {found.ours.fpdus} FPDUs of ours, which sent {sent}")
     return wrong
+
+
+def streams(traffic: Traffic, expected: Expected) -> list[str]:
+    """What is in other places than it must be, and whether there was a connection at all."""
+    wrong = []
+    for ours, siw in map(_ends, traffic.connections):
+        frame = ours.frames[0].head if ours.frames else b""
+        words = struct.unpack_from(">HH", frame.ljust(_STARTUP + 4, b"\0"), _STARTUP)
+        for name, word, due in zip(("IRD", "ORD"), words, expected.depths, strict=False):
+            if due is not None and word & 0x3FFF != due:
+                wrong.append(f"our startup frame has {name} {word & 0x3FFF}, not {due}")
+        first = ours.fpdus[0].begun if ours.fpdus else float("inf")
+        before = sum(fpdu.begun < first for fpdu in siw.fpdus)
+        if before < expected.siw_first:
+            wrong.append(f"{before} FPDUs of siw's came before our first, not {expected.siw_first}")
+    return wrong if traffic.connections else ["the capture has no connection"]
+
+
+def overlooked(traffic: Traffic, nudges: int) -> list[str]:
+    """Why it is not siw that had overlooked FPDUs when it was nudged: empty when the capture shows that it had.
+
+    Everything that we had sent must have lain at the guest, acknowledged, for LAIN seconds before the nudge, some of it
+    FPDUs, and nothing but a startup frame have come back.
+    """
+    wrong, found = [], 0
+    for ours, siw in map(_ends, traffic.connections):
+        for number, nudge in enumerate(ours.fpdus):
+            if not nudge.head.startswith(NUDGED):
+                continue
+            found += 1
+            there = next((time for time, upto in ours.acknowledged if upto >= nudge.offset), nudge.begun)
+            if not number:
+                wrong.append("a nudge was our first FPDU")
+            elif nudge.begun - there < LAIN:
+                lain = max(nudge.begun - there, 0)
+                wrong.append(f"what we had sent before a nudge had lain at the guest for {lain:.2f} s, not {LAIN:g}")
+            if any(fpdu.begun < nudge.begun for fpdu in siw.fpdus):
+                wrong.append("siw had sent FPDUs before it was nudged, and this end had not noticed")
+    return wrong if found == nudges else [*wrong, f"the capture has {found} nudges, not {nudges}"]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """In what pieces FPDUs have reached an end: pieces of at most SMALL octets, and FPDUs that begin inside one."""
+
+    small: int
+    inside: int
+
+    @classmethod
+    def of(cls, stream: Stream, pieces: Sequence[tuple[int, int]]) -> Pieces:
+        """``pieces`` of the stream have an offset and a number of octets each."""
+        begin = stream.fpdus[0].offset if stream.fpdus else stream.octets
+        pieces = sorted(piece for piece in pieces if piece[0] >= begin)
+        starts = {offset for offset, _ in pieces}
+        small = sum(octets <= SMALL for _, octets in pieces)
+        return cls(small, sum(fpdu.offset not in starts for fpdu in stream.fpdus))
+
+    def __str__(self) -> str:
+        return f"{self.small} pieces of at most {SMALL} octets, {self.inside} FPDUs that began inside a piece"
+
+
+def pieces(traffic: Traffic, received: Sequence[tuple[int, int]]) -> tuple[Pieces, Pieces]:
+    """In what pieces siw got the octets of the first connection, as captured, and we, who ``received`` these."""
+    ours, siw = _ends(traffic.connections[0])
+    return Pieces.of(ours, [(offset, octets) for _, offset, octets in ours.segments]), Pieces.of(siw, received)
+
+
+def _ends(connection: tuple[Stream, Stream]) -> tuple[Stream, Stream]:
+    """Our stream, and siw's."""
+    initiator, responder = connection
+    return (responder, initiator) if initiator.source == ADDRESS else (initiator, responder)
 
 
 def summary(found: Dissection) -> str:

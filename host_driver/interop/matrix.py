@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import logging
 import time
+import traceback
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from host_driver.connection import MpaConnectionError
 from host_driver.device import DeviceError
 from host_driver.devices import open_device
 from host_driver.interop import judge
-from host_driver.interop.capture import extract
+from host_driver.interop.capture import Traffic, extract
 from host_driver.interop.case import Case, Finding, Mismatch, Setting, Transfer
 from host_driver.interop.errors import InteropError
 from host_driver.interop.guest import Guest, Image
@@ -88,11 +90,13 @@ class Bench:
 async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequence[str]) -> AsyncIterator[Row]:
     """Run every case with every device, and give each row when it is there. Raises InteropError.
 
-    Captures go to ``folder``, which is emptied of earlier ones first.
+    Captures go to ``folder`` and ``folder/aligned``. Those that an earlier run has left of the same rows are deleted
+    first, so that none is there for a row that was not run to its end.
     """
     (folder / "aligned").mkdir(parents=True, exist_ok=True)
-    for old in (*folder.rglob("*.pcapng"), *folder.glob("*.pcap"), *folder.glob("console*.log")):
-        old.unlink()
+    for name, case in product(devices, cases):
+        for old in _files(folder, case, name):
+            old.unlink(missing_ok=True)
     bench = Bench(image, folder.resolve())
     try:
         for name in devices:
@@ -104,36 +108,74 @@ async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequen
         await bench.drop()
 
 
+def _files(folder: Path, case: Case, device: str) -> tuple[Path, Path, Path]:
+    """What a row captures, its packets alone, and the copy that tshark judges."""
+    name = f"{case.name}-{device}"
+    return folder / f"{name}.pcap", folder / f"{name}.pcapng", folder / "aligned" / f"{name}.pcapng"
+
+
 async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
     began = time.perf_counter()
     guest = await bench.ready(case.variant)
-    raw, capture = (bench.folder / f"{case.name}-{name}.{end}" for end in ("pcap", "pcapng"))
-    setting, finding, wrong = Setting(guest, device), None, []
-    async with guest.captured(raw):
-        try:
-            async with asyncio.timeout(case.timeout), setting:
-                finding = await case.act(setting)
-        except TimeoutError:
-            wrong.append(f"not done within {case.timeout:g} s")
-        except (Mismatch, RpingError, RdmaError, MpaConnectionError, DeviceError, InteropError, OSError) as error:
-            wrong.append(f"{type(error).__name__}: {error}")
-        if not case.kills or guest.alive:
-            await _quiet(raw)
-    if finding and setting.overlooked:
-        finding = replace(finding, departs="; ".join(filter(None, (finding.departs, OVERLOOKED))))
-    if (fault := guest.fault) and not case.kills:
-        wrong.append(f"the guest's kernel: {fault}")
+    raw, capture, aligned = _files(bench.folder, case, name)
+    setting, wrong, finding, judged = Setting(guest, device), [], None, "nothing"
+    try:
+        async with guest.captured(raw):
+            try:
+                async with asyncio.timeout(case.timeout), setting:
+                    finding = await case.act(setting)
+            except TimeoutError:
+                wrong.append(f"not done within {case.timeout:g} s")
+            except Exception as error:  # of the case, whatever it is: the other rows are to run
+                wrong.append(_told(error))
+            if not case.kills or guest.alive:
+                await _quiet(raw)
+        if (fault := guest.fault) and not case.kills:
+            wrong.append(f"the guest's kernel: {fault}")
+    except Exception as error:
+        wrong.append(_told(error))
     if case.kills or not await guest.clear():
         if not case.kills:
             _log.info("%s: the guest is not as it was, and another one is booted", case.name)
         await bench.drop()
-    aligned = bench.folder / "aligned" / capture.name
-    octets = extract(raw, capture, aligned, setting.ports)
-    raw.unlink()
-    dissection = await judge.dissect(aligned)
-    wrong += judge.verdict(dissection, octets, case.expected, setting.fpdus)
-    seconds = time.perf_counter() - began
-    return Row(case, name, finding, wrong, judge.summary(dissection), setting.transfer, seconds, capture)
+    try:
+        traffic = extract(raw, capture, aligned, setting.ports)
+        raw.unlink()
+        dissection = await judge.dissect(aligned)
+        judged = judge.summary(dissection)
+        wrong += judge.verdict(dissection, traffic.octets, case.expected, setting.fpdus)
+        wrong += judge.streams(traffic, case.expected)
+        if finding:
+            finding = _seen_in(traffic, setting, case, finding, wrong)
+    except Exception as error:
+        wrong.append(f"the capture could not be judged: {_told(error)}")
+    return Row(case, name, finding, wrong, judged, setting.transfer, time.perf_counter() - began, capture)
+
+
+def _seen_in(traffic: Traffic, setting: Setting, case: Case, finding: Finding, wrong: list[str]) -> Finding:
+    """The finding with what only the capture tells; what is wrong there is added to ``wrong``."""
+    small, inside = case.expected.small, case.expected.inside
+    if any((*small, *inside)):
+        got = judge.pieces(traffic, setting.first.pieces)
+        finding = replace(finding, siw=f"{finding.siw}; got {got[0]}", ours=f"{finding.ours}; got {got[1]}")
+        for who, pieces, least in zip(("siw", "we"), got, zip(small, inside, strict=True), strict=True):
+            if pieces.small < least[0] or pieces.inside < least[1]:
+                wrong.append(f"{who} got {pieces}; due: {least[0]} and {least[1]}")
+    if setting.nudges:
+        ours = judge.overlooked(traffic, setting.nudges)
+        wrong += ours
+        if not ours:
+            finding = replace(finding, departs="; ".join(filter(None, (finding.departs, OVERLOOKED))))
+    return finding
+
+
+def _told(error: Exception) -> str:
+    """An error in a line; with the place where it arose, unless it is one that says all that is to be said."""
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, (Mismatch, RpingError, RdmaError, MpaConnectionError, DeviceError, InteropError, OSError)):
+        return said
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{said} ({Path(where.filename).name}:{where.lineno})"
 
 
 async def _quiet(raw: Path, still: float = 0.1, at_most: float = 2.0) -> None:

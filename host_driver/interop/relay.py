@@ -28,6 +28,9 @@ class Treatment:
     ``step``. ``join``: octets are held until there are so many, or nothing has come for HELD seconds. ``corrupt``: in
     the octet at this offset behind the startup frame, one bit is turned over. ``pause``: at this offset the
     stream stands still for PAUSE seconds.
+
+    ``cuts`` and ``joins`` count what was done: pieces that were cut from others, and the times that so many octets were
+    there to be given at once.
     """
 
     cut: int = 0
@@ -35,6 +38,8 @@ class Treatment:
     join: int = 0
     corrupt: int | None = None
     pause: int | None = None
+    cuts: int = 0
+    joins: int = 0
 
     def spoil(self, octets: bytes, offset: int) -> bytes:
         """The octets that begin at this offset of the MPA stream, with the bit turned over if it is in them."""
@@ -48,6 +53,7 @@ class Treatment:
             size = self.step * chance.randint(1, max(1, self.cut // self.step))
             yield octets[:size]
             octets = octets[size:]
+            self.cuts += bool(octets)
         if octets:
             yield octets
 
@@ -127,6 +133,7 @@ async def _carry(
             await asyncio.sleep(PAUSE)
             held = held[-behind:]
         if len(held) >= treatment.join:
+            treatment.joins += bool(treatment.join)
             await give(held)
             held = b""
     await give(held)

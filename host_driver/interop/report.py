@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from host_driver.bench.table import Table
 from host_driver.interop.matrix import Row
 
 WORTH = 0.05  # seconds: what a shorter transfer says of rates is noise
@@ -43,27 +44,38 @@ def summary(rows: Sequence[Row], seconds: float) -> str:
     return f"{len(rows)} rows, {ended}, siw departs from a standard in {departing} cases; {seconds:.0f} s"
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """A document's table: a line for each case, with what the devices agree on said once."""
-    lines = [
-        "| case | tried | the standard says | siw | ours | verdict | octets/s, slowest stage |",
-        "|---|---|---|---|---|---|---|",
-    ]
+def departure(row: Row) -> str:
+    """Where siw departs in a row; "" when it does not."""
+    return row.finding.departs if row.finding else ""
+
+
+def table(rows: Sequence[Row], title: str) -> Table:
+    """A document's table: a line for each case. What the devices agree on is said once, and all else of each."""
     by_case: dict[str, list[Row]] = {}
     for row in rows:
         by_case.setdefault(row.case.name, []).append(row)
+    headings = ("case", "tried", "the standard says", "siw", "ours", "verdict", "octets/s, slowest stage")
+    lines = []
     for name, group in by_case.items():
-        first = group[0]
-        siw = first.finding.siw if first.finding else "—"
-        ours = first.finding.ours if first.finding else "—"
-        departs = first.finding.departs if first.finding else ""
-        verdicts = "; ".join(f"{row.device}: {row.verdict}" for row in group)
         rates = "; ".join(
             f"{row.device} {row.transfer.rate:,.0f}, {row.transfer.slowest}"
             for row in group
             if row.transfer.seconds >= WORTH
         )
-        cells = [f"`{name}`", first.case.tried, first.case.standard, siw, ours]
-        verdict = f"{verdicts}. {departs}" if departs else verdicts
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, verdict, rates]) + " |")
-    return "\n".join(lines) + "\n"
+        cells = [
+            *(f"`{name}`", group[0].case.tried, group[0].case.standard),
+            _of_each(group, lambda row: row.finding.siw if row.finding else "—"),
+            _of_each(group, lambda row: row.finding.ours if row.finding else "—"),
+            _of_each(group, lambda row: ". ".join(filter(None, (row.verdict, departure(row), *row.wrong)))),
+            rates,
+        ]
+        lines.append([cell.replace("|", "\\|") for cell in cells])
+    return Table(title, headings, lines, left=range(len(headings)))
+
+
+def _of_each(group: Sequence[Row], cell: Callable[[Row], str]) -> str:
+    """What the rows have in a cell, by device where that differs."""
+    told = [cell(row) for row in group]
+    if len(set(told)) == 1:
+        return told[0]
+    return "; ".join(f"{row.device}: {each}" for row, each in zip(group, told, strict=True))

@@ -17,8 +17,9 @@ Port {service} of the guest is 127.0.0.1:{port} here. To ping, there and here:
 
 async def run(image: Image, port: int) -> int:
     """Boot, and give the terminal to the guest until it ends; the exit status of QEMU."""
-    words = command(image, serial="stdio", forwards={port: Guest.service}, append="rnic.shell")
-    process = await asyncio.create_subprocess_exec(*words)
+    words = command(image, serial="chardev:terminal", forwards={port: Guest.service}, append="rnic.shell")
+    terminal = "stdio,id=terminal,signal=off"  # Ctrl-C is the guest's
+    process = await asyncio.create_subprocess_exec(*words, "-chardev", terminal)
     try:
         return await process.wait()
     finally:

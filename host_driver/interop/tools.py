@@ -20,6 +20,7 @@ TOOLS = {  # each with the Debian package that has it
     "make": "make",
     "tar": "tar",
     "xz": "xz-utils",
+    "setpriv": "util-linux",
 }
 _log = logging.getLogger(__name__)
 
@@ -47,8 +48,12 @@ async def install() -> None:
         raise InteropError(f"{', '.join(lacking)}: not installed; as root, run apt-get install {' '.join(packages)}")
     _log.info("installing %s", ", ".join(packages))
     environment = {"DEBIAN_FRONTEND": "noninteractive"}
-    await run(["apt-get", "update", "-qq"], timeout=300)
-    await run(["apt-get", "install", "-qq", "--no-install-recommends", *packages], timeout=900, environment=environment)
+    command = ["apt-get", "install", "-qq", "--no-install-recommends", *packages]
+    try:
+        await run(["apt-get", "update", "-qq"], timeout=300)
+        await run(command, timeout=900, environment=environment)
+    except InteropError as error:
+        raise InteropError(f"{', '.join(lacking)}: not installed, and not to be had: {error}") from None
     if lacking := missing():
         raise InteropError(f"apt-get install {' '.join(packages)} did not bring {', '.join(lacking)}")
 

@@ -6,7 +6,7 @@ ends a connection is an RdmaError in one of three kinds: TerminatedError, Closed
 
 from host_driver.connection import MpaConnectionError, RejectedError
 from host_driver.ddp import Fault, Opcode, Terminate
-from host_driver.negotiation import Config, Negotiated, Reason
+from host_driver.negotiation import Config, Negotiated, ProtocolError, Reason
 from host_driver.rdma.connection import (
     By,
     ClosedError,
@@ -42,6 +42,7 @@ __all__ = [
     "OpenDevice",
     "Options",
     "ProtectionDomain",
+    "ProtocolError",
     "QueueFullError",
     "RdmaError",
     "Reason",

@@ -110,7 +110,7 @@ class Options:
     receive_depth: int = 128  # buffers that may be posted at a time
     receiver_waits: bool = True
     mulpdu: int | None = None  # octets, a limit below what the EMSS gives
-    linger: float = 2.0  # seconds that ``close`` gives the peer
+    linger: float = 2.0  # seconds that ``close`` takes at most, see there
 
     def __post_init__(self) -> None:
         for name in ("send_depth", "receive_depth"):
@@ -172,7 +172,10 @@ class Connection:
         self._rtr_known = asyncio.Event()  # and so which MSN the peer's first message has
         self._half_closed = False
         self._closing = False
-        self._unclaimed: deque[Received] = deque()  # whose receiver was cancelled
+        self._finished = False  # all has left, and this end's half is closed
+        self._arrived: asyncio.Queue[Received | None] = asyncio.Queue()  # for ``receive``; None: no more will
+        self._receiving = 0  # calls of ``receive`` that wait
+        self._lent = 0  # buffers that they have posted: with what has arrived never fewer than there are calls
         self._room: deque[asyncio.Future[None]] = deque()
         self._end_task: asyncio.Task[None] | None = None
         if negotiated.rtr_send is not Rtr.NONE:
@@ -224,25 +227,32 @@ class Connection:
 
     def post_receive(self, buffer: Buffer) -> asyncio.Future[Received]:
         """Post a buffer for one Send of the peer's; buffers are filled in the order of posting."""
-        future, _ = self._post_receive(buffer)
+        future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
+        self._post_receive(buffer, future)
         return future
 
     async def receive(self, room: int = 65536) -> Received:
         """Receive one Send of at most ``room`` octets.
 
-        When this is cancelled no Send is lost: the next call has it. A longer one ends the connection with Terminate
-        1/2/5.
+        When this is cancelled no Send is lost: the next call has it. One that has begun to arrive by then keeps the
+        room that it began with. A longer one ends the connection with Terminate 1/2/5.
         """
-        if self._unclaimed:
-            return self._unclaimed.popleft()
-        future, receive = self._post_receive(bytearray(room))
+        receive = None
+        self._receiving += 1
         try:
-            return await future
-        except asyncio.CancelledError:
-            self._stream.withdraw(receive)
-            if future.done() and not future.cancelled() and not future.exception():
-                self._unclaimed.append(future.result())
-            raise
+            if self._arrived.qsize() + self._lent < self._receiving:
+                receive = self._post_receive(bytearray(room), None)
+                self._lent += 1
+            received = await self._arrived.get()
+        finally:
+            self._receiving -= 1
+            surplus = self._arrived.qsize() + self._lent > self._receiving
+            if receive and surplus and self._stream.withdraw(receive):
+                self._lent -= 1
+        if received is None:
+            self._arrived.put_nowait(None)  # for who asks again
+            raise self.error or ClosedError(By.PEER)
+        return received
 
     def post_send(
         self, message: Buffer, *, solicited: bool = False, invalidate: int | None = None
@@ -312,14 +322,15 @@ class Connection:
             await self._settled.wait()
         if self.error:
             raise self.error
-        if not self._stream.shut:
-            self._stream.shut = True
+        self._stream.shut = True
+        if not self._finished:
             try:
                 await self._lower.finish()
             except MpaConnectionError as error:
                 self._fail(error)
                 assert self.error
                 raise self.error from error
+            self._finished = True
 
     async def terminate(self, fault: Fault = Fault.RDMAP_CATASTROPHIC, what: str = "the ULP ended it") -> None:
         """End at once with a Terminate, and release everything."""
@@ -330,8 +341,10 @@ class Connection:
     async def close(self) -> None:
         """End in order: complete what is posted, close, wait for the peer to close, and release everything.
 
-        After ``Options.linger`` seconds it is over in any case. Sends that come meanwhile and have no buffer are
-        dropped. Idempotent, and never fails; ``error`` tells what ended the connection.
+        After ``Options.linger`` seconds it is over in any case: when not all has left by then, with a reset, so that
+        the peer cannot take it for an end in order, and ``error`` is a LostError. ``shutdown`` before it waits without
+        a limit. Sends that come meanwhile and have no buffer are dropped. Idempotent, and never fails; ``error`` tells
+        what ended the connection.
         """
         self._closing = True
         self._stream.drops = True
@@ -341,7 +354,11 @@ class Connection:
                 async with asyncio.timeout(self.options.linger):
                     await self.shutdown()
                     await self._silent.wait()
-            self._end(ClosedError(By.LOCAL))
+            if self._finished:
+                self._end(ClosedError(By.LOCAL))
+            else:
+                what = f"not all that was posted had left within {self.options.linger:g} s of the close: it was reset"
+                self._end(LostError(what, Reason.TIMED_OUT))
         await self._over()
 
     async def abort(self) -> None:
@@ -368,17 +385,16 @@ class Connection:
 
     # Posting
 
-    def _post_receive(self, buffer: Buffer) -> tuple[asyncio.Future[Received], Receive]:
+    def _post_receive(self, buffer: Buffer, future: asyncio.Future[Received] | None) -> Receive:
         if self.error:
             raise self.error
         if self._half_closed:
             raise ClosedError(By.PEER)
         if self._stream.receives >= self.options.receive_depth:
             raise QueueFullError(f"{self.options.receive_depth} buffers are posted already")
-        future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         receive = self._stream.post_receive(octets_of(buffer), context=future)
         self._posted.set()
-        return future, receive
+        return receive
 
     def _for_work(self) -> asyncio.Future[Completion]:
         if self.error:
@@ -485,8 +501,10 @@ class Connection:
                 self._give_room()
             else:
                 received = Received(item.buffer[: item.octets], item.solicited, item.invalidated)
-                if future.done():
-                    self._unclaimed.append(received)
+                if future is None:
+                    self._lent -= 1
+                if future is None or future.done():
+                    self._arrived.put_nowait(received)
                 else:
                     future.set_result(received)
         if stream.terminate:
@@ -504,6 +522,7 @@ class Connection:
         self._half_closed = True
         for receive in self._stream.flush_receives():
             _refuse(receive.context, ClosedError(By.PEER))
+        self._arrived.put_nowait(None)
         self._silent.set()
 
     def _fail(self, error: MpaConnectionError) -> None:
@@ -525,6 +544,7 @@ class Connection:
         self.error = error
         for item in self._stream.flush():
             _refuse(item.context, error)
+        self._arrived.put_nowait(None)
         for waiter in self._room:
             if not waiter.done():
                 waiter.set_result(None)
@@ -542,13 +562,13 @@ class Connection:
             await lower.terminate(terminate)
         if terminated := isinstance(error, TerminatedError):
             await lower.linger()
-        await lower.close(reset=not (terminated or self._stream.shut))
+        await lower.close(reset=not (terminated or self._finished))
         with contextlib.suppress(DeviceError):
             await lower.device.close()
 
 
-def _refuse(future: asyncio.Future[Any], error: RdmaError) -> None:
-    if not future.done():
+def _refuse(future: asyncio.Future[Any] | None, error: RdmaError) -> None:
+    if future and not future.done():
         future.set_exception(error)
         future.exception()  # whoever posted and does not look is not to be warned
 

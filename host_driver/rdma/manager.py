@@ -10,7 +10,7 @@ from typing import Self
 from host_driver import connection as mpa
 from host_driver.connection import SILENT, Address, Arrival, MpaConnectionError, Observer
 from host_driver.device import Device, DeviceError
-from host_driver.negotiation import Config, Reason
+from host_driver.negotiation import Config, ProtocolError, Reason
 from host_driver.rdma.connection import Connection, OpenDevice, Options, Watch
 from host_driver.rdma.memory import ProtectionDomain
 from host_driver.startup import StartupFrame
@@ -42,11 +42,14 @@ async def connect(
 
     ``device`` opens the data path, which the connection owns. ``domain`` is the protection domain, one of its own
     if not given. ``fallback``: see ``host_driver.connection.initiate``. Raises RejectedError when the responder's
-    ULP says no, MpaConnectionError for all else that goes wrong on the way, and DeviceError.
+    ULP says no, MpaConnectionError for all else that goes wrong on the way, DeviceError, and ValueError for a
+    responder's ``config``.
     """
+    config = config or Config(Role.INITIATOR)
+    config.check_role(Role.INITIATOR)
     watch, path = Watch(observer), await device()
     try:
-        lower = await mpa.initiate(host, port, path, config or Config(Role.INITIATOR), watch, fallback=fallback)
+        lower = await mpa.initiate(host, port, path, config, watch, fallback=fallback)
     except BaseException:
         await path.close()
         raise
@@ -54,7 +57,11 @@ async def connect(
 
 
 class ConnectionRequest:
-    """A connection that a peer asks for. It must be accepted, rejected or closed."""
+    """A connection that a peer asks for. It must be accepted, rejected or closed, once.
+
+    To accept or reject what has been answered raises ProtocolError, and to close it does nothing: its connection goes
+    on.
+    """
 
     def __init__(self, request: mpa.Request, path: Device, watch: Watch, listener: Listener) -> None:
         self.peer: Address = request.peer
@@ -85,7 +92,7 @@ class ConnectionRequest:
         listener = self._listener
         try:
             lower = await self._request.accept(private_data, config)
-        except ValueError:
+        except (ValueError, ProtocolError):  # nothing has been done
             raise
         except BaseException:
             await self._path.close()
@@ -104,7 +111,7 @@ class ConnectionRequest:
         """Reject; raises ValueError for too much private data, and MpaConnectionError when the peer has gone."""
         try:
             await self._request.reject(private_data, config=config)
-        except ValueError:
+        except (ValueError, ProtocolError):  # nothing has been done
             raise
         except BaseException:
             await self._path.close()
@@ -113,8 +120,9 @@ class ConnectionRequest:
 
     async def close(self) -> None:
         """Close without an answer."""
-        await self._request.close()
-        await self._path.close()
+        if not self._request.answered:
+            await self._request.close()
+            await self._path.close()
 
 
 class Listener:
@@ -225,7 +233,9 @@ async def listen(
     """Listen for connection requests; port 0 lets the system choose.
 
     ``device`` and ``observer`` are called for each connection. Without a ``domain`` each connection has one of
-    its own. Raises MpaConnectionError when the port cannot be had.
+    its own. Raises MpaConnectionError when the port cannot be had, and ValueError for an initiator's ``config``.
     """
+    config = config or Config(Role.RESPONDER)
+    config.check_role(Role.RESPONDER)
     lower = await mpa.listen(host, port)
-    return Listener(lower, config or Config(Role.RESPONDER), device, options or Options(), domain, observer, failed)
+    return Listener(lower, config, device, options or Options(), domain, observer, failed)

@@ -181,10 +181,12 @@ class Stream:
         """An RDMA Read is posted that has not completed."""
         return bool(self._reads) or any(work.opcode is Opcode.RDMA_READ_REQUEST for work in self._work)
 
-    def withdraw(self, receive: Receive) -> None:
-        """Take a posted buffer back, if no Send has begun to fill it."""
-        if receive in self._receives and not (self._rx_mo and receive is self._receives[0]):
-            self._receives.remove(receive)
+    def withdraw(self, receive: Receive) -> bool:
+        """Take a posted buffer back; False: a Send has filled it, or has begun to."""
+        if receive not in self._receives or (self._rx_mo and receive is self._receives[0]):
+            return False
+        self._receives.remove(receive)
+        return True
 
     def abort(self, fault: Fault, what: str) -> None:
         """End the stream for a reason of this end's; ``terminate`` is then there to be sent."""
@@ -197,9 +199,9 @@ class Stream:
         return dropped
 
     def flush(self) -> list[Work | Receive]:
-        """Let go of all that has been posted and will not complete any more."""
-        dropped: list[Work | Receive] = [*self._begun, *self._work, *self._receives]
-        for queue in (self._begun, self._work, self._receives, self._reads, self._requests):
+        """Let go of all that has been posted and will not complete any more, or was not taken as completed."""
+        dropped: list[Work | Receive] = [*self.completed, *self._begun, *self._work, *self._receives]
+        for queue in (self.completed, self._begun, self._work, self._receives, self._reads, self._requests):
             queue.clear()
         self._message = None
         return dropped

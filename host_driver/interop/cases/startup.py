@@ -52,6 +52,11 @@ async def _guest_asks_crc(setting: Setting) -> Finding:
     return await _crc_is(setting, True, finding)
 
 
+async def _guest_follows(setting: Setting) -> Finding:
+    finding = await _crc_is(setting, False, await to_rping(setting, SIZE, replace(_PLAIN, crc=False)))
+    return replace(finding, siw=f"{finding.siw}: mpa_crc_required counts for its Requests alone")
+
+
 async def _rtr_sent(setting: Setting, rtr: Rtr) -> Finding:
     finding = await to_rping(setting, SIZE, replace(_INITIATOR, rtr=(rtr,)))
     assert setting.first.received
@@ -110,17 +115,20 @@ async def _asked(setting: Setting, name: str, value: int) -> Finding:
     reads = f"read={_READ}" if config.ird else ""
     server = await setting.serve(f"peer listen {setting.guest.service} ird=1 ord={SIW_MAX} {reads} send=1 hold")
     async with await setting.connect(config) as connection:
-        await _read_both_ways(connection)
+        await _read_both_ways(connection, by_us=config.ord > 0)
     if reads:
         printed(await server, f"read {_READ}: success", f"crc {crc(bytes(_READ))}")
     agreed = connection.negotiated
-    assert setting.first.sent
-    assert setting.first.received
-    asked, reply = setting.first.sent.enhanced, setting.first.received.enhanced
-    assert asked
-    assert reply
+    asked, reply = _data(setting)
+    _carries(asked, name, value)
+    broken = _broken(asked, reply)
+    check(broken == _KNOWN.get((name, value), ""), f"the Reply breaks other rules than are known: {broken or 'none'}")
+    # What is not negotiated stays as it is
+    ird = config.ird if NO_NEGOTIATION in (asked.ird, reply.ord) else max(config.ird, reply.ord)
+    ord_ = config.ord if NO_NEGOTIATION in (asked.ord, reply.ird) else min(config.ord, reply.ird)
+    check((agreed.ird, agreed.ord) == (ird, ord_), f"we use IRD {agreed.ird}, ORD {agreed.ord}, not {ird}, {ord_}")
     ours = f"IRD {agreed.ird}, ORD {agreed.ord} from then on; RDMA Reads {_ways(agreed)}"
-    return Finding(setting.reply, ours, _broken(asked, reply))
+    return Finding(setting.reply, ours, f"RFC 6581 §9.1: {broken}" if broken else "")
 
 
 async def _replied(setting: Setting, name: str, value: int) -> Finding:
@@ -131,22 +139,46 @@ async def _replied(setting: Setting, name: str, value: int) -> Finding:
     reads = f"read={_READ}" if config.ird else ""
     client = setting.run(f"peer connect {setting.host} {listener.address[1]} {theirs_} {reads} send=1 hold")
     async with await (await listener.request()).accept() as connection:
-        await _read_both_ways(connection)
+        await _read_both_ways(connection, by_us=config.ord > 0)
     output = await client
     if reads:
         printed(output, f"read {_READ}: success", f"crc {crc(bytes(_READ))}")
+    reply, request = _data(setting)
+    _carries(reply, name, min(value, request.ird) if name == "ord" else value)
+    check(not (broken := _broken(request, reply)), f"our Reply breaks RFC 6581 §9.1: {broken}")
+    agreed = connection.negotiated
+    ird, ord_ = config.ird, min(config.ord, request.ird)
+    check((agreed.ird, agreed.ord) == (ird, ord_), f"we use IRD {agreed.ird}, ORD {agreed.ord}, not {ird}, {ord_}")
     established = (output.value("established: ") or "nothing").removesuffix("private").strip()
+    told = f"ird {reply.ird % 256} ord {reply.ord % 256}"  # the ULP is told in octets
+    check(established == told, f"siw told its ULP {established}, not {told}")
     siw = f"{setting.reply}; {established} from then on"
     return Finding(siw, f"{setting.ours}; RDMA Reads {_ways(connection.negotiated)}")
 
 
-async def _read_both_ways(connection: rdma.Connection) -> None:
+async def _read_both_ways(connection: rdma.Connection, *, by_us: bool = True) -> None:
+    may = connection.negotiated.ord > 0
+    check(may == by_us, f"RDMA Reads of ours are {'possible' if may else 'impossible'} with this ORD")
     async with exchanged(connection) as offers:
         done = connection.post_receive(bytearray(16))  # at once: a Read Response waits behind a Send without a buffer
-        if connection.negotiated.ord:
+        if by_us:
             octets = await connection.read(_READ, offers.stag, offers.to)
             check(octets == theirs(_READ), "what was read is not what is in the guest's memory")
         await done  # the guest has read, too
+
+
+def _data(setting: Setting) -> tuple[EnhancedData, EnhancedData]:
+    """Our startup frame's enhanced data, and siw's."""
+    frames = setting.first.sent, setting.first.received
+    check(all(frame and frame.enhanced for frame in frames), f"no enhanced data: {setting.ours}; {setting.reply}")
+    ours, siw = (frame.enhanced for frame in frames if frame and frame.enhanced)
+    return ours, siw
+
+
+def _carries(ours: EnhancedData, name: str, value: int) -> None:
+    """See that our startup frame has this IRD or ORD, and 2 for the other one."""
+    ird, ord_ = (value, 2) if name == "ird" else (2, value)
+    check((ours.ird, ours.ord) == (ird, ord_), f"our frame has IRD {ours.ird}, ORD {ours.ord}, not {ird}, {ord_}")
 
 
 def _ways(agreed: Negotiated) -> str:
@@ -183,7 +215,14 @@ def _broken(request: EnhancedData, reply: EnhancedData) -> str:
         broken.append(f"IRD {reply.ird} is less than the ORD {request.ord} asked for")
     if NO_NEGOTIATION != reply.ord > request.ird:
         broken.append(f"ORD {reply.ord} is more than the IRD {request.ird} given")
-    return "RFC 6581 §9.1: " + "; ".join(broken) if broken else ""
+    return "; ".join(broken)
+
+
+_KNOWN = {  # rules that siw's Reply breaks, by what our Request has
+    ("ird", NO_NEGOTIATION): "IRD 0x3FFF is answered by ORD 128",
+    ("ord", 129): "IRD 128 is less than the ORD 129 asked for",
+    ("ord", NO_NEGOTIATION): "ORD 0x3FFF is answered by IRD 128",
+}
 
 
 async def _private_to_guest(setting: Setting, octets: int) -> Finding:
@@ -249,7 +288,8 @@ async def _markers_replied(setting: Setting) -> Finding:
     listener = await setting.listen(replace(_RESPONDER, markers=True))
     client = setting.run(f"peer connect {setting.host} {listener.address[1]} silent")
     async with await (await listener.request()).accept() as connection:
-        await connection.disconnected()
+        error = await connection.disconnected()
+    check(error is None, f"siw did not just close: {error}")
     output = await client
     check(output.status != 0, "siw accepted")
     departs = "RFC 5044 §4.3: every sender must be able to insert markers"
@@ -274,7 +314,9 @@ async def _we_reject(setting: Setting) -> Finding:
     await (await listener.request()).reject(bytes(range(5)))
     output = await client
     check(output.status != 0, "the guest took it for an acceptance")
-    return Finding(f"{setting.reply}; {output.value('event ')}", setting.ours)
+    got = (output.value("reply: ") or "nothing").partition("private")[2].strip()
+    check(got == bytes(range(5)).hex(), f"the guest's ULP has the private data {got or 'nothing'}")
+    return Finding(f"{setting.reply}; {output.value('event ')}, and the ULP has the private data", setting.ours)
 
 
 def _depths() -> Iterator[Case]:
@@ -283,17 +325,19 @@ def _depths() -> Iterator[Case]:
         for value in DEPTHS:
             label = f"{name}-{_depth(value).lower()}"
             asked = f"{name.upper()} {_depth(value)} in our Request, {'ORD' if name == 'ird' else 'IRD'} 2"
-            yield Case(f"{label}-asked", asked, rule, partial(_asked, name=name, value=value))
+            depths = Expected(depths=(value, 2) if name == "ird" else (2, value))
+            yield Case(f"{label}-asked", asked, rule, partial(_asked, name=name, value=value), depths)
             replied = f"{name.upper()} {_depth(value)} in our Reply"
             if (name, value) == ("ord", NO_NEGOTIATION):
                 config = _with_depth(_RESPONDER, name, value)
                 act = partial(_startup_terminate, config=config, words="")
                 rule_ = "RFC 6581 §9.1: 0x3FFF leaves the initiator's IRD as it is"
-                yield Case(f"{label}-replied", replied, rule_, act, _terminated(6))
+                yield Case(f"{label}-replied", replied, rule_, act, replace(_terminated(6), depths=(None, value)))
                 continue
             if (name, value) == ("ord", 129):
                 replied = "ORD 129 is what we have, IRD 128 what the Request gives"
-            yield Case(f"{label}-replied", replied, rule, partial(_replied, name=name, value=value))
+                depths = Expected(depths=(2, SIW_MAX))
+            yield Case(f"{label}-replied", replied, rule, partial(_replied, name=name, value=value), depths)
 
 
 def _privates() -> Iterator[Case]:
@@ -317,6 +361,14 @@ CASES = (
     Case("crc-nobody-to-guest", "CRC asked by nobody, we ping", _C, _pings_without_crc, Expected(crc=False)),
     Case("crc-nobody-from-guest", "CRC asked by nobody, the guest pings", _C, _pinged_without_crc, Expected(crc=False)),
     Case("crc-guest", "CRC asked by the guest, which pings", _C, _guest_asks_crc, variant="siw-strict"),
+    Case(
+        "crc-guest-replies",
+        "C=0 in our Request to a guest that asks for CRCs in its own, we ping",
+        "RFC 5044 §7.1.1: CRCs are used when either end sets C; a responder is free to",
+        _guest_follows,
+        Expected(crc=False),
+        variant="siw-strict",
+    ),
     Case(
         "client-server",
         "client-server model, we ping",

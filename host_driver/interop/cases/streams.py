@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from host_driver import rdma
-from host_driver.interop.case import Case, Finding, Setting, check
+from host_driver.interop.case import MULPDU, Case, Finding, Setting, check
 from host_driver.interop.cases.offers import crc, exchanged, printed, theirs, work
 from host_driver.interop.cases.programs import ended
-from host_driver.interop.judge import Expected
+from host_driver.interop.judge import SMALL, Expected
 from host_driver.interop.relay import Treatment
 from host_driver.negotiation import Config
 from host_driver.rdma import rping
@@ -20,7 +20,8 @@ _SIZE = 65000  # octets of a ping
 _BULK = 1 << 20  # octets of a transfer
 _SEVERAL = 4
 _PINGS = 5  # of each of several
-_CUT, _JOIN = 97, 20000  # octets
+_CUT, _JOIN = SMALL, 20000  # octets
+_SMALL = 510  # MULPDU; as with MULPDU, FPDUs are whole words without a PAD
 _LONG_MESSAGE = 65536
 
 _INITIATOR = Config(Role.INITIATOR, ird=1, ord=1)
@@ -28,18 +29,22 @@ _RESPONDER = Config(Role.RESPONDER, ird=1, ord=1)
 
 
 async def _relayed_to_guest(setting: Setting, config: Config, to_siw: Treatment, from_siw: Treatment) -> Finding:
+    to_siw, from_siw = replace(to_siw), replace(from_siw)
     command = f"rping -s -a {setting.address} -p {setting.guest.service} -C {_PINGS} -S {_SIZE} -V"
     server = await setting.serve(command)
     port = await setting.relay(setting.guest.port, to_siw, from_siw)
-    async with await setting.connect(replace(config, role=Role.INITIATOR), port=port) as connection:
+    config = replace(config, role=Role.INITIATOR)
+    async with await setting.connect(config, port=port, mulpdu=_mulpdu(to_siw)) as connection:
         with setting.measured(2 * _SIZE * _PINGS, connection):
             await rping.client(connection, count=_PINGS, size=_SIZE, validate=True)
     ended(await server)
+    _were(to_siw, from_siw)
     return Finding(setting.reply, f"{_PINGS} pings of {_SIZE} octets came back unchanged")
 
 
 async def _relayed_from_guest(setting: Setting, config: Config, to_siw: Treatment, from_siw: Treatment) -> Finding:
-    listener = await setting.listen(replace(config, role=Role.RESPONDER))
+    to_siw, from_siw = replace(to_siw), replace(from_siw)
+    listener = await setting.listen(replace(config, role=Role.RESPONDER), mulpdu=_mulpdu(to_siw))
     port = await setting.relay(listener.address[1], from_siw, to_siw)
     client = setting.run(f"rping -c -a {setting.host} -p {port} -C {_PINGS} -S {_SIZE} -V")
     async with await (await listener.request()).accept() as connection:
@@ -47,18 +52,41 @@ async def _relayed_from_guest(setting: Setting, config: Config, to_siw: Treatmen
             served = await rping.server(connection)
     ended(await client)
     check(served == _PINGS, f"{served} pings came, not {_PINGS}")
+    _were(to_siw, from_siw)
     return Finding(setting.reply, f"{setting.ours}; answered {_PINGS} pings of {_SIZE} octets")
 
 
+def _mulpdu(treatment: Treatment) -> int:
+    return _SMALL if treatment.join else MULPDU
+
+
+def _were(*treatments: Treatment) -> None:
+    """See that the relay has done in each direction what it is there for; each ping's data passes once."""
+    for treatment in treatments:
+        if treatment.cut:
+            least = _PINGS * _SIZE // treatment.cut - _PINGS
+            check(treatment.cuts >= least, f"the relay has cut {treatment.cuts} times, not {least} and more")
+        if treatment.join:
+            check(treatment.joins >= _PINGS, f"the relay has joined {treatment.joins} times, not {_PINGS} and more")
+
+
 async def _several_to_guest(setting: Setting) -> Finding:
-    await setting.serve(f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {_SIZE} -V")
+    shown = "server ping data: rdma-ping-"  # of each ping; the lines are longer than what stdio holds back
+    rping_ = f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {_SIZE} -v -V"
+    server = await setting.serve(f"{rping_} 2>&1 | cut -c1-{len(shown) + 1}")
     connections = [await setting.connect(_INITIATOR) for _ in range(_SEVERAL)]
     try:
         with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
             await asyncio.gather(*(rping.client(c, count=_PINGS, size=_SIZE, validate=True) for c in connections))
     finally:
         await asyncio.gather(*(connection.close() for connection in connections))
-    return Finding(f"{_SEVERAL} connections: {setting.reply}", f"{_PINGS} pings of {_SIZE} octets on each")
+    await setting.guest.run("killall rping")
+    lines = (await server).lines
+    for number in range(_PINGS):
+        got = lines.count(f"{shown}{number}")
+        check(got == _SEVERAL, f"the server got ping {number} {got} times, not {_SEVERAL}: {' | '.join(lines[-3:])}")
+    siw = f"{_SEVERAL} connections: {setting.reply}; the server showed every ping"
+    return Finding(siw, f"{_PINGS} pings of {_SIZE} octets on each")
 
 
 async def _several_from_guest(setting: Setting) -> Finding:
@@ -123,7 +151,8 @@ def _relayed() -> list[Case]:
     )
     cases = []
     for name, how, config, to_siw, from_siw in kinds:
-        expected = Expected(crc=config.crc)
+        small, inside = ((50, 1500), (0, 0)) if to_siw.cut else ((0, 0), (300, 100))  # half of what was seen
+        expected = Expected(crc=config.crc, small=small, inside=inside)
         rule = "RFC 5044 §5.1: FPDUs may be cut anywhere and share segments"
         for ends, who, act in (
             ("to-guest", "we ping", _relayed_to_guest),
