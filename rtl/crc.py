@@ -78,7 +78,7 @@ class CrcAppender(wiring.Component):
         done, z, missing = crc.z_valid, crc.z, crc.missing
         stages = range(0, len(missing), UNDONE)
         for at in stages:
-            before = done, undone(z, missing[at:at + UNDONE], 1 << at), missing
+            before = done, undone(m, z, missing[at:at + UNDONE], 1 << at), missing
             done, z, missing = Signal(), Signal(32, reset_less=True), Signal.like(missing, reset_less=True)
             m.d.sync += [done.eq(before[0]), z.eq(before[1]), missing.eq(before[2])]
         abort = i.abort

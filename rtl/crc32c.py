@@ -73,10 +73,12 @@ def times(matrix: gf2.Matrix, vector: Value) -> Value:
                for row in gf2.rows(matrix))
 
 
-def undone(z: Value, missing: Value, least: int = 1) -> Value:
+def undone(m: Module, z: Value, missing: Value, least: int = 1) -> Value:
     """``z`` without ``missing * least`` lanes of zeros, as logic: a level for each bit of ``missing``."""
     for i, bit in enumerate(missing):
-        z = Mux(bit, times(gf2.power(STEP, -least << i), z), z)
+        # A signal for each level: of a nested expression each use would be logic of its own.
+        before, z = z, Signal(32, name=f"without_{least << i}")
+        m.d.comb += z.eq(Mux(bit, times(gf2.power(STEP, -least << i), before), before))
     return z
 
 
@@ -159,17 +161,15 @@ class Crc32c(wiring.Component):
         terms: list[list[Value]] = [[] for _ in range(32)]
         for lane in range(-self.markers, self.lanes):
             rows = gf2.rows(gf2.multiply(TO_Z, gf2.power(WORD, self.lanes - lane)))
-            sums: dict[int, Signal] = {}
-            for summands, row in zip(terms, rows, strict=True):
-                for part in _parts(row):
-                    if part not in sums:
-                        sums[part] = Signal(name=f"lane_{lane + self.markers}_{part:08x}")
-                    summands.append(sums[part])
+            parts = sorted({part for row in rows for part in _parts(row)})
+            sums = Signal(len(parts), name=f"sums_{lane + self.markers}")
             word = self.data.word_select(lane + self.markers, 32)
             with m.If(self.last & self.used.matches(*range(1, lane + 1))):
-                m.d.sync += Cat(sums.values()).eq(0)
+                m.d.sync += sums.eq(0)
             with m.Else():
-                m.d.sync += Cat(sums.values()).eq(Cat(_sum(word, part) for part in sums))
+                m.d.sync += sums.eq(Cat(_sum(word, part) for part in parts))
+            for summands, row in zip(terms, rows, strict=True):
+                summands += [sums[parts.index(part)] for part in _parts(row)]
         return terms
 
     def _registered_sums(self, m: Module, name: str, terms: Sequence[Value], summed: int) -> list[Signal]:
