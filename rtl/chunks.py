@@ -1,28 +1,37 @@
-"""From chunks of any length to lanes: where the wire's segments end is forgotten here."""
+"""From chunks of any length to lanes: where the wire's segments end is forgotten here, and markers are set aside."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .packer import rotate_lanes
-from .stream import Buffer, Packet, check_lanes
+from .markers import INTERVAL
+from .rotate import rotate_lanes
+from .stream import Packet, check_lanes
 
 __all__ = ["ChunkPacker", "StreamBeat"]
 
+OCTETS = 4 * INTERVAL
+
 
 class StreamBeat(data.StructLayout):
-    """A beat of the MPA stream, in which lane 0 is always the same place modulo the width.
+    """A beat of the MPA stream without its markers.
 
     ``count`` lanes of ``data`` have arrived, from lane 0 on. As long as that is not all of them, the next
-    beat is this one again with more.
+    beat is this one again with more. ``marked``: ``marker``, as it lay in its lane, came before lane ``place``,
+    which may not have arrived yet.
     """
 
     def __init__(self, lanes: int):
-        super().__init__({"data": 32 * lanes, "count": range(lanes + 1)})
+        super().__init__({
+            "data": 32 * lanes, "count": range(lanes + 1), "marked": 1, "place": range(lanes), "marker": 32,
+        })  # fmt: skip
 
 
 class ChunkPacker(wiring.Component):
-    """Packs chunks of any number of octets into full beats.
+    """Packs chunks of any number of octets into full beats, and takes the markers out of the stream.
+
+    Where markers lie depends on nothing but the place in the stream (RFC 5044 §4.3), so they can go before it is known
+    where FPDUs begin. Each stays beside the lane that it preceded, which is in the FPDU whose CRC covers it.
 
     A beat that is not full is shown when no chunk is waiting, so nothing that has arrived is kept
     back but the last 1 to 3 octets of an unfinished lane.
@@ -31,9 +40,10 @@ class ChunkPacker(wiring.Component):
 
     Members
     -------
-    i : chunks
+    i : chunks, with ``octets`` valid on every beat
     o : :class:`StreamBeat`
-    start : lane at which the stream begins; does not change once octets have come
+    markers : the stream has markers
+    start : where in the marked stream it begins, in lanes; neither changes once octets have come
     """
 
     def __init__(self, lanes: int):
@@ -42,66 +52,147 @@ class ChunkPacker(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(Packet(lanes))),
             "o": Out(stream.Signature(StreamBeat(lanes))),
-            "start": In(range(lanes)),
+            "markers": In(1),
+            "start": In(range(INTERVAL)),
         })
 
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
         width = 4 * lanes
-        started = Signal()
-        octet = Signal(range(width))  # where in its beat the next octet goes
+        i, o = self.i.payload, self.o.payload
 
-        # First turn the octets to where they go in a beat.
-        m.submodules.turned = turned = Buffer(data.StructLayout({"data": 8 * width, "count": range(width + 1)}))
-        i = self.i.payload
-        place = Signal.like(octet)
-        count = Mux(i.last, i.octets, width)
+        # First turn the octets to where they go in a beat: those before a marker in their lanes, those behind it one
+        # lane too high. Lanes here are counted on into the next beat.
+        started = Signal()
+        octet = Signal(range(width))  # where in its beat the next octet goes; the lane is the marker's, inside of one
+        passed = Signal(range(OCTETS))  # octets of the stream since the last marker's end
+        home = Signal(range(lanes))  # the lane of the beat to which the next marker belongs
+        filled = Signal(range(width))  # octets of the beat that are not a marker's
+        count = i.octets
+        inside, completes, has_marker = Signal(), Signal(), Signal()
+        next_beat = Signal()  # ``home`` is in the next one
+        marker_lane = Signal(range(2 * lanes))
+        behind, closed = Signal(range(2 * width)), Signal(range(2 * width))
+        end = Signal(range(2 * width))  # where octets that are not a marker's end
+
+        # The marker is near when it may begin in these octets: a short sum then says where.
+        bits = (lanes - 1).bit_length()
+        near, here = passed[bits + 2:] == OCTETS // width - 2, passed[bits + 2:] == OCTETS // width - 1
+        low = passed[:bits + 2]
+        through = Signal(range(2 * width))
+        m.d.comb += through.eq(low + count)
+
+        def reaches_octet(n):
+            """Of the stream, counted from the place of the next marker."""
+            return (here & (through > width - 4 + n)) | (near & (through > 2 * width - 4 + n))
+
         m.d.comb += [
-            place.eq(Mux(started, octet, Cat(Const(0, 2), self.start))),
-            turned.i.valid.eq(self.i.valid & (count != 0)),
-            turned.i.payload.data.eq(rotate_lanes(m, i.data, place, lane=8)),
-            turned.i.payload.count.eq(count),
-            self.i.ready.eq(turned.i.ready),
+            completes.eq(self.markers & here & (through >= width)),
+            inside.eq(here & (low > width - 4)),
+            has_marker.eq(self.markers & (inside | reaches_octet(0))),
+            next_beat.eq(~inside & (Cat(Const(0, 2), home) < octet)),
+            marker_lane.eq(Cat(home, next_beat)),
+            behind.eq(octet + count),
+            closed.eq(octet + count - 4),
         ]
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += [started.eq(1), octet.eq(place + count)]
+        with m.If(completes):
+            m.d.comb += end.eq(closed)
+        with m.Elif(has_marker):
+            m.d.comb += end.eq(Cat(Const(0, 2), marker_lane))
+        with m.Else():
+            m.d.comb += end.eq(behind)
+        turned_valid, turned_ready = Signal(), Signal()
+        turned = Signal(8 * width, reset_less=True)
+        keeps = Signal(width)  # octets that are there already
+        moves = Signal(2 * lanes, reset_less=True)  # lanes that come from the next one
+        reaches = Signal(range(2 * width), reset_less=True)  # ``end``
+        marks, at = Signal(), Signal(range(2 * lanes), reset_less=True)  # a marker is complete; its lane
+        of_marker = Signal(4, reset_less=True)  # octets that are its
+        in_place = rotate_lanes(m, i.data, octet, lane=8)
+        takes = Signal()
+        m.d.comb += [takes.eq(self.i.valid & self.i.ready & (count != 0)), self.i.ready.eq(turned_ready)]
+        with m.If(~started):
+            # From a marker's end to the next one it is 127 lanes.
+            m.d.sync += [passed.eq(Cat(Const(0, 2), (self.start - 1)[:7])), home.eq(-self.start)]
+        with m.If(turned_ready):
+            m.d.sync += turned_valid.eq(self.i.valid & (count != 0))
+        with m.If(takes):
+            m.d.sync += [
+                started.eq(1),
+                octet.eq(Mux(completes, closed, behind)),
+                passed.eq(passed + count),
+                filled.eq(end),
+                turned.eq(in_place),
+                keeps.eq(Cat(n < filled for n in range(width))),
+                moves.eq(Cat(has_marker & (n >= marker_lane) for n in range(2 * lanes))),
+                reaches.eq(end),
+                marks.eq(completes),
+                at.eq(marker_lane),
+                of_marker.eq(Cat(
+                    reaches_octet(n) & ~(here & (low > width - 4 + n)) for n in range(4)
+                )),
+            ]
+            with m.If(completes):
+                m.d.sync += home.eq(home - 1)
+        with m.Elif(turned_ready):
+            m.d.sync += [keeps.eq(-1), marks.eq(0)]  # so that what is kept shows as it is
 
         # Then join them with those that are there already.
         kept = Signal(8 * width, reset_less=True)
-        filled = Signal(range(width))  # octets kept
-        joins = Signal()  # the first beat has been joined
-        shown = Signal(range(lanes + 1))  # lanes of the kept beat that have been shown
-        showing = Signal()  # a beat that is not full was offered, and not taken yet
-
-        new = turned.o.payload
-        present = Signal.like(filled)
-        total = Signal(range(2 * width))
+        held = Signal(range(width))  # octets kept
+        shown = Signal(range(lanes))  # lanes of the kept beat that have been shown
+        new, over = Signal(8 * width), Signal(8 * width)  # for this beat, and for the next one
         joined = Signal(8 * width)
+        for n in range(lanes):
+            own, next_ = turned.word_select(n, 32), turned.word_select((n + 1) % lanes, 32)
+            m.d.comb += [
+                new.word_select(n, 32).eq(Mux(moves[n], next_, own)),
+                over.word_select(n, 32).eq(Mux(moves[n + lanes], next_, own)),
+            ]
+        m.d.comb += joined.eq(Cat(
+            Mux(keeps[n], kept.word_select(n, 8), new.word_select(n, 8)) for n in range(width)
+        ))
+
+        # A marker may come in parts, and may belong to the next beat.
+        part = Signal(32, reset_less=True)
+        marker = Signal(32)
+        marked, place, value = Signal(), Signal(range(lanes)), Signal(32, reset_less=True)  # of the kept beat
+        m.d.comb += marker.eq(Cat(
+            Mux(of_marker[n], turned.word_select(at[:bits], 32).word_select(n, 8), part.word_select(n, 8))
+            for n in range(4)
+        ))
+
+        room = Signal()  # in the register at the output
+        full, early, here = Signal(), Signal(), Signal()
         m.d.comb += [
-            present.eq(Mux(joins, filled, Cat(Const(0, 2), self.start))),
-            joined.eq(Cat(
-                Mux(n < present, kept.word_select(n, 8), new.data.word_select(n, 8)) for n in range(width)
-            )),
+            room.eq(~self.o.valid | self.o.ready),
+            full.eq(turned_valid & (reaches >= width)),
+            early.eq(~turned_valid & (held[2:] > shown)),
+            turned_ready.eq(~turned_valid | ~full | room),
+            here.eq(marks & (at < lanes)),
         ]
-        early = showing | (~turned.o.valid & (filled[2:] > shown))
-        full = ~early & turned.o.valid & (total >= width)
-        m.d.comb += [
-            total.eq(present + new.count),
-            self.o.valid.eq(early | full),
-            self.o.payload.data.eq(Mux(early, kept, joined)),
-            self.o.payload.count.eq(Mux(early, filled[2:], lanes)),
-            turned.o.ready.eq(~early & (~full | self.o.ready)),
-        ]
-        m.d.sync += showing.eq(early & ~self.o.ready)
-        with m.If(early & self.o.ready):
-            m.d.sync += shown.eq(filled[2:])
-        with m.If(turned.o.valid & turned.o.ready):
+        with m.If(room):
             m.d.sync += [
-                joins.eq(1),
-                filled.eq(total),  # modulo the width
-                kept.eq(Mux(full, new.data, joined)),
+                self.o.valid.eq(full | early),
+                o.data.eq(joined),
+                o.count.eq(Mux(full, lanes, held[2:])),
+                o.marked.eq(marked | here),
+                o.place.eq(Mux(here, at, place)),
+                o.marker.eq(Mux(here, marker, value)),
+            ]
+            with m.If(early):
+                m.d.sync += shown.eq(held[2:])
+        with m.If(turned_valid & turned_ready):
+            m.d.sync += [
+                held.eq(reaches),  # modulo the width
+                kept.eq(Mux(full, over, joined)),
+                part.eq(marker),
             ]
             with m.If(full):
-                m.d.sync += shown.eq(0)
+                m.d.sync += [shown.eq(0), marked.eq(marks & ~here)]
+            with m.Elif(marks):
+                m.d.sync += marked.eq(1)
+            with m.If(marks):
+                m.d.sync += [place.eq(at), value.eq(marker)]
         return m

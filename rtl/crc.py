@@ -1,29 +1,27 @@
-"""The CRC field of FPDUs: made on transmit, checked on receive (RFC 5044 §4.4)."""
+"""The CRC field of FPDUs (RFC 5044 §4.4)."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .crc32c import Crc32c, crc_matrices, residue, times, undo_stages
-from .markers import MarkedFpdu
-from .registers import Cause
-from .stream import Fifo, Packet, check_lanes, last_lanes
+from .crc32c import BASIS, Crc32c, times, undone
+from .stream import Fifo, Packet, check_lanes
 
-__all__ = ["CHECKED", "CrcAppender", "CrcChecker"]
+__all__ = ["CrcAppender"]
 
+UNDONE = 2  # bits of the number of lanes to undo, in a cycle
 DEPTH = 16  # beats that wait for a CRC: more than its latency, so that one-beat FPDUs do not wait for each other
 
 
 def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
-    """Send the beats of ``i`` both into the queue and into the CRC pipeline, which never waits."""
+    """Send the beats of ``i`` both into the queue, as the caller says, and into the CRC pipeline, which never waits."""
     first = Signal(init=1)
     m.d.comb += [
         beats.i.valid.eq(i.valid),
-        beats.i.payload.eq(i.payload),
         i.ready.eq(beats.i.ready),
         crc.valid.eq(i.valid & i.ready),
         crc.data.eq(i.payload.data),
-        crc.used.eq(last_lanes(i.payload)),
+        crc.used.eq(i.payload.octets[2:]),
         crc.first.eq(first),
         crc.last.eq(i.payload.last),
     ]
@@ -31,11 +29,15 @@ def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
         m.d.sync += first.eq(i.payload.last)
 
 
+# With a beat that waits for its FPDU's CRC: the FPDU and its CRC end with it; it is full, so the CRC follows alone.
+_LAST = {"ends": 1, "full": 1}
+
+
 class CrcAppender(wiring.Component):
     """Puts the CRC behind each FPDU.
 
-    Latency 2 cycles for a beat that is not the last, and 11 at most for the CRC; one beat a cycle goes out. An FPDU
-    that fills its last beat gets one more.
+    Latency 2 cycles for a beat that is not the last, and for the CRC 6 to 9, by width; one beat a cycle goes out. An
+    FPDU that fills its last beat gets one more.
 
     Members
     -------
@@ -57,111 +59,52 @@ class CrcAppender(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        m.submodules.beats = beats = Fifo(Packet(lanes, abort=1), DEPTH)
+        i, o = self.i.payload, self.o.payload
+
+        # Beats wait for the CRC in one queue, CRCs for their beat in another.
+        m.submodules.beats = beats = Fifo(data.StructLayout({"data": 32 * lanes, "used": range(lanes), **_LAST}), DEPTH)
         m.submodules.crc = crc = Crc32c(lanes)
         m.submodules.crcs = crcs = Fifo(32, DEPTH)
         _feed(m, self.i, beats, crc)
+        fills = i.octets[-1]  # all lanes are in use
+        m.d.comb += [
+            beats.i.payload.data.eq(i.data),
+            beats.i.payload.used.eq(i.octets[2:]),
+            beats.i.payload.ends.eq(i.last & ~fills),
+            beats.i.payload.full.eq(i.last & fills),
+        ]
 
-        basis, _ = crc_matrices(lanes)
-        done, value, missing = Signal(), Signal(32, reset_less=True), Signal.like(crc.missing, reset_less=True)
-        m.d.sync += [done.eq(crc.z_valid), value.eq(times(basis, crc.z)), missing.eq(crc.missing)]
-        for n, undo in enumerate(undo_stages(lanes)):
-            before = done, value, missing
-            done, value, missing = (Signal.like(s, name=f"{s.name}_{n}") for s in before)
-            m.d.sync += [
-                done.eq(before[0]),
-                value.eq(Mux(before[2][n], times(undo, before[1]), before[1])),
-                missing.eq(before[2]),
-            ]
-        m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(value)]
-
-        beat, o = beats.o.payload, self.o.payload
-        used = last_lanes(beat)
-        full = used == lanes
-        alone = Signal()  # the beat that the CRC did not fit into has left, the CRC follows
+        # Lanes of zeros are undone, as many bits of their number at a time as a cycle has time for; then it is a CRC.
+        done, z, missing = crc.z_valid, crc.z, crc.missing
+        stages = range(0, len(missing), UNDONE)
+        for at in stages:
+            before = done, undone(m, z, missing[at:at + UNDONE], 1 << at), missing
+            done, z, missing = Signal(), Signal(32, reset_less=True), Signal.like(missing, reset_less=True)
+            m.d.sync += [done.eq(before[0]), z.eq(before[1]), missing.eq(before[2])]
+        abort = i.abort
+        for _ in range(crc.latency + len(stages)):
+            abort, before = Signal(reset_less=True), abort
+            m.d.sync += abort.eq(before)
         # Wire order: the CRC register's least significant octet first (RFC 5044 §4.4), so no swap.
-        field = Mux(self.enable, crcs.o.payload ^ (~beat.abort).replicate(32), 0)
-        with m.If(alone):
-            m.d.comb += [o.data.eq(field), o.octets.eq(4), o.last.eq(1)]
-        with m.Else():
-            m.d.comb += [
-                o.data.eq(Cat(
-                    Mux(beat.last & (used == n), field, beat.data.word_select(n, 32)) for n in range(lanes)
-                )),
-                o.octets.eq(Cat(Const(0, 2), used + 1)),
-                o.last.eq(beat.last & ~full),
-            ]
-        ends = beat.last & (alone | ~full)
-        moves = self.o.valid & self.o.ready
-        m.d.comb += [
-            self.o.valid.eq(beats.o.valid & (~ends | crcs.o.valid)),
-            beats.o.ready.eq(moves & (ends | ~beat.last)),
-            crcs.o.ready.eq(moves & ends),
+        m.d.sync += [
+            crcs.i.valid.eq(done),
+            crcs.i.payload.eq(Mux(self.enable, times(BASIS, z) ^ (~abort).replicate(32), 0)),
         ]
-        with m.If(moves):
-            m.d.sync += alone.eq(beat.last & ~ends)
-        return m
 
-
-# What is known of an FPDU with its last beat: why it is bad, if it is; the value for the event; its size on the wire
-# in lanes, markers included.
-CHECKED = {"cause": Cause, "value": 16, "size": 15}
-
-
-class CrcChecker(wiring.Component):
-    """Judges each FPDU on its last beat.
-
-    The first of these that holds is its cause: ULPDU_Length over the maximum, CRC, FPDUPTR (RFC 5044 §8: error 3 is of
-    FPDUs whose CRC is good).
-
-    Latency 2 cycles for a beat that is not the last, and 8 at most for the last one; one beat a cycle.
-
-    Members
-    -------
-    i : :class:`rtl.markers.MarkedFpdu` with what :class:`rtl.markers.MarkerChecker` found
-    o : the same beats, with ``CHECKED`` on the last
-    enable : check CRCs
-    """
-
-    def __init__(self, lanes: int):
-        check_lanes(lanes)
-        self.lanes = lanes
-        super().__init__({
-            "i": In(stream.Signature(MarkedFpdu(lanes, astray=1, pointer=16))),
-            "o": Out(stream.Signature(MarkedFpdu(lanes, **CHECKED))),
-            "enable": In(1),
-        })
-
-    def elaborate(self, platform):
-        m = Module()
-        lanes = self.lanes
-        m.submodules.beats = beats = Fifo(self.i.payload.shape(), DEPTH)
-        m.submodules.crc = crc = Crc32c(lanes)
-        m.submodules.verdicts = verdicts = Fifo(1, DEPTH)
-        _feed(m, self.i, beats, crc)
-
-        expected = Array(Const(residue(lanes, missing), 32) for missing in range(lanes))
-        difference, done = Signal(32, reset_less=True), Signal()
-        m.d.sync += [difference.eq(crc.z ^ expected[crc.missing]), done.eq(crc.z_valid)]
-        m.d.comb += [verdicts.i.valid.eq(done), verdicts.i.payload.eq(difference == 0)]
-
-        beat, o = beats.o.payload, self.o.payload
-        before = Signal(15)  # lanes of the FPDU in earlier beats
-        moves = self.o.valid & self.o.ready
+        beat, field = beats.o.payload, crcs.o.payload
+        alone = Signal()  # the beat that the CRC did not fit into has left, the CRC follows
+        lane = Signal(range(lanes))  # of the CRC
+        m.d.comb += lane.eq(Mux(alone, 0, beat.used))
         m.d.comb += [
-            self.o.valid.eq(beats.o.valid & (~beat.last | verdicts.o.valid)),
-            beats.o.ready.eq(moves),
-            verdicts.o.ready.eq(moves & beat.last),
-            *(o[name].eq(beat[name]) for name in MarkedFpdu(lanes).members),
-            o.size.eq(before + last_lanes(beat)),
-            o.value.eq(beat.length),
+            o.data.eq(Cat(
+                Mux((alone | beat.ends) & (lane == n), field, beat.data.word_select(n, 32)) for n in range(lanes)
+            )),
+            o.octets.eq(Array(range(4, 4 * lanes + 4, 4))[lane]),
+            o.last.eq(alone | beat.ends),
+            self.o.valid.eq(Mux(alone, crcs.o.valid, beats.o.valid & (crcs.o.valid | ~beat.ends))),
+            beats.o.ready.eq(self.o.ready & ~alone & (crcs.o.valid | ~beat.ends)),
+            crcs.o.ready.eq(self.o.ready & (alone | (beats.o.valid & beat.ends))),
         ]
-        with m.If(beat.too_long):
-            m.d.comb += o.cause.eq(Cause.RX_LENGTH)
-        with m.Elif(self.enable & ~verdicts.o.payload):
-            m.d.comb += o.cause.eq(Cause.CRC)
-        with m.Elif(beat.astray):
-            m.d.comb += [o.cause.eq(Cause.FPDUPTR), o.value.eq(beat.pointer)]
-        with m.If(moves):
-            m.d.sync += before.eq(Mux(beat.last, 0, before + lanes))
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += alone.eq(~alone & beat.full)
         return m

@@ -4,16 +4,19 @@ The CRC is that of RFC 5044 §4.4: bits enter least significant first, all ones 
 order a 32-bit word ``w`` takes the CRC register from ``s`` to ``M(s + w)``, where ``M`` is the matrix of 32 steps and
 ``+`` is XOR, so a beat of ``n`` lanes takes it to ``M^n s + M^n w0 + ... + M w(n-1)``.
 
-Three things make that fast:
+Three things make that fast and small:
 
-* The register is kept in other coordinates, ``s = T z``, in which ``M^n`` is a companion matrix. Then the only loop,
-  ``z' = T^-1 M^n T z + ...``, is a shift with feedback: one XOR of three bits.
-* All that the data add is outside the loop and pipelined: each lane by its own matrix, then the sum of the lanes.
-* A short last beat is filled up with lanes of zeros, and what they did is undone afterwards (to make a CRC)
-  or expected (to check one). So the loop has one matrix only.
+* The register is kept in other coordinates, ``s = T z``, in which ``M`` is a companion matrix: a shift with feedback
+  from the bit that falls out. So the only loop, ``z' = T^-1 M^n T z + ...``, is a shift by ``n``.
+* All that the data add is outside the loop and pipelined, as one tree of XORs over all lanes. Its first level is shared
+  by all bits of the result: of each 3 neighbouring bits there are only 7 sums.
+* A short last beat is filled up with lanes of zeros, and what they did is undone afterwards (to make a CRC) or expected
+  (to check one). So the loop has one matrix only, and to undo is a shift with feedback, too.
 
 All ones at the start is the same as complementing the first lane.
 """
+
+from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -22,9 +25,12 @@ from amaranth.lib.wiring import In, Out
 from . import gf2
 from .stream import check_lanes
 
-__all__ = ["POLYNOMIAL", "Crc32c", "crc_matrices", "residue", "undo_stages"]
+__all__ = ["BASIS", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "times", "undone"]
 
 POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41 with its bits in the order in which they are sent
+ONES = 0xFFFF_FFFF
+SHARED = 3  # neighbouring bits whose sums all rows of a matrix share
+SUMMED = 16  # terms of a sum between registers: two levels of 4-input tables
 
 
 def _word_matrix() -> gf2.Matrix:
@@ -33,59 +39,78 @@ def _word_matrix() -> gf2.Matrix:
     return gf2.power(step, 32)
 
 
-WORD = _word_matrix()
-
-
-def crc_matrices(lanes: int) -> tuple[gf2.Matrix, gf2.Matrix]:
-    """The change of coordinates ``T`` for ``lanes`` lanes, and the companion matrix ``T^-1 M^lanes T``."""
-    beat = gf2.power(WORD, lanes)
+def _basis() -> gf2.Matrix:
     columns = [1]
     while len(columns) < 32:
-        columns.append(gf2.apply(beat, columns[-1]))
-    basis = tuple(columns)
-    return basis, gf2.multiply(gf2.inverse(basis), gf2.multiply(beat, basis))
+        columns.append(gf2.apply(WORD, columns[-1]))
+    return tuple(columns)
 
 
-def residue(lanes: int, missing: int) -> int:
+WORD = _word_matrix()  # M
+BASIS = _basis()  # T
+TO_Z = gf2.inverse(BASIS)
+STEP = gf2.multiply(TO_Z, gf2.multiply(WORD, BASIS))  # what a lane of zeros does to ``z``: the companion matrix
+
+
+def residue(missing: int) -> int:
     """``z`` after a packet that ends with its own CRC and with ``missing`` lanes of zeros."""
-    basis, _ = crc_matrices(lanes)
-    return gf2.apply(gf2.inverse(basis), gf2.apply(gf2.power(WORD, missing + 1), 0xFFFF_FFFF))
+    return gf2.apply(TO_Z, gf2.apply(gf2.power(WORD, missing + 1), ONES))
 
 
-def _xor(bits: Value, mask: int) -> Value:
-    return Cat(bit for i, bit in enumerate(bits) if mask >> i & 1).xor()
+def _parts(row: int) -> list[int]:
+    """``row`` cut into what it has of each :data:`SHARED` neighbouring bits."""
+    group = (1 << SHARED) - 1
+    return [part for at in range(0, 32, SHARED) if (part := row & group << at)]
+
+
+def _sum(vector: Value, mask: int) -> Value:
+    return Cat(bit for i, bit in enumerate(vector) if mask >> i & 1).xor()
 
 
 def times(matrix: gf2.Matrix, vector: Value) -> Value:
     """``matrix`` times ``vector``, as logic."""
-    return Cat(_xor(vector, row) if row else Const(0, 1) for row in gf2.rows(matrix))
+    return Cat(Cat(_sum(vector, part) for part in _parts(row)).xor() if row else Const(0, 1)
+               for row in gf2.rows(matrix))
+
+
+def undone(m: Module, z: Value, missing: Value, least: int = 1) -> Value:
+    """``z`` without ``missing * least`` lanes of zeros, as logic: a level for each bit of ``missing``."""
+    for i, bit in enumerate(missing):
+        # A signal for each level: of a nested expression each use would be logic of its own.
+        before, z = z, Signal(32, name=f"without_{least << i}")
+        m.d.comb += z.eq(Mux(bit, times(gf2.power(STEP, -least << i), before), before))
+    return z
 
 
 class Crc32c(wiring.Component):
     """The CRC register over packets, in the coordinates ``z``.
 
-    Latency :attr:`LATENCY` cycles from a packet's last beat to ``z``; one beat a cycle; it never waits.
+    Latency :attr:`latency` cycles from a packet's last beat to ``z``, 3 or 4; one beat a cycle; it never waits.
+
+    With ``markers`` a beat may have a marker besides its lanes, and takes a step of one lane more.
 
     Members
     -------
     valid : a beat is given
-    data : the beat
-    used : how many of its lanes count, on the last beat; 1 to ``lanes``
+    data : the beat; with ``markers`` it has a lane more, the first, which is zero if none of them is a marker
+    used : how many of its lanes count, on the last beat, a marker aside; 1 to ``lanes``
+    marked : with ``markers``: one of the lanes is a marker
     first, last : the beat begins, ends a packet
     z_valid : ``z`` and ``missing`` are those of a whole packet
     z : the register, after the packet and ``missing`` lanes of zeros
     missing : ``lanes - used``
     """
 
-    LATENCY = 4
-
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, *, markers: bool = False):
         check_lanes(lanes)
         self.lanes = lanes
+        self.markers = markers
+        self.latency = 3 if lanes + markers <= 2 else 4
         super().__init__({
             "valid": In(1),
-            "data": In(32 * lanes),
+            "data": In(32 * (lanes + markers)),
             "used": In(range(lanes + 1)),
+            **({"marked": In(1)} if markers else {}),
             "first": In(1),
             "last": In(1),
             "z_valid": Out(1),
@@ -96,43 +121,61 @@ class Crc32c(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        basis, companion = crc_matrices(lanes)
-        to_z = gf2.inverse(basis)
 
-        # 1: lanes that do not count are zero, and the first lane of a packet is complemented.
-        words = [Signal(32, name=f"word_{i}") for i in range(lanes)]
-        for i, word in enumerate(words):
-            given = self.data.word_select(i, 32)
-            if i == 0:
-                m.d.sync += word.eq(given ^ self.first.replicate(32))
-            else:
-                m.d.sync += word.eq(Mux(~self.last | (i < self.used), given, 0))
+        # What the beat adds: a sum for each bit of z, with registers behind each level of it.
+        terms = self._shared_sums(m)
+        for level in range(2, self.latency):
+            summed = SUMMED if level < self.latency - 1 else 32 * lanes
+            terms = [self._registered_sums(m, f"sum_{level}_{bit}", summands, summed)
+                     for bit, summands in enumerate(terms)]
+        beat = Cat(terms)
 
-        # 2: what each lane adds.
-        parts = [Signal(32, name=f"part_{i}") for i in range(lanes)]
-        for i, (part, word) in enumerate(zip(parts, words, strict=True)):
-            m.d.sync += part.eq(times(gf2.multiply(to_z, gf2.power(WORD, lanes - i)), word))
+        # The same time later: what the beat is.
+        missing = Signal.like(self.missing)
+        m.d.comb += missing.eq(-self.used)  # modulo ``lanes``
+        marked = self.marked if self.markers else Const(0)
+        valid, first, last = self.valid, self.first, self.last
+        for stage in range(1, self.latency):
+            before = valid, first, last, marked, missing
+            valid, first, last, marked, missing = (
+                Signal.like(each, name=f"{name}_{stage}")
+                for each, name in zip(before, ("valid", "first", "last", "marked", "missing"), strict=True)
+            )
+            m.d.sync += Cat(valid, first, last, marked, missing).eq(Cat(before))
 
-        # 3: what the beat adds.
-        beat = Signal(32)
-        m.d.sync += beat.eq(Cat(Cat(part[bit] for part in parts).xor() for bit in range(32)))
+        # The register.
+        def stepped(lanes):
+            start = gf2.apply(TO_Z, gf2.apply(gf2.power(WORD, lanes), ONES))
+            return Mux(first, start, times(gf2.power(STEP, lanes), self.z))
 
-        # 4: the register.
-        valid, first, last, used = self.valid, self.first, self.last, self.used
-        for stage in range(3):
-            signals = [Signal.like(s, name=f"{n}_{stage}")
-                       for s, n in ((valid, "valid"), (first, "first"), (last, "last"), (used, "used"))]
-            m.d.sync += Cat(signals).eq(Cat(valid, first, last, used))
-            valid, first, last, used = signals
         m.d.sync += self.z_valid.eq(valid & last)
         with m.If(valid):
             m.d.sync += [
-                self.z.eq(Mux(first, beat, times(companion, self.z) ^ beat)),
-                self.missing.eq(lanes - used),
+                self.z.eq((Mux(marked, stepped(lanes + 1), stepped(lanes)) if self.markers else stepped(lanes)) ^ beat),
+                self.missing.eq(missing),
             ]
         return m
 
+    def _shared_sums(self, m: Module) -> list[list[Value]]:
+        """For each bit of ``z`` what it sums, in registers; lanes that do not count are zero."""
+        terms: list[list[Value]] = [[] for _ in range(32)]
+        for lane in range(-self.markers, self.lanes):
+            rows = gf2.rows(gf2.multiply(TO_Z, gf2.power(WORD, self.lanes - lane)))
+            parts = sorted({part for row in rows for part in _parts(row)})
+            sums = Signal(len(parts), name=f"sums_{lane + self.markers}")
+            word = self.data.word_select(lane + self.markers, 32)
+            with m.If(self.last & self.used.matches(*range(1, lane + 1))):
+                m.d.sync += sums.eq(0)
+            with m.Else():
+                m.d.sync += sums.eq(Cat(_sum(word, part) for part in parts))
+            for summands, row in zip(terms, rows, strict=True):
+                summands += [sums[parts.index(part)] for part in _parts(row)]
+        return terms
 
-def undo_stages(lanes: int) -> list[gf2.Matrix]:
-    """Matrices that undo 1, 2, 4, ... lanes of zeros, as many as ``lanes`` needs."""
-    return [gf2.power(WORD, -(1 << i)) for i in range((lanes - 1).bit_length())]
+    def _registered_sums(self, m: Module, name: str, terms: Sequence[Value], summed: int) -> list[Signal]:
+        """``terms`` summed up, so many to a register."""
+        sums = []
+        for at in range(0, len(terms), summed):
+            sums.append(Signal(name=f"{name}_{at}"))
+            m.d.sync += sums[-1].eq(Cat(terms[at:at + summed]).xor())
+        return sums

@@ -1,28 +1,19 @@
 """The data path of one connection: the top of the RTL."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .bus import RegisterBus
-from .chunks import ChunkPacker
-from .crc import CHECKED, CrcAppender, CrcChecker
-from .deframer import FpduDeframer
-from .delineator import Delineator
 from .events import EventQueue, check_depth
-from .fence import Fence
-from .framer import FpduFramer
-from .markers import MarkerChecker, MarkerInserter, MarkerRemover
+from .receive import RxDatapath
 from .register_bank import RegisterBank
-from .registers import IDENTITY, MAX_ULPDU, VERSION, Cause, DirectionState, EventKind, Verdict
-from .rtr import RtrDetector
-from .store import StoreAndForward, check_store
-from .stream import Buffer, Fifo, Packet, RxUlpdu, TxUlpdu, buffered, check_lanes
-from .stream_mode import RxModeSwitch, TxModeSwitch
+from .registers import IDENTITY, MAX_ULPDU, VERSION, Cause, EventKind
+from .store import check_store
+from .stream import Packet, RxUlpdu, TxUlpdu, check_lanes
+from .transmit import TxDatapath
 
 __all__ = ["MpaDatapath"]
-
-SLACK = 16  # beats: a beat of 16 lanes can hold 8 FPDUs, and comes when the last of their chunks has come
 
 
 class MpaDatapath(wiring.Component):
@@ -30,10 +21,9 @@ class MpaDatapath(wiring.Component):
 
     ::
 
-        tx_ulpdu ▸ TxModeSwitch ▸ Fence ▸ FpduFramer ▸ MarkerInserter ▸ CrcAppender ▸ tx_mpa
-                                    ▴ RTR
-        rx_ulpdu ◂ RtrDetector ◂ FpduDeframer ◂ MarkerRemover ◂ CrcChecker ◂ MarkerChecker
-                                          ◂ Delineator ◂ ChunkPacker ◂ RxModeSwitch ◂ rx_mpa
+        tx_ulpdu ▸ TxDatapath ▸ tx_mpa
+                       ▴ RTR, errors
+        rx_ulpdu ◂ RxDatapath ◂ rx_mpa
 
     In MPA mode each direction moves a full beat, or the end of an FPDU, in every cycle.
 
@@ -87,123 +77,66 @@ class MpaDatapath(wiring.Component):
         m = Module()
         lanes = self.lanes
 
-        m.submodules.tx_switch = tx_switch = TxModeSwitch(lanes)
-        m.submodules.fence = fence = Fence(lanes)
-        m.submodules.framer = framer = FpduFramer(lanes)
-        m.submodules.inserter = inserter = MarkerInserter(lanes)
-        m.submodules.appender = appender = CrcAppender(lanes)
-        wiring.connect(m, wiring.flipped(self.tx_ulpdu), tx_switch.i)
-        wiring.connect(m, tx_switch.mpa, fence.i)
-        wiring.connect(m, buffered(m, "fenced", fence.o), framer.i)
-        wiring.connect(m, buffered(m, "framed", framer.o), inserter.i)
-        wiring.connect(m, inserter.o, appender.i)
-        self._either(m, "sent", tx_switch, appender.o, wiring.flipped(self.tx_mpa))
-
-        m.submodules.rx_switch = rx_switch = RxModeSwitch(lanes)
-        m.submodules.packer = packer = ChunkPacker(lanes)
-        m.submodules.delineator = delineator = Delineator(lanes)
-        m.submodules.marker_checker = marker_checker = MarkerChecker(lanes)
-        m.submodules.crc_checker = crc_checker = CrcChecker(lanes)
-        m.submodules.remover = remover = MarkerRemover(lanes, **CHECKED)
-        m.submodules.deframer = deframer = FpduDeframer(lanes, **CHECKED)
-        m.submodules.detector = detector = RtrDetector(lanes)
-        wiring.connect(m, wiring.flipped(self.rx_mpa), rx_switch.i)
-        wiring.connect(m, rx_switch.mpa, packer.i)
-        # Beats come in bursts where chunks are short, and the delineator takes as long for each FPDU as its chunk took.
-        m.submodules.packed = packed = Fifo(packer.o.payload.shape(), SLACK)
-        wiring.connect(m, packer.o, packed.i)
-        wiring.connect(m, packed.o, delineator.i)
-        wiring.connect(m, buffered(m, "delineated", delineator.o), marker_checker.i)
-        wiring.connect(m, marker_checker.o, crc_checker.i)
-        wiring.connect(m, crc_checker.o, remover.i)
-        wiring.connect(m, buffered(m, "unmarked", remover.o), deframer.i)
-        wiring.connect(m, deframer.o, detector.i)
-        ulpdus = detector.o
-        if self.store_and_forward:
-            m.submodules.store = store = StoreAndForward(lanes, self.store_and_forward)
-            wiring.connect(m, ulpdus, store.i)
-            ulpdus = store.o
-        self._either(m, "received", rx_switch, ulpdus, wiring.flipped(self.rx_ulpdu))
+        m.submodules.tx = tx = TxDatapath(lanes)
+        m.submodules.rx = rx = RxDatapath(lanes, store_and_forward=self.store_and_forward)
+        wiring.connect(m, wiring.flipped(self.tx_ulpdu), tx.ulpdu)
+        wiring.connect(m, tx.mpa, wiring.flipped(self.tx_mpa))
+        wiring.connect(m, wiring.flipped(self.rx_mpa), rx.mpa)
+        wiring.connect(m, rx.ulpdu, wiring.flipped(self.rx_ulpdu))
 
         # What receive tells transmit, and transmit receive.
-        m.d.comb += [getattr(fence, name).eq(getattr(detector, name))
-                     for name in ("good", "rtr", "respond", "sink", "failed")]
-        m.d.comb += detector.asked.eq(fence.asked)
+        m.d.comb += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond", "sink", "failed")]
+        m.d.comb += rx.asked.eq(tx.asked)
 
-        # What the host has set.
+        # What the host has set. Long before octets come, so what is worked out from it may take a cycle.
         config, control = registers.CONFIG, registers.CONTROL
         storable = min(self.store_and_forward or MAX_ULPDU, MAX_ULPDU)
         m.d.comb += [
-            tx_switch.octets.eq(registers.TX_STREAM_OCTETS.value),
-            tx_switch.enable.eq(control.tx_enable),
-            *(getattr(fence, name).eq(getattr(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
-            fence.mpa.eq(tx_switch.state == DirectionState.MPA),
-            fence.maximum.eq(_at_most(MAX_ULPDU, registers.TX_MAX_ULPDU.value)),
-            inserter.enable.eq(config.markers_tx),
-            inserter.start.eq(registers.TX_MPA_OFFSET.value[2:]),
-            appender.enable.eq(config.crc_tx),
-            rx_switch.octets.eq(registers.RX_STREAM_OCTETS.value),
-            rx_switch.enable.eq(control.rx_enable),
-            packer.start.eq(registers.RX_MPA_OFFSET.value[2:]),
-            delineator.markers.eq(config.markers_rx),
-            delineator.start.eq(registers.RX_MPA_OFFSET.value[2:]),
-            delineator.maximum.eq(_at_most(storable, registers.RX_MAX_ULPDU.value)),
-            crc_checker.enable.eq(config.crc_rx),
-            *(getattr(detector, name).eq(getattr(config, name))
-              for name in ("role", "model", "rtr_accept", "permissive")),
-            detector.start.eq(registers.RX_MPA_OFFSET.value & ~3),
+            *(getattr(tx, name).eq(getattr(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
+            *(getattr(rx, name).eq(getattr(config, name)) for name in ("role", "model", "rtr_accept", "permissive")),
+            tx.markers.eq(config.markers_tx),
+            rx.markers.eq(config.markers_rx),
+            tx.crc.eq(config.crc_tx),
+            rx.crc.eq(config.crc_rx),
+            tx.stream_octets.eq(registers.TX_STREAM_OCTETS.value),
+            rx.stream_octets.eq(registers.RX_STREAM_OCTETS.value),
+            tx.enable.eq(control.tx_enable),
+            rx.enable.eq(control.rx_enable),
+            tx.start.eq(registers.TX_MPA_OFFSET.value[2:]),
+            rx.start.eq(registers.RX_MPA_OFFSET.value[2:]),
+        ]
+        m.d.sync += [
+            tx.maximum.eq(_at_most(MAX_ULPDU, registers.TX_MAX_ULPDU.value)),
+            rx.maximum.eq(_at_most(storable, registers.RX_MAX_ULPDU.value)),
         ]
 
         # What the host reads.
-        state = registers.STATE
         m.d.comb += [
             registers.CAPABILITIES.lanes.eq(lanes),
             registers.CAPABILITIES.event_depth.eq(self.event_depth),
             registers.CAPABILITIES.store_and_forward.eq(bool(self.store_and_forward)),
             registers.IDENTITY.value.eq(IDENTITY),
             Cat(registers.VERSION.minor, registers.VERSION.major).eq(VERSION),
-            state.tx.eq(Mux(fence.stopped, DirectionState.STOPPED, tx_switch.state)),
-            state.rx.eq(Mux(detector.failed, DirectionState.STOPPED, rx_switch.state)),
-            state.fence_open.eq(fence.open),
+            registers.STATE.tx.eq(tx.state),
+            registers.STATE.rx.eq(rx.state),
+            registers.STATE.fence_open.eq(tx.fence_open),
         ]
         # Transmit, which can have events in cycles that follow each other, does not wait for receive, which cannot.
-        self._events(m, registers, [tx_switch.event, fence.event, rx_switch.event, detector.event])
+        self._events(m, registers, [*tx.events, *rx.events])
         # Counted where stream-mode packets do not pass.
-        leaves = appender.o.valid & appender.o.ready
-        sent = appender.o.payload
-        received = Cat(Const(0, 2), detector.size)
         self._count(m, registers, {
             "CYCLES": 1,
-            "TX_FPDUS": leaves & sent.last,
-            "TX_OCTETS": Mux(leaves, Mux(sent.last, sent.octets, 4 * lanes), 0),
-            "TX_MARKERS": inserter.inserted,
+            "TX_FPDUS": tx.fpdu,
+            "TX_OCTETS": tx.octets,
+            "TX_MARKERS": tx.marker,
             "TX_STALLS": self.tx_mpa.valid & ~self.tx_mpa.ready,
-            "RX_FPDUS": detector.good,
-            "RX_OCTETS": Mux(detector.good, received, 0),
-            "RX_MARKERS": Mux(detector.good & config.markers_rx, detector.markers, 0),
-            "RX_CRC_ERRORS": detector.crc_error,
+            "RX_FPDUS": rx.fpdu,
+            "RX_OCTETS": Mux(rx.fpdu, Cat(Const(0, 2), rx.size), 0),
+            "RX_MARKERS": Mux(rx.fpdu, rx.marker_count, 0),
+            "RX_CRC_ERRORS": rx.crc_error,
             "RX_STALLS": self.rx_mpa.valid & ~self.rx_mpa.ready,
         })
         return m
-
-    def _either(self, m, name, switch, packets, to):
-        """Stream-mode packets go to ``to`` first, then ``packets``."""
-        m.submodules[name] = buffer = Buffer(to.payload.shape())
-        wiring.connect(m, buffer.o, to)
-        with m.If(switch.state == DirectionState.MPA):
-            m.d.comb += [
-                buffer.i.payload.eq(packets.payload),
-                buffer.i.valid.eq(packets.valid),
-                packets.ready.eq(buffer.i.ready),
-            ]
-        with m.Else():
-            m.d.comb += [
-                *(buffer.i.payload[field].eq(switch.stream.payload[field]) for field in Packet(self.lanes).members),
-                buffer.i.valid.eq(switch.stream.valid),
-                switch.stream.ready.eq(buffer.i.ready),
-            ]
-            if "verdict" in buffer.i.payload.shape().members:
-                m.d.comb += buffer.i.payload.verdict.eq(Verdict.STREAM)
 
     def _events(self, m, registers, sources):
         m.submodules.events = events = EventQueue(len(sources), self.event_depth)
@@ -235,12 +168,17 @@ class MpaDatapath(wiring.Component):
                 ]
 
     def _count(self, m, registers, increments):
+        """Counters, a cycle late; the high half of a wide one takes the carry of its low half a cycle after that."""
         for name, increment in increments.items():
+            step = Signal.like(Value.cast(increment), name=f"{name}_step")
+            m.d.sync += step.eq(increment)
             if hasattr(registers, name):
                 counter = getattr(registers, name).value
+                m.d.sync += counter.eq(counter + step)
             else:
-                counter = Cat(getattr(registers, f"{name}_LO").value, getattr(registers, f"{name}_HI").value)
-            m.d.sync += counter.eq(counter + increment)
+                low, high = (getattr(registers, f"{name}_{half}").value for half in ("LO", "HI"))
+                carry = Signal(name=f"{name}_carry")
+                m.d.sync += [Cat(low, carry).eq(low + step), high.eq(high + carry)]
 
 
 def _at_most(limit, value):

@@ -75,9 +75,11 @@ class EventQueue(wiring.Component):
             lost |= comes & full & ~free
             free &= ~full
 
+        next_in = Signal(Event)
+        m.d.sync += next_in.eq(chosen)
         m.d.comb += [
-            fifo.w_data.eq(chosen),
-            fifo.w_en.eq(chosen.kind != EventKind.NONE),
+            fifo.w_data.eq(next_in),
+            fifo.w_en.eq(next_in.kind != EventKind.NONE),
             self.o.valid.eq(fifo.r_rdy),
             self.o.payload.eq(fifo.r_data),
             fifo.r_en.eq(self.o.ready),

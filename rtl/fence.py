@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .events import Event, report
 from .registers import Cause, EventKind, Model, Role, Rtr
 from .rtr import SINK, RtrGenerator, Ulpdu
-from .stream import Packet, TxUlpdu, check_lanes
+from .stream import Buffer, Packet, TxUlpdu, check_lanes
 
 __all__ = ["Fence"]
 
@@ -32,7 +32,8 @@ class Fence(wiring.Component):
     one on receive, a shut fence stays shut; one Terminate passes nevertheless, if ``rdmap`` is 1, and all else is
     dropped. With ``rdmap`` nothing follows a Terminate (RFC 5040 §5.4).
 
-    Combinational; one beat a cycle.
+    Latency 2 cycles; one beat a cycle. In the first, all is found out about a beat that does not depend on what the
+    connection does; in the second it is decided. Events come a cycle after that.
 
     Members
     -------
@@ -83,25 +84,29 @@ class Fence(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.generator = own = RtrGenerator(self.lanes)
-        i, o = self.i.payload, self.o.payload
+        lanes = self.lanes
+        m.submodules.examined = examined = Buffer(_Examined(lanes))
+        m.submodules.generator = own = RtrGenerator(lanes)
+        m.submodules.decided = decided = Buffer(Packet(lanes, length=16, abort=1))
+        self._examine(m, self.i, examined.i)
+        wiring.connect(m, decided.o, wiring.flipped(self.o))
+        given, i, o = examined.o, examined.o.payload, decided.i.payload
         state = Signal(self.State)
 
         peer_to_peer = self.model == Model.PEER_TO_PEER
         initiator = self.role == Role.INITIATOR
         sends_rtr = initiator & peer_to_peer & (self.rtr_send != Rtr.NONE)
-        failed = state.failed | (self.failed & self.rdmap)
         sink = Signal(SINK, reset_less=True)
         opens = Signal()  # now
         granted = Signal()
         wants_own = Signal()  # the device has something to send before the host
         m.d.comb += [
             granted.eq(Mux(initiator, ~peer_to_peer | state.rtr_left, state.granted)),
-            opens.eq(self.mpa & granted & ~state.responds & ~failed & ~state.opened),
+            opens.eq(self.mpa & granted & ~state.responds & ~state.failed & ~state.opened),
+            wants_own.eq(self.mpa & ~state.failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
             self.open.eq(state.opened),
             self.asked.eq(state.rtr_left & (self.rtr_send == Rtr.READ)),
-            self.stopped.eq(state.terminated | (failed & ~self.rdmap)),
-            wants_own.eq(self.mpa & ~failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
+            self.stopped.eq(state.terminated | (state.failed & ~self.rdmap)),
             own.sink.eq(sink),
         ]
         with m.If(state.responds):
@@ -112,78 +117,104 @@ class Fence(wiring.Component):
             m.d.sync += [state.granted.eq(1), state.responds.eq(self.respond & peer_to_peer)]
         with m.If(self.respond):
             m.d.sync += sink.eq(self.sink)
+        with m.If(self.failed & self.rdmap):
+            m.d.sync += state.failed.eq(1)
 
-        # What becomes of the ULPDU at the input is settled with its first beat.
-        is_terminate = ~i.data[7] & (i.data[8:12] == 7) & (i.length >= 2)  # RFC 5040 §4.1, RFC 5041 §4.3
-        passes, drops, too_long = Signal(), Signal(), Signal()
+        # What becomes of a ULPDU is decided with its first beat.
+        drops, passes = Signal(), Signal()
         m.d.comb += [
-            drops.eq(self.stopped | (failed & ~is_terminate)),
-            too_long.eq(~drops & (self.open | failed) & (i.length > self.maximum)),
-            passes.eq(~drops & (self.open | failed) & ~too_long),
+            drops.eq(state.terminated | (state.failed & ~i.terminate)),
+            passes.eq(~state.terminated & Mux(state.failed, i.terminate, state.opened) & ~i.too_long),
         ]
-
         inside = Signal()  # of a ULPDU that leaves
-        offered = Signal()  # a beat has been, so it stays
-        owned = Signal()  # that ULPDU or beat is the device's own
-        terminates = Signal()  # that ULPDU is a Terminate
-        seen = Signal(17)  # octets of it in earlier beats
+        terminates = Signal()  # that is a Terminate
         announced = Signal(16, reset_less=True)  # its length
-        going = inside | offered
         length = Mux(inside, announced, i.length)
-        mismatch = Signal()
-        m.d.comb += [
-            own.start.eq(Mux(going, owned, wants_own)),
-            mismatch.eq(seen + Mux(i.last, i.octets, 4 * self.lanes) != length),
-        ]
-        m.d.sync += [offered.eq(self.o.valid & ~self.o.ready), owned.eq(own.start)]
+
+        event = Signal(Event)
+        happened, refused = Signal(Event), Signal(16, reset_less=True)
+        m.d.sync += [happened.eq(event), refused.eq(length)]
+        m.d.comb += self.event.eq(happened)
+        with m.If(happened.kind == EventKind.ERROR):
+            m.d.comb += self.event.value.eq(refused)
         with m.If(opens):
             m.d.sync += state.opened.eq(1)
-            report(m, self.event, EventKind.FENCE_OPEN)  # nothing leaves in this cycle, so there is no other event
+            report(m, event, EventKind.FENCE_OPEN)  # nothing leaves in this cycle, so there is no other event
 
+        m.d.comb += [
+            *(o[name].eq(i[name]) for name in TxUlpdu(lanes).members),
+            o.abort.eq(i.mismatch),
+        ]
         with m.FSM():
             with m.State("Pass"):
-                with m.If(own.start):
-                    m.d.comb += [
-                        *(o[name].eq(own.o.payload[name]) for name in TxUlpdu(self.lanes).members),
-                        self.o.valid.eq(own.o.valid),
-                        own.o.ready.eq(self.o.ready),
-                    ]
-                    with m.If(self.o.ready):
-                        m.d.sync += inside.eq(~o.last)
-                    with m.If(self.o.ready & o.last):
-                        with m.If(state.responds):
-                            m.d.sync += state.responds.eq(0)
-                            report(m, self.event, EventKind.RESPONSE_SENT)
-                        with m.Else():
-                            m.d.sync += state.rtr_left.eq(1)
-                            report(m, self.event, EventKind.RTR_SENT, detail=self.rtr_send)
-                with m.Else():
-                    m.d.comb += [
-                        *(o[name].eq(i[name]) for name in TxUlpdu(self.lanes).members),
-                        o.abort.eq(mismatch),
-                    ]
-                    with m.If(going | passes):
-                        m.d.comb += [self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
-                    with m.Elif(self.i.valid & (drops | too_long)):
-                        with m.If(too_long):
-                            m.d.sync += state.failed.eq(1)
-                            report(m, self.event, EventKind.ERROR, detail=Cause.TX_LENGTH, value=i.length)
-                        m.next = "Drop"
-                    with m.If(self.i.valid & self.i.ready):
-                        m.d.sync += [
-                            inside.eq(~i.last),
-                            terminates.eq(Mux(inside, terminates, is_terminate)),
-                            announced.eq(length),
-                            seen.eq(Mux(i.last, 0, seen + 4 * self.lanes)),
-                        ]
-                        with m.If(i.last & mismatch):
-                            m.d.sync += state.failed.eq(1)
-                            report(m, self.event, EventKind.ERROR, detail=Cause.TX_MISMATCH, value=length)
-                        with m.Elif(i.last & self.rdmap & Mux(inside, terminates, is_terminate)):
-                            m.d.sync += state.terminated.eq(1)
-                            report(m, self.event, EventKind.TERMINATE_SENT)
+                with m.If(inside | passes):
+                    m.d.comb += [decided.i.valid.eq(given.valid), given.ready.eq(decided.i.ready)]
+                with m.Elif(given.valid & (drops | (i.too_long & (state.opened | state.failed)))):
+                    with m.If(~drops):
+                        m.d.sync += state.failed.eq(1)
+                        report(m, event, EventKind.ERROR, detail=Cause.TX_LENGTH)
+                    m.next = "Drop"
+                with m.Elif(wants_own):
+                    m.next = "Own"
+                with m.If(decided.i.valid & decided.i.ready):
+                    m.d.sync += inside.eq(~i.last)
+                    with m.If(~inside):
+                        m.d.sync += [terminates.eq(i.terminate), announced.eq(i.length)]
+                    with m.If(i.last & i.mismatch):
+                        m.d.sync += state.failed.eq(1)
+                        report(m, event, EventKind.ERROR, detail=Cause.TX_MISMATCH)
+                    with m.Elif(i.last & Mux(inside, terminates, i.terminate)):
+                        m.d.sync += state.terminated.eq(1)
+                        report(m, event, EventKind.TERMINATE_SENT)
+            with m.State("Own"):
+                m.d.comb += [
+                    own.start.eq(1),
+                    *(o[name].eq(own.o.payload[name]) for name in TxUlpdu(lanes).members),
+                    o.abort.eq(0),
+                    decided.i.valid.eq(own.o.valid),
+                    own.o.ready.eq(decided.i.ready),
+                ]
+                with m.If(own.o.valid & decided.i.ready & o.last):
+                    with m.If(state.responds):
+                        m.d.sync += state.responds.eq(0)
+                        report(m, event, EventKind.RESPONSE_SENT)
+                    with m.Else():
+                        m.d.sync += state.rtr_left.eq(1)
+                        report(m, event, EventKind.RTR_SENT, detail=self.rtr_send)
+                    m.next = "Pass"
             with m.State("Drop"):
-                m.d.comb += self.i.ready.eq(1)
-                with m.If(self.i.valid & i.last):
+                m.d.comb += given.ready.eq(1)
+                with m.If(given.valid & i.last):
                     m.next = "Pass"
         return m
+
+    def _examine(self, m, i, o):
+        """Find out what a beat itself tells."""
+        lanes = self.lanes
+        beat, examined = i.payload, o.payload
+        width = 4 * lanes
+        first = Signal(init=1)
+        left = Signal(17)  # octets announced that have not come in earlier beats; below 0, if too many have come
+        due = Mux(first, beat.length, left)
+        is_terminate = ~beat.data[7] & (beat.data[8:12] == 7) & (beat.length >= 2)  # RFC 5040 §4.1, RFC 5041 §4.3
+        m.d.comb += [
+            o.valid.eq(i.valid),
+            i.ready.eq(o.ready),
+            *(examined[name].eq(beat[name]) for name in TxUlpdu(lanes).members),
+            examined.terminate.eq(is_terminate & self.rdmap),
+            examined.too_long.eq(beat.length > self.maximum),
+            examined.mismatch.eq(beat.octets != due),
+        ]
+        with m.If(i.valid & i.ready):
+            m.d.sync += [first.eq(beat.last), left.eq(due - width)]
+
+
+class _Examined(TxUlpdu):
+    """A beat from the host.
+
+    On the first beat, ``too_long``: over the maximum; ``terminate``: it is a Terminate, and RDMAP is above. On the
+    last, ``mismatch``: the ULPDU is not as long as announced.
+    """
+
+    def __init__(self, lanes: int):
+        Packet.__init__(self, lanes, length=16, too_long=1, terminate=1, mismatch=1)

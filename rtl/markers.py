@@ -1,14 +1,15 @@
 """Markers: every 512 octets of the MPA stream, 4 octets that point back to the FPDU's start (RFC 5044 §4.3)."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .packer import LanePacker, Ragged
-from .stream import Buffer, Packet, check_lanes, last_lanes, swap_octets
+from .rotate import rotate_lanes
+from .stream import Packet, Stage, Through, check_lanes, swap_octets
 
-__all__ = ["INTERVAL", "MarkedFpdu", "MarkerChecker", "MarkerInserter", "MarkerRemover"]
+__all__ = ["INTERVAL", "MarkerInserter"]
 
+AT_ONCE = 8  # lanes that are turned without a register in between
 INTERVAL = 128  # lanes from one marker to the next, itself included: 512 octets
 
 
@@ -18,7 +19,11 @@ class MarkerInserter(wiring.Component):
     A marker whose place is right behind the PAD goes there, before the CRC, which covers it (RFC 5044 §4.4); one
     whose place is between two FPDUs becomes the first lane of the second, when that one comes.
 
-    Latency 2 cycles; one beat a cycle goes out.
+    A beat gets one marker at most, and each moves all that is behind it in its FPDU by one lane. So when an FPDU has
+    had ``n`` markers, ``n`` lanes, modulo the width, wait for its next beat. What waits goes out in a beat of its own,
+    and holds the input up for 1 cycle, when it fills one, and when the FPDU's last beat has no room for it.
+
+    Latency 2 cycles, at 16 lanes 3; one beat a cycle goes out.
 
     Members
     -------
@@ -32,7 +37,7 @@ class MarkerInserter(wiring.Component):
         """What lasts from one FPDU to the next."""
 
         started: 1
-        position: 7  # lanes since the last marker's place, at the next lane to go out
+        place: 7  # lanes to go to where the next marker belongs
 
     def __init__(self, lanes: int):
         check_lanes(lanes)
@@ -48,159 +53,173 @@ class MarkerInserter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        i = self.i.payload
-        ragged = Ragged(lanes, abort=1)
-        m.submodules.packer = packer = LanePacker(lanes, looks_ahead=False, abort=1)
-        m.submodules.buffer = buffer = Buffer(ragged)
-        wiring.connect(m, buffer.o, packer.i)
-        wiring.connect(m, packer.o, wiring.flipped(self.o))
-
-        state = Signal(self.State)
-        offset = Signal(14)  # lanes since ULPDU_Length, at the beat's first lane
-        position = Signal(range(INTERVAL))
-        m.d.comb += position.eq(Mux(state.started, state.position, self.start))
-
-        used = Signal(range(lanes + 1))
-        place = Signal(range(INTERVAL))  # the lane of the beat before which the next marker goes
-        has_marker = Signal()
-        count = Signal(range(lanes + 2))
+        m.submodules.measured = measured = Stage(_Measured(lanes))
+        m.submodules.placed = placed = (Stage if lanes > AT_ONCE else Through)(_Placed(lanes))
+        m.submodules.turned = turned = Stage(_Turned(lanes))
+        i, beat = self.i.payload, measured.i.payload
+        used = i.octets[2:]
         m.d.comb += [
-            used.eq(last_lanes(i)),
-            place.eq(-position),
-            has_marker.eq(self.enable & ((place < used) | (i.last & (place == used)))),
-            count.eq(used + has_marker),
+            measured.i.valid.eq(self.i.valid),
+            self.i.ready.eq(measured.i.ready),
+            *(beat[name].eq(i[name]) for name in ("data", "last", "abort")),
+            beat.reach.eq(Mux(i.last, Array(range(1, lanes + 2))[used], lanes)),
+            beat.highest.eq(Mux(i.last, Array([0, *range(lanes)])[used], lanes - 1)),
         ]
-        pointer = Signal(16)  # FPDUPTR
-        m.d.comb += pointer.eq(Cat(Const(0, 2), offset + place))
-        marker = Cat(Const(0, 16), swap_octets(pointer))
-
-        beat = buffer.i.payload
-        words = [i.data.word_select(n, 32) for n in range(lanes)]
-        m.d.comb += [
-            buffer.i.valid.eq(self.i.valid),
-            self.i.ready.eq(buffer.i.ready),
-            beat.data.eq(Cat(
-                Mux(has_marker & (place == n), marker,
-                    Mux(has_marker & (place < n), words[n - 1] if n else 0, words[n] if n < lanes else 0))
-                for n in range(lanes + 1)
-            )),
-            beat.count.eq(count),
-            beat.last.eq(i.last),
-            beat.abort.eq(i.abort),
-        ]
-        with m.If(self.i.valid & self.i.ready):
-            leading = has_marker & (offset == 0) & (place == 0)
-            # The CRC that will follow the last beat takes a lane too.
-            m.d.sync += [
-                state.started.eq(1),
-                state.position.eq(position + count + i.last),
-                offset.eq(Mux(i.last, 0, offset + count - leading)),
-            ]
-            m.d.comb += self.inserted.eq(has_marker)
+        self._place(m, measured.o, placed.i)
+        self._turn(m, placed.o, turned.i)
+        self._insert(m, turned.o, self.o)
         return m
 
+    def _place(self, m, i, o):
+        """Find where in the beat a marker belongs, and begin to turn the beat."""
+        lanes = self.lanes
+        beat, placed = i.payload, o.payload
+        moves = i.valid & i.ready
+        state = Signal(self.State)
 
-class MarkedFpdu(Packet):
-    """A beat of an FPDU that was received, its CRC included.
+        reach = Signal(7)
+        left = Signal(signed(8))  # lanes to go behind this beat, if no marker belongs into it
+        marked = Signal()
+        m.d.comb += [
+            reach.eq(beat.reach),
+            left.eq(state.place - reach),
+            marked.eq(self.enable & (left < 0)),
+        ]
+        with m.If(moves):
+            # ~reach is INTERVAL - 1 - reach: the marker itself is one of the lanes of an interval.
+            m.d.sync += [state.started.eq(1), state.place.eq(Mux(marked, state.place + ~reach, left))]
+        with m.Elif(~state.started):
+            m.d.sync += state.place.eq(-self.start)
 
-    ``marked``: lane ``marker`` of the beat is a marker. ``length``: the FPDU's ULPDU_Length. ``too_long``: that is over
-    the maximum, and this only beat stands for the FPDU, which is not given.
-    """
+        # What the beat before has brought is counted one beat late: ``marked`` comes too late in the cycle to count.
+        counts = Signal()
+        first = Signal(init=1)
+        leads = first & (state.place == 0)  # if it is a marker, it is before ULPDU_Length, not inside the FPDU
+        low, intervals, lanes_before = Signal(7), Signal(7), Signal(range(lanes))
+        passed = Signal.like(intervals)  # intervals from ULPDU_Length to the next marker, over ``low`` lanes
+        waiting = Signal.like(lanes_before)  # lanes that wait
+        m.d.comb += [passed.eq(intervals + counts), waiting.eq(lanes_before + counts)]
+        pointer = Cat(Mux(first, state.place, low), passed)  # FPDUPTR, in lanes
+        with m.If(moves):
+            m.d.sync += [
+                first.eq(beat.last),
+                counts.eq(marked & ~beat.last),
+                low.eq(Mux(leads, INTERVAL - 1, pointer[:7])),
+                intervals.eq(Mux(beat.last, 0, Mux(leads, -1, passed))),
+                lanes_before.eq(Mux(beat.last, 0, waiting)),
+            ]
 
-    def __init__(self, lanes: int, **extra):
-        super().__init__(lanes, marked=1, marker=range(lanes), length=16, too_long=1, **extra)
+        # How far the last beat fills beats of the output, counted from 0.
+        highest = Signal(range(2 * lanes))
+        with_marker = Signal.like(highest)
+        m.d.comb += [highest.eq(waiting + beat.highest), with_marker.eq(waiting + beat.highest + 1)]
+        filled = Mux(marked, with_marker, highest)
+        ends, over = filled[:len(waiting)], filled[len(waiting)]
+
+        m.d.comb += [
+            o.valid.eq(i.valid),
+            i.ready.eq(o.ready),
+            self.inserted.eq(moves & marked),
+            placed.data.eq(rotate_lanes(m, beat.data, waiting & 3)),
+            placed.waiting.eq(waiting),
+            placed.marked.eq(marked),
+            placed.at.eq(state.place[:lanes.bit_length()] + waiting),
+            placed.pointer.eq(pointer),
+            placed.more.eq(Mux(beat.last, over, marked & (waiting == lanes - 1))),
+            placed.used.eq(Array(range(1, lanes + 1))[ends]),
+            placed.last.eq(beat.last),
+            placed.abort.eq(beat.abort),
+        ]
+
+    def _turn(self, m, i, o):
+        """Turn the beat, so that it joins the lanes that wait, and with it what is known of its lanes."""
+        lanes = self.lanes
+        placed, turned = i.payload, o.payload
+
+        def marker(lane):
+            return placed.marked & (placed.at == lane)
+
+        def moved(lane):
+            return placed.marked & placed.at.matches(*range(lane))
+
+        m.d.comb += [
+            o.valid.eq(i.valid),
+            i.ready.eq(o.ready),
+            turned.data.eq(rotate_lanes(m, placed.data, placed.waiting & ~3)),
+            turned.waits.eq(Cat(~placed.waiting.matches(*range(n + 1)) for n in range(lanes))),
+            turned.marker.eq(Cat(marker(n) for n in range(lanes))),
+            turned.moved.eq(Cat(moved(n) for n in range(lanes))),
+            turned.next_marker.eq(Cat(marker(lanes + n) for n in range(lanes))),
+            turned.next_moved.eq(Cat(moved(lanes + n) for n in range(lanes))),
+            *(turned[name].eq(placed[name]) for name in ("pointer", "more", "used", "last", "abort")),
+        ]
+
+    def _insert(self, m, i, o):
+        """Put the marker between the lanes of the beat, and the beat behind the lanes that wait."""
+        lanes = self.lanes
+        beat = i.payload
+        kept = Signal(32 * lanes, reset_less=True)  # the lanes that wait
+        alone = Signal()  # they are a beat of their own
+        marker = Cat(Const(0, 16), swap_octets(Cat(Const(0, 2), beat.pointer)))
+
+        def inserted(is_marker, is_moved):
+            words = [beat.data.word_select(n, 32) for n in range(lanes)]
+            return [Mux(is_marker[n], marker, Mux(is_moved[n], words[n - 1], words[n])) for n in range(lanes)]
+
+        m.d.comb += [
+            o.valid.eq(i.valid),
+            i.ready.eq(o.ready & (alone | ~beat.more)),
+            o.payload.data.eq(Cat(
+                Mux(alone | waits, kept.word_select(n, 32), word)
+                for n, (waits, word) in enumerate(zip(beat.waits, inserted(beat.marker, beat.moved), strict=True))
+            )),
+            o.payload.octets.eq(Cat(Const(0, 2), beat.used)),
+            o.payload.last.eq(beat.last & (alone | ~beat.more)),
+            o.payload.abort.eq(beat.abort),
+        ]
+        with m.If(o.valid & o.ready):
+            m.d.sync += [alone.eq(beat.more & ~alone), kept.eq(Cat(inserted(beat.next_marker, beat.next_moved)))]
 
 
-class MarkerChecker(wiring.Component):
-    """Compares every FPDUPTR with where the FPDU began (RFC 5044 §8, error 3).
+class _Measured(data.StructLayout):
+    """A beat, and how long it is.
 
-    Combinational. The lowest 2 bits of FPDUPTR and the reserved half of a marker are not looked at (RFC 5044 §4.3).
-
-    Members
-    -------
-    i : :class:`MarkedFpdu`
-    o : the same, and on the last beat ``astray``: one of the markers pointed elsewhere; ``pointer``: its FPDUPTR, or
-        that of the first such marker
+    ``reach``: its lanes; the CRC behind the last beat is one, as a marker may belong right before it. ``highest``: the
+    highest of its own lanes.
     """
 
     def __init__(self, lanes: int):
-        check_lanes(lanes)
-        self.lanes = lanes
         super().__init__({
-            "i": In(stream.Signature(MarkedFpdu(lanes))),
-            "o": Out(stream.Signature(MarkedFpdu(lanes, astray=1, pointer=16))),
-        })
-
-    def elaborate(self, platform):
-        m = Module()
-        i, o = self.i.payload, self.o.payload
-        offset = Signal(14)  # lanes since ULPDU_Length, at the beat's first lane
-        first = Signal(init=1)
-        astray = Signal()
-        pointer = Signal(16, reset_less=True)
-
-        found = Signal(16)
-        expected = Signal(14)
-        wrong = Signal()
-        m.d.comb += [
-            found.eq(swap_octets(i.data.word_select(i.marker, 32)[16:])),
-            expected.eq(offset + i.marker),
-            wrong.eq(i.marked & (found[2:] != expected)),
-            self.o.valid.eq(self.i.valid),
-            self.i.ready.eq(self.o.ready),
-            *(o[name].eq(i[name]) for name in MarkedFpdu(self.lanes).members),
-            o.astray.eq(astray | wrong),
-            o.pointer.eq(Mux(astray, pointer, found)),
-        ]
-        leading = first & i.marked & (i.marker == 0)
-        with m.If(self.i.valid & self.i.ready):
-            with m.If(i.last):
-                m.d.sync += [offset.eq(0), first.eq(1), astray.eq(0)]
-            with m.Else():
-                m.d.sync += [offset.eq(offset + self.lanes - leading), first.eq(0), astray.eq(o.astray)]
-            m.d.sync += pointer.eq(o.pointer)
-        return m
+            "data": 32 * lanes, "reach": range(lanes + 2), "highest": range(lanes), "last": 1, "abort": 1
+        })  # fmt: skip
 
 
-class MarkerRemover(wiring.Component):
-    """Takes the markers and the CRC field out of FPDUs.
+class _Placed(data.StructLayout):
+    """A beat, and what is to be done with it.
 
-    Latency 3 cycles; one beat a cycle goes out as long as enough lanes come in.
-
-    Members
-    -------
-    i : :class:`MarkedFpdu`, with ``extra`` on the last beat
-    o : ULPDU_Length, ULPDU and PAD in whole lanes, with the same ``extra``
+    ``waiting``: so many lanes wait. ``marked``: a marker belongs into lane ``at``, counted from the first lane that
+    waits. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: as of :class:`_Turned`.
     """
 
-    def __init__(self, lanes: int, **extra):
-        check_lanes(lanes)
-        self.lanes = lanes
-        self.extra = extra
+    def __init__(self, lanes: int):
         super().__init__({
-            "i": In(stream.Signature(MarkedFpdu(lanes, **extra))),
-            "o": Out(stream.Signature(Packet(lanes, **extra))),
-        })
+            "data": 32 * lanes, "waiting": range(lanes), "marked": 1, "at": range(2 * lanes), "pointer": 14,
+            "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1,
+        })  # fmt: skip
 
-    def elaborate(self, platform):
-        m = Module()
-        lanes = self.lanes
-        i = self.i.payload
-        m.submodules.buffer = buffer = Buffer(Ragged(lanes, **self.extra))
-        m.submodules.packer = packer = LanePacker(lanes, looks_ahead=True, **self.extra)
-        wiring.connect(m, buffer.o, packer.i)
-        wiring.connect(m, packer.o, wiring.flipped(self.o))
 
-        beat = buffer.i.payload
-        words = [i.data.word_select(n, 32) for n in range(lanes)]
-        m.d.comb += [
-            buffer.i.valid.eq(self.i.valid),
-            self.i.ready.eq(buffer.i.ready),
-            beat.data.eq(Cat(
-                Mux(i.marked & (i.marker <= n), words[n + 1] if n + 1 < lanes else 0, words[n]) for n in range(lanes)
-            )),
-            beat.count.eq(last_lanes(i) - i.marked - i.last),  # the last lane of an FPDU is its CRC
-            beat.last.eq(i.last),
-            *(beat[name].eq(i[name]) for name in self.extra),
-        ]
-        return m
+class _Turned(data.StructLayout):
+    """A beat, turned by as many lanes as wait, and what becomes of its lanes.
+
+    ``waits``: lanes that go out from those that wait. Of the others, ``marker``: those that are the marker, with
+    FPDUPTR ``pointer``; ``moved``: those that take what the lane before them was. ``next_marker``, ``next_moved``: the
+    same of the lanes that have gone round the end, to wait. ``more``: these make a beat of their own. ``used``: lanes
+    of the last beat.
+    """
+
+    def __init__(self, lanes: int):
+        super().__init__({
+            "data": 32 * lanes,
+            **dict.fromkeys(("waits", "marker", "moved", "next_marker", "next_moved"), lanes),
+            "pointer": 14, "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1,
+        })  # fmt: skip

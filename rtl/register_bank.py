@@ -1,5 +1,8 @@
 """The registers in gateware, made from their description."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -8,6 +11,8 @@ from .bus import RegisterBus
 from .registers import MAP, Access, Register
 
 __all__ = ["RegisterBank"]
+
+GROUPS = 4  # of registers, among which a value is chosen a cycle before the last choice
 
 
 def _members(register: Register) -> wiring.Signature:
@@ -32,7 +37,7 @@ def _members(register: Register) -> wiring.Signature:
 class RegisterBank(wiring.Component):
     """All registers of :data:`rtl.registers.MAP`.
 
-    An access takes 3 cycles.
+    An access takes 4 cycles.
 
     Members
     -------
@@ -54,13 +59,14 @@ class RegisterBank(wiring.Component):
         m = Module()
         bus = self.bus
 
-        # First cycle: which register; second: its value, or the write; third: ack.
+        # First cycle: which register; second: its value among a few, or the write; third: its value; fourth: ack.
         decoded = Signal(len(MAP))
-        second = Signal()
-        starts = bus.request & ~second & ~bus.ack
+        second, third = Signal(), Signal()
+        starts = bus.request & ~second & ~third & ~bus.ack
         m.d.sync += [
             second.eq(starts),
-            bus.ack.eq(second),
+            third.eq(second),
+            bus.ack.eq(third),
             decoded.eq(Cat(bus.address == register.address >> 2 for register in MAP)),
         ]
 
@@ -88,8 +94,10 @@ class RegisterBank(wiring.Component):
                         with m.Elif(writes):
                             m.d.sync += port.eq(written)
                 m.d.comb += word[place].eq(port)
-            value = Signal(32)
-            m.d.comb += value.eq(word & selected.replicate(32))
-            values.append(value)
-        m.d.sync += bus.read_data.eq(Cat(Cat(value[bit] for value in values).any() for bit in range(32)))
+            values.append(word & selected.replicate(32))
+
+        among = [Signal(32, name=f"among_{n}") for n in range(GROUPS)]
+        for n, value in enumerate(among):
+            m.d.sync += value.eq(reduce(or_, values[n::GROUPS]))
+        m.d.sync += bus.read_data.eq(reduce(or_, among))
         return m

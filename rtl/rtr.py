@@ -4,9 +4,8 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .crc import CHECKED
+from .checker import CHECKED
 from .events import Event, report
-from .markers import INTERVAL
 from .registers import Cause, EventKind, Model, Role, Rtr, Verdict
 from .stream import Fifo, Packet, RxUlpdu, TxUlpdu, check_lanes
 
@@ -17,7 +16,6 @@ __all__ = ["SINK", "RtrDetector", "RtrGenerator", "Ulpdu"]
 SINK = 96
 _SINK_AT = 18
 _HEADER = 48  # octets that hold the longest RTR
-_INTERVAL_BITS = (INTERVAL - 1).bit_length()
 
 
 class Ulpdu(enum.Enum, shape=2):
@@ -45,11 +43,11 @@ _OCTETS = {
 class RtrGenerator(wiring.Component):
     """Makes an RTR, or the zero-length Read Response that answers a Read RTR.
 
-    Combinational; one beat a cycle.
+    Latency 1 cycle; a beat every 2 cycles.
 
     Members
     -------
-    o : the ULPDU, whenever ``start``
+    o : the ULPDU, behind ``start``
     start : make one; stays as it is until its last beat has left
     kind : which
     sink : for a response, the request's Sink STag and Sink TO in wire order
@@ -68,7 +66,7 @@ class RtrGenerator(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = 4 * self.lanes
-        o = self.o.payload
+        o = Signal.like(self.o.payload)
         beats = -(-_HEADER // width)
         beat = Signal(range(beats))
         octets = Signal(8 * beats * width)
@@ -83,14 +81,15 @@ class RtrGenerator(wiring.Component):
         left = Signal(range(_HEADER))
         m.d.comb += [
             left.eq(length - before),
-            self.o.valid.eq(self.start),
             o.data.eq(octets.word_select(beat, 8 * width)),
             o.length.eq(length),
             o.octets.eq(left[:len(o.octets)]),
             o.last.eq(left <= width),
         ]
-        with m.If(self.o.valid & self.o.ready):
-            m.d.sync += beat.eq(Mux(o.last, 0, beat + 1))
+        with m.If(~self.o.valid):
+            m.d.sync += [self.o.valid.eq(self.start), self.o.payload.eq(o)]
+        with m.Elif(self.o.ready):
+            m.d.sync += [self.o.valid.eq(0), beat.eq(Mux(o.last, 0, beat + 1))]
         return m
 
 
@@ -98,13 +97,15 @@ class RtrDetector(wiring.Component):
     """The end of receive: takes RTRs out, tells the fence and the host what came, and stops after an error.
 
     A responder in the peer-to-peer model keeps the first FPDU back until it has all of it. A negotiated RTR, or with
-    ``permissive`` any, is consumed; another FPDU is an error, or with ``permissive`` delivered. An initiator that sent
-    a Read RTR looks at each FPDU in this way until it has consumed the response. STag and TO of an RTR are not looked
-    at (RFC 5041 §5.2, RFC 5040 §5.2.1), nor are reserved bits.
+    ``permissive`` any, is consumed; a Terminate is delivered, for a peer that found no RTR that it can send says so
+    (RFC 6581 §9.2); another FPDU is an error, or with ``permissive`` delivered. An initiator that sent a Read RTR looks
+    at each FPDU in this way until it has consumed the response. STag and TO of an RTR are not looked at (RFC 5041 §5.2,
+    RFC 5040 §5.2.1), nor are reserved bits.
 
     After an error what comes is taken and dropped.
 
-    Latency 2 cycles; one beat a cycle, but for 3 cycles more around an FPDU that is kept back.
+    Latency 1 cycle for ULPDUs, 2 for what is told; one beat a cycle, but for a few cycles more around an FPDU that is
+    kept back.
 
     Members
     -------
@@ -119,17 +120,18 @@ class RtrDetector(wiring.Component):
     failed : nothing more is delivered
     crc_error : an FPDU with a wrong CRC has come to its end
     size : lanes of the FPDU whose end ``good`` reports
-    markers : how many of them are markers, if the stream has any
+    markers : how many of them are markers
     event : RTR_RECEIVED, RESPONSE_RECEIVED, ERROR
     """
 
     class State(data.Struct):
         """What lasts from one FPDU to the next."""
 
+        started: 1
         rtr_came: 1  # the first FPDU has come, and has been taken for an RTR
         response_came: 1
         failed: 1
-        offset: 48  # stream offset of the FPDU, since the first
+        offset: 48  # stream offset of the FPDU
 
     def __init__(self, lanes: int):
         check_lanes(lanes)
@@ -165,33 +167,48 @@ class RtrDetector(wiring.Component):
         beats = -(-_HEADER // width)
         header = Signal(8 * width * beats, reset_less=True)
         beat = Signal(range(beats + 1))  # of the FPDU that is kept back
-        last = Signal(data.StructLayout(CHECKED), reset_less=True)  # of the same
+        last = Signal(data.StructLayout(CHECKED), reset_less=True)  # of the FPDU that has ended
+        ended = Signal()  # it has not been told
 
-        released = Signal()  # it was too long for an RTR, and has been let through
+        is_response, is_terminate, has_queue = Signal(), Signal(), Signal()
+        awaits_rtr, awaits_response = Signal(), Signal()
         peer_to_peer = self.model == Model.PEER_TO_PEER
-        awaits_rtr = (self.role == Role.RESPONDER) & peer_to_peer & ~state.rtr_came
-        awaits_response = (self.role == Role.INITIATOR) & peer_to_peer & self.asked & ~state.response_came
-        drops_long = awaits_rtr & ~self.permissive  # nothing that is longer than an RTR will be delivered
+        m.d.comb += [
+            awaits_rtr.eq((self.role == Role.RESPONDER) & peer_to_peer & ~state.rtr_came),
+            awaits_response.eq((self.role == Role.INITIATOR) & peer_to_peer & self.asked & ~state.response_came),
+        ]
 
+        # Settled a cycle before they are asked for.
+        looks, drops = Signal(), Signal()  # at the next FPDU; the FPDU, whatever more comes of it
+        m.d.sync += [
+            looks.eq(awaits_rtr | awaits_response),
+            drops.eq(awaits_rtr & ~self.permissive & ~is_terminate),
+        ]
+
+        # What the FPDU is that is kept back: DDP and RDMAP control without their reserved bits (RFC 5041 §4.1, RFC 5040
+        # §4.1; version 1 of both), queue and length.
         def field(at, octets):
             return header[8 * at:8 * (at + octets)]
 
-        # DDP and RDMAP control, without their reserved bits: RFC 5041 §4.1, RFC 5040 §4.1; version 1 of both.
-        ddp = header[:8] & 0b1100_0011
-        rdmap = header[8:16] & 0b1100_1111
-        untagged = ddp == 0b0100_0001
-        tagged = ddp == 0b1100_0001
         queue = field(6, 4)
-        is_kind = {
-            Rtr.SEND: (last.value == 0) | (untagged & (rdmap == 0b0100_0011) & (queue == 0) & (last.value == 18)),
-            Rtr.WRITE: tagged & (rdmap == 0b0100_0000) & (last.value == 14),
-            Rtr.READ: untagged & (rdmap == 0b0100_0001) & (queue == 1 << 24) & (field(30, 4) == 0) & (last.value == 46),
-        }
-        is_response = tagged & (rdmap == 0b0100_0010) & (last.value == 14)
+        untagged = (header[:8] & 0b1100_0011 == 0b0100_0001) & (header[14:16] == 1)
+        tagged = (header[:8] & 0b1100_0011 == 0b1100_0001) & (header[14:16] == 1)
+        opcode = header[8:12]
         found = Signal(Rtr)
+        is_kind = {
+            Rtr.SEND: (last.value == 0) | (untagged & (opcode == 3) & (queue == 0) & (last.value == 18)),
+            Rtr.WRITE: tagged & (opcode == 0) & (last.value == 14),
+            Rtr.READ: untagged & (opcode == 1) & (queue == 1 << 24) & (field(30, 4) == 0) & (last.value == 46),
+        }
+        m.d.sync += [
+            found.eq(Rtr.NONE),
+            is_response.eq(tagged & (opcode == 2) & (last.value == 14)),
+            is_terminate.eq(untagged & (opcode == 7) & (queue == 2 << 24)),
+            has_queue.eq(last.value >= 10),
+        ]
         for kind, matches in is_kind.items():
             with m.If(matches & (self.permissive | self.rtr_accept[kind - 1])):
-                m.d.comb += found.eq(kind)
+                m.d.sync += found.eq(kind)
 
         verdict = Signal(Verdict)
         with m.Switch(i.cause):
@@ -201,107 +218,125 @@ class RtrDetector(wiring.Component):
                 m.d.comb += verdict.eq(Verdict.CRC)
             with m.Default():
                 m.d.comb += verdict.eq(Verdict.MARKER)
-
-        beat_in = kept.i.payload
+        kept_beat = kept.i.payload
         m.d.comb += [
-            beat_in.data.eq(i.data),
-            beat_in.octets.eq(i.octets),
-            beat_in.last.eq(i.last),
-            beat_in.verdict.eq(verdict),
+            *(kept_beat[name].eq(i[name]) for name in ("data", "octets", "last")),
+            kept_beat.verdict.eq(verdict),
             self.o.payload.eq(kept.o.payload),
             self.sink.eq(field(_SINK_AT, 12)),
             self.failed.eq(state.failed),
         ]
-        offset = Signal(48)
-        m.d.comb += offset.eq(state.offset + self.start)
 
-        def conclude(cause, value, size):
-            """The FPDU has come to its end."""
-            # At the first lane of each interval lies a marker, so this is how many intervals the FPDU begins.
-            before = (offset[2:] - 1)[:_INTERVAL_BITS]
-            m.d.comb += [self.size.eq(size), self.markers.eq((before + size)[_INTERVAL_BITS:])]
-            with m.If(cause == Cause.NONE):
-                m.d.comb += self.good.eq(1)
-                m.d.sync += state.offset.eq(state.offset + Cat(Const(0, 2), size))
-            with m.Else():
-                m.d.comb += self.crc_error.eq(cause == Cause.CRC)
-                fail(cause, value)
+        # What has ended is told in the cycle after.
+        tells = Signal()
+        m.d.sync += ended.eq(0)
+        m.d.comb += [self.size.eq(last.size), self.markers.eq(last.markers)]
+        with m.If(~state.started):
+            m.d.sync += state.offset.eq(self.start)
 
-        def fail(cause, value):
-            report(m, self.event, EventKind.ERROR, detail=cause, value=value, offset=offset)
+        def fail(cause):
+            report(m, self.event, EventKind.ERROR, detail=cause, value=last.value, offset=state.offset)
             m.d.sync += state.failed.eq(1)
-            m.next = "Stopped"
+
+        with m.If(tells & (last.cause == Cause.NONE)):
+            m.d.comb += self.good.eq(1)
+            m.d.sync += [state.started.eq(1), state.offset.eq(state.offset + Cat(Const(0, 2), last.size))]
+        with m.Elif(tells):
+            m.d.comb += self.crc_error.eq(last.cause == Cause.CRC)
+            fail(last.cause)
 
         inside = Signal()  # of an FPDU that is let through
+        released = Signal()  # the FPDU was too long for an RTR, and has been let through
+
+        def take():
+            m.d.comb += [kept.i.valid.eq(self.i.valid), self.i.ready.eq(kept.i.ready)]
 
         def let_through():
-            m.d.comb += [
-                self.o.valid.eq(kept.o.valid),
-                kept.o.ready.eq(self.o.ready),
-            ]
+            m.d.comb += [self.o.valid.eq(kept.o.valid), kept.o.ready.eq(self.o.ready)]
+
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [last[name].eq(i[name]) for name in CHECKED]
 
         with m.FSM():
             with m.State("Flow"):
                 let_through()
-                with m.If(~inside & (awaits_rtr | awaits_response)):
-                    with m.If(self.i.valid & (kept.level == 0)):
+                m.d.comb += tells.eq(ended)
+                with m.If(~inside & looks):
+                    with m.If(self.i.valid & ~kept.o.valid):
                         m.d.sync += [beat.eq(0), released.eq(0)]
                         m.next = "Keep"
-                with m.Elif(i.last & (i.cause == Cause.RX_LENGTH)):
-                    m.d.comb += self.i.ready.eq(1)
-                    with m.If(self.i.valid):
-                        conclude(i.cause, i.value, i.size)
                 with m.Else():
-                    m.d.comb += [kept.i.valid.eq(self.i.valid), self.i.ready.eq(kept.i.ready)]
+                    with m.If(i.last & (i.cause == Cause.RX_LENGTH)):
+                        m.d.comb += self.i.ready.eq(1)
+                    with m.Else():
+                        take()
                     with m.If(self.i.valid & self.i.ready):
-                        m.d.sync += inside.eq(~i.last)
-                        with m.If(i.last):
-                            conclude(i.cause, i.value, i.size)
+                        m.d.sync += [inside.eq(~i.last), ended.eq(i.last)]
+                        with m.If(i.last & (i.cause != Cause.NONE)):
+                            m.next = "Stopped"
 
             with m.State("Keep"):
-                m.d.comb += [kept.i.valid.eq(self.i.valid), self.i.ready.eq(kept.i.ready)]
+                take()
+                m.d.sync += header.word_select(beat, 8 * width).eq(i.data)
                 with m.If(self.i.valid & self.i.ready):
-                    m.d.sync += [header.word_select(beat, 8 * width).eq(i.data), beat.eq(beat + 1)]
-                    m.d.sync += [last[name].eq(i[name]) for name in CHECKED]
+                    m.d.sync += beat.eq(beat + 1)
                     with m.If(i.last):
-                        m.next = "Judge"
+                        m.next = "Weigh"
                     with m.Elif(beat == beats - 1):
                         m.next = "Long"
 
             with m.State("Long"):  # too long for an RTR
-                with m.If(drops_long):
+                m.d.sync += released.eq(1)
+                m.next = "Look"
+            with m.State("Look"):
+                m.next = "Rest"
+            with m.State("Rest"):
+                # Of what will be an error nothing goes out.
+                with m.If(drops):
                     m.d.comb += [clear.eq(1), self.i.ready.eq(1)]
                 with m.Else():
                     let_through()
-                    m.d.comb += [kept.i.valid.eq(self.i.valid), self.i.ready.eq(kept.i.ready)]
-                    m.d.sync += released.eq(1)
-                with m.If(self.i.valid & self.i.ready):
-                    m.d.sync += [last[name].eq(i[name]) for name in CHECKED]
-                    with m.If(i.last):
-                        m.next = "Judge"
+                    take()
+                with m.If(self.i.valid & self.i.ready & i.last):
+                    m.next = "Weigh"
+
+            with m.State("Weigh"):
+                with m.If(released):
+                    let_through()
+                m.next = "Judge"
 
             with m.State("Judge"):
-                m.next = "Flow"
-                conclude(last.cause, last.value, last.size)
+                with m.If(released):
+                    let_through()
+                m.next = "Settle"
+                m.d.comb += tells.eq(1)
                 with m.If(last.cause != Cause.NONE):
                     m.d.comb += clear.eq(~released)
-                with m.Elif(awaits_rtr):
+                    m.next = "Stopped"
+                with m.Elif(awaits_rtr & ~(is_terminate & has_queue)):
                     m.d.sync += state.rtr_came.eq(1)
                     with m.If(found != Rtr.NONE):
-                        report(m, self.event, EventKind.RTR_RECEIVED, detail=found, value=last.value, offset=offset)
+                        report(m, self.event, EventKind.RTR_RECEIVED, detail=found, value=last.value,
+                               offset=state.offset)
                         m.d.comb += [self.rtr.eq(1), self.respond.eq(found == Rtr.READ), clear.eq(1)]
                     with m.Elif(self.permissive):
-                        report(m, self.event, EventKind.RTR_RECEIVED, value=last.value, offset=offset)
+                        report(m, self.event, EventKind.RTR_RECEIVED, value=last.value, offset=state.offset)
                         m.d.comb += self.rtr.eq(1)
                     with m.Else():
-                        fail(Cause.NOT_RTR, last.value)
+                        fail(Cause.NOT_RTR)
                         m.d.comb += clear.eq(1)
-                with m.Elif(is_response):
-                    report(m, self.event, EventKind.RESPONSE_RECEIVED, value=last.value, offset=offset)
+                        m.next = "Stopped"
+                with m.Elif(awaits_response & is_response):
+                    report(m, self.event, EventKind.RESPONSE_RECEIVED, value=last.value, offset=state.offset)
                     m.d.sync += state.response_came.eq(1)
                     m.d.comb += clear.eq(1)
 
+            with m.State("Settle"):
+                with m.If(released):
+                    let_through()
+                m.next = "Flow"
+
             with m.State("Stopped"):
+                m.d.comb += [tells.eq(ended), self.i.ready.eq(1)]
                 let_through()
-                m.d.comb += self.i.ready.eq(1)
         return m

@@ -18,7 +18,7 @@ Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there 
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .registers import LANES, Verdict
@@ -29,11 +29,12 @@ __all__ = [
     "Fifo",
     "Packet",
     "RxUlpdu",
+    "Stage",
+    "Through",
     "TxUlpdu",
     "buffered",
     "check_lanes",
     "keep_octets",
-    "last_lanes",
     "packet",
     "swap_octets",
 ]
@@ -87,10 +88,6 @@ def keep_octets(value: Value, octets: Value) -> Value:
     return Cat(Mux(i < octets, value.word_select(i, 8), 0) for i in range(len(value) // 8))
 
 
-def last_lanes(beat: data.View) -> Value:
-    """How many lanes of ``beat`` are in use, a started one included: all of them, but on the last beat."""
-    lanes = len(beat.data) // 32
-    return Mux(beat.last, (beat.octets + 3)[2:], lanes)
 
 
 class Buffer(wiring.Component):
@@ -108,54 +105,122 @@ class Buffer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
-        spare = Signal.like(held)
-        spare_valid = Signal()
-        m.d.comb += [self.i.ready.eq(~spare_valid), Value.cast(self.o.payload).eq(held)]
-
-        with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += [
-                self.o.valid.eq(self.i.valid | spare_valid),
-                held.eq(Mux(spare_valid, spare, self.i.payload)),
-                spare_valid.eq(0),
-            ]
-        with m.Elif(self.i.valid & self.i.ready):
-            m.d.sync += [spare.eq(self.i.payload), spare_valid.eq(1)]
+        slots = [Signal(Value.cast(self.i.payload).shape(), name=f"slot_{n}", reset_less=True) for n in range(2)]
+        gives, takes = Signal(), Signal()  # which slot
+        some, both = Signal(), Signal()  # slots are in use
+        m.d.comb += [
+            self.i.ready.eq(~both),
+            self.o.valid.eq(some),
+            Value.cast(self.o.payload).eq(Mux(gives, *reversed(slots))),
+        ]
+        for n, slot in enumerate(slots):
+            with m.If(~both & (takes == n)):
+                m.d.sync += slot.eq(self.i.payload)
+        comes = self.i.valid & ~both
+        leaves = some & self.o.ready
+        with m.If(comes):
+            m.d.sync += takes.eq(~takes)
+        with m.If(leaves):
+            m.d.sync += gives.eq(~gives)
+        with m.If(comes & ~leaves):
+            m.d.sync += [some.eq(1), both.eq(some)]
+        with m.Elif(leaves & ~comes):
+            m.d.sync += [some.eq(both), both.eq(0)]
         return m
 
 
-class Fifo(wiring.Component):
-    """A queue of ``depth`` beats in memory.
+class Stage(wiring.Component):
+    """Cuts the paths of the beat between its two sides, but not that of ``ready``: a :class:`Buffer` of half the size.
 
-    Latency 2 cycles, one beat a cycle.
+    Latency 1 cycle, one beat a cycle.
 
     Members
     -------
     i, o : streams of ``shape``
-    level : beats in it
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
+        m.d.comb += [self.i.ready.eq(self.o.ready | ~self.o.valid), Value.cast(self.o.payload).eq(held)]
+        with m.If(self.i.ready):
+            m.d.sync += [self.o.valid.eq(self.i.valid), held.eq(self.i.payload)]
+        return m
+
+
+class Through(wiring.Component):
+    """In the place of a :class:`Stage`, nothing.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.i), wiring.flipped(self.o))
+        return m
+
+
+class Fifo(wiring.Component):
+    """A queue of ``depth`` beats in memory, the next one of them in a register too.
+
+    Latency 1 cycle, one beat a cycle; no path from one side to the other.
+
+    Members
+    -------
+    i, o : streams of ``shape``
     """
 
     def __init__(self, shape, depth: int):
-        super().__init__({
-            "i": In(stream.Signature(shape)),
-            "o": Out(stream.Signature(shape)),
-            "level": Out(range(depth + 1)),
-        })
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self.depth = depth
 
     def elaborate(self, platform):
         m = Module()
-        i, o = Value.cast(self.i.payload), Value.cast(self.o.payload)
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=len(i), depth=self.depth)
+        m.submodules.memory = memory = Memory(shape=Value.cast(self.i.payload).shape(), depth=self.depth, init=[])
+        write = memory.write_port()
+        read = memory.read_port(transparent_for=(write,))
+        level = Signal(range(self.depth + 1))
+        several, full = Signal(), Signal()  # the level is over 1; ``depth``
+        head, tail = Signal(range(self.depth)), Signal(range(self.depth))  # ``head``: behind the beat in the register
+        held = Signal.like(Value.cast(self.o.payload), reset_less=True)
+        enters, leaves, takes = Signal(), Signal(), Signal()  # ``takes``: the register a beat, from memory or directly
+
+        def after(at):
+            return Mux(at == self.depth - 1, 0, at + 1)
+
         m.d.comb += [
-            fifo.w_data.eq(i),
-            fifo.w_en.eq(self.i.valid),
-            self.i.ready.eq(fifo.w_rdy),
-            o.eq(fifo.r_data),
-            self.o.valid.eq(fifo.r_rdy),
-            fifo.r_en.eq(self.o.ready),
-            self.level.eq(fifo.level),
+            self.i.ready.eq(~full),
+            enters.eq(self.i.valid & ~full),
+            leaves.eq(self.o.valid & self.o.ready),
+            takes.eq(Mux(self.o.valid, self.o.ready & (several | enters), enters)),
+            write.en.eq(enters),
+            write.addr.eq(tail),
+            write.data.eq(self.i.payload),
+            read.addr.eq(Mux(takes, after(head), head)),
+            Value.cast(self.o.payload).eq(held),
         ]
+        m.d.sync += head.eq(read.addr)
+        with m.If(enters):
+            m.d.sync += tail.eq(after(tail))
+        with m.If(~self.o.valid | self.o.ready):
+            m.d.sync += held.eq(Mux(several, read.data, self.i.payload))
+        with m.If(enters & ~leaves):
+            m.d.sync += [
+                level.eq(level + 1),
+                self.o.valid.eq(1),
+                several.eq(self.o.valid),
+                full.eq(level == self.depth - 1),
+            ]
+        with m.Elif(leaves & ~enters):
+            m.d.sync += [level.eq(level - 1), self.o.valid.eq(several), several.eq(level > 2), full.eq(0)]
         return m
 
 
@@ -164,3 +229,4 @@ def buffered(m: Module, name: str, source) -> stream.Interface:
     m.submodules[name] = buffer = Buffer(source.payload.shape())
     wiring.connect(m, source, buffer.i)
     return buffer.o
+

@@ -1,14 +1,14 @@
 """Stream mode: octets that pass unchanged before MPA is enabled, at an exact octet (RFC 6581 §4.2, RFC 5044 §7.1)."""
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .events import Event, report
-from .registers import Cause, DirectionState, EventKind
+from .registers import Cause, DirectionState, EventKind, Verdict
 from .stream import Packet, TxUlpdu, check_lanes
 
-__all__ = ["RxModeSwitch", "TxModeSwitch"]
+__all__ = ["RxModeSwitch", "TxModeSwitch", "in_turn"]
 
 _SWITCH = {
     "octets": In(32),
@@ -18,17 +18,17 @@ _SWITCH = {
 }
 
 
-def _complete(m: Module, passed: Signal, octets: Signal) -> Signal:
+def _complete(m: Module, passed: Signal, octets: Signal) -> Value:
     """All octets of stream mode have passed: for the host to read, so a cycle late."""
-    complete = Signal()
-    m.d.sync += complete.eq(passed == octets)
-    return complete
+    halves = Signal(2)
+    m.d.sync += halves.eq(Cat(passed.word_select(n, 16) == octets.word_select(n, 16) for n in range(2)))
+    return halves.all()
 
 
 class TxModeSwitch(wiring.Component):
     """Sends the host's first packets past the MPA blocks, and ULPDUs into them.
 
-    In MPA mode combinational. In stream mode a beat takes 3 cycles. A packet that runs past ``octets``, by its
+    In MPA mode combinational. In stream mode a beat takes 6 cycles. A packet that runs past ``octets``, by its
     announced length or in fact, is an error: it is dropped whole, or from the beat on in which that shows,
     and so is all that follows. One of no octets is dropped.
 
@@ -56,11 +56,16 @@ class TxModeSwitch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         i = self.i.payload
-        passed = Signal(32)
-        room = Signal(32)
         count = Mux(i.last, i.octets, 4 * self.lanes)
+        passed = Signal(32)
+        room = Signal(32)  # octets that may still pass
+        none = Signal()
+        there = Signal()  # a beat
         inside = Signal()  # of a packet
-        surplus = Signal(signed(34))  # octets too many
+        wanted = Signal(16)  # octets of the beat, or of its packet, if that is known to have more
+        surplus = Signal(signed(34))  # of these, octets too many
+        over = Signal()
+        leaving = Signal.like(i.octets)
         m.d.comb += [
             self.mpa.payload.eq(i),
             *(self.stream.payload[name].eq(i[name]) for name in Packet(self.lanes).members),
@@ -70,20 +75,28 @@ class TxModeSwitch(wiring.Component):
         with m.FSM():
             with m.State("Measure"):
                 m.d.sync += room.eq(self.octets - passed)
+                m.next = "Look"
+            with m.State("Look"):
+                m.d.sync += [
+                    none.eq(room == 0),
+                    there.eq(self.i.valid),
+                    wanted.eq(Mux(inside | (count > i.length), count, i.length)),
+                ]
+                m.next = "Compare"
+            with m.State("Compare"):
+                m.d.sync += surplus.eq(wanted - room)
                 m.next = "Weigh"
             with m.State("Weigh"):
-                m.d.sync += surplus.eq(Mux(inside | (count > i.length), count, i.length) - room)
-                with m.If(~inside & (room == 0)):
-                    m.next = "Measure"
+                m.d.sync += over.eq(surplus > 0)
+                m.next = "Measure"
+                with m.If(none & ~inside):
                     with m.If(self.enable):
                         report(m, self.event, EventKind.TX_MPA)
                         m.next = "Mpa"
-                with m.Elif(self.i.valid):
+                with m.Elif(there):
                     m.next = "Pass"
-                with m.Elif(~inside):
-                    m.next = "Measure"
             with m.State("Pass"):
-                with m.If(surplus > 0):
+                with m.If(over):
                     report(m, self.event, EventKind.ERROR, detail=Cause.TX_STREAM, value=surplus)
                     m.next = "Stopped"
                 with m.Else():
@@ -91,9 +104,13 @@ class TxModeSwitch(wiring.Component):
                         self.stream.valid.eq(count != 0),
                         self.i.ready.eq(self.stream.ready | (count == 0)),
                     ]
+                    m.d.sync += leaving.eq(count)
                     with m.If(self.i.ready):
-                        m.d.sync += [passed.eq(passed + count), inside.eq(~i.last)]
-                        m.next = "Measure"
+                        m.d.sync += inside.eq(~i.last)
+                        m.next = "Count"
+            with m.State("Count"):
+                m.d.sync += passed.eq(passed + leaving)
+                m.next = "Measure"
             with m.State("Mpa"):
                 m.d.comb += [
                     self.state.eq(DirectionState.MPA),
@@ -118,7 +135,7 @@ class RxModeSwitch(wiring.Component):
     -------
     i : chunks
     stream : chunks of stream mode
-    mpa : chunks of MPA mode
+    mpa : chunks of MPA mode, with ``octets`` valid on every beat
     octets, enable, state : as of :class:`TxModeSwitch`, but for the missing error
     event : RX_MPA
     """
@@ -145,7 +162,7 @@ class RxModeSwitch(wiring.Component):
         count = Signal.like(beat.octets)
         surplus = Signal.like(beat.octets)  # octets still to be shifted out of the beat
         m.d.comb += [
-            count.eq(Mux(beat.last, beat.octets, 4 * self.lanes)),
+            count.eq(beat.octets),
             self.i.ready.eq(~present | taken),
             self.mpa.payload.eq(beat),
             self.stream.payload.data.eq(beat.data),
@@ -153,7 +170,11 @@ class RxModeSwitch(wiring.Component):
             self.stream.payload.last.eq(beat.last | ends),
         ]
         with m.If(self.i.ready):
-            m.d.sync += [beat.eq(self.i.payload), present.eq(self.i.valid)]
+            m.d.sync += [
+                beat.eq(self.i.payload),
+                beat.octets.eq(Mux(self.i.payload.last, self.i.payload.octets, 4 * self.lanes)),
+                present.eq(self.i.valid),
+            ]
 
         complete = _complete(m, passed, self.octets)
         m.d.comb += self.state.eq(Mux(complete, DirectionState.WAITING, DirectionState.STREAM))
@@ -195,3 +216,21 @@ class RxModeSwitch(wiring.Component):
                     taken.eq(self.mpa.ready),
                 ]
         return m
+
+
+def in_turn(m: Module, switch: TxModeSwitch | RxModeSwitch, packets, to) -> None:
+    """Send stream-mode packets to ``to``, then ``packets``: when one of them has a beat, the other has none."""
+    in_mpa = Signal()  # a cycle late, which is sooner than the first FPDU
+    m.d.sync += in_mpa.eq(switch.state == DirectionState.MPA)
+    m.d.comb += [
+        to.valid.eq(packets.valid | switch.stream.valid),
+        packets.ready.eq(to.ready),
+        switch.stream.ready.eq(to.ready),
+    ]
+    fields = to.payload.shape().members
+    with m.If(in_mpa):
+        m.d.comb += to.payload.eq(packets.payload)
+    with m.Else():
+        m.d.comb += [to.payload[name].eq(switch.stream.payload[name]) for name in fields if name != "verdict"]
+        if "verdict" in fields:
+            m.d.comb += to.payload.verdict.eq(Verdict.STREAM)

@@ -5,7 +5,6 @@ import functools
 import random
 
 import pytest
-from cocotb.triggers import RisingEdge
 from crc32c import crc32c
 
 from cocotb_tests.blocks.together import Together
@@ -14,7 +13,6 @@ from host_driver.fpdu import FpduFramer as Software
 from rtl.crc import CrcAppender
 from rtl.framer import FpduFramer
 from rtl.markers import MarkerInserter
-from rtl.packer import LanePacker, Ragged
 
 
 def blocks(lanes):
@@ -22,8 +20,6 @@ def blocks(lanes):
         framer=FpduFramer(lanes),
         inserter=MarkerInserter(lanes),
         appender=CrcAppender(lanes),
-        packer=LanePacker(lanes, looks_ahead=False, note=4),
-        ahead=LanePacker(lanes, looks_ahead=True, note=4),
     )
 
 
@@ -80,34 +76,6 @@ async def the_appender_adds_the_crc_its_complement_or_zero(dut):
             source.send(octets, abort=abort)
             crc = crc32c(octets) ^ (0xFFFF_FFFF * abort)
             assert (await sink.receive()).octets == octets + (crc * enable).to_bytes(4, "little")
-
-
-@bench()
-async def the_packers_close_gaps(dut):
-    lanes, edge = parameter("lanes"), RisingEdge(dut.clk)
-    layout = Ragged(lanes, note=4)
-    for name, least in (("packer", 1), ("ahead", 0)):
-        sink, idle = Sink(dut, f"{name}__o", pauses(0.3)), pauses(0.3)
-        payload, valid, ready = (getattr(dut, f"{name}__i__{port}") for port in ("payload", "valid", "ready"))
-        packets = []
-        for nth in range(60):
-            middle = [lanes + (random.random() < 0.1) for _ in range(random.randrange(6))]
-            beats = [random.randbytes(4 * count) for count in (*middle, random.randint(least if middle else 1, lanes))]
-            packets.append((b"".join(beats), {"note": nth % 16}))
-            for octets in beats:
-                is_last = octets is beats[-1]
-                word = int.from_bytes(octets, "little") | len(octets) // 4 << layout["count"].offset
-                note = nth % 16 if is_last else random.randrange(16)
-                payload.value = word | is_last << layout["last"].offset | note << layout["note"].offset
-                valid.value = 1
-                await edge
-                while not ready.value:
-                    await edge
-                valid.value = 0
-                for _ in range(next(idle)):
-                    await edge
-        for each in packets:
-            assert await sink.receive() == each
 
 
 @pytest.mark.parametrize("lanes", [1, 4, 16])

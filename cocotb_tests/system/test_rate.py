@@ -9,7 +9,7 @@ from rtl.stream import LANES
 
 COUNTED = 400  # beats
 TOLERANCE = 4  # cycles by which markers, and FPDUs before, may move the end of one; however long a test is
-LATENCY = {"TX": 18, "RX": 25}  # cycles, at most
+LATENCY = {"TX": 18, "RX": 20}  # cycles, at most, of a ULPDU of one beat
 
 
 def loads(width):
@@ -22,7 +22,8 @@ def loads(width):
 @pytest.mark.parametrize("lanes", LANES)
 def test_a_beat_moves_in_each_cycle(lanes, direction):
     found = count(direction, lanes, loads(4 * lanes))
-    slow = [flow for flow in found.flows if abs(flow.used - flow.needed) > (0 if flow.direction == "TX" else TOLERANCE)]
+    # Receive may need less: it has taken markers out before it makes beats of FPDUs.
+    slow = [flow for flow in found.flows if flow.used - flow.needed > (0 if flow.direction == "TX" else TOLERANCE)]
     assert not slow
     assert len(found.flows) >= 4 * 11
     late = [each for each in found.latencies if each.cycles > LATENCY[each.direction]]

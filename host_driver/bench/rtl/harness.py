@@ -10,7 +10,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["DUT", "AmaranthCrc", "Half", "Registered"]
+__all__ = ["DUT", "AmaranthCrc", "Registered"]
 
 DUT = "dut"  # the block's name inside Registered
 _FOLDED = 4  # what a lookup table takes
@@ -50,30 +50,6 @@ class Registered(wiring.Component):  # type: ignore[misc]
         return m
 
 
-class Half(wiring.Component):  # type: ignore[misc]
-    """One direction of the data path, ``tx`` or ``rx``, with the registers: the other's stream never moves."""
-
-    def __init__(self, path: Any, direction: str):
-        mine = [name for name in path.signature.members if not name.startswith(("tx_", "rx_"))]
-        mine += [name for name in path.signature.members if name.startswith(f"{direction}_")]
-        super().__init__({name: path.signature.members[name] for name in mine})
-        self._path = path
-        self._mine = mine
-
-    def elaborate(self, platform: object) -> Module:  # noqa: D102
-        m = Module()
-        m.submodules.path = path = self._path
-        for name in self._mine:
-            member, inner, outer = path.signature.members[name], getattr(path, name), getattr(self, name)
-            if member.is_port:
-                m.d.comb += outer.eq(inner) if member.flow is wiring.Out else inner.eq(outer)
-            elif member.flow is wiring.Out:
-                wiring.connect(m, inner, wiring.flipped(outer))
-            else:
-                wiring.connect(m, wiring.flipped(outer), inner)
-        return m
-
-
 class AmaranthCrc(wiring.Component):  # type: ignore[misc]
     """The CRC-32C that Amaranth brings along, for words of the data path's width and nothing shorter."""
 
@@ -91,5 +67,3 @@ class AmaranthCrc(wiring.Component):  # type: ignore[misc]
             self.crc.eq(crc.crc),
         ]
         return m
-
-

@@ -1,0 +1,178 @@
+"""Cuts the MPA stream into FPDUs, each in beats of its own."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .chunks import StreamBeat
+from .finder import Found
+from .rotate import rotate_lanes
+from .stream import check_lanes
+
+__all__ = ["AlignedBeat", "FpduAligner"]
+
+
+class AlignedBeat(data.StructLayout):
+    """A beat of an FPDU without its markers, from ULPDU_Length to the CRC, and what it has of the ULPDU.
+
+    ``data``: the beat, and the 2 octets that follow it. ``count``: how many of its lanes are valid. ``last``: the FPDU
+    ends here. ``length``: ULPDU_Length. ``too_long``: that is over the maximum, and this lane stands for the FPDU.
+
+    ``marked``: ``marker``, as it lay in its lane, came before lane ``place`` of this beat, if that is less than
+    ``count``; otherwise it is of another FPDU.
+
+    ``gives``: the octets from the third on are of the ULPDU: all, or where it ``ends``, ``octets`` of them.
+    """
+
+    def __init__(self, lanes: int):
+        super().__init__({
+            "data": 32 * lanes + 16, "count": range(lanes + 1), "last": 1, "length": 16, "too_long": 1,
+            "marked": 1, "place": range(2 * lanes), "marker": 32,
+            "gives": 1, "ends": 1, "octets": range(4 * lanes + 1),
+        })  # fmt: skip
+
+
+class FpduAligner(wiring.Component):
+    """Cuts FPDUs out of the stream as they were found, and turns each so that it begins in lane 0.
+
+    It looks through a window of two beats of the stream. What an FPDU needs of it is weighed when it has come, without
+    waiting for the beat to be complete; so no FPDU waits for what follows it.
+
+    After an FPDU that is ``too_long`` what comes in is taken and dropped.
+
+    Latency 2 cycles from both. In each cycle a full beat goes out, or the rest of an FPDU.
+
+    Members
+    -------
+    i : :class:`rtl.chunks.StreamBeat`
+    found : :class:`rtl.finder.Found`
+    o : :class:`AlignedBeat`
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(StreamBeat(lanes))),
+            "found": In(stream.Signature(Found(lanes))),
+            "o": Out(stream.Signature(AlignedBeat(lanes))),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        o = self.o.payload
+
+        # How an FPDU is to be cut, once it is its turn.
+        bits = (lanes - 1).bit_length()
+        cuts = data.StructLayout({
+            "length": 16, "too_long": 1, "lane": range(lanes),
+            "turn": range(lanes),  # what brings its first lane to lane 0
+            "lanes": range(lanes + 1),  # in its last beat, 1 at least
+            "reaches": 1,  # in the window, that beat goes into the far one
+            "crosses": 1,  # the next FPDU begins there
+            "needs": range(lanes + 1),  # lanes of the one that it ends in
+            "trailing": 2,  # beats at its end that have nothing of the ULPDU
+            "octets": range(4 * lanes + 1),  # of the ULPDU in the last beat that has some
+        })  # fmt: skip
+        found, cut = self.found.payload, Signal(cuts)
+        width = 4 * lanes
+        final = Signal(15)  # lane of the FPDU
+        until = Signal(range(2 * lanes))  # in the window, its last lane
+        octet = Signal(range(width))  # the ULPDU's last, in its beat; it has one even if it has none
+        single, brief = Signal(), Signal()  # the first beat is the last one, the last one of the ULPDU
+        empty = found.length == 0
+        m.d.comb += [
+            *(cut[name].eq(found[name]) for name in ("length", "too_long", "lane")),
+            final.eq((found.length + (2 + 3))[2:]),
+            single.eq(found.too_long | (found.length < max(0, width - 5))),
+            brief.eq(found.too_long | (found.length <= width)),
+            until.eq(Mux(found.too_long, 0, final[:bits]) + found.lane),
+            octet.eq(Mux(empty, 0, found.length[:bits + 2] - 1)),
+            cut.turn.eq(-found.lane),
+            cut.lanes.eq(Mux(found.too_long, 0, final[:bits]) + 1),
+            cut.reaches.eq(until[bits:]),
+            cut.crosses.eq(until >= lanes - 1),
+            cut.needs.eq(until[:bits] + 1),
+            cut.trailing.eq(Mux(empty, 5 // width, (octet + (1 + 2 + 3)) >> (bits + 2))),
+            cut.octets.eq(Mux(empty, 0, octet + 1)),
+        ]
+
+        # The FPDU whose turn it is, and which of its beats comes next.
+        valid, fpdu = Signal(), Signal(cuts, reset_less=True)
+        left = Signal(15 - bits, reset_less=True)  # beats that follow this one
+        last, gives, ends = Signal(), Signal(), Signal()
+        fires, takes = Signal(), Signal()
+        m.d.comb += [takes.eq(~valid | (fires & last)), self.found.ready.eq(takes)]
+        with m.If(takes):
+            m.d.sync += [
+                valid.eq(self.found.valid),
+                fpdu.eq(cut),
+                left.eq(final[bits:]),
+                last.eq(single),
+                gives.eq(1),
+                ends.eq(brief),
+            ]
+        with m.Elif(fires):
+            m.d.sync += [
+                left.eq(left - 1),
+                last.eq(left == 1),
+                gives.eq(gives & ~ends),
+                ends.eq(left == fpdu.trailing + 1),
+            ]
+
+        # The window. The far beat is empty while the near one is not complete.
+        near, far = Signal(StreamBeat(lanes)), Signal(StreamBeat(lanes))
+        near_full, far_full = Signal(), Signal()
+        moves = Signal()
+        given = self.i.payload
+        given_full = given.count == lanes
+        stopped = Signal()
+        m.d.comb += self.i.ready.eq(moves | ~far_full | stopped)
+        fills_near = ~Mux(moves, far_full, near_full)
+        with m.If(self.i.valid & self.i.ready & fills_near):
+            m.d.sync += [near.eq(given), near_full.eq(given_full)]
+        with m.Elif(moves):
+            m.d.sync += [near.eq(far), near_full.eq(far_full)]
+        with m.If(self.i.valid & self.i.ready & ~fills_near):
+            m.d.sync += [far.eq(given), far_full.eq(given_full)]
+        with m.Elif(moves):
+            m.d.sync += [far.count.eq(0), far.marked.eq(0), far_full.eq(0)]
+
+        # A beat of an FPDU with another behind it takes a lane of that, for the 2 octets. Where beats of the stream are
+        # not complete, it takes a cycle to see what they have.
+        needs_far = ~last | fpdu.reaches
+        has = Signal(range(lanes + 1))
+        needs = Signal(range(lanes + 1))
+        enough = Signal()
+        m.d.comb += [
+            has.eq(Mux(needs_far, far.count, near.count)),
+            needs.eq(Mux(last, fpdu.needs, fpdu.lane + 1)),
+            fires.eq(valid & (Mux(needs_far, far_full, near_full) | enough) & (~self.o.valid | self.o.ready)),
+            moves.eq(fires & (~last | fpdu.crosses)),
+        ]
+        with m.If(fires & fpdu.too_long):
+            m.d.sync += stopped.eq(1)
+        m.d.sync += enough.eq(valid & ~fires & (has >= needs))
+
+        window = Cat(
+            Mux(n >= fpdu.lane, near.data.word_select(n, 32), far.data.word_select(n, 32)) for n in range(lanes)
+        )
+        aligned = rotate_lanes(m, window, fpdu.turn)
+        with m.If(~self.o.valid | self.o.ready):
+            m.d.sync += [
+                self.o.valid.eq(fires),
+                o.data.eq(Cat(aligned, far.data.word_select(fpdu.lane, 32)[:16])),
+                o.count.eq(Mux(last, fpdu.lanes, lanes)),
+                o.last.eq(last),
+                o.length.eq(fpdu.length),
+                o.too_long.eq(fpdu.too_long),
+                # At most one of the two beats has a marker: markers are many beats apart.
+                o.marked.eq(near.marked | far.marked),
+                o.place.eq(Mux(near.marked, near.place, far.place + lanes) - fpdu.lane),
+                o.marker.eq(Mux(near.marked, near.marker, far.marker)),
+                o.gives.eq(gives),
+                o.ends.eq(ends),
+                o.octets.eq(fpdu.octets),
+            ]
+        return m

@@ -1,0 +1,166 @@
+"""Judges FPDUs that were received: CRC and markers (RFC 5044 §4.3, §4.4, §8)."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .aligner import AlignedBeat
+from .crc32c import Crc32c, residue
+from .registers import Cause
+from .stream import Fifo, Packet, check_lanes, swap_octets
+
+__all__ = ["CHECKED", "FpduChecker"]
+
+DEPTH = 16  # beats that wait for a verdict: more than it takes, so that one-beat FPDUs do not wait for each other
+
+# What is known of an FPDU with its last beat: why it is bad, if it is; the value for the event; its size on the wire
+# in lanes, markers included; and how many of those are markers.
+CHECKED = {"cause": Cause, "value": 16, "size": 15, "markers": 8}
+_NOTE = data.StructLayout({"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8})
+
+
+class FpduChecker(wiring.Component):
+    """Takes the ULPDUs out of FPDUs, and judges each on its last beat.
+
+    The first of these that holds is the cause: ULPDU_Length over the maximum; CRC; a FPDUPTR that is not the distance
+    to ULPDU_Length (RFC 5044 §8: error 3 is of FPDUs whose CRC is good). The lowest 2 bits of FPDUPTR and the reserved
+    half of a marker are not looked at (RFC 5044 §4.3).
+
+    The checks are made beside the ULPDUs, which wait only with their last beat.
+
+    Latency 1 cycle for a beat that is not the last, and 9 at most for the last one; one beat a cycle.
+
+    Members
+    -------
+    i : :class:`rtl.aligner.AlignedBeat`
+    o : ULPDUs, with ``CHECKED`` on the last beat
+    enable : check CRCs
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(AlignedBeat(lanes))),
+            "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        i, o = self.i.payload, self.o.payload
+        m.submodules.ulpdus = ulpdus = Fifo(Packet(lanes), DEPTH)
+        m.submodules.crc = crc = Crc32c(lanes, markers=True)
+        m.submodules.crcs = crcs = Fifo(1, DEPTH)
+        m.submodules.notes = notes = Fifo(_NOTE, DEPTH)
+
+        # The ULPDU, from the third octet of the FPDU on.
+        moves = Signal()
+        m.d.comb += [
+            self.i.ready.eq(ulpdus.i.ready),
+            moves.eq(self.i.valid & self.i.ready),
+            ulpdus.i.valid.eq(self.i.valid & i.gives),
+            ulpdus.i.payload.data.eq(i.data[16:]),
+            ulpdus.i.payload.octets.eq(i.octets),
+            ulpdus.i.payload.last.eq(i.ends),
+        ]
+
+        # The beat, for the checks; where its marker lies is worked out on the way.
+        valid, first, beat = Signal(), Signal(init=1), Signal(AlignedBeat(lanes), reset_less=True)
+        marked = Signal()
+        before, here = Signal(lanes + 1), Signal(lanes + 1)  # places that are before the marker, that are the marker
+        begins = Signal(init=1)
+        m.d.sync += valid.eq(moves)
+        with m.If(moves):
+            has_marker = i.marked & (i.place < i.count)
+            m.d.sync += [
+                beat.eq(i),
+                begins.eq(i.last),
+                first.eq(begins),
+                marked.eq(has_marker),
+                before.eq(Cat(has_marker & (n < i.place) for n in range(lanes + 1))),
+                here.eq(Cat(has_marker & (n == i.place) for n in range(lanes + 1))),
+            ]
+
+        # The CRC: with a marker, what is behind it is in its place anyway, and what is before it one place lower.
+        words = [beat.data.word_select(n, 32) for n in range(lanes)]
+        m.d.comb += [
+            crc.valid.eq(valid),
+            crc.data.eq(Cat(
+                Mux(here[n], beat.marker,
+                    Mux(before[n], words[n] if n < lanes else 0, words[n - 1] if n else 0))
+                for n in range(lanes + 1)
+            )),
+            crc.used.eq(beat.count),
+            crc.marked.eq(marked),
+            crc.first.eq(first),
+            crc.last.eq(beat.last),
+        ]
+        expected = Array(Const(residue(missing), 32) for missing in range(lanes))
+        difference, done = Signal(32, reset_less=True), Signal()
+        m.d.sync += [difference.eq(crc.z ^ expected[crc.missing]), done.eq(crc.z_valid)]
+        m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(difference == 0)]
+
+        # The markers: where they are, in lanes since ULPDU_Length, and where they say they are.
+        passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included, but for one before ULPDU_Length
+        leads = first & here[0]
+        checks, ended = Signal(), Signal()
+        place, pointer = Signal(14, reset_less=True), Signal(16, reset_less=True)
+        m.d.sync += [
+            checks.eq(valid & marked),
+            ended.eq(valid & beat.last),
+            place.eq(passed + beat.place),
+            pointer.eq(swap_octets(beat.marker[16:])),
+        ]
+        with m.If(valid):
+            m.d.sync += passed.eq(Mux(beat.last, 0, passed + lanes + (marked & ~leads)))
+
+        astray, first_astray = Signal(), Signal(16, reset_less=True)
+        markers = Signal(8)
+        wrong = Signal()
+        found_wrong = astray | wrong
+        m.d.comb += wrong.eq(checks & (pointer[2:] != place))
+        length, too_long, size = Signal(16), Signal(), Signal(15)
+        ends, note = Signal(), notes.i.payload
+        m.d.sync += [
+            length.eq(beat.length),
+            too_long.eq(beat.too_long),
+            size.eq((beat.length + (2 + 3 + 4))[2:]),
+            # A cycle later, all of the FPDU:
+            ends.eq(ended),
+            note.too_long.eq(too_long),
+            note.length.eq(length),
+            note.astray.eq(found_wrong),
+            note.pointer.eq(Mux(astray, first_astray, pointer)),
+            note.size.eq(size + (markers + checks)),
+            note.markers.eq(markers + checks),
+        ]
+        m.d.comb += notes.i.valid.eq(ends)
+        with m.If(ended):
+            m.d.sync += [astray.eq(0), markers.eq(0)]
+        with m.Else():
+            m.d.sync += [astray.eq(found_wrong), markers.eq(markers + checks)]
+        with m.If(wrong & ~astray):
+            m.d.sync += first_astray.eq(pointer)
+
+        # Beat and verdict.
+        ulpdu, checked = ulpdus.o.payload, notes.o.payload
+        with m.If(checked.too_long):
+            m.d.comb += [o.cause.eq(Cause.RX_LENGTH), o.value.eq(checked.length)]
+        with m.Elif(self.enable & ~crcs.o.payload):
+            m.d.comb += [o.cause.eq(Cause.CRC), o.value.eq(checked.length)]
+        with m.Elif(checked.astray):
+            m.d.comb += [o.cause.eq(Cause.FPDUPTR), o.value.eq(checked.pointer)]
+        with m.Else():
+            m.d.comb += o.value.eq(checked.length)
+        m.d.comb += [
+            *(o[name].eq(ulpdu[name]) for name in Packet(lanes).members),
+            o.size.eq(checked.size),
+            o.markers.eq(checked.markers),
+            self.o.valid.eq(ulpdus.o.valid & (~ulpdu.last | crcs.o.valid)),
+            ulpdus.o.ready.eq(self.o.ready & (~ulpdu.last | crcs.o.valid)),
+            crcs.o.ready.eq(ulpdus.o.valid & ulpdu.last & self.o.ready),
+            notes.o.ready.eq(crcs.o.valid & crcs.o.ready),
+        ]
+        return m
