@@ -1,0 +1,79 @@
+"""The CRC is that of RFC 5044 §4.4, however a packet is cut into beats (rtl/crc32c.py).
+
+Solvers are bad at long sums modulo 2. But the CRC is linear, and so is the logic, which combines data with nothing but
+XOR. So it is right for all data if it is right for all in which at most one bit is 1: those are looked at.
+"""
+
+from amaranth.asserts import AnyConst
+from amaranth.hdl import Cat, Mux, Signal
+
+from cocotb_tests.proofs.harness import Mutant, proves
+from rtl.crc32c import BASIS, Crc32c, times, undone
+
+_REFLECTED = int(f"{0x1EDC6F41:032b}"[::-1], 2)  # the polynomial of CRC-32C, least significant bit first
+
+
+def _bit_by_bit(m, register, word):
+    for n in range(32):
+        before, register = register, Signal(32)
+        m.d.comb += register.eq((before >> 1) ^ Mux(before[0] ^ word[n], _REFLECTED, 0))
+    return register
+
+
+def _register(m, crc):
+    lanes = crc.lanes + crc.markers
+    # A packet of 1 to 3 beats, one in each cycle, with at most one marker, and with at most a single 1.
+    cycle = Signal(4)
+    ends_in, marked_in, beat, bit = (AnyConst(range(choices)) for choices in (3, 4, 4, 32 * lanes))
+    marked = cycle == marked_in
+    m.d.sync += cycle.eq(cycle + 1)
+    m.d.comb += [
+        crc.valid.eq(cycle <= ends_in),
+        crc.first.eq(cycle == 0),
+        crc.last.eq(cycle == ends_in),
+        crc.data.eq(Cat((cycle == beat) & (bit == n) for n in range(32 * lanes))),
+    ]
+    m.given((crc.used > 0) & (crc.used <= crc.lanes), ends_in < 3)
+    if crc.markers:
+        m.d.comb += crc.marked.eq(marked)
+        m.given(marked | (crc.data[:32] == 0))
+
+    register, after = Signal(32), Signal(32)  # behind the lanes of the packet that count
+    m.d.comb += after.eq(Mux(crc.first, 0xFFFF_FFFF, register))
+    for lane in range(-crc.markers, crc.lanes):
+        counts = marked if lane < 0 else ~crc.last | (crc.used > lane)
+        before, after = after, Signal(32)
+        m.d.comb += after.eq(Mux(counts, _bit_by_bit(m, before, crc.data.word_select(lane + crc.markers, 32)), before))
+    with m.If(crc.valid):
+        m.d.sync += register.eq(after)
+
+    expected, ends = register, m.last(crc.valid & crc.last)
+    for _ in range(crc.latency - 1):
+        expected, ends = m.last(expected), m.last(ends)
+    m.always(crc.z_valid == ends)
+    with m.If(ends):
+        m.always(times(BASIS, undone(crc.z, crc.missing)) == expected)
+
+
+_UNCOUNTED = Mutant(
+    "lanes that do not count are not left out",
+    "rtl.crc32c",
+    "with m.If(self.last & self.used.matches(*range(1, lane + 1))):",
+    "with m.If(0):",
+)
+_NOT_ANEW = Mutant("a packet does not begin with all ones", "rtl.crc32c", "Mux(first, start,", "Mux(first, 0,")
+_UNMARKED = Mutant(
+    "a marker is not a step more", "rtl.crc32c", "Mux(marked, stepped(lanes + 1), stepped(lanes))", "stepped(lanes)"
+)
+
+for _markers, _mutants in ((False, (_UNCOUNTED, _NOT_ANEW)), (True, (_UNMARKED,))):
+    proves(
+        "the CRC is that of a shift register, bit by bit, however a packet is cut",
+        lambda lanes, markers=_markers: Crc32c(lanes, markers=markers),
+        *_mutants,
+        name="markers" if _markers else "plain",
+        of="Crc32c, markers" if _markers else "Crc32c",
+        lanes=(2, 1),
+        depth=7,
+        bounded=True,
+    )(_register)

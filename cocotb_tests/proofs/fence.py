@@ -1,0 +1,226 @@
+"""The fence: what may leave, and when (rtl/fence.py).
+
+ULPDUs of the host are told from those that the device makes by a bit that the fence never looks at: :func:`_of_host`.
+The host sets it, and the device's octets there are zero.
+"""
+
+from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
+
+from cocotb_tests.proofs.harness import Mutant, proves
+from cocotb_tests.proofs.rules import beats, buffer_states
+from rtl.fence import Fence
+from rtl.registers import EventKind, Model, Role
+
+
+def _of_host(beat):
+    return beat.data[31]
+
+
+def _is_terminate(beat):
+    """By its first beat: untagged, opcode 7 (RFC 5040 §4.1, §4.3; RFC 5041 §4.3)."""
+    return ~beat.data[7] & (beat.data[8:12] == 7) & (beat.length >= 2)
+
+
+class _Watch:
+    """What has been seen at the fence's ports, and what that says of its states.
+
+    Assumed: the host sets its registers before it enables MPA; RtrDetector reports one RTR at most, and asks for a
+    response with it only (proved in proofs/rtr.py).
+    """
+
+    def __init__(self, m, fence):
+        o, leaves = fence.o.payload, fence.o.valid & fence.o.ready
+        m.fixed(fence.role, fence.model, fence.rtr_send, fence.rdmap, fence.maximum)
+        m.given(_of_host(fence.i.payload))
+        m.given((fence.sink[15] | fence.sink[47] | fence.sink[79]) == 0)
+        self.rtr = m.ever(fence.rtr)
+        m.given(~(fence.rtr & self.rtr) & ~(fence.respond & ~fence.rtr))
+
+        self.error = m.ever((fence.event.kind == EventKind.ERROR) | (fence.failed & fence.rdmap))
+        self.good = m.ever(fence.good)
+        self.respond = m.ever(fence.respond)
+        self.initiator = fence.role == Role.INITIATOR
+        self.peer_to_peer = fence.model == Model.PEER_TO_PEER
+
+        # Of the ULPDU at the output; then, of each beat that waits there, and of the next one.
+        self.first = Signal(init=1)
+        self.terminate = Signal()  # it is one
+        self.terminated = Signal()  # a good one has left
+        self.host = Signal()  # it is the host's
+        self.own = Signal()  # one that the device made has left
+
+        def step(state, beat):
+            first, terminate, terminated, host, own = state
+            is_terminate = Mux(first, fence.rdmap & _of_host(beat) & _is_terminate(beat), terminate)
+            is_host = Mux(first, _of_host(beat), host)
+            return [
+                beat.last,
+                is_terminate,
+                terminated | (is_terminate & beat.last & ~beat.abort),
+                is_host,
+                own | (beat.last & ~is_host),
+            ]
+
+        state = [self.first, self.terminate, self.terminated, self.host, self.own]
+        self.now = step(state, o)
+        with m.If(leaves):
+            m.d.sync += [signal.eq(new) for signal, new in zip(state, self.now, strict=True)]
+        self.sent = m.ever(fence.event.kind == EventKind.RTR_SENT)
+        self.answered = m.ever(fence.event.kind == EventKind.RESPONSE_SENT)
+        self._states(m, fence, state, step)
+
+    def leads(self, fence):
+        """The device has a ULPDU of its own to send first."""
+        return self.peer_to_peer & (self.initiator | self.respond)
+
+    def is_expected(self, fence, beat):
+        """``beat`` begins the one ULPDU that the device makes in its role, by length and DDP and RDMAP control."""
+        rtr = Array(
+            Cat(Const(length, 16), Const(control, 16))
+            for length, control in ((0, 0), (18, 0x4341), (14, 0x40C1), (46, 0x4141))
+        )
+        expected = Mux(self.initiator, rtr[fence.rtr_send], Cat(Const(14, 16), Const(0x42C1, 16)))
+        return Cat(beat.length, beat.data[:16]) == expected
+
+    def _states(self, m, fence, seen, step):
+        """The states that the fence can be in."""
+        inner = fence["state"]
+        examined, decided = fence["examined"], fence["decided"]
+        m.states(buffer_states(examined) & buffer_states(decided))
+        for present, beat in beats(examined):
+            m.states(~present | (_of_host(beat) & (beat.terminate == (_is_terminate(beat) & fence.rdmap))))
+        for present, beat in beats(decided):
+            new = step(seen, beat)
+            with m.If(present):
+                m.states(~_of_host(beat) | inner.opened | (self.error & new[1]))
+                m.states(~seen[2] & (seen[0] | (_of_host(beat) == seen[3])))
+                m.states(~seen[0] | _of_host(beat) | self.is_expected(fence, beat))
+                m.states(~_of_host(beat) | self.error | ~self.leads(fence) | seen[4])
+            seen = [Mux(present, after, before) for after, before in zip(new, seen, strict=True)]
+        first, terminate, terminated, host, own = seen
+        inside, owns = fence["inside"], fence.within("Own")
+        made, told = fence["own"], fence["happened"]
+        with m.If(owns):
+            m.states(~inside & ~terminated & (first | ~host) & (first | ~terminate))
+        with m.Else():
+            m.states((first == ~inside) & (first | host))
+            m.states(~inside | ((terminate == fence["terminates"]) & (inner.opened | (self.error & terminate))))
+        m.states(terminated == inner.terminated)
+        m.states(~inside | ~terminated)
+        m.states(~fence.within("Drop") | ~inside)
+        with m.If(owns):
+            m.states(made["beat"] < made["beats"], made["before"] < made["length"], first == (made["beat"] == 0))
+        with m.Else():
+            m.states(~made.o.valid & (made["beat"] == 0))
+        with m.If(made.o.valid):
+            m.states(Value.cast(made.o.payload) == Value.cast(made["o"]))
+        m.states(~(fence["sink"][15] | fence["sink"][47] | fence["sink"][79]))
+        m.states(inner.failed == (self.error | (told.kind == EventKind.ERROR)))
+        # What has been seen at the ports, and what the fence knows.
+        m.states(~inner.rtr_left | self.sent | (told.kind == EventKind.RTR_SENT))
+        m.states(
+            ~(inner.granted & self.respond & self.peer_to_peer & ~inner.responds)
+            | self.answered
+            | (told.kind == EventKind.RESPONSE_SENT)
+        )
+        m.states(
+            ~(self.sent | self.answered | (told.kind == EventKind.RTR_SENT) | (told.kind == EventKind.RESPONSE_SENT))
+            | own
+        )
+        m.states(~self.respond | self.rtr)
+        m.states(~inner.granted | Mux(self.peer_to_peer, self.rtr, self.good))
+        m.states(~inner.responds | (self.rtr & self.respond & ~self.initiator & self.peer_to_peer & ~inner.opened))
+        m.states(~inner.opened | Mux(self.initiator, ~self.peer_to_peer | inner.rtr_left, inner.granted))
+        m.states(~inner.terminated | inner.opened | inner.failed)
+        m.states(
+            ~owns | inner.responds | (self.initiator & self.peer_to_peer & ~inner.rtr_left & (fence.rtr_send != 0))
+        )
+        m.states(~owns | ~inner.opened)
+
+
+@proves(
+    "no ULPDU of the host passes a shut fence, but a Terminate after an error",
+    Fence,
+    Mutant(
+        "a ULPDU passes before MPA is enabled",
+        "rtl.fence",
+        "Mux(state.failed, i.terminate, state.opened)",
+        "Mux(state.failed, i.terminate, granted)",
+    ),
+    Mutant(
+        "after an error anything passes",
+        "rtl.fence",
+        "Mux(state.failed, i.terminate, state.opened)",
+        "(state.failed | state.opened)",
+    ),
+    lanes=(1, 2),
+)
+def shut(m, fence):
+    seen = _Watch(m, fence)
+    terminate = seen.now[1]
+    with m.If(fence.o.valid & _of_host(fence.o.payload)):
+        m.always(fence.open | (seen.error & terminate))
+
+
+@proves(
+    "the fence opens as the table of roles and models says, once, and not after an error",
+    Fence,
+    Mutant("it opens before MPA is enabled", "rtl.fence", "opens.eq(self.mpa & granted", "opens.eq(granted"),
+    Mutant("the RTR need not have left", "rtl.fence", "~peer_to_peer | state.rtr_left,", "~peer_to_peer | sends_rtr,"),
+    Mutant("any good FPDU will do", "rtl.fence", "Mux(peer_to_peer, self.rtr, self.good)", "(self.rtr | self.good)"),
+    Mutant("a Read RTR is not answered first", "rtl.fence", "granted & ~state.responds &", "granted &"),
+    Mutant("an error does not keep it shut", "rtl.fence", "~state.responds & ~state.failed &", "~state.responds &"),
+    lanes=(1, 2),
+)
+def opens(m, fence):
+    seen = _Watch(m, fence)
+    was_open, mpa, error = m.last(fence.open), m.last(fence.mpa), m.last(seen.error)
+    m.always(fence.open | ~was_open)
+    with m.If(fence.open & ~was_open):
+        m.always(mpa & ~error)
+        with m.If(seen.initiator):
+            m.always(~seen.peer_to_peer | seen.sent)
+        with m.Elif(seen.peer_to_peer):
+            m.always(seen.rtr & (~seen.respond | seen.answered))
+        with m.Else():
+            m.always(seen.good)
+
+
+@proves(
+    "the RTR of CONFIG, or the Read Response, leaves before any ULPDU of the host",
+    Fence,
+    Mutant(
+        "the fence opens when the RTR begins",
+        "rtl.fence",
+        "own.o.valid & decided.i.ready & o.last",
+        "own.o.valid & decided.i.ready",
+    ),
+    Mutant("the RTR is always a Write", "rtl.fence", "own.kind.eq(self.rtr_send)", "own.kind.eq(Ulpdu.WRITE)"),
+    lanes=(1, 2),
+)
+def leads(m, fence):
+    seen = _Watch(m, fence)
+    beat = fence.o.payload
+    with m.If(fence.o.valid & _of_host(beat) & ~seen.error & seen.leads(fence)):
+        m.always(seen.own)
+    with m.If(fence.o.valid & ~_of_host(beat) & seen.first):
+        m.always(seen.is_expected(fence, beat))
+    with m.If(fence.o.valid & ~seen.first):
+        m.always(seen.host == _of_host(beat))
+
+
+@proves(
+    "nothing follows a Terminate",
+    Fence,
+    Mutant("what is sent behind it passes", "rtl.fence", "passes.eq(~state.terminated & ", "passes.eq("),
+    Mutant(
+        "a Terminate of several beats is not seen",
+        "rtl.fence",
+        "Mux(inside, terminates, i.terminate)",
+        "(~inside & i.terminate)",
+    ),
+    lanes=(1, 2),
+)
+def terminate(m, fence):
+    seen = _Watch(m, fence)
+    m.always(~(fence.o.valid & seen.terminated))

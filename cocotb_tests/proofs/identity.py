@@ -1,0 +1,112 @@
+"""What the transmit half has made of ULPDUs, the receive half gives back."""
+
+from amaranth.asserts import AnyConst
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
+
+from cocotb_tests.proofs.harness import Mutant, proves
+from rtl.checker import CHECKED, FpduChecker
+from rtl.chunks import ChunkPacker
+from rtl.crc import CrcAppender
+from rtl.delineator import Delineator
+from rtl.framer import FpduFramer
+from rtl.registers import MAX_ULPDU, Cause
+from rtl.stream import Packet, keep_octets
+
+_OCTETS = 5  # of the longest ULPDU looked at: every PAD, and none to more than a beat
+_CYCLES = 26  # enough for all to have come
+
+
+class BackToBack(Component):
+    """Framing, CRC field and its way back, without markers and with the CRC off, as in rtl/datapath.py."""
+
+    def __init__(self, lanes):
+        self.lanes = lanes
+        super().__init__(
+            {
+                "i": In(stream.Signature(Packet(lanes, length=16, abort=1))),
+                "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        blocks = {
+            name: block(self.lanes)
+            for name, block in (
+                ("framer", FpduFramer),
+                ("appender", CrcAppender),
+                ("packer", ChunkPacker),
+                ("delineator", Delineator),
+                ("checker", FpduChecker),
+            )
+        }
+        source = flipped(self.i)
+        for name, block in blocks.items():
+            m.submodules[name] = block
+            if name != "packer":
+                connect(m, source, block.i)
+            source = block.o
+        connect(m, source, flipped(self.o))
+        made, chunks = blocks["appender"].o, blocks["packer"].i
+        m.d.comb += [
+            blocks["delineator"].maximum.eq(MAX_ULPDU),
+            # RxModeSwitch says of every beat how many octets it has.
+            chunks.valid.eq(made.valid),
+            made.ready.eq(chunks.ready),
+            *(chunks.payload[name].eq(made.payload[name]) for name in ("data", "last")),
+            chunks.payload.octets.eq(Mux(made.payload.last, made.payload.octets, 4 * self.lanes)),
+        ]
+        return m
+
+
+@proves(
+    "framer, then receive, gives back two ULPDUs of 0 to 5 octets",
+    BackToBack,
+    Mutant(
+        "the framer counts the octets of ULPDU_Length with it",
+        "rtl.framer",
+        "swap_octets(i.length)",
+        "swap_octets((i.length + 2)[:16])",
+    ),
+    Mutant(
+        "what is left of a ULPDU behind its last beat is lost",
+        "rtl.framer",
+        "spilled.eq(i.last & spills)",
+        "spilled.eq(0)",
+    ),
+    name="identity",
+    lanes=(1, 2),
+    depth=_CYCLES,
+    bounded=True,
+)
+def _(m, path):
+    width = 4 * path.lanes
+    i, o = path.i.payload, path.o.payload
+    length = Array(AnyConst(range(_OCTETS + 1)) for _ in range(2))
+    octets = Array(AnyConst(8 * 2 * width) for _ in range(2))
+    m.given(*(each <= _OCTETS for each in length))
+
+    def place(moves, last):
+        """Which ULPDU it is, and which of its beats."""
+        ulpdu, beat = Signal(2), Signal(4)
+        with m.If(moves):
+            m.d.sync += [beat.eq(Mux(last, 0, beat + 1)), ulpdu.eq(ulpdu + last)]
+        left = length[ulpdu[0]] - beat * width
+        return ulpdu, octets[ulpdu[0]].word_select(beat, 8 * width), Mux(left > width, width, left), left <= width
+
+    sent, data, count, last = place(path.i.valid & path.i.ready, i.last)
+    m.d.comb += [
+        path.i.valid.eq(~sent[1]),
+        i.data.eq(data), i.octets.eq(count), i.last.eq(last), i.length.eq(length[sent[0]]), i.abort.eq(0),
+        path.o.ready.eq(1),
+    ]  # fmt: skip
+    received, data, count, last = place(path.o.valid, o.last)
+    with m.If(path.o.valid):
+        m.always(~received[1], o.last == last, keep_octets(o.data ^ data, count) == 0)
+        with m.If(last):
+            m.always(o.octets == count, o.cause == Cause.NONE, o.value == length[received[0]])
+    cycle = Signal(range(_CYCLES + 1))
+    m.d.sync += cycle.eq(cycle + 1)
+    m.always((cycle != _CYCLES - 1) | received[1])

@@ -1,0 +1,39 @@
+"""Prints the design that sby reads for one property, as RTLIL.
+
+``python -m cocotb_tests.proofs.model FAMILY NAME LANES [PATCH]``
+
+A process of its own for each, so that a mutant of a module is what every other module imports.
+"""
+
+import importlib
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+from cocotb_tests.proofs.harness import PROPERTIES, Bench
+
+
+def _mutate(name: str, old: str, new: str):
+    """Import module ``name`` with ``new`` for the one ``old`` in its source."""
+    spec = importlib.util.find_spec(name)
+    source = Path(spec.origin).read_text()
+    if source.count(old) != 1:
+        raise SystemExit(f"{spec.origin} has {source.count(old)} times, not once: {old}")
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    exec(compile(source.replace(old, new), spec.origin, "exec"), module.__dict__)
+
+
+def main():
+    family, name, lanes, *patch = sys.argv[1:]
+    if patch:
+        _mutate(*json.loads(patch[0]))
+    importlib.import_module(f"cocotb_tests.proofs.{family}")
+    (stated,) = (each for each in PROPERTIES if (each.family, each.name) == (family, name))
+    bench = Bench(stated.block(int(lanes)), inductive=not patch)
+    stated.check(bench, bench.block)
+    print(bench.rtlil())
+
+
+if __name__ == "__main__":
+    main()

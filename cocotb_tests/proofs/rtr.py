@@ -1,0 +1,209 @@
+"""The RTR stays in the device (rtl/rtr.py, RFC 6581 §4.4.2)."""
+
+from amaranth.hdl import Cat, Const, Mux, Signal
+
+from cocotb_tests.proofs.harness import Mutant, proves
+from cocotb_tests.proofs.rules import fifo_states, keeps
+from rtl.registers import Cause, Model, Role
+from rtl.rtr import RtrDetector
+
+_HEADER = 48  # octets that hold the longest RTR
+_LOOKED = (0, 1, *range(6, 10), *range(30, 34))  # DDP and RDMAP control, queue, RDMA Read Message Size
+
+
+class _Watch:
+    """What RFC 5040, 5041 and 6581 say of the FPDUs that have come.
+
+    Assumed: the host sets its registers before; FpduChecker says of a good FPDU how long it is, and gives one that is
+    too long in a single beat; once the RTR has left, it has.
+    """
+
+    def __init__(self, m, detector):
+        i, width = detector.i.payload, 4 * detector.lanes
+        m.fixed(detector.role, detector.model, detector.rtr_accept, detector.permissive)
+        m.given(~m.last(detector.asked) | detector.asked)
+        takes, good = detector.i.valid & detector.i.ready, i.cause == Cause.NONE
+
+        self.beats = Signal(17 - width.bit_length())  # earlier ones of the FPDU
+        self.inside = self.beats != 0
+        m.given(~self.beats[1:].all(), (i.octets <= width) & (i.last | (i.cause != Cause.RX_LENGTH)))
+        m.given(
+            ~(i.last & good) | (i.value == self.beats * width + i.octets),
+            ~(i.last & (i.cause == Cause.RX_LENGTH)) | ~self.inside,
+        )
+        self.octets = {at: Signal(8, name=f"octet_{at}") for at in _LOOKED}
+        octets = {
+            at: Mux(self.beats == at // width, i.data.word_select(at % width, 8), octet)
+            for at, octet in self.octets.items()
+        }  # with this beat
+        with m.If(takes):
+            m.d.sync += [
+                self.beats.eq(Mux(i.last, 0, self.beats + 1)),
+                *(self.octets[at].eq(octets[at]) for at in _LOOKED),
+            ]
+
+        # Whether the FPDU will be taken out, and whether nothing more follows it.
+        peer_to_peer = detector.model == Model.PEER_TO_PEER
+        self.judged, self.answered = Signal(), Signal()  # the first FPDU has been, the response has come
+        asked = Signal()  # when the FPDU began
+        self.awaits_rtr = (detector.role == Role.RESPONDER) & peer_to_peer & ~self.judged
+        self.awaits_response = (
+            (detector.role == Role.INITIATOR) & peer_to_peer & ~self.answered & Mux(self.inside, asked, detector.asked)
+        )
+        self.is_consumed = Signal()  # the FPDU that has ended
+        kinds = self.kinds(octets, i.value)
+        consumed = good & (
+            (self.awaits_rtr & self.is_rtr(detector, kinds)) | (self.awaits_response & kinds["response"])
+        )
+        not_rtr = self.awaits_rtr & ~consumed & ~kinds["terminate"] & ~detector.permissive
+        self.stopped = Signal()
+        ends = takes & i.last
+        with m.If(takes & ~self.inside):
+            m.d.sync += asked.eq(detector.asked)
+        with m.If(ends):
+            m.d.sync += [
+                self.is_consumed.eq(consumed),
+                self.judged.eq(self.judged | (self.awaits_rtr & good & ~kinds["terminate"])),
+                self.answered.eq(self.answered | (self.awaits_response & consumed)),
+                self.stopped.eq(self.stopped | ~good | not_rtr),
+            ]
+
+        # Beats that may be delivered, and have not been.
+        self.owed = Signal(6)
+        self.takes_out = ends & consumed & ~self.stopped
+        comes = takes & ~self.stopped & (i.cause != Cause.RX_LENGTH)
+        gives = detector.o.valid & detector.o.ready
+        many = self.owed == 63  # which no queue holds
+        m.d.sync += self.owed.eq(self.owed - gives + Mux(self.takes_out, -self.beats, comes & ~many))
+
+        self._states(m, detector, asked)
+
+    def _states(self, m, detector, asked):
+        """The states that the detector can be in, as far as the RTR is concerned."""
+        state, kept, last, released = (detector[name] for name in ("state", "kept", "last", "released"))
+        beats, beat, inside = (detector[name] for name in ("beats", "beat", "inside"))
+        flows, keeps, stopped = (detector.within(name) for name in ("Flow", "Keep", "Stopped"))
+        long, rests = detector.within("Long"), detector.within("Rest")
+        level = kept["level"]
+        is_terminate = self.kinds(self.octets, Const(_HEADER))["terminate"]  # if it is long
+        m.states(fifo_states(kept))
+        with m.If(detector.within("Weigh") | detector.within("Judge")):
+            kinds, good = self.kinds(self.octets, last.value), last.cause == Cause.NONE
+            is_rtr = good & detector["awaits_rtr"] & self.is_rtr(detector, kinds)
+            consumed = is_rtr | (good & detector["awaits_response"] & kinds["response"])
+            first = detector["awaits_rtr"] & ~kinds["terminate"]
+            m.states(
+                self.is_consumed == consumed,
+                self.judged == (state.rtr_came | (first & good)),
+                self.answered == (state.response_came | (consumed & ~is_rtr)),
+                self.stopped == (~good | (first & ~is_rtr & ~detector.permissive)),
+                ~self.inside & (detector["awaits_rtr"] | detector["awaits_response"]),
+                (beat > 0) & (beat <= beats) & (~released | (beat == beats)),
+                ~good | Mux(released, last.value >= _HEADER, last.value <= beat * 4 * detector.lanes),
+                self.is_consumed | ~(released | good) | (self.owed >= level),
+                ~(released & detector["awaits_rtr"]) | is_terminate | detector.permissive | (level == 0),
+            )
+        with m.Else():
+            m.states(self.owed >= level, self.stopped == stopped)
+            m.states(stopped | ((self.judged == state.rtr_came) & (self.answered == state.response_came)))
+        with m.If(detector.within("Judge")):
+            found = detector["found"] != 0
+            m.states(~good | ((detector["awaits_rtr"] & found) == is_rtr))
+            m.states(~good | ((detector["is_terminate"] & detector["has_queue"]) == kinds["terminate"]))
+            m.states(~good | ((detector["awaits_response"] & detector["is_response"]) == (consumed & ~is_rtr)))
+        with m.If(flows):
+            m.states(inside == self.inside)
+            m.states(~inside | ~(self.awaits_rtr | self.awaits_response))
+        with m.If(keeps | long | rests):
+            m.states(detector["awaits_rtr"] | (detector["awaits_response"] & (asked | ~self.inside)))
+        with m.If(keeps | long):
+            m.states((beat == self.beats) & (beat == level) & ~released, Mux(long, beat == beats, beat < beats))
+        with m.If(rests):
+            m.states(released & (self.beats >= beats) & (beat == beats))
+            m.states(detector["is_terminate"] == is_terminate)
+        with m.If(~(flows | stopped)):
+            m.states(~inside)
+            m.states(
+                *(
+                    (beat <= at // (4 * detector.lanes)) | (octet == detector["header"].word_select(at, 8))
+                    for at, octet in self.octets.items()
+                )
+            )
+
+    @staticmethod
+    def kinds(octet, length):
+        """What an FPDU is, by octets of it and its ULPDU_Length."""
+        ddp, rdmap, opcode = octet[0] & 0xC3, octet[1] >> 6, octet[1] & 0xF  # without reserved bits
+        queue, size = (Cat(octet[at + n] for n in (3, 2, 1, 0)) for at in (6, 30))
+        tagged, untagged = (ddp == 0xC1) & (rdmap == 1), (ddp == 0x41) & (rdmap == 1)
+        return {
+            "send": (length == 0) | (untagged & (opcode == 3) & (queue == 0) & (length == 18)),
+            "write": tagged & (opcode == 0) & (length == 14),
+            "read": untagged & (opcode == 1) & (queue == 1) & (size == 0) & (length == 46),
+            "response": tagged & (opcode == 2) & (length == 14),
+            "terminate": untagged & (opcode == 7) & (queue == 2) & (length >= 10),
+        }
+
+    @staticmethod
+    def is_rtr(detector, kinds):
+        """Of a kind that was negotiated, or with ``permissive`` any."""
+        return Cat(
+            kinds[kind] & (accepted | detector.permissive)
+            for kind, accepted in zip(("send", "write", "read"), detector.rtr_accept, strict=True)
+        ).any()
+
+
+@proves(
+    "nothing of an RTR, or of the response to one, reaches the host",
+    RtrDetector,
+    Mutant(
+        "the RTR is not taken out",
+        "rtl.rtr",
+        "self.respond.eq(found == Rtr.READ), clear.eq(1)]",
+        "self.respond.eq(found == Rtr.READ)]",
+    ),
+    Mutant("a bare FPDU is no RTR", "rtl.rtr", "(last.value == 0) | (untagged", "(untagged"),
+    Mutant(
+        "the response is delivered",
+        "rtl.rtr",
+        'clear.eq(1)\n\n            with m.State("Stopped")',
+        'clear.eq(0)\n\n            with m.State("Stopped")',
+    ),
+    name="rtr",
+    lanes=(1, 4),
+)
+def _(m, detector):
+    seen = _Watch(m, detector)
+    with m.If(detector.o.valid):
+        m.always(seen.owed > 0)
+    with m.If(seen.takes_out):
+        m.always(seen.owed >= seen.beats)
+
+
+@proves(
+    "RtrDetector tells the fence of one RTR at most, and asks for a response with it only",
+    RtrDetector,
+    Mutant("every FPDU may be an RTR", "rtl.rtr", "state.rtr_came.eq(1)", "state.rtr_came.eq(0)"),
+    name="once",
+)
+def _(m, detector):
+    told = m.ever(detector.rtr)
+    m.always(~(detector.rtr & told), ~detector.respond | detector.rtr)
+    m.states(~told | detector["state"].rtr_came)
+
+
+@proves(
+    "a beat stays as it is until it is taken",
+    RtrDetector,
+    Mutant(
+        "a ULPDU that is let through waits while it is judged",
+        "rtl.rtr",
+        'with m.State("Weigh"):\n                with m.If(released):',
+        'with m.State("Weigh"):\n                with m.If(0):',
+    ),
+    name="stays",
+    lanes=(4, 1),
+)
+def _(m, detector):
+    _Watch(m, detector)
+    keeps(m, detector)

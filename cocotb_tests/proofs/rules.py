@@ -1,0 +1,62 @@
+"""What rtl/stream.py says of streams, and the states of its queues."""
+
+from amaranth.hdl import Cat, Mux, Value
+from amaranth.lib import data
+from amaranth.lib.wiring import In
+
+from rtl.checker import CHECKED
+from rtl.stream import keep_octets
+
+_AT_THE_END = {*CHECKED, "verdict"}
+
+__all__ = ["beats", "buffer_states", "fifo_states", "keeps"]
+
+
+def beats(buffer) -> list[tuple[Value, data.View]]:
+    """The 2 places of a Buffer, the one that leaves first before the other: if it has a beat, and that."""
+    slots, shape = buffer["slots"], buffer.o.payload.shape()
+    return [
+        (present, data.View(shape, Mux(buffer["gives"], later, sooner)))
+        for present, sooner, later in ((buffer["some"], *slots), (buffer["both"], *reversed(slots)))
+    ]
+
+
+def buffer_states(buffer) -> Value:
+    """The states that a Buffer can be in."""
+    some, both = buffer["some"], buffer["both"]
+    return (some | ~both) & ((buffer["gives"] ^ buffer["takes"]) == (some & ~both))
+
+
+def fifo_states(fifo) -> Value:
+    """The states that a Fifo can be in, as far as its level goes."""
+    level = fifo["level"]
+    return (
+        (level <= fifo.depth)
+        & (fifo.o.valid == (level != 0))
+        & (fifo["several"] == (level > 1))
+        & (fifo["full"] == (level == fifo.depth))
+    )
+
+
+def _meaning(payload):
+    """The payload without what has no meaning, and may change: octets that are not valid, a verdict before the end."""
+    fields = getattr(payload.shape(), "members", {})
+    if not {"data", "octets", "last"} <= fields.keys() or len(payload.data) % 32:
+        return [Value.cast(payload)]
+    return [
+        Mux(payload.last, keep_octets(payload.data, payload.octets), payload.data),
+        *(Mux(payload.last | (name not in _AT_THE_END), payload[name], 0) for name in fields if name != "data"),
+    ]
+
+
+def _kept(m, stream):
+    """What waited in the cycle before is still there."""
+    waited = m.last(stream.valid & ~stream.ready)
+    return ~waited | (stream.valid & Cat(now == m.last(now) for now in _meaning(stream.payload)).all())
+
+
+def keeps(m, block):
+    """What the outputs of ``block`` show stays until it is taken, if what the inputs show does."""
+    for name, member in block.signature.members.items():
+        if hasattr(getattr(block, name), "payload"):
+            (m.given if member.flow == In else m.always)(_kept(m, getattr(block, name)))
