@@ -23,7 +23,7 @@ from host_driver.startup import EnhancedData, FrameKind, StartupFrame
 from rtl.registers import Role
 
 RNIC = [sys.executable, "-c", "from host_driver.cli import main; main()"]
-SECONDS = 30
+SECONDS = 240  # a simulation may have to be built first
 
 
 @pytest.fixture
