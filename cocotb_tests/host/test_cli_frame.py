@@ -25,7 +25,7 @@ RNIC = [sys.executable, "-c", "from host_driver.cli import main; main()"]
 def rnic(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:
     """Exit status, lines on standard output, and all of standard error."""
     text = lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines)
-    done = subprocess.run([*RNIC, *arguments], input=text, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*RNIC, *arguments], input=text, capture_output=True, text=True, timeout=240)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout.splitlines(), done.stderr
 
@@ -175,7 +175,7 @@ def test_input_and_output_may_be_files(tmp_path):
     source = tmp_path / "ulpdus"
     source.write_text("\n".join(ulpdus) + "\n")
     with source.open() as lines:
-        framed = subprocess.run([*RNIC, "frame", "--markers"], stdin=lines, capture_output=True, text=True, timeout=60)
+        framed = subprocess.run([*RNIC, "frame", "--markers"], stdin=lines, capture_output=True, text=True, timeout=240)
     stream = framed.stdout.replace("\n", "")
     chunks = []
     while stream:
