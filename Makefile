@@ -1,13 +1,15 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
 # make test: set everything up, and run all tests.
+# make prove: set everything up, and prove what the RTL must never do.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
+# make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
 # All check first for what only the system can give.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test interop setup lint lock docs clean system
+.PHONY: demo test prove interop boards setup lint lock docs clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -15,8 +17,17 @@ demo: setup
 test: setup
 	$(BIN)/pytest -n auto
 
+prove: setup
+	$(BIN)/python -m cocotb_tests.proofs
+
 interop: setup
 	$(BIN)/rnic interop linux -v
+
+# One at a time: each takes minutes, and a gigabyte. A board whose vendor's tool is missing is left out, and said.
+boards: setup
+	for board in $$($(BIN)/rnic boards --names); do $(BIN)/rnic build $$board || [ $$board = arty_a7 ] || exit 1; done
+	$(BIN)/rnic boards --markdown > build/boards.md
+	sed -i -e '/^<!-- table -->/,/^<!-- end -->/{//!d}' -e '/^<!-- table -->/r build/boards.md' docs/boards.md
 
 setup: $(VENV)/done
 

@@ -40,7 +40,8 @@ class FpduAligner(wiring.Component):
 
     After an FPDU that is ``too_long`` what comes in is taken and dropped.
 
-    Latency 2 cycles from both. In each cycle a full beat goes out, or the rest of an FPDU.
+    Latency 2 cycles from both. In each cycle a full beat goes out, or the rest of an FPDU. It stands still while
+    ``o.ready`` is 0, which must not wait for ``o.valid``.
 
     Members
     -------
@@ -77,20 +78,19 @@ class FpduAligner(wiring.Component):
         })  # fmt: skip
         found, cut = self.found.payload, Signal(cuts)
         width = 4 * lanes
-        final = Signal(15)  # lane of the FPDU
+        final = Mux(found.too_long, 0, found.final[:bits])  # in the FPDU's last beat
         until = Signal(range(2 * lanes))  # in the window, its last lane
         octet = Signal(range(width))  # the ULPDU's last, in its beat; it has one even if it has none
         single, brief = Signal(), Signal()  # the first beat is the last one, the last one of the ULPDU
         empty = found.length == 0
         m.d.comb += [
             *(cut[name].eq(found[name]) for name in ("length", "too_long", "lane")),
-            final.eq((found.length + (2 + 3))[2:]),
-            single.eq(found.too_long | (found.length < max(0, width - 5))),
-            brief.eq(found.too_long | (found.length <= width)),
-            until.eq(Mux(found.too_long, 0, final[:bits]) + found.lane),
+            single.eq(found.too_long | found.single),
+            brief.eq(found.too_long | found.brief),
+            until.eq(final + found.lane),
             octet.eq(Mux(empty, 0, found.length[:bits + 2] - 1)),
             cut.turn.eq(-found.lane),
-            cut.lanes.eq(Mux(found.too_long, 0, final[:bits]) + 1),
+            cut.lanes.eq(final + 1),
             cut.reaches.eq(until[bits:]),
             cut.crosses.eq(until >= lanes - 1),
             cut.needs.eq(until[:bits] + 1),
@@ -102,14 +102,17 @@ class FpduAligner(wiring.Component):
         valid, fpdu = Signal(), Signal(cuts, reset_less=True)
         left = Signal(15 - bits, reset_less=True)  # beats that follow this one
         last, gives, ends = Signal(), Signal(), Signal()
+        needs_far, frees_near = Signal(), Signal()  # the beat goes into the far one, nothing else is in the near one
+        needs_far_next = Signal()
         fires, takes = Signal(), Signal()
         m.d.comb += [takes.eq(~valid | (fires & last)), self.found.ready.eq(takes)]
         with m.If(takes):
             m.d.sync += [
                 valid.eq(self.found.valid),
                 fpdu.eq(cut),
-                left.eq(final[bits:]),
+                left.eq(found.final[bits:]),
                 last.eq(single),
+                frees_near.eq(~single | cut.crosses),
                 gives.eq(1),
                 ends.eq(brief),
             ]
@@ -117,49 +120,71 @@ class FpduAligner(wiring.Component):
             m.d.sync += [
                 left.eq(left - 1),
                 last.eq(left == 1),
+                frees_near.eq((left != 1) | fpdu.crosses),
                 gives.eq(gives & ~ends),
                 ends.eq(left == fpdu.trailing + 1),
             ]
 
+        with m.If(takes):
+            m.d.comb += needs_far_next.eq(~single | cut.reaches)
+        with m.Elif(fires):
+            m.d.comb += needs_far_next.eq((left != 1) | fpdu.reaches)
+        with m.Else():
+            m.d.comb += needs_far_next.eq(needs_far)
+        m.d.sync += needs_far.eq(needs_far_next)
+
         # The window. The far beat is empty while the near one is not complete.
         near, far = Signal(StreamBeat(lanes)), Signal(StreamBeat(lanes))
         near_full, far_full = Signal(), Signal()
+        near_full_next, far_full_next = Signal(), Signal()
+        far_open = Signal(init=1)  # the same as ``~far_full``, for another hundred places
         moves = Signal()
         given = self.i.payload
-        given_full = given.count == lanes
+        given_full = given.count[-1]
         stopped = Signal()
-        m.d.comb += self.i.ready.eq(moves | ~far_full | stopped)
-        fills_near = ~Mux(moves, far_full, near_full)
-        with m.If(self.i.valid & self.i.ready & fills_near):
-            m.d.sync += [near.eq(given), near_full.eq(given_full)]
-        with m.Elif(moves):
-            m.d.sync += [near.eq(far), near_full.eq(far_full)]
-        with m.If(self.i.valid & self.i.ready & ~fills_near):
-            m.d.sync += [far.eq(given), far_full.eq(given_full)]
-        with m.Elif(moves):
-            m.d.sync += [far.count.eq(0), far.marked.eq(0), far_full.eq(0)]
+        m.d.comb += [
+            self.i.ready.eq(moves | ~far_full | stopped),
+            near_full_next.eq(near_full),
+            far_full_next.eq(far_full),
+        ]
+        m.d.sync += [near_full.eq(near_full_next), far_full.eq(far_full_next), far_open.eq(~far_full_next)]
+        with m.If(Mux(near_full, moves, self.i.valid)):
+            with m.If(self.i.valid & far_open):
+                m.d.comb += near_full_next.eq(given_full)
+                m.d.sync += near.eq(given)
+            with m.Else():
+                m.d.comb += near_full_next.eq(far_full)
+                m.d.sync += near.eq(far)
+        with m.If(Mux(far_full, moves, self.i.valid & near_full)):
+            m.d.comb += far_full_next.eq(given_full)
+            m.d.sync += far.eq(given)
+        with m.If(moves & ~(self.i.valid & far_full)):
+            m.d.comb += far_full_next.eq(0)
+            m.d.sync += [far.count.eq(0), far.marked.eq(0)]
 
         # A beat of an FPDU with another behind it takes a lane of that, for the 2 octets. Where beats of the stream are
         # not complete, it takes a cycle to see what they have.
-        needs_far = ~last | fpdu.reaches
         has = Signal(range(lanes + 1))
         needs = Signal(range(lanes + 1))
-        enough = Signal()
+        whole, enough = Signal(), Signal()  # all of the beat is there: it is complete, or has what is needed of it
         m.d.comb += [
             has.eq(Mux(needs_far, far.count, near.count)),
             needs.eq(Mux(last, fpdu.needs, fpdu.lane + 1)),
-            fires.eq(valid & (Mux(needs_far, far_full, near_full) | enough) & (~self.o.valid | self.o.ready)),
-            moves.eq(fires & (~last | fpdu.crosses)),
+            fires.eq((whole | enough) & self.o.ready),
+            moves.eq(fires & frees_near),
         ]
         with m.If(fires & fpdu.too_long):
             m.d.sync += stopped.eq(1)
-        m.d.sync += enough.eq(valid & ~fires & (has >= needs))
+        m.d.sync += [
+            whole.eq(Mux(takes, self.found.valid, 1) & Mux(needs_far_next, far_full_next, near_full_next)),
+            enough.eq(valid & ~fires & (has >= needs)),
+        ]
 
         window = Cat(
             Mux(n >= fpdu.lane, near.data.word_select(n, 32), far.data.word_select(n, 32)) for n in range(lanes)
         )
         aligned = rotate_lanes(m, window, fpdu.turn)
-        with m.If(~self.o.valid | self.o.ready):
+        with m.If(self.o.ready):
             m.d.sync += [
                 self.o.valid.eq(fires),
                 o.data.eq(Cat(aligned, far.data.word_select(fpdu.lane, 32)[:16])),

@@ -7,15 +7,15 @@ from amaranth.lib.wiring import In, Out
 from .aligner import AlignedBeat
 from .crc32c import Crc32c, residue
 from .registers import Cause
-from .stream import Fifo, Packet, check_lanes, swap_octets
+from .stream import Buffer, Fifo, Packet, check_lanes, swap_octets
 
 __all__ = ["CHECKED", "FpduChecker"]
 
 DEPTH = 16  # beats that wait for a verdict: more than it takes, so that one-beat FPDUs do not wait for each other
 
 # What is known of an FPDU with its last beat: why it is bad, if it is; the value for the event; its size on the wire
-# in lanes, markers included; and how many of those are markers.
-CHECKED = {"cause": Cause, "value": 16, "size": 15, "markers": 8}
+# in lanes, markers included; and how many of those are markers. ``none``: the beat has nothing of a ULPDU.
+CHECKED = {"cause": Cause, "value": 16, "size": 15, "markers": 8, "none": 1}
 _NOTE = data.StructLayout({"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8})
 
 
@@ -28,7 +28,7 @@ class FpduChecker(wiring.Component):
 
     The checks are made beside the ULPDUs, which wait only with their last beat.
 
-    Latency 1 cycle for a beat that is not the last, and 9 at most for the last one; one beat a cycle.
+    Latency 2 cycles for a beat that is not the last, and 10 at most for the last one; one beat a cycle.
 
     Members
     -------
@@ -146,21 +146,27 @@ class FpduChecker(wiring.Component):
 
         # Beat and verdict.
         ulpdu, checked = ulpdus.o.payload, notes.o.payload
+        m.submodules.given = given = Buffer(o.shape())
+        out = given.i.payload
         with m.If(checked.too_long):
-            m.d.comb += [o.cause.eq(Cause.RX_LENGTH), o.value.eq(checked.length)]
+            m.d.comb += [out.cause.eq(Cause.RX_LENGTH), out.value.eq(checked.length)]
         with m.Elif(self.enable & ~crcs.o.payload):
-            m.d.comb += [o.cause.eq(Cause.CRC), o.value.eq(checked.length)]
+            m.d.comb += [out.cause.eq(Cause.CRC), out.value.eq(checked.length)]
         with m.Elif(checked.astray):
-            m.d.comb += [o.cause.eq(Cause.FPDUPTR), o.value.eq(checked.pointer)]
+            m.d.comb += [out.cause.eq(Cause.FPDUPTR), out.value.eq(checked.pointer)]
         with m.Else():
-            m.d.comb += o.value.eq(checked.length)
+            m.d.comb += out.value.eq(checked.length)
+        judged = Signal()
         m.d.comb += [
-            *(o[name].eq(ulpdu[name]) for name in Packet(lanes).members),
-            o.size.eq(checked.size),
-            o.markers.eq(checked.markers),
-            self.o.valid.eq(ulpdus.o.valid & (~ulpdu.last | crcs.o.valid)),
-            ulpdus.o.ready.eq(self.o.ready & (~ulpdu.last | crcs.o.valid)),
-            crcs.o.ready.eq(ulpdus.o.valid & ulpdu.last & self.o.ready),
+            *(out[name].eq(ulpdu[name]) for name in Packet(lanes).members),
+            out.size.eq(checked.size),
+            out.markers.eq(checked.markers),
+            judged.eq(~ulpdu.last | crcs.o.valid),
+            out.none.eq(ulpdu.last & checked.too_long),
+            given.i.valid.eq(ulpdus.o.valid & judged),
+            ulpdus.o.ready.eq(given.i.ready & judged),
+            crcs.o.ready.eq(given.i.ready & ulpdus.o.valid & ulpdu.last),
             notes.o.ready.eq(crcs.o.valid & crcs.o.ready),
         ]
+        wiring.connect(m, given.o, wiring.flipped(self.o))
         return m

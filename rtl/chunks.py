@@ -36,7 +36,7 @@ class ChunkPacker(wiring.Component):
     A beat that is not full is shown when no chunk is waiting, so nothing that has arrived is kept
     back but the last 1 to 3 octets of an unfinished lane.
 
-    Latency 2 cycles; one beat a cycle. A beat shown early may take one cycle from the input.
+    Latency 2 cycles; one beat a cycle. It stands still while ``o.ready`` is 0, which must not wait for ``o.valid``.
 
     Members
     -------
@@ -102,7 +102,7 @@ class ChunkPacker(wiring.Component):
             m.d.comb += end.eq(Cat(Const(0, 2), marker_lane))
         with m.Else():
             m.d.comb += end.eq(behind)
-        turned_valid, turned_ready = Signal(), Signal()
+        turned_valid = Signal()
         turned = Signal(8 * width, reset_less=True)
         keeps = Signal(width)  # octets that are there already
         moves = Signal(2 * lanes, reset_less=True)  # lanes that come from the next one
@@ -110,33 +110,33 @@ class ChunkPacker(wiring.Component):
         marks, at = Signal(), Signal(range(2 * lanes), reset_less=True)  # a marker is complete; its lane
         of_marker = Signal(4, reset_less=True)  # octets that are its
         in_place = rotate_lanes(m, i.data, octet, lane=8)
-        takes = Signal()
-        m.d.comb += [takes.eq(self.i.valid & self.i.ready & (count != 0)), self.i.ready.eq(turned_ready)]
+        comes, takes, goes = Signal(), Signal(), self.o.ready
+        m.d.comb += [self.i.ready.eq(goes), comes.eq(self.i.valid & (count != 0)), takes.eq(goes & comes)]
         with m.If(~started):
             # From a marker's end to the next one it is 127 lanes.
             m.d.sync += [passed.eq(Cat(Const(0, 2), (self.start - 1)[:7])), home.eq(-self.start)]
-        with m.If(turned_ready):
-            m.d.sync += turned_valid.eq(self.i.valid & (count != 0))
         with m.If(takes):
             m.d.sync += [
                 started.eq(1),
                 octet.eq(Mux(completes, closed, behind)),
                 passed.eq(passed + count),
                 filled.eq(end),
+            ]
+            with m.If(completes):
+                m.d.sync += home.eq(home - 1)
+        with m.If(goes):
+            m.d.sync += [
+                turned_valid.eq(comes),
                 turned.eq(in_place),
-                keeps.eq(Cat(n < filled for n in range(width))),
+                keeps.eq(Cat(~comes | (n < filled) for n in range(width))),  # without octets what is kept stays
                 moves.eq(Cat(has_marker & (n >= marker_lane) for n in range(2 * lanes))),
                 reaches.eq(end),
-                marks.eq(completes),
+                marks.eq(comes & completes),
                 at.eq(marker_lane),
                 of_marker.eq(Cat(
                     reaches_octet(n) & ~(here & (low > width - 4 + n)) for n in range(4)
                 )),
             ]
-            with m.If(completes):
-                m.d.sync += home.eq(home - 1)
-        with m.Elif(turned_ready):
-            m.d.sync += [keeps.eq(-1), marks.eq(0)]  # so that what is kept shows as it is
 
         # Then join them with those that are there already.
         kept = Signal(8 * width, reset_less=True)
@@ -163,16 +163,13 @@ class ChunkPacker(wiring.Component):
             for n in range(4)
         ))
 
-        room = Signal()  # in the register at the output
         full, early, here = Signal(), Signal(), Signal()
         m.d.comb += [
-            room.eq(~self.o.valid | self.o.ready),
             full.eq(turned_valid & (reaches >= width)),
             early.eq(~turned_valid & (held[2:] > shown)),
-            turned_ready.eq(~turned_valid | ~full | room),
             here.eq(marks & (at < lanes)),
         ]
-        with m.If(room):
+        with m.If(goes):
             m.d.sync += [
                 self.o.valid.eq(full | early),
                 o.data.eq(joined),
@@ -180,19 +177,16 @@ class ChunkPacker(wiring.Component):
                 o.marked.eq(marked | here),
                 o.place.eq(Mux(here, at, place)),
                 o.marker.eq(Mux(here, marker, value)),
-            ]
-            with m.If(early):
-                m.d.sync += shown.eq(held[2:])
-        with m.If(turned_valid & turned_ready):
-            m.d.sync += [
-                held.eq(reaches),  # modulo the width
                 kept.eq(Mux(full, over, joined)),
-                part.eq(marker),
             ]
+            with m.If(turned_valid):
+                m.d.sync += [held.eq(reaches), part.eq(marker)]  # modulo the width
             with m.If(full):
                 m.d.sync += [shown.eq(0), marked.eq(marks & ~here)]
             with m.Elif(marks):
                 m.d.sync += marked.eq(1)
+            with m.If(early):
+                m.d.sync += shown.eq(held[2:])
             with m.If(marks):
                 m.d.sync += [place.eq(at), value.eq(marker)]
         return m

@@ -66,8 +66,9 @@ class MpaDatapath(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.registers = registers = RegisterBank()
-        reset = Signal()
-        m.d.comb += [reset.eq(registers.CONTROL.reset), registers.reset.eq(reset)]
+        reset = Signal()  # reaches all of the connection, so it has a cycle for the way
+        m.d.sync += reset.eq(registers.CONTROL.reset)
+        m.d.comb += registers.reset.eq(reset)
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         # All but the register bank, which has an access to finish, starts anew with a connection.
         m.submodules.connection = ResetInserter(reset)(self._connection(registers))
@@ -85,8 +86,8 @@ class MpaDatapath(wiring.Component):
         wiring.connect(m, rx.ulpdu, wiring.flipped(self.rx_ulpdu))
 
         # What receive tells transmit, and transmit receive.
-        m.d.comb += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond", "sink", "failed")]
-        m.d.comb += rx.asked.eq(tx.asked)
+        m.d.sync += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond")]
+        m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
 
         # What the host has set. Long before octets come, so what is worked out from it may take a cycle.
         config, control = registers.CONFIG, registers.CONTROL
@@ -138,8 +139,10 @@ class MpaDatapath(wiring.Component):
         })
         return m
 
-    def _events(self, m, registers, sources):
-        m.submodules.events = events = EventQueue(len(sources), self.event_depth)
+    def _events(self, m, registers, given):
+        m.submodules.events = events = EventQueue(len(given), self.event_depth)
+        sources = [Signal.like(source) for source in given]  # events are a cycle late
+        m.d.sync += [source.eq(event) for source, event in zip(sources, given, strict=True)]
         m.d.comb += [queued.eq(source) for queued, source in zip(events.i, sources, strict=True)]
 
         taken = Signal(48)

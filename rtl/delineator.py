@@ -1,13 +1,13 @@
 """Makes FPDUs of the MPA stream (RFC 5044 §6)."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .aligner import AlignedBeat, FpduAligner
 from .chunks import StreamBeat
 from .finder import FpduFinder
-from .stream import Fifo, check_lanes
+from .stream import Fifo, ReadyFifo, check_lanes
 
 __all__ = ["Delineator"]
 
@@ -51,8 +51,9 @@ class Delineator(wiring.Component):
         m.submodules.finder = finder = FpduFinder(self.lanes)
         m.submodules.aligner = aligner = FpduAligner(self.lanes)
         m.submodules.beats = beats = Fifo(self.i.payload.shape(), SLACK)
-        m.submodules.found = found = Fifo(finder.o.payload.shape(), SLACK)
-        both_ready = finder.i.ready & beats.i.ready
+        m.submodules.found = found = ReadyFifo(finder.o.payload.shape(), SLACK)
+        both_ready = Signal()  # in a register, as it holds all up that comes before
+        m.d.sync += both_ready.eq(finder.spare & beats.spare)
         m.d.comb += [
             finder.maximum.eq(self.maximum),
             self.i.ready.eq(both_ready),

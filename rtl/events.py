@@ -1,6 +1,6 @@
 """Events for the host: reported by blocks, queued, and read through the registers."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -58,28 +58,23 @@ class EventQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=Event.as_shape().size, depth=self.depth)
-        waiting = [Signal(Event, name=f"waiting_{n}") for n in range(self.sources)]
-
-        free = 1  # no source before this one has an event
-        lost = 0
-        chosen = Signal(Event)
-        for given, kept in zip(self.i, waiting, strict=True):
-            full = kept.kind != EventKind.NONE
+        free = Const(1)  # no source before this one has an event
+        lost = Const(0)
+        next_in, enters = Signal(Event), Signal()
+        m.d.sync += enters.eq(0)
+        for n, given in enumerate(self.i):
+            waits, waiting = Signal(name=f"waits_{n}"), Signal(Event, name=f"waiting_{n}")
             comes = given.kind != EventKind.NONE
-            with m.If(full & free):
-                m.d.comb += chosen.eq(kept)
-            with m.If(comes & (~full | free)):
-                m.d.sync += kept.eq(given)
-            with m.Elif(free):
-                m.d.sync += kept.kind.eq(EventKind.NONE)
-            lost |= comes & full & ~free
-            free &= ~full
+            with m.If(waits & free):
+                m.d.sync += [enters.eq(1), next_in.eq(waiting)]
+            with m.If(~waits | free):
+                m.d.sync += [waits.eq(comes), waiting.eq(given)]
+            lost |= comes & waits & ~free
+            free &= ~waits
 
-        next_in = Signal(Event)
-        m.d.sync += next_in.eq(chosen)
         m.d.comb += [
             fifo.w_data.eq(next_in),
-            fifo.w_en.eq(next_in.kind != EventKind.NONE),
+            fifo.w_en.eq(enters),
             self.o.valid.eq(fifo.r_rdy),
             self.o.payload.eq(fifo.r_data),
             fifo.r_en.eq(self.o.ready),

@@ -121,15 +121,18 @@ class Fence(wiring.Component):
             m.d.sync += state.failed.eq(1)
 
         # What becomes of a ULPDU is decided with its first beat.
-        drops, passes = Signal(), Signal()
-        m.d.comb += [
-            drops.eq(state.terminated | (state.failed & ~i.terminate)),
-            passes.eq(~state.terminated & Mux(state.failed, i.terminate, state.opened) & ~i.too_long),
-        ]
-        inside = Signal()  # of a ULPDU that leaves
-        terminates = Signal()  # that is a Terminate
+        consumes = Signal()  # the fence is not shut, or all is dropped
+        makes_own = Signal()
+        inside, keeps, keeps_on = Signal(), Signal(), Signal()  # of a ULPDU; it leaves; the one before does
+        terminates = Signal()  # it is a Terminate
         announced = Signal(16, reset_less=True)  # its length
         length = Mux(inside, announced, i.length)
+        moves = given.valid & given.ready
+        m.d.sync += consumes.eq((state.opened | state.failed | state.terminated) & ~makes_own)
+        with m.If(inside):
+            m.d.comb += keeps.eq(keeps_on)
+        with m.Else():
+            m.d.comb += keeps.eq(~state.terminated & ~i.too_long & (i.terminate | ~state.failed))
 
         event = Signal(Event)
         happened, refused = Signal(Event), Signal(16, reset_less=True)
@@ -141,51 +144,43 @@ class Fence(wiring.Component):
             m.d.sync += state.opened.eq(1)
             report(m, event, EventKind.FENCE_OPEN)  # nothing leaves in this cycle, so there is no other event
 
-        m.d.comb += [
-            *(o[name].eq(i[name]) for name in TxUlpdu(lanes).members),
-            o.abort.eq(i.mismatch),
-        ]
-        with m.FSM():
-            with m.State("Pass"):
-                with m.If(inside | passes):
-                    m.d.comb += [decided.i.valid.eq(given.valid), given.ready.eq(decided.i.ready)]
-                with m.Elif(given.valid & (drops | (i.too_long & (state.opened | state.failed)))):
-                    with m.If(~drops):
-                        m.d.sync += state.failed.eq(1)
-                        report(m, event, EventKind.ERROR, detail=Cause.TX_LENGTH)
-                    m.next = "Drop"
-                with m.Elif(wants_own):
-                    m.next = "Own"
-                with m.If(decided.i.valid & decided.i.ready):
-                    m.d.sync += inside.eq(~i.last)
-                    with m.If(~inside):
-                        m.d.sync += [terminates.eq(i.terminate), announced.eq(i.length)]
-                    with m.If(i.last & i.mismatch):
-                        m.d.sync += state.failed.eq(1)
-                        report(m, event, EventKind.ERROR, detail=Cause.TX_MISMATCH)
-                    with m.Elif(i.last & Mux(inside, terminates, i.terminate)):
-                        m.d.sync += state.terminated.eq(1)
-                        report(m, event, EventKind.TERMINATE_SENT)
-            with m.State("Own"):
-                m.d.comb += [
-                    own.start.eq(1),
-                    *(o[name].eq(own.o.payload[name]) for name in TxUlpdu(lanes).members),
-                    o.abort.eq(0),
-                    decided.i.valid.eq(own.o.valid),
-                    own.o.ready.eq(decided.i.ready),
-                ]
-                with m.If(own.o.valid & decided.i.ready & o.last):
-                    with m.If(state.responds):
-                        m.d.sync += state.responds.eq(0)
-                        report(m, event, EventKind.RESPONSE_SENT)
-                    with m.Else():
-                        m.d.sync += state.rtr_left.eq(1)
-                        report(m, event, EventKind.RTR_SENT, detail=self.rtr_send)
-                    m.next = "Pass"
-            with m.State("Drop"):
-                m.d.comb += given.ready.eq(1)
-                with m.If(given.valid & i.last):
-                    m.next = "Pass"
+        m.d.comb += given.ready.eq(consumes & decided.i.ready)
+        with m.If(makes_own):
+            m.d.comb += [
+                own.start.eq(1),
+                *(o[name].eq(own.o.payload[name]) for name in TxUlpdu(lanes).members),
+                decided.i.valid.eq(own.o.valid),
+                own.o.ready.eq(decided.i.ready),
+            ]
+            with m.If(own.o.valid & decided.i.ready & own.o.payload.last):
+                m.d.sync += makes_own.eq(0)
+                with m.If(state.responds):
+                    m.d.sync += state.responds.eq(0)
+                    report(m, event, EventKind.RESPONSE_SENT)
+                with m.Else():
+                    m.d.sync += state.rtr_left.eq(1)
+                    report(m, event, EventKind.RTR_SENT, detail=self.rtr_send)
+        with m.Else():
+            m.d.comb += [
+                *(o[name].eq(i[name]) for name in TxUlpdu(lanes).members),
+                o.abort.eq(i.mismatch),
+                decided.i.valid.eq(given.valid & consumes & keeps),
+            ]
+            with m.If(wants_own & ~consumes):
+                m.d.sync += makes_own.eq(1)
+        with m.If(moves):
+            m.d.sync += [inside.eq(~i.last), keeps_on.eq(keeps)]
+            with m.If(~inside):
+                m.d.sync += [terminates.eq(i.terminate), announced.eq(i.length)]
+                with m.If(~state.terminated & i.too_long & (i.terminate | ~state.failed)):
+                    m.d.sync += state.failed.eq(1)
+                    report(m, event, EventKind.ERROR, detail=Cause.TX_LENGTH)
+            with m.If(keeps & i.last & i.mismatch):
+                m.d.sync += state.failed.eq(1)
+                report(m, event, EventKind.ERROR, detail=Cause.TX_MISMATCH)
+            with m.Elif(keeps & i.last & Mux(inside, terminates, i.terminate)):
+                m.d.sync += state.terminated.eq(1)
+                report(m, event, EventKind.TERMINATE_SENT)
         return m
 
     def _examine(self, m, i, o):

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .chunks import StreamBeat
-from .stream import Fifo, check_lanes, swap_octets
+from .stream import ReadyFifo, check_lanes, swap_octets
 
 __all__ = ["Found", "FpduFinder"]
 
@@ -15,11 +15,14 @@ _OVERHEAD = 2 + 3 + 4  # octets: ULPDU_Length, the most of PAD, CRC
 class Found(data.StructLayout):
     """An FPDU, markers aside: the ``lane`` of a beat of the stream in which it begins, and ULPDU_Length.
 
-    ``too_long``: that is over the maximum, and the stream cannot be followed any more.
+    ``too_long``: that is over the maximum, and the stream cannot be followed any more. ``final``: the FPDU's last lane.
+    ``single``: it is in the FPDU's first beat. ``brief``: all of the ULPDU is.
     """
 
     def __init__(self, lanes: int):
-        super().__init__({"lane": range(lanes), "length": 16, "too_long": 1})
+        super().__init__({
+            "lane": range(lanes), "length": 16, "too_long": 1, "final": 15, "single": 1, "brief": 1,
+        })  # fmt: skip
 
 
 class FpduFinder(wiring.Component):
@@ -37,6 +40,7 @@ class FpduFinder(wiring.Component):
     i : :class:`rtl.chunks.StreamBeat`
     o : :class:`Found`
     maximum : the largest ULPDU_Length; does not change once octets have come
+    spare : there is room for two beats or more
     """
 
     DEPTH = 16  # beats that wait; one of 16 lanes can hold 8 FPDUs
@@ -48,6 +52,7 @@ class FpduFinder(wiring.Component):
             "i": In(stream.Signature(StreamBeat(lanes))),
             "o": Out(stream.Signature(Found(lanes))),
             "maximum": In(16),
+            "spare": Out(1),
         })
 
     def elaborate(self, platform):
@@ -56,22 +61,23 @@ class FpduFinder(wiring.Component):
         bits = (lanes - 1).bit_length()
 
         lengths = data.StructLayout({"count": range(lanes + 1), "fields": data.ArrayLayout(16, lanes)})
-        m.submodules.waiting = waiting = Fifo(lengths, self.DEPTH)
+        m.submodules.waiting = waiting = ReadyFifo(lengths, self.DEPTH)
         m.d.comb += [
             waiting.i.valid.eq(self.i.valid),
             self.i.ready.eq(waiting.i.ready),
+            self.spare.eq(waiting.spare),
             waiting.i.payload.count.eq(self.i.payload.count),
             *(waiting.i.payload.fields[n].eq(self.i.payload.data.word_select(n, 32)[:16]) for n in range(lanes)),
         ]
 
         # First read in each lane what it would say as the first of an FPDU.
+        found = Found(lanes).members
         entry = data.StructLayout({
             "came": 1,  # the lane has arrived
             "stays": 1,  # the next FPDU begins in this beat
             "lane": range(lanes),  # in this lane
             "skips": signed(16 - bits),  # beats between this one and that of the next FPDU, less 1
-            "length": 16,
-            "too_long": 1,
+            **{name: shape for name, shape in found.items() if name != "lane"},
         })
         valid, full = Signal(), Signal()  # the beat is there, and complete
         entries = Signal(data.ArrayLayout(entry, lanes), reset_less=True)
@@ -81,6 +87,7 @@ class FpduFinder(wiring.Component):
         read = Signal.like(entries)
         for n in range(lanes):
             length, beyond = Signal(16, name=f"length_{n}"), Signal(signed(18), name=f"beyond_{n}")
+            short = length[bits + 2:] == 0
             m.d.comb += [
                 length.eq(swap_octets(beat.fields[n])),
                 beyond.eq(length + (4 * n + _OVERHEAD - 8 * lanes)),  # in octets from two beats on
@@ -90,6 +97,10 @@ class FpduFinder(wiring.Component):
                 read[n].skips.eq(beyond[2 + bits:].as_signed()),
                 read[n].length.eq(length),
                 read[n].too_long.eq(length > self.maximum),
+                read[n].final.eq((length + (2 + 3))[2:]),
+                # Without carry chains: less than a beat, and in the first case not one of the last 5 octets of it.
+                read[n].single.eq(short & ~length[:bits + 2].matches(*range(max(0, 4 * lanes - 5), 4 * lanes))),
+                read[n].brief.eq(short | (length == 4 * lanes)),
             ]
         with m.If(waiting.o.ready):
             m.d.sync += [valid.eq(waiting.o.valid), full.eq(beat.count == lanes), entries.eq(read)]
@@ -105,8 +116,7 @@ class FpduFinder(wiring.Component):
             here.eq(entries[lane]),
             self.o.valid.eq(valid & here.came & ~(skipping | rests | stopped)),
             self.o.payload.lane.eq(lane),
-            self.o.payload.length.eq(here.length),
-            self.o.payload.too_long.eq(here.too_long),
+            *(self.o.payload[name].eq(here[name]) for name in found if name != "lane"),
             passes.eq(skipping | rests | stopped | ~here.came | (self.o.ready & ~here.stays)),
         ]
         with m.If(self.o.valid & self.o.ready):

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .stream import Packet, keep_octets, swap_octets
+from .stream import Packet, Stage, keep_octets, swap_octets
 
 __all__ = ["FpduFramer"]
 
@@ -12,8 +12,8 @@ __all__ = ["FpduFramer"]
 class FpduFramer(wiring.Component):
     """Puts ULPDU_Length before each ULPDU and zeros behind it, up to a multiple of 4 octets.
 
-    Combinational, but for the 2 octets that each beat hands to the next. An FPDU whose last 2 octets begin a beat
-    of their own holds the input up for 1 cycle.
+    Latency 1 cycle; one beat a cycle. An FPDU whose last 2 octets begin a beat of their own holds the input up for 1
+    cycle. It stands still while ``o.ready`` is 0, which must not wait for ``o.valid``.
 
     Members
     -------
@@ -30,43 +30,56 @@ class FpduFramer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        i, o = self.i.payload, self.o.payload
-        room = 4 * self.lanes - 2  # octets of a ULPDU's beat that fit behind the 2 of the one before
+        m.submodules.padded = padded = Stage(_Padded(self.lanes), twice="spills")
+        self._pad(m, padded.i)
+        self._frame(m, padded.o, padded.again)
+        return m
 
+    def _pad(self, m, o):
+        """Clear what is behind the ULPDU, and find out whether its end fits behind the 2 octets before it."""
+        i, padded = self.i.payload, o.payload
+        width = 4 * self.lanes
+        octets = Mux(i.last, i.octets, width)
+        m.d.comb += [
+            o.valid.eq(self.i.valid),
+            self.i.ready.eq(o.ready),
+            *(padded[name].eq(i[name]) for name in ("length", "last", "abort")),
+            padded.data.eq(Mux(i.last, keep_octets(i.data, i.octets), i.data)),
+            padded.octets.eq(Cat(Const(0, 2), (octets + 2 + 3)[2:])),
+            padded.spills.eq(i.last & (octets > width - 2)),
+        ]
+
+    def _frame(self, m, i, alone):
+        """Shift the ULPDU by 2 octets, behind its length."""
+        padded, o = i.payload, self.o.payload
         carry = Signal(16, reset_less=True)
         first = Signal(init=1)
-        spilled = Signal()  # all of the ULPDU was taken, its last octets are in ``carry``
-        abort = Signal(reset_less=True)
-
-        octets = Mux(i.last, i.octets, room + 2)
-        body = Signal.like(i.data)
-        m.d.comb += body.eq(Mux(i.last, keep_octets(i.data, i.octets), i.data))
-        spills = octets > room
-
-        with m.If(spilled):
-            m.d.comb += [
-                self.o.valid.eq(1),
-                o.data.eq(carry),
-                o.octets.eq(4),
-                o.last.eq(1),
-                o.abort.eq(abort),
-            ]
-            with m.If(self.o.ready):
-                m.d.sync += [spilled.eq(0), first.eq(1)]
+        with m.If(alone):  # the ULPDU's last octets, in ``carry``, are a beat
+            m.d.comb += [o.data.eq(Cat(carry, Const(0, 16), padded.data[16:])), o.octets.eq(4)]
         with m.Else():
             m.d.comb += [
-                self.o.valid.eq(self.i.valid),
-                self.i.ready.eq(self.o.ready),
-                o.data.eq(Cat(Mux(first, swap_octets(i.length), carry), body)),
-                o.octets.eq(Cat(Const(0, 2), (octets + 2 + 3)[2:])),
-                o.last.eq(i.last & ~spills),
-                o.abort.eq(i.abort),
+                o.data.eq(Cat(Mux(first, swap_octets(padded.length), carry), padded.data)),
+                o.octets.eq(padded.octets),
             ]
-            with m.If(self.i.valid & self.i.ready):
-                m.d.sync += [
-                    carry.eq(body[-16:]),
-                    abort.eq(i.abort),
-                    first.eq(i.last),
-                    spilled.eq(i.last & spills),
-                ]
-        return m
+        m.d.comb += [
+            self.o.valid.eq(i.valid),
+            i.ready.eq(self.o.ready),
+            o.last.eq(padded.last & (alone | ~padded.spills)),
+            o.abort.eq(padded.abort),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += [
+                carry.eq(padded.data[-16:]),
+                first.eq(o.last),
+            ]
+
+
+class _Padded(Packet):
+    """A beat of a ULPDU with zeros behind it.
+
+    ``octets`` are those of the FPDU's beat that it is going to be, if it is the last one. ``spills``: it is not the
+    last one, but what does not fit into it is.
+    """
+
+    def __init__(self, lanes: int):
+        super().__init__(lanes, length=16, abort=1, spills=1)

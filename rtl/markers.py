@@ -23,7 +23,8 @@ class MarkerInserter(wiring.Component):
     had ``n`` markers, ``n`` lanes, modulo the width, wait for its next beat. What waits goes out in a beat of its own,
     and holds the input up for 1 cycle, when it fills one, and when the FPDU's last beat has no room for it.
 
-    Latency 2 cycles, at 16 lanes 3; one beat a cycle goes out.
+    Latency 2 cycles, at 16 lanes 3; one beat a cycle goes out. It stands still while ``o.ready`` is 0, which must not
+    wait for ``o.valid``.
 
     Members
     -------
@@ -55,7 +56,7 @@ class MarkerInserter(wiring.Component):
         lanes = self.lanes
         m.submodules.measured = measured = Stage(_Measured(lanes))
         m.submodules.placed = placed = (Stage if lanes > AT_ONCE else Through)(_Placed(lanes))
-        m.submodules.turned = turned = Stage(_Turned(lanes))
+        m.submodules.turned = turned = Stage(_Turned(lanes), twice="more")
         i, beat = self.i.payload, measured.i.payload
         used = i.octets[2:]
         m.d.comb += [
@@ -67,7 +68,7 @@ class MarkerInserter(wiring.Component):
         ]
         self._place(m, measured.o, placed.i)
         self._turn(m, placed.o, turned.i)
-        self._insert(m, turned.o, self.o)
+        self._insert(m, turned.o, turned.again)
         return m
 
     def _place(self, m, i, o):
@@ -154,12 +155,11 @@ class MarkerInserter(wiring.Component):
             *(turned[name].eq(placed[name]) for name in ("pointer", "more", "used", "last", "abort")),
         ]
 
-    def _insert(self, m, i, o):
+    def _insert(self, m, i, alone):
         """Put the marker between the lanes of the beat, and the beat behind the lanes that wait."""
         lanes = self.lanes
-        beat = i.payload
-        kept = Signal(32 * lanes, reset_less=True)  # the lanes that wait
-        alone = Signal()  # they are a beat of their own
+        beat, o = i.payload, self.o
+        kept = Signal(32 * lanes, reset_less=True)  # the lanes that wait; ``alone``: they are a beat of their own
         marker = Cat(Const(0, 16), swap_octets(Cat(Const(0, 2), beat.pointer)))
 
         def inserted(is_marker, is_moved):
@@ -168,7 +168,7 @@ class MarkerInserter(wiring.Component):
 
         m.d.comb += [
             o.valid.eq(i.valid),
-            i.ready.eq(o.ready & (alone | ~beat.more)),
+            i.ready.eq(o.ready),
             o.payload.data.eq(Cat(
                 Mux(alone | waits, kept.word_select(n, 32), word)
                 for n, (waits, word) in enumerate(zip(beat.waits, inserted(beat.marker, beat.moved), strict=True))
@@ -178,7 +178,7 @@ class MarkerInserter(wiring.Component):
             o.payload.abort.eq(beat.abort),
         ]
         with m.If(o.valid & o.ready):
-            m.d.sync += [alone.eq(beat.more & ~alone), kept.eq(Cat(inserted(beat.next_marker, beat.next_moved)))]
+            m.d.sync += kept.eq(Cat(inserted(beat.next_marker, beat.next_moved)))
 
 
 class _Measured(data.StructLayout):

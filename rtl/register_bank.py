@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,8 +11,6 @@ from .bus import RegisterBus
 from .registers import MAP, Access, Register
 
 __all__ = ["RegisterBank"]
-
-GROUPS = 4  # of registers, among which a value is chosen a cycle before the last choice
 
 
 def _members(register: Register) -> wiring.Signature:
@@ -59,7 +57,7 @@ class RegisterBank(wiring.Component):
         m = Module()
         bus = self.bus
 
-        # First cycle: which register; second: its value among a few, or the write; third: its value; fourth: ack.
+        # First cycle: which register; second: its value among zeros, or the write; third: its value; fourth: ack.
         decoded = Signal(len(MAP))
         second, third = Signal(), Signal()
         starts = bus.request & ~second & ~third & ~bus.ack
@@ -94,10 +92,9 @@ class RegisterBank(wiring.Component):
                         with m.Elif(writes):
                             m.d.sync += port.eq(written)
                 m.d.comb += word[place].eq(port)
-            values.append(word & selected.replicate(32))
-
-        among = [Signal(32, name=f"among_{n}") for n in range(GROUPS)]
-        for n, value in enumerate(among):
-            m.d.sync += value.eq(reduce(or_, values[n::GROUPS]))
-        m.d.sync += bus.read_data.eq(reduce(or_, among))
+            # A flip-flop that is reset when another register is chosen takes no table, as a gate would.
+            value = Signal(32, name=f"{register.name}_chosen")
+            m.d.sync += value.eq(Mux(selected, word, 0))
+            values.append(value)
+        m.d.sync += bus.read_data.eq(reduce(or_, values))
         return m

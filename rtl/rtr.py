@@ -104,8 +104,8 @@ class RtrDetector(wiring.Component):
 
     After an error what comes is taken and dropped.
 
-    Latency 1 cycle for ULPDUs, 2 for what is told; one beat a cycle, but for a few cycles more around an FPDU that is
-    kept back.
+    Combinational for ULPDUs, latency 1 cycle for what is told; one beat a cycle, but for a few cycles more around an
+    FPDU that is kept back.
 
     Members
     -------
@@ -168,7 +168,9 @@ class RtrDetector(wiring.Component):
         header = Signal(8 * width * beats, reset_less=True)
         beat = Signal(range(beats + 1))  # of the FPDU that is kept back
         last = Signal(data.StructLayout(CHECKED), reset_less=True)  # of the FPDU that has ended
+        is_good = Signal()  # its ``cause`` is NONE
         ended = Signal()  # it has not been told
+        inside = Signal()  # of an FPDU that is let through
 
         is_response, is_terminate, has_queue = Signal(), Signal(), Signal()
         awaits_rtr, awaits_response = Signal(), Signal()
@@ -178,11 +180,15 @@ class RtrDetector(wiring.Component):
             awaits_response.eq((self.role == Role.INITIATOR) & peer_to_peer & self.asked & ~state.response_came),
         ]
 
-        # Settled a cycle before they are asked for.
-        looks, drops = Signal(), Signal()  # at the next FPDU; the FPDU, whatever more comes of it
-        m.d.sync += [
-            looks.eq(awaits_rtr | awaits_response),
-            drops.eq(awaits_rtr & ~self.permissive & ~is_terminate),
+        # Settled a cycle before: what happens to beats. If neither, they wait.
+        flows, keeps, sinks = Signal(), Signal(), Signal()  # they go out; into the queue; nowhere
+        flows_on, keeps_on, sinks_on = Signal(), Signal(), Signal()  # in the next cycle
+        looks = awaits_rtr | awaits_response  # at the next FPDU
+        moves = self.i.valid & self.i.ready
+        m.d.sync += [flows.eq(flows_on), keeps.eq(keeps_on), sinks.eq(sinks_on)]
+        m.d.comb += [
+            self.i.ready.eq(sinks | (flows & (self.o.ready | i.none)) | (keeps & kept.i.ready)),
+            kept.i.valid.eq(self.i.valid & keeps & ~i.none),
         ]
 
         # What the FPDU is that is kept back: DDP and RDMAP control without their reserved bits (RFC 5041 §4.1, RFC 5040
@@ -206,6 +212,11 @@ class RtrDetector(wiring.Component):
             is_terminate.eq(untagged & (opcode == 7) & (queue == 2 << 24)),
             has_queue.eq(last.value >= 10),
         ]
+        rtr_is_due, response_comes = Signal(), Signal()
+        m.d.sync += [
+            rtr_is_due.eq(awaits_rtr & ~(is_terminate & has_queue)),
+            response_comes.eq(awaits_response & is_response),
+        ]
         for kind, matches in is_kind.items():
             with m.If(matches & (self.permissive | self.rtr_accept[kind - 1])):
                 m.d.sync += found.eq(kind)
@@ -218,11 +229,11 @@ class RtrDetector(wiring.Component):
                 m.d.comb += verdict.eq(Verdict.CRC)
             with m.Default():
                 m.d.comb += verdict.eq(Verdict.MARKER)
-        kept_beat = kept.i.payload
+        beat_in = kept.i.payload
         m.d.comb += [
-            *(kept_beat[name].eq(i[name]) for name in ("data", "octets", "last")),
-            kept_beat.verdict.eq(verdict),
-            self.o.payload.eq(kept.o.payload),
+            *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last")),
+            beat_in.verdict.eq(verdict),
+            self.o.payload.eq(Mux(flows, beat_in, kept.o.payload)),
             self.sink.eq(field(_SINK_AT, 12)),
             self.failed.eq(state.failed),
         ]
@@ -230,77 +241,87 @@ class RtrDetector(wiring.Component):
         # What has ended is told in the cycle after.
         tells = Signal()
         m.d.sync += ended.eq(0)
-        m.d.comb += [self.size.eq(last.size), self.markers.eq(last.markers)]
+        m.d.comb += [
+            self.size.eq(last.size),
+            self.markers.eq(last.markers),
+            self.event.value.eq(last.value),
+            self.event.offset.eq(state.offset),
+        ]
         with m.If(~state.started):
             m.d.sync += state.offset.eq(self.start)
 
         def fail(cause):
-            report(m, self.event, EventKind.ERROR, detail=cause, value=last.value, offset=state.offset)
+            report(m, self.event, EventKind.ERROR, detail=cause)
             m.d.sync += state.failed.eq(1)
 
-        with m.If(tells & (last.cause == Cause.NONE)):
+        with m.If(tells & is_good):
             m.d.comb += self.good.eq(1)
             m.d.sync += [state.started.eq(1), state.offset.eq(state.offset + Cat(Const(0, 2), last.size))]
         with m.Elif(tells):
             m.d.comb += self.crc_error.eq(last.cause == Cause.CRC)
             fail(last.cause)
 
-        inside = Signal()  # of an FPDU that is let through
         released = Signal()  # the FPDU was too long for an RTR, and has been let through
-
-        def take():
-            m.d.comb += [kept.i.valid.eq(self.i.valid), self.i.ready.eq(kept.i.ready)]
 
         def let_through():
             m.d.comb += [self.o.valid.eq(kept.o.valid), kept.o.ready.eq(self.o.ready)]
 
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += [last[name].eq(i[name]) for name in CHECKED]
+        with m.If(moves):
+            m.d.sync += [*(last[name].eq(i[name]) for name in CHECKED), is_good.eq(i.cause == Cause.NONE)]
 
         with m.FSM():
             with m.State("Flow"):
-                let_through()
-                m.d.comb += tells.eq(ended)
-                with m.If(~inside & looks):
-                    with m.If(self.i.valid & ~kept.o.valid):
-                        m.d.sync += [beat.eq(0), released.eq(0)]
-                        m.next = "Keep"
-                with m.Else():
-                    with m.If(i.last & (i.cause == Cause.RX_LENGTH)):
-                        m.d.comb += self.i.ready.eq(1)
-                    with m.Else():
-                        take()
-                    with m.If(self.i.valid & self.i.ready):
+                m.d.comb += [tells.eq(ended), flows_on.eq(inside | ~looks)]
+                with m.If(flows):  # a beat that has been offered is not taken back
+                    m.d.comb += self.o.valid.eq(self.i.valid & ~i.none)
+                    with m.If(self.i.valid):
+                        m.d.comb += flows_on.eq(1)
+                    with m.If(moves):
+                        m.d.comb += flows_on.eq(~i.last | ~looks)
                         m.d.sync += [inside.eq(~i.last), ended.eq(i.last)]
                         with m.If(i.last & (i.cause != Cause.NONE)):
+                            m.d.comb += [flows_on.eq(0), sinks_on.eq(1)]
                             m.next = "Stopped"
+                with m.Elif(self.i.valid & looks):
+                    m.d.comb += keeps_on.eq(1)
+                    m.d.sync += [beat.eq(0), released.eq(0)]
+                    m.next = "Keep"
 
             with m.State("Keep"):
-                take()
+                m.d.comb += keeps_on.eq(1)
                 m.d.sync += header.word_select(beat, 8 * width).eq(i.data)
-                with m.If(self.i.valid & self.i.ready):
+                with m.If(moves):
                     m.d.sync += beat.eq(beat + 1)
                     with m.If(i.last):
+                        m.d.comb += keeps_on.eq(0)
                         m.next = "Weigh"
                     with m.Elif(beat == beats - 1):
+                        m.d.comb += keeps_on.eq(0)
                         m.next = "Long"
 
             with m.State("Long"):  # too long for an RTR
                 m.d.sync += released.eq(1)
                 m.next = "Look"
             with m.State("Look"):
+                # Of what will be an error nothing goes out.
+                m.d.comb += [sinks_on.eq(awaits_rtr & ~self.permissive & ~is_terminate), keeps_on.eq(~sinks_on)]
                 m.next = "Rest"
             with m.State("Rest"):
-                # Of what will be an error nothing goes out.
-                with m.If(drops):
-                    m.d.comb += [clear.eq(1), self.i.ready.eq(1)]
+                with m.If(sinks):
+                    m.d.comb += clear.eq(1)
                 with m.Else():
                     let_through()
-                    take()
-                with m.If(self.i.valid & self.i.ready & i.last):
+                with m.If(moves & i.last):
                     m.next = "Weigh"
+                with m.Else():
+                    m.d.comb += [keeps_on.eq(keeps), sinks_on.eq(sinks)]
 
             with m.State("Weigh"):
+                with m.If(released):
+                    let_through()
+                m.next = "Ponder"
+
+            with m.State("Ponder"):
                 with m.If(released):
                     let_through()
                 m.next = "Judge"
@@ -310,33 +331,33 @@ class RtrDetector(wiring.Component):
                     let_through()
                 m.next = "Settle"
                 m.d.comb += tells.eq(1)
-                with m.If(last.cause != Cause.NONE):
-                    m.d.comb += clear.eq(~released)
+                with m.If(~is_good):
+                    m.d.comb += [clear.eq(~released), sinks_on.eq(1)]
                     m.next = "Stopped"
-                with m.Elif(awaits_rtr & ~(is_terminate & has_queue)):
+                with m.Elif(rtr_is_due):
                     m.d.sync += state.rtr_came.eq(1)
                     with m.If(found != Rtr.NONE):
-                        report(m, self.event, EventKind.RTR_RECEIVED, detail=found, value=last.value,
-                               offset=state.offset)
+                        report(m, self.event, EventKind.RTR_RECEIVED, detail=found)
                         m.d.comb += [self.rtr.eq(1), self.respond.eq(found == Rtr.READ), clear.eq(1)]
                     with m.Elif(self.permissive):
-                        report(m, self.event, EventKind.RTR_RECEIVED, value=last.value, offset=state.offset)
+                        report(m, self.event, EventKind.RTR_RECEIVED)
                         m.d.comb += self.rtr.eq(1)
                     with m.Else():
                         fail(Cause.NOT_RTR)
-                        m.d.comb += clear.eq(1)
+                        m.d.comb += [clear.eq(1), sinks_on.eq(1)]
                         m.next = "Stopped"
-                with m.Elif(awaits_response & is_response):
-                    report(m, self.event, EventKind.RESPONSE_RECEIVED, value=last.value, offset=state.offset)
+                with m.Elif(response_comes):
+                    report(m, self.event, EventKind.RESPONSE_RECEIVED)
                     m.d.sync += state.response_came.eq(1)
                     m.d.comb += clear.eq(1)
 
             with m.State("Settle"):
-                with m.If(released):
-                    let_through()
-                m.next = "Flow"
+                let_through()
+                with m.If(~kept.o.valid):
+                    m.d.comb += flows_on.eq(~looks)
+                    m.next = "Flow"
 
             with m.State("Stopped"):
-                m.d.comb += [tells.eq(ended), self.i.ready.eq(1)]
+                m.d.comb += [tells.eq(ended), sinks_on.eq(1)]
                 let_through()
         return m

@@ -28,11 +28,11 @@ __all__ = [
     "Buffer",
     "Fifo",
     "Packet",
+    "ReadyFifo",
     "RxUlpdu",
     "Stage",
     "Through",
     "TxUlpdu",
-    "buffered",
     "check_lanes",
     "keep_octets",
     "packet",
@@ -83,6 +83,33 @@ def swap_octets(value: ValueLike) -> Value:
     return Cat(value.word_select(i, 8) for i in reversed(range(len(value) // 8)))
 
 
+def check_depth(depth: int) -> None:
+    """Raise ValueError when ``depth`` is not that of a queue."""
+    if depth < 2 or depth & (depth - 1):
+        raise ValueError(f"depth must be a power of 2, at least 2, not {depth!r}")
+
+
+def stored_beats(
+    m: Module, platform, payload, depth: int, enters: Value, tail: Value, next_head: Value, head: Value
+) -> Value:
+    """Memory for a queue: writes ``payload`` to ``tail`` if it ``enters``, and gives what is stored at ``head``.
+
+    That it does in the same cycle, or where the FPGA has no memory that can, by reading ahead at ``next_head``.
+    """
+    from amaranth.vendor import LatticeICE40Platform
+
+    m.submodules.memory = memory = Memory(shape=Value.cast(payload).shape(), depth=depth, init=[])
+    write = memory.write_port()
+    m.d.comb += [write.en.eq(enters), write.addr.eq(tail), write.data.eq(payload)]
+    if isinstance(platform, LatticeICE40Platform):
+        read = memory.read_port(transparent_for=(write,))
+        m.d.comb += read.addr.eq(next_head)
+    else:
+        read = memory.read_port(domain="comb")
+        m.d.comb += read.addr.eq(head)
+    return read.data
+
+
 def keep_octets(value: Value, octets: Value) -> Value:
     """``value`` with all but its first ``octets`` octets cleared."""
     return Cat(Mux(i < octets, value.word_select(i, 8), 0) for i in range(len(value) // 8))
@@ -130,24 +157,32 @@ class Buffer(wiring.Component):
 
 
 class Stage(wiring.Component):
-    """Cuts the paths of the beat between its two sides, but not that of ``ready``: a :class:`Buffer` of half the size.
+    """A register for the beat, which stands still, even if it is empty, while ``o.ready`` is 0.
 
-    Latency 1 cycle, one beat a cycle.
+    So that must not wait for ``o.valid``. Latency 1 cycle, one beat a cycle; one in which the field ``twice`` is 1
+    comes two times. The path of ``ready`` is not cut.
 
     Members
     -------
     i, o : streams of ``shape``
+    again : with ``twice``: the beat at ``o`` comes for the second time
     """
 
-    def __init__(self, shape):
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+    def __init__(self, shape, *, twice: str = ""):
+        again = {"again": Out(1)} if twice else {}
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), **again})
+        self.twice = twice
 
     def elaborate(self, platform):
         m = Module()
         held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
-        m.d.comb += [self.i.ready.eq(self.o.ready | ~self.o.valid), Value.cast(self.o.payload).eq(held)]
+        stays = Signal()  # for one cycle more
+        m.d.comb += [self.i.ready.eq(self.o.ready & ~stays), Value.cast(self.o.payload).eq(held)]
         with m.If(self.i.ready):
             m.d.sync += [self.o.valid.eq(self.i.valid), held.eq(self.i.payload)]
+        if self.twice:
+            with m.If(self.o.ready):
+                m.d.sync += [self.again.eq(stays), stays.eq(self.i.valid & self.i.payload[self.twice] & ~stays)]
         return m
 
 
@@ -169,64 +204,104 @@ class Through(wiring.Component):
 
 
 class Fifo(wiring.Component):
-    """A queue of ``depth`` beats in memory, the next one of them in a register too.
+    """A queue of ``depth`` beats, a power of 2, in memory.
+
+    Latency 1 cycle, one beat a cycle; no path from one side to the other. The beat at the output comes out of the
+    memory in the same cycle, where the FPGA has memory that can do that.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    spare : there is room for two beats or more
+    """
+
+    def __init__(self, shape, depth: int):
+        check_depth(depth)
+        super().__init__({
+            "i": In(stream.Signature(shape)),
+            "o": Out(stream.Signature(shape)),
+            "spare": Out(1),
+        })
+        self.depth = depth
+
+    def elaborate(self, platform):
+        m = Module()
+        head, tail = Signal(range(self.depth)), Signal(range(self.depth))
+        after_head, after_tail = Signal.like(head), Signal.like(tail)
+        full = Signal()
+        enters, leaves = Signal(), Signal()
+        m.d.comb += [
+            self.i.ready.eq(~full),
+            self.spare.eq(~full & (after_tail != head)),
+            enters.eq(self.i.valid & ~full),
+            leaves.eq(self.o.valid & self.o.ready),
+            after_head.eq(head + 1),
+            after_tail.eq(tail + 1),
+        ]
+        next_head = Mux(leaves, after_head, head)
+        stored = stored_beats(m, platform, self.i.payload, self.depth, enters, tail, next_head, head)
+        m.d.comb += Value.cast(self.o.payload).eq(stored)
+        with m.If(enters):
+            m.d.sync += tail.eq(after_tail)
+        with m.If(leaves):
+            m.d.sync += head.eq(after_head)
+        with m.If(enters & ~leaves):
+            m.d.sync += [self.o.valid.eq(1), full.eq(after_tail == head)]
+        with m.Elif(leaves & ~enters):
+            m.d.sync += [self.o.valid.eq(after_head != tail), full.eq(0)]
+        return m
+
+
+class ReadyFifo(wiring.Component):
+    """A :class:`Fifo` whose next beat is in a register.
 
     Latency 1 cycle, one beat a cycle; no path from one side to the other.
 
     Members
     -------
     i, o : streams of ``shape``
+    spare : there is room for two beats or more
     """
 
     def __init__(self, shape, depth: int):
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        check_depth(depth)
+        super().__init__({
+            "i": In(stream.Signature(shape)),
+            "o": Out(stream.Signature(shape)),
+            "spare": Out(1),
+        })
         self.depth = depth
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=Value.cast(self.i.payload).shape(), depth=self.depth, init=[])
-        write = memory.write_port()
-        read = memory.read_port(transparent_for=(write,))
-        level = Signal(range(self.depth + 1))
-        several, full = Signal(), Signal()  # the level is over 1; ``depth``
-        head, tail = Signal(range(self.depth)), Signal(range(self.depth))  # ``head``: behind the beat in the register
-        held = Signal.like(Value.cast(self.o.payload), reset_less=True)
-        enters, leaves, takes = Signal(), Signal(), Signal()  # ``takes``: the register a beat, from memory or directly
-
-        def after(at):
-            return Mux(at == self.depth - 1, 0, at + 1)
-
+        # The beat in the register has been in memory, too: ``head`` is the place behind it.
+        head, tail = Signal(range(self.depth)), Signal(range(self.depth))
+        after_head, after_tail = Signal.like(head), Signal.like(tail)
+        almost = Signal()  # full but for one
+        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
+        several, full = Signal(), Signal()  # there are more than the one in the register
+        enters, free, takes = Signal(), Signal(), Signal()
+        next_head = Mux(takes, after_head, head)
+        stored = stored_beats(m, platform, self.i.payload, self.depth, enters, tail, next_head, head)
         m.d.comb += [
             self.i.ready.eq(~full),
-            enters.eq(self.i.valid & ~full),
-            leaves.eq(self.o.valid & self.o.ready),
-            takes.eq(Mux(self.o.valid, self.o.ready & (several | enters), enters)),
-            write.en.eq(enters),
-            write.addr.eq(tail),
-            write.data.eq(self.i.payload),
-            read.addr.eq(Mux(takes, after(head), head)),
+            almost.eq((after_tail + 1)[: len(head)] == head),
+            self.spare.eq(~full & ~almost),
             Value.cast(self.o.payload).eq(held),
+            after_head.eq(head + 1),
+            after_tail.eq(tail + 1),
+            enters.eq(self.i.valid & ~full),
+            free.eq(~self.o.valid | self.o.ready),
+            takes.eq(free & (several | enters)),
         ]
-        m.d.sync += head.eq(read.addr)
         with m.If(enters):
-            m.d.sync += tail.eq(after(tail))
-        with m.If(~self.o.valid | self.o.ready):
-            m.d.sync += held.eq(Mux(several, read.data, self.i.payload))
-        with m.If(enters & ~leaves):
-            m.d.sync += [
-                level.eq(level + 1),
-                self.o.valid.eq(1),
-                several.eq(self.o.valid),
-                full.eq(level == self.depth - 1),
-            ]
-        with m.Elif(leaves & ~enters):
-            m.d.sync += [level.eq(level - 1), self.o.valid.eq(several), several.eq(level > 2), full.eq(0)]
+            m.d.sync += tail.eq(after_tail)
+        with m.If(takes):
+            m.d.sync += head.eq(after_head)
+        with m.If(free):
+            m.d.sync += [self.o.valid.eq(several | enters), held.eq(Mux(several, stored, self.i.payload))]
+        with m.If(enters & ~takes):
+            m.d.sync += [several.eq(1), full.eq(almost)]
+        with m.Elif(takes & ~enters):
+            m.d.sync += [several.eq(after_head != tail), full.eq(0)]
         return m
-
-
-def buffered(m: Module, name: str, source) -> stream.Interface:
-    """The output stream ``source`` behind a :class:`Buffer`, which becomes submodule ``name``."""
-    m.submodules[name] = buffer = Buffer(source.payload.shape())
-    wiring.connect(m, source, buffer.i)
-    return buffer.o
-

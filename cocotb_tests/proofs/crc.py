@@ -1,11 +1,11 @@
 """The CRC is that of RFC 5044 §4.4, however a packet is cut into beats (rtl/crc32c.py).
 
-Solvers are bad at long sums modulo 2. But the CRC is linear, and so is the logic, which combines data with nothing but
-XOR. So it is right for all data if it is right for all in which at most one bit is 1: those are looked at.
+Solvers are bad at long sums modulo 2. But the CRC is linear, and so is the logic: :func:`_is_linear` looks at it. So it
+is right for all data if it is right for all in which at most one bit is 1: those are looked at.
 """
 
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Cat, Mux, Signal
+from amaranth.hdl import Cat, Const, Fragment, Mux, Signal, _ir, _nir
 
 from cocotb_tests.proofs.harness import Mutant, proves
 from rtl.crc32c import BASIS, Crc32c, times, undone
@@ -20,8 +20,39 @@ def _bit_by_bit(m, register, word):
     return register
 
 
+def _is_linear(crc: Crc32c) -> bool:
+    """Nothing but sums modulo 2, choices that do not depend on data, and registers is done with ``crc.data``."""
+    ports = [(name, getattr(crc, name), None) for name in crc.signature.members]
+    netlist = _ir.build_netlist(Fragment.get(crc, None), ports)
+    start, width = netlist.top.ports_i["data"]
+    depend = {_nir.Net.from_cell(0, start + bit) for bit in range(width)}  # on data
+    grows = True
+    while grows:
+        known = len(depend)
+        for at, cell in enumerate(netlist.cells):
+            if isinstance(cell, _nir.Top) or not depend.intersection(cell.input_nets()):
+                continue
+            match cell:
+                case _nir.Operator(operator="^" | "r^" | "~"):
+                    chooses = set()
+                case _nir.Operator(operator="m"):
+                    chooses = set(cell.inputs[0])
+                case _nir.AssignmentList():
+                    chooses = {each.cond for each in cell.assignments}
+                case _nir.FlipFlop():
+                    chooses = {cell.clk, cell.arst}
+                case _:
+                    return False
+            if depend & chooses:
+                return False
+            depend |= cell.output_nets(at)
+        grows = len(depend) > known
+    return True
+
+
 def _register(m, crc):
     lanes = crc.lanes + crc.markers
+    m.always(Const(_is_linear(Crc32c(crc.lanes, markers=crc.markers))))
     # A packet of 1 to 3 beats, one in each cycle, with at most one marker, and with at most a single 1.
     cycle = Signal(4)
     ends_in, marked_in, beat, bit = (AnyConst(range(choices)) for choices in (3, 4, 4, 32 * lanes))
@@ -51,8 +82,10 @@ def _register(m, crc):
     for _ in range(crc.latency - 1):
         expected, ends = m.last(expected), m.last(ends)
     m.always(crc.z_valid == ends)
+    z = Signal(32)
+    m.d.comb += z.eq(undone(m, crc.z, crc.missing))
     with m.If(ends):
-        m.always(times(BASIS, undone(crc.z, crc.missing)) == expected)
+        m.always(times(BASIS, z) == expected)
 
 
 _UNCOUNTED = Mutant(
@@ -62,18 +95,22 @@ _UNCOUNTED = Mutant(
     "with m.If(0):",
 )
 _NOT_ANEW = Mutant("a packet does not begin with all ones", "rtl.crc32c", "Mux(first, start,", "Mux(first, 0,")
+_NOT_LINEAR = Mutant(
+    "not a sum, but whether any is 1", "rtl.crc32c", "enumerate(vector) if mask >> i & 1).xor()",
+    "enumerate(vector) if mask >> i & 1).any()",
+)  # fmt: skip
 _UNMARKED = Mutant(
     "a marker is not a step more", "rtl.crc32c", "Mux(marked, stepped(lanes + 1), stepped(lanes))", "stepped(lanes)"
 )
 
-for _markers, _mutants in ((False, (_UNCOUNTED, _NOT_ANEW)), (True, (_UNMARKED,))):
+for _markers, _mutants in ((False, (_UNCOUNTED, _NOT_ANEW, _NOT_LINEAR)), (True, (_UNMARKED,))):
     proves(
         "the CRC is that of a shift register, bit by bit, however a packet is cut",
         lambda lanes, markers=_markers: Crc32c(lanes, markers=markers),
         *_mutants,
         name="markers" if _markers else "plain",
         of="Crc32c, markers" if _markers else "Crc32c",
-        lanes=(2, 1),
+        lanes=(1,) if _markers else (2, 1),
         depth=7,
         bounded=True,
     )(_register)

@@ -1,12 +1,18 @@
 """The event FIFO loses nothing without saying so (rtl/events.py)."""
 
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib.wiring import Component, In, connect, flipped
 
-from cocotb_tests.proofs.harness import Mutant, proves
-from rtl.events import EventQueue
-from rtl.registers import EventKind
+from cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from rtl.bus import RegisterBus
+from rtl.datapath import MpaDatapath
+from rtl.events import Event, EventQueue
+from rtl.register_bank import RegisterBank
+from rtl.registers import MAP, EventKind
 
+_STATUS = next(register for register in MAP if register.name == "EVENT_STATUS")
+_OVERFLOW = _STATUS["overflow"]
 _SOURCES, _DEPTH = 4, 3  # as many as in the data path, and a FIFO that is soon full
 
 
@@ -21,19 +27,24 @@ def _some(event):
     Mutant(
         "`lost` says nothing of a source whose place is taken",
         "rtl.events",
-        "lost |= comes & full & ~free",
+        "lost |= comes & waits & ~free",
         "lost |= 0",
     ),
-    Mutant("an event is queued twice", "rtl.events", "with m.Elif(free):", "with m.Elif(free & (fifo.level != 1)):"),
+    Mutant(
+        "an event is queued twice",
+        "rtl.events",
+        "with m.If(~waits | free):",
+        "with m.If(~waits | (free & (fifo.level != 1))):",
+    ),
     Mutant(
         "one source's event is taken for another's",
         "rtl.events",
-        "m.d.comb += chosen.eq(kept)",
-        "m.d.comb += chosen.eq(waiting[0])",
+        "next_in.eq(waiting)",
+        "next_in.eq(self.i[0])",
     ),
     name="lost",
-    of="EventQueue",
-    lanes=(1,),
+    of="EventQueue, 4 sources, depth 3",
+    lanes=NO_LANES,
     depth=1,
     reach=16,
 )
@@ -42,27 +53,34 @@ def _(m, queue):
     some = [_some(event) for event in queue.i]
     owed = Signal(8)  # events reported, and not read
     m.d.sync += owed.eq(owed + sum(some) - reads)
-    # With nothing to report, each source's place is empty in so many cycles, and what is queued shows in one more.
-    idle = Signal(range(_SOURCES + 2))
+    # With nothing to report, each source's place is empty in so many cycles, and what is queued shows in 2 more.
+    idle = Signal(range(_SOURCES + 3))
     with m.If(sum(some) != 0):
         m.d.sync += idle.eq(0)
-    with m.Elif(idle != _SOURCES + 1):
+    with m.Elif(idle != _SOURCES + 2):
         m.d.sync += idle.eq(idle + 1)
-    empty = (idle == _SOURCES + 1) & ~queue.o.valid
+    empty = (idle == _SOURCES + 2) & ~queue.o.valid
 
-    # Any one event of any source; where it is, for the induction: with its source, or in the FIFO behind ``before``.
-    watched, waits, before = Signal(), Signal(), Signal(range(_DEPTH + 1))
+    # Any one event of any source; where it is, for the induction: with its source, on its way into the FIFO, or there
+    # behind ``before``.
+    watched, waits, enters, before = Signal(), Signal(), Signal(), Signal(range(_DEPTH + 1))
     source, event = Signal(range(_SOURCES)), Signal.like(Value.cast(queue.o.payload))
-    fifo, places = queue["fifo"], queue["waiting"]
+    fifo, entering, next_in = queue["fifo"], queue["enters"], queue["next_in"]
+    taken = [queue.signal(f"waits_{n}") for n in range(_SOURCES)]
+    places = [queue.signal(f"waiting_{n}") for n in range(_SOURCES)]
     for n, given in enumerate(queue.i):
-        free = ~sum(_some(place) for place in places[:n]).any() if n else 1
+        free = ~Cat(taken[:n]).any()
         with m.If(_some(given) & ~watched & AnySeq(1)):
-            m.d.sync += [watched.eq(1), waits.eq(1), source.eq(n), event.eq(given)]
+            m.d.sync += [watched.eq(1), waits.eq(1), enters.eq(0), source.eq(n), event.eq(given)]
         with m.If(watched & waits & (source == n)):
-            m.states(lost | (_some(places[n]) & (Value.cast(places[n]) == event)))
+            m.states(lost | (taken[n] & (Value.cast(places[n]) == event)))
             with m.If(free):
-                m.d.sync += [waits.eq(0), before.eq(fifo.level - reads)]
-    with m.If(watched & ~waits & reads):
+                m.d.sync += [waits.eq(0), enters.eq(1)]
+    with m.If(watched & enters):
+        m.d.sync += [enters.eq(0), before.eq(fifo.level - reads)]
+        m.states(lost | (entering & (Value.cast(next_in) == event)))
+    queued = watched & ~waits & ~enters
+    with m.If(queued & reads):
         m.d.sync += before.eq(before - 1)
         with m.If((before == 0) & (Value.cast(queue.o.payload) == event)):
             m.d.sync += watched.eq(0)
@@ -73,10 +91,62 @@ def _(m, queue):
     inner, storage, consume = fifo["inner_level"], fifo["storage looked at"], fifo["consume"]
     at = before - fifo.r_rdy
     m.d.comb += storage.addr.eq(Mux(consume + at < _DEPTH - 1, consume + at, consume + at - (_DEPTH - 1)))
-    waiting = sum(_some(place) for place in places)
+    waiting = sum(taken)
     m.states(inner <= _DEPTH - 1, (consume < _DEPTH - 1) & (fifo["produce"] < _DEPTH - 1))
     m.states((fifo["produce"] == consume) == ((inner == 0) | (inner == _DEPTH - 1)))
-    m.states(waiting <= Mux(idle < _SOURCES, _SOURCES - idle, 0), (idle != _SOURCES + 1) | fifo.r_rdy | (inner == 0))
+    m.states(waiting <= Mux(idle < _SOURCES, _SOURCES - idle, 0), (idle <= _SOURCES) | ~entering)
+    m.states((idle != _SOURCES + 2) | fifo.r_rdy | (inner == 0), ~(waits & enters))
     with m.If(~lost):
-        m.states(owed == fifo.level + waiting, ~watched | waits | (before < fifo.level))
-        m.states(~watched | waits | (Mux((before == 0) & fifo.r_rdy, fifo.r_data, storage.data) == event))
+        m.states(owed == fifo.level + waiting + entering, ~queued | (before < fifo.level))
+        m.states(~queued | (Mux((before == 0) & fifo.r_rdy, fifo.r_data, storage.data) == event))
+
+
+class Flag(Component):
+    """The registers and the events of the data path, with any sources of events."""
+
+    def __init__(self):
+        super().__init__({"i": In(Event).array(_SOURCES), "bus": In(RegisterBus())})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.registers = registers = RegisterBank()
+        connect(m, flipped(self.bus), registers.bus)
+        path = MpaDatapath(1, event_depth=_DEPTH)
+        path._events(m, registers, list(self.i))
+        return m
+
+
+@proves(
+    "the host reads that an event was lost, until it has cleared that flag",
+    lambda lanes: Flag(),
+    Mutant(
+        "clearing the flag hides an event that is lost meanwhile",
+        "rtl.datapath",
+        "with m.If(events.lost):",
+        "with m.If(events.lost & ~registers.EVENT_STATUS.clear_overflow):",
+    ),
+    Mutant(
+        "any write clears it",
+        "rtl.register_bank",
+        'clear_{field.name}").eq(writes & written)',
+        'clear_{field.name}").eq(writes)',
+    ),
+    name="flag",
+    of="MpaDatapath, RegisterBank",
+    lanes=NO_LANES,
+    depth=4,
+)
+def _(m, path):
+    bus, lost = path.bus, path["path"]["events"].lost
+    access = Cat(bus.request, bus.write, bus.address, bus.write_data)
+    m.given(~m.last(bus.request & ~bus.ack) | (access == m.last(access)))
+
+    second, third = (path["registers"][name] for name in ("second", "third"))
+    m.states(second + third + bus.ack <= bus.request)
+
+    asked = bus.request & (bus.address == _STATUS.address >> 2)
+    clears = asked & bus.write & bus.write_data[_OVERFLOW.lsb]
+    overflow = path["registers"].EVENT_STATUS.overflow
+    m.always(~m.last(lost) | overflow, ~m.last(overflow) | overflow | m.last(clears))
+    was = m.last(m.last(overflow))
+    m.always(~(asked & bus.ack & ~bus.write) | (bus.read_data[_OVERFLOW.lsb] == was))

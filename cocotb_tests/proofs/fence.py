@@ -98,23 +98,23 @@ class _Watch:
                 m.states(~_of_host(beat) | self.error | ~self.leads(fence) | seen[4])
             seen = [Mux(present, after, before) for after, before in zip(new, seen, strict=True)]
         first, terminate, terminated, host, own = seen
-        inside, owns = fence["inside"], fence.within("Own")
+        inside, owns, consumes = fence["inside"] & fence["keeps_on"], fence["makes_own"], fence["consumes"]
         made, told = fence["own"], fence["happened"]
         with m.If(owns):
-            m.states(~inside & ~terminated & (first | ~host) & (first | ~terminate))
+            m.states(~fence["inside"] & ~consumes & ~terminated & (first | ~host) & (first | ~terminate))
         with m.Else():
             m.states((first == ~inside) & (first | host))
             m.states(~inside | ((terminate == fence["terminates"]) & (inner.opened | (self.error & terminate))))
         m.states(terminated == inner.terminated)
         m.states(~inside | ~terminated)
-        m.states(~fence.within("Drop") | ~inside)
+        m.states(~(consumes | fence["inside"]) | inner.opened | inner.failed | inner.terminated)
         with m.If(owns):
             m.states(made["beat"] < made["beats"], made["before"] < made["length"], first == (made["beat"] == 0))
         with m.Else():
             m.states(~made.o.valid & (made["beat"] == 0))
         with m.If(made.o.valid):
             m.states(Value.cast(made.o.payload) == Value.cast(made["o"]))
-        m.states(~(fence["sink"][15] | fence["sink"][47] | fence["sink"][79]))
+        m.states(~self.respond | ((fence["sink"][15] | fence["sink"][47] | fence["sink"][79]) == 0))
         m.states(inner.failed == (self.error | (told.kind == EventKind.ERROR)))
         # What has been seen at the ports, and what the fence knows.
         m.states(~inner.rtr_left | self.sent | (told.kind == EventKind.RTR_SENT))
@@ -144,14 +144,14 @@ class _Watch:
     Mutant(
         "a ULPDU passes before MPA is enabled",
         "rtl.fence",
-        "Mux(state.failed, i.terminate, state.opened)",
-        "Mux(state.failed, i.terminate, granted)",
+        "consumes.eq((state.opened |",
+        "consumes.eq((granted |",
     ),
     Mutant(
         "after an error anything passes",
         "rtl.fence",
-        "Mux(state.failed, i.terminate, state.opened)",
-        "(state.failed | state.opened)",
+        "keeps.eq(~state.terminated & ~i.too_long & (i.terminate | ~state.failed))",
+        "keeps.eq(~state.terminated & ~i.too_long)",
     ),
     lanes=(1, 2),
 )
@@ -192,7 +192,7 @@ def opens(m, fence):
     Mutant(
         "the fence opens when the RTR begins",
         "rtl.fence",
-        "own.o.valid & decided.i.ready & o.last",
+        "own.o.valid & decided.i.ready & own.o.payload.last",
         "own.o.valid & decided.i.ready",
     ),
     Mutant("the RTR is always a Write", "rtl.fence", "own.kind.eq(self.rtr_send)", "own.kind.eq(Ulpdu.WRITE)"),
@@ -212,7 +212,7 @@ def leads(m, fence):
 @proves(
     "nothing follows a Terminate",
     Fence,
-    Mutant("what is sent behind it passes", "rtl.fence", "passes.eq(~state.terminated & ", "passes.eq("),
+    Mutant("what is sent behind it passes", "rtl.fence", "keeps.eq(~state.terminated & ", "keeps.eq("),
     Mutant(
         "a Terminate of several beats is not seen",
         "rtl.fence",

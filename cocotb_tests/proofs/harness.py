@@ -4,13 +4,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from amaranth.asserts import AnyConst
+from amaranth.asserts import AnyConst, Initial
 from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, ClockDomain, Elaboratable, Fragment, Module, Signal, Value
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
-__all__ = ["PROPERTIES", "Bench", "Block", "Mutant", "Property", "proves"]
+__all__ = ["NO_LANES", "PROPERTIES", "Bench", "Block", "Mutant", "Property", "proves"]
+
+NO_LANES = (0,)  # of a block that has none
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Property:
 
     ``check(bench, block)`` states it. ``block`` makes the block, given the number of lanes. ``depth``: of the
     induction, in cycles; or how many cycles from reset are looked at, when ``bounded``. ``reach``: in how many cycles
-    from reset each of ``mutants`` must have been caught.
+    from reset each of ``mutants`` must have been caught. They are tried at the first of ``lanes``.
     """
 
     family: str
@@ -43,6 +45,18 @@ class Property:
     depth: int = 2
     bounded: bool = False
     reach: int = 20
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.family}.{self.name}"
+
+    @property
+    def widths(self) -> str:
+        return "-" if self.lanes == NO_LANES else ", ".join(map(str, sorted(self.lanes)))
+
+    @property
+    def method(self) -> str:
+        return f"{self.depth} cycles from reset" if self.bounded else f"induction over {self.depth}"
 
 
 PROPERTIES: list[Property] = []
@@ -80,6 +94,11 @@ class Block:
         found = self._named[id(self._component)][name]
         return Block(found, self._named) if isinstance(found, Elaboratable) else found
 
+    def signal(self, name: str) -> Value:
+        """The one signal of this name that the block drives, for those that elaborate() makes in a loop."""
+        (found,) = (each for each in self["m"]._driving if each.name == name)
+        return found
+
     def within(self, state: str) -> Value:
         """The block's FSM is in ``state``."""
         fsm = self["m"]._generated["fsm"]
@@ -91,18 +110,16 @@ def _elaborated(component) -> tuple[Fragment, Block]:
     named = {}
 
     def note(frame, event, _):
-        block = frame.f_locals.get("self")
-        if event == "return" and isinstance(block, Elaboratable) and not isinstance(block, Module | Memory):
+        if event != "return" or frame.f_code.co_varnames[:1] != ("self",):
+            return
+        block = frame.f_locals["self"]
+        if isinstance(block, Elaboratable) and not isinstance(block, Module | Memory):
             names = named.setdefault(id(block), {})
             names.update(frame.f_locals)
             if frame.f_code.co_name == "elaborate":
-                names.update(
-                    {
-                        f"{name} looked at": each.read_port(domain="comb")
-                        for name, each in frame.f_locals.items()
-                        if isinstance(each, Memory)
-                    }
-                )
+                for name, (part, _where) in names["m"]._named_submodules.items() if "m" in names else ():
+                    if isinstance(part, Memory):
+                        names[f"{name} looked at"] = part.read_port(domain="comb")
 
     sys.setprofile(note)
     try:
@@ -113,14 +130,19 @@ def _elaborated(component) -> tuple[Fragment, Block]:
 
 
 class Bench:
-    """A Module around the block under proof. All inputs that nothing drives may do anything, in each cycle."""
+    """A Module around the block under proof. All inputs that nothing drives may do anything, in each cycle.
+
+    In the first cycle all is reset, out of any state: what a reset leaves as it was may have any value.
+    """
 
     def __init__(self, component, *, inductive: bool):
         self._inductive = inductive
         self._module = Module()
-        self._module.domains.sync = clock = ClockDomain(reset_less=True)
+        self._module.domains.sync = clock = ClockDomain()
+        self._reset = clock.rst
+        self.d.comb += Assume(clock.rst == Initial(), src_loc_at=1)
         self._module.submodules.block, self.block = _elaborated(component)
-        self.ports = [clock.clk]
+        self.ports = [clock.clk, clock.rst]
         for _path, member, value in component.signature.flatten(component):
             if member.flow == In:
                 self.ports.append(Value.cast(value))
@@ -131,18 +153,18 @@ class Bench:
     def always(self, *conditions):
         """What is proved."""
         for condition in conditions:
-            self.d.comb += Assert(condition, src_loc_at=1)
+            self.d.comb += Assert(condition | self._reset, src_loc_at=1)
 
     def states(self, *conditions):
         """What an induction needs to know of the states that can be reached; proved, too, but it catches no mutant."""
         if self._inductive:
             for condition in conditions:
-                self.d.comb += Assert(condition, src_loc_at=1)
+                self.d.comb += Assert(condition | self._reset, src_loc_at=1)
 
     def given(self, *conditions):
         """What is relied on."""
         for condition in conditions:
-            self.d.comb += Assume(condition, src_loc_at=1)
+            self.d.comb += Assume(condition | self._reset, src_loc_at=1)
 
     def fixed(self, *inputs):
         """Each may have any value, but always the same."""

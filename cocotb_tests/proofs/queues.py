@@ -3,11 +3,11 @@
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Mux, Signal
 
-from cocotb_tests.proofs.harness import Mutant, proves
-from cocotb_tests.proofs.rules import buffer_states, fifo_states
-from rtl.stream import Buffer, Fifo, Stage
+from cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from cocotb_tests.proofs.rules import buffer_states, fifo_level, fifo_states, ready_fifo_states
+from rtl.stream import Buffer, Fifo, ReadyFifo, Stage
 
-_WIDTH, _DEPTH = 2, 3
+_WIDTH, _DEPTH = 2, 4
 
 
 def _in_order(m, queue, room):
@@ -37,12 +37,12 @@ _SENTENCE = "each beat leaves once, unchanged, and in its turn"
     Mutant(
         "it takes a beat while it has one",
         "rtl.stream",
-        "self.i.ready.eq(self.o.ready | ~self.o.valid)",
+        "self.i.ready.eq(self.o.ready & ~stays)",
         "self.i.ready.eq(1)",
     ),
     name="stage",
-    of="Stage",
-    lanes=(1,),
+    of="Stage, 2 bits",
+    lanes=NO_LANES,
 )
 def _(m, stage):
     _level, watched, _before, beat = _in_order(m, stage, 1)
@@ -60,8 +60,8 @@ def _(m, stage):
         "Mux(gives ^ both, *reversed(slots))",
     ),
     name="buffer",
-    of="Buffer",
-    lanes=(1,),
+    of="Buffer, 2 bits",
+    lanes=NO_LANES,
 )
 def _(m, buffer):
     level, watched, before, beat = _in_order(m, buffer, 2)
@@ -76,32 +76,37 @@ def _(m, buffer):
     Mutant(
         "it takes a beat more than it has room for",
         "rtl.stream",
-        "full.eq(level == self.depth - 1)",
-        "full.eq(level == self.depth)",
+        "full.eq(after_tail == head)",
+        "full.eq(0)",
     ),
-    Mutant(
-        "the register is filled from memory while that is empty",
-        "rtl.stream",
-        "held.eq(Mux(several, read.data, self.i.payload))",
-        "held.eq(read.data)",
-    ),
-    Mutant("the memory's end is passed over", "rtl.stream", "Mux(at == self.depth - 1, 0, at + 1)", "at + 1"),
+    Mutant("a beat is written over another", "rtl.stream", "& ~full),\n            leaves", "),\n            leaves"),
     name="fifo",
-    of="Fifo",
-    lanes=(1,),
+    of="Fifo, 2 bits, depth 4",
+    lanes=NO_LANES,
 )
 def _(m, fifo):
     level, watched, before, beat = _in_order(m, fifo, _DEPTH)
-    head, tail, memory = fifo["head"], fifo["tail"], fifo["memory looked at"]
+    memory = fifo["memory looked at"]
+    m.d.comb += memory.addr.eq(fifo["head"] + before)
+    m.states(fifo_states(fifo), level == fifo_level(fifo), ~watched | (memory.data == beat))
 
-    def behind(count):
-        """``count`` places behind the beat in the register."""
-        return Mux(head + count < _DEPTH + 1, head + count - 1, head + count - 1 - _DEPTH)
 
-    m.d.comb += memory.addr.eq(behind(before))
-    m.states(fifo_states(fifo), level == fifo["level"], (head < _DEPTH) & (tail < _DEPTH))
-    m.states(tail == Mux(level == 0, head, behind(level)))
-    with m.If(watched & (before == 0)):
-        m.states(fifo.o.payload == beat)
-    with m.Elif(watched):
-        m.states(memory.data == beat, (before != 1) | (fifo["read"].data == beat))
+@proves(
+    _SENTENCE,
+    lambda lanes: ReadyFifo(_WIDTH, _DEPTH),
+    Mutant(
+        "a beat overtakes those that wait",
+        "rtl.stream",
+        "held.eq(Mux(several, stored, self.i.payload))",
+        "held.eq(self.i.payload)",
+    ),
+    name="ready_fifo",
+    of="ReadyFifo, 2 bits, depth 4",
+    lanes=NO_LANES,
+)
+def _(m, queue):
+    level, watched, before, beat = _in_order(m, queue, _DEPTH)
+    head, memory = queue["head"], queue["memory looked at"]
+    m.d.comb += memory.addr.eq(head + before - 1)
+    m.states(ready_fifo_states(queue), level == (queue["tail"] - head)[: len(head)] + queue.o.valid)
+    m.states(~watched | (Mux(before == 0, queue.o.payload, memory.data) == beat))

@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Const, Mux, Signal
 
 from cocotb_tests.proofs.harness import Mutant, proves
-from cocotb_tests.proofs.rules import fifo_states, keeps
+from cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
 from rtl.registers import Cause, Model, Role
 from rtl.rtr import RtrDetector
 
@@ -14,14 +14,17 @@ _LOOKED = (0, 1, *range(6, 10), *range(30, 34))  # DDP and RDMAP control, queue,
 class _Watch:
     """What RFC 5040, 5041 and 6581 say of the FPDUs that have come.
 
-    Assumed: the host sets its registers before; FpduChecker says of a good FPDU how long it is, and gives one that is
-    too long in a single beat; once the RTR has left, it has.
+    Assumed: the host sets its registers before; FpduChecker says of a good FPDU how long it is, gives one that is too
+    long in a single beat, and keeps its beats until they are taken; once the RTR has left, it has, and what begins in
+    the cycle in which that becomes known is not the response to it.
     """
 
     def __init__(self, m, detector):
         i, width = detector.i.payload, 4 * detector.lanes
         m.fixed(detector.role, detector.model, detector.rtr_accept, detector.permissive)
-        m.given(~m.last(detector.asked) | detector.asked)
+        has_asked, waited = m.last(detector.asked), m.last(detector.i.valid & ~detector.i.ready)
+        began = m.last(Const(1))  # a cycle after reset
+        m.given(~has_asked | detector.asked, began | ~detector.asked, kept(m, detector.i))
         takes, good = detector.i.valid & detector.i.ready, i.cause == Cause.NONE
 
         self.beats = Signal(17 - width.bit_length())  # earlier ones of the FPDU
@@ -30,6 +33,7 @@ class _Watch:
         m.given(
             ~(i.last & good) | (i.value == self.beats * width + i.octets),
             ~(i.last & (i.cause == Cause.RX_LENGTH)) | ~self.inside,
+            i.none == (i.last & (i.cause == Cause.RX_LENGTH)),
         )
         self.octets = {at: Signal(8, name=f"octet_{at}") for at in _LOOKED}
         octets = {
@@ -45,10 +49,10 @@ class _Watch:
         # Whether the FPDU will be taken out, and whether nothing more follows it.
         peer_to_peer = detector.model == Model.PEER_TO_PEER
         self.judged, self.answered = Signal(), Signal()  # the first FPDU has been, the response has come
-        asked = Signal()  # when the FPDU began
+        asked, begun = Signal(), self.inside | waited  # when the FPDU began; it has
         self.awaits_rtr = (detector.role == Role.RESPONDER) & peer_to_peer & ~self.judged
         self.awaits_response = (
-            (detector.role == Role.INITIATOR) & peer_to_peer & ~self.answered & Mux(self.inside, asked, detector.asked)
+            (detector.role == Role.INITIATOR) & peer_to_peer & ~self.answered & Mux(begun, asked, has_asked)
         )
         self.is_consumed = Signal()  # the FPDU that has ended
         kinds = self.kinds(octets, i.value)
@@ -58,8 +62,8 @@ class _Watch:
         not_rtr = self.awaits_rtr & ~consumed & ~kinds["terminate"] & ~detector.permissive
         self.stopped = Signal()
         ends = takes & i.last
-        with m.If(takes & ~self.inside):
-            m.d.sync += asked.eq(detector.asked)
+        with m.If(detector.i.valid & ~begun):
+            m.d.sync += asked.eq(has_asked)
         with m.If(ends):
             m.d.sync += [
                 self.is_consumed.eq(consumed),
@@ -71,23 +75,27 @@ class _Watch:
         # Beats that may be delivered, and have not been.
         self.owed = Signal(6)
         self.takes_out = ends & consumed & ~self.stopped
-        comes = takes & ~self.stopped & (i.cause != Cause.RX_LENGTH)
-        gives = detector.o.valid & detector.o.ready
+        comes = takes & ~self.stopped & ~i.none
+        self.gives = gives = detector.o.valid & detector.o.ready
+        self.offered = detector.i.valid & ~self.stopped & ~i.none  # it may go out in the cycle in which it comes
         many = self.owed == 63  # which no queue holds
         m.d.sync += self.owed.eq(self.owed - gives + Mux(self.takes_out, -self.beats, comes & ~many))
 
-        self._states(m, detector, asked)
+        self._states(m, detector, asked, begun, has_asked, began)
 
-    def _states(self, m, detector, asked):
+    def _states(self, m, detector, asked, begun, has_asked, began):
         """The states that the detector can be in, as far as the RTR is concerned."""
-        state, kept, last, released = (detector[name] for name in ("state", "kept", "last", "released"))
+        state, queue, last, released = (detector[name] for name in ("state", "kept", "last", "released"))
         beats, beat, inside = (detector[name] for name in ("beats", "beat", "inside"))
         flows, keeps, stopped = (detector.within(name) for name in ("Flow", "Keep", "Stopped"))
+        out, into, away = (detector[name] for name in ("flows", "keeps", "sinks"))
         long, rests = detector.within("Long"), detector.within("Rest")
-        level = kept["level"]
+        level = fifo_level(queue)
         is_terminate = self.kinds(self.octets, Const(_HEADER))["terminate"]  # if it is long
-        m.states(fifo_states(kept))
-        with m.If(detector.within("Weigh") | detector.within("Judge")):
+        m.states(fifo_states(queue), ~out | flows, out + into + away <= 1)
+        m.states(into == (keeps | (rests & ~away)), away == (stopped | (rests & away)))
+        weighs, ponders, judges = (detector.within(name) for name in ("Weigh", "Ponder", "Judge"))
+        with m.If(weighs | ponders | judges):
             kinds, good = self.kinds(self.octets, last.value), last.cause == Cause.NONE
             is_rtr = good & detector["awaits_rtr"] & self.is_rtr(detector, kinds)
             consumed = is_rtr | (good & detector["awaits_response"] & kinds["response"])
@@ -97,6 +105,7 @@ class _Watch:
                 self.judged == (state.rtr_came | (first & good)),
                 self.answered == (state.response_came | (consumed & ~is_rtr)),
                 self.stopped == (~good | (first & ~is_rtr & ~detector.permissive)),
+                detector["is_good"] == good,
                 ~self.inside & (detector["awaits_rtr"] | detector["awaits_response"]),
                 (beat > 0) & (beat <= beats) & (~released | (beat == beats)),
                 ~good | Mux(released, last.value >= _HEADER, last.value <= beat * 4 * detector.lanes),
@@ -106,23 +115,34 @@ class _Watch:
         with m.Else():
             m.states(self.owed >= level, self.stopped == stopped)
             m.states(stopped | ((self.judged == state.rtr_came) & (self.answered == state.response_came)))
-        with m.If(detector.within("Judge")):
-            found = detector["found"] != 0
-            m.states(~good | ((detector["awaits_rtr"] & found) == is_rtr))
-            m.states(~good | ((detector["is_terminate"] & detector["has_queue"]) == kinds["terminate"]))
-            m.states(~good | ((detector["awaits_response"] & detector["is_response"]) == (consumed & ~is_rtr)))
+        with m.If(good & (ponders | judges)):
+            m.states((detector["awaits_rtr"] & (detector["found"] != 0)) == is_rtr)
+        with m.If(good & ponders):
+            m.states((detector["is_terminate"] & detector["has_queue"]) == kinds["terminate"])
+            m.states((detector["awaits_response"] & detector["is_response"]) == (consumed & ~is_rtr))
+        with m.If(good & judges):
+            m.states(detector["rtr_is_due"] == first, detector["response_comes"] == (consumed & ~is_rtr))
+        responds = detector.role == Role.RESPONDER
         with m.If(flows):
-            m.states(inside == self.inside)
-            m.states(~inside | ~(self.awaits_rtr | self.awaits_response))
-        with m.If(keeps | long | rests):
+            m.states(level == 0, inside == self.inside, ~inside | out)
+            m.states(~out | ~(self.awaits_rtr | self.awaits_response))
+            awaits_response = ~responds & has_asked & ~state.response_came
+            awaits = detector["awaits_rtr"] | (awaits_response & (detector.model == Model.PEER_TO_PEER))
+            m.states(out | ~began | awaits, out | responds | asked | ~begun)
+        m.states(~detector.within("Settle") | ~self.inside)
+        with m.If(keeps | long | rests | detector.within("Look")):
             m.states(detector["awaits_rtr"] | (detector["awaits_response"] & (asked | ~self.inside)))
         with m.If(keeps | long):
             m.states((beat == self.beats) & (beat == level) & ~released, Mux(long, beat == beats, beat < beats))
         with m.If(rests):
             m.states(released & (self.beats >= beats) & (beat == beats))
             m.states(detector["is_terminate"] == is_terminate)
+            m.states(away == (detector["awaits_rtr"] & ~detector.permissive & ~is_terminate))
+        with m.If(detector.within("Look")):
+            m.states(released & (self.beats == beats) & (beat == beats) & (beat == level))
+            m.states(detector["is_terminate"] == is_terminate)
         with m.If(~(flows | stopped)):
-            m.states(~inside)
+            m.states(~inside, responds | (has_asked & (asked | ~begun)))
             m.states(
                 *(
                     (beat <= at // (4 * detector.lanes)) | (octet == detector["header"].word_select(at, 8))
@@ -166,8 +186,8 @@ class _Watch:
     Mutant(
         "the response is delivered",
         "rtl.rtr",
-        'clear.eq(1)\n\n            with m.State("Stopped")',
-        'clear.eq(0)\n\n            with m.State("Stopped")',
+        'clear.eq(1)\n\n            with m.State("Settle")',
+        'clear.eq(0)\n\n            with m.State("Settle")',
     ),
     name="rtr",
     lanes=(1, 4),
@@ -175,9 +195,9 @@ class _Watch:
 def _(m, detector):
     seen = _Watch(m, detector)
     with m.If(detector.o.valid):
-        m.always(seen.owed > 0)
+        m.always((seen.owed > 0) | seen.offered)
     with m.If(seen.takes_out):
-        m.always(seen.owed >= seen.beats)
+        m.always(seen.owed >= seen.beats + seen.gives)
 
 
 @proves(

