@@ -172,6 +172,8 @@ class Connection:
         self._terminated = asyncio.Event()
         self._peer_closed = asyncio.Event()
         self._finishing = False
+        self._half_closed = False  # this end's half
+        self._untold = False  # there was a Terminate to send, and it has not left
         # Octets of the TCP stream, and how many of them were startup frames
         self._received = self._received_before_mpa = 0
         self._first = b""  # the octets received first
@@ -243,17 +245,25 @@ class Connection:
     async def terminate(self, cause: int | bytes) -> None:
         """End with a Terminate: after an error it is the one ULPDU that still leaves.
 
-        ``cause`` is an MPA error code, or the whole ULPDU of another layer's Terminate.
+        ``cause`` is an MPA error code, or the whole ULPDU of another layer's Terminate. When it cannot leave, because
+        this end's half is closed already or no way is free within a second, ``close`` resets: that is all that is left
+        to tell the peer that this is no end in order (RFC 5040 §6.2.1).
         """
+        self._untold = True
+        if self._half_closed:
+            return
         with contextlib.suppress(DeviceError, TimeoutError):
             async with asyncio.timeout(LINGER):
                 await self.device.write_ulpdu(terminate_ulpdu(cause) if isinstance(cause, int) else cause)
                 await self._terminated.wait()
                 await _until(self._octets_left)
-        self._shut()
+                self._untold = False
+                self._shut()
 
     async def linger(self) -> None:
         """Let the peer close first, within a second: to close with octets unread would destroy a Terminate."""
+        if self._untold:
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
                 with contextlib.suppress(MpaConnectionError):
@@ -264,8 +274,8 @@ class Connection:
     async def abort(self, what: str) -> None:
         """End because of an error at this end: with Terminate 2/0/5 (RFC 6581 §9.3), and close.
 
-        A responder's Terminate waits for the first FPDU, a second at most. Whoever waits for something here fails
-        with ``what``.
+        A responder's Terminate waits for the first FPDU, a second at most; without one this is a reset. Whoever waits
+        for something here fails with ``what``.
         """
         self._fail(MpaConnectionError(what, Reason.LOCAL))
         await self.terminate(Reason.LOCAL.code)
@@ -275,7 +285,7 @@ class Connection:
     async def close(self, *, reset: bool = False) -> None:
         """End every task and the socket. Idempotent; the device stays open.
 
-        ``reset``: so that the peer cannot take it for an end in order.
+        ``reset``: so that the peer cannot take it for an end in order, as always when a Terminate could not leave.
         """
         self._fail(MpaConnectionError("the connection was closed at this end", Reason.CONNECTION_LOST))
         tasks, self._tasks = self._tasks, set()
@@ -285,7 +295,7 @@ class Connection:
         if not self._ulpdus.full():
             self._ulpdus.put_nowait(None)
         if self._socket.fileno() >= 0:
-            if reset:
+            if reset or self._untold:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
             self._socket.close()
             self._observer.closed()
@@ -523,6 +533,7 @@ class Connection:
         return more < 2**31 and await self._octets_left()
 
     def _shut(self) -> None:
+        self._half_closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 

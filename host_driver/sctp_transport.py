@@ -38,7 +38,7 @@ from rtl.registers import Model, Role
 
 SEGMENTS_WAITING = 16  # so many are received ahead of the ULP
 _POLL = 0.01  # seconds between two looks at a session that is about to end
-LINGER = 1.0  # seconds for which a Terminate may wait until the Accept before it is known to have been received
+LINGER = 1.0  # seconds for which a Terminate may wait for the Accept's delivery, and then its receiver take to close
 _MESSAGE_OCTETS = 1 << 16
 
 # What the socket module does not have: RFC 6458, in Linux's <linux/sctp.h>
@@ -207,6 +207,7 @@ class SctpConnection:
         self._outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._segments: deque[bytes] = deque()
         self._no_more = False
+        self._told = False  # the peer, of an error
         self._change = asyncio.Condition()  # of the two above
         self._reader: asyncio.Task[None] | None = None
 
@@ -251,12 +252,18 @@ class SctpConnection:
         await self.close()
 
     async def close(self) -> None:
-        """End the task and the socket. A Terminate that waits for the Accept's delivery has a second. Idempotent."""
+        """End the task and the socket. Idempotent.
+
+        A Terminate that waits for the Accept's delivery has a second. So has a peer that is told of an error to close
+        first: SCTP makes of a close with messages unread an ABORT, which would destroy what tells it.
+        """
         for _ in range(int(LINGER / _POLL)):
             if self._session.state is not State.ENDING:
                 break
             await asyncio.sleep(_POLL)
         if self._reader:
+            if self._told:
+                await asyncio.wait((self._reader,), timeout=LINGER)
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
         await self._fail(MpaConnectionError("the session was closed at this end", Reason.CONNECTION_LOST))
@@ -317,6 +324,7 @@ class SctpConnection:
                 case Ended():
                     await self._finish()
                 case Failed():
+                    self._told = isinstance(events[0], Transmit)
                     await self._fail(MpaConnectionError(event.what, event.reason, failed=event))
                 case _:
                     if isinstance(event, Established):

@@ -43,7 +43,13 @@ class Process:
 
     def __init__(self, *arguments):
         command = [*RNIC, *map(str, arguments)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pipesize=1 << 20,  # octets: room for all that it tells while the other end is run to its end
+        )
         self.watchdog = Timer(2 * SECONDS, self.process.kill)  # so that no reader waits for ever
         self.watchdog.start()
 
@@ -294,6 +300,8 @@ def test_a_dialect_works_with_itself(rnic):
 def test_a_terminate_is_told_by_its_numbers_and_by_who_sent_it():
     async def misbehave(port):
         async with await rdma.connect("127.0.0.1", port) as connection:
+            with pytest.raises(TimeoutError):  # a listener with nothing to send does not hang up
+                await asyncio.wait_for(connection.disconnected(), 0.3)
             await connection.write(b"x", 1234)
             await connection.disconnected()
             return connection.error

@@ -1,6 +1,7 @@
 """Connections over loopback, each end with its own device."""
 
 import asyncio
+import errno
 import socket
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -8,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from host_driver.connection import SILENT, MpaConnectionError, RejectedError, Silent, initiate, listen
+from host_driver.connection import LINGER, SILENT, MpaConnectionError, RejectedError, Silent, initiate, listen
 from host_driver.fpdu import FpduFramer
 from host_driver.negotiation import Config, Reason
 from host_driver.software import SoftwareDevice
@@ -473,6 +474,33 @@ def test_a_local_error_of_a_responder_is_told_behind_the_first_fpdu(model):
             assert await peer.rest() == TERMINATE_5
             peer.sock.shutdown(socket.SHUT_WR)
             await aborting
+
+    run(test())
+
+
+def test_a_local_error_that_no_terminate_can_tell_is_a_reset(monkeypatch):
+    monkeypatch.setattr("host_driver.connection.LINGER", 0.1)
+
+    async def test():
+        async with bare_initiator() as (peer, task):
+            theirs = await established_bare_initiator(peer, task)
+            await theirs.abort("no memory")  # no RTR has come, so nothing may leave
+            with pytest.raises(ConnectionResetError):
+                await peer.receive(1)
+
+    run(test())
+
+
+def test_an_error_behind_the_end_of_this_end_s_half_is_a_reset_at_once():
+    async def test():
+        async with bare_initiator() as (peer, task):
+            theirs = await established_bare_initiator(peer, task)
+            await peer.send(RTR)
+            await theirs.finish()
+            assert await peer.rest() == b""
+            async with asyncio.timeout(LINGER / 2):
+                await theirs.abort("no memory")
+            assert peer.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.EPIPE  # Linux, for a reset
 
     run(test())
 

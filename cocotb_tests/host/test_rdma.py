@@ -1,6 +1,7 @@
 """RDMA connections over loopback, each end with its own device."""
 
 import asyncio
+import errno
 import gc
 import socket
 from contextlib import asynccontextmanager, suppress
@@ -803,6 +804,21 @@ def test_a_half_closed_connection_still_carries_sends_the_other_way():
                 await theirs.read(1, 1)
             await theirs.send(b"goodbye")
             assert bytes(await ours.receive()) == b"goodbye"
+
+    run(test())
+
+
+def test_what_is_wrong_behind_a_shutdown_is_a_reset_and_no_end_in_order():
+    """No Terminate can follow the end of this end's half."""
+
+    async def test():
+        async with bare() as (peer, connection):
+            await peer.send(write(0, 0, b""))
+            await connection.shutdown()
+            assert await peer.ulpdu() is None
+            await peer.send(write(1234, 0))
+            assert (await ended(connection)).fault is Fault.STAG
+            assert peer.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.EPIPE  # Linux, for a reset
 
     run(test())
 

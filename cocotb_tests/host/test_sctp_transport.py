@@ -190,6 +190,25 @@ def test_a_local_error_tells_the_peers_rdmap():
     run(test())
 
 
+def test_a_peer_that_still_sends_is_told_of_a_local_error():
+    """To close with messages unread would destroy what has not been read at the other end."""
+
+    async def test():
+        ours, theirs = pair("messages")
+        await ours.send(Ppid.CONTROL, Control(Function.INITIATE).encode(0))
+        accepted = await (await request(theirs, PASSIVE)).accept()
+        for ssn in range(1, 40):  # more than are taken ahead of the ULP
+            await ours.send(Ppid.SEGMENT, struct.pack(">H", ssn))
+        await asyncio.sleep(0.05)
+        aborting = asyncio.create_task(accepted.abort("no memory"))
+        await asyncio.sleep(0.05)
+        assert [(await ours.receive())[0] for _ in range(3)] == [Ppid.CONTROL, Ppid.SEGMENT, Ppid.CONTROL]
+        ours.close()
+        await aborting
+
+    run(test())
+
+
 def test_silence_times_out():
     async def test():
         for kind in ("messages", "kernel"):

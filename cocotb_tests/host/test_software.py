@@ -576,7 +576,7 @@ def test_close_wakes_every_waiter_with_an_error():
     ("name", "lanes", "line"),
     [
         ("software", 3, "a device is 1, 2, 4, 8 or 16 lanes wide, not 3"),
-        ("board", 4, "no device is called 'board'; there are software and simulated"),
+        ("board", 4, "no device is called 'board'; there are software, simulated, serial:PORT"),
     ],
 )
 def test_a_device_that_there_is_not_is_refused_by_name(name, lanes, line):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import time
 import traceback
 from collections.abc import AsyncIterator, Sequence
@@ -110,7 +111,7 @@ async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequen
 
 def _files(folder: Path, case: Case, device: str) -> tuple[Path, Path, Path]:
     """What a row captures, its packets alone, and the copy that tshark judges."""
-    name = f"{case.name}-{device}"
+    name = f"{case.name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', device)}"
     return folder / f"{name}.pcap", folder / f"{name}.pcapng", folder / "aligned" / f"{name}.pcapng"
 
 

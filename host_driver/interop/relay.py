@@ -18,6 +18,8 @@ from host_driver.startup import FrameKind, StartupDecoder, StartupError
 CHUNK = 65536
 PAUSE = 0.2  # seconds
 HELD = 0.02  # seconds for which octets wait for others to be joined with
+PACED = 200  # pieces, the first of a direction, that TCP gets apart: on a slow machine it would join them again
+PACE = 0.002  # seconds between these
 
 
 @dataclass
@@ -109,7 +111,7 @@ async def _carry(
         for piece in treatment.pieces(octets, chance):
             await loop.sock_sendall(sink, piece)
             if treatment.cut:
-                await asyncio.sleep(0)
+                await asyncio.sleep(PACE if treatment.cuts < PACED else 0)
 
     offset, held = 0, b""
     while True:
