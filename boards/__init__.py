@@ -1,3 +1,25 @@
-"""Boards that the data path is built for: one module each, with a ``PLATFORM`` and the ``LANES`` that fit it."""
+"""Boards that the data path is built for: a module each, with its ``BOARD``."""
 
-BOARDS = ("colorlight_5a75b",)
+from importlib import import_module
+
+from .board import Board
+
+BOARDS = (
+    "arty_a7",
+    "colorlight_5a75b",
+    "colorlight_i5",
+    "colorlight_i9",
+    "ecpix5",
+    "orangecrab",
+    "tang_primer_20k",
+    "ulx3s",
+    "versa_ecp5",
+)
+
+
+def find(name: str) -> Board:
+    """What is known of a board; raises ValueError for an unknown one."""
+    if name not in BOARDS:
+        raise ValueError(f"no board is called {name!r}; there are {', '.join(BOARDS)}")
+    found: Board = import_module(f"{__name__}.{name}").BOARD
+    return found

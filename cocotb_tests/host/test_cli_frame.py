@@ -79,7 +79,10 @@ def test_a_bad_line_is_named_after_what_came_before_it(command, line, message):
         (["--stream-offset", "-4"], "--stream-offset is a multiple of 4 from 0 up, not -4"),
         (["--lanes", "3"], "a device is 1, 2, 4, 8 or 16 lanes wide, not 3"),
         (["--lanes", "four"], "Invalid value for '--lanes': 'four' is not a whole number"),
-        (["--device", "toaster"], "no device is called 'toaster'; there are software and simulated"),
+        (
+            ["--device", "toaster"],
+            "no device is called 'toaster'; there are software, simulated, serial:PORT[:BAUD] and serial:sim:BOARD",
+        ),
     ],
 )
 def test_bad_options_are_one_line(arguments, message):

@@ -152,7 +152,7 @@ async def the_offset_is_that_of_the_event_taken_last(dut):
         words = [await pair.rtl.get(name) for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI")]
         seen.append((EventKind(words[0] & 0xFF), words[1] | words[2] << 32))
     kinds = [each for each, _ in seen]
-    assert kinds[:2] == [EventKind.TX_MPA, EventKind.RX_MPA]
+    assert set(kinds[:2]) == {EventKind.TX_MPA, EventKind.RX_MPA}  # in any order: each looks every few cycles
     assert (EventKind.ERROR, 28) in seen
     assert seen[-1] == (EventKind.NONE, seen[kinds.index(EventKind.NONE) - 1][1])
     assert dut.interrupt.value == 0

@@ -18,7 +18,20 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from host_driver.cli import bench, build, connect, demo, frame, interop, listen, registers, rping, verilog
+from host_driver.cli import (
+    bench,
+    boards,
+    build,
+    connect,
+    demo,
+    frame,
+    interop,
+    listen,
+    program,
+    registers,
+    rping,
+    verilog,
+)
 from host_driver.cli.common import CommandError
 from host_driver.device import DeviceError
 
@@ -34,7 +47,9 @@ app.command()(frame.frame)
 app.command()(frame.deframe)
 app.command()(verilog.verilog)
 app.command()(registers.registers)
+app.command()(boards.boards)
 app.command()(build.build)
+app.command()(program.program)
 app.command()(listen.listen)
 app.command()(connect.connect)
 app.command()(rping.rping)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from host_driver.cli.boards import FOLDER
 from host_driver.cli.common import CommandError, UsageError, whole_number
+
+if TYPE_CHECKING:
+    from boards.build import Result
 
 
 def build(
-    board: Annotated[str, typer.Argument(metavar="BOARD", help="colorlight_5a75b")],
+    board: Annotated[str, typer.Argument(metavar="BOARD", help="One that `rnic boards` lists.")],
     lanes: Annotated[
         int | None,
         typer.Option(
@@ -23,37 +27,61 @@ def build(
         Path | None, typer.Option("--out", metavar="DIR", help="Where to build; default: build/boards/BOARD.")
     ] = None,
 ) -> None:
-    """Build a bitstream with the data path and its self-test, with nothing but the toolchain from PyPI.
+    """Build a board's bitstream: the data path, its link and UART, with nothing but the toolchain from PyPI.
 
-    Prints the clock reached against asked, and the cells used. Exits with 1 when the clock is too slow.
+    Prints the cells used, the clock reached against asked, and the critical path. Exits with 1 when the clock is too
+    slow. Where a vendor's tool is needed, its scripts are written, and it is run if it is there.
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from boards.build import BuildError
     from boards.build import build as build_bitstream
 
-    folder = out or Path("build") / "boards" / board
-    progress = Console(stderr=True)
-    try:
-        with progress.status(f"{board}: starting") as status:
-            result = build_bitstream(
-                board, folder, lanes=lanes, seed=seed, stage=lambda what: status.update(f"{board}: {what}")
-            )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    except BuildError as error:
-        raise CommandError(str(error)) from None
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    errors = Console(stderr=True)
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        bar = progress.add_task(f"{board}: generation", total=4)
+
+        def stage(what: str) -> None:
+            if errors.is_terminal:
+                progress.update(bar, description=f"{board}: {what}", advance=1)
+            else:
+                errors.print(f"{board}: {what}", highlight=False, soft_wrap=True)
+
+        try:
+            result = build_bitstream(board, out or FOLDER / board, lanes=lanes, seed=seed, stage=stage)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        except BuildError as error:
+            raise CommandError(f"{board}: {error}") from None
+    _tell(result)
+    if not result.met:
+        raise CommandError(
+            f"{board}: the clock is too slow: {_clock(result)}; another --seed or fewer --lanes may do better"
+        )
+
+
+def _clock(result: Result) -> str:
+    return f"{result.reached / 1e6:.1f} MHz reached, {result.asked / 1e6:.1f} MHz asked"
+
+
+def _tell(result: Result) -> None:
+    from rich.console import Console
+    from rich.table import Table
 
     table = Table()
     for heading in ("", "used", "available"):
         table.add_column(heading, justify="right" if heading else "left")
-    for kind, (used, available) in sorted(result.cells.items()):
+    for kind, (used, available) in result.cells.items():
         table.add_row(kind, f"{used:,}", f"{available:,}")
     console = Console()
     console.print(table)
-    console.print(f"bitstream: {result.bitstream}", soft_wrap=True, highlight=False)
-    clock = f"clock: {result.reached / 1e6:.1f} MHz reached, {result.asked / 1e6:.1f} MHz asked"
-    if not result.met:
-        raise CommandError(f"{clock}: too slow")
-    console.print(clock)
+    begin, end, logic, wires = result.path
+    for line in (
+        *(["synthesis failed at first, and passed with another netlist of the same logic"] if result.again else []),
+        f"bitstream: {result.bitstream} (SHA-256 {result.sha256[:16]}…)",
+        f"critical path: {logic + wires:.1f} ns, of which {wires:.1f} in wires, from {begin} to {end}",
+        f"clock: {_clock(result)}",
+    ):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -41,7 +41,13 @@ def whole_number(text: str | int) -> int:
 
 
 DeviceOption = Annotated[
-    str, typer.Option("--device", metavar="NAME", help="The data path: software, or simulated (the RTL in Verilator).")
+    str,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="The data path: software, simulated (the RTL in Verilator), serial:PORT[:BAUD] (a board), "
+        "serial:sim:BOARD (a board in Verilator, link and all).",
+    ),
 ]
 LanesOption = Annotated[
     int,
@@ -49,7 +55,7 @@ LanesOption = Annotated[
         "--lanes",
         metavar="N",
         parser=whole_number,
-        help="Width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16.",
+        help="Width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16. A board has its own.",
     ),
 ]
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from host_driver.demo import Result
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SIZE, _SIZE_WITH_WAVES = 8 << 20, 16 << 10  # a waveform file has some 2,000 octets for each octet sent
+_SIZE = 8 << 20
+_SIZE_WITH_WAVES = 16 << 10  # a waveform file has some 2,000 octets for each octet sent
+_SIZE_OF_A_BOARD, _SIZE_OF_A_SIMULATED_BOARD = 1 << 20, 16 << 10  # some 10 seconds, by their lines
 
 
 class ModelName(StrEnum):
@@ -67,7 +69,8 @@ def demo(
             "--size",
             metavar="N",
             parser=octets,
-            help="Octets to make and send each way, without --file: 8M if not given, and 16K with --waves.",
+            help="Octets to make and send each way, without --file: 8M if not given, 1M through boards, and 16K with "
+            "--waves or through simulated boards.",
         ),
     ] = None,
     model: Annotated[ModelName, typer.Option("--model", help="The connection model.")] = ModelName.PEER_TO_PEER,
@@ -96,7 +99,8 @@ def demo(
 ) -> None:
     """Show one connection: startup frames, RTR, and data both ways through two devices over TCP.
 
-    Two endpoints in this process, each with its own device, connect over loopback.
+    Two endpoints in this process, each with its own device, connect over loopback. Two names with a comma between them
+    are the initiator's device and the responder's.
 
     Both send at the same time, and what arrives is compared by its SHA-256.
     """
@@ -111,7 +115,7 @@ def demo(
         raise UsageError(f"--port is 0 to 65535, not {port}")
     options = Options(
         file=file,
-        size=size if size is not None else _SIZE_WITH_WAVES if waves else _SIZE,
+        size=size if size is not None else _size(device, bool(waves)),
         port=port,
         markers=markers,
         crc=crc,
@@ -121,11 +125,16 @@ def demo(
         pcap=pcap,
     )
     ladder = Ladder((lambda _: None) if as_json else _tell)
+    names = device.split(",", 1)
     if not as_json:
-        _tell(f"Two endpoints over TCP on loopback, each with a {device} device of {lanes} lanes.\n")
+        what = f"a {device} device of {lanes} lanes" if device in ("software", "simulated") else device
+        both = f"each with {what}" if len(names) == 1 else f"the initiator with {names[0]}, the other with {names[1]}"
+        _tell(f"Two endpoints over TCP on loopback, {both}.\n")
+    # Both ends open one after the other: the first is the initiator's.
+    next_name = iter((names * 2)[: len(Role)])
     try:
         with _Bars() if sys.stderr.isatty() and not as_json else nullcontext() as bars:
-            result = interruptible(run(options, lambda: open_device(device, lanes, waves), ladder, bars))
+            result = interruptible(run(options, lambda: open_device(next(next_name), lanes, waves), ladder, bars))
     except (ValueError, DdpError) as error:
         raise CommandError(str(error)) from None
     if as_json:
@@ -136,6 +145,14 @@ def demo(
         raise CommandError(line)
     if not as_json:
         print(f"verified {result.initiator.sent} octets each way")
+
+
+def _size(device: str, waves: bool) -> int:
+    if waves:
+        return _SIZE_WITH_WAVES
+    if "serial:sim:" in device:
+        return _SIZE_OF_A_SIMULATED_BOARD
+    return _SIZE_OF_A_BOARD if "serial:" in device else _SIZE
 
 
 def _tell(line: str) -> None:

@@ -220,13 +220,12 @@ def configuration(
 
 def opener(device: str, lanes: int) -> OpenDevice:
     """What opens the device of each connection; raises UsageError at once for one that there is not."""
-    from host_driver.devices import NAMES
-    from rtl.registers import LANES
+    from host_driver.devices import check
 
-    if device not in NAMES:
-        raise UsageError(f"no device is called {device!r}; there are {' and '.join(NAMES)}")
-    if lanes not in LANES:
-        raise UsageError(f"a device is {', '.join(map(str, LANES[:-1]))} or {LANES[-1]} lanes wide, not {lanes}")
+    try:
+        check(device, lanes=lanes)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     return partial(open_device, device, lanes)
 
 
@@ -437,14 +436,17 @@ def _readable(octets: bytes) -> str | None:
 async def converse(connection: Connection, report: Report, talk: Talk) -> int:
     """Send what there is to send, tell of what comes until the peer has closed, and close; the exit status.
 
-    This end closes its half as soon as it has nothing more to send.
+    This end closes its half as soon as it has nothing more to send; a responder that never had anything leaves it to
+    the peer to close first. Behind the end of its half it could answer no RDMA Read, and send no Terminate.
     """
     from host_driver.rdma import ClosedError, RdmaError
+
+    closes_first = not talk.echo and (bool(talk.messages) or connection.negotiated.role is Role.INITIATOR)
 
     async def say() -> None:
         for message in talk.messages:
             await connection.send(message)
-        if not talk.echo:
+        if closes_first:
             await connection.shutdown()
 
     async def hear() -> None:
@@ -454,7 +456,7 @@ async def converse(connection: Connection, report: Report, talk: Talk) -> int:
                 report.received(received)
                 if talk.echo:
                     await connection.send(received.data)
-        if talk.echo:
+        if not closes_first:
             await connection.shutdown()  # unlike close, it leaves a slow peer all the time that it takes
 
     async with connection:

@@ -30,7 +30,8 @@ def linux(
     device: Annotated[
         list[str] | None,
         typer.Option(
-            "--device", metavar="NAME", help="A data path of ours: software or simulated. Both, if not given."
+            "--device", metavar="NAME",
+            help="A data path of ours, as of the other commands; software and simulated, if not given.",
         ),
     ] = None,
     case: Annotated[
@@ -53,12 +54,17 @@ def linux(
     A Debian kernel is fetched, siw built from its source, and both booted in QEMU on loopback; each case is captured,
     and tshark judges the capture. Only what apt has to install needs root.
     """
+    from host_driver.devices import check
     from host_driver.interop.cases import MATRIX
     from host_driver.interop.errors import InteropError
+    from host_driver.interop.matrix import LANES
 
     devices = tuple(dict.fromkeys(device or DEVICES))
-    if unknown := [name for name in devices if name not in DEVICES]:
-        raise UsageError(f"no device is called {unknown[0]!r}; there are {' and '.join(DEVICES)}")
+    for name in devices:
+        try:
+            check(name, lanes=LANES)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
     cases = [each for each in MATRIX if not case or any(text in each.name for text in case)]
     if not cases:
         raise UsageError(f"no case has {' or '.join(map(repr, case or ()))} in its name; --list names them")

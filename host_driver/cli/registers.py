@@ -1,4 +1,4 @@
-"""``rnic registers``: the register map, for people."""
+"""``rnic registers``: the register map, for people, for C and for tools."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ from typing import Annotated
 
 import typer
 
-from rtl.registers import MAP, Field
+from host_driver import describe
+from host_driver.cli.common import UsageError
+from rtl.registers import MAP
 
 
 def registers(
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the whole reference as Markdown.")] = False,
+    c: Annotated[bool, typer.Option("--c", help="Write a C header.")] = False,
+    systemrdl: Annotated[bool, typer.Option("--systemrdl", help="Write SystemRDL 2.0, as PeakRDL reads it.")] = False,
 ) -> None:
     """Show the device's registers, from the one description that gateware and host share."""
-    if markdown:
-        typer.echo(_markdown(), nl=False)
-        return
+    asked = [(markdown, describe.markdown), (c, describe.c_header), (systemrdl, describe.systemrdl)]
+    match [write for wanted, write in asked if wanted]:
+        case []:
+            _show()
+        case [write]:
+            typer.echo(write(), nl=False)
+        case _:
+            raise UsageError("one of --markdown, --c and --systemrdl at a time")
 
+
+def _show() -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -26,40 +37,5 @@ def registers(
     for register in MAP:
         for index, field in enumerate(register.fields):
             place = ("", "") if index else (f"0x{register.address:03x}", register.name)
-            table.add_row(*place, _bits(field), field.name, field.access.name, f"{field.reset:#x}")
+            table.add_row(*place, describe.bits(field), field.name, field.access.name, f"{field.reset:#x}")
     Console().print(table)
-
-
-def _bits(field: Field) -> str:
-    high = field.lsb + field.width - 1
-    return f"{high}:{field.lsb}" if field.width > 1 else f"{high}"
-
-
-def _markdown() -> str:
-    lines = [
-        "# Registers",
-        "",
-        "<!-- Made by `make docs` from rtl/registers.py: change it there. -->",
-        "",
-        "Registers are 32 bits wide, at multiples of 4. Bits that are not listed read zero, and writing them does",
-        "nothing. Reading changes nothing, except that reading `EVENT` pops the event FIFO.",
-        "",
-        "Access: RO is read only; RW is read and written; a written one of PULSE acts once and reads zero; a written",
-        "one of CLEAR clears the flag.",
-    ]
-    for register in MAP:
-        lines += [
-            "",
-            f"## {register.name} (0x{register.address:03X})",
-            "",
-            register.doc,
-            "",
-            "| bits | field | access | reset | meaning |",
-            "|---|---|---|---|---|",
-        ]
-        for field in register.fields:
-            meaning = field.doc
-            if field.enum is not None:
-                meaning += ": " + ", ".join(f"{value.value} {value.name}" for value in field.enum)
-            lines.append(f"| {_bits(field)} | {field.name} | {field.access.name} | {field.reset:#x} | {meaning} |")
-    return "\n".join(lines) + "\n"

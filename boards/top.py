@@ -1,0 +1,39 @@
+"""A board's top: the data path and its link, on the board's pins and clock."""
+
+from amaranth.build import Subsignal
+from amaranth.hdl import Elaboratable, Module
+from amaranth.lib import io
+
+from rtl.top import UartDatapath
+
+from .board import Board
+from .clock import Pll
+
+__all__ = ["BoardTop"]
+
+
+class BoardTop(Elaboratable):
+    """A :class:`rtl.top.UartDatapath` of so many lanes on a board: for the board's own platform to build."""
+
+    def __init__(self, board: Board, lanes: int):
+        self.board = board
+        self.lanes = lanes
+
+    def elaborate(self, platform):
+        board = self.board
+        m = Module()
+        if board.clock_hz != board.oscillator_hz:
+            m.submodules.pll = pll = Pll(board.flow, board.oscillator_hz, board.clock_hz)
+            m.domains += pll.domain
+        m.submodules.path = path = UartDatapath(self.lanes, board.period, size=board.size)
+        uart = platform.request("uart", 0, dir="-")
+        m.submodules.rx = rx = io.Buffer("i", uart.rx)
+        m.submodules.tx = tx = io.Buffer("o", uart.tx)
+        m.d.comb += [path.rx.eq(rx.i), tx.o.eq(path.tx)]
+        if board.led is not None:
+            led = platform.request(board.led, 0, dir="-")
+            colours = [part.name for part in platform.lookup(board.led, 0).ios if isinstance(part, Subsignal)]
+            for index, port in enumerate([getattr(led, name) for name in colours] or [led]):
+                m.submodules[f"led{index}"] = light = io.Buffer("o", port)
+                m.d.comb += light.o.eq(path.active.replicate(len(port)))
+        return m

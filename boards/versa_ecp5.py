@@ -1,0 +1,22 @@
+"""Lattice ECP5 Versa, with an LFE5UM-45F."""
+
+from amaranth_boards.versa_ecp5 import VersaECP5Platform
+
+from .board import Board
+
+__all__ = ["BOARD"]
+
+BOARD = Board(
+    "versa_ecp5",
+    "Lattice ECP5 Versa",
+    part="LFE5UM-45F-8BG381C",
+    flow="ecp5",
+    platform=VersaECP5Platform,
+    oscillator_hz=100_000_000,
+    clock_hz=60_000_000,
+    lanes=2,
+    widths=(1, 2, 4, 8),
+    uart="USB",
+    loader=("--cable", "ft2232"),
+    led="led",
+)

@@ -1,0 +1,190 @@
+# amaranth: UnusedElaboratable=no
+"""The blocks of the link: the UART's bits, COBS against a library's, and what their constructors refuse."""
+
+import random
+from fractions import Fraction
+from functools import partial
+
+import cocotb
+import pytest
+from cobs import cobs
+from cocotb.triggers import FallingEdge, RisingEdge, Timer
+
+from cocotb_tests.blocks.together import Together
+from cocotb_tests.harness import PERIOD, bench, parameter, simulate
+from rtl.link.cobs import CobsDecoder
+from rtl.link.crc import FrameCrc
+from rtl.link.link import Link
+from rtl.link.responses import Responses
+from rtl.link.uart import Uart, UartRx, UartTx
+
+SIZE = 2048
+PERIODS = [Fraction(4), Fraction(25, 3), Fraction(16), Fraction(25_000_000, 115_200)]
+
+
+# --- the UART
+
+
+def bit_edges(bits, length):
+    """Times in ns from now at which each of the bits ends."""
+    return [round((n + 1) * length) for n in range(bits)]
+
+
+async def send_bits(wire, octet, length):
+    """An octet as a UART sends it, with bits of ``length`` ns."""
+    now = 0
+    for bit, end in zip([0, *(octet >> n & 1 for n in range(8)), 1], bit_edges(10, length), strict=True):
+        wire.value = bit
+        await Timer(end - now, "ns")
+        now = end
+
+
+@bench(cycles=500_000)
+async def octets_are_received_from_a_sender_two_percent_off(dut):
+    dut.rx.value = 1
+    await Timer(round(12 * parameter("period") * PERIOD), "ns")  # it was 0 before, which looked like an octet
+    for error in (-0.02, 0, 0.02):
+        length = parameter("period") * PERIOD * (1 + error)
+        octets = random.randbytes(40)
+        received = []
+
+        async def listen(received=received, octets=octets):
+            while len(received) < len(octets):
+                await RisingEdge(dut.clk)
+                if dut.o__valid.value:
+                    received.append(int(dut.o__payload.value))
+
+        listening = cocotb.start_soon(listen())
+        await Timer(random.randrange(1, 20), "ns")
+        for each in octets:
+            await send_bits(dut.rx, each, length)
+            if random.random() < 0.3:
+                await Timer(random.randrange(1, 2000), "ns")
+        await listening
+        assert bytes(received) == octets
+
+
+@bench(cycles=500_000)
+async def an_octet_without_a_stop_bit_is_dropped_and_the_next_is_not(dut):
+    length = parameter("period") * PERIOD
+    dut.rx.value = 0
+    await Timer(round(14 * length), "ns")  # a break
+    dut.rx.value = 1
+    await Timer(round(2 * length), "ns")
+    sending = cocotb.start_soon(send_bits(dut.rx, 0xA5, length))
+    while not dut.o__valid.value:
+        await RisingEdge(dut.clk)
+    assert int(dut.o__payload.value) == 0xA5
+    await sending
+
+
+@bench(cycles=500_000)
+async def octets_leave_one_after_the_other_with_bits_of_the_right_length(dut):
+    length = parameter("period") * PERIOD
+    octets = random.randbytes(20)
+    async def give():
+        for each in octets:
+            dut.i__payload.value, dut.i__valid.value = each, 1
+            await RisingEdge(dut.clk)
+            while not dut.i__ready.value:
+                await RisingEdge(dut.clk)
+        dut.i__valid.value = 0
+
+    cocotb.start_soon(give())
+    await FallingEdge(dut.tx)
+    now = 0
+    for nth, octet in enumerate(octets):
+        for n, bit in enumerate([0, *(octet >> n & 1 for n in range(8)), 1]):
+            middle = round((10 * nth + n + 0.5) * length)  # with no gap in 20 octets, and no drift
+            await Timer(middle - now, "ns")
+            now = middle
+            assert dut.tx.value == bit, f"bit {n} of octet {nth}"
+
+
+@pytest.mark.parametrize("period", PERIODS, ids=str)
+def test_uart(period):
+    simulate(partial(Uart, period), __name__, parameters={"period": float(period)}, name="(octets|an_octet).*")
+
+
+# --- COBS
+
+
+def frames():
+    """Some that are hard, and some of any kind."""
+    yield from (b"\0", b"\0\0", bytes(300), b"\1" * 253, b"\1" * 254, b"\1" * 255, b"\1" * 254 + b"\0", b"\xff" * 1000)
+    for _ in range(60):
+        yield bytes(random.choices((0, *range(256)), [random.choice((0, 1, 50)), *[1] * 256], k=random.randint(1, 900)))
+
+
+@bench(cycles=2_000_000)
+async def cobs_decodes_what_the_library_encodes(dut):
+    await RisingEdge(dut.clk)
+    for frame in frames():
+        found, ended = bytearray(), 0
+        dut.decoder__i__valid.value = 1
+        for octet in b"\0" + cobs.encode(frame) + b"\0":
+            dut.decoder__i__payload.value = octet
+            await FallingEdge(dut.clk)
+            if dut.decoder__valid.value:
+                found.append(int(dut.decoder__octet.value))
+            ended += int(dut.decoder__end.value)
+            await RisingEdge(dut.clk)
+        dut.decoder__i__valid.value = 0
+        assert (bytes(found), ended) == (frame, 1)
+
+
+@bench(cycles=2_000_000)
+async def the_library_decodes_what_cobs_encodes_and_it_can_be_sent_again(dut):
+    for nth, frame in enumerate(frames()):
+        await RisingEdge(dut.clk)
+        dut.responses__half.value = nth % 2
+        dut.responses__i__valid.value = 1
+        for word in (*frame, 0x100):
+            dut.responses__i__payload.value = word
+            await FallingEdge(dut.clk)
+            while not dut.responses__i__ready.value:
+                await FallingEdge(dut.clk)
+            await RisingEdge(dut.clk)
+        dut.responses__i__valid.value = 0
+        for _ in range(2):
+            dut.responses__send.value = 1
+            await RisingEdge(dut.clk)
+            dut.responses__send.value = 0
+            sent = bytearray()
+            while not sent.endswith(b"\0"):
+                dut.responses__o__ready.value = random.getrandbits(1)
+                await FallingEdge(dut.clk)
+                if dut.responses__o__valid.value and dut.responses__o__ready.value:
+                    sent.append(int(dut.responses__o__payload.value))
+                await RisingEdge(dut.clk)
+            dut.responses__o__ready.value = 0
+            assert cobs.decode(bytes(sent[:-1])) == frame
+            await FallingEdge(dut.clk)
+            while dut.responses__sending.value:
+                await FallingEdge(dut.clk)
+
+
+def cobs_blocks():
+    return Together(decoder=CobsDecoder(), responses=Responses(SIZE, 64))
+
+
+def test_cobs():
+    simulate(partial(cobs_blocks), __name__, name="(cobs|the_library).*")
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: UartRx(3), "a bit takes 4 clock cycles at least, not 3.00"),
+        (lambda: UartTx(Fraction(7, 2)), "a bit takes 4 clock cycles at least, not 3.50"),
+        (lambda: Link(3), "lanes must be one of 1, 2, 4, 8, 16, not 3"),
+        (lambda: Link(2, size=1000), "size must be one of 512, 1024, 2048, 4096, not 1000"),
+        (lambda: FrameCrc(8), "bits must be 1, 2 or 4, not 8"),
+    ],
+)
+def test_constructors_say_what_they_refuse(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

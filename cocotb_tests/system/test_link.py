@@ -1,0 +1,309 @@
+"""A whole board in simulation, UART pins and all, behind a pseudo-terminal: the shipped device drives it."""
+
+import asyncio
+import json
+import os
+import pty
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections import deque
+from fractions import Fraction
+
+import pytest
+
+from boards import find
+from boards.link_size import measure
+from host_driver import cli
+from host_driver.device import DeviceError, Ulpdu
+from host_driver.devices import open_device
+from host_driver.serial import device as serial_device
+from host_driver.serial.device import SerialDevice
+from host_driver.serial.simulated import Noise, SimulatedBoardDevice
+from rtl.registers import IDENTITY, EventKind, Verdict
+
+BOARD = "serial:sim:colorlight_5a75b"
+FAST = Fraction(4)  # clock cycles in a bit: the least that the UART can do
+FOREVER = 0xFFFF_FFFF  # octets of stream mode
+OPERATIONS = 10_000
+RNIC = [sys.executable, "-c", "from host_driver.cli import main; main()"]
+
+
+def run(body, seconds=300):
+    """Run a test with a time limit, so that a hang is a failure."""
+
+    async def limited():
+        async with asyncio.timeout(seconds):  # long enough to build
+            await body
+
+    asyncio.run(limited())
+
+
+async def open_fast(noise=None, lanes=2, size=2048):
+    return await SimulatedBoardDevice.open_top(lanes, FAST, size, noise)
+
+
+async def collect(read, total):
+    octets = b""
+    while len(octets) < total:
+        octets += await read()
+    return octets
+
+
+def test_registers_ulpdus_and_events_cross_the_line():
+    async def body():
+        async with await open_device(BOARD, lanes=4) as device:
+            assert device.lanes == find("colorlight_5a75b").lanes  # whatever was asked for
+            assert await device.get("IDENTITY") == IDENTITY
+            await device.set_fields("CONFIG", rdmap=0)
+            await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+            kinds = [(await device.next_event()).kind for _ in range(3)]
+            assert sorted(kinds) == [EventKind.TX_MPA, EventKind.RX_MPA, EventKind.FENCE_OPEN]
+            sent = [random.randbytes(size) for size in (0, 1, 7, 8, 9, 1460, 5000)]
+            for each in sent:
+                await device.write_ulpdu(each)
+            for each in sent:
+                await device.write_mpa(await device.read_mpa())
+                assert await device.read_ulpdu() == Ulpdu(each)
+            await device.write_mpa(b"\0\4abcd\0\0\0\0\0\0")  # a wrong CRC: an event, and no ULPDU
+            event = await device.next_event()
+            assert (event.kind, event.cause.name) == (EventKind.ERROR, "CRC")
+            assert event.offset == sum(-(-(len(each) + 2) // 4) * 4 + 4 for each in sent)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(device.read_ulpdu(), 0.2)
+            with pytest.raises(ValueError, match="no register is called SPEED"):
+                await device.get("SPEED")
+
+    run(body())
+
+
+@pytest.mark.parametrize(("lanes", "size"), [(2, 2048), (1, 512)])
+def test_stream_octets_pass_both_ways(lanes, size):
+    async def body():
+        sizes = [1, 4 * lanes, 4 * lanes + 1, 9_000, *(random.randrange(1, 300) for _ in range(40))]
+        out, back = ([random.randbytes(size) for size in sizes] for _ in range(2))
+        async with await open_fast(lanes=lanes, size=size) as device:
+            await device.set("TX_STREAM_OCTETS", FOREVER)
+            await device.set("RX_STREAM_OCTETS", FOREVER)
+
+            async def give(write, packets):
+                for each in packets:
+                    await write(each)
+
+            async def ulpdu():
+                ulpdu = await device.read_ulpdu()
+                assert ulpdu.verdict is Verdict.STREAM
+                return ulpdu.octets
+
+            _, _, sent, received = await asyncio.gather(
+                give(device.write_ulpdu, out),
+                give(device.write_mpa, back),
+                collect(device.read_mpa, sum(sizes)),
+                collect(ulpdu, sum(sizes)),
+            )
+            assert sent == b"".join(out)
+            assert received == b"".join(back)
+
+    run(body())
+
+
+def test_a_stream_that_stands_holds_up_nothing_else_and_loses_nothing():
+    async def body():
+        async with await open_fast() as device:
+            await device.set("RX_STREAM_OCTETS", FOREVER)
+            octets = random.randbytes(3000)
+            await device.write_ulpdu(octets)  # TX_STREAM_OCTETS is 0, so the device takes a beat of it, and no more
+            for n in range(20):
+                await device.set("TX_MAX_ULPDU", n)
+                assert await device.get("TX_MAX_ULPDU") == n
+                await device.write_mpa(bytes([n]) * 100)
+                assert await collect_ulpdus(device, 100) == bytes([n]) * 100
+            await device.set("TX_STREAM_OCTETS", 3000)
+            assert await device.read_mpa() == octets
+            await device.write_ulpdu(b"too early")
+            await device.set_fields("CONTROL", reset=1)  # drops that
+            await device.set("TX_STREAM_OCTETS", 5)
+            await device.write_ulpdu(b"fresh")
+            assert await device.read_mpa() == b"fresh"
+
+    run(body())
+
+
+async def collect_ulpdus(device, total):
+    async def read():
+        return (await device.read_ulpdu()).octets
+
+    return await collect(read, total)
+
+
+def test_nothing_is_wrong_twice_or_lost_on_a_noisy_line():
+    async def body():
+        seed = int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))
+        print("COCOTB_RANDOM_SEED", seed)
+        rng = random.Random(seed)
+        async with await open_fast(Noise(seed, 2e-4), size=512) as device:
+            await device.set_fields("CONFIG", rdmap=0)
+            await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+            done, sent = 0, deque()
+            ulpdus = OPERATIONS * 18 // 100
+
+            async def write():
+                nonlocal done
+                for _ in range(ulpdus):
+                    sent.append(rng.randbytes(rng.choice([0, 1, rng.randrange(20), rng.randrange(200)])))
+                    await device.write_ulpdu(sent[-1])
+                    done += 1
+
+            async def loop():
+                nonlocal done
+                for _ in range(ulpdus):
+                    await device.write_mpa(await device.read_mpa())
+                    done += 2
+
+            async def read():
+                nonlocal done
+                for _ in range(ulpdus):
+                    assert (await device.read_ulpdu()).octets == sent.popleft()
+                    done += 1
+
+            async def registers(name):
+                nonlocal done
+                for _ in range((OPERATIONS - 4 * ulpdus) // 4 // 2):
+                    value = rng.getrandbits(32 if "OCTETS" in name else 9)
+                    await device.set(name, value)
+                    assert await device.get(name) == value
+                    done += 2
+
+            # These have no effect in MPA mode.
+            names = "TX_STREAM_OCTETS", "RX_STREAM_OCTETS", "TX_MPA_OFFSET", "RX_MPA_OFFSET"
+            await asyncio.gather(write(), loop(), read(), *map(registers, names))
+            assert done == OPERATIONS
+            kinds = [(await device.next_event()).kind for _ in range(3)]
+            assert sorted(kinds) == [EventKind.TX_MPA, EventKind.RX_MPA, EventKind.FENCE_OPEN]
+            assert [await device.get(name) for name in ("TX_FPDUS", "RX_FPDUS")] == [ulpdus] * 2
+            assert await device.get("RX_CRC_ERRORS") == await device.get("ERROR") == 0
+            line = device.driver.exchange
+            print("damaged", line.damaged, "and", line.received_damaged, "repeats", line.repeats)
+            assert min(line.damaged, line.received_damaged, line.repeats) > 10  # there was noise
+
+    run(body(), 240)
+
+
+def test_a_board_that_goes_away_is_one_clear_line():
+    async def body():
+        device = await open_fast()
+        waits = [asyncio.create_task(wait()) for wait in (device.read_ulpdu, device.read_mpa, device.next_event)]
+        await asyncio.sleep(0.05)
+        os.kill(device.simulation.process.pid, signal.SIGKILL)
+        for each in waits:
+            with pytest.raises(DeviceError, match=r"^/dev/pts/\d+ has gone away.*: was the board unplugged\?$"):
+                await each
+        with pytest.raises(DeviceError, match="gone away"):
+            await device.get("STATE")
+        await device.close()
+
+    run(body())
+
+
+def test_closing_ends_the_simulation_and_every_wait():
+    async def body():
+        device = await open_fast()
+        waits = [asyncio.create_task(wait()) for wait in (device.read_ulpdu, device.read_mpa, device.next_event)]
+        await asyncio.sleep(0.05)
+        await device.close()
+        await device.close()
+        assert device.simulation.process.poll() == 0
+        for each in (*waits, device.get("STATE"), device.write_ulpdu(b"x")):
+            with pytest.raises(DeviceError, match="has been closed"):
+                await each
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("IDENTITY", 0x12345678, r"IDENTITY is 0x4d504131, not 0x12345678: another design"),
+        ("VERSION", 0x0002_0000, r"version 1\.\d+ of the registers, this program needs 2\.0: build and program"),
+    ],
+)
+def test_another_design_is_told_by_its_registers(monkeypatch, name, value, message):
+    monkeypatch.setattr(serial_device, name, value)
+
+    async def body():
+        with pytest.raises(DeviceError, match=message):
+            await open_fast()
+
+    run(body())
+
+
+def test_ports_that_cannot_be_used_are_told_apart(tmp_path, monkeypatch):
+    async def body():
+        master, slave = pty.openpty()
+        port = os.ttyname(slave)
+        opening = asyncio.create_task(SerialDevice.open(port, 115_200))
+        await asyncio.sleep(0.1)
+        with pytest.raises(DeviceError, match=f"{port} is in use by another program"):
+            await SerialDevice.open(port)
+        with pytest.raises(DeviceError, match=f"{port}: no answer at 115200 baud: .* is the board programmed"):
+            await opening
+        os.close(master)
+        os.close(slave)
+        with pytest.raises(DeviceError, match=f"there is no serial port {tmp_path}/none"):
+            await SerialDevice.open(f"{tmp_path}/none")
+        (tmp_path / "file").write_text("")
+        with pytest.raises(DeviceError, match=f"{tmp_path}/file cannot be opened as a serial port"):
+            await SerialDevice.open(f"{tmp_path}/file")
+        monkeypatch.setattr(os, "open", forbidden)
+        with pytest.raises(DeviceError, match="no permission for /dev/ttyUSB0: its group must have you as a member"):
+            await SerialDevice.open("/dev/ttyUSB0")
+
+    def forbidden(name, *_, **__):
+        raise PermissionError(13, "Permission denied", name)
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["demo", "--device", "serial:sim:toaster"], 2, "no board is called 'toaster'; there are arty_a7"),
+        (["rping", "-s", "--device", "serial:"], 2, "serial: needs the name of a port, as in serial:/dev/ttyUSB0"),
+        (["demo", "--device", "serial:/dev/none,software"], 1, "there is no serial port /dev/none"),
+    ],
+)
+def test_a_command_says_what_is_wrong_with_its_board(capsys, arguments, status, message):
+    assert cli.run(arguments) == status
+    assert message in capsys.readouterr().err
+
+
+def test_the_demo_runs_through_two_boards(capsys):
+    assert cli.run(["demo", "--device", f"{BOARD},{BOARD}", "--size", "3000", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["verified"]
+    assert [shown[end]["octets_received"] for end in ("initiator", "responder")] == [3000, 3000]
+
+
+def test_rping_runs_through_a_board():
+    command = [*RNIC, "rping", "-s", "-v", "-p", "0", "--device", BOARD]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        port = re.search(r"port (\d+)", server.stdout.readline())[1]
+        client = subprocess.run(
+            [*RNIC, "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", "3", "-S", "100", "-V", "-v"],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert client.returncode == 0, client.stderr
+        assert client.stdout.count("ping data") == 3
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_the_link_and_the_registers_are_small():
+    cells, clock = measure(find("colorlight_5a75b").lanes)
+    assert cells["TRELLIS_COMB"] < 1200
+    assert clock > 50

@@ -1,0 +1,106 @@
+"""``rnic boards``: what there is to build for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from host_driver.cli.common import UsageError
+
+if TYPE_CHECKING:
+    from boards.board import Board
+
+FOLDER = Path("build") / "boards"  # with a folder for each board, unless told otherwise
+
+
+def boards(
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Write the table of docs/boards.md, with what was built in --out.")
+    ] = False,
+    names: Annotated[bool, typer.Option("--names", help="Write the names alone, a line each.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the boards were built.")] = FOLDER,
+) -> None:
+    """List the boards: the FPGA, the widths of the data path that fit, the link to the host, the clock."""
+    from boards import BOARDS, find
+
+    if as_json + markdown + names > 1:
+        raise UsageError("one of --json, --markdown and --names at a time")
+    every = [find(name) for name in BOARDS]
+    if names:
+        typer.echo("\n".join(BOARDS))
+        return
+    if as_json:
+        typer.echo(json.dumps([_described(board) for board in every], indent=2))
+        return
+    if markdown:
+        typer.echo(_markdown(every, out), nl=False)
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for heading in ("board", "FPGA", "lanes", "clock", "link"):
+        table.add_column(heading, no_wrap=heading != "link")
+    for board in every:
+        table.add_row(board.name, board.part, _widths(board), f"{board.clock_hz / 1e6:g} MHz", board.uart)
+    console = Console()
+    console.print(table)
+    console.print("lanes: widths that fit, in 32 bits; in bold what is built unless --lanes says otherwise")
+    console.print("link: where the UART is, at 3 Mbaud unless `rnic boards --json` says otherwise")
+
+
+def _described(board: Board) -> dict[str, Any]:
+    from boards.flows import FLOWS
+
+    return {
+        "name": board.name,
+        "title": board.title,
+        "fpga": board.part,
+        "lanes": board.lanes,
+        "widths": list(board.widths),
+        "oscillator_hz": board.oscillator_hz,
+        "clock_hz": board.clock_hz,
+        "link": "uart",
+        "uart": board.uart,
+        "baud": board.baud,
+        "frame_octets": board.size,
+        "toolchain": FLOWS[board.flow].title,
+        "openfpgaloader": list(board.loader),
+    }
+
+
+def _widths(board: Board) -> str:
+    return ", ".join(f"[bold]{each}[/bold]" if each == board.lanes else str(each) for each in board.widths)
+
+
+def _markdown(every: list[Board], folder: Path) -> str:
+    from boards.build import recall
+
+    lines = [
+        "| board | FPGA | lanes built, that fit | LUTs | registers | block RAM | clock reached / asked | SHA-256 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for board in every:
+        built = recall(folder / board.name)
+        fit = ", ".join(map(str, board.widths))
+        row = f"| {board.name} | {board.part} | "
+        if built is None:
+            lines.append(f"{row}-, {fit} | not built | | | - / {board.clock_hz / 1e6:g} MHz | |")
+            continue
+        counts = [
+            _count(built.cells, *kinds)
+            for kinds in (("TRELLIS_COMB", "LUT4"), ("TRELLIS_FF", "DFF"), ("DP16KD", "BSRAM"))
+        ]
+        clock = f"{built.reached / 1e6:.1f} / {board.clock_hz / 1e6:g} MHz"
+        lines.append(f"{row}{built.lanes}, of {fit} | {' | '.join(counts)} | {clock} | {built.sha256[:16]} |")
+    return "\n".join(lines) + "\n"
+
+
+def _count(cells: dict[str, tuple[int, int]], *kinds: str) -> str:
+    [(used, available)] = [cells[kind] for kind in kinds if kind in cells] or [(0, 0)]
+    return f"{used:,} of {available:,}"

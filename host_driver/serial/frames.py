@@ -1,0 +1,180 @@
+"""Requests and responses of a link as octets: the tables of ``docs/link.md``, on the host's side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cobs import cobs
+from crc32c import crc32c
+
+from rtl.link.protocol import (
+    ARGUMENTS,
+    HEADER,
+    LAST,
+    OCTETS,
+    OCTETS_LAST,
+    OCTETS_ULPDU,
+    SEQUENCE,
+    SHORT,
+    TRAILER,
+    TURN,
+    VALUE,
+    VERDICT_LSB,
+    Ask,
+    Op,
+    Status,
+    op,
+)
+from rtl.registers import Verdict
+
+_CRC = 4
+_END = 1
+ZERO = b"\0"
+
+
+def frame(octets: bytes) -> bytes:
+    """These octets with their CRC, encoded, and the zero behind them."""
+    encoded: bytes = cobs.encode(octets + crc32c(octets).to_bytes(_CRC, "little"))
+    return encoded + ZERO
+
+
+def unframe(encoded: bytes) -> bytes | None:
+    """The octets of a frame, without the zero behind it; None when it is damaged."""
+    try:
+        octets = cobs.decode(encoded)
+    except cobs.DecodeError:
+        return None
+    body, crc = octets[:-_CRC], octets[-_CRC:]
+    return body if len(octets) >= _CRC and crc32c(body) == int.from_bytes(crc, "little") else None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Octets of a stream in a request: where the first and the last of them are in it."""
+
+    first: int
+    final: int
+
+
+class Request:
+    """The operations of a request, in the order in which they are to be carried out.
+
+    ``size`` is that of the device's frames: a request with its CRC has fewer octets.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._octets = bytearray(HEADER)
+        self._size = size - 1 - _CRC - _END
+
+    @property
+    def room(self) -> int:
+        """Octets of operations that still fit."""
+        return self._size - len(self._octets)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no operation."""
+        return len(self._octets) == HEADER
+
+    def read(self, address: int) -> None:
+        """Read the register at this octet address; the response has a VALUE for it."""
+        self._octets += bytes((op(Op.READ), address >> 2))
+
+    def write(self, address: int, word: int) -> None:
+        """Write the register."""
+        self._octets += bytes((op(Op.WRITE), *word.to_bytes(4, "little"), address >> 2))
+
+    def clear(self) -> None:
+        """Forget what the link has of unfinished beats."""
+        self._octets.append(op(Op.CLEAR))
+
+    def put(self, kind: Op, octets: bytes, *, length: int = 0, last: bool, turn: int) -> Piece:
+        """Give octets to the stream of ``kind``: ``last`` ends the packet, which is ``length`` long if it is a ULPDU.
+
+        A ULPDU of no octets is given by ``octets`` of none.
+        """
+        if not octets:
+            kind = Op.EMPTY
+        first = len(self._octets) + 1 + ARGUMENTS[kind]
+        final = first + max(len(octets) - 1, 0)
+        self._octets.append(op(kind) | LAST * last | TURN * turn)
+        self._octets += length.to_bytes(2, "little") + final.to_bytes(2, "little") + octets
+        return Piece(first, final)
+
+    def encode(self, sequence: int, session: int, ask: Ask) -> bytes:
+        """The frame."""
+        self._octets[:HEADER] = bytes((sequence | ask,)) + session.to_bytes(4, "little")
+        return frame(bytes(self._octets) + bytes((op(Op.END),)))
+
+
+PUT_OCTETS = 5  # of an operation, besides those that it gives
+
+
+@dataclass(frozen=True)
+class Part:
+    """Octets of a packet that a stream gave; ``verdict`` is that of a ULPDU, on its last part."""
+
+    octets: bytes
+    last: bool
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a device answered; ``size`` is that of its frames, ``damaged`` its count of damaged ones, modulo 256."""
+
+    version: int
+    size: int
+    status: Status
+    damaged: int
+    sequence: int
+    session: int
+    values: list[int]
+    short: list[int]
+    ulpdu: list[Part]
+    mpa: list[Part]
+
+
+def response(octets: bytes) -> Response | None:
+    """The response in a frame, without its CRC; None when that is none."""
+    end = len(octets) - (TRAILER - _CRC)
+    if end < HEADER:
+        return None
+    session = int.from_bytes(octets[1:HEADER], "little")
+    status, damaged, info = octets[end:]
+    found = Response(
+        info >> 4, 1 << (info & 15), Status(status & 7), damaged, octets[0] & SEQUENCE, session, [], [], [], []
+    )
+    for tag, record in _records(octets[HEADER:end]):
+        if tag is None:
+            return None
+        if tag & OCTETS:
+            part = Part(record, bool(tag & OCTETS_LAST), Verdict(tag >> VERDICT_LSB & 3))
+            (found.ulpdu if tag & OCTETS_ULPDU else found.mpa).insert(0, part)
+        elif tag & SHORT:
+            found.short.insert(0, (tag & ~SHORT) << 8 | record[0])
+        else:
+            found.values.insert(0, int.from_bytes(record, "little"))
+    return found
+
+
+def _records(octets: bytes) -> Iterator[tuple[int | None, bytes]]:
+    """The records from the last to the first, each with what stands behind its octets; None ends what is no record."""
+    end = len(octets)
+    while end:
+        tag, end = octets[end - 1], end - 1
+        if tag & OCTETS and end:
+            length, end = octets[end - 1], end - 1
+        elif tag & OCTETS or (not tag & SHORT and tag != VALUE):
+            length = end + 1
+        else:
+            length = 1 if tag & SHORT else 4
+        if length > end:
+            yield None, b""
+            return
+        yield tag, octets[end - length : end]
+        end -= length
+
+
+__all__ = ["PUT_OCTETS", "ZERO", "Part", "Piece", "Request", "Response", "frame", "response", "unframe"]

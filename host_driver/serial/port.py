@@ -1,0 +1,108 @@
+"""Serial ports: opened by pyserial, and read and written when the event loop says that they can be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import termios
+from collections.abc import Callable
+
+import serial
+
+from host_driver.device import DeviceError
+
+_CHUNK = 1 << 16
+
+
+class Port:
+    """A serial port that is open. ``received`` is called with octets, and ``lost`` once, when it has gone away."""
+
+    def __init__(self, name: str, baud: int, received: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
+        self.name = name
+        self._received = received
+        self._lost = lost
+        self._unsent = bytearray()
+        self._writing = False
+        self._port = _open(name, baud)
+        self._descriptor: int = self._port.fileno()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._descriptor, self._read)
+
+    def write(self, octets: bytes) -> None:
+        """Send these; what the system does not take at once goes when it does."""
+        self._unsent += octets
+        if not self._writing:
+            self._write()
+
+    def close(self) -> None:
+        """Let go of the port. Idempotent."""
+        if self._port.is_open:
+            self._loop.remove_reader(self._descriptor)
+            if self._writing:
+                self._loop.remove_writer(self._descriptor)
+                self._writing = False
+            with contextlib.suppress(OSError, serial.SerialException):
+                self._port.close()
+
+    def _write(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._descriptor, self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._gone(error)
+            return
+        waits = bool(self._unsent)
+        if waits and not self._writing:
+            self._loop.add_writer(self._descriptor, self._write)
+        elif not waits and self._writing:
+            self._loop.remove_writer(self._descriptor)
+        self._writing = waits
+
+    def _read(self) -> None:
+        try:
+            octets = os.read(self._descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._gone(error)
+            return
+        if octets:
+            self._received(octets)
+        else:
+            self._gone(None)
+
+    def _gone(self, error: OSError | None) -> None:
+        self.close()
+        why = f" ({error.strerror})" if error else ""
+        self._lost(f"{self.name} has gone away{why}: was the board unplugged?")
+
+
+def _open(name: str, baud: int) -> serial.Serial:
+    try:
+        port = serial.Serial(name, baud, timeout=0, exclusive=True)
+    except serial.SerialException as error:
+        match error.errno:
+            case errno.ENOENT | errno.ENODEV | errno.ENXIO:
+                raise DeviceError(f"there is no serial port {name}") from None
+            case errno.EACCES | errno.EPERM:
+                raise DeviceError(
+                    f"no permission for {name}: its group must have you as a member (often dialout)"
+                ) from None
+            case errno.EBUSY | errno.EAGAIN:
+                raise DeviceError(f"{name} is in use by another program") from None
+        raise DeviceError(f"{name} cannot be opened as a serial port: {error}") from None
+    except (ValueError, OSError) as error:
+        raise DeviceError(f"{name} cannot be set to {baud} baud: {error}") from None
+    # Some USB adapters keep octets for 16 ms, in the hope of more, unless told otherwise; not all ports know of it.
+    with contextlib.suppress(OSError, ValueError, AttributeError, NotImplementedError):
+        port.set_low_latency_mode(True)
+    port.reset_input_buffer()
+    # As pyserial leaves it, a read finds nothing at the end of the line, but also when there is just nothing to read.
+    settings = termios.tcgetattr(port.fileno())
+    settings[6][termios.VMIN] = 1
+    termios.tcsetattr(port.fileno(), termios.TCSANOW, settings)
+    return port

@@ -1,0 +1,1 @@
+"""The link between a host and a data path, over anything that carries octets both ways: ``docs/link.md``."""
