@@ -24,7 +24,7 @@ from host_driver.device import Device, DeviceError, Event, Ulpdu
 from host_driver.sim.build import BuildError, Simulation, environment
 from host_driver.sim.prepare import find
 from host_driver.sim.wire import EVENT, EVENT_WINDOW, LANES, SOCKET, WORD, Kind, beats, frame, take_frames, window
-from rtl.registers import BY_NAME, EventKind, Verdict
+from rtl.registers import BY_NAME, Verdict
 
 _Item = TypeVar("_Item")
 _log = logging.getLogger(__name__)
@@ -208,8 +208,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
                 case Kind.MPA:
                     self._mpa.put(octets, beats(len(octets), self.lanes))
                 case Kind.EVENT:
-                    event, detail, value, _, offset = EVENT.unpack(octets)
-                    self._events.put(Event(EventKind(event), detail, value, offset), 1)
+                    self._events.put(Event.read(*EVENT.unpack(octets)), 1)
                 case Kind.VALUE:
                     waiting, resets = self._values.popleft()
                     if resets:  # all that came before this is of the time before

@@ -31,7 +31,7 @@ from host_driver.sim.wire import (
     take_frames,
     window,
 )
-from rtl.registers import BY_NAME, EventKind, Verdict
+from rtl.registers import BY_NAME, Verdict
 
 SHORT, LONG = 16, 256  # cycles between two steps of Python, with little and with much to do
 QUIET = 64  # cycles in which nothing has moved, after which nothing will
@@ -292,15 +292,8 @@ class Server:
             BY_NAME[name].address // 4 for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI")
         )
         out = b""
-        while self._event_credit:
-            word = await self._access(event)
-            fields = BY_NAME["EVENT"]
-            kind = fields["kind"].get(word)
-            if kind == EventKind.NONE:
-                break
-            offset = await self._access(high) << 32 | await self._access(low)
-            detail, value = fields["detail"].get(word), fields["value"].get(word)
-            out += frame(Kind.EVENT, 0, EVENT.pack(kind, detail, value, 0, offset))
+        while self._event_credit and (word := await self._access(event)):
+            out += frame(Kind.EVENT, 0, EVENT.pack(word, await self._access(low), await self._access(high)))
             self._event_credit -= 1
         return out
 

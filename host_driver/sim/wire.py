@@ -15,7 +15,7 @@ SOCKET = "RNIC_SIMULATION_SOCKET"  # environment variables of the process: the s
 LANES = "RNIC_SIMULATION_LANES"  # and the device's width
 HEADER = Struct("<BBxxI")
 WORD = Struct("<I")
-EVENT = Struct("<BBHIQ")  # kind, detail, value, 0, offset
+EVENT = Struct("<3I")  # the words of EVENT, EVENT_OFFSET_LO, EVENT_OFFSET_HI
 EVENT_WINDOW = 64  # events
 WINDOW = 256 * 1024  # octets of full beats
 
