@@ -20,9 +20,8 @@ from cocotb.triggers import Timer
 from host_driver.sim.board import CONTROL, STATUS
 from host_driver.sim.dut import PERIOD, Memory, start
 from host_driver.sim.layout import COUNT, DEPTH, pack, unpack
+from host_driver.sim.wire import NOISE, TERMINAL
 
-TERMINAL = "RNIC_SIMULATION_TERMINAL"  # environment variable: the descriptor of the pseudo-terminal's master
-NOISE = "RNIC_SIMULATION_NOISE"  # and a seed, and the chance of an octet to be damaged, for tests
 _WORD = 4  # octets in which the rings have one
 _CYCLES = 512  # between two steps of Python: less than fill a ring
 
@@ -113,4 +112,6 @@ async def serve(dut: Any) -> None:
     await start(dut)
     seed, chance = os.environ.get(NOISE, "0 0").split()
     noise = Noise(int(seed), float(chance)) if float(chance) else bytes
-    await carry(dut, Terminal(int(os.environ[TERMINAL])), noise)
+    terminal = Terminal(int(os.environ[TERMINAL]))
+    terminal.send(b"\0")  # up; between frames it means nothing
+    await carry(dut, terminal, noise)
