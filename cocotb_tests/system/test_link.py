@@ -36,7 +36,8 @@ from rtl.registers import IDENTITY, EventKind
 
 BOARD = "serial:sim:colorlight_5a75b"
 FAST = Fraction(4)  # clock cycles in a bit: the least that the UART can do
-OPERATIONS = 10_000
+PARTS = 4  # of the operations on a noisy line, with other noise in each: they run on all cores
+OPERATIONS = 10_000 // PARTS
 RNIC = [sys.executable, "-c", "from host_driver.cli import main; main()"]
 
 
@@ -103,16 +104,17 @@ def test_a_stream_that_stands_holds_up_nothing_else_and_loses_nothing():
     run(body())
 
 
-def test_nothing_is_wrong_twice_or_lost_on_a_noisy_line():
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_wrong_twice_or_lost_on_a_noisy_line(part):
     async def body():
-        seed = int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))
+        seed = part + int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))
         print("COCOTB_RANDOM_SEED", seed)
         rng = random.Random(seed)
-        async with await open_fast(Noise(seed, 2e-4), size=512) as device:
+        async with await open_fast(Noise(seed, 6e-4), lanes=1, size=512) as device:
             await device.set_fields("CONFIG", rdmap=0)
             await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
             done, sent = 0, deque()
-            ulpdus = OPERATIONS * 18 // 100
+            ulpdus = OPERATIONS * 18 // 100 | 1
 
             async def write():
                 nonlocal done
@@ -151,7 +153,7 @@ def test_nothing_is_wrong_twice_or_lost_on_a_noisy_line():
             assert await device.get("RX_CRC_ERRORS") == await device.get("ERROR") == 0
             line = device.driver.exchange
             print("damaged", line.damaged, "and", line.received_damaged, "repeats", line.repeats)
-            assert min(line.damaged, line.received_damaged, line.repeats) > 10  # there was noise
+            assert min(line.damaged, line.received_damaged, line.repeats) > 3  # there was noise
 
     run(body(), 240)
 
