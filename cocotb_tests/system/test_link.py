@@ -155,7 +155,7 @@ def test_nothing_is_wrong_twice_or_lost_on_a_noisy_line(part):
             print("damaged", line.damaged, "and", line.received_damaged, "repeats", line.repeats)
             assert min(line.damaged, line.received_damaged, line.repeats) > 3  # there was noise
 
-    run(body(), 240)
+    run(body())
 
 
 def test_a_board_that_goes_away_is_one_clear_line():
