@@ -1,6 +1,6 @@
 """Part of a data path: blocks that follow each other, and the host does what comes before and behind."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,7 +41,7 @@ class Segment(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        before = None  # the block, and its beats if they go on
+        onward = None  # what the block before gives to this one
         for number, (name, block) in enumerate(self.blocks.items()):
             m.submodules[name] = block
             port = getattr(self, name)
@@ -50,28 +50,27 @@ class Segment(wiring.Component):
                     inner, outer = getattr(block, member), getattr(port, member)
                     m.d.comb += inner.eq(outer) if each.flow is In else outer.eq(inner)
 
-            begins = self.first == number
+            begins, ends = self.first == number, self.last == number
             m.d.comb += [
                 block.i.payload.eq(port.i.payload),
                 block.i.valid.eq(port.i.valid & begins),
                 port.i.ready.eq(block.i.ready & begins),
             ]
-            if before is not None:
+            if onward is not None:
                 with m.If(~begins):
-                    m.d.comb += [block.i.payload.eq(before.payload), block.i.valid.eq(before.valid & goes_on)]
-                m.d.comb += before_ready.eq(Mux(goes_on, block.i.ready, leaves.i.ready))
+                    m.d.comb += [block.i.payload.eq(onward.payload), block.i.valid.eq(onward.valid)]
+                m.d.comb += onward.ready.eq(block.i.ready)
 
-            leaves = Buffer(block.o.payload.shape())
-            m.submodules[f"{name}_leaves"] = leaves
-            goes_on, before_ready = Signal(name=f"{name}_goes_on"), block.o.ready
+            given = Buffer(block.o.payload.shape())
+            m.submodules[f"{name}_given"] = given
+            wiring.connect(m, given.o, wiring.flipped(port.o))
+            onward = block.o.signature.create(path=[name, "onward"])
             m.d.comb += [
-                goes_on.eq(self.last != number),
-                leaves.i.payload.eq(block.o.payload),
-                leaves.i.valid.eq(block.o.valid & ~goes_on),
+                *(to.payload.eq(block.o.payload) for to in (given.i, onward)),
+                given.i.valid.eq(block.o.valid & ends),
+                onward.valid.eq(block.o.valid & ~ends),
+                block.o.ready.eq(Mux(ends, given.i.ready, onward.ready)),
             ]
-            wiring.connect(m, leaves.o, wiring.flipped(port.o))
-            before = block.o
-        m.d.comb += before.ready.eq(leaves.i.ready)
         return m
 
 

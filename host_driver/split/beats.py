@@ -76,9 +76,11 @@ class _Apart(_Port):
     """A port on which every packet has beats of its own."""
 
     def write(self, opening: Sequence[Any], others: Sequence[Any]) -> tuple[list[int], list[int]]:
+        """As of :class:`Port`."""
         return self._words(opening), self._words(others)
 
     def read(self, opening: Sequence[int], others: Sequence[int]) -> tuple[list[Any], list[Any]]:
+        """As of :class:`Port`."""
         return list(self._packets(opening)), list(self._packets(others))
 
     def _words(self, packets: Iterable[Any]) -> list[int]:
@@ -126,9 +128,7 @@ class Checks(_Apart):
 
     def _beats(self, packet: Checked) -> Iterator[int]:
         ulpdu = packet.ulpdu
-        return self.cut(
-            ulpdu, cause=packet.cause, value=len(ulpdu), size=packet.size // _LANE, markers=packet.markers
-        )
+        return self.cut(ulpdu, cause=packet.cause, value=len(ulpdu), size=packet.size // _LANE, markers=packet.markers)
 
     def _packets(self, words: Iterable[int]) -> Iterator[Checked]:
         for octets, word in self.joined(words):
@@ -156,7 +156,8 @@ class Fpdus(_Apart):
             )
 
     def _packets(self, words: Iterable[int]) -> Iterator[Unmarked]:
-        octets, markers = bytearray(), {}
+        octets = bytearray()
+        markers: dict[int, bytes] = {}
         for word in words:
             count = _LANE * self.get(word, "count")
             found = self.markers(word, len(octets))
@@ -171,6 +172,7 @@ class Lanes(_Port):
     """The :class:`Unmarked` stream: :class:`rtl.chunks.StreamBeat`."""
 
     def write(self, opening: Sequence[Unmarked], others: Sequence[Unmarked]) -> tuple[list[int], list[int]]:
+        """As of :class:`Port`."""
         stream = Unmarked.join((*opening, *others))
         before = sum(len(each.octets) for each in opening)
         # A marker is shown as soon as it is there, which is before the lane behind it.
@@ -184,12 +186,14 @@ class Lanes(_Port):
         return words
 
     def read(self, opening: Sequence[int], others: Sequence[int]) -> tuple[list[Unmarked], list[Unmarked]]:
+        """As of :class:`Port`, with at most one of each."""
         first, whole = self._stream(opening), self._stream([*opening, *others])
         border = len(first.octets)
         return [first], [whole.cut(border, len(whole.octets) + 1)]
 
     def _stream(self, words: Sequence[int]) -> Unmarked:
-        octets, markers, at = bytearray(), {}, 0
+        octets, at = bytearray(), 0
+        markers: dict[int, bytes] = {}
         for word in words:
             count = _LANE * self.get(word, "count")
             octets[at:] = self.data(word, count)  # a beat that was not full comes again with more

@@ -14,6 +14,7 @@ block here: :class:`rtl.stream.Buffer`. A beat that leaves in the cycle in which
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -68,15 +69,15 @@ class _Sizes:
         #: Where each FPDU begins and the last one ends, without markers; the offset is that of the first one.
         begin = offset - (_LANE * -(-offset // MARKER_INTERVAL) if markers else 0)
         self.begins = list(accumulate(self.whole, initial=begin))
-        self.marked = self.whole
-        if markers:
-            # Before an octet that is number n of the stream without markers are n // 508 + 1 of them.
-            gap = MARKER_INTERVAL - _LANE
-            counts = [(at - _LANE) // gap + 1 for at in self.begins]
-            self.marked = [
-                size + _LANE * (after - before)
-                for size, (before, after) in zip(self.whole, pairwise(counts), strict=True)
-            ]
+        self._gap = MARKER_INTERVAL - _LANE if markers else 0
+        counts = map(self.markers_before, self.begins)
+        self.marked = [
+            size + _LANE * (after - before) for size, (before, after) in zip(self.whole, pairwise(counts), strict=True)
+        ]
+
+    def markers_before(self, octets: int) -> int:
+        """How many are in the stream before so many octets without markers have passed, and the next one comes."""
+        return -(-octets // self._gap) if self._gap else 0
 
 
 def _beats(sizes: Iterable[int], width: int) -> list[int]:
@@ -91,12 +92,14 @@ def _offered(beats: Iterable[int]) -> Iterator[_Packet]:
         at += each
 
 
-def _block(packets: Iterable[_Packet], beats: Iterable[int], latency: int, last: int = 0) -> Iterator[_Packet]:
-    """Behind a block that gives so many beats: its latency, and ``last`` from the last beat taken to the last given."""
+def _block(
+    packets: Iterable[_Packet], beats: Iterable[int], latency: int, last: int | None = None
+) -> Iterator[_Packet]:
+    """Behind a block that gives so many beats: its latency for a packet's first beat, and ``last`` for its last one."""
     free = 0
     for packet, each in zip(packets, beats, strict=True):
         first = max(packet.first + latency, free)
-        end = max(first + each - 1, packet.last + max(latency, last))
+        end = max(first + each - 1, packet.last + (latency if last is None else last))
         yield _Packet(first, end)
         free = end + 1
 
@@ -115,11 +118,61 @@ def _transmit(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[
                 packets = _block(packets, framed, 1)
             case Stage.MARKER_INSERTION:  # a Stage to measure, one to turn, one behind it; a wide beat turns in two
                 packets = _block(packets, marked, 4 if lanes > 8 else 3)
-            case Stage.CRC_GENERATION:  # a queue; the CRC: its pipeline, lanes to undo 2 bits at a time, to end, a queue
+            case Stage.CRC_GENERATION:
+                # A queue; the CRC's pipeline, lanes of zeros undone (2 bits of their number a cycle), the end, a queue.
                 undo = ((lanes - 1).bit_length() + 1) // 2
                 packets = _block(packets, fpdus, 1, (3 if lanes <= 2 else 4) + undo + 2)
     return iter(packets)
 
 
 def _receive(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[_Packet]:
-    raise NotImplementedError
+    width = _LANE * lanes
+    fpdus, ulpdus = _beats(sizes.whole, width), _beats(sizes.ulpdus, width)
+    packets: Iterator[_Packet] = iter(())
+    for stage in stages:
+        match stage:
+            case Stage.MARKER_REMOVAL:
+                packets = _packed(sizes, width)
+            case Stage.FRAMING:
+                # An FPDU is found in two cycles, waits in a queue, and is then cut out in two, with a register before
+                # that to say how. Its last octets pass a queue, the window and a register; a cycle more, if their beat
+                # is not full: then it takes one to see that it has enough.
+                packets = packets if stage is not stages[0] else _stream(sizes, width)
+                packets = _block(packets, fpdus, 6, 3)
+            case Stage.CRC_CHECK:
+                # A queue and a Buffer; a register, the CRC with a marker beside it, to compare, a queue and a Buffer.
+                packets = packets if stage is not stages[0] else _offered(fpdus)
+                packets = _block(packets, ulpdus, 2, (3 if lanes < 2 else 4) + 4)
+            case Stage.RTR_DETECTION:  # nothing stands in the way, once the RTR has come
+                packets = packets if stage is not stages[0] else _offered(ulpdus)
+    return packets
+
+
+def _stream(sizes: _Sizes, width: int) -> Iterator[_Packet]:
+    """FPDUs in a stream without markers that is offered without a gap, so that two can be in the same beat."""
+    zero = sizes.begins[0] // width
+    *_, end_of_all = sizes.begins
+    for begin, end in pairwise(sizes.begins):
+        tail = end == end_of_all and end % width != 0  # the beat is not full
+        yield _Packet(begin // width - zero, (end - 1) // width - zero + tail)
+
+
+def _packed(sizes: _Sizes, width: int) -> Iterator[_Packet]:
+    """The same, behind the packer, which is given each FPDU as a chunk.
+
+    A beat leaves 2 cycles after the octet that fills it has come. If there is none, it is shown a cycle later.
+    """
+    begins = sizes.begins
+    chunks = list(_offered(_beats(sizes.marked, width)))
+
+    def leaves(octet: int) -> int:
+        """When the beat with this octet of the stream without markers does."""
+        filling = octet // width * width + width - 1
+        tail = filling >= begins[-1]
+        filling = min(filling, begins[-1] - 1)
+        number = bisect_right(begins, filling) - 1
+        before = sizes.markers_before(filling + 1) - sizes.markers_before(begins[number])
+        return chunks[number].first + (filling - begins[number] + _LANE * before) // width + 2 + tail
+
+    for begin, end in pairwise(begins):
+        yield _Packet(leaves(begin), leaves(end - 1))

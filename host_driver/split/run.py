@@ -117,9 +117,7 @@ class Run:
         return self.predicted / self.simulated - 1 if self.segments else None
 
 
-def run(
-    split: Split, direction: Direction, *, lanes: int, ulpdus: Sequence[bytes], markers: bool, crc: bool
-) -> Run:
+def run(split: Split, direction: Direction, *, lanes: int, ulpdus: Sequence[bytes], markers: bool, crc: bool) -> Run:
     """Run one: see :class:`Case`. Several at once, with :func:`run_all`, take less time.
 
     Raises ValueError for what cannot be run, SplitError, BuildError or MeasurementError.
@@ -165,7 +163,8 @@ def _model(direction: Direction, lanes: int) -> tuple[Simulation, list[str], dic
     """The simulation of all blocks of a direction, its inputs, and the fields of its streams' payloads."""
     make = partial(getattr(import_module("rtl.segment"), direction.value), lanes)
     segment = make()
-    segment._MustUse__used = True  # Amaranth warns of what is not elaborated
+    for each in (segment, *segment.blocks.values()):
+        each._MustUse__used = True  # Amaranth warns of what is not elaborated
     ports = [("__".join(map(str, path)), member) for path, member, _ in segment.signature.flatten(segment)]
     inputs = [name for name, member in ports if member.flow.name == "In"]
     fields = {
@@ -195,14 +194,17 @@ def _walk(case: Case) -> Generator[tuple[tuple[Direction, int], dict[str, Any]],
         takes, gives = names[stages[0]][0], names[stages[-1]][1]
         fields = _model(case.direction, case.lanes)[2]
         opened, words = port(fields[f"{takes}__i"]).write(opening, packets)
-        found = yield (case.direction, case.lanes), {
-            "inputs": _inputs(case, takes, gives),
-            "takes": takes,
-            "gives": gives,
-            "opening": opened,
-            "words": words,
-            "fence": Stage.FENCE in stages,
-        }
+        found = yield (
+            (case.direction, case.lanes),
+            {
+                "inputs": _inputs(case, takes, gives),
+                "takes": takes,
+                "gives": gives,
+                "opening": opened,
+                "words": words,
+                "fence": Stage.FENCE in stages,
+            },
+        )
         opening, packets = port(fields[f"{gives}__o"]).read(found["opening"], found["words"])
         lengths = list(map(len, case.ulpdus))
         predicted = device_cycles(
@@ -210,7 +212,7 @@ def _walk(case: Case) -> Generator[tuple[tuple[Direction, int], dict[str, Any]],
         )
         segments.append(DeviceRun(stages, found["cycles"], predicted))
     if opening + packets != _expected(case):
-        raise SplitError(f"{case.direction}: what came out behind {stages[-1]} is not what it should be")
+        raise SplitError(f"{case.direction.value}: what came out behind {stages[-1]} is not what it should be")
     return Run(case, tuple(crossings), tuple(segments))
 
 
@@ -245,7 +247,7 @@ def _inputs(case: Case, takes: str, gives: str) -> dict[str, int]:
     """The device's inputs, streams aside."""
     responder = {"role": Role.RESPONDER, "model": Model.PEER_TO_PEER}
     names = ["fence", "framer", "inserter", "marked", "appender"]
-    inputs = {
+    inputs: dict[str, dict[str, int]] = {
         "fence": responder | {"mpa": 1, "maximum": MAX_ULPDU},
         "inserter": {"enable": case.markers},
         "appender": {"enable": case.crc},

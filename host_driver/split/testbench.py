@@ -11,7 +11,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from host_driver.bench.simulation import task, tell
 
-QUIET = 64  # cycles in which nothing moves, so that nothing more will: more than any latency
+QUIET = 40  # cycles in which nothing moves, so that nothing more will: more than any latency
 _PORT = "payload", "valid", "ready"
 
 
@@ -72,6 +72,7 @@ async def run(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
     await ClockCycles(dut.clk, 2)
     dut.rst.value = 0
     bench = Bench(dut, case["takes"], case["gives"])
+    await bench.step()  # in which blocks take over where the stream begins
     bench.offer(case["opening"])
     await bench.settle()
     opening = [word for _, word in bench.came]
