@@ -10,6 +10,7 @@ BOARDS = (
     "colorlight_i5",
     "colorlight_i9",
     "ecpix5",
+    "ice40_hx8k",
     "orangecrab",
     "tang_primer_20k",
     "ulx3s",

