@@ -81,7 +81,7 @@ def test_it_has_all_plots_tables_and_sources(text):
     for plot in ("throughput", "latency", "cycles"):
         assert text.count(f'<figure class="{plot}">') == 2  # a width each
     assert text.count('<figure class="pareto">') == 1
-    assert text.count('<table class="figures">') == 2
+    assert text.count('<table class="figures">') == 3
     assert "figures &lt;invented&gt; for a test" in text
     assert "invented for a test" in text
     assert "estimate: CRC32CX of 8 octets" in text

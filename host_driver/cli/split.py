@@ -15,9 +15,12 @@ from host_driver.cli.common import CommandError, UsageError, interruptible, whol
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from rich.progress import Progress
+
     from host_driver.split.model import Setting
     from host_driver.split.profile import Host
     from host_driver.split.report import Report
+    from host_driver.split.simulate import Simulated
 
 _LEAST_EMSS = 128 + 6 + 4 * 2  # RFC 5044 §4.5: a MULPDU of 128, and what is around it
 
@@ -55,6 +58,9 @@ def split(
         int, typer.Option("--cores", metavar="N", parser=whole_number, help="Cores that a direction may use.")
     ] = 1,
     everything: Annotated[bool, typer.Option("--all", help="Show all splits, not only the best.")] = False,
+    simulate: Annotated[
+        bool, typer.Option("--run", help="Simulate every split, too, and show prediction and simulation; minutes.")
+    ] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Measure this machine again; takes some seconds.")] = False,
     save_host: Annotated[
         Path | None, typer.Option("--save-host", metavar="FILE", help="Write the host's profile, as TOML.")
@@ -93,6 +99,9 @@ def split(
         raise UsageError(f"--wire is more than 0 Gb/s, not {wire:g}")
     if emss > 65535:
         raise UsageError(f"--emss is at most 65535, not {emss}")
+    from dataclasses import replace
+
+    from host_driver.bench.rtl.jobs import ToolError
     from host_driver.split import devices
     from host_driver.split.measure import MeasureError
     from host_driver.split.model import Setting, UnknownWidthError
@@ -110,11 +119,13 @@ def split(
             if path is not None:
                 path.write_text(dump(profile))
         report = interruptible(_predict(setting, widths, [on.origin], scheduler))
+        if simulate:
+            report = replace(report, runs=interruptible(_simulate(setting, widths if lanes else widths[:1], scheduler)))
         if html is not None:
             html.write_text(page(report))
     except ProfileError as error:
         raise UsageError(str(error)) from None
-    except (MeasureError, UnknownWidthError, ConnectionError, ModuleNotFoundError) as error:
+    except (MeasureError, UnknownWidthError, ToolError, ConnectionError, ModuleNotFoundError) as error:
         raise CommandError(str(error)) from None
     from host_driver.bench.table import keep, show
 
@@ -137,9 +148,6 @@ def split(
 
 
 def _host(name: str, measure: bool) -> Host:
-    from rich.console import Console
-    from rich.progress import Progress
-
     from host_driver.split.measure import this_host
     from host_driver.split.profile import Host, find, known
 
@@ -150,7 +158,7 @@ def _host(name: str, measure: bool) -> Host:
             raise UsageError(f"no host is called {name!r}: there are this, {', '.join(known(Host))}, "
                              "or a file that ends in .toml")  # fmt: skip
         return find(Host, name)
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
+    with _bars() as bars:
         bar = bars.add_task("measuring this machine", total=None)
         return this_host(lambda done, total: bars.update(bar, completed=done, total=total), anew=measure)
 
@@ -169,9 +177,6 @@ async def _predict(setting: Setting, widths: Sequence[int], origins: Sequence[st
     from dataclasses import replace
     from functools import cache
 
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from host_driver.bench.rtl.cluster import executor
     from host_driver.bench.rtl.store import Store, folder
     from host_driver.split.model import named, splits
@@ -188,11 +193,7 @@ async def _predict(setting: Setting, widths: Sequence[int], origins: Sequence[st
         for width in widths:
             this = replace(setting, lanes=width, markers=markers, crc=crc)
             question += [(this, each) for each in (nothing, everything) if each.device or width == widths[0]]
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with (
-        Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars,
-        ExitStack() as stack,
-    ):
+    with _bars() as bars, ExitStack() as stack:
         bar = bars.add_task("splits", total=len(wanted) + len(question))
 
         @cache
@@ -205,6 +206,38 @@ async def _predict(setting: Setting, widths: Sequence[int], origins: Sequence[st
         found = await sweep.run([*wanted, *question])
     names = frozenset(each.device for each in named(replace(setting, lanes=widths[0])))
     return Report(replace(setting, lanes=widths[-1]), origins, found[: len(wanted)], names, found[len(wanted) :])
+
+
+async def _simulate(setting: Setting, widths: Sequence[int], scheduler: str | None) -> list[Simulated]:
+    from dataclasses import replace
+    from functools import cache
+    from itertools import product
+
+    from host_driver.bench.rtl.cluster import executor
+    from host_driver.bench.rtl.store import Store, folder
+    from host_driver.split.simulate import run, tasks
+
+    on = (True, False)
+    settings = [
+        replace(setting, lanes=each, markers=markers, crc=crc) for each, markers, crc in product(widths, on, on)
+    ]
+    wanted = tasks(settings)
+    with _bars() as bars, ExitStack() as stack:
+        bar = bars.add_task("simulations", total=len(wanted))
+
+        @cache
+        def workers() -> Executor:
+            return stack.enter_context(executor(scheduler))[0]
+
+        return await run(workers, Store(folder()), wanted, lambda: bars.advance(bar))
+
+
+def _bars() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
 @contextmanager

@@ -178,7 +178,7 @@ def measure(progress: Callable[[int, int], None] = lambda done, total: None) -> 
     memory = taken[_Case("copies", _LARGE, from_memory=True)] / _LARGE
     nowhere = Figure(0.0, "by what the stage does: the gather that goes with it is counted on receive")
     return Host(
-        title=f"{_processor()}, as measured here",
+        title=f"{_processor()}, measured",
         clock_hz=Rate(round(ghz * 1e9, -7), f"{COMMAND}: a chain of XORs, of one cycle each, at its fastest; "
                       f"the time stamp counter counts {kernels.counter_ghz():.2f} GHz"),
         startup_cycles=Figure(

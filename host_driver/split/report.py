@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp, log
 from typing import Any, TextIO
 
 from host_driver.bench.table import Table
+from host_driver.split import simulate
 from host_driver.split.model import RATES, REFERENCE, Prediction, Setting, sources
+from host_driver.split.profile import Cost
+from host_driver.split.simulate import Simulated
+from host_driver.split.sizes import size_of
 from host_driver.split.stages import Stage
 
 __all__ = ["Crossover", "Report", "crossovers", "front", "size_of"]
@@ -32,20 +36,23 @@ class Crossover:
 class Report:
     """``predictions`` are of all splits and widths. ``question`` are those with markers and CRCs on and off.
 
-    ``named`` says which of the splits every table and plot has.
+    ``named`` says which of the splits every table and plot has. ``runs`` are what was simulated.
     """
 
     setting: Setting
     origins: Sequence[str]  #: where figures are from, a line each
     predictions: Sequence[Prediction]
     named: frozenset[frozenset[Stage]]
-    question: Sequence[Prediction] = field(default_factory=tuple)
+    question: Sequence[Prediction] = ()
+    runs: Sequence[Simulated] = ()
 
     # --- for people
 
     def tables(self, *, everything: bool = False) -> list[Table]:
         """Those that a terminal and a page of documentation show."""
-        return [self.splits(everything=everything), *([self.markers_and_crc()] if self.question else [])]
+        question = [self.markers_and_crc()] if self.question else []
+        simulated = [simulate.table(self.runs)] if self.runs else []
+        return [self.splits(everything=everything), *question, self.costs(), *simulated]
 
     def shown(self, *, everything: bool = False) -> list[Prediction]:
         """What a table has a row for: splits with names, and those that no other is better than; or all."""
@@ -58,7 +65,7 @@ class Report:
     def splits(self, *, everything: bool = False) -> Table:
         """A row for each split."""
         headings = (
-            "on the device", "lanes", "host cycles an octet", *(f"cores, {rate} Gb/s" for rate in RATES), "Gb/s",
+            "on the device", "lanes", "host cycles an octet", *(f"cores {rate} Gb/s" for rate in RATES), "Gb/s",
             f"½ RTT µs, {_SHORT} octets", f"½ RTT µs, {size_of(REFERENCE)}", "link octets", "LUTs", "MHz",
             "set-up ms", "limit",
         )  # fmt: skip
@@ -77,7 +84,7 @@ class Report:
                 f"{each.luts:,.0f}",
                 "" if each.clock is None else f"{each.clock / 1e6:.0f}",
                 f"{each.setup * 1e3:.2f}",
-                point.limit,
+                _limit(point.limit),
             ))  # fmt: skip
         setting = self.setting
         on = " and ".join(name for name, there in (("markers", setting.markers), ("CRCs", setting.crc)) if there)
@@ -108,9 +115,32 @@ class Report:
                 _figure(point.rate * 8e-9),
                 _figure(each.at(_SHORT).half_round_trip * 1e6),
                 f"{each.luts:,.0f}",
-                point.limit,
+                _limit(point.limit),
             ))  # fmt: skip
         return Table(f"What markers and CRCs cost: messages of {size_of(REFERENCE)}", headings, rows, left=(0, 1, 2, 9))
+
+    def costs(self) -> Table:
+        """What the stages cost on the host, one by one."""
+        setting, host = self.setting, self.setting.host
+        fpdu = max(setting.ulpdus(REFERENCE)) + 6
+        costs = {f"CRC, {tier}": cost for tier, cost in host.crc.items()}
+        costs |= {"marker insertion": host.marker_insertion, "marker removal": host.marker_removal}
+        costs |= {"copy, in cache": Cost(host.copies.per_octet, host.copies.per_fpdu)}
+        costs |= {"copy, from memory": Cost(host.copies.per_octet_from_memory, host.copies.per_fpdu)}
+        rows = []
+        for name, cost in costs.items():
+            cycles = cost.per_fpdu.value / fpdu + cost.per_octet.value
+            rate = f"{host.clock_hz.value / cycles * 8e-9:,.0f}" if cycles else ""
+            rows.append((name, f"{cost.per_octet.value:.3f}", f"{cost.per_fpdu.value:.1f}", f"{cycles:.3f}", rate))
+        headings = (
+            "stage",
+            "cycles an octet",
+            "and an FPDU",
+            f"cycles an octet of FPDUs of {fpdu:,}",
+            "Gb/s, one core",
+        )
+        clock = f"{host.clock_hz.value / 1e9:.2f} GHz"
+        return Table(f"What stages cost on {host.title}, {clock}", headings, rows, left=(0,))
 
     # --- for programs
 
@@ -129,6 +159,7 @@ class Report:
             "figures": [{"name": name, "value": each.value, "source": each.source} for name, each in sources(setting)],
             "splits": [_plain(each) for each in self.predictions],
             "question": [_plain(each) for each in self.question],
+            "runs": [_run(each) for each in self.runs],
             "crossovers": {
                 what: [vars(each) for each in crossovers(list(self.lines(lanes)), what)]
                 for what in ("throughput", "half round trip")
@@ -190,12 +221,19 @@ def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
     return found
 
 
-def size_of(octets: float) -> str:
-    """Octets in the unit that a reader would choose."""
-    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if octets >= scale:
-            return f"{octets / scale:.3g} {unit}"
-    return f"{octets:.3g} octet{'s' if octets != 1 else ''}"
+def _run(each: Simulated) -> dict[str, Any]:
+    task = each.task
+    return {
+        "on_device": sorted(task.split.device),
+        "direction": task.direction.value,
+        "lanes": task.lanes,
+        "markers": task.markers,
+        "crc": task.crc,
+        "message_octets": task.message,
+        "cycles_predicted": each.predicted,
+        "cycles_simulated": each.simulated,
+        "link_octets": each.link,
+    }
 
 
 def _plain(each: Prediction) -> dict[str, Any]:
@@ -234,6 +272,11 @@ def _rows(each: Prediction) -> list[dict[str, Any]]:
         }
         for point in each.points
     ]
+
+
+def _limit(resource: str) -> str:
+    """In short; what a device's pipeline begins and ends with is in the CSV."""
+    return resource.partition(":")[0] if resource.startswith("device") else resource
 
 
 def _number(cores: float | str) -> float | None:

@@ -65,10 +65,13 @@ class Sweep:
                 found[name] = prediction
                 self._progress()
 
-        async with asyncio.TaskGroup() as group:
-            for each in missing.values():
-                for batch in _batches(each):
-                    group.create_task(make(batch))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in missing.values():
+                    for batch in _batches(each):
+                        group.create_task(make(batch))
+        except ExceptionGroup as problems:  # they are of one kind: the first tells
+            raise problems.exceptions[0] from None
         return [found[name] for name in names]
 
 
