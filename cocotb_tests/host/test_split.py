@@ -240,19 +240,22 @@ def test_a_width_without_figures_is_refused():
         predict(replace(SETTING, lanes=16), CRC)
 
 
-def test_crossovers_are_where_the_best_changes():
-    setting = replace(SETTING, device=invented(clock=2e8, lanes=("16",)), lanes=16)
-    lines = [predict(setting, each) for each in named(setting)]
-    for what, better in (("throughput", lambda a, b: a.rate >= b.rate * 0.999),
-                         ("half round trip", lambda a, b: a.half_round_trip <= b.half_round_trip * 1.001)):  # fmt: skip
-        found = crossovers(lines, what)
-        for nth, size in enumerate(SIZES):
-            [*_, name] = [None, *(each.after for each in found if each.size <= size)]
-            if name is None:
-                name = found[0].before if found else None
-            if name is not None:
-                mine = next(line for line in lines if line.name == name).points[nth]
-                assert all(better(mine, line.points[nth]) for line in lines), (what, size)
+def test_a_crossover_is_where_a_split_overtakes_the_host():
+    """A device that wants much for an FPDU and nothing for an octet, beside a host that wants much for an octet."""
+    sizes = (1, 4, 16, 64)
+    host, device = (
+        replace(line, points=tuple(
+            replace(point, rate=size / spent(size), half_round_trip=spent(size))
+            for size, point in zip(sizes, line.points, strict=True)
+        ))
+        for line, spent in ((predict(SETTING, NOTHING, sizes), lambda size: size),
+                            (predict(SETTING, CRC, sizes), lambda size: 8))
+    )  # fmt: skip
+    for what, height in (("throughput", 1), ("half round trip", 8)):
+        [found] = crossovers([host, device], what)
+        assert (found.size, found.value) == pytest.approx((8, height))
+        assert (found.before, found.after) == ("nothing", "CRC")
+    assert crossovers([host, host], "throughput") == []
 
 
 def test_no_split_beats_one_of_the_front_in_luts_and_cycles():

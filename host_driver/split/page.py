@@ -141,6 +141,7 @@ def _stacked(axes: Any, lines: Sequence[Prediction]) -> None:
             axes.barh(names, height, left=bottom, color=_COLOURS[nth % len(_COLOURS)], label=label)
             bottom = [a + b for a, b in zip(bottom, height, strict=True)]
     axes.invert_yaxis()
+    axes.set_axisbelow(True)
     axes.set_xlabel(f"host cycles an octet, sent and received, messages of {size_of(REFERENCE)}")
     axes.legend(frameon=False, fontsize=9, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
@@ -153,9 +154,12 @@ def _pareto(axes: Any, report: Report) -> None:
     best = front(report.predictions)
     values = [each.at(REFERENCE).cycles_per_octet for each in best]
     axes.step([each.luts for each in best], values, where="post", color="black", linewidth=1, label="Pareto front")
+    above = False  # by turns, as neighbours may be close
     for each, value in zip(best, values, strict=True):
         if each.split.device in report.named:
-            axes.annotate(each.name, (each.luts, value), textcoords="offset points", xytext=(5, 5), fontsize=9)
+            above = not above
+            axes.annotate(each.name, (each.luts, value), textcoords="offset points", fontsize=9,
+                          xytext=(5, 5 if above else -12))  # fmt: skip
     axes.set_xlabel("LUTs")
     axes.set_ylabel("host cycles an octet, sent and received")
     axes.set_ylim(bottom=0)

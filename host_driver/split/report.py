@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import exp, log
 from typing import Any, TextIO
 
@@ -197,28 +198,36 @@ def front(predictions: Sequence[Prediction]) -> list[Prediction]:
 
 
 def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
-    """Where the best of these lines is another one than before, as messages grow; ``what`` is which plot."""
+    """Where, as messages grow, a split begins to be better or worse than the host alone; ``what`` is which plot.
+
+    One that is within a thousandth counts as neither.
+    """
+    base = next((line for line in lines if not line.split.device), None)
+    if base is None:
+        return []
 
     def value(line: Prediction, nth: int) -> float:
         point = line.points[nth]
-        return point.rate if what == "throughput" else -point.half_round_trip
+        return log(point.rate) if what == "throughput" else -log(point.half_round_trip)
 
     found: list[Crossover] = []
-    best = None
-    for nth in range(len(lines[0].points) if lines else 0):
-        top = max(value(line, nth) for line in lines)
-        if best is not None and value(best, nth) >= top - 1e-4 * abs(top):
-            continue  # as good, as far as a plot can show
-        leader = max(lines, key=lambda line: value(line, nth))
-        if best is not None:
-            sizes = [leader.points[each].size for each in (nth - 1, nth)]
-            gaps = [log(value(leader, each) / value(best, each)) for each in (nth - 1, nth)]
-            share = 0.0 if gaps[0] == gaps[1] else min(max(-gaps[0] / (gaps[1] - gaps[0]), 0.0), 1.0)
-            size = exp(log(sizes[0]) + share * log(sizes[1] / sizes[0]))
-            ends = [log(abs(value(leader, each))) for each in (nth - 1, nth)]
-            found.append(Crossover(size, exp(ends[0] + share * (ends[1] - ends[0])), best.name, leader.name))
-        best = leader
-    return found
+    for line in lines:
+        gaps = [value(line, nth) - value(base, nth) for nth in range(len(line.points))]
+        sure = [nth for nth, gap in enumerate(gaps) if abs(gap) > 1e-3]
+        for before, after in pairwise(sure):
+            if gaps[before] * gaps[after] > 0:
+                continue
+            share = gaps[before] / (gaps[before] - gaps[after])
+            size, height = (
+                low + share * (high - low)
+                for low, high in (
+                    (log(base.points[before].size), log(base.points[after].size)),
+                    (value(base, before), value(base, after)),
+                )
+            )
+            names = (base.name, line.name) if gaps[after] > 0 else (line.name, base.name)
+            found.append(Crossover(exp(size), exp(height if what == "throughput" else -height), *names))
+    return sorted(found, key=lambda each: each.size)
 
 
 def _run(each: Simulated) -> dict[str, Any]:
