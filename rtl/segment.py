@@ -1,0 +1,95 @@
+"""Part of a data path: blocks that follow each other, and the host does what comes before and behind."""
+
+from amaranth.hdl import Module, Mux
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .checker import FpduChecker
+from .chunks import ChunkPacker
+from .crc import CrcAppender
+from .delineator import Delineator
+from .fence import Fence
+from .framer import FpduFramer
+from .markers import MarkerInserter
+from .rtr import RtrDetector
+from .stream import Buffer, Packet, Stage
+
+__all__ = ["Segment", "receive", "transmit"]
+
+
+class Segment(wiring.Component):
+    """Blocks in a row, of which those from number ``first`` to number ``last`` are at work.
+
+    What ``first`` takes comes from its port, and what ``last`` gives goes to its port, through a :class:`Buffer`: that
+    adds 1 cycle to the latency of the blocks. Between these ports beats go from block to block. So a beat at a port is
+    the same as inside of a data path, with all that the block before says of it, and blocks never need to know what is
+    beside them.
+
+    Members
+    -------
+    first, last : do not change while beats are on their way
+    and by the name of each block: all its ports
+    """
+
+    def __init__(self, **blocks):
+        self.blocks = blocks
+        super().__init__({
+            "first": In(range(len(blocks))),
+            "last": In(range(len(blocks))),
+            **{name: Out(block.signature) for name, block in blocks.items()},
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        onward = None  # what the block before gives to this one
+        for number, (name, block) in enumerate(self.blocks.items()):
+            m.submodules[name] = block
+            port = getattr(self, name)
+            for member, each in block.signature.members.items():
+                if member not in ("i", "o"):
+                    inner, outer = getattr(block, member), getattr(port, member)
+                    m.d.comb += inner.eq(outer) if each.flow is In else outer.eq(inner)
+
+            begins, ends = self.first == number, self.last == number
+            m.d.comb += [
+                block.i.payload.eq(port.i.payload),
+                block.i.valid.eq(port.i.valid & begins),
+                port.i.ready.eq(block.i.ready & begins),
+            ]
+            if onward is not None:
+                with m.If(~begins):
+                    m.d.comb += [block.i.payload.eq(onward.payload), block.i.valid.eq(onward.valid)]
+                m.d.comb += onward.ready.eq(block.i.ready)
+
+            given = Buffer(block.o.payload.shape())
+            m.submodules[f"{name}_given"] = given
+            wiring.connect(m, given.o, wiring.flipped(port.o))
+            onward = block.o.signature.create(path=[name, "onward"])
+            m.d.comb += [
+                *(to.payload.eq(block.o.payload) for to in (given.i, onward)),
+                given.i.valid.eq(block.o.valid & ends),
+                onward.valid.eq(block.o.valid & ~ends),
+                block.o.ready.eq(Mux(ends, given.i.ready, onward.ready)),
+            ]
+        return m
+
+
+def transmit(lanes: int) -> Segment:
+    """The way out: from ULPDUs to FPDUs, as in :class:`rtl.transmit.TxDatapath`."""
+    return Segment(
+        fence=Fence(lanes),
+        framer=FpduFramer(lanes),
+        inserter=MarkerInserter(lanes),
+        marked=Stage(Packet(lanes, abort=1)),
+        appender=CrcAppender(lanes),
+    )
+
+
+def receive(lanes: int) -> Segment:
+    """The way in: from the MPA stream to ULPDUs, as in :class:`rtl.receive.RxDatapath`."""
+    return Segment(
+        packer=ChunkPacker(lanes),
+        delineator=Delineator(lanes),
+        checker=FpduChecker(lanes),
+        detector=RtrDetector(lanes),
+    )
