@@ -11,8 +11,9 @@ import pytest
 from cocotb_tests.host.test_split import SETTING
 from host_driver.bench.rtl.jobs import ToolError
 from host_driver.bench.rtl.store import Store
-from host_driver.split import simulate
-from host_driver.split.simulate import Simulated, errors, run, table, tasks
+from host_driver.split import model, simulate
+from host_driver.split.simulate import Simulated, errors, run, summary, table, tasks
+from host_driver.split.stages import Direction
 
 
 @pytest.mark.parametrize(
@@ -61,3 +62,25 @@ def test_the_table_says_the_median_and_the_worst_error(tmp_path, monkeypatch):
     assert "in 60 runs: median error 2.00%, worst 7.00%" in shown.title
     assert len(shown.rows) == 30
     assert shown.rows[-1][-1] == "-7.0%"
+    assert [row[:5] for row in summary(found).rows] == [
+        ("transmit", "2", "30", "2.00%", "2.00%"),
+        ("receive", "2", "30", "2.00%", "7.00%"),
+    ]
+
+
+@pytest.mark.parametrize("crc", [True, False])
+@pytest.mark.parametrize("markers", [True, False])
+def test_what_crosses_the_link_in_simulation_is_what_the_model_says(markers, crc):
+    """But for markers, of which the model has as many as there are on average."""
+    setting = replace(SETTING, markers=markers, crc=crc)
+    wanted = tasks([setting], [5000])
+    for direction in Direction:
+        those = [task for task in wanted if task.direction is direction]
+        for each in simulate.simulate(those, simulate.sources()):
+            said = sum(
+                model._crossing(setting, direction, station, ulpdu)
+                for station in model._way(setting, each.task.split, direction)
+                if station.kind is None and 0 < station.place < len(setting.active(direction))
+                for ulpdu in each.task.ulpdus
+            )
+            assert each.link == pytest.approx(said, rel=0.005), each.task

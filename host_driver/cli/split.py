@@ -131,7 +131,7 @@ def split(
 
     if markdown is not None:
         try:
-            keep(markdown, "rnic split", report.tables())
+            keep(markdown, "rnic split", report.tables(short=True))
         except ValueError as error:
             raise CommandError(str(error)) from None
     for path, write in ((as_json, report.write_json), (as_csv, report.write_csv)):

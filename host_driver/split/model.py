@@ -303,7 +303,10 @@ def _way(setting: Setting, split: Split, direction: Direction) -> tuple[_Station
 
 
 def _octets(setting: Setting, direction: Direction, ulpdu: int) -> list[float]:
-    """The octets of a segment before each active stage, and behind the last."""
+    """The octets of a segment before each active stage, and behind the last.
+
+    Markers that were taken out go on beside the FPDU until its CRC, which covers them, has been checked.
+    """
     framed = (ulpdu + 5) & ~3
     fpdu = (framed + _CRC) * (MARKER_INTERVAL / (MARKER_INTERVAL - 4) if setting.markers else 1.0)
     payload = ulpdu - HEADER
@@ -315,7 +318,7 @@ def _octets(setting: Setting, direction: Direction, ulpdu: int) -> list[float]:
         last: float = fpdu
     else:
         before = {
-            Stage.MARKER_REMOVAL: fpdu, Stage.FRAMING: framed + _CRC, Stage.CRC_CHECK: fpdu,
+            Stage.MARKER_REMOVAL: fpdu, Stage.FRAMING: fpdu, Stage.CRC_CHECK: fpdu,
             Stage.RTR_DETECTION: ulpdu, Stage.PLACEMENT: ulpdu, Stage.COPIES: payload,
         }  # fmt: skip
         last = payload
@@ -324,11 +327,7 @@ def _octets(setting: Setting, direction: Direction, ulpdu: int) -> list[float]:
 
 def _crossing(setting: Setting, direction: Direction, station: _Station, ulpdu: int) -> float:
     """The octets of a segment that cross the link here."""
-    octets = _octets(setting, direction, ulpdu)[station.place]
-    active = setting.active(direction)
-    if station.place < len(active) and active[station.place] is Stage.CRC_CHECK:
-        return (ulpdu + 5 & ~3) + _CRC  # where markers are, both sides know: they need not cross
-    return octets
+    return _octets(setting, direction, ulpdu)[station.place]
 
 
 def _seconds(link: Link, octets: float) -> float:

@@ -49,11 +49,12 @@ class Report:
 
     # --- for people
 
-    def tables(self, *, everything: bool = False) -> list[Table]:
-        """Those that a terminal and a page of documentation show."""
+    def tables(self, *, everything: bool = False, short: bool = False) -> list[Table]:
+        """Those to show; with ``everything`` all splits, and in ``short`` not every run by itself."""
         question = [self.markers_and_crc()] if self.question else []
-        simulated = [simulate.table(self.runs)] if self.runs else []
-        return [self.splits(everything=everything), *question, self.costs(), *simulated]
+        simulated = [simulate.table(self.runs)] if self.runs and not short else []
+        summary = [simulate.summary(self.runs)] if self.runs else []
+        return [self.splits(everything=everything), *question, self.costs(), *simulated, *summary]
 
     def shown(self, *, everything: bool = False) -> list[Prediction]:
         """What a table has a row for: splits with names, and those that no other is better than; or all."""

@@ -15,12 +15,13 @@ from host_driver.split.model import Setting, name
 from host_driver.split.sizes import size_of
 from host_driver.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Split, Stage
 
-__all__ = ["SIZES", "Simulated", "Task", "errors", "run", "sources", "table", "tasks"]
+__all__ = ["SIZES", "Simulated", "Task", "errors", "run", "sources", "summary", "table", "tasks"]
 
 SIZES = (1, 64, 1024, 16384, 65536)  #: octets of a message; larger ones only take longer
-_SOURCES = ("rtl", "host_driver.split.run", "host_driver.split.cycles", "host_driver.split.beats",
-            "host_driver.split.software", "host_driver.split.testbench", "host_driver.split.stages",
-            "host_driver.bench.simulation", "host_driver.fpdu", "host_driver.sim.build")  # fmt: skip
+_SOURCES = ("rtl", "host_driver.split.simulate", "host_driver.split.run", "host_driver.split.cycles",
+            "host_driver.split.beats", "host_driver.split.software", "host_driver.split.testbench",
+            "host_driver.split.stages", "host_driver.bench.simulation", "host_driver.fpdu",
+            "host_driver.sim.build")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,21 @@ def _choices(stages: Sequence[Stage]) -> Iterator[frozenset[Stage]]:
         yield frozenset(stage for nth, stage in enumerate(stages) if chosen >> nth & 1)
 
 
+def _whole(task: Task) -> Split:
+    """The split with the stages that have nothing to do beside their neighbours, so that nothing crosses for them."""
+    order = [stage for stage in (TRANSMIT if task.direction is Direction.TRANSMIT else RECEIVE) if stage in RTL]
+    idle = set() if task.markers else {Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL}
+    idle |= set() if task.crc else {Stage.CRC_GENERATION, Stage.CRC_CHECK}
+    device = set(task.split.device)
+    beside = next(stage for stage in order if stage not in idle)
+    for stage in order:
+        if stage not in idle:
+            beside = stage
+        elif beside in device:
+            device.add(stage)
+    return Split(frozenset(device))
+
+
 def simulate(wanted: Sequence[Task], read: str) -> list[Simulated]:
     """Run these, which are of one direction and width, with the :func:`sources` ``read``; raises ToolError."""
     from host_driver.bench.simulation import MeasurementError
@@ -88,7 +104,7 @@ def simulate(wanted: Sequence[Task], read: str) -> list[Simulated]:
     expect(f"sources {sources()}", f"sources {read}")
     pattern = bytes(range(251)) * (1 + max(max(task.ulpdus) for task in wanted) // 251)
     cases = [
-        Case(task.split, task.direction, task.lanes, tuple(pattern[:length] for length in task.ulpdus),
+        Case(_whole(task), task.direction, task.lanes, tuple(pattern[:length] for length in task.ulpdus),
              task.markers, task.crc)
         for task in wanted
     ]  # fmt: skip
@@ -137,6 +153,23 @@ def errors(runs: Sequence[Simulated]) -> tuple[float, float]:
     """The median and the worst error of the predictions, without their signs."""
     sizes = [abs(each.error) for each in runs]
     return median(sizes), max(sizes)
+
+
+def summary(runs: Sequence[Simulated]) -> Table:
+    """A row for each direction and width: how many runs, and the errors of their predictions."""
+    rows = []
+    for lanes in sorted({each.task.lanes for each in runs}):
+        for direction in Direction:
+            those = [each for each in runs if (each.task.lanes, each.task.direction) == (lanes, direction)]
+            if those:
+                middle, most = errors(those)
+                worst = max(those, key=lambda each: abs(each.error))
+                where = f"{name(worst.task.split.device)}: {size_of(worst.task.message)}, {_both(worst)}"
+                rows.append((direction.value, str(lanes), f"{len(those)}", f"{middle:.2%}", f"{most:.2%}", where))
+    middle, most = errors(runs)
+    title = (f"Clock cycles of the device, predicted and simulated, in {len(runs):,} runs: "
+             f"median error {middle:.2%}, worst {most:.2%}")  # fmt: skip
+    return Table(title, ("direction", "lanes", "runs", "median error", "worst error", "the worst"), rows, left=(0, 5))
 
 
 def table(runs: Sequence[Simulated]) -> Table:
