@@ -50,7 +50,7 @@ EVENTS_WAITING = 64  # so many wait for the ULP before the device's own FIFO fil
 POLL = 0.01  # seconds between two looks at a device's counters, at the end of a connection
 STILL_POLLS = 25  # a device that has moved nothing in so many looks has nothing more to give
 FIRST_OCTETS = 1024  # of what is received are kept: a startup frame, and a Terminate behind it
-LINGER = 1.0  # seconds for which a Terminate's receiver may take to close
+LINGER = 1.0  # seconds that the receiver of a Terminate, or of a rejecting Reply, may take to close
 
 Address = tuple[Any, ...]  # as the socket module has it: host, port, and for IPv6 two more
 
@@ -271,6 +271,11 @@ class Connection:
                         pass
                 await self._peer_closed.wait()
 
+    async def _let_peer_close(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                await self._peer_closed.wait()
+
     async def abort(self, what: str) -> None:
         """End because of an error at this end: with Terminate 2/0/5 (RFC 6581 §9.3), and close.
 
@@ -360,6 +365,10 @@ class Connection:
                 case Rejected():
                     with self.interrupted():
                         await _until(self._octets_left)
+                    if self._negotiation.config.role is Role.RESPONDER:
+                        # The initiator closes (RFC 5044 §7.1.4). A FIN right behind the Reply would be the first thing
+                        # that some see, Linux' siw for one, and then their ULP never learns of the private data.
+                        await self._let_peer_close()
                     raise RejectedError(event)
                 case Failed():
                     await self._give_up(event)

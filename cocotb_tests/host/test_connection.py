@@ -234,6 +234,22 @@ def test_a_request_tells_and_is_rejected_with_private_data():
     run(test())
 
 
+def test_no_fin_follows_a_rejecting_reply_until_the_initiator_has_closed():
+    async def test():
+        async with SoftwareDevice() as device, await listen() as listener:
+            with socket.create_connection(listener.address) as sock:
+                sock.setblocking(False)
+                peer = Peer(sock)
+                await peer.send(REQUEST.encode())
+                rejecting = asyncio.create_task((await listener.request(device, RESPONDER)).reject(b"no"))
+                assert (await peer.receive(len(REPLY.encode()) + 2))[-2:] == b"no"
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(peer.receive(1), 0.1)
+            await rejecting
+
+    run(test())
+
+
 def test_too_small_an_ird_is_rejected_by_the_configuration():
     async def test():
         async with SoftwareDevice() as one, SoftwareDevice() as other, await listen() as listener:

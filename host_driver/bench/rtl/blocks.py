@@ -44,7 +44,7 @@ _TABLE = (
     Block("FpduChecker", lambda lanes: _rtl("checker").FpduChecker(lanes)),
     Block("RtrDetector", lambda lanes: _rtl("rtr").RtrDetector(lanes)),
     Block("RegisterBank", lambda lanes: _rtl("register_bank").RegisterBank(), wide=False),
-    Block("EventQueue", lambda lanes: _rtl("events").EventQueue(4, 16), wide=False),
+    Block("EventQueue", lambda lanes: _rtl("events").EventQueue(2, 16), wide=False),
     Block("CRC-32C", lambda lanes: _rtl("crc32c").Crc32c(lanes)),
     Block("amaranth.lib.crc", lambda lanes: _here().AmaranthCrc(lanes)),
 )
