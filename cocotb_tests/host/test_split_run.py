@@ -65,6 +65,13 @@ def test_octets_that_cross_the_host_link_are_those_between_the_stages():
 def test_a_stage_without_rtl_is_refused():
     with pytest.raises(ValueError, match="the RTL has no placement"):
         run(Split.of(["placement"]), Direction.RECEIVE, lanes=LANES, ulpdus=[b"1"], markers=True, crc=True)
+    with pytest.raises(ValueError, match="the RTL has no placement"):
+        device_cycles((Stage.PLACEMENT,), Direction.RECEIVE, LANES, [1], markers=True, crc=True)
+
+
+def test_a_width_without_rtl_is_refused():
+    with pytest.raises(ValueError, match="lanes must be one of 1, 2, 4, 8, 16, not 3"):
+        Case(Split.of([]), Direction.TRANSMIT, 3, (b"",), True, True)
 
 
 def test_a_ulpdu_that_mpa_does_not_carry_is_refused():

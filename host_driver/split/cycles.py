@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from host_driver.fpdu import MARKER_INTERVAL
-from host_driver.split.stages import Direction, Stage
+from host_driver.split.stages import RTL, Direction, Stage
 
 __all__ = ["device_cycles"]
 
@@ -50,8 +50,10 @@ def device_cycles(
     ``stages`` follow each other, and are the device's. Their input is offered without a gap, in the shape in which the
     stage before gives it, and their output taken at once. ``ulpdus`` are lengths in octets, ``offset`` is where in the
     marked stream the first FPDU begins. The fence is open; an RTR has been detected. ``crc`` does not change
-    anything, for the field is there without CRCs, too.
+    anything, for the field is there without CRCs, too. Raises ValueError for a stage that the RTL cannot do.
     """
+    if missing := [stage for stage in stages if stage not in RTL]:
+        raise ValueError(f"the RTL has no {missing[0]}")
     if not ulpdus:
         return 0
     follow = _transmit if direction is Direction.TRANSMIT else _receive
@@ -134,11 +136,8 @@ def _receive(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[_
             case Stage.MARKER_REMOVAL:
                 packets = _packed(sizes, width)
             case Stage.FRAMING:
-                # An FPDU is found in two cycles, waits in a queue, and is then cut out in two, with a register before
-                # that to say how. Its last octets pass a queue, the window and a register; a cycle more, if their beat
-                # is not full: then it takes one to see that it has enough.
                 packets = packets if stage is not stages[0] else _stream(sizes, width)
-                packets = _block(packets, fpdus, 6, 3)
+                packets = _delineated(packets, fpdus, sizes, width)
             case Stage.CRC_CHECK:
                 # A queue and a Buffer; a register, the CRC with a marker beside it, to compare, a queue and a Buffer.
                 packets = packets if stage is not stages[0] else _offered(fpdus)
@@ -151,10 +150,8 @@ def _receive(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[_
 def _stream(sizes: _Sizes, width: int) -> Iterator[_Packet]:
     """FPDUs in a stream without markers that is offered without a gap, so that two can be in the same beat."""
     zero = sizes.begins[0] // width
-    *_, end_of_all = sizes.begins
     for begin, end in pairwise(sizes.begins):
-        tail = end == end_of_all and end % width != 0  # the beat is not full
-        yield _Packet(begin // width - zero, (end - 1) // width - zero + tail)
+        yield _Packet(begin // width - zero, (end - 1) // width - zero)
 
 
 def _packed(sizes: _Sizes, width: int) -> Iterator[_Packet]:
@@ -176,3 +173,23 @@ def _packed(sizes: _Sizes, width: int) -> Iterator[_Packet]:
 
     for begin, end in pairwise(begins):
         yield _Packet(leaves(begin), leaves(end - 1))
+
+
+def _delineated(packets: Iterator[_Packet], beats: Iterable[int], sizes: _Sizes, width: int) -> Iterator[_Packet]:
+    """FPDUs, each in beats of its own.
+
+    One is found behind a queue and a register, waits in another queue, and a register says how it is to be cut out; its
+    octets wait in a queue and a window; a register is behind both. A beat, but for an FPDU's last one, is cut out when
+    there is the lane that follows it. If that is in the stream's last beat, and this is not full, it takes a cycle
+    to see that it is enough.
+    """
+    free = 0
+    partial = sizes.begins[-1] // width  # the beat that is not full, if there is one
+    for packet, each, (begin, end) in zip(packets, beats, pairwise(sizes.begins), strict=True):
+        ends = (end - 1) // width
+        before = begin // width + each - 1 if each > 1 else -1  # where what its last beat but one needs is
+        looks = (ends == partial) + (before == partial)
+        first = max(packet.first + 5, free)
+        last = max(first + each - 1, packet.last + 3 + (before == ends)) + looks
+        yield _Packet(first + (each == 1 and looks), last)
+        free = last + 1

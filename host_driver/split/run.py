@@ -19,7 +19,7 @@ from host_driver.split.beats import Fields, port
 from host_driver.split.cycles import device_cycles
 from host_driver.split.software import Checked, Unmarked
 from host_driver.split.stages import RTL, Direction, Side, Split, Stage
-from rtl.registers import BY_NAME, MAX_ULPDU, Model, Role, Rtr
+from rtl.registers import BY_NAME, LANES, MAX_ULPDU, Model, Role, Rtr
 
 __all__ = ["Case", "Crossing", "DeviceRun", "Run", "SplitError", "run", "run_all"]
 
@@ -149,6 +149,8 @@ def run_all(cases: Iterable[Case]) -> list[Run]:
 
 
 def _checked(case: Case) -> None:
+    if case.lanes not in LANES:
+        raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {case.lanes!r}")
     if missing := sorted(stage for stage in case.split.device - RTL if stage is not Stage.STARTUP):
         raise ValueError(f"the RTL has no {missing[0]}")
     for number, ulpdu in enumerate(case.ulpdus):
