@@ -25,6 +25,7 @@ from host_driver.split.model import (
     Setting,
     UnknownWidthError,
     blocks_needed,
+    figures,
     named,
     predict,
     splits,
@@ -283,6 +284,21 @@ def test_a_part_has_the_figures_that_were_measured_here(monkeypatch, tmp_path):
     assert found.device.lanes["2"]["Fence"].clock_hz.value == 102e6  # the median of the seeds
     assert found.device.lanes["2"]["Fence"].luts.source == "rnic bench rtl --block Fence --lanes 2 --part 25f --seeds 3"
     assert found.origin.startswith("figures of rnic bench rtl here, for 2 lanes")
+
+
+def test_blocks_that_have_nothing_to_do_take_no_luts():
+    """But for those in which octets become beats, and ULPDUs leave their FPDUs."""
+    alone = {name: Block(figure(1 << nth), rate(1e8)) for nth, name in enumerate(blocks_needed())}
+    setting = replace(SETTING, device=Device("powers of two", {"2": alone}))
+    both = figures(setting, Split(RTL))[0]
+    for markers, crc, left_out in ((False, True, "MarkerInserter"), (True, False, "CrcAppender")):
+        luts, _ = figures(replace(setting, markers=markers, crc=crc), Split(RTL))
+        assert both - luts == alone[left_out].luts.value
+
+
+def test_a_whole_data_path_is_told_of_beside_its_blocks():
+    [line, _] = devices.whole(DEVICE)
+    assert line == "TX+RX of 2 lanes as a whole: 500 LUTs, 100 MHz; its blocks alone: 6,000 LUTs, 100 MHz"
 
 
 def test_a_part_of_which_nothing_is_known_is_refused(tmp_path, monkeypatch):

@@ -118,7 +118,7 @@ def split(
         for path, profile in ((save_host, chosen), (save_device, on.device)):
             if path is not None:
                 path.write_text(dump(profile))
-        report = interruptible(_predict(setting, widths, [on.origin], scheduler))
+        report = interruptible(_predict(setting, widths, [on.origin, *devices.whole(on.device)], scheduler))
         if simulate:
             report = replace(report, runs=interruptible(_simulate(setting, widths if lanes else widths[:1], scheduler)))
         if html is not None:

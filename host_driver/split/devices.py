@@ -16,7 +16,7 @@ from host_driver.split.model import WHOLE, blocks_needed
 from host_driver.split.profile import Block, Device, Figure, ProfileError, Rate, find, known
 from rtl.registers import LANES
 
-__all__ = ["Found", "device"]
+__all__ = ["Found", "device", "whole"]
 
 _SEEDS = (5, 3, 1)  # the most that there are results of
 
@@ -55,6 +55,19 @@ def device(name: str, store: Path | None = None) -> Found:
     found = Device(PARTS[name].title, dict(sorted(lanes.items(), key=lambda item: int(item[0]))),
                    shipped.stages if shipped else {})  # fmt: skip
     return Found(found, "; ".join(told))
+
+
+def whole(device: Device) -> list[str]:
+    """A line for each width of which the whole data path has figures, beside its blocks': splits have the latter."""
+    told = []
+    for lanes, blocks in device.lanes.items():
+        if {WHOLE, *blocks_needed()} <= blocks.keys():
+            alone = [blocks[name] for name in blocks_needed()]
+            luts, clock = sum(each.luts.value for each in alone), min(each.clock_hz.value for each in alone)
+            told.append(f"{WHOLE} of {lanes} lanes as a whole: {blocks[WHOLE].luts.value:,.0f} LUTs, "
+                        f"{blocks[WHOLE].clock_hz.value / 1e6:.0f} MHz; "
+                        f"its blocks alone: {luts:,.0f} LUTs, {clock / 1e6:.0f} MHz")  # fmt: skip
+    return told
 
 
 def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:

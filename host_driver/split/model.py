@@ -98,11 +98,16 @@ class Setting:
         """What has been worked out before: splits differ at one end, and are the same at the other."""
         return {}
 
+    @property
+    def idle(self) -> frozenset[Stage]:
+        """The stages that have nothing to do."""
+        markers = () if self.markers else (Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL)
+        return frozenset((*markers, *(() if self.crc else (Stage.CRC_GENERATION, Stage.CRC_CHECK))))
+
     def active(self, direction: Direction) -> tuple[Stage, ...]:
         """The stages that have something to do, in the order in which an octet passes them."""
-        idle = set() if self.markers else {Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL}
-        idle |= set() if self.crc else {Stage.CRC_GENERATION, Stage.CRC_CHECK}
-        return tuple(stage for stage in (TRANSMIT if direction is Direction.TRANSMIT else RECEIVE) if stage not in idle)
+        order = TRANSMIT if direction is Direction.TRANSMIT else RECEIVE
+        return tuple(stage for stage in order if stage not in self.idle)
 
     def ulpdus(self, message: int) -> tuple[int, ...]:
         """The lengths of the segments of a message."""
@@ -225,8 +230,8 @@ def blocks_needed() -> tuple[str, ...]:
 def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
     """LUTs and clock in Hz of what the device does; a device that does nothing has no clock.
 
-    The clock is that of the slowest block alone. Where the device does all that there is RTL of, the figures are those
-    of the whole. Raises UnknownWidthError for a block that has none.
+    They are those of its blocks alone: the sum, and the slowest. A block of a stage that has nothing to do is left out,
+    but for those that framing needs besides. Raises UnknownWidthError for a block that has no figures.
     """
     if not split.device:
         return 0.0, None
@@ -234,13 +239,18 @@ def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
     if blocks is None:
         raise UnknownWidthError(f"{setting.device.title} has no figures for {setting.lanes} lanes: "
                                 f"there are {', '.join(setting.device.lanes) or 'none'}")  # fmt: skip
-    wanted = [block for stage in Stage if stage in split.device for block in _BLOCKS.get(stage, ())]
-    if wanted:
-        wanted = [WHOLE] if split.device >= RTL and WHOLE in blocks else [*wanted, *_AROUND]
+    idle = setting.idle
+    stages = split.device - idle
+    if Stage.FRAMING in stages:  # octets become beats in the packer, and ULPDUs leave FPDUs in the checker
+        stages |= idle & {Stage.MARKER_REMOVAL, Stage.CRC_CHECK}
+    wanted = [block for stage in Stage if stage in stages for block in _BLOCKS.get(stage, ())]
+    wanted += _AROUND if wanted else ()
     if missing := [block for block in wanted if block not in blocks]:
         raise UnknownWidthError(f"{setting.device.title} has no figures for {missing[0]} of {setting.lanes} lanes")
     found = [*(blocks[block] for block in wanted), *(work for stage, work in setting.device.stages.items()
                                                      if Stage(stage) in split.device)]  # fmt: skip
+    if not found:
+        return 0.0, None
     return sum(each.luts.value for each in found), min(each.clock_hz.value for each in found)
 
 
