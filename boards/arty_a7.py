@@ -17,6 +17,6 @@ BOARD = Board(
     lanes=2,
     widths=(1, 2, 4),
     uart="USB",
-    loader=("--board", "arty"),
+    loader=("--board", "arty_a7_35t"),
     led="led",
 )

@@ -100,7 +100,7 @@ def build(
             if any((folder / file).exists() for file in list(flow.stages)[1:]) or script == flow.scripts[-1]:
                 raise
             again = True
-            stage("synthesis failed: trying once more with another netlist of the same logic")
+            stage("synthesis failed: trying another netlist of the same logic")
     result = _read(board, flow, lanes, seed, folder, again=again)
     (folder / _RESULT).write_text(json.dumps(asdict(result), indent=1) + "\n")
     return result

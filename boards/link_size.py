@@ -1,6 +1,6 @@
 """How large the link is: ``python -m boards.link_size [LANES] [SEED ...]``.
 
-The link, its UART and the register bank as an 85A-75B has them are synthesized and placed on an LFE5U-25F-6, alone: the
+The link, its UART and the register bank as a 5A-75B has them are synthesized and placed on an LFE5U-25F-6, alone: the
 data path's side is left open. Prints cells, and the clock after routing.
 """
 
@@ -13,19 +13,19 @@ from pathlib import Path
 
 from amaranth.back import rtlil
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.link.link import Link
 from rtl.link.uart import Uart
 from rtl.register_bank import RegisterBank
 from rtl.registers import IDENTITY, VERSION
-from rtl.stream import Packet, RxUlpdu, TxUlpdu
 
 __all__ = ["LinkAndRegisters", "measure"]
 
 # Tables of more than 4 inputs, which this flow makes of several, are for speed.
 _SYNTHESIS = "read_rtlil top.il; proc -norom; synth_lattice -family ecp5 -nowidelut -top top -json top.json"
+_LINK = ("interrupt", "tx_ulpdu", "rx_mpa", "tx_mpa", "rx_ulpdu")  # members that the data path would have
 _CONSTANT = ("IDENTITY", "VERSION", "CAPABILITIES")
 
 
@@ -43,20 +43,17 @@ class LinkAndRegisters(wiring.Component):
         self.period = period
         self.bank = RegisterBank()
         self.open = [name for name in self.bank.signature.members if name not in ("bus", *_CONSTANT)]
+        self.link = Link(lanes)
         super().__init__({
             "rx": In(1),
             "tx": Out(1),
-            "interrupt": In(1),
-            "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes))),
-            "rx_mpa": Out(stream.Signature(Packet(lanes))),
-            "tx_mpa": In(stream.Signature(Packet(lanes))),
-            "rx_ulpdu": In(stream.Signature(RxUlpdu(lanes))),
+            **{name: self.link.signature.members[name] for name in _LINK},
             **{name: self.bank.signature.members[name] for name in self.open},
         })
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.link = link = Link(self.lanes)
+        m.submodules.link = link = self.link
         m.submodules.uart = uart = Uart(self.period)
         m.submodules.bank = bank = self.bank
         wiring.connect(m, uart.o, link.i)
@@ -72,13 +69,10 @@ class LinkAndRegisters(wiring.Component):
             bank.CAPABILITIES.lanes.eq(self.lanes),
             bank.CAPABILITIES.event_depth.eq(16),
         ]
-        for name in ("tx_ulpdu", "rx_mpa"):
-            wiring.connect(m, getattr(link, name), wiring.flipped(getattr(self, name)))
-        for name in ("tx_mpa", "rx_ulpdu"):
-            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(link, name))
-        for name in self.open:
-            if name != "reset":
-                wiring.connect(m, getattr(bank, name), wiring.flipped(getattr(self, name)))
+        for part, names in ((link, _LINK), (bank, self.open)):
+            for name in names:
+                if name not in ("interrupt", "reset"):
+                    wiring.connect(m, getattr(part, name), wiring.flipped(getattr(self, name)))
         return m
 
 

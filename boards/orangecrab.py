@@ -17,6 +17,15 @@ class Platform(OrangeCrabR0_2_25FPlatform):
         UARTResource(0, rx="0", tx="1", conn=("io", 0), attrs=Attrs(IO_TYPE="LVCMOS33", PULLMODE="UP")),
     ]
 
+    # A suffix for DFU would need a tool of the system's, and openFPGALoader does without one.
+    @property
+    def required_tools(self):
+        return [each for each in super().required_tools if each != "dfu-suffix"]
+
+    @property
+    def command_templates(self):
+        return [each for each in super().command_templates if "dfu-suffix" not in each]
+
 
 BOARD = Board(
     "orangecrab",

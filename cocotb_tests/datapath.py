@@ -111,11 +111,8 @@ class Datapath:
     async def events(self) -> list[Event]:
         """Take all events that are waiting."""
         found = []
-        register = BY_NAME["EVENT"]
         while word := await self.get("EVENT"):
-            offset = await self.get("EVENT_OFFSET_LO") | await self.get("EVENT_OFFSET_HI") << 32
-            fields = {name: register[name].get(word) for name in ("kind", "detail", "value")}
-            found.append(Event(EventKind(fields.pop("kind")), **fields, offset=offset))
+            found.append(Event.read(word, await self.get("EVENT_OFFSET_LO"), await self.get("EVENT_OFFSET_HI")))
         return found
 
     def send_ulpdu(self, octets: bytes, length: int | None = None) -> None:

@@ -37,6 +37,13 @@ class Event:
     value: int = 0
     offset: int = 0
 
+    @classmethod
+    def read(cls, word: int, low: int, high: int) -> Self:
+        """What the words of EVENT, EVENT_OFFSET_LO and EVENT_OFFSET_HI say; EVENT is 0 when there is none."""
+        register = BY_NAME["EVENT"]
+        kind, detail, value = (register[name].get(word) for name in ("kind", "detail", "value"))
+        return cls(EventKind(kind), detail, value, high << 32 | low)
+
     @property
     def cause(self) -> Cause:
         """Why, when this is an ERROR."""

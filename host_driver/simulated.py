@@ -9,27 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import shutil
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 from collections import deque
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from host_driver.device import Device, DeviceError, Event, Ulpdu
-from host_driver.sim.build import BuildError, Simulation, environment
-from host_driver.sim.prepare import find
+from host_driver.sim.build import Simulation
+from host_driver.sim.prepare import prepare
+from host_driver.sim.process import START, SimulationProcess
 from host_driver.sim.wire import EVENT, EVENT_WINDOW, LANES, SOCKET, WORD, Kind, beats, frame, take_frames, window
-from rtl.registers import BY_NAME, EventKind, Verdict
+from rtl.registers import BY_NAME, Verdict
 
 _Item = TypeVar("_Item")
 _log = logging.getLogger(__name__)
-_START = 60  # seconds that a simulation may take to say hello
-_END = 5  # seconds that it may take to end by itself
 
 
 class _Gate:
@@ -102,7 +95,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         """
         if lanes not in (1, 2, 4, 8, 16):
             raise ValueError(f"lanes must be 1, 2, 4, 8 or 16, not {lanes}")
-        simulation = await _built(lanes, waves=waves is not None)
+        simulation = await prepare("device", str(lanes), waves=waves is not None)
         trace = None if waves is None else _fresh_file(Path(waves))
         device = cls(lanes)
         try:
@@ -125,9 +118,8 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._received = bytearray()
         self._unsent: list[bytes] = []
         self._failure: DeviceError | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: SimulationProcess | None = None
         self._transport: asyncio.Transport | None = None
-        self._folder: Path | None = None
 
     @property
     def process(self) -> int:
@@ -176,21 +168,12 @@ class SimulatedDevice(Device, asyncio.Protocol):
 
     async def close(self) -> None:
         """End the simulation and let every waiting task raise DeviceError. Idempotent."""
-        keep = self._failure is not None  # the log tells more
         if self._failure is None:
             self._fail(DeviceError("the device has been closed"))
         if self._transport is not None:
             self._transport.abort()
         if self._process is not None:
-            for _ in range(100 * _END):  # it ends when its socket does
-                if self._process.poll() is not None:
-                    break
-                await asyncio.sleep(0.01)
-            else:
-                self._process.kill()
-                self._process.wait()
-        if self._folder is not None and not keep:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            await self._process.end()  # as its socket has
 
     # --- the socket
 
@@ -208,8 +191,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
                 case Kind.MPA:
                     self._mpa.put(octets, beats(len(octets), self.lanes))
                 case Kind.EVENT:
-                    event, detail, value, _, offset = EVENT.unpack(octets)
-                    self._events.put(Event(EventKind(event), detail, value, offset), 1)
+                    self._events.put(Event.read(*EVENT.unpack(octets)), 1)
                 case Kind.VALUE:
                     waiting, resets = self._values.popleft()
                     if resets:  # all that came before this is of the time before
@@ -227,39 +209,19 @@ class SimulatedDevice(Device, asyncio.Protocol):
         """For asyncio."""
         if self._failure is None:
             assert self._process is not None
-            try:
-                code = self._process.wait(1)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                code = self._process.wait()
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            self._fail(DeviceError(f"the simulation ended ({how}): see {self._log}"))
-
-    @property
-    def _log(self) -> Path:
-        assert self._folder is not None
-        return self._folder / "log"
+            self._fail(self._process.death())
 
     async def _start(self, simulation: Simulation, trace: Path | None) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="rnic-simulation-"))
         mine, its = socket.socketpair()
-        with its, open(self._log, "wb") as log:
-            variables = environment("host_driver.sim.server") | {
-                SOCKET: str(its.fileno()),
-                LANES: str(self.lanes),
-                "COCOTB_RESULTS_FILE": str(self._folder / "results.xml"),
-                "COCOTB_LOG_LEVEL": "WARNING",
-            }
-            self._process = subprocess.Popen(
-                simulation.command(trace), cwd=self._folder, env=variables, pass_fds=(its.fileno(),),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+        with its:
+            variables = {SOCKET: str(its.fileno()), LANES: str(self.lanes)}
+            self._process = SimulationProcess(simulation, "host_driver.sim.server", its.fileno(), variables, trace)
         # The simulation has the only other copy of `its`, and nobody else has `mine`: each side sees the other's end.
         await asyncio.get_running_loop().create_connection(lambda: self, sock=mine)
         try:
-            await asyncio.wait_for(self._hello.wait(), _START)
+            await asyncio.wait_for(self._hello.wait(), START)
         except TimeoutError:
-            self._fail(DeviceError(f"the simulation did not start within {_START} s: see {self._log}"))
+            self._fail(self._process.late())
         self._check()
 
     def _fail(self, failure: DeviceError) -> None:
@@ -343,29 +305,3 @@ def _fresh_file(folder: Path) -> Path:
             number += 1
     except OSError as problem:
         raise DeviceError(f"no waves can be written to {folder}: {problem.strerror}") from None
-
-
-async def _built(lanes: int, *, waves: bool) -> Simulation:
-    """The simulation; built in a process of its own, which ends when this is cancelled."""
-    try:
-        if (simulation := find(lanes, waves=waves)) is not None:
-            return simulation
-        _log.info("building the simulation of %d lanes, once: about a minute", lanes)
-        builder = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "host_driver.sim.prepare", str(lanes), *(["waves"] if waves else []),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )  # fmt: skip
-        try:
-            folder, errors = await builder.communicate()
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(builder.pid, signal.SIGKILL)
-            await builder.wait()
-            raise
-        if builder.returncode:
-            lines = errors.decode(errors="replace").strip().splitlines() or [f"exit code {builder.returncode}"]
-            raise DeviceError(f"the simulation cannot be built: {lines[-1]}")
-        return Simulation(Path(folder.decode().strip()), waves)
-    except BuildError as problem:
-        raise DeviceError(f"the simulation cannot be built: {problem}") from None

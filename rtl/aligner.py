@@ -9,7 +9,7 @@ from .finder import Found
 from .rotate import rotate_lanes
 from .stream import check_lanes
 
-__all__ = ["AlignedBeat", "FpduAligner"]
+__all__ = ["AlignedBeat", "FpduAligner", "aligned"]
 
 
 class AlignedBeat(data.StructLayout):
@@ -32,6 +32,11 @@ class AlignedBeat(data.StructLayout):
         })  # fmt: skip
 
 
+def aligned(lanes: int) -> wiring.Signature:
+    """Beats that nothing can hold up: one comes only 2 cycles after ``room``, and then there is room for it."""
+    return wiring.Signature({"valid": Out(1), "payload": Out(AlignedBeat(lanes)), "room": In(1)})
+
+
 class FpduAligner(wiring.Component):
     """Cuts FPDUs out of the stream as they were found, and turns each so that it begins in lane 0.
 
@@ -40,14 +45,13 @@ class FpduAligner(wiring.Component):
 
     After an FPDU that is ``too_long`` what comes in is taken and dropped.
 
-    Latency 2 cycles from both. In each cycle a full beat goes out, or the rest of an FPDU. It stands still while
-    ``o.ready`` is 0, which must not wait for ``o.valid``.
+    Latency 2 cycles from both. In each cycle a full beat goes out, or the rest of an FPDU.
 
     Members
     -------
     i : :class:`rtl.chunks.StreamBeat`
     found : :class:`rtl.finder.Found`
-    o : :class:`AlignedBeat`
+    o : as :func:`aligned` says
     """
 
     def __init__(self, lanes: int):
@@ -56,7 +60,7 @@ class FpduAligner(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(StreamBeat(lanes))),
             "found": In(stream.Signature(Found(lanes))),
-            "o": Out(stream.Signature(AlignedBeat(lanes))),
+            "o": Out(aligned(lanes)),
         })
 
     def elaborate(self, platform):
@@ -104,9 +108,11 @@ class FpduAligner(wiring.Component):
         last, gives, ends = Signal(), Signal(), Signal()
         needs_far, frees_near = Signal(), Signal()  # the beat goes into the far one, nothing else is in the near one
         needs_far_next = Signal()
-        fires, takes = Signal(), Signal()
+        fires, takes = Signal(), Signal()  # a beat goes, known a cycle before; there is place for another FPDU
         m.d.comb += [takes.eq(~valid | (fires & last)), self.found.ready.eq(takes)]
+        m.d.comb += needs_far_next.eq(needs_far)
         with m.If(takes):
+            m.d.comb += needs_far_next.eq(~single | cut.reaches)
             m.d.sync += [
                 valid.eq(self.found.valid),
                 fpdu.eq(cut),
@@ -117,6 +123,7 @@ class FpduAligner(wiring.Component):
                 ends.eq(brief),
             ]
         with m.Elif(fires):
+            m.d.comb += needs_far_next.eq((left != 1) | fpdu.reaches)
             m.d.sync += [
                 left.eq(left - 1),
                 last.eq(left == 1),
@@ -125,12 +132,6 @@ class FpduAligner(wiring.Component):
                 ends.eq(left == fpdu.trailing + 1),
             ]
 
-        with m.If(takes):
-            m.d.comb += needs_far_next.eq(~single | cut.reaches)
-        with m.Elif(fires):
-            m.d.comb += needs_far_next.eq((left != 1) | fpdu.reaches)
-        with m.Else():
-            m.d.comb += needs_far_next.eq(needs_far)
         m.d.sync += needs_far.eq(needs_far_next)
 
         # The window. The far beat is empty while the near one is not complete.
@@ -166,38 +167,36 @@ class FpduAligner(wiring.Component):
         # not complete, it takes a cycle to see what they have.
         has = Signal(range(lanes + 1))
         needs = Signal(range(lanes + 1))
-        whole, enough = Signal(), Signal()  # all of the beat is there: it is complete, or has what is needed of it
+        # All of the beat will be there in the next cycle: it will be complete; it has what is needed of it.
+        whole, enough = Signal(), Signal()
         m.d.comb += [
             has.eq(Mux(needs_far, far.count, near.count)),
             needs.eq(Mux(last, fpdu.needs, fpdu.lane + 1)),
-            fires.eq((whole | enough) & self.o.ready),
+            whole.eq(Mux(takes, self.found.valid, 1) & Mux(needs_far_next, far_full_next, near_full_next)),
+            enough.eq(valid & ~fires & (has >= needs)),
             moves.eq(fires & frees_near),
         ]
         with m.If(fires & fpdu.too_long):
             m.d.sync += stopped.eq(1)
-        m.d.sync += [
-            whole.eq(Mux(takes, self.found.valid, 1) & Mux(needs_far_next, far_full_next, near_full_next)),
-            enough.eq(valid & ~fires & (has >= needs)),
-        ]
+        m.d.sync += fires.eq((whole | enough) & self.o.room)
 
         window = Cat(
             Mux(n >= fpdu.lane, near.data.word_select(n, 32), far.data.word_select(n, 32)) for n in range(lanes)
         )
-        aligned = rotate_lanes(m, window, fpdu.turn)
-        with m.If(self.o.ready):
-            m.d.sync += [
-                self.o.valid.eq(fires),
-                o.data.eq(Cat(aligned, far.data.word_select(fpdu.lane, 32)[:16])),
-                o.count.eq(Mux(last, fpdu.lanes, lanes)),
-                o.last.eq(last),
-                o.length.eq(fpdu.length),
-                o.too_long.eq(fpdu.too_long),
-                # At most one of the two beats has a marker: markers are many beats apart.
-                o.marked.eq(near.marked | far.marked),
-                o.place.eq(Mux(near.marked, near.place, far.place + lanes) - fpdu.lane),
-                o.marker.eq(Mux(near.marked, near.marker, far.marker)),
-                o.gives.eq(gives),
-                o.ends.eq(ends),
-                o.octets.eq(fpdu.octets),
-            ]
+        turned = rotate_lanes(m, window, fpdu.turn)
+        m.d.sync += [
+            self.o.valid.eq(fires),
+            o.data.eq(Cat(turned, far.data.word_select(fpdu.lane, 32)[:16])),
+            o.count.eq(Mux(last, fpdu.lanes, lanes)),
+            o.last.eq(last),
+            o.length.eq(fpdu.length),
+            o.too_long.eq(fpdu.too_long),
+            # At most one of the two beats has a marker: markers are many beats apart.
+            o.marked.eq(near.marked | far.marked),
+            o.place.eq(Mux(near.marked, near.place, far.place + lanes) - fpdu.lane),
+            o.marker.eq(Mux(near.marked, near.marker, far.marker)),
+            o.gives.eq(gives),
+            o.ends.eq(ends),
+            o.octets.eq(fpdu.octets),
+        ]
         return m

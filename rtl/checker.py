@@ -4,14 +4,15 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .aligner import AlignedBeat
+from .aligner import AlignedBeat, aligned
 from .crc32c import Crc32c, residue
 from .registers import Cause
-from .stream import Buffer, Fifo, Packet, check_lanes, swap_octets
+from .stream import Fifo, Packet, ReadyBuffer, check_lanes, swap_octets
 
 __all__ = ["CHECKED", "FpduChecker"]
 
 DEPTH = 16  # beats that wait for a verdict: more than it takes, so that one-beat FPDUs do not wait for each other
+ROOM = 4  # beats: those that may come in the 3 cycles until ``room`` has an effect, and one
 
 # What is known of an FPDU with its last beat: why it is bad, if it is; the value for the event; its size on the wire
 # in lanes, markers included; and how many of those are markers. ``none``: the beat has nothing of a ULPDU.
@@ -32,7 +33,7 @@ class FpduChecker(wiring.Component):
 
     Members
     -------
-    i : :class:`rtl.aligner.AlignedBeat`
+    i : as :func:`rtl.aligner.aligned` says
     o : ULPDUs, with ``CHECKED`` on the last beat
     enable : check CRCs
     """
@@ -41,7 +42,7 @@ class FpduChecker(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         super().__init__({
-            "i": In(stream.Signature(AlignedBeat(lanes))),
+            "i": In(aligned(lanes)),
             "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
             "enable": In(1),
         })
@@ -50,16 +51,14 @@ class FpduChecker(wiring.Component):
         m = Module()
         lanes = self.lanes
         i, o = self.i.payload, self.o.payload
-        m.submodules.ulpdus = ulpdus = Fifo(Packet(lanes), DEPTH)
+        m.submodules.ulpdus = ulpdus = Fifo(Packet(lanes), DEPTH, spare=ROOM)
         m.submodules.crc = crc = Crc32c(lanes, markers=True)
         m.submodules.crcs = crcs = Fifo(1, DEPTH)
         m.submodules.notes = notes = Fifo(_NOTE, DEPTH)
 
         # The ULPDU, from the third octet of the FPDU on.
-        moves = Signal()
+        m.d.sync += self.i.room.eq(ulpdus.spare)
         m.d.comb += [
-            self.i.ready.eq(ulpdus.i.ready),
-            moves.eq(self.i.valid & self.i.ready),
             ulpdus.i.valid.eq(self.i.valid & i.gives),
             ulpdus.i.payload.data.eq(i.data[16:]),
             ulpdus.i.payload.octets.eq(i.octets),
@@ -71,17 +70,17 @@ class FpduChecker(wiring.Component):
         marked = Signal()
         before, here = Signal(lanes + 1), Signal(lanes + 1)  # places that are before the marker, that are the marker
         begins = Signal(init=1)
-        m.d.sync += valid.eq(moves)
-        with m.If(moves):
-            has_marker = i.marked & (i.place < i.count)
-            m.d.sync += [
-                beat.eq(i),
-                begins.eq(i.last),
-                first.eq(begins),
-                marked.eq(has_marker),
-                before.eq(Cat(has_marker & (n < i.place) for n in range(lanes + 1))),
-                here.eq(Cat(has_marker & (n == i.place) for n in range(lanes + 1))),
-            ]
+        has_marker = i.marked & (i.place < i.count)
+        m.d.sync += [
+            valid.eq(self.i.valid),
+            beat.eq(i),
+            first.eq(begins),
+            marked.eq(has_marker),
+            before.eq(Cat(has_marker & (n < i.place) for n in range(lanes + 1))),
+            here.eq(Cat(has_marker & (n == i.place) for n in range(lanes + 1))),
+        ]
+        with m.If(self.i.valid):
+            m.d.sync += begins.eq(i.last)
 
         # The CRC: with a marker, what is behind it is in its place anyway, and what is before it one place lower.
         words = [beat.data.word_select(n, 32) for n in range(lanes)]
@@ -146,7 +145,7 @@ class FpduChecker(wiring.Component):
 
         # Beat and verdict.
         ulpdu, checked = ulpdus.o.payload, notes.o.payload
-        m.submodules.given = given = Buffer(o.shape())
+        m.submodules.given = given = ReadyBuffer(o.shape())
         out = given.i.payload
         with m.If(checked.too_long):
             m.d.comb += [out.cause.eq(Cause.RX_LENGTH), out.value.eq(checked.length)]

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .crc32c import BASIS, Crc32c, times, undone
-from .stream import Fifo, Packet, check_lanes
+from .stream import Fifo, Packet, ReadyFifo, check_lanes
 
 __all__ = ["CrcAppender"]
 
@@ -62,7 +62,9 @@ class CrcAppender(wiring.Component):
         i, o = self.i.payload, self.o.payload
 
         # Beats wait for the CRC in one queue, CRCs for their beat in another.
-        m.submodules.beats = beats = Fifo(data.StructLayout({"data": 32 * lanes, "used": range(lanes), **_LAST}), DEPTH)
+        m.submodules.beats = beats = ReadyFifo(
+            data.StructLayout({"data": 32 * lanes, "used": range(lanes), **_LAST}), DEPTH
+        )
         m.submodules.crc = crc = Crc32c(lanes)
         m.submodules.crcs = crcs = Fifo(32, DEPTH)
         _feed(m, self.i, beats, crc)
@@ -92,7 +94,7 @@ class CrcAppender(wiring.Component):
         ]
 
         beat, field = beats.o.payload, crcs.o.payload
-        alone = Signal()  # the beat that the CRC did not fit into has left, the CRC follows
+        alone = Signal()  # the beat that the CRC did not fit into has left, but stays here; the CRC follows
         lane = Signal(range(lanes))  # of the CRC
         m.d.comb += lane.eq(Mux(alone, 0, beat.used))
         m.d.comb += [
@@ -102,7 +104,7 @@ class CrcAppender(wiring.Component):
             o.octets.eq(Array(range(4, 4 * lanes + 4, 4))[lane]),
             o.last.eq(alone | beat.ends),
             self.o.valid.eq(Mux(alone, crcs.o.valid, beats.o.valid & (crcs.o.valid | ~beat.ends))),
-            beats.o.ready.eq(self.o.ready & ~alone & (crcs.o.valid | ~beat.ends)),
+            beats.o.ready.eq(self.o.ready & Mux(alone | beat.ends, crcs.o.valid, ~beat.full)),
             crcs.o.ready.eq(self.o.ready & (alone | (beats.o.valid & beat.ends))),
         ]
         with m.If(self.o.valid & self.o.ready):

@@ -25,7 +25,7 @@ from amaranth.lib.wiring import In, Out
 from . import gf2
 from .stream import check_lanes
 
-__all__ = ["BASIS", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "times", "undone"]
+__all__ = ["BASIS", "ONES", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "times", "undone"]
 
 POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41 with its bits in the order in which they are sent
 ONES = 0xFFFF_FFFF

@@ -106,10 +106,12 @@ class MpaDatapath(wiring.Component):
             tx.start.eq(registers.TX_MPA_OFFSET.value[2:]),
             rx.start.eq(registers.RX_MPA_OFFSET.value[2:]),
         ]
-        m.d.sync += [
-            tx.maximum.eq(_at_most(MAX_ULPDU, registers.TX_MAX_ULPDU.value)),
-            rx.maximum.eq(_at_most(storable, registers.RX_MAX_ULPDU.value)),
-        ]
+        for direction, limit, register in (
+            (tx, MAX_ULPDU, registers.TX_MAX_ULPDU),
+            (rx, storable, registers.RX_MAX_ULPDU),
+        ):
+            asked = Signal(16)
+            m.d.sync += [asked.eq(register.value), direction.maximum.eq(Mux(asked > limit, limit, asked))]
 
         # What the host reads.
         m.d.comb += [
@@ -123,7 +125,7 @@ class MpaDatapath(wiring.Component):
             registers.STATE.fence_open.eq(tx.fence_open),
         ]
         # Transmit, which can have events in cycles that follow each other, does not wait for receive, which cannot.
-        self._events(m, registers, [*tx.events, *rx.events])
+        self._events(m, registers, [tx.event, rx.event])
         # Counted where stream-mode packets do not pass.
         self._count(m, registers, {
             "CYCLES": 1,
@@ -182,10 +184,6 @@ class MpaDatapath(wiring.Component):
                 low, high = (getattr(registers, f"{name}_{half}").value for half in ("LO", "HI"))
                 carry = Signal(name=f"{name}_carry")
                 m.d.sync += [Cat(low, carry).eq(low + step), high.eq(high + carry)]
-
-
-def _at_most(limit, value):
-    return Mux(value > limit, limit, value)
 
 
 def _code(cause):

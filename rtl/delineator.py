@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .aligner import AlignedBeat, FpduAligner
+from .aligner import FpduAligner, aligned
 from .chunks import StreamBeat
 from .finder import FpduFinder
 from .stream import Fifo, ReadyFifo, check_lanes
@@ -33,7 +33,7 @@ class Delineator(wiring.Component):
     Members
     -------
     i : :class:`rtl.chunks.StreamBeat`
-    o : :class:`rtl.aligner.AlignedBeat`
+    o : as :func:`rtl.aligner.aligned` says
     maximum : the largest ULPDU_Length; does not change once octets have come
     """
 
@@ -42,7 +42,7 @@ class Delineator(wiring.Component):
         self.lanes = lanes
         super().__init__({
             "i": In(stream.Signature(StreamBeat(lanes))),
-            "o": Out(stream.Signature(AlignedBeat(lanes))),
+            "o": Out(aligned(lanes)),
             "maximum": In(16),
         })
 

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from .registers import EventKind
 
-__all__ = ["Event", "EventQueue", "check_depth", "report"]
+__all__ = ["Event", "EventQueue", "check_depth", "one_of", "report"]
 
 
 class Event(data.Struct):
@@ -28,6 +28,11 @@ def check_depth(depth: int) -> None:
 def report(m: Module, event: data.View, kind: EventKind, **fields):
     """Raise an event in this cycle."""
     m.d.comb += [event.kind.eq(kind), *(event[name].eq(value) for name, value in fields.items())]
+
+
+def one_of(first, second):
+    """The event of two sources that never have one in the same cycle."""
+    return Mux(first.kind == EventKind.NONE, second, first)
 
 
 class EventQueue(wiring.Component):

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .events import Event, report
 from .registers import Cause, EventKind, Model, Role, Rtr
 from .rtr import SINK, RtrGenerator, Ulpdu
-from .stream import Buffer, Packet, TxUlpdu, check_lanes
+from .stream import Packet, ReadyBuffer, TxUlpdu, check_lanes
 
 __all__ = ["Fence"]
 
@@ -85,9 +85,9 @@ class Fence(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        m.submodules.examined = examined = Buffer(_Examined(lanes))
+        m.submodules.examined = examined = ReadyBuffer(_Examined(lanes))
         m.submodules.generator = own = RtrGenerator(lanes)
-        m.submodules.decided = decided = Buffer(Packet(lanes, length=16, abort=1))
+        m.submodules.decided = decided = ReadyBuffer(Packet(lanes, length=16, abort=1))
         self._examine(m, self.i, examined.i)
         wiring.connect(m, decided.o, wiring.flipped(self.o))
         given, i, o = examined.o, examined.o.payload, decided.i.payload

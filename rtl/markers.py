@@ -86,11 +86,12 @@ class MarkerInserter(wiring.Component):
             left.eq(state.place - reach),
             marked.eq(self.enable & (left < 0)),
         ]
-        with m.If(moves):
-            # ~reach is INTERVAL - 1 - reach: the marker itself is one of the lanes of an interval.
-            m.d.sync += [state.started.eq(1), state.place.eq(Mux(marked, state.place + ~reach, left))]
-        with m.Elif(~state.started):
-            m.d.sync += state.place.eq(-self.start)
+        with m.If(i.ready):
+            with m.If(i.valid):
+                # ~reach is INTERVAL - 1 - reach: the marker itself is one of the lanes of an interval.
+                m.d.sync += [state.started.eq(1), state.place.eq(Mux(marked, state.place + ~reach, left))]
+            with m.Elif(~state.started):
+                m.d.sync += state.place.eq(-self.start)
 
         # What the beat before has brought is counted one beat late: ``marked`` comes too late in the cycle to count.
         counts = Signal()

@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 from .checker import FpduChecker
 from .chunks import ChunkPacker
 from .delineator import Delineator
-from .events import Event
+from .events import Event, one_of
+from .lane_receiver import LaneReceiver
 from .markers import INTERVAL
 from .registers import DirectionState, Model, Role
 from .rtr import SINK, RtrDetector
@@ -37,7 +38,7 @@ class RxDatapath(wiring.Component):
     asked : from :class:`rtl.transmit.TxDatapath`
     good, rtr, respond, sink, failed : as of :class:`rtl.rtr.RtrDetector`
     state : of this direction
-    events : RX_MPA; those of :class:`rtl.rtr.RtrDetector`
+    event : RX_MPA; those of :class:`rtl.rtr.RtrDetector`
     fpdu, size, marker_count, crc_error : for the counters: a good FPDU has ended, of so many lanes of which so many are
         markers; one with a wrong CRC has
     """
@@ -68,7 +69,7 @@ class RxDatapath(wiring.Component):
             "sink": Out(SINK),
             "failed": Out(1),
             "state": Out(DirectionState),
-            "events": Out(Event).array(2),
+            "event": Out(Event),
             "fpdu": Out(1),
             "size": Out(15),
             "marker_count": Out(8),
@@ -80,13 +81,17 @@ class RxDatapath(wiring.Component):
         lanes = self.lanes
         m.submodules.switch = switch = RxModeSwitch(lanes)
         m.submodules.packer = packer = ChunkPacker(lanes)
-        m.submodules.delineator = delineator = Delineator(lanes)
-        m.submodules.checker = checker = FpduChecker(lanes)
         m.submodules.detector = detector = RtrDetector(lanes)
         wiring.connect(m, wiring.flipped(self.mpa), switch.i)
         wiring.connect(m, switch.mpa, packer.i)
+        if lanes == 1:
+            m.submodules.receiver = unmarks = delineator = checker = LaneReceiver()
+        else:
+            m.submodules.delineator = delineator = Delineator(lanes)
+            m.submodules.checker = checker = FpduChecker(lanes)
+            unmarks = packer
+            wiring.connect(m, delineator.o, checker.i)
         wiring.connect(m, packer.o, delineator.i)
-        wiring.connect(m, delineator.o, checker.i)
         wiring.connect(m, checker.o, detector.i)
         ulpdus = detector.o
         if self.store_and_forward:
@@ -98,8 +103,8 @@ class RxDatapath(wiring.Component):
         m.d.comb += [
             switch.octets.eq(self.stream_octets),
             switch.enable.eq(self.enable),
-            packer.markers.eq(self.markers),
-            packer.start.eq(self.start),
+            unmarks.markers.eq(self.markers),
+            unmarks.start.eq(self.start),
             delineator.maximum.eq(self.maximum),
             checker.enable.eq(self.crc),
             detector.start.eq(self.start << 2),
@@ -107,12 +112,15 @@ class RxDatapath(wiring.Component):
                 "role", "model", "rtr_accept", "permissive", "asked",
             )),
             *(getattr(self, name).eq(getattr(detector, name)) for name in (
-                "good", "rtr", "respond", "sink", "failed", "size", "crc_error",
+                "good", "rtr", "respond", "sink", "failed",
             )),
             self.state.eq(Mux(detector.failed, DirectionState.STOPPED, switch.state)),
-            self.events[0].eq(switch.event),
-            self.events[1].eq(detector.event),
+            self.event.eq(one_of(switch.event, detector.event)),
+        ]
+        m.d.sync += [
             self.fpdu.eq(detector.good),
+            self.size.eq(detector.size),
             self.marker_count.eq(detector.markers),
+            self.crc_error.eq(detector.crc_error),
         ]
         return m

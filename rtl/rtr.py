@@ -104,8 +104,8 @@ class RtrDetector(wiring.Component):
 
     After an error what comes is taken and dropped.
 
-    Combinational for ULPDUs, latency 1 cycle for what is told; one beat a cycle, but for a few cycles more around an
-    FPDU that is kept back.
+    Combinational for ULPDUs, latency 1 cycle for what is told, 2 for events; one beat a cycle, but for a few cycles
+    more around an FPDU that is kept back.
 
     Members
     -------
@@ -238,25 +238,32 @@ class RtrDetector(wiring.Component):
             self.failed.eq(state.failed),
         ]
 
-        # What has ended is told in the cycle after.
-        tells = Signal()
+        # What has ended is told in the cycle after; its event one cycle later, when the offset has come up to it.
+        tells, event = Signal(), Signal(Event)
+        passed, lanes_passed = Signal(), Signal.like(last.size)
+        m.d.sync += [
+            *(self.event[name].eq(event[name]) for name in ("kind", "detail")),
+            self.event.value.eq(last.value),
+            passed.eq(self.good),
+            lanes_passed.eq(last.size),
+        ]
+        m.d.comb += self.event.offset.eq(state.offset)
         m.d.sync += ended.eq(0)
         m.d.comb += [
             self.size.eq(last.size),
             self.markers.eq(last.markers),
-            self.event.value.eq(last.value),
-            self.event.offset.eq(state.offset),
         ]
-        with m.If(~state.started):
+        with m.If(passed):
+            m.d.sync += [state.started.eq(1), state.offset.eq(state.offset + Cat(Const(0, 2), lanes_passed))]
+        with m.Elif(~state.started):
             m.d.sync += state.offset.eq(self.start)
 
         def fail(cause):
-            report(m, self.event, EventKind.ERROR, detail=cause)
+            report(m, event, EventKind.ERROR, detail=cause)
             m.d.sync += state.failed.eq(1)
 
         with m.If(tells & is_good):
             m.d.comb += self.good.eq(1)
-            m.d.sync += [state.started.eq(1), state.offset.eq(state.offset + Cat(Const(0, 2), last.size))]
         with m.Elif(tells):
             m.d.comb += self.crc_error.eq(last.cause == Cause.CRC)
             fail(last.cause)
@@ -277,11 +284,11 @@ class RtrDetector(wiring.Component):
                     with m.If(self.i.valid):
                         m.d.comb += flows_on.eq(1)
                     with m.If(moves):
-                        m.d.comb += flows_on.eq(~i.last | ~looks)
+                        m.d.comb += flows_on.eq(~i.last | (~looks & (i.cause == Cause.NONE)))
                         m.d.sync += [inside.eq(~i.last), ended.eq(i.last)]
-                        with m.If(i.last & (i.cause != Cause.NONE)):
-                            m.d.comb += [flows_on.eq(0), sinks_on.eq(1)]
-                            m.next = "Stopped"
+                with m.Elif(ended & ~is_good):
+                    m.d.comb += [flows_on.eq(0), sinks_on.eq(1)]
+                    m.next = "Stopped"
                 with m.Elif(self.i.valid & looks):
                     m.d.comb += keeps_on.eq(1)
                     m.d.sync += [beat.eq(0), released.eq(0)]
@@ -316,15 +323,11 @@ class RtrDetector(wiring.Component):
                 with m.Else():
                     m.d.comb += [keeps_on.eq(keeps), sinks_on.eq(sinks)]
 
-            with m.State("Weigh"):
-                with m.If(released):
-                    let_through()
-                m.next = "Ponder"
-
-            with m.State("Ponder"):
-                with m.If(released):
-                    let_through()
-                m.next = "Judge"
+            for state_name, then in (("Weigh", "Ponder"), ("Ponder", "Judge")):
+                with m.State(state_name):
+                    with m.If(released):
+                        let_through()
+                    m.next = then
 
             with m.State("Judge"):
                 with m.If(released):
@@ -337,17 +340,17 @@ class RtrDetector(wiring.Component):
                 with m.Elif(rtr_is_due):
                     m.d.sync += state.rtr_came.eq(1)
                     with m.If(found != Rtr.NONE):
-                        report(m, self.event, EventKind.RTR_RECEIVED, detail=found)
+                        report(m, event, EventKind.RTR_RECEIVED, detail=found)
                         m.d.comb += [self.rtr.eq(1), self.respond.eq(found == Rtr.READ), clear.eq(1)]
                     with m.Elif(self.permissive):
-                        report(m, self.event, EventKind.RTR_RECEIVED)
+                        report(m, event, EventKind.RTR_RECEIVED)
                         m.d.comb += self.rtr.eq(1)
                     with m.Else():
                         fail(Cause.NOT_RTR)
                         m.d.comb += [clear.eq(1), sinks_on.eq(1)]
                         m.next = "Stopped"
                 with m.Elif(response_comes):
-                    report(m, self.event, EventKind.RESPONSE_RECEIVED)
+                    report(m, event, EventKind.RESPONSE_RECEIVED)
                     m.d.sync += state.response_came.eq(1)
                     m.d.comb += clear.eq(1)
 
@@ -358,6 +361,6 @@ class RtrDetector(wiring.Component):
                     m.next = "Flow"
 
             with m.State("Stopped"):
-                m.d.comb += [tells.eq(ended), sinks_on.eq(1)]
+                m.d.comb += sinks_on.eq(1)
                 let_through()
         return m

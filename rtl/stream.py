@@ -28,6 +28,7 @@ __all__ = [
     "Buffer",
     "Fifo",
     "Packet",
+    "ReadyBuffer",
     "ReadyFifo",
     "RxUlpdu",
     "Stage",
@@ -115,8 +116,6 @@ def keep_octets(value: Value, octets: Value) -> Value:
     return Cat(Mux(i < octets, value.word_select(i, 8), 0) for i in range(len(value) // 8))
 
 
-
-
 class Buffer(wiring.Component):
     """Cuts every path between its two sides: the beat, and ``ready`` on its way back.
 
@@ -143,16 +142,48 @@ class Buffer(wiring.Component):
         for n, slot in enumerate(slots):
             with m.If(~both & (takes == n)):
                 m.d.sync += slot.eq(self.i.payload)
-        comes = self.i.valid & ~both
-        leaves = some & self.o.ready
-        with m.If(comes):
-            m.d.sync += takes.eq(~takes)
-        with m.If(leaves):
-            m.d.sync += gives.eq(~gives)
-        with m.If(comes & ~leaves):
-            m.d.sync += [some.eq(1), both.eq(some)]
-        with m.Elif(leaves & ~comes):
-            m.d.sync += [some.eq(both), both.eq(0)]
+        # As sums of products, not as cases: so ``ready``, which comes late, has one table to pass, and enables nothing.
+        m.d.sync += [
+            some.eq(self.i.valid | both | (some & ~self.o.ready)),
+            both.eq(some & ~self.o.ready & (self.i.valid | both)),
+            takes.eq(takes ^ (self.i.valid & ~both)),
+            gives.eq(gives ^ (some & self.o.ready)),
+        ]
+        return m
+
+
+class ReadyBuffer(wiring.Component):
+    """A :class:`Buffer` whose next beat is in a register; so ``o.ready`` must come sooner in the cycle.
+
+    Latency 1 cycle, one beat a cycle, room for 2 beats.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        shape = Value.cast(self.i.payload).shape()
+        first, second = Signal(shape, reset_less=True), Signal(shape, reset_less=True)
+        both, free = Signal(), Signal()
+        m.d.comb += [
+            free.eq(~self.o.valid | self.o.ready),
+            self.i.ready.eq(~both),
+            Value.cast(self.o.payload).eq(first),
+        ]
+        with m.If(free):
+            m.d.sync += first.eq(Mux(both, second, self.i.payload))
+        with m.If(~both):
+            m.d.sync += second.eq(self.i.payload)
+        # As in :class:`Buffer`.
+        m.d.sync += [
+            self.o.valid.eq(self.i.valid | both | (self.o.valid & ~self.o.ready)),
+            both.eq(~free & (self.i.valid | both)),
+        ]
         return m
 
 
@@ -212,10 +243,10 @@ class Fifo(wiring.Component):
     Members
     -------
     i, o : streams of ``shape``
-    spare : there is room for two beats or more
+    spare : there is room for ``spare`` beats or more
     """
 
-    def __init__(self, shape, depth: int):
+    def __init__(self, shape, depth: int, *, spare: int = 2):
         check_depth(depth)
         super().__init__({
             "i": In(stream.Signature(shape)),
@@ -223,6 +254,7 @@ class Fifo(wiring.Component):
             "spare": Out(1),
         })
         self.depth = depth
+        self.few = range(spare)  # beats that ``spare`` does not report room for
 
     def elaborate(self, platform):
         m = Module()
@@ -232,7 +264,7 @@ class Fifo(wiring.Component):
         enters, leaves = Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(~full),
-            self.spare.eq(~full & (after_tail != head)),
+            self.spare.eq(~full & ~(head - tail)[: len(head)].matches(*self.few[1:])),
             enters.eq(self.i.valid & ~full),
             leaves.eq(self.o.valid & self.o.ready),
             after_head.eq(head + 1),
@@ -245,32 +277,16 @@ class Fifo(wiring.Component):
             m.d.sync += tail.eq(after_tail)
         with m.If(leaves):
             m.d.sync += head.eq(after_head)
-        with m.If(enters & ~leaves):
-            m.d.sync += [self.o.valid.eq(1), full.eq(after_tail == head)]
-        with m.Elif(leaves & ~enters):
-            m.d.sync += [self.o.valid.eq(after_head != tail), full.eq(0)]
+        # As in :class:`Buffer`.
+        m.d.sync += [
+            self.o.valid.eq(enters | (self.o.valid & ~(leaves & (after_head == tail)))),
+            full.eq(~leaves & (full | (enters & (after_tail == head)))),
+        ]
         return m
 
 
-class ReadyFifo(wiring.Component):
-    """A :class:`Fifo` whose next beat is in a register.
-
-    Latency 1 cycle, one beat a cycle; no path from one side to the other.
-
-    Members
-    -------
-    i, o : streams of ``shape``
-    spare : there is room for two beats or more
-    """
-
-    def __init__(self, shape, depth: int):
-        check_depth(depth)
-        super().__init__({
-            "i": In(stream.Signature(shape)),
-            "o": Out(stream.Signature(shape)),
-            "spare": Out(1),
-        })
-        self.depth = depth
+class ReadyFifo(Fifo):
+    """A :class:`Fifo` whose next beat is in a register."""
 
     def elaborate(self, platform):
         m = Module()
@@ -286,7 +302,7 @@ class ReadyFifo(wiring.Component):
         m.d.comb += [
             self.i.ready.eq(~full),
             almost.eq((after_tail + 1)[: len(head)] == head),
-            self.spare.eq(~full & ~almost),
+            self.spare.eq(~(head - tail - 1)[: len(head)].matches(*self.few)),
             Value.cast(self.o.payload).eq(held),
             after_head.eq(head + 1),
             after_tail.eq(tail + 1),
@@ -299,9 +315,11 @@ class ReadyFifo(wiring.Component):
         with m.If(takes):
             m.d.sync += head.eq(after_head)
         with m.If(free):
-            m.d.sync += [self.o.valid.eq(several | enters), held.eq(Mux(several, stored, self.i.payload))]
-        with m.If(enters & ~takes):
-            m.d.sync += [several.eq(1), full.eq(almost)]
-        with m.Elif(takes & ~enters):
-            m.d.sync += [several.eq(after_head != tail), full.eq(0)]
+            m.d.sync += held.eq(Mux(several, stored, self.i.payload))
+        # As in :class:`Buffer`.
+        m.d.sync += [
+            self.o.valid.eq(several | enters | (self.o.valid & ~self.o.ready)),
+            several.eq((several & (enters | ~free | (after_head != tail))) | (enters & ~free)),
+            full.eq(~free & (full | (enters & almost))),
+        ]
         return m

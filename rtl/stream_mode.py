@@ -128,7 +128,7 @@ class RxModeSwitch(wiring.Component):
     Octets behind the first ``octets`` are kept waiting until that is raised, or MPA enabled. A chunk that lies
     across the border is cut in two. One of no octets is dropped.
 
-    In MPA mode latency 1 cycle, one beat a cycle. In stream mode a beat takes 3 cycles, and a cut one cycle for each
+    In MPA mode latency 1 cycle, one beat a cycle. In stream mode a beat takes 4 cycles, and a cut one cycle for each
     octet before it.
 
     Members
@@ -156,6 +156,8 @@ class RxModeSwitch(wiring.Component):
         beat = Signal(Packet(self.lanes), reset_less=True)
         present = Signal()
         taken = Signal()  # the beat leaves in this cycle
+        none = Signal()  # of the octets of stream mode are left
+        there, empty = Signal(), Signal()  # a beat is; it has no octets
         fits, ends = Signal(), Signal()  # it is wholly of stream mode, it reaches the end of that
         passed = Signal(32)
         room = Signal(32)
@@ -183,16 +185,24 @@ class RxModeSwitch(wiring.Component):
                 m.d.sync += room.eq(self.octets - passed)
                 m.next = "Weigh"
             with m.State("Weigh"):
-                m.d.sync += [fits.eq(count <= room), ends.eq(count >= room)]
+                m.d.sync += [
+                    none.eq(room == 0),
+                    there.eq(present),
+                    empty.eq(count == 0),
+                    fits.eq(count <= room),
+                    ends.eq(count >= room),
+                ]
+                m.next = "Decide"
+            with m.State("Decide"):
                 m.next = "Measure"
-                with m.If(room == 0):
+                with m.If(none):
                     with m.If(self.enable):
                         report(m, self.event, EventKind.RX_MPA)
                         m.next = "Mpa"
-                with m.Elif(present):
+                with m.Elif(there):
                     m.next = "Pass"
             with m.State("Pass"):
-                with m.If(count == 0):
+                with m.If(empty):
                     m.d.comb += taken.eq(1)
                     m.next = "Measure"
                 with m.Else():

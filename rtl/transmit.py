@@ -5,9 +5,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .crc import CrcAppender
-from .events import Event
+from .events import Event, one_of
 from .fence import Fence
 from .framer import FpduFramer
+from .lane_appender import LaneAppender
 from .markers import INTERVAL, MarkerInserter
 from .registers import DirectionState, Model, Role, Rtr
 from .rtr import SINK
@@ -37,7 +38,7 @@ class TxDatapath(wiring.Component):
     asked : a Read RTR has left
     state : of this direction
     fence_open : the fence is open
-    events : TX_MPA and errors of stream mode; those of :class:`rtl.fence.Fence`
+    event : TX_MPA and errors of stream mode; those of :class:`rtl.fence.Fence`
     fpdu, octets, marker : in this cycle, for the counters: an FPDU has left, so many octets, a marker has been put in
     """
 
@@ -65,7 +66,7 @@ class TxDatapath(wiring.Component):
             "asked": Out(1),
             "state": Out(DirectionState),
             "fence_open": Out(1),
-            "events": Out(Event).array(2),
+            "event": Out(Event),
             "fpdu": Out(1),
             "octets": Out(range(4 * lanes + 1)),
             "marker": Out(1),
@@ -77,18 +78,18 @@ class TxDatapath(wiring.Component):
         m.submodules.switch = switch = TxModeSwitch(lanes)
         m.submodules.fence = fence = Fence(lanes)
         m.submodules.framer = framer = FpduFramer(lanes)
+        m.submodules.framed = framed = Buffer(framer.o.payload.shape())
         m.submodules.inserter = inserter = MarkerInserter(lanes)
         m.submodules.marked = marked = Stage(Packet(lanes, abort=1))
-        m.submodules.appender = appender = CrcAppender(lanes)
-        m.submodules.sent = sent = Buffer(Packet(lanes))
+        m.submodules.appender = appender = LaneAppender() if lanes == 1 else CrcAppender(lanes)
         wiring.connect(m, wiring.flipped(self.ulpdu), switch.i)
         wiring.connect(m, switch.mpa, fence.i)
         wiring.connect(m, fence.o, framer.i)
-        wiring.connect(m, framer.o, inserter.i)
+        wiring.connect(m, framer.o, framed.i)
+        wiring.connect(m, framed.o, inserter.i)
         wiring.connect(m, inserter.o, marked.i)
         wiring.connect(m, marked.o, appender.i)
-        in_turn(m, switch, appender.o, sent.i)
-        wiring.connect(m, sent.o, wiring.flipped(self.mpa))
+        in_turn(m, switch, appender.o, wiring.flipped(self.mpa))
 
         leaving = appender.o.payload
         leaves = appender.o.valid & appender.o.ready
@@ -105,8 +106,7 @@ class TxDatapath(wiring.Component):
             self.asked.eq(fence.asked),
             self.state.eq(Mux(fence.stopped, DirectionState.STOPPED, switch.state)),
             self.fence_open.eq(fence.open),
-            self.events[0].eq(switch.event),
-            self.events[1].eq(fence.event),
+            self.event.eq(one_of(switch.event, fence.event)),
             self.fpdu.eq(leaves & leaving.last),
             self.octets.eq(Mux(leaves, Mux(leaving.last, leaving.octets, 4 * lanes), 0)),
             self.marker.eq(inserter.inserted),

@@ -15,11 +15,12 @@ from cocotb_tests.vectors import CRCS
 from rtl import gf2
 from rtl.crc import CrcAppender
 from rtl.crc32c import BASIS, STEP, WORD, Crc32c, residue
+from rtl.lane_appender import LaneAppender
 from rtl.stream import LANES
 
 
 def blocks(lanes):
-    return Together(core=Crc32c(lanes), appender=CrcAppender(lanes))
+    return Together(core=Crc32c(lanes), appender=LaneAppender() if lanes == 1 else CrcAppender(lanes))
 
 
 def reference(octets):

@@ -15,8 +15,9 @@ from cocotb_tests.datapath import cut
 from cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
 from host_driver.fpdu import FpduFramer
 from rtl.checker import FpduChecker
-from rtl.chunks import ChunkPacker
+from rtl.chunks import ChunkPacker, StreamBeat
 from rtl.delineator import Delineator
+from rtl.lane_receiver import LaneReceiver
 from rtl.registers import Cause
 from rtl.stream import Buffer, Packet
 
@@ -39,9 +40,26 @@ class Counted(wiring.Component):
 def blocks(lanes):
     # The sink wants even those octets to stay as they are that are not valid, so a buffer comes last.
     checker = FpduChecker(lanes)
-    return Together(
-        rx=Chain(Counted(lanes), ChunkPacker(lanes), Delineator(lanes), checker, Buffer(checker.o.payload.shape())),
-    )
+    chain = Chain(Counted(lanes), ChunkPacker(lanes), Delineator(lanes), checker, Buffer(checker.o.payload.shape()))
+    return Together(rx=chain)
+
+
+class Lanes(wiring.Component):
+    """A :class:`ChunkPacker` that leaves markers in the stream."""
+
+    def __init__(self):
+        super().__init__({"i": In(stream.Signature(Packet(1))), "o": Out(stream.Signature(StreamBeat(1)))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.packer = packer = ChunkPacker(1)
+        wiring.connect(m, wiring.flipped(self.i), packer.i)
+        wiring.connect(m, packer.o, wiring.flipped(self.o))
+        return m
+
+
+def one_lane():
+    return Together(rx=Chain(Counted(1), Lanes(), LaneReceiver()))
 
 
 class Receiver:
@@ -133,3 +151,7 @@ async def wrong_crcs_are_found(dut):
 @pytest.mark.parametrize("lanes", [1, 2, 4, 16])
 def test_rx_blocks(lanes):
     simulate(functools.partial(blocks, lanes), __name__, parameters={"lanes": lanes})
+
+
+def test_rx_blocks_of_1_lane():
+    simulate(functools.partial(one_lane), __name__, parameters={"lanes": 1})

@@ -12,6 +12,7 @@ from cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulat
 from host_driver.fpdu import FpduFramer as Software
 from rtl.crc import CrcAppender
 from rtl.framer import FpduFramer
+from rtl.lane_appender import LaneAppender
 from rtl.markers import MarkerInserter
 
 
@@ -19,7 +20,7 @@ def blocks(lanes):
     return Together(
         framer=FpduFramer(lanes),
         inserter=MarkerInserter(lanes),
-        appender=CrcAppender(lanes),
+        appender=LaneAppender() if lanes == 1 else CrcAppender(lanes),
     )
 
 

@@ -1,6 +1,7 @@
 """The host's end of a link, without ports or clocks: over lines that flip, lose, double and invent octets."""
 
 import random
+from collections import deque
 
 import pytest
 from hypothesis import given, settings
@@ -130,6 +131,47 @@ def test_silence_ends_with_no_answer():
     with pytest.raises(NoAnswerError, match="no answer to 20 requests"):
         driver.tick(driver.deadline)
     assert now < 10
+
+
+class Wire:
+    """Octets on their way: one takes ``pace`` seconds, and they do not overtake each other."""
+
+    def __init__(self, pace):
+        self._pace = pace
+        self._pieces = deque()
+
+    def put(self, octets, now):
+        for at in range(0, len(octets), 16):
+            piece = octets[at : at + 16]
+            begins = max(now, self._pieces[-1][0]) if self._pieces else now
+            self._pieces.append((begins + self._pace * len(piece), piece))
+
+    @property
+    def due(self):
+        return self._pieces[0][0] if self._pieces else None
+
+    def take(self, now):
+        return self._pieces.popleft()[1] if self._pieces and self.due <= now else b""
+
+
+def test_a_line_much_slower_than_it_says_is_waited_for_and_not_filled_with_repetitions():
+    pace, slowness, now = 2e-4, 12, 0.0
+    rng = random.Random(5)
+    driver, device = Driver(Exchange(7, pace)), DeviceModel(rng)
+    there, back = Wire(slowness * pace), Wire(slowness * pace)
+    ulpdus = [rng.randbytes(rng.randrange(300)) for _ in range(60)]
+    for each in ulpdus:
+        driver.tx_ulpdu.add(each)
+    driver.curious = True
+    while len(driver.mpa) < len(ulpdus):
+        there.put(driver.to_send(now), now)
+        now = max(now, min(each for each in (driver.deadline, there.due, back.due) if each is not None))
+        back.put(device.receive(there.take(now)), now)
+        if octets := back.take(now):
+            driver.receive(octets, now)
+        driver.tick(now)
+    assert list(driver.mpa) == ulpdus
+    assert driver.exchange.repeats < 10
 
 
 def test_a_reset_drops_what_is_on_its_way():

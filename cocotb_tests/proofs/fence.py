@@ -7,7 +7,7 @@ The host sets it, and the device's octets there are zero.
 from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 
 from cocotb_tests.proofs.harness import Mutant, proves
-from cocotb_tests.proofs.rules import beats, buffer_states
+from cocotb_tests.proofs.rules import beats, ready_buffer_states
 from rtl.fence import Fence
 from rtl.registers import EventKind, Model, Role
 
@@ -86,7 +86,7 @@ class _Watch:
         """The states that the fence can be in."""
         inner = fence["state"]
         examined, decided = fence["examined"], fence["decided"]
-        m.states(buffer_states(examined) & buffer_states(decided))
+        m.states(ready_buffer_states(examined) & ready_buffer_states(decided))
         for present, beat in beats(examined):
             m.states(~present | (_of_host(beat) & (beat.terminate == (_is_terminate(beat) & fence.rdmap))))
         for present, beat in beats(decided):

@@ -11,6 +11,8 @@ from rtl.chunks import ChunkPacker
 from rtl.crc import CrcAppender
 from rtl.delineator import Delineator
 from rtl.framer import FpduFramer
+from rtl.lane_appender import LaneAppender
+from rtl.lane_receiver import LaneReceiver
 from rtl.registers import MAX_ULPDU, Cause
 from rtl.stream import Packet, keep_octets
 
@@ -32,16 +34,13 @@ class BackToBack(Component):
 
     def elaborate(self, platform):
         m = Module()
-        blocks = {
-            name: block(self.lanes)
-            for name, block in (
-                ("framer", FpduFramer),
-                ("appender", CrcAppender),
-                ("packer", ChunkPacker),
-                ("delineator", Delineator),
-                ("checker", FpduChecker),
-            )
-        }
+        lanes = self.lanes
+        blocks = {"framer": FpduFramer(lanes)}
+        if lanes == 1:
+            blocks |= {"appender": LaneAppender(), "packer": ChunkPacker(1), "delineator": LaneReceiver()}
+        else:
+            blocks |= {"appender": CrcAppender(lanes), "packer": ChunkPacker(lanes)}
+            blocks |= {"delineator": Delineator(lanes), "checker": FpduChecker(lanes)}
         source = flipped(self.i)
         for name, block in blocks.items():
             m.submodules[name] = block
@@ -77,7 +76,7 @@ class BackToBack(Component):
         "padded.spills.eq(0)",
     ),
     name="identity",
-    of="FpduFramer, CrcAppender, ChunkPacker, Delineator, FpduChecker",
+    of="FpduFramer to FpduChecker, or to LaneReceiver",
     lanes=(1, 2),
     depth=_CYCLES,
     bounded=True,

@@ -4,8 +4,14 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Mux, Signal
 
 from cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
-from cocotb_tests.proofs.rules import buffer_states, fifo_level, fifo_states, ready_fifo_states
-from rtl.stream import Buffer, Fifo, ReadyFifo, Stage
+from cocotb_tests.proofs.rules import (
+    buffer_states,
+    fifo_level,
+    fifo_states,
+    ready_buffer_states,
+    ready_fifo_states,
+)
+from rtl.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
 
 _WIDTH, _DEPTH = 2, 4
 
@@ -52,7 +58,12 @@ def _(m, stage):
 @proves(
     _SENTENCE,
     lambda lanes: Buffer(_WIDTH),
-    Mutant("it takes a third beat", "rtl.stream", "self.i.ready.eq(~both)", "self.i.ready.eq(1)"),
+    Mutant(
+        "it takes a third beat",
+        "rtl.stream",
+        "self.i.ready.eq(~both),\n            self.o.valid",
+        "self.i.ready.eq(1),\n            self.o.valid",
+    ),
     Mutant(
         "it gives the later beat first",
         "rtl.stream",
@@ -72,11 +83,25 @@ def _(m, buffer):
 
 @proves(
     _SENTENCE,
+    lambda lanes: ReadyBuffer(_WIDTH),
+    Mutant("a beat overtakes the one that waits", "rtl.stream", "Mux(both, second, self.i.payload)", "self.i.payload"),
+    name="ready_buffer",
+    of="ReadyBuffer, 2 bits",
+    lanes=NO_LANES,
+)
+def _(m, buffer):
+    level, watched, before, beat = _in_order(m, buffer, 2)
+    m.states(ready_buffer_states(buffer), level == buffer.o.valid + buffer["both"])
+    m.states(~watched | (Mux(before[0], buffer["second"], buffer.o.payload) == beat))
+
+
+@proves(
+    _SENTENCE,
     lambda lanes: Fifo(_WIDTH, _DEPTH),
     Mutant(
         "it takes a beat more than it has room for",
         "rtl.stream",
-        "full.eq(after_tail == head)",
+        "full.eq(~leaves & (full | (enters & (after_tail == head))))",
         "full.eq(0)",
     ),
     Mutant("a beat is written over another", "rtl.stream", "& ~full),\n            leaves", "),\n            leaves"),

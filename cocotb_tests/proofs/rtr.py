@@ -218,8 +218,8 @@ def _(m, detector):
     Mutant(
         "a ULPDU that is let through waits while it is judged",
         "rtl.rtr",
-        'with m.State("Weigh"):\n                with m.If(released):',
-        'with m.State("Weigh"):\n                with m.If(0):',
+        'with m.State(state_name):\n                    with m.If(released):',
+        'with m.State(state_name):\n                    with m.If(0):',
     ),
     name="stays",
     lanes=(4, 1),

@@ -9,22 +9,33 @@ from rtl.stream import keep_octets
 
 _AT_THE_END = {*CHECKED, "verdict"}
 
-__all__ = ["beats", "buffer_states", "fifo_level", "fifo_states", "keeps", "kept", "ready_fifo_states"]
+__all__ = [
+    "beats",
+    "buffer_states",
+    "fifo_level",
+    "fifo_states",
+    "keeps",
+    "kept",
+    "ready_buffer_states",
+    "ready_fifo_states",
+]
 
 
 def beats(buffer) -> list[tuple[Value, data.View]]:
-    """The 2 places of a Buffer, the one that leaves first before the other: if it has a beat, and that."""
-    slots, shape = buffer["slots"], buffer.o.payload.shape()
-    return [
-        (present, data.View(shape, Mux(buffer["gives"], later, sooner)))
-        for present, sooner, later in ((buffer["some"], *slots), (buffer["both"], *reversed(slots)))
-    ]
+    """The 2 places of a ReadyBuffer, the one that leaves first before the other: if it has a beat, and that."""
+    second = data.View(buffer.o.payload.shape(), buffer["second"])
+    return [(buffer.o.valid, buffer.o.payload), (buffer["both"], second)]
 
 
 def buffer_states(buffer) -> Value:
     """The states that a Buffer can be in."""
     some, both = buffer["some"], buffer["both"]
     return (some | ~both) & ((buffer["gives"] ^ buffer["takes"]) == (some & ~both))
+
+
+def ready_buffer_states(buffer) -> Value:
+    """The states that a ReadyBuffer can be in."""
+    return buffer.o.valid | ~buffer["both"]
 
 
 def fifo_level(fifo) -> Value:
@@ -69,5 +80,5 @@ def kept(m, stream):
 def keeps(m, block):
     """What the outputs of ``block`` show stays until it is taken, if what the inputs show does."""
     for name, member in block.signature.members.items():
-        if hasattr(getattr(block, name), "payload"):
+        if hasattr(getattr(block, name), "ready"):
             (m.given if member.flow == In else m.always)(kept(m, getattr(block, name)))

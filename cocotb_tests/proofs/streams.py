@@ -5,8 +5,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
-from cocotb_tests.proofs.rules import buffer_states, fifo_states, keeps, ready_fifo_states
-from rtl.aligner import FpduAligner
+from cocotb_tests.proofs.rules import buffer_states, fifo_states, keeps, ready_buffer_states, ready_fifo_states
 from rtl.checker import FpduChecker
 from rtl.chunks import ChunkPacker
 from rtl.crc import CrcAppender
@@ -15,11 +14,13 @@ from rtl.events import EventQueue
 from rtl.fence import Fence
 from rtl.finder import FpduFinder
 from rtl.framer import FpduFramer
+from rtl.lane_appender import LaneAppender
+from rtl.lane_receiver import LaneReceiver
 from rtl.markers import MarkerInserter
 from rtl.registers import DirectionState
 from rtl.rtr import RtrGenerator
 from rtl.store import StoreAndForward
-from rtl.stream import Buffer, Fifo, Packet, ReadyFifo, RxUlpdu, Stage
+from rtl.stream import Buffer, Fifo, Packet, ReadyBuffer, ReadyFifo, RxUlpdu, Stage
 from rtl.stream_mode import RxModeSwitch, TxModeSwitch, in_turn
 
 
@@ -71,6 +72,15 @@ def _block(
 
 
 _block(
+    lambda lanes: ReadyBuffer(Packet(lanes)),
+    "ReadyBuffer",
+    "the register is filled whether empty or not",
+    "stream",
+    "free.eq(~self.o.valid | self.o.ready),\n            self.i",
+    "free.eq(1),\n            self.i",
+    states=ready_buffer_states,
+)
+_block(
     lambda lanes: Buffer(Packet(lanes)),
     "Buffer",
     "a beat is taken over another",
@@ -101,8 +111,8 @@ _block(
     "ReadyFifo",
     "the register is filled whether empty or not",
     "stream",
-    "free.eq(~self.o.valid | self.o.ready)",
-    "free.eq(1)",
+    "free.eq(~self.o.valid | self.o.ready),\n            takes",
+    "free.eq(1),\n            takes",
     states=ready_fifo_states,
 )
 _block(
@@ -132,7 +142,7 @@ _block(
     "wiring.connect(m, decided.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(decided.o.valid & ~self.failed), self.o.payload.eq(decided.o.payload), "
     "decided.o.ready.eq(self.o.ready)]",
-    states=lambda fence: buffer_states(fence["decided"]),
+    states=lambda fence: ready_buffer_states(fence["decided"]),
 )
 _block(
     FpduFramer,
@@ -158,7 +168,17 @@ _block(
     "crc",
     "with m.If(self.o.valid & self.o.ready):",
     "with m.If(self.o.valid):",
-    states=lambda appender: fifo_states(appender["beats"]) & fifo_states(appender["crcs"]),
+    states=lambda appender: ready_fifo_states(appender["beats"]) & fifo_states(appender["crcs"]),
+)
+_block(
+    lambda lanes: LaneAppender(),
+    "LaneAppender",
+    "the CRC goes on though it has not moved",
+    "lane_appender",
+    "with m.If(self.o.valid & self.o.ready):",
+    "with m.If(self.o.valid):",
+    fixed=("enable",),
+    lanes=(1,),
 )
 _block(
     ChunkPacker,
@@ -176,22 +196,32 @@ _block(
     "(self.o.ready & ~here.stays)",
     "~here.stays",
 )
-_block(
-    FpduAligner,
-    "FpduAligner",
-    "a beat goes after a cycle",
-    "aligner",
-    "with m.If(self.o.ready):",
-    "with m.If(self.o.ready | valid):",
-)
-_block(
+
+
+@proves(
+    "a beat comes only 2 cycles after there was room",
     Delineator,
-    "Delineator",
-    "a beat goes after a cycle",
-    "aligner",
-    "with m.If(self.o.ready):",
-    "with m.If(self.o.ready | valid):",
+    Mutant("it comes whether there is room or not", "rtl.aligner", "(whole | enough) & self.o.room", "whole | enough"),
+    name="room_is_kept_to",
 )
+def _(m, delineator):
+    m.always(~delineator.o.valid | m.last(m.last(delineator.o.room)))
+
+
+@proves(
+    "what comes 2 cycles after there was room finds room",
+    FpduChecker,
+    Mutant("it has room for one beat less", "rtl.checker", "ROOM = 4", "ROOM = 3"),
+    name="room_is_there",
+    depth=5,
+)
+def _(m, checker):
+    m.given(~checker.i.valid | m.last(m.last(checker.i.room)))
+    ulpdus = checker["ulpdus"]
+    m.states(fifo_states(ulpdus))
+    m.always(~ulpdus.i.valid | ulpdus.i.ready)
+
+
 _block(
     FpduChecker,
     "FpduChecker",
@@ -200,7 +230,18 @@ _block(
     "wiring.connect(m, given.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(given.o.valid & ~ulpdus.i.valid), self.o.payload.eq(given.o.payload), "
     "given.o.ready.eq(self.o.ready)]",
-    states=lambda checker: buffer_states(checker["given"]),
+    states=lambda checker: ready_buffer_states(checker["given"]),
+)
+_block(
+    lambda lanes: LaneReceiver(),
+    "LaneReceiver",
+    "a beat that comes takes one back",
+    "lane_receiver",
+    "wiring.connect(m, given.o, wiring.flipped(self.o))",
+    "m.d.comb += [self.o.valid.eq(given.o.valid & ~given.i.valid), self.o.payload.eq(given.o.payload), "
+    "given.o.ready.eq(self.o.ready)]",
+    states=lambda receiver: ready_buffer_states(receiver["given"]),
+    lanes=(1,),
 )
 _block(
     lambda lanes: StoreAndForward(lanes, 128),

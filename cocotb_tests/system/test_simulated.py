@@ -8,51 +8,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
+from cocotb_tests.devices import collect, pass_stream_octets_both_ways, run, running, stream, stream_octets
 from host_driver.connection import initiate, listen
 from host_driver.device import DeviceError, Ulpdu
 from host_driver.negotiation import Config
 from host_driver.sim.wire import WINDOW
 from host_driver.simulated import SimulatedDevice
-from rtl.registers import IDENTITY, EventKind, Role, Verdict
-
-FOREVER = 0xFFFF_FFFF  # octets of stream mode
-
-
-def run(body):
-    """Run a test with a time limit, so that a hang is a failure."""
-
-    async def limited():
-        async with asyncio.timeout(300):  # long enough to build
-            await body
-
-    asyncio.run(limited())
+from rtl.registers import IDENTITY, EventKind, Role
 
 
 async def open_streaming(lanes=4):
     """A device that passes octets unchanged, both ways."""
-    device = await SimulatedDevice.open(lanes=lanes)
-    await device.set("TX_STREAM_OCTETS", FOREVER)
-    await device.set("RX_STREAM_OCTETS", FOREVER)
-    return device
-
-
-async def collect(read, total):
-    octets = b""
-    while len(octets) < total:
-        octets += await read()
-    return octets
-
-
-def running(process):
-    """Whether a process is there and not just waiting to be reaped."""
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return await stream(await SimulatedDevice.open(lanes=lanes))
 
 
 def test_registers_are_those_of_the_rtl():
@@ -75,26 +46,8 @@ def test_registers_are_those_of_the_rtl():
 def test_stream_octets_pass_both_ways(lanes):
     async def body():
         sizes = [1, 4 * lanes - 1, 4 * lanes, 4 * lanes + 1, 20_000, *(random.randrange(1, 300) for _ in range(200))]
-        out, back = ([random.randbytes(size) for size in sizes] for _ in range(2))
         async with await open_streaming(lanes) as device:
-
-            async def give(write, packets):
-                for each in packets:
-                    await write(each)
-
-            async def ulpdu():
-                ulpdu = await device.read_ulpdu()
-                assert ulpdu.verdict is Verdict.STREAM
-                return ulpdu.octets
-
-            _, _, sent, received = await asyncio.gather(
-                give(device.write_ulpdu, out),
-                give(device.write_mpa, back),
-                collect(device.read_mpa, sum(sizes)),
-                collect(ulpdu, sum(sizes)),
-            )
-            assert sent == b"".join(out)
-            assert received == b"".join(back)
+            await pass_stream_octets_both_ways(device, sizes)
 
     run(body())
 
@@ -237,14 +190,27 @@ def test_a_missing_compiler_is_named_with_its_package(monkeypatch, tmp_path):
     run(body())
 
 
+def test_a_builder_that_is_killed_is_an_error_that_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
+
+    async def body():
+        building = asyncio.create_task(SimulatedDevice.open(lanes=1))
+        while not (found := "".join(each.read_text() for each in Path("/proc/self/task").glob("*/children"))):
+            await asyncio.sleep(0.01)
+        os.kill(int(found), signal.SIGKILL)
+        with pytest.raises(DeviceError, match=r"^the simulation cannot be built: SIGKILL$"):
+            await building
+
+    run(body())
+
+
 def test_a_reset_drops_what_was_on_its_way_and_leaves_a_usable_device():
     old, new = b"\1" * (WINDOW // 4), b"\2" * 100
 
     async def body():
         async with await SimulatedDevice.open(lanes=4) as device:
             for _ in range(6):  # of which four would fill the windows
-                await device.set("TX_STREAM_OCTETS", FOREVER)
-                await device.set("RX_STREAM_OCTETS", FOREVER)
+                await stream(device)
                 await device.write_ulpdu(old)
                 await device.write_mpa(old)
                 await device.write_mpa(b"\1")
@@ -262,10 +228,6 @@ def test_a_reset_drops_what_was_on_its_way_and_leaves_a_usable_device():
                 await device.set_fields("CONTROL", reset=1)
 
     run(body())
-
-
-async def stream_octets(device):
-    return (await device.read_ulpdu()).octets
 
 
 def test_a_device_serves_one_connection_after_another():

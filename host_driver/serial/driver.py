@@ -13,7 +13,7 @@ from host_driver.device import Event, Ulpdu
 from host_driver.serial.exchange import Exchange
 from host_driver.serial.frames import PUT_OCTETS, Part, Piece, Request, Response
 from rtl.link.protocol import MARGIN, Ask, Op, Status
-from rtl.registers import BY_NAME, EventKind, Verdict
+from rtl.registers import BY_NAME, Verdict
 
 WINDOW = 1 << 17  # octets of a stream that wait for the program, above which no more are asked for
 EVENTS = 64  # that wait for the program, above which none is taken from the device
@@ -321,10 +321,8 @@ class Driver:
         self._busy = self._stuck = False
 
     def _event(self, word: int, low: int, high: int) -> None:
-        fields = BY_NAME["EVENT"]
-        kind = EventKind(fields["kind"].get(word))
-        if kind is not EventKind.NONE:  # unless the program has read the register itself
-            self.events.append(Event(kind, fields["detail"].get(word), fields["value"].get(word), high << 32 | low))
+        if word:  # unless the program has read the register itself
+            self.events.append(Event.read(word, low, high))
 
     def _ulpdu(self, part: Part) -> None:
         self._partial_ulpdu += part.octets

@@ -17,7 +17,7 @@ ATTEMPTS = 20  # at a request
 LATENCY = 0.1  # seconds that both ends' computers may take beside the line
 SLACK = 2  # times as long as the line takes, before something is lost
 _GAP = 64  # octets that the line could carry while an answer has a gap
-_BACKOFF = 1  # doublings of the time for an answer, at most
+_BACKOFF = 2  # doublings of the time for an answer, at most
 _MEASURED = 256  # octets of an exchange by which the line's pace can be told
 
 
@@ -68,6 +68,7 @@ class Exchange:
         self._unsent = bytearray()
         self._received = bytearray()
         self._attempts = 0
+        self._backoff = 0  # doublings
         self._asked = self._heard = self._answered = 0.0  # when that happened last
 
     @property
@@ -92,8 +93,11 @@ class Exchange:
             return None
         # The answer begins when the request has come over the line, and then it has no gaps.
         octets = sum(len(each.encoded) for each in self._pending if each.answer is None)
-        begins = self._asked + (LATENCY + SLACK * self._pace * octets) * (1 << min(self._attempts, _BACKOFF))
-        return max(begins, self._heard + LATENCY + SLACK * self._pace * _GAP)
+        begins = self._asked + self._patience(octets)
+        return max(begins, self._heard + self._patience(_GAP))
+
+    def _patience(self, octets: int) -> float:
+        return (LATENCY + SLACK * self._pace * octets) * (1 << self._backoff)
 
     def request(self, what: Request, ask: Ask, now: float) -> int:
         """Send a request, for which there must be room; its key, which its response will have."""
@@ -139,6 +143,7 @@ class Exchange:
         if self._attempts == ATTEMPTS:
             raise NoAnswerError(f"no answer to {ATTEMPTS} requests")
         self._asked = now
+        self._backoff = min(self._backoff + 1, _BACKOFF)
         self._unsent += ZERO
         for each in self._pending:
             if each.answer is None:
@@ -172,6 +177,10 @@ class Exchange:
             self.damaged += more
             self._damaged = found.damaged
         total = len(pending.encoded) + len(encoded)
+        if not pending.repeated:
+            # As in TCP (RFC 6298 §5.7): an answer to a repeated request does not tell how long an answer takes. A line
+            # that is slower than is known would be filled with repetitions.
+            self._backoff = 0
         if not pending.repeated and total >= _MEASURED:
             measured = (now - max(pending.sent, self._answered)) / total
             self._pace = max(self._base, measured, (3 * self._pace + measured) / 4)

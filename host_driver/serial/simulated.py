@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import pty
-import shutil
-import subprocess
-import sys
-import tempfile
+import tty
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
-from pathlib import Path
 
-from host_driver.device import DeviceError
+from host_driver.serial import BAUD
 from host_driver.serial.device import BITS, SerialDevice
-from host_driver.sim.build import Simulation, environment
+from host_driver.sim.prepare import prepare
+from host_driver.sim.process import START, SimulationProcess
+from host_driver.sim.wire import NOISE, TERMINAL
 
 _CYCLES = 200_000  # that a second of simulation has, about
-_END = 5  # seconds that a simulation may take to end by itself
 
 
 @dataclass(frozen=True)
@@ -31,48 +27,10 @@ class Noise:
     chance: float
 
 
-class BoardSimulation:
-    """The process that simulates a board, and ends when ``port``, its pseudo-terminal, has been opened and closed."""
-
-    def __init__(self, simulation: Simulation, noise: Noise | None = None) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="rnic-board-"))
-        self.log = self._folder / "log"
-        master, self._slave = pty.openpty()
-        self.port = os.ttyname(self._slave)
-        with open(master, "rb", closefd=True), open(self.log, "wb") as log:
-            variables = environment("host_driver.sim.board_server") | {
-                "RNIC_SIMULATION_TERMINAL": str(master),
-                "COCOTB_RESULTS_FILE": str(self._folder / "results.xml"),
-                "COCOTB_LOG_LEVEL": "WARNING",
-                **({} if noise is None else {"RNIC_SIMULATION_NOISE": f"{noise.seed} {noise.chance}"}),
-            }
-            self.process = subprocess.Popen(
-                simulation.command(), cwd=self._folder, env=variables, pass_fds=(master,),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-
-    def opened(self) -> None:
-        """The port is open now, or never will be: from now on its end is the simulation's."""
-        with contextlib.suppress(OSError):
-            os.close(self._slave)
-
-    async def end(self) -> None:
-        """Wait for the end of the process, whose port has been closed."""
-        for _ in range(100 * _END):
-            if self.process.poll() is not None:
-                break
-            await asyncio.sleep(0.01)
-        else:
-            self.process.kill()
-            self.process.wait()
-        if self.process.returncode == 0:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-
 class SimulatedBoardDevice(SerialDevice):
     """A board whose other end of the cable is a simulation of its whole top, UART and all. Use :meth:`open_board`."""
 
-    simulation: BoardSimulation | None = None
+    process: SimulationProcess
 
     @classmethod
     async def open_board(cls, name: str) -> SimulatedBoardDevice:
@@ -88,17 +46,24 @@ class SimulatedBoardDevice(SerialDevice):
         cls, lanes: int, period: Fraction, size: int, noise: Noise | None = None
     ) -> SimulatedBoardDevice:
         """A board of so many lanes, with ``period`` clock cycles in a bit, and frames of ``size`` octets."""
-        simulation = BoardSimulation(await built(lanes, period, size), noise)
+        simulation = await prepare("board", str(lanes), str(period), str(size))
+        master, slave = pty.openpty()
+        tty.setraw(slave)
+        with open(slave, "rb"):  # once the device has opened it, too, the simulation ends with the device
+            with open(master, "rb"):
+                variables = {TERMINAL: str(master)}
+                if noise is not None:
+                    variables[NOISE] = f"{noise.seed} {noise.chance}"
+                process = SimulationProcess(simulation, "host_driver.sim.board_server", master, variables)
+            try:
+                await _up(slave, process)
+                device = cls(os.ttyname(slave), BAUD, float(BITS * period / _CYCLES))
+            except BaseException:
+                process.kill()
+                raise
+            device.process = process
         try:
-            device = cls(simulation.port, 3_000_000, float(BITS * period / _CYCLES))
-        except BaseException:
-            simulation.opened()
-            await simulation.end()
-            raise
-        device.simulation = simulation
-        simulation.opened()
-        try:
-            await device._meet(3_000_000)
+            await device._meet(BAUD)
         except BaseException:
             await device.close()
             raise
@@ -107,25 +72,21 @@ class SimulatedBoardDevice(SerialDevice):
     async def close(self) -> None:
         """As of any board; the simulation ends with it."""
         await super().close()
-        if self.simulation is not None:
-            await self.simulation.end()
+        await self.process.end()
+
+    def _lost(self, why: str) -> None:
+        self._fail(self.process.death())
 
 
-async def built(lanes: int, period: Fraction, size: int) -> Simulation:
-    """The simulation of a top; in a process of its own, as it takes long."""
-    arguments = [sys.executable, "-m", "host_driver.sim.board", str(lanes), str(period), str(size)]
-    builder = await asyncio.create_subprocess_exec(
-        *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )  # fmt: skip
+async def _up(terminal: int, process: SimulationProcess) -> None:
+    """Wait for the zero that the simulation sends first; raises DeviceError when it ends before."""
+    up, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(terminal, up.set)
     try:
-        out, problems = await builder.communicate()
-    except asyncio.CancelledError:
-        with contextlib.suppress(ProcessLookupError):
-            builder.kill()
-        await builder.wait()
-        raise
-    if builder.returncode:
-        last = (problems.decode().strip() or f"exit code {builder.returncode}").splitlines()[-1]
-        raise DeviceError(f"the simulated board cannot be built: {last}")
-    return Simulation(Path(out.decode().strip()), waves=False)
+        await asyncio.wait_for(up.wait(), START)
+    except TimeoutError:
+        raise process.late() from None
+    finally:
+        loop.remove_reader(terminal)
+    if os.read(terminal, 1) != b"\0":
+        raise process.death()

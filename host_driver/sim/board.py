@@ -6,7 +6,6 @@ octets cross to Python through rings in memory, as those of ``rings`` do, so tha
 
 from __future__ import annotations
 
-import sys
 from fractions import Fraction
 from importlib import import_module
 from typing import Any
@@ -16,12 +15,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from host_driver.sim.build import BuildError, Simulation, build, recall, remember
 from host_driver.sim.layout import DEPTH
 
 CONTROL = {"to_board_posted": 16, "from_board_freed": 16}
 STATUS = {"to_board_taken": 16, "from_board_written": 16, "from_board_lost": 8, "active": 1}
-_SOURCES = ("rtl", "host_driver.sim.board", "host_driver.sim.layout")
 
 
 class SimulatedBoard(wiring.Component):  # type: ignore[misc]
@@ -84,24 +81,6 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
         return m
 
 
-def prepare(lanes: int, period: Fraction, size: int, *, waves: bool = False) -> Simulation:
-    """The simulation of a board's whole top, built if need be; raises BuildError."""
-    note, simulation = recall(f"board {lanes} {period} {size}", _SOURCES, waves=waves)
-    if simulation is None:
-        path = import_module("rtl.top").UartDatapath(lanes, period, size=size)
-        simulation = build(SimulatedBoard(path), waves=waves)
-        remember(note, simulation)
-    return simulation
-
-
-def main() -> None:
-    """``python -m host_driver.sim.board LANES PERIOD SIZE`` prints the folder of the simulation."""
-    try:
-        lanes, period, size = sys.argv[1:]
-        print(prepare(int(lanes), Fraction(period), int(size)).folder)
-    except BuildError as problem:
-        sys.exit(str(problem))
-
-
-if __name__ == "__main__":
-    main()
+def make(lanes: str, period: str, size: str) -> SimulatedBoard:
+    """A board with a data path of so many lanes, clock cycles in a bit, and octets of a frame."""
+    return SimulatedBoard(import_module("rtl.top").UartDatapath(int(lanes), Fraction(period), size=int(size)))

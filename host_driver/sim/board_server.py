@@ -14,16 +14,14 @@ from collections.abc import Callable
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.handle import Immediate
 from cocotb.triggers import Timer
 
 from host_driver.sim.board import CONTROL, STATUS
+from host_driver.sim.dut import PERIOD, Memory, start
 from host_driver.sim.layout import COUNT, DEPTH, pack, unpack
-from host_driver.sim.server import PERIOD, Memory
+from host_driver.sim.wire import NOISE, TERMINAL
 
-TERMINAL = "RNIC_SIMULATION_TERMINAL"  # environment variable: the descriptor of the pseudo-terminal's master
-NOISE = "RNIC_SIMULATION_NOISE"  # and a seed, and the chance of an octet to be damaged, for tests
 _WORD = 4  # octets in which the rings have one
 _CYCLES = 512  # between two steps of Python: less than fill a ring
 
@@ -111,12 +109,9 @@ async def carry(dut: Any, terminal: Terminal, noise: Callable[[bytes], bytes] = 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def serve(dut: Any) -> None:
     """The only test of the simulation: it is over when the program that started it is."""
-    Clock(dut.clk, PERIOD, "step").start(start_high=False)
-    dut.rst.value = 1
-    dut.control.value = 0
-    await Timer(4 * PERIOD, "step")
-    dut.rst.value = 0
-    await Timer(PERIOD, "step")
+    await start(dut)
     seed, chance = os.environ.get(NOISE, "0 0").split()
     noise = Noise(int(seed), float(chance)) if float(chance) else bytes
-    await carry(dut, Terminal(int(os.environ[TERMINAL])), noise)
+    terminal = Terminal(int(os.environ[TERMINAL]))
+    terminal.send(b"\0")  # up; between frames it means nothing
+    await carry(dut, terminal, noise)

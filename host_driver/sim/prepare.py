@@ -1,39 +1,82 @@
-"""Builds the simulation of a device."""
+"""Builds the simulations behind devices, each one once.
+
+The RTL is imported only where something is to be built, which is in a process of its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import os
+import signal
 import sys
 from importlib import import_module
+from pathlib import Path
 
+from host_driver.device import DeviceError
 from host_driver.sim.build import BuildError, Simulation, build, recall, remember
 
-_SOURCES = ("rtl", "host_driver.sim.rings", "host_driver.sim.layout")
+MAKERS = {"device": "host_driver.sim.rings", "board": "host_driver.sim.board"}
+_log = logging.getLogger(__name__)
 
 
-def find(lanes: int, *, waves: bool) -> Simulation | None:
-    """The simulation of a device, if it has been built."""
-    return recall(f"device {lanes}", _SOURCES, waves=waves)[1]
+def find(what: str, *arguments: str, waves: bool = False) -> tuple[Path, Simulation | None]:
+    """What :func:`host_driver.sim.build.recall` has of a simulation: its note file, and itself if it has been built.
+
+    ``what`` is one of MAKERS, in whose module ``make`` takes these arguments.
+    """
+    return recall(" ".join((what, *arguments)), ("rtl", MAKERS[what], "host_driver.sim.layout"), waves=waves)
 
 
-def prepare(lanes: int, *, waves: bool) -> Simulation:
-    """The simulation of a device, built if need be; raises BuildError."""
-    note, simulation = recall(f"device {lanes}", _SOURCES, waves=waves)
-    if simulation is None:
-        from host_driver.sim.rings import SimulatedDatapath
-
-        datapath = import_module("rtl.datapath").MpaDatapath(lanes)
-        simulation = build(SimulatedDatapath(datapath), waves=waves)
-        remember(note, simulation)
-    return simulation
-
-
-def main() -> None:
-    """``python -m host_driver.sim.prepare LANES [waves]`` prints the folder of the simulation."""
+async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation:
+    """The same simulation, built if need be; the building ends when this is cancelled. Raises DeviceError."""
     try:
-        print(prepare(int(sys.argv[1]), waves="waves" in sys.argv[2:]).folder)
+        _, simulation = find(what, *arguments, waves=waves)
+    except BuildError as problem:
+        raise _impossible(str(problem)) from None
+    if simulation is not None:
+        return simulation
+    _log.info("building the simulation (%s), once: about a minute", " ".join((what, *arguments)))
+    builder = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", __name__, *(["--waves"] if waves else []), what, *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    try:
+        folder, problems = await builder.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(builder.pid, signal.SIGKILL)  # and its compilers
+        await builder.wait()
+    if builder.returncode:
+        lines = problems.decode(errors="replace").strip().splitlines()
+        raise _impossible(lines[-1] if builder.returncode > 0 and lines else how(builder.returncode))
+    return Simulation(Path(folder.decode().strip()), waves)
+
+
+def how(code: int) -> str:
+    """How a process ended that left this exit code to Python."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _impossible(why: str) -> DeviceError:
+    return DeviceError(f"the simulation cannot be built: {why}")
+
+
+def main(arguments: list[str]) -> None:
+    """``python -m host_driver.sim.prepare [--waves] WHAT ARGUMENT...`` prints the folder of the simulation."""
+    waves = arguments[:1] == ["--waves"]
+    what, *rest = arguments[waves:]
+    try:
+        note, simulation = find(what, *rest, waves=waves)
+        if simulation is None:
+            simulation = build(import_module(MAKERS[what]).make(*rest), waves=waves)
+            remember(note, simulation)
     except BuildError as problem:
         sys.exit(str(problem))
+    print(simulation.folder)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -6,6 +6,7 @@ in it are counts of beats modulo 2**16. A ring that is empty or full stops the R
 own ``valid`` and ``ready``.
 """
 
+from importlib import import_module
 from typing import Any
 
 from amaranth.hdl import Cat, Module, ResetInserter, Signal
@@ -152,3 +153,8 @@ class SimulatedDatapath(wiring.Component):  # type: ignore[misc]
             self.status.read_data.eq(read_data),
         ]
         return m
+
+
+def make(lanes: str) -> SimulatedDatapath:
+    """A data path of so many lanes."""
+    return SimulatedDatapath(import_module("rtl.datapath").MpaDatapath(int(lanes)))

@@ -6,7 +6,6 @@ while there is nothing to do: simulated time then stands still.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import socket
@@ -14,10 +13,10 @@ from collections import deque
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.handle import Immediate
 from cocotb.triggers import Timer
 
+from host_driver.sim.dut import PERIOD, Memory, start
 from host_driver.sim.layout import CONTROL, COUNT, DEPTH, MARK_WORD, NOTE_WORD, STATUS, pack, unpack
 from host_driver.sim.wire import (
     EVENT,
@@ -32,49 +31,12 @@ from host_driver.sim.wire import (
     take_frames,
     window,
 )
-from rtl.registers import BY_NAME, EventKind, Verdict
+from rtl.registers import BY_NAME, Verdict
 
-PERIOD = 2  # time steps per clock cycle
 SHORT, LONG = 16, 256  # cycles between two steps of Python, with little and with much to do
 QUIET = 64  # cycles in which nothing has moved, after which nothing will
 _CONTROL = BY_NAME["CONTROL"]
 _EMPTY = dict.fromkeys(("tx_ulpdu_posted", "rx_mpa_posted", "tx_mpa_freed", "rx_ulpdu_freed"), 0)  # all rings
-
-
-class _ArrayValue(ctypes.Structure):
-    """s_vpi_arrayvalue of IEEE 1800-2017 §38.16."""
-
-    _fields_ = [("format", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("value", ctypes.c_void_p)]
-
-
-_RAW_TWO_STATE = 17  # vpiRawTwoStateVal: elements as octets, the least significant first
-
-
-class Memory:
-    """A memory in the simulation, by the name of its instance; a range of it may run over its end."""
-
-    _vpi = ctypes.CDLL(None)
-    _vpi.vpi_handle_by_name.restype = ctypes.c_void_p
-
-    def __init__(self, name: str, element: int):
-        self._element = element  # octets
-        self._handle = ctypes.c_void_p(self._vpi.vpi_handle_by_name(name.encode(), None))
-        if not self._handle:
-            raise RuntimeError(f"the simulation has no memory {name}")
-
-    def write(self, position: int, octets: bytes) -> None:
-        """Put whole elements where ``position`` and those after it lie."""
-        value = _ArrayValue(_RAW_TWO_STATE, 0, ctypes.cast(ctypes.c_char_p(octets), ctypes.c_void_p))
-        index = ctypes.c_int32(position % DEPTH)
-        count = len(octets) // self._element
-        self._vpi.vpi_put_value_array(self._handle, ctypes.byref(value), ctypes.byref(index), count)
-
-    def read(self, position: int, count: int) -> bytes:
-        """``count`` elements from ``position`` on."""
-        value = _ArrayValue(_RAW_TWO_STATE, 0, None)
-        index = ctypes.c_int32(position % DEPTH)
-        self._vpi.vpi_get_value_array(self._handle, ctypes.byref(value), ctypes.byref(index), count)
-        return ctypes.string_at(value.value, count * self._element)
 
 
 class Feed:
@@ -330,15 +292,8 @@ class Server:
             BY_NAME[name].address // 4 for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI")
         )
         out = b""
-        while self._event_credit:
-            word = await self._access(event)
-            fields = BY_NAME["EVENT"]
-            kind = fields["kind"].get(word)
-            if kind == EventKind.NONE:
-                break
-            offset = await self._access(high) << 32 | await self._access(low)
-            detail, value = fields["detail"].get(word), fields["value"].get(word)
-            out += frame(Kind.EVENT, 0, EVENT.pack(kind, detail, value, 0, offset))
+        while self._event_credit and (word := await self._access(event)):
+            out += frame(Kind.EVENT, 0, EVENT.pack(word, await self._access(low), await self._access(high)))
             self._event_credit -= 1
         return out
 
@@ -346,12 +301,7 @@ class Server:
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def serve(dut: Any) -> None:
     """The only test of the simulation: it is over when the program that started it is."""
-    Clock(dut.clk, PERIOD, "step").start(start_high=False)
-    dut.rst.value = 1
-    dut.control.value = 0
-    await Timer(4 * PERIOD, "step")
-    dut.rst.value = 0
-    await Timer(PERIOD, "step")
+    await start(dut)
     link = Link(int(os.environ[SOCKET]))
     await Server(dut, link, int(os.environ[LANES])).run()
     link.close()

@@ -13,9 +13,11 @@ from struct import Struct
 
 SOCKET = "RNIC_SIMULATION_SOCKET"  # environment variables of the process: the socket's descriptor
 LANES = "RNIC_SIMULATION_LANES"  # and the device's width
+TERMINAL = "RNIC_SIMULATION_TERMINAL"  # of one that simulates a board: the descriptor of its pseudo-terminal
+NOISE = "RNIC_SIMULATION_NOISE"  # and, for tests, a seed, and the chance of an octet to be damaged
 HEADER = Struct("<BBxxI")
 WORD = Struct("<I")
-EVENT = Struct("<BBHIQ")  # kind, detail, value, 0, offset
+EVENT = Struct("<3I")  # the words of EVENT, EVENT_OFFSET_LO, EVENT_OFFSET_HI
 EVENT_WINDOW = 64  # events
 WINDOW = 256 * 1024  # octets of full beats
 

@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["PARTS", "Part"]
 
 # The default of ABC9 has a step that takes more than ten minutes on logic that is mostly XOR.
-_ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&if,{W},{D},{R},-v;&mfs"'
+_ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&synch2;&if,{W},{D},{R},-v;&mfs"'
 _SYNTHESIS = """\
 read_verilog {top}.v
 setattr -mod -set keep_hierarchy 1 {top}.{dut}

@@ -1,0 +1,67 @@
+"""What tests of a device have in common, whatever the device is made of."""
+
+import asyncio
+import random
+
+from rtl.registers import Verdict
+
+STREAM_ONLY = 0xFFFF_FFFF  # octets of stream mode: more than any test sends
+
+
+def run(body, seconds=300):
+    """Run a test with a time limit, so that a hang is a failure; the default is long enough to build."""
+
+    async def limited():
+        async with asyncio.timeout(seconds):
+            await body
+
+    asyncio.run(limited())
+
+
+def running(process):
+    """Whether a process is there and not just waiting to be reaped."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def stream(device):
+    """The device, which from now on passes octets unchanged, both ways."""
+    await device.set("TX_STREAM_OCTETS", STREAM_ONLY)
+    await device.set("RX_STREAM_OCTETS", STREAM_ONLY)
+    return device
+
+
+async def collect(read, total):
+    """So many octets, of as many packets as it takes."""
+    octets = b""
+    while len(octets) < total:
+        octets += await read()
+    return octets
+
+
+async def stream_octets(device):
+    """The next packet of stream octets."""
+    ulpdu = await device.read_ulpdu()
+    assert ulpdu.verdict is Verdict.STREAM
+    return ulpdu.octets
+
+
+async def pass_stream_octets_both_ways(device, sizes):
+    """Packets of these sizes, random octets, through a device in stream mode: all come, in order."""
+
+    async def give(write, packets):
+        for each in packets:
+            await write(each)
+
+    out, back = ([random.randbytes(size) for size in sizes] for _ in range(2))
+    _, _, sent, received = await asyncio.gather(
+        give(device.write_ulpdu, out),
+        give(device.write_mpa, back),
+        collect(device.read_mpa, sum(sizes)),
+        collect(lambda: stream_octets(device), sum(sizes)),
+    )
+    assert sent == b"".join(out)
+    assert received == b"".join(back)

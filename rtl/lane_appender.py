@@ -1,0 +1,48 @@
+"""The CRC field of FPDUs at 1 lane (RFC 5044 §4.4)."""
+
+from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .crc32c import ONES, WORD, times
+from .stream import Packet, Stage
+
+__all__ = ["LaneAppender"]
+
+
+class LaneAppender(wiring.Component):
+    """:class:`rtl.crc.CrcAppender` where a beat is a lane, so that the CRC has one of its own; nothing waits for it.
+
+    Latency 1 cycle, 2 for the CRC; one beat a cycle goes out. It stands still while ``o.ready`` is 0, which must not
+    wait for ``o.valid``.
+
+    Members
+    -------
+    i, o, enable : as of :class:`rtl.crc.CrcAppender`
+    """
+
+    def __init__(self):
+        super().__init__({
+            "i": In(stream.Signature(Packet(1, abort=1))),
+            "o": Out(stream.Signature(Packet(1))),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        # Instead of a last beat that comes for the second time, the CRC goes out.
+        m.submodules.stage = stage = Stage(self.i.payload.shape(), twice="last")
+        wiring.connect(m, wiring.flipped(self.i), stage.i)
+        beat, o = stage.o.payload, self.o.payload
+        crc = Signal(32, init=ONES)
+        m.d.comb += [
+            self.o.valid.eq(stage.o.valid),
+            stage.o.ready.eq(self.o.ready),
+            # Wire order: the CRC register's least significant octet first, so no swap.
+            o.data.eq(Mux(stage.again, Mux(self.enable, crc ^ (~beat.abort).replicate(32), 0), beat.data)),
+            o.octets.eq(4),
+            o.last.eq(stage.again),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += crc.eq(Mux(stage.again, Const(ONES, 32), times(WORD, crc ^ beat.data)))
+        return m
