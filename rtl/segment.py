@@ -1,18 +1,19 @@
 """Part of a data path: blocks that follow each other, and the host does what comes before and behind."""
 
-from amaranth.hdl import Module, Mux
-from amaranth.lib import wiring
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .checker import FpduChecker
-from .chunks import ChunkPacker
+from .aligner import AlignedBeat
+from .checker import CHECKED, ROOM, FpduChecker
+from .chunks import ChunkPacker, StreamBeat
 from .crc import CrcAppender
 from .delineator import Delineator
 from .fence import Fence
 from .framer import FpduFramer
 from .markers import MarkerInserter
 from .rtr import RtrDetector
-from .stream import Buffer, Packet, Stage
+from .stream import Buffer, Fifo, Packet, Stage
 
 __all__ = ["Segment", "receive", "transmit"]
 
@@ -74,11 +75,64 @@ class Segment(wiring.Component):
         return m
 
 
+class _Delineated(wiring.Component):
+    """:class:`rtl.delineator.Delineator`, and a queue that makes a stream of what it gives. Latency 7 cycles."""
+
+    def __init__(self, lanes: int):
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(StreamBeat(lanes))),
+            "o": Out(stream.Signature(AlignedBeat(lanes))),
+            "maximum": In(16),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.delineator = delineator = Delineator(self.lanes)
+        m.submodules.queue = queue = Fifo(AlignedBeat(self.lanes), 8, spare=ROOM)
+        wiring.connect(m, wiring.flipped(self.i), delineator.i)
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        m.d.comb += [
+            delineator.maximum.eq(self.maximum),
+            queue.i.valid.eq(delineator.o.valid),
+            queue.i.payload.eq(delineator.o.payload),
+        ]
+        m.d.sync += delineator.o.room.eq(queue.spare)
+        return m
+
+
+class _Checked(wiring.Component):
+    """:class:`rtl.checker.FpduChecker` behind a stream, of which it takes beats when it has room: 2 cycles more."""
+
+    def __init__(self, lanes: int):
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(AlignedBeat(lanes))),
+            "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.checker = checker = FpduChecker(self.lanes)
+        wiring.connect(m, checker.o, wiring.flipped(self.o))
+        taken, beat = Signal(), Signal.like(self.i.payload)
+        m.d.comb += [checker.enable.eq(self.enable), self.i.ready.eq(checker.i.room)]
+        m.d.sync += [
+            taken.eq(self.i.valid & self.i.ready),
+            beat.eq(self.i.payload),
+            checker.i.valid.eq(taken),
+            checker.i.payload.eq(beat),
+        ]
+        return m
+
+
 def transmit(lanes: int) -> Segment:
     """The way out: from ULPDUs to FPDUs, as in :class:`rtl.transmit.TxDatapath`."""
     return Segment(
         fence=Fence(lanes),
         framer=FpduFramer(lanes),
+        framed=Buffer(Packet(lanes, abort=1)),
         inserter=MarkerInserter(lanes),
         marked=Stage(Packet(lanes, abort=1)),
         appender=CrcAppender(lanes),
@@ -86,10 +140,10 @@ def transmit(lanes: int) -> Segment:
 
 
 def receive(lanes: int) -> Segment:
-    """The way in: from the MPA stream to ULPDUs, as in :class:`rtl.receive.RxDatapath`."""
+    """The way in: from the MPA stream to ULPDUs, as in :class:`rtl.receive.RxDatapath`, but for 3 cycles of latency."""
     return Segment(
         packer=ChunkPacker(lanes),
-        delineator=Delineator(lanes),
-        checker=FpduChecker(lanes),
+        delineator=_Delineated(lanes),
+        checker=_Checked(lanes),
         detector=RtrDetector(lanes),
     )

@@ -118,8 +118,9 @@ def _transmit(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[
                 packets = _block(packets, ulpdus, 2)
             case Stage.FRAMING:  # a Stage
                 packets = _block(packets, framed, 1)
-            case Stage.MARKER_INSERTION:  # a Stage to measure, one to turn, one behind it; a wide beat turns in two
-                packets = _block(packets, marked, 4 if lanes > 8 else 3)
+            case Stage.MARKER_INSERTION:
+                # A Buffer; a Stage to measure, one to turn, one behind it; a wide beat turns in two.
+                packets = _block(packets, marked, 5 if lanes > 8 else 4)
             case Stage.CRC_GENERATION:
                 # A queue; the CRC's pipeline, lanes of zeros undone (2 bits of their number a cycle), the end, a queue.
                 undo = ((lanes - 1).bit_length() + 1) // 2
@@ -139,9 +140,10 @@ def _receive(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[_
                 packets = packets if stage is not stages[0] else _stream(sizes, width)
                 packets = _delineated(packets, fpdus, sizes, width)
             case Stage.CRC_CHECK:
-                # A queue and a Buffer; a register, the CRC with a marker beside it, to compare, a queue and a Buffer.
+                # Two registers before it; a queue and a Buffer; a register, the CRC with a marker beside it, to
+                # compare, a queue and a Buffer.
                 packets = packets if stage is not stages[0] else _offered(fpdus)
-                packets = _block(packets, ulpdus, 2, (3 if lanes < 2 else 4) + 4)
+                packets = _block(packets, ulpdus, 4, (3 if lanes < 2 else 4) + 6)
             case Stage.RTR_DETECTION:  # nothing stands in the way, once the RTR has come
                 packets = packets if stage is not stages[0] else _offered(ulpdus)
     return packets
@@ -179,9 +181,9 @@ def _delineated(packets: Iterator[_Packet], beats: Iterable[int], sizes: _Sizes,
     """FPDUs, each in beats of its own.
 
     One is found behind a queue and a register, waits in another queue, and a register says how it is to be cut out; its
-    octets wait in a queue and a window; a register is behind both. A beat, but for an FPDU's last one, is cut out when
-    there is the lane that follows it. If that is in the stream's last beat, and this is not full, it takes a cycle
-    to see that it is enough.
+    octets wait in a queue and a window; a register is behind both, and a Segment's queue. A beat, but for an FPDU's
+    last one, is cut out when there is the lane that follows it. If that is in the stream's last beat, and this is not
+    full, it takes a cycle to see that it is enough.
     """
     free = 0
     partial = sizes.begins[-1] // width  # the beat that is not full, if there is one
@@ -189,7 +191,7 @@ def _delineated(packets: Iterator[_Packet], beats: Iterable[int], sizes: _Sizes,
         ends = (end - 1) // width
         before = begin // width + each - 1 if each > 1 else -1  # where what its last beat but one needs is
         looks = (ends == partial) + (before == partial)
-        first = max(packet.first + 5, free)
-        last = max(first + each - 1, packet.last + 3 + (before == ends)) + looks
+        first = max(packet.first + 6, free)
+        last = max(first + each - 1, packet.last + 4 + (before == ends)) + looks
         yield _Packet(first + (each == 1 and looks), last)
         free = last + 1

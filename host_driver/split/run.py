@@ -31,7 +31,7 @@ BLOCKS = {
     Direction.TRANSMIT: {
         Stage.FENCE: ("fence", "fence"),
         Stage.FRAMING: ("framer", "framer"),
-        Stage.MARKER_INSERTION: ("inserter", "marked"),
+        Stage.MARKER_INSERTION: ("framed", "marked"),
         Stage.CRC_GENERATION: ("appender", "appender"),
     },
     Direction.RECEIVE: {
@@ -248,7 +248,7 @@ def _size(packet: bytes | Unmarked | Checked) -> int:
 def _inputs(case: Case, takes: str, gives: str) -> dict[str, int]:
     """The device's inputs, streams aside."""
     responder = {"role": Role.RESPONDER, "model": Model.PEER_TO_PEER}
-    names = ["fence", "framer", "inserter", "marked", "appender"]
+    names = ["fence", "framer", "framed", "inserter", "marked", "appender"]
     inputs: dict[str, dict[str, int]] = {
         "fence": responder | {"mpa": 1, "maximum": MAX_ULPDU},
         "inserter": {"enable": case.markers},
