@@ -51,7 +51,7 @@ HEADER = 14  # octets of a tagged segment's (RFC 5041 §4.2)
 _CRC = 4
 _PACKET = 78  # octets beside the FPDU: TCP and IPv4 40; Ethernet with preamble and gap 38 (IEEE 802.3 §4.4.2)
 _WRITES, _READS = 7, 4  # of registers, to bring a connection up: docs/verilog.md
-_STEADY = 32  # ULPDUs at least, so that a device's filling does not count
+_STEADY = 64  # ULPDUs at least, so that a device's filling does not count
 _BLOCKS = {
     Stage.FENCE: ("Fence",),
     Stage.FRAMING: ("FpduFramer", "Delineator"),
@@ -416,12 +416,17 @@ def _end(setting: Setting, direction: Direction, row: tuple[_Station, ...], mess
     for station in row:
         if station.kind is Side.DEVICE:
             assert clock is not None
-            repeats = 1 + -(-_STEADY // len(ulpdus))
-            one, all_, many = (_rtl_cycles(setting, direction, station.stages, each) / clock
-                               for each in (ulpdus[:1], ulpdus, ulpdus * repeats))  # fmt: skip
+            one, all_ = (_rtl_cycles(setting, direction, station.stages, each) / clock for each in (ulpdus[:1], ulpdus))
             first[station.resource] = one
             whole[station.resource] = all_
-            pace[station.resource] = (many - all_) / (repeats - 1)
+            more = -(
+                -_STEADY // len(ulpdus)
+            )  # messages behind it; none, where its own FPDUs are enough to hide a start
+            if len(ulpdus) < _STEADY:
+                many = _rtl_cycles(setting, direction, station.stages, ulpdus * (1 + more)) / clock
+                pace[station.resource] = (many - all_) / more
+            else:
+                pace[station.resource] = all_
             continue
         for length, count in kinds.items():
             if station.kind is Side.HOST:
