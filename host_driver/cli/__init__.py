@@ -30,6 +30,7 @@ from host_driver.cli import (
     program,
     registers,
     rping,
+    split,
     verilog,
 )
 from host_driver.cli.common import CommandError
@@ -53,6 +54,7 @@ app.command()(program.program)
 app.command()(listen.listen)
 app.command()(connect.connect)
 app.command()(rping.rping)
+app.command()(split.split)
 app.add_typer(bench.app, name="bench")
 app.add_typer(interop.app, name="interop")
 

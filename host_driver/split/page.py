@@ -1,0 +1,166 @@
+"""The report as one page of HTML that needs nothing else: no other file, no network, and no script but its own."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from typing import Any
+
+from host_driver.split.model import LINK, RATES, REFERENCE, Prediction, sources
+from host_driver.split.report import Report, crossovers, front
+from host_driver.split.sizes import size_of
+from host_driver.split.stages import Stage
+
+__all__ = ["page"]
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b8860b", "#444444", "#882255", "#117733",
+            "#aa4499", "#332288", "#999933")  # fmt: skip
+_WIDTH, _HEIGHT = 8.6, 4.2  # inches
+
+
+def page(report: Report) -> str:
+    """The whole page; raises ModuleNotFoundError without matplotlib."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("the Python package matplotlib is missing: install open-rnic[bench]") from None
+    from jinja2 import Environment, StrictUndefined
+
+    # Text stays text, so that it can be searched and read aloud; ids are the same each time.
+    style = {"svg.fonttype": "none", "svg.hashsalt": "split", "font.family": "sans-serif", "axes.spines.top": False,
+             "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4", "font.size": 10}  # fmt: skip
+    with matplotlib.rc_context(style):
+        widths = sorted({each.lanes for each in report.predictions})
+        groups = [_group(report, lanes) for lanes in widths]
+        pareto = _drawn("pareto", lambda axes: _pareto(axes, report))
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["octets"] = size_of
+    template = environment.from_string((files(__package__) / "report.html.j2").read_text())
+    tables = report.tables()
+    return template.render(
+        setting=report.setting,
+        origins=report.origins,
+        groups=groups,
+        pareto=pareto,
+        tables=[{"title": each.title, "headings": each.headings, "rows": each.rows, "left": each.left}
+                for each in tables],
+        verdicts=verdicts(report),
+        reference=REFERENCE,
+        rates=RATES,
+        front=front(report.predictions),
+        figures=sources(report.setting),
+        colours=_COLOURS,
+    )  # fmt: skip
+
+
+def _group(report: Report, lanes: int) -> dict[str, Any]:
+    lines = report.lines(lanes)
+    return {
+        "lanes": lanes,
+        "lines": lines,
+        "throughput": _drawn(f"throughput{lanes}", lambda axes: _curves(axes, lines, "throughput")),
+        "latency": _drawn(f"latency{lanes}", lambda axes: _curves(axes, lines, "half round trip")),
+        "cycles": _drawn(f"cycles{lanes}", lambda axes: _stacked(axes, lines)),
+        "throughput_crossovers": crossovers(lines, "throughput"),
+        "latency_crossovers": crossovers(lines, "half round trip"),
+    }
+
+
+def verdicts(report: Report) -> list[str]:
+    """A sentence for each split with a name: whether it pays to have the device do it."""
+    widest = report.lines(max(each.lanes for each in report.predictions))
+    host = next((each for each in widest if not each.split.device), None)
+    if host is None:
+        return []
+    told = []
+    base = host.at(REFERENCE)
+    for each in widest:
+        if each is host:
+            continue
+        point = each.at(REFERENCE)
+        saved = base.cycles_per_octet - point.cycles_per_octet
+        change = point.rate / base.rate - 1
+        cycles = (f"saves {saved:.3f} host cycles an octet, {saved / base.cycles_per_octet:.0%}" if saved > 0
+                  else f"costs {-saved:.3f} host cycles an octet more")  # fmt: skip
+        pays = "pays" if saved > 0 and change > -0.01 else "pays in host cycles alone" if saved > 0 else "does not pay"
+        if saved <= 0 and change > 0.01:
+            pays = "pays in throughput alone"
+        told.append(f"On the device “{each.name}” with {each.lanes} lanes {cycles}; throughput changes by "
+                    f"{change:+.0%}, for {each.luts:,.0f} LUTs: offload {pays}.")  # fmt: skip
+    return told
+
+
+def _drawn(name: str, draw: Callable[[Any], None]) -> str:
+    """What ``draw`` draws on axes, as an SVG element that stands inside a page; its ids begin with ``name``."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+    draw(figure.add_subplot())
+    out = io.StringIO()
+    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = out.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)  # ids of several plots must differ in one page
+    text = re.sub(r"url\(#", f"url(#{name}-", text)
+    text = re.sub(r'xlink:href="#', f'href="#{name}-', text)
+    text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
+    return re.sub(r' xmlns:xlink="[^"]*"', "", text)
+
+
+def _sizes(axes: Any, sizes: Sequence[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes[::2], [size_of(size).replace(" octets", "").replace(" octet", "") for size in sizes[::2]])
+    axes.set_xlabel("octets of a message")
+
+
+def _curves(axes: Any, lines: Sequence[Prediction], what: str) -> None:
+    for nth, line in enumerate(lines):
+        sizes = [point.size for point in line.points]
+        values = [point.rate * 8e-9 if what == "throughput" else point.half_round_trip * 1e6 for point in line.points]
+        [drawn] = axes.plot(sizes, values, color=_COLOURS[nth % len(_COLOURS)], marker=".", label=line.name)
+        drawn.set_gid(f"line-{nth}")
+    _sizes(axes, [point.size for point in lines[0].points])
+    axes.set_yscale("log")
+    axes.set_ylabel("throughput, Gb/s" if what == "throughput" else "half round trip, µs")
+    for each in crossovers(lines, what):
+        value = each.value * (8e-9 if what == "throughput" else 1e6)
+        axes.plot([each.size], [value], marker="o", markersize=9, fillstyle="none", color="black", linestyle="none")
+        axes.annotate(size_of(each.size), (each.size, value), textcoords="offset points", xytext=(4, -14))
+    axes.legend(title="on the device", frameon=False, fontsize=9)
+
+
+def _stacked(axes: Any, lines: Sequence[Prediction]) -> None:
+    bottom = [0.0] * len(lines)
+    names = [line.name for line in lines]
+    for nth, stage in enumerate([*map(str, Stage), LINK]):
+        height = [line.at(REFERENCE).stages.get(stage, 0.0) / REFERENCE for line in lines]
+        if any(height):
+            label = "the link" if stage == LINK else stage
+            axes.barh(names, height, left=bottom, color=_COLOURS[nth % len(_COLOURS)], label=label)
+            bottom = [a + b for a, b in zip(bottom, height, strict=True)]
+    axes.invert_yaxis()
+    axes.set_axisbelow(True)
+    axes.set_xlabel(f"host cycles an octet, sent and received, messages of {size_of(REFERENCE)}")
+    axes.legend(frameon=False, fontsize=9, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+
+
+def _pareto(axes: Any, report: Report) -> None:
+    for nth, lanes in enumerate(sorted({each.lanes for each in report.predictions})):
+        those = [each for each in report.predictions if each.lanes == lanes]
+        axes.plot([each.luts for each in those], [each.at(REFERENCE).cycles_per_octet for each in those],
+                  ".", color=_COLOURS[nth], alpha=0.5, label=f"{lanes} lanes")  # fmt: skip
+    best = front(report.predictions)
+    values = [each.at(REFERENCE).cycles_per_octet for each in best]
+    axes.step([each.luts for each in best], values, where="post", color="black", linewidth=1, label="Pareto front")
+    above = False  # by turns, as neighbours may be close
+    for each, value in zip(best, values, strict=True):
+        if each.split.device in report.named:
+            above = not above
+            axes.annotate(each.name, (each.luts, value), textcoords="offset points", fontsize=9,
+                          xytext=(5, 5 if above else -12))  # fmt: skip
+    axes.set_xlabel("LUTs")
+    axes.set_ylabel("host cycles an octet, sent and received")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9)

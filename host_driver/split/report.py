@@ -1,0 +1,301 @@
+"""What splits come to, for people and for programs: tables, JSON and CSV. The page is in ``host_driver.split.page``."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+from typing import Any, TextIO
+
+from host_driver.bench.table import Table
+from host_driver.split import simulate
+from host_driver.split.model import RATES, REFERENCE, Prediction, Setting, sources
+from host_driver.split.profile import Cost
+from host_driver.split.simulate import Simulated
+from host_driver.split.sizes import size_of
+from host_driver.split.stages import Stage
+
+__all__ = ["Crossover", "Report", "crossovers", "front", "size_of"]
+
+_SHORT = 64  # octets of the messages that latency is told of, beside REFERENCE
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Where one split begins to be better than another: octets of a message, in between two that were looked at."""
+
+    size: float
+    value: float
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """``predictions`` are of all splits and widths. ``question`` are those with markers and CRCs on and off.
+
+    ``named`` says which of the splits every table and plot has. ``runs`` are what was simulated.
+    """
+
+    setting: Setting
+    origins: Sequence[str]  #: where figures are from, a line each
+    predictions: Sequence[Prediction]
+    named: frozenset[frozenset[Stage]]
+    question: Sequence[Prediction] = ()
+    runs: Sequence[Simulated] = ()
+
+    # --- for people
+
+    def tables(self, *, everything: bool = False, short: bool = False) -> list[Table]:
+        """Those to show; with ``everything`` all splits, and in ``short`` not every run by itself."""
+        question = [self.markers_and_crc()] if self.question else []
+        simulated = [simulate.table(self.runs)] if self.runs and not short else []
+        summary = [simulate.summary(self.runs)] if self.runs else []
+        return [self.splits(everything=everything), *question, self.costs(), *simulated, *summary]
+
+    def shown(self, *, everything: bool = False) -> list[Prediction]:
+        """What a table has a row for: splits with names, and those that no other is better than; or all."""
+        best = {id(each) for each in front(self.predictions)}
+        return [
+            each for each in self.predictions
+            if everything or id(each) in best or each.split.device in self.named
+        ]  # fmt: skip
+
+    def splits(self, *, everything: bool = False) -> Table:
+        """A row for each split."""
+        headings = (
+            "on the device", "lanes", "host cycles an octet", *(f"cores {rate} Gb/s" for rate in RATES), "Gb/s",
+            f"½ RTT µs, {_SHORT} octets", f"½ RTT µs, {size_of(REFERENCE)}", "link octets", "LUTs", "MHz",
+            "set-up ms", "limit",
+        )  # fmt: skip
+        rows = []
+        for each in self.shown(everything=everything):
+            point = each.at(REFERENCE)
+            rows.append((
+                each.name,
+                str(each.lanes) if each.split.device else "",
+                f"{point.cycles_per_octet:.3f}",
+                *(_cores(each.cores(rate)) for rate in RATES),
+                _figure(point.rate * 8e-9),
+                _figure(each.at(_SHORT).half_round_trip * 1e6),
+                _figure(point.half_round_trip * 1e6),
+                f"{sum(point.link.values()) / point.size:.2f}",
+                f"{each.luts:,.0f}",
+                "" if each.clock is None else f"{each.clock / 1e6:.0f}",
+                f"{each.setup * 1e3:.2f}",
+                _limit(point.limit),
+            ))  # fmt: skip
+        setting = self.setting
+        on = " and ".join(name for name, there in (("markers", setting.markers), ("CRCs", setting.crc)) if there)
+        where = "; ".join((setting.host.title, setting.link.title, setting.device.title))
+        title = f"{where}: messages of {size_of(REFERENCE)}, EMSS {setting.emss:,}, {on or 'neither markers nor CRCs'}"
+        return Table(title, headings, rows, left=(0, len(headings) - 1))
+
+    def markers_and_crc(self) -> Table:
+        """What markers and CRCs cost, where the host does all and where the device does."""
+        headings = ("markers", "CRC", "on the device", "lanes", "host cycles an octet", "more than neither",
+                    "Gb/s", f"½ RTT µs, {_SHORT} octets", "LUTs", "limit")  # fmt: skip
+        rows = []
+        for each in self.question:
+            [base] = [
+                other for other in self.question
+                if not (other.markers or other.crc)
+                and (other.lanes, bool(other.split.device)) == (each.lanes, bool(each.split.device))
+            ]  # fmt: skip
+            point = each.at(REFERENCE)
+            more = point.cycles_per_octet - base.at(REFERENCE).cycles_per_octet
+            rows.append((
+                "yes" if each.markers else "no",
+                "yes" if each.crc else "no",
+                each.name,
+                str(each.lanes) if each.split.device else "",
+                f"{point.cycles_per_octet:.3f}",
+                f"{more:+.3f}" if each is not base else "",
+                _figure(point.rate * 8e-9),
+                _figure(each.at(_SHORT).half_round_trip * 1e6),
+                f"{each.luts:,.0f}",
+                _limit(point.limit),
+            ))  # fmt: skip
+        return Table(f"What markers and CRCs cost: messages of {size_of(REFERENCE)}", headings, rows, left=(0, 1, 2, 9))
+
+    def costs(self) -> Table:
+        """What the stages cost on the host, one by one."""
+        setting, host = self.setting, self.setting.host
+        fpdu = max(setting.ulpdus(REFERENCE)) + 6
+        costs = {f"CRC, {tier}": cost for tier, cost in host.crc.items()}
+        costs |= {"marker insertion": host.marker_insertion, "marker removal": host.marker_removal}
+        costs |= {"copy, in cache": Cost(host.copies.per_octet, host.copies.per_fpdu)}
+        costs |= {"copy, from memory": Cost(host.copies.per_octet_from_memory, host.copies.per_fpdu)}
+        rows = []
+        for name, cost in costs.items():
+            cycles = cost.per_fpdu.value / fpdu + cost.per_octet.value
+            rate = f"{host.clock_hz.value / cycles * 8e-9:,.0f}" if cycles else ""
+            rows.append((name, f"{cost.per_octet.value:.3f}", f"{cost.per_fpdu.value:.1f}", f"{cycles:.3f}", rate))
+        headings = (
+            "stage",
+            "cycles an octet",
+            "and an FPDU",
+            f"cycles an octet of FPDUs of {fpdu:,}",
+            "Gb/s, one core",
+        )
+        clock = f"{host.clock_hz.value / 1e9:.2f} GHz"
+        return Table(f"What stages cost on {host.title}, {clock}", headings, rows, left=(0,))
+
+    # --- for programs
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain data; units are in the names."""
+        setting = self.setting
+        return {
+            "host": setting.host.title,
+            "link": setting.link.title,
+            "device": setting.device.title,
+            "emss_octets": setting.emss,
+            "piece_octets": setting.pieces,
+            "wire_gbit_per_s": setting.wire,
+            "cores": setting.cores,
+            "origins": list(self.origins),
+            "figures": [{"name": name, "value": each.value, "source": each.source} for name, each in sources(setting)],
+            "splits": [_plain(each) for each in self.predictions],
+            "question": [_plain(each) for each in self.question],
+            "runs": [_run(each) for each in self.runs],
+            "crossovers": {
+                what: [vars(each) for each in crossovers(list(self.lines(lanes)), what)]
+                for what in ("throughput", "half round trip")
+                for lanes in [max(each.lanes for each in self.predictions)]
+            },
+        }
+
+    def lines(self, lanes: int) -> list[Prediction]:
+        """The splits with a name, at a width: what the plots show."""
+        return [
+            each for each in self.predictions
+            if each.split.device in self.named and (each.lanes == lanes or not each.split.device)
+        ]  # fmt: skip
+
+    def write_json(self, file: TextIO) -> None:
+        """One JSON object."""
+        json.dump(self.plain(), file, indent=1)
+        file.write("\n")
+
+    def write_csv(self, file: TextIO) -> None:
+        """A line for each split and size."""
+        rows = [row for each in self.predictions for row in _rows(each)]
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def front(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """Those that no other beats in LUTs and in host cycles at once, from few LUTs to many."""
+    found: list[Prediction] = []
+    for each in sorted(predictions, key=lambda each: (each.luts, each.at(REFERENCE).cycles_per_octet)):
+        if not found or each.at(REFERENCE).cycles_per_octet < found[-1].at(REFERENCE).cycles_per_octet - 1e-9:
+            found.append(each)
+    return found
+
+
+def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
+    """Where, as messages grow, a split begins to be better or worse than the host alone; ``what`` is which plot.
+
+    One that is within a thousandth counts as neither.
+    """
+    base = next((line for line in lines if not line.split.device), None)
+    if base is None:
+        return []
+
+    def value(line: Prediction, nth: int) -> float:
+        point = line.points[nth]
+        return log(point.rate) if what == "throughput" else -log(point.half_round_trip)
+
+    found: list[Crossover] = []
+    for line in lines:
+        gaps = [value(line, nth) - value(base, nth) for nth in range(len(line.points))]
+        sure = [nth for nth, gap in enumerate(gaps) if abs(gap) > 1e-3]
+        for before, after in pairwise(sure):
+            if gaps[before] * gaps[after] > 0:
+                continue
+            share = gaps[before] / (gaps[before] - gaps[after])
+            size, height = (
+                low + share * (high - low)
+                for low, high in (
+                    (log(base.points[before].size), log(base.points[after].size)),
+                    (value(base, before), value(base, after)),
+                )
+            )
+            names = (base.name, line.name) if gaps[after] > 0 else (line.name, base.name)
+            found.append(Crossover(exp(size), exp(height if what == "throughput" else -height), *names))
+    return sorted(found, key=lambda each: each.size)
+
+
+def _run(each: Simulated) -> dict[str, Any]:
+    task = each.task
+    return {
+        "on_device": sorted(task.split.device),
+        "direction": task.direction.value,
+        "lanes": task.lanes,
+        "markers": task.markers,
+        "crc": task.crc,
+        "message_octets": task.message,
+        "cycles_predicted": each.predicted,
+        "cycles_simulated": each.simulated,
+        "link_octets": each.link,
+    }
+
+
+def _plain(each: Prediction) -> dict[str, Any]:
+    return {
+        "on_device": sorted(each.split.device),
+        "name": each.name,
+        "lanes": each.lanes,
+        "markers": each.markers,
+        "crc": each.crc,
+        "luts": each.luts,
+        "clock_hz": each.clock,
+        "setup_s": each.setup,
+        "points": list(_rows(each)),
+    }
+
+
+def _rows(each: Prediction) -> list[dict[str, Any]]:
+    return [
+        {
+            "on_device": "+".join(sorted(each.split.device)),
+            "lanes": each.lanes,
+            "markers": each.markers,
+            "crc": each.crc,
+            "message_octets": point.size,
+            "throughput_octets_per_s": point.rate,
+            "half_round_trip_s": point.half_round_trip,
+            "host_cycles_per_octet": point.cycles_per_octet,
+            **{f"host_cycles_{stage}": point.stages.get(stage, 0.0) for stage in (*map(str, Stage), "link")},
+            **{f"link_octets_{direction}": octets for direction, octets in point.link.items()},
+            **{f"cores_at_{rate}_gbit_per_s": _number(each.cores(rate, point.size)) for rate in RATES},
+            "luts": each.luts,
+            "clock_hz": each.clock,
+            "setup_s": each.setup,
+            "limit": point.limit,
+            "slowest": point.slowest,
+        }
+        for point in each.points
+    ]
+
+
+def _limit(resource: str) -> str:
+    """In short; what a device's pipeline begins and ends with is in the CSV."""
+    return resource.partition(":")[0] if resource.startswith("device") else resource
+
+
+def _number(cores: float | str) -> float | None:
+    return None if isinstance(cores, str) else cores
+
+
+def _cores(cores: float | str) -> str:
+    return "-" if isinstance(cores, str) else f"{cores:.2f}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
