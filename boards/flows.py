@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 
-__all__ = ["FLOWS", "Flow"]
+__all__ = ["ABC9", "FLOWS", "Flow"]
 
 # Yosys makes ROMs of tables, which look-up tables do better here.
 _READ = "proc -norom"
-# The default of ABC9 has a step that takes more than ten minutes on logic that is mostly XOR.
-_ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&if,{W},{D},{R},-v;&mfs"'
+#: Where ABC9's default script has ``&dch -f``, which takes more than ten minutes on logic that is mostly XOR, this has
+#: ``&synch2``.
+ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&synch2;&if,{W},{D},{R},-v;&mfs"'
 # The same logic as other netlists: putting together what ABC9 has made fails on some.
 _OTHERS = ("flatten; opt_clean", "flatten; opt -full; wreduce; opt")
 _PLACE = "--seed {seed} --timing-allow-fail --report report.json"
@@ -50,7 +51,7 @@ FLOWS = {
             "synth_opts": "-nowidelut",
             "nextpnr_opts": f"{_PLACE} --placer-heap-timingweight 100 --tmg-ripup",
         },
-        scripts=(f"{_READ}; {_ABC9}", *(f"{_READ}; {other}; {_ABC9}" for other in _OTHERS)),
+        scripts=(f"{_READ}; {ABC9}", *(f"{_READ}; {other}; {ABC9}" for other in _OTHERS)),
     ),
     "gowin": Flow(
         "Yosys, nextpnr, Apicula",

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from boards.flows import ABC9
+
 __all__ = ["PARTS", "Part"]
 
-# The default of ABC9 has a step that takes more than ten minutes on logic that is mostly XOR.
-_ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&synch2;&if,{W},{D},{R},-v;&mfs"'
 _SYNTHESIS = """\
 read_verilog {top}.v
 setattr -mod -set keep_hierarchy 1 {top}.{dut}
@@ -59,7 +59,7 @@ class Part:
         The block is mapped by itself, and only then joined with what surrounds it: so its cells can be counted,
         and neither is optimized with the other.
         """
-        return _SYNTHESIS.format(top=top, dut=dut, abc9=_ABC9, command=self.synthesis, pads=self.pads)
+        return _SYNTHESIS.format(top=top, dut=dut, abc9=ABC9, command=self.synthesis, pads=self.pads)
 
     def count(self, block: Mapping[str, int], around: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
         """A block's lookup tables, flip-flops and memory cells.
