@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .crc32c import ONES, WORD, times
-from .stream import Packet, Stage
+from .stream import Buffer, Packet, Stage
 
 __all__ = ["LaneAppender"]
 
@@ -13,8 +13,7 @@ __all__ = ["LaneAppender"]
 class LaneAppender(wiring.Component):
     """:class:`rtl.crc.CrcAppender` where a beat is a lane, so that the CRC has one of its own; nothing waits for it.
 
-    Latency 1 cycle, 2 for the CRC; one beat a cycle goes out. It stands still while ``o.ready`` is 0, which must not
-    wait for ``o.valid``.
+    Latency 2 cycles, 3 for the CRC; one beat a cycle goes out.
 
     Members
     -------
@@ -33,16 +32,18 @@ class LaneAppender(wiring.Component):
         # Instead of a last beat that comes for the second time, the CRC goes out.
         m.submodules.stage = stage = Stage(self.i.payload.shape(), twice="last")
         wiring.connect(m, wiring.flipped(self.i), stage.i)
-        beat, o = stage.o.payload, self.o.payload
+        m.submodules.given = given = Buffer(self.o.payload.shape())  # the stage's ``ready`` must not wait for a beat
+        wiring.connect(m, given.o, wiring.flipped(self.o))
+        beat, o = stage.o.payload, given.i.payload
         crc = Signal(32, init=ONES)
         m.d.comb += [
-            self.o.valid.eq(stage.o.valid),
-            stage.o.ready.eq(self.o.ready),
+            given.i.valid.eq(stage.o.valid),
+            stage.o.ready.eq(given.i.ready),
             # Wire order: the CRC register's least significant octet first, so no swap.
             o.data.eq(Mux(stage.again, Mux(self.enable, crc ^ (~beat.abort).replicate(32), 0), beat.data)),
             o.octets.eq(4),
             o.last.eq(stage.again),
         ]
-        with m.If(self.o.valid & self.o.ready):
+        with m.If(given.i.valid & given.i.ready):
             m.d.sync += crc.eq(Mux(stage.again, Const(ONES, 32), times(WORD, crc ^ beat.data)))
         return m

@@ -173,11 +173,12 @@ _block(
 _block(
     lambda lanes: LaneAppender(),
     "LaneAppender",
-    "the CRC goes on though it has not moved",
+    "a beat that comes takes one back",
     "lane_appender",
-    "with m.If(self.o.valid & self.o.ready):",
-    "with m.If(self.o.valid):",
-    fixed=("enable",),
+    "wiring.connect(m, given.o, wiring.flipped(self.o))",
+    "m.d.comb += [self.o.valid.eq(given.o.valid & ~self.i.valid), self.o.payload.eq(given.o.payload), "
+    "given.o.ready.eq(self.o.ready)]",
+    states=lambda appender: buffer_states(appender["given"]),
     lanes=(1,),
 )
 _block(
