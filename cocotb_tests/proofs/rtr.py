@@ -88,11 +88,12 @@ class _Watch:
         state, queue, last, released = (detector[name] for name in ("state", "kept", "last", "released"))
         beats, beat, inside = (detector[name] for name in ("beats", "beat", "inside"))
         flows, keeps, stopped = (detector.within(name) for name in ("Flow", "Keep", "Stopped"))
+        fails = flows & detector["ended"] & ~detector["is_good"]  # stopped in the next cycle
         out, into, away = (detector[name] for name in ("flows", "keeps", "sinks"))
         long, rests = detector.within("Long"), detector.within("Rest")
         level = fifo_level(queue)
         is_terminate = self.kinds(self.octets, Const(_HEADER))["terminate"]  # if it is long
-        m.states(fifo_states(queue), ~out | flows, out + into + away <= 1)
+        m.states(fifo_states(queue), ~out | (flows & ~fails), out + into + away <= 1, ~detector["ended"] | flows)
         m.states(into == (keeps | (rests & ~away)), away == (stopped | (rests & away)))
         weighs, ponders, judges = (detector.within(name) for name in ("Weigh", "Ponder", "Judge"))
         with m.If(weighs | ponders | judges):
@@ -113,7 +114,7 @@ class _Watch:
                 ~(released & detector["awaits_rtr"]) | is_terminate | detector.permissive | (level == 0),
             )
         with m.Else():
-            m.states(self.owed >= level, self.stopped == stopped)
+            m.states(self.owed >= level, self.stopped == (stopped | fails))
             m.states(stopped | ((self.judged == state.rtr_came) & (self.answered == state.response_came)))
         with m.If(good & (ponders | judges)):
             m.states((detector["awaits_rtr"] & (detector["found"] != 0)) == is_rtr)
@@ -128,7 +129,7 @@ class _Watch:
             m.states(~out | ~(self.awaits_rtr | self.awaits_response))
             awaits_response = ~responds & has_asked & ~state.response_came
             awaits = detector["awaits_rtr"] | (awaits_response & (detector.model == Model.PEER_TO_PEER))
-            m.states(out | ~began | awaits, out | responds | asked | ~begun)
+            m.states(out | fails | ~began | awaits, out | fails | responds | asked | ~begun)
         m.states(~detector.within("Settle") | ~self.inside)
         with m.If(keeps | long | rests | detector.within("Look")):
             m.states(detector["awaits_rtr"] | (detector["awaits_response"] & (asked | ~self.inside)))
