@@ -10,6 +10,7 @@ from collections import Counter
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 
@@ -33,6 +34,7 @@ from host_driver.split.model import (
 from host_driver.split.page import verdicts
 from host_driver.split.profile import (
     Block,
+    BlockName,
     Cost,
     Device,
     Figure,
@@ -134,6 +136,23 @@ def test_an_entry_that_is_unknown_is_refused_by_its_line_even_in_a_table_of_any_
     at = lines.index("[crc.armv8]") + 1
     with pytest.raises(ProfileError, match=rf"^x.toml: line {at + 1}: crc.armv8.per-bit: .*unknown field `per-bit`$"):
         read_profile(Host, "\n".join([*lines[:at], "per-bit = 3", *lines[at:]]), "x.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "unknown"),
+    [("[lanes.2.Fence]", "[lanes.2.Fenze]"), ("[lanes.2.Fence]", "[lanes.3.Fence]"),
+     ("[stages.copies]", "[stages.warp]")],
+)  # fmt: skip
+def test_a_block_a_width_and_a_stage_that_do_not_exist_are_refused_by_their_line(name, unknown):
+    works = {"copies": Work(figure(100), rate(1e8), figure(0), figure(1))}
+    lines = dump(invented(stages=works)).splitlines()
+    at = lines.index(name)
+    with pytest.raises(ProfileError, match=rf"^x.toml: line {at + 1}: .*'(Fenze|3|warp)'$"):
+        read_profile(Device, "\n".join([*lines[:at], unknown, *lines[at + 1 :]]), "x.toml")
+
+
+def test_the_blocks_that_a_profile_may_name_are_those_that_splits_need():
+    assert set(get_args(BlockName)) == {*blocks_needed(), WHOLE}
 
 
 def test_what_is_no_toml_or_another_kind_is_refused():

@@ -14,13 +14,14 @@ from functools import reduce
 from importlib.resources import files
 from operator import getitem
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 __all__ = [
     "Block",
+    "BlockName",
     "Cost",
     "Device",
     "Figure",
@@ -128,6 +129,16 @@ class Work(_Strict, frozen=True):
     per_fpdu: Figure
 
 
+#: The blocks that splits are made of, and the whole data path, as ``rnic bench rtl`` calls them.
+if TYPE_CHECKING:
+    BlockName = str  # for who has the names from elsewhere
+else:
+    BlockName = Literal[
+        "Fence", "FpduFramer", "Delineator", "MarkerInserter", "CrcAppender", "ChunkPacker", "FpduChecker",
+        "RtrDetector", "TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue", "TX+RX",
+    ]  # fmt: skip
+
+
 class Device(_Strict, frozen=True, tag_field="kind", tag="device"):
     """An FPGA: blocks by their names in ``rnic bench rtl``, by the width of the data path in lanes.
 
@@ -135,7 +146,7 @@ class Device(_Strict, frozen=True, tag_field="kind", tag="device"):
     """
 
     title: str
-    lanes: dict[Literal["1", "2", "4", "8", "16"], dict[str, Block]]
+    lanes: dict[Literal["1", "2", "4", "8", "16"], dict[BlockName, Block]]
     stages: dict[Literal["startup", "copies", "placement"], Work] = {}
 
 
@@ -184,7 +195,8 @@ def read(kind: type[_P], text: str, name: str) -> _P:
     quoted = re.search(r"field `([^`]+)`", what)
     if quoted and (*path, quoted[1]) in lines:  # an unknown one has a line of its own
         path += (quoted[1],)
-    line = next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), 1)
+    there = ((at, path[:n]) for n in range(len(path), 0, -1) for at in lines)
+    line = next((lines[at] for at, wanted in there if at[: len(wanted)] == wanted), 1)
     where = "".join(f"{each}." for each in path).rstrip(".")
     raise ProfileError(f"{name}: line {line}: {where + ': ' if where else ''}{what[:1].lower()}{what[1:]}")
 
@@ -193,12 +205,14 @@ def _path(kind: type[Profile], plain: dict[str, Any], message: str) -> tuple[str
     """The keys that lead to what ``message`` is about, which has ``[...]`` for a name that a profile may choose."""
     path: tuple[str, ...] = ()
     found: Any = plain
-    for key in re.findall(r"\[\.\.\.\]|[\w-]+", message.partition(" - at `$")[2].rstrip("`")):
+    what, _, place = message.partition(" - at `")
+    named = place.startswith("key` in `")  # of a table whose names are not free: it is about one of them
+    for key in re.findall(r"\[\.\.\.\]|[\w-]+", place.removeprefix("key` in `").strip("$`")):
         if key == "[...]":
             key = next(each for each in found if _complaint(kind, plain, path, each) == message)
         path += (key,)
         found = found[key]
-    return path
+    return (*path, what.partition("'")[2].rstrip("'")) if named else path
 
 
 def _complaint(kind: type[Profile], plain: dict[str, Any], path: tuple[str, ...], key: str) -> str:
