@@ -5,15 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
+from host_driver.cli.figures import (
+    CsvOption,
+    JsonOption,
+    MarkdownOption,
+    counting_bars,
+    keep_tables,
+    show_tables,
+    write_to,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -24,7 +33,6 @@ if TYPE_CHECKING:
     from host_driver.bench.connections import Many, Memory, Rate
     from host_driver.bench.datapath import Cost
     from host_driver.bench.rtl.report import Report
-    from host_driver.bench.table import Table
 
 _T = TypeVar("_T")
 
@@ -180,16 +188,10 @@ def rtl(
         str | None,
         typer.Option("--scheduler", metavar="ADDRESS", help="A Dask scheduler; default: all cores of this machine."),
     ] = None,
-    as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="All figures as JSON; - is standard output.")
-    ] = None,
-    as_csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="All figures as CSV; - is standard output.")
-    ] = None,
+    as_json: JsonOption = None,
+    as_csv: CsvOption = None,
     plots: Annotated[Path | None, typer.Option("--plots", metavar="DIR", help="Write plots, as SVG files.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Put the tables into this page of Markdown.")
-    ] = None,
+    markdown: MarkdownOption = None,
 ) -> None:
     """Measure the RTL: cycles in simulation; frequency and cells after place and route on four parts.
 
@@ -216,17 +218,15 @@ def rtl(
             _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, scheduler)
         )
         if markdown is not None:
-            _keep(markdown, "rnic bench rtl", report.tables())
-        for path, write in ((as_json, report.write_json), (as_csv, report.write_csv)):
-            if path is not None:
-                with _opened(path) as file:
-                    write(file)
+            keep_tables(markdown, "rnic bench rtl", report.tables())
+        write_to(as_json, report.write_json)
+        write_to(as_csv, report.write_csv)
         if plots is not None:
             report.plot(plots)
     except (ConnectionError, ModuleNotFoundError) as error:
         raise CommandError(str(error)) from None
     if Path("-") not in (as_json, as_csv):
-        _show_tables(report.tables())
+        show_tables(report.tables())
 
 
 @app.command()
@@ -241,12 +241,8 @@ def sim(
     rounds: Annotated[
         int, typer.Option("--rounds", metavar="N", parser=whole_number, help="Rounds that medians are taken of.")
     ] = 3,
-    as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="All figures as JSON; - is standard output.")
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Put the table into this page of Markdown.")
-    ] = None,
+    as_json: JsonOption = None,
+    markdown: MarkdownOption = None,
 ) -> None:
     """Measure the simulated device: clock cycles and octets a second.
 
@@ -276,12 +272,10 @@ def sim(
     except (ValueError, BuildError, MeasurementError) as error:
         raise CommandError(str(error)) from None
     if markdown is not None:
-        _keep(markdown, "rnic bench sim", [table(speeds)])
-    if as_json is not None:
-        with _opened(as_json) as file:
-            print(json.dumps(plain(speeds), indent=1), file=file)
+        keep_tables(markdown, "rnic bench sim", [table(speeds)])
+    write_to(as_json, lambda file: print(json.dumps(plain(speeds), indent=1), file=file))
     if as_json != Path("-"):
-        _show_tables([table(speeds)])
+        show_tables([table(speeds)])
 
 
 async def _measure_rtl(
@@ -296,9 +290,6 @@ async def _measure_rtl(
 ) -> Report:
     from functools import cache
 
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from host_driver.bench.rtl.blocks import DATA_PATH
     from host_driver.bench.rtl.cluster import executor
     from host_driver.bench.rtl.jobs import LIMIT
@@ -309,11 +300,7 @@ async def _measure_rtl(
 
     counted = [(block, width) for width in lanes for block in blocks if block in DATA_PATH] if cycles else []
     wanted = cases(blocks, lanes, parts, seeds)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with (
-        Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars,
-        ExitStack() as stack,
-    ):
+    with counting_bars() as bars, ExitStack() as stack:
         tasks = {CYCLES: bars.add_task("cycles", total=len(counted))} if counted else {}
         for part in parts:
             total = sum(case.seeds for case in wanted if case.part == part)
@@ -341,30 +328,3 @@ def _choose(option: str, asked: Sequence[_T] | None, default: Iterable[_T], know
     if strange := sorted(wanted - names.keys()):
         raise UsageError(f"{option} is one of {', '.join(map(str, names.values()))}, not {strange[0]}")
     return [each for name, each in names.items() if name in wanted]
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    if path == Path("-"):
-        yield sys.stdout
-    else:
-        with open(path, "w") as file:
-            yield file
-
-
-def _keep(page: Path, command: str, tables: Sequence[Table]) -> None:
-    from host_driver.bench.table import keep
-
-    try:
-        keep(page, command, tables)
-    except ValueError as error:
-        raise CommandError(str(error)) from None
-
-
-def _show_tables(tables: Sequence[Table]) -> None:
-    from rich.console import Console
-
-    from host_driver.bench.table import show
-
-    console = Console()
-    show(console if console.is_terminal else Console(width=140), tables)

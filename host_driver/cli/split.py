@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
+from host_driver.cli.figures import (
+    CsvOption,
+    JsonOption,
+    MarkdownOption,
+    counting_bars,
+    keep_tables,
+    show_tables,
+    write_to,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from rich.progress import Progress
 
     from host_driver.split.model import Setting
     from host_driver.split.profile import Host
@@ -71,18 +77,12 @@ def split(
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", metavar="ADDRESS", help="A Dask scheduler; default: this process.")
     ] = None,
-    as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="All figures as JSON; - is standard output.")
-    ] = None,
-    as_csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="All figures as CSV; - is standard output.")
-    ] = None,
+    as_json: JsonOption = None,
+    as_csv: CsvOption = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="The report as one page, with plots.")
     ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Put the tables into this page of Markdown.")
-    ] = None,
+    markdown: MarkdownOption = None,
 ) -> None:
     """Compare splits of MPA's work: each stage on the host or on the device.
 
@@ -127,24 +127,16 @@ def split(
         raise UsageError(str(error)) from None
     except (MeasureError, UnknownWidthError, ToolError, ConnectionError, ModuleNotFoundError) as error:
         raise CommandError(str(error)) from None
-    from host_driver.bench.table import keep, show
-
     if markdown is not None:
-        try:
-            keep(markdown, "rnic split", report.tables(short=True))
-        except ValueError as error:
-            raise CommandError(str(error)) from None
-    for path, write in ((as_json, report.write_json), (as_csv, report.write_csv)):
-        if path is not None:
-            with _opened(path) as file:
-                write(file)
+        keep_tables(markdown, "rnic split", report.tables(short=True))
+    write_to(as_json, report.write_json)
+    write_to(as_csv, report.write_csv)
     if Path("-") not in (as_json, as_csv):
         from rich.console import Console
 
-        console = Console()
-        show(console if console.is_terminal else Console(width=200), report.tables(everything=everything))
+        show_tables(report.tables(everything=everything), width=200)
         for line in report.origins:
-            console.print(line, highlight=False, soft_wrap=True)
+            Console().print(line, highlight=False, soft_wrap=True)
 
 
 def _host(name: str, measure: bool) -> Host:
@@ -158,7 +150,7 @@ def _host(name: str, measure: bool) -> Host:
             raise UsageError(f"no host is called {name!r}: there are this, {', '.join(known(Host))}, "
                              "or a file that ends in .toml")  # fmt: skip
         return find(Host, name)
-    with _bars() as bars:
+    with counting_bars() as bars:
         bar = bars.add_task("measuring this machine", total=None)
         return this_host(lambda done, total: bars.update(bar, completed=done, total=total), anew=measure)
 
@@ -193,7 +185,7 @@ async def _predict(setting: Setting, widths: Sequence[int], origins: Sequence[st
         for width in widths:
             this = replace(setting, lanes=width, markers=markers, crc=crc)
             question += [(this, each) for each in (nothing, everything) if each.device or width == widths[0]]
-    with _bars() as bars, ExitStack() as stack:
+    with counting_bars() as bars, ExitStack() as stack:
         bar = bars.add_task("splits", total=len(wanted) + len(question))
 
         @cache
@@ -222,7 +214,7 @@ async def _simulate(setting: Setting, widths: Sequence[int], scheduler: str | No
         replace(setting, lanes=each, markers=markers, crc=crc) for each, markers, crc in product(widths, on, on)
     ]
     wanted = tasks(settings)
-    with _bars() as bars, ExitStack() as stack:
+    with counting_bars() as bars, ExitStack() as stack:
         bar = bars.add_task("simulations", total=len(wanted))
 
         @cache
@@ -230,20 +222,3 @@ async def _simulate(setting: Setting, widths: Sequence[int], scheduler: str | No
             return stack.enter_context(executor(scheduler))[0]
 
         return await run(workers, Store(folder()), wanted, lambda: bars.advance(bar))
-
-
-def _bars() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    if path == Path("-"):
-        yield sys.stdout
-    else:
-        with open(path, "w") as file:
-            yield file

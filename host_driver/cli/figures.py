@@ -1,0 +1,73 @@
+"""What the commands that measure share: where their figures go, and the bars that show how far they are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from host_driver.cli.common import CommandError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from host_driver.bench.table import Table
+
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="All figures as JSON; - is standard output.")
+]
+CsvOption = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="All figures as CSV; - is standard output.")
+]
+MarkdownOption = Annotated[
+    Path | None, typer.Option("--markdown", metavar="FILE", help="Put the tables into this page of Markdown.")
+]
+
+
+def write_to(path: Path | None, write: Callable[[TextIO], None]) -> None:
+    """``write`` to the file ``path``, to standard output if that is ``-``, or not at all."""
+    if path is not None:
+        with _opened(path) as file:
+            write(file)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    if path == Path("-"):
+        yield sys.stdout
+    else:
+        with open(path, "w") as file:
+            yield file
+
+
+def keep_tables(page: Path, command: str, tables: Sequence[Table]) -> None:
+    """Put ``tables`` into ``page``, between the comments that name ``command``; raises CommandError without these."""
+    from host_driver.bench.table import keep
+
+    try:
+        keep(page, command, tables)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+
+def show_tables(tables: Sequence[Table], width: int = 140) -> None:
+    """Print ``tables``, in so many columns if not to a terminal."""
+    from rich.console import Console
+
+    from host_driver.bench.table import show
+
+    console = Console()
+    show(console if console.is_terminal else Console(width=width), tables)
+
+
+def counting_bars() -> Progress:
+    """Bars with how many are done of how many, on a terminal alone."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
