@@ -152,18 +152,8 @@ class Buffer(wiring.Component):
         return m
 
 
-class ReadyBuffer(wiring.Component):
-    """A :class:`Buffer` whose next beat is in a register; so ``o.ready`` must come sooner in the cycle.
-
-    Latency 1 cycle, one beat a cycle, room for 2 beats.
-
-    Members
-    -------
-    i, o : streams of ``shape``
-    """
-
-    def __init__(self, shape):
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+class ReadyBuffer(Buffer):
+    """A :class:`Buffer` whose next beat is in a register; so ``o.ready`` must come sooner in the cycle."""
 
     def elaborate(self, platform):
         m = Module()
