@@ -49,7 +49,7 @@ FLOWS = {
         overrides={
             # Tables of more than 4 inputs, which this FPGA makes of several, would add a quarter.
             "synth_opts": "-nowidelut",
-            "nextpnr_opts": f"{_PLACE} --placer-heap-timingweight 100 --tmg-ripup",
+            "nextpnr_opts": f"{_PLACE} --placer-heap-timingweight 100 --placer-heap-critexp 3 --tmg-ripup",
         },
         scripts=(f"{_READ}; {ABC9}", *(f"{_READ}; {other}; {ABC9}" for other in _OTHERS)),
     ),

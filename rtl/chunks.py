@@ -1,6 +1,6 @@
 """From chunks of any length to lanes: where the wire's segments end is forgotten here, and markers are set aside."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -25,6 +25,16 @@ class StreamBeat(data.StructLayout):
         super().__init__({
             "data": 32 * lanes, "count": range(lanes + 1), "marked": 1, "place": range(lanes), "marker": 32,
         })  # fmt: skip
+
+
+def _sum(a: Value, b: Value) -> Value:
+    """The sum of two short numbers from tables alone, which may join what follows: sooner than out of a carry chain."""
+    bits, carry = [], Const(0, 1)
+    for at in range(max(len(a), len(b))):
+        one, other = (each[at] if at < len(each) else Const(0, 1) for each in (a, b))
+        bits.append(one ^ other ^ carry)
+        carry = (one & other) | (carry & (one | other))
+    return Cat(bits, carry)
 
 
 class ChunkPacker(wiring.Component):
@@ -81,7 +91,7 @@ class ChunkPacker(wiring.Component):
         near, here = passed[bits + 2:] == OCTETS // width - 2, passed[bits + 2:] == OCTETS // width - 1
         low = passed[:bits + 2]
         through = Signal(range(2 * width))
-        m.d.comb += through.eq(low + count)
+        m.d.comb += through.eq(_sum(low, count))
 
         def reaches_octet(n):
             """Of the stream, counted from the place of the next marker."""
@@ -93,8 +103,8 @@ class ChunkPacker(wiring.Component):
             has_marker.eq(self.markers & (inside | reaches_octet(0))),
             next_beat.eq(~inside & (Cat(Const(0, 2), home) < octet)),
             marker_lane.eq(Cat(home, next_beat)),
-            behind.eq(octet + count),
-            closed.eq(octet + count - 4),
+            behind.eq(_sum(octet, count)),
+            closed.eq(_sum(octet, Cat(count[:2], (count[2:] - 1)[:bits + 1]))),  # less 4
         ]
         with m.If(completes):
             m.d.comb += end.eq(closed)
@@ -119,7 +129,7 @@ class ChunkPacker(wiring.Component):
             m.d.sync += [
                 started.eq(1),
                 octet.eq(Mux(completes, closed, behind)),
-                passed.eq(passed + count),
+                passed.eq(Cat(through[:bits + 2], passed[bits + 2:] + through[bits + 2])),
                 filled.eq(end),
             ]
             with m.If(completes):

@@ -162,7 +162,7 @@ class Crc32c(wiring.Component):
         for lane in range(-self.markers, self.lanes):
             rows = gf2.rows(gf2.multiply(TO_Z, gf2.power(WORD, self.lanes - lane)))
             parts = sorted({part for row in rows for part in _parts(row)})
-            sums = Signal(len(parts), name=f"sums_{lane + self.markers}")
+            sums = Signal(len(parts), name=f"sums_{lane + self.markers}", reset_less=True)
             word = self.data.word_select(lane + self.markers, 32)
             with m.If(self.last & self.used.matches(*range(1, lane + 1))):
                 m.d.sync += sums.eq(0)
@@ -176,6 +176,6 @@ class Crc32c(wiring.Component):
         """``terms`` summed up, so many to a register."""
         sums = []
         for at in range(0, len(terms), summed):
-            sums.append(Signal(name=f"{name}_{at}"))
+            sums.append(Signal(name=f"{name}_{at}", reset_less=True))
             m.d.sync += sums[-1].eq(Cat(terms[at:at + summed]).xor())
         return sums

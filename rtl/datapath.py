@@ -110,8 +110,13 @@ class MpaDatapath(wiring.Component):
             (tx, MAX_ULPDU, registers.TX_MAX_ULPDU),
             (rx, storable, registers.RX_MAX_ULPDU),
         ):
-            asked = Signal(16)
-            m.d.sync += [asked.eq(register.value), direction.maximum.eq(Mux(asked > limit, limit, asked))]
+            asked, over, maximum = (Signal(width, reset_less=True) for width in (16, 1, 16))
+            m.d.sync += [
+                asked.eq(register.value),
+                over.eq(register.value > limit),
+                maximum.eq(Mux(over, limit, asked)),
+            ]
+            m.d.comb += direction.maximum.eq(maximum)
 
         # What the host reads.
         m.d.comb += [
@@ -143,9 +148,11 @@ class MpaDatapath(wiring.Component):
 
     def _events(self, m, registers, given):
         m.submodules.events = events = EventQueue(len(given), self.event_depth)
-        sources = [Signal.like(source) for source in given]  # events are a cycle late
-        m.d.sync += [source.eq(event) for source, event in zip(sources, given, strict=True)]
-        m.d.comb += [queued.eq(source) for queued, source in zip(events.i, sources, strict=True)]
+        sources = events.i  # a cycle late
+        for source, event in zip(sources, given, strict=True):
+            kind, fields = Signal.like(event.kind), Signal.like(event, reset_less=True)
+            m.d.sync += [kind.eq(event.kind), fields.eq(event)]
+            m.d.comb += [source.eq(fields), source.kind.eq(kind)]
 
         taken = Signal(48)
         oldest = events.o.payload

@@ -200,7 +200,7 @@ class RtrDetector(wiring.Component):
         untagged = (header[:8] & 0b1100_0011 == 0b0100_0001) & (header[14:16] == 1)
         tagged = (header[:8] & 0b1100_0011 == 0b1100_0001) & (header[14:16] == 1)
         opcode = header[8:12]
-        found = Signal(Rtr)
+        found, matches = Signal(Rtr), Signal(len(Rtr) - 1)  # of the kinds in their order
         is_kind = {
             Rtr.SEND: (last.value == 0) | (untagged & (opcode == 3) & (queue == 0) & (last.value == 18)),
             Rtr.WRITE: tagged & (opcode == 0) & (last.value == 14),
@@ -208,6 +208,7 @@ class RtrDetector(wiring.Component):
         }
         m.d.sync += [
             found.eq(Rtr.NONE),
+            *(matches[kind - 1].eq(value) for kind, value in is_kind.items()),
             is_response.eq(tagged & (opcode == 2) & (last.value == 14)),
             is_terminate.eq(untagged & (opcode == 7) & (queue == 2 << 24)),
             has_queue.eq(last.value >= 10),
@@ -217,8 +218,8 @@ class RtrDetector(wiring.Component):
             rtr_is_due.eq(awaits_rtr & ~(is_terminate & has_queue)),
             response_comes.eq(awaits_response & is_response),
         ]
-        for kind, matches in is_kind.items():
-            with m.If(matches & (self.permissive | self.rtr_accept[kind - 1])):
+        for kind in is_kind:
+            with m.If(matches[kind - 1] & (self.permissive | self.rtr_accept[kind - 1])):
                 m.d.sync += found.eq(kind)
 
         verdict = Signal(Verdict)
@@ -248,7 +249,11 @@ class RtrDetector(wiring.Component):
             lanes_passed.eq(last.size),
         ]
         m.d.comb += self.event.offset.eq(state.offset)
-        m.d.sync += ended.eq(0)
+        # ``moves`` comes late in the cycle, so these are sums of products, too.
+        m.d.sync += [
+            ended.eq(flows & moves & i.last),
+            inside.eq((inside | (flows & moves)) & ~(moves & i.last)),
+        ]
         m.d.comb += [
             self.size.eq(last.size),
             self.markers.eq(last.markers),
@@ -273,7 +278,8 @@ class RtrDetector(wiring.Component):
         def let_through():
             m.d.comb += [self.o.valid.eq(kept.o.valid), kept.o.ready.eq(self.o.ready)]
 
-        with m.If(moves):
+        weighs = Signal()  # the FPDU that has ended
+        with m.If(~weighs):
             m.d.sync += [*(last[name].eq(i[name]) for name in CHECKED), is_good.eq(i.cause == Cause.NONE)]
 
         with m.FSM():
@@ -285,7 +291,6 @@ class RtrDetector(wiring.Component):
                         m.d.comb += flows_on.eq(1)
                     with m.If(moves):
                         m.d.comb += flows_on.eq(~i.last | (~looks & (i.cause == Cause.NONE)))
-                        m.d.sync += [inside.eq(~i.last), ended.eq(i.last)]
                 with m.Elif(ended & ~is_good):
                     m.d.comb += [flows_on.eq(0), sinks_on.eq(1)]
                     m.next = "Stopped"
@@ -297,7 +302,7 @@ class RtrDetector(wiring.Component):
             with m.State("Keep"):
                 m.d.comb += keeps_on.eq(1)
                 m.d.sync += header.word_select(beat, 8 * width).eq(i.data)
-                with m.If(moves):
+                with m.If(self.i.valid):  # and it moves: the queue was empty before
                     m.d.sync += beat.eq(beat + 1)
                     with m.If(i.last):
                         m.d.comb += keeps_on.eq(0)
@@ -325,11 +330,13 @@ class RtrDetector(wiring.Component):
 
             for state_name, then in (("Weigh", "Ponder"), ("Ponder", "Judge")):
                 with m.State(state_name):
+                    m.d.comb += weighs.eq(1)
                     with m.If(released):
                         let_through()
                     m.next = then
 
             with m.State("Judge"):
+                m.d.comb += weighs.eq(1)
                 with m.If(released):
                     let_through()
                 m.next = "Settle"

@@ -40,7 +40,7 @@ class TxModeSwitch(wiring.Component):
     octets : length of stream mode, since reset
     enable : go on to MPA mode behind it
     state : STREAM, WAITING for ``enable``, MPA, STOPPED after an error
-    event : TX_MPA; ERROR
+    event : TX_MPA; ERROR; a cycle late
     """
 
     def __init__(self, lanes: int):
@@ -70,6 +70,8 @@ class TxModeSwitch(wiring.Component):
             self.mpa.payload.eq(i),
             *(self.stream.payload[name].eq(i[name]) for name in Packet(self.lanes).members),
         ]
+        event = Signal(Event)
+        m.d.sync += self.event.eq(event)
         complete = _complete(m, passed, self.octets)
         m.d.comb += self.state.eq(Mux(complete, DirectionState.WAITING, DirectionState.STREAM))
         with m.FSM():
@@ -91,13 +93,13 @@ class TxModeSwitch(wiring.Component):
                 m.next = "Measure"
                 with m.If(none & ~inside):
                     with m.If(self.enable):
-                        report(m, self.event, EventKind.TX_MPA)
+                        report(m, event, EventKind.TX_MPA)
                         m.next = "Mpa"
                 with m.Elif(there):
                     m.next = "Pass"
             with m.State("Pass"):
                 with m.If(over):
-                    report(m, self.event, EventKind.ERROR, detail=Cause.TX_STREAM, value=surplus)
+                    report(m, event, EventKind.ERROR, detail=Cause.TX_STREAM, value=surplus)
                     m.next = "Stopped"
                 with m.Else():
                     m.d.comb += [
@@ -137,7 +139,7 @@ class RxModeSwitch(wiring.Component):
     stream : chunks of stream mode
     mpa : chunks of MPA mode, with ``octets`` valid on every beat
     octets, enable, state : as of :class:`TxModeSwitch`, but for the missing error
-    event : RX_MPA
+    event : RX_MPA, a cycle late
     """
 
     def __init__(self, lanes: int):
@@ -178,6 +180,8 @@ class RxModeSwitch(wiring.Component):
                 present.eq(self.i.valid),
             ]
 
+        event = Signal(Event)
+        m.d.sync += self.event.eq(event)
         complete = _complete(m, passed, self.octets)
         m.d.comb += self.state.eq(Mux(complete, DirectionState.WAITING, DirectionState.STREAM))
         with m.FSM():
@@ -197,7 +201,7 @@ class RxModeSwitch(wiring.Component):
                 m.next = "Measure"
                 with m.If(none):
                     with m.If(self.enable):
-                        report(m, self.event, EventKind.RX_MPA)
+                        report(m, event, EventKind.RX_MPA)
                         m.next = "Mpa"
                 with m.Elif(there):
                     m.next = "Pass"

@@ -116,9 +116,10 @@ class _Watch:
         with m.Else():
             m.states(self.owed >= level, self.stopped == (stopped | fails))
             m.states(stopped | ((self.judged == state.rtr_came) & (self.answered == state.response_came)))
-        with m.If(good & (ponders | judges)):
+        with m.If(good & judges):
             m.states((detector["awaits_rtr"] & (detector["found"] != 0)) == is_rtr)
         with m.If(good & ponders):
+            m.states(detector["matches"] == Cat(kinds[kind] for kind in ("send", "write", "read")))
             m.states((detector["is_terminate"] & detector["has_queue"]) == kinds["terminate"])
             m.states((detector["awaits_response"] & detector["is_response"]) == (consumed & ~is_rtr))
         with m.If(good & judges):
@@ -219,8 +220,8 @@ def _(m, detector):
     Mutant(
         "a ULPDU that is let through waits while it is judged",
         "rtl.rtr",
-        'with m.State(state_name):\n                    with m.If(released):',
-        'with m.State(state_name):\n                    with m.If(0):',
+        'm.d.comb += weighs.eq(1)\n                    with m.If(released):',
+        'm.d.comb += weighs.eq(1)\n                    with m.If(0):',
     ),
     name="stays",
     lanes=(4, 1),

@@ -5,7 +5,7 @@ Amaranth is imported here: import this module lazily.
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 from amaranth.lib.wiring import In, Out
@@ -17,7 +17,7 @@ _FOLDED = 4  # what a lookup table takes
 
 
 class Registered(wiring.Component):  # type: ignore[misc]
-    """A block with all ports registered, behind four pins: ``clk``, ``rst``, ``si`` and ``so``.
+    """A block with all ports and its reset registered, behind four pins: ``clk``, ``rst``, ``si`` and ``so``.
 
     A shift register from ``si`` is all its inputs. Its outputs are registered, and then folded into ``so`` by XOR, a
     level of it in a cycle: every output counts, so that nothing is optimized away.
@@ -29,7 +29,12 @@ class Registered(wiring.Component):  # type: ignore[misc]
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
-        m.submodules[DUT] = block = self.block
+        block = self.block
+        reset = Signal(reset_less=True)
+        m.domains += ClockDomain(DUT)
+        m.d.comb += [ClockSignal(DUT).eq(ClockSignal()), ResetSignal(DUT).eq(reset)]
+        m.d.sync += reset.eq(ResetSignal())
+        m.submodules[DUT] = DomainRenamer(DUT)(block)
         inputs: list[Value] = []
         outputs: list[Value] = []
         for _, member, port in block.signature.flatten(block):

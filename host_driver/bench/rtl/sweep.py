@@ -189,7 +189,7 @@ class Sweep:
             return await self._submit(jobs.place, netlist, part.name, seed, tool, self._limit)
 
         tool = tool_version(part.package)
-        how = part.options, sorted(part.files.items()), jobs.FREQUENCY, tool, seed
+        how = part.options, sorted(part.files.items()), part.asked, tool, seed
         name = key("placed", _netlist_key(verilog, part), *how)
         try:
             return await self._once(name, place)
