@@ -247,6 +247,7 @@ def test_cores_are_cycles_a_second_unless_something_else_is_too_slow():
     cycles = prediction.at(REFERENCE).cycles_per_octet
     assert prediction.cores(1) == pytest.approx(1e9 / 8 * cycles / HOST.clock_hz.value)
     assert prediction.cores(100) == "link TX, to the device"
+    assert prediction.worth(100) == pytest.approx(100 * prediction.cores(1))  # what the table has in brackets
 
 
 def test_broken_memory_costs_more_than_memory_in_one_piece():
@@ -260,22 +261,32 @@ def test_a_width_without_figures_is_refused():
         predict(replace(SETTING, lanes=16), CRC)
 
 
-def test_a_crossover_is_where_a_split_overtakes_the_host():
-    """A device that wants much for an FPDU and nothing for an octet, beside a host that wants much for an octet."""
+def lines_of(*those):
+    """Splits of which a message takes as long as a function of its size says."""
     sizes = (1, 4, 16, 64)
-    host, device = (
+    return [
         replace(line, points=tuple(
             replace(point, rate=size / spent(size), half_round_trip=spent(size))
             for size, point in zip(sizes, line.points, strict=True)
         ))
-        for line, spent in ((predict(SETTING, NOTHING, sizes), lambda size: size),
-                            (predict(SETTING, CRC, sizes), lambda size: 8))
-    )  # fmt: skip
+        for line, spent in ((predict(SETTING, split, sizes), spent) for split, spent in those)
+    ]  # fmt: skip
+
+
+def test_a_crossover_is_where_a_split_overtakes_the_host():
+    """A device that wants much for an FPDU and nothing for an octet, beside a host that wants much for an octet."""
+    host, device = lines_of((NOTHING, lambda size: size), (CRC, lambda size: 8))
     for what, height in (("throughput", 1), ("half round trip", 8)):
         [found] = crossovers([host, device], what)
         assert (found.size, found.value) == pytest.approx((8, height))
         assert (found.before, found.after) == ("nothing", "CRC")
     assert crossovers([host, host], "throughput") == []
+
+
+def test_a_crossover_is_where_one_offload_overtakes_another():
+    lines = lines_of((NOTHING, lambda size: 100), (CRC, lambda size: size), (MARKERS, lambda size: 8))
+    [found] = crossovers(lines, "throughput")
+    assert (found.size, found.before, found.after) == (pytest.approx(8), "CRC", "markers")
 
 
 def test_no_split_beats_one_of_the_front_in_luts_and_cycles():
@@ -406,7 +417,8 @@ def test_the_command_says_what_it_knows_and_from_where(files, capsys):
         (["--lanes", "16"], "--lanes is one of 2, 4 for an invented device, not 16"),
         (
             ["--link", "string"],
-            "no link is called 'string': there are pcie-gen3-x4, uart-3mbaud, or a file that ends in .toml",
+            "no link is called 'string': there are pcie-gen3-x16, pcie-gen3-x4, uart-3mbaud, or a file that ends in "
+            ".toml",
         ),
         (["--link", "none.toml"], "none.toml: No such file or directory"),
         (["--wire", "0"], "--wire is more than 0 Gb/s, not 0"),

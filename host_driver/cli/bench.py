@@ -215,7 +215,7 @@ def rtl(
         raise UsageError(f"--seeds is 1 or more, not {seeds}")
     try:
         report = interruptible(
-            _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, scheduler)
+            _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, scheduler), kept=True
         )
         if markdown is not None:
             keep_tables(markdown, "rnic bench rtl", report.tables())

@@ -70,8 +70,11 @@ async def open_device(name: str, lanes: int, waves: Path | None = None) -> Devic
         raise UsageError(str(error)) from None
 
 
-def interruptible(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run to the end; at SIGINT or SIGTERM cancel, let everything be cleared away, and exit with 128 + the signal."""
+def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
+    """Run to the end; at SIGINT or SIGTERM cancel, let everything be cleared away, and exit with 128 + the signal.
+
+    ``kept``: the same command will go on from there, and the user is told so.
+    """
     came: list[signal.Signals] = []
 
     async def main() -> _T:
@@ -91,4 +94,6 @@ def interruptible(work: Coroutine[Any, Any, _T]) -> _T:
     except asyncio.CancelledError:
         if not came:
             raise
+        if kept:
+            typer.echo("interrupted; what is done is kept, and the same command goes on from there", err=True)
         raise typer.Exit(128 + came[0]) from None

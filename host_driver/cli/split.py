@@ -36,7 +36,7 @@ def split(
         str, typer.Option("--host", metavar="NAME", help="this (measured the first time), cortex-a53, or a FILE.toml.")
     ] = "this",
     link: Annotated[
-        str, typer.Option("--link", metavar="NAME", help="pcie-gen3-x4, uart-3mbaud, or a FILE.toml.")
+        str, typer.Option("--link", metavar="NAME", help="pcie-gen3-x4, pcie-gen3-x16, uart-3mbaud, or a FILE.toml.")
     ] = "pcie-gen3-x4",
     device: Annotated[
         str, typer.Option("--device", metavar="NAME", help="25f, 85f, hx8k, gw2a (rnic bench rtl), or a FILE.toml.")
@@ -118,9 +118,11 @@ def split(
         for path, profile in ((save_host, chosen), (save_device, on.device)):
             if path is not None:
                 path.write_text(dump(profile))
-        report = interruptible(_predict(setting, widths, [on.origin, *devices.whole(on.device)], scheduler))
+        origins = [on.origin, *devices.whole(on.device)]
+        report = interruptible(_predict(setting, widths, origins, scheduler), kept=True)
         if simulate:
-            report = replace(report, runs=interruptible(_simulate(setting, widths if lanes else widths[:1], scheduler)))
+            runs = _simulate(setting, widths if lanes else widths[:1], scheduler)
+            report = replace(report, runs=interruptible(runs, kept=True))
         if html is not None:
             html.write_text(page(report))
     except ProfileError as error:

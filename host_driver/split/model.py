@@ -169,8 +169,11 @@ class Prediction:
     def cores(self, gigabits: float, size: int = REFERENCE) -> float | str:
         """Cores in use when messages of this size are sent and received at a rate, or what does not allow it."""
         point = self.at(size)
-        octets = gigabits * 1e9 / 8
-        return point.other_limit if point.other < octets else octets * point.cycles_per_octet / self.hertz
+        return point.other_limit if point.other < gigabits * 1e9 / 8 else self.worth(gigabits, size)
+
+    def worth(self, gigabits: float, size: int = REFERENCE) -> float:
+        """Cores that a rate would take, whether something else allows it or not."""
+        return gigabits * 1e9 / 8 * self.at(size).cycles_per_octet / self.hertz
 
     @property
     def name(self) -> str:

@@ -87,6 +87,9 @@ def verdicts(report: Report) -> list[str]:
         pays = "pays" if saved > 0 and change > -0.01 else "pays in host cycles alone" if saved > 0 else "does not pay"
         if saved <= 0 and change > 0.01:
             pays = "pays in throughput alone"
+        link = (point.stages.get(LINK, 0.0) - base.stages.get(LINK, 0.0)) / REFERENCE
+        if "estimate" in report.setting.link.host_s_per_transfer.source and abs(link) > 0.01 * base.cycles_per_octet:
+            cycles += f", with {link:+.3f} for the link, which is an estimate"
         told.append(f"On the device “{each.name}” with {each.lanes} lanes {cycles}; throughput changes by "
                     f"{change:+.0%}, for {each.luts:,.0f} LUTs: offload {pays}.")  # fmt: skip
     return told

@@ -20,6 +20,7 @@ from host_driver.split.stages import Stage
 
 __all__ = ["Crossover", "Report", "crossovers", "front", "size_of"]
 
+_NOTHING = 1e-3  # a difference that counts as none, as a share
 _SHORT = 64  # octets of the messages that latency is told of, beside REFERENCE
 
 
@@ -78,7 +79,7 @@ class Report:
                 each.name,
                 str(each.lanes) if each.split.device else "",
                 f"{point.cycles_per_octet:.3f}",
-                *(_cores(each.cores(rate)) for rate in RATES),
+                *(_cores(each, rate) for rate in RATES),
                 _figure(point.rate * 8e-9),
                 _figure(each.at(_SHORT).half_round_trip * 1e6),
                 _figure(point.half_round_trip * 1e6),
@@ -190,45 +191,59 @@ class Report:
 
 
 def front(predictions: Sequence[Prediction]) -> list[Prediction]:
-    """Those that no other beats in LUTs and in host cycles at once, from few LUTs to many."""
+    """Those that no other beats in LUTs and in host cycles at once, from few LUTs to many.
+
+    More LUTs must be worth half a percent of the cycles.
+    """
     found: list[Prediction] = []
     for each in sorted(predictions, key=lambda each: (each.luts, each.at(REFERENCE).cycles_per_octet)):
-        if not found or each.at(REFERENCE).cycles_per_octet < found[-1].at(REFERENCE).cycles_per_octet - 1e-9:
+        if not found or each.at(REFERENCE).cycles_per_octet < 0.995 * found[-1].at(REFERENCE).cycles_per_octet:
             found.append(each)
     return found
 
 
 def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
-    """Where, as messages grow, a split begins to be better or worse than the host alone; ``what`` is which plot.
+    """Where, as messages grow, one split begins to be better than another; ``what`` is which plot.
 
-    One that is within a thousandth counts as neither.
+    That is told of each split and the host alone, and of those that are the best of all, one after the other. One that
+    is within a thousandth counts as neither.
     """
-    base = next((line for line in lines if not line.split.device), None)
-    if base is None:
-        return []
 
     def value(line: Prediction, nth: int) -> float:
         point = line.points[nth]
         return log(point.rate) if what == "throughput" else -log(point.half_round_trip)
 
-    found: list[Crossover] = []
-    for line in lines:
-        gaps = [value(line, nth) - value(base, nth) for nth in range(len(line.points))]
-        sure = [nth for nth, gap in enumerate(gaps) if abs(gap) > 1e-3]
-        for before, after in pairwise(sure):
-            if gaps[before] * gaps[after] > 0:
-                continue
-            share = gaps[before] / (gaps[before] - gaps[after])
-            size, height = (
-                low + share * (high - low)
-                for low, high in (
-                    (log(base.points[before].size), log(base.points[after].size)),
-                    (value(base, before), value(base, after)),
-                )
+    def crossing(one: Prediction, other: Prediction, before: int, after: int) -> Crossover | None:
+        """Of two, between two sizes."""
+        gaps = [value(one, nth) - value(other, nth) for nth in (before, after)]
+        if gaps[0] * gaps[1] > 0:
+            return None
+        share = gaps[0] / (gaps[0] - gaps[1])
+        size, height = (
+            low + share * (high - low)
+            for low, high in (
+                (log(one.points[before].size), log(one.points[after].size)),
+                (value(other, before), value(other, after)),
             )
-            names = (base.name, line.name) if gaps[after] > 0 else (line.name, base.name)
-            found.append(Crossover(exp(size), exp(height if what == "throughput" else -height), *names))
-    return sorted(found, key=lambda each: each.size)
+        )
+        names = (other.name, one.name) if gaps[1] > 0 else (one.name, other.name)
+        return Crossover(exp(size), exp(height if what == "throughput" else -height), *names)
+
+    found: list[Crossover | None] = []
+    for base in (line for line in lines if not line.split.device):
+        for line in lines:
+            sure = [nth for nth in range(len(line.points)) if abs(value(line, nth) - value(base, nth)) > _NOTHING]
+            found += [crossing(line, base, before, after) for before, after in pairwise(sure)]
+    best: Prediction | None = None
+    since = 0
+    for nth in range(len(lines[0].points) if lines else 0):
+        now = max(lines, key=lambda line: value(line, nth))
+        if best is None or value(now, nth) > value(best, nth) + _NOTHING:
+            if best is not None and best.split.device and now.split.device:
+                found.append(crossing(now, best, since, nth))
+            best = now
+        since = nth
+    return sorted((each for each in found if each is not None), key=lambda each: each.size)
 
 
 def _run(each: Simulated) -> dict[str, Any]:
@@ -293,8 +308,10 @@ def _number(cores: float | str) -> float | None:
     return None if isinstance(cores, str) else cores
 
 
-def _cores(cores: float | str) -> str:
-    return "-" if isinstance(cores, str) else f"{cores:.2f}"
+def _cores(each: Prediction, rate: float) -> str:
+    """In brackets where something else does not allow the rate."""
+    worth = f"{each.worth(rate):.2f}"
+    return f"({worth})" if isinstance(each.cores(rate), str) else worth
 
 
 def _figure(value: float) -> str:
