@@ -44,7 +44,7 @@ class Tools(Executor):
         monkeypatch.setattr(jobs, "synthesize", lambda *_: Netlist(b"", {"LUT4": 10, "TRELLIS_FF": 5}, {"LUT4": 2}))
         monkeypatch.setattr(jobs, "place", self.place)
 
-    def place(self, netlist, part, seed, tool, limit):
+    def place(self, netlist, part, asked, seed, tool, limit):
         if seed in self.fails:
             raise self.fails[seed]
         used = {"TRELLIS_COMB": 13, "ICESTORM_LC": 99}
