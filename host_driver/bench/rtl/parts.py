@@ -44,7 +44,7 @@ class Part:
     title: str
     synthesis: str
     package: str  # of Python, with nextpnr in it
-    asked: int  # MHz: somewhat more than the data path reaches, so that nextpnr neither rests nor strains in vain
+    asked: int  # MHz: somewhat more than the whole data path reaches, so that nextpnr neither rests nor strains in vain
     options: tuple[str, ...]
     comb: Mapping[str, int]
     ff: tuple[str, ...]  # prefixes

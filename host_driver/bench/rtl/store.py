@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from host_driver.folders import built
+
 __all__ = ["Store", "folder", "key"]
 
 _FORMAT = 1  # of what is kept
@@ -16,9 +18,7 @@ _FORMAT = 1  # of what is kept
 
 def folder() -> Path:
     """Where results lie: beside the simulations, in ``build/bench`` of a checkout."""
-    from host_driver.sim.build import _folder
-
-    return _folder().parent / "bench"
+    return built("bench")
 
 
 def key(*parts: object) -> str:

@@ -195,10 +195,11 @@ class Sweep:
     async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | ToolError:
         async def place() -> Placed:
             netlist = await self._netlist(verilog, part)
-            return await self._work(jobs.place, netlist, part.name, seed, tool, self._limit)
+            return await self._work(jobs.place, netlist, part.name, asked, seed, tool, self._limit)
 
         tool = tool_version(part.package)
-        how = part.options, sorted(part.files.items()), part.asked, tool, seed
+        asked = round(part.asked * BLOCKS[case.block].haste)
+        how = part.options, sorted(part.files.items()), asked, tool, seed
         name = key("placed", _netlist_key(verilog, part), *how)
         try:
             return await self._once(name, place)
