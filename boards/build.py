@@ -59,14 +59,17 @@ def bitstream(name: str, folder: Path) -> Path:
 
 
 def recall(folder: Path) -> Result | None:
-    """What was built in ``folder``, if anything was."""
+    """What was built in ``folder``, if anything was; raises BuildError when this version cannot read it."""
+    file = folder / _RESULT
     try:
-        kept = json.loads((folder / _RESULT).read_text())
+        kept = json.loads(file.read_text())
+        kept["cells"] = {kind: (used, available) for kind, (used, available) in kept["cells"].items()}
+        kept["path"] = tuple(kept["path"])
+        return Result(**kept)
     except FileNotFoundError:
         return None
-    kept["cells"] = {kind: (used, available) for kind, (used, available) in kept["cells"].items()}
-    kept["path"] = tuple(kept["path"])
-    return Result(**kept)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise BuildError(f"{file} is not as this version writes it: build the board anew") from None
 
 
 def build(

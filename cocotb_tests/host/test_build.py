@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,30 @@ def test_boards_are_listed(capsys):
     assert run(["boards", "--json"]) == 0
     assert [each["name"] for each in json.loads(capsys.readouterr().out)] == list(BOARDS)
     assert run(["boards"]) == 0
-    assert "colorlight_5a75b" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "colorlight_5a75b" in shown
+    assert " 1, 2*, 4, 8 " in shown
+
+
+@pytest.mark.parametrize(("board", "cells", "row"), [
+    ("ulx3s", {"TRELLIS_COMB": (6000, 83640), "DP16KD": (4, 208)}, "| 6,000 of 83,640 |  | 4 of 208 |"),
+    ("ice40_hx8k", {"ICESTORM_LC": (7173, 7680), "ICESTORM_RAM": (12, 32)}, "| 7,173 of 7,680 |  | 12 of 32 |"),
+])  # fmt: skip
+def test_what_was_built_is_in_the_table(board, cells, row, tmp_path, capsys):
+    (tmp_path / board).mkdir()
+    (tmp_path / board / "result.json").write_text(json.dumps(asdict(replace(RESULT, board=board, cells=cells))))
+    assert run(["boards", "--markdown", "--out", str(tmp_path)]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"| {board} ")]
+    assert row in line
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"cells": {}, "path": []}'])
+def test_a_result_of_another_version_is_one_line(text, tmp_path, capsys):
+    (tmp_path / "ulx3s").mkdir()
+    (tmp_path / "ulx3s" / "result.json").write_text(text)
+    assert run(["boards", "--markdown", "--out", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert told == f"rnic: {tmp_path}/ulx3s/result.json is not as this version writes it: build the board anew\n"
 
 
 def test_a_slow_clock_is_told_and_fails(monkeypatch, capsys):

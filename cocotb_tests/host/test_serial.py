@@ -133,6 +133,32 @@ def test_silence_ends_with_no_answer():
     assert now < 10
 
 
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("chatter", [b"[ 12.345] a console, or a wrong speed\r\n" * 9, bytes(400)])
+def test_a_port_that_never_falls_silent_and_never_answers_ends_with_no_answer(opened, chatter):
+    driver = Driver(Exchange(7, PACE))
+    driver.read("IDENTITY")
+    if opened:
+        driver.receive(DeviceModel(random.Random(1)).receive(driver.to_send(0)), 0)
+        driver.read("IDENTITY")
+
+    def listen():
+        for tick in range(500):
+            driver.to_send(0.04 * tick)
+            driver.receive(chatter, 0.04 * tick)
+            driver.tick(0.04 * tick)
+
+    with pytest.raises(NoAnswerError, match="no answer to 20 requests"):
+        listen()
+
+
+def test_a_port_that_gives_back_what_it_is_sent_is_told():
+    driver = Driver(Exchange(7, PACE))
+    driver.read("IDENTITY")
+    with pytest.raises(LinkFailureError, match="what is sent comes back"):
+        driver.receive(driver.to_send(0), 0)
+
+
 class Wire:
     """Octets on their way: one takes ``pace`` seconds, and they do not overtake each other."""
 

@@ -243,8 +243,12 @@ def test_ports_that_cannot_be_used_are_told_apart(tmp_path, monkeypatch):
             await SerialDevice.open(port)
         with pytest.raises(DeviceError, match=f"{port}: no answer at 115200 baud: .* is the board programmed"):
             await opening
+        with pytest.raises(DeviceError, match=f"{port} cannot be set to 99999999999 baud"):
+            await SerialDevice.open(port, 99_999_999_999)
         os.close(master)
         os.close(slave)
+        with pytest.raises(DeviceError, match=f"{tmp_path} cannot be opened as a serial port: Is a directory$"):
+            await SerialDevice.open(str(tmp_path))
         with pytest.raises(DeviceError, match=f"there is no serial port {tmp_path}/none"):
             await SerialDevice.open(f"{tmp_path}/none")
         (tmp_path / "file").write_text("")

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from host_driver.cli.common import UsageError
+from host_driver.cli.common import CommandError, UsageError
 
 if TYPE_CHECKING:
     from boards.board import Board
 
 FOLDER = Path("build") / "boards"  # with a folder for each board, unless told otherwise
+# What the families call look-up tables, registers and block RAM; an iCE40's registers are in its logic cells.
+_CELLS = ("TRELLIS_COMB", "LUT4", "ICESTORM_LC"), ("TRELLIS_FF", "DFF"), ("DP16KD", "BSRAM", "ICESTORM_RAM")
 
 
 def boards(
@@ -50,7 +52,7 @@ def boards(
         table.add_row(board.name, board.part, _widths(board), f"{board.clock_hz / 1e6:g} MHz", board.uart)
     console = Console()
     console.print(table)
-    console.print("lanes: widths that fit, in 32 bits; in bold what is built unless --lanes says otherwise")
+    console.print("lanes: widths that fit, in 32 bits; * is what is built unless --lanes says otherwise")
     console.print("link: where the UART is, at 3 Mbaud unless `rnic boards --json` says otherwise")
 
 
@@ -75,32 +77,33 @@ def _described(board: Board) -> dict[str, Any]:
 
 
 def _widths(board: Board) -> str:
-    return ", ".join(f"[bold]{each}[/bold]" if each == board.lanes else str(each) for each in board.widths)
+    return ", ".join(f"{each}*" if each == board.lanes else f"{each}" for each in board.widths)
 
 
 def _markdown(every: list[Board], folder: Path) -> str:
-    from boards.build import recall
+    from boards.build import BuildError, recall
 
     lines = [
         "| board | FPGA | lanes built, that fit | LUTs | registers | block RAM | clock reached / asked | SHA-256 |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for board in every:
-        built = recall(folder / board.name)
+        try:
+            built = recall(folder / board.name)
+        except BuildError as error:
+            raise CommandError(str(error)) from None
         fit = ", ".join(map(str, board.widths))
         row = f"| {board.name} | {board.part} | "
         if built is None:
             lines.append(f"{row}-, {fit} | not built | | | - / {board.clock_hz / 1e6:g} MHz | |")
             continue
-        counts = [
-            _count(built.cells, *kinds)
-            for kinds in (("TRELLIS_COMB", "LUT4"), ("TRELLIS_FF", "DFF"), ("DP16KD", "BSRAM"))
-        ]
+        counts = [_count(built.cells, kinds) for kinds in _CELLS]
         clock = f"{built.reached / 1e6:.1f} / {board.clock_hz / 1e6:g} MHz"
         lines.append(f"{row}{built.lanes}, of {fit} | {' | '.join(counts)} | {clock} | {built.sha256[:16]} |")
     return "\n".join(lines) + "\n"
 
 
-def _count(cells: dict[str, tuple[int, int]], *kinds: str) -> str:
-    [(used, available)] = [cells[kind] for kind in kinds if kind in cells] or [(0, 0)]
-    return f"{used:,} of {available:,}"
+def _count(cells: dict[str, tuple[int, int]], kinds: tuple[str, ...]) -> str:
+    return ", ".join(
+        f"{used:,} of {available:,}" for kind in kinds for used, available in [cells.get(kind, (0, 0))] if used
+    )

@@ -70,6 +70,7 @@ class Exchange:
         self._attempts = 0
         self._backoff = 0  # doublings
         self._asked = self._heard = self._answered = 0.0  # when that happened last
+        self._strange = 0  # octets that came since the last answer
 
     @property
     def under_way(self) -> int:
@@ -91,9 +92,12 @@ class Exchange:
         """When :meth:`tick` is to be called."""
         if not self._pending:
             return None
-        # The answer begins when the request has come over the line, and then it has no gaps.
         octets = sum(len(each.encoded) for each in self._pending if each.answer is None)
         begins = self._asked + self._patience(octets)
+        # The answer begins when the request has come over the line, and then it has no gaps. What comes where nothing
+        # has ever answered, or is longer than answers can be, is something else, and may never end.
+        if not self._opened or self._strange > 2 * WINDOW * self.size:
+            return begins
         return max(begins, self._heard + self._patience(_GAP))
 
     def _patience(self, octets: int) -> float:
@@ -121,6 +125,7 @@ class Exchange:
     def receive(self, octets: bytes, now: float) -> list[tuple[int, Response]]:
         """Take octets from the line: the responses in the order of their requests, with their keys."""
         self._heard = now
+        self._strange += len(octets)
         self._received += octets
         *frames, self._received = self._received.split(ZERO)
         for each in frames:
@@ -155,6 +160,8 @@ class Exchange:
         self._unsent += pending.encoded
 
     def _take(self, encoded: bytes, now: float) -> None:
+        if any(encoded + ZERO == each.encoded for each in self._pending):
+            raise LinkFailureError("what is sent comes back: are its wires joined, or is it another device's port?")
         octets = unframe(encoded)
         found = None if octets is None else response(octets)
         if found is None:
@@ -185,6 +192,7 @@ class Exchange:
             measured = (now - max(pending.sent, self._answered)) / total
             self._pace = max(self._base, measured, (3 * self._pace + measured) / 4)
         self._answered = now
+        self._strange = 0
         for before in self._pending:
             if before is pending:
                 break

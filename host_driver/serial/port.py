@@ -94,8 +94,10 @@ def _open(name: str, baud: int) -> serial.Serial:
                 ) from None
             case errno.EBUSY | errno.EAGAIN:
                 raise DeviceError(f"{name} is in use by another program") from None
-        raise DeviceError(f"{name} cannot be opened as a serial port: {error}") from None
-    except (ValueError, OSError) as error:
+        # pyserial's own text has the name again, and the number in front.
+        why = os.strerror(error.errno) if error.errno else error
+        raise DeviceError(f"{name} cannot be opened as a serial port: {why}") from None
+    except (ValueError, OSError, OverflowError) as error:
         raise DeviceError(f"{name} cannot be set to {baud} baud: {error}") from None
     # Some USB adapters keep octets for 16 ms, in the hope of more, unless told otherwise; not all ports know of it.
     with contextlib.suppress(OSError, ValueError, AttributeError, NotImplementedError):
