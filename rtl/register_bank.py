@@ -54,6 +54,8 @@ class RegisterBank(wiring.Component):
         })
 
     def elaborate(self, platform):
+        from amaranth.vendor import LatticeICE40Platform
+
         m = Module()
         bus = self.bus
 
@@ -68,7 +70,7 @@ class RegisterBank(wiring.Component):
             decoded.eq(Cat(bus.address == register.address >> 2 for register in MAP)),
         ]
 
-        values = []
+        words = []
         for selected, register in zip(decoded, MAP, strict=True):
             ports = getattr(self, register.name)
             word = Signal(32, name=register.name)
@@ -92,9 +94,13 @@ class RegisterBank(wiring.Component):
                         with m.Elif(writes):
                             m.d.sync += port.eq(written)
                 m.d.comb += word[place].eq(port)
-            # A flip-flop that is reset when another register is chosen takes no table, as a gate would.
-            value = Signal(32, name=f"{register.name}_chosen")
-            m.d.sync += value.eq(Mux(selected, word, 0))
-            values.append(value)
+            words.append(Mux(selected, word, 0))
+        # A flip-flop that is reset when another register is chosen takes no table, as a gate would. Where a flip-flop
+        # has its table for itself, that may as well choose between two.
+        together = 2 if isinstance(platform, LatticeICE40Platform) else 1
+        values = []
+        for at in range(0, len(words), together):
+            values.append(Signal(32, name=f"{MAP[at].name}_chosen"))
+            m.d.sync += values[-1].eq(reduce(or_, words[at:at + together]))
         m.d.sync += bus.read_data.eq(reduce(or_, values))
         return m
