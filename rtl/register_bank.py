@@ -70,7 +70,10 @@ class RegisterBank(wiring.Component):
             decoded.eq(Cat(bus.address == register.address >> 2 for register in MAP)),
         ]
 
-        words = []
+        # A flip-flop that is reset when another register is chosen takes no table, as a gate would. Where a flip-flop
+        # has its table for itself, that may as well choose between two.
+        together = 2 if isinstance(platform, LatticeICE40Platform) else 1
+        values, words = [], []
         for selected, register in zip(decoded, MAP, strict=True):
             ports = getattr(self, register.name)
             word = Signal(32, name=register.name)
@@ -95,12 +98,10 @@ class RegisterBank(wiring.Component):
                             m.d.sync += port.eq(written)
                 m.d.comb += word[place].eq(port)
             words.append(Mux(selected, word, 0))
-        # A flip-flop that is reset when another register is chosen takes no table, as a gate would. Where a flip-flop
-        # has its table for itself, that may as well choose between two.
-        together = 2 if isinstance(platform, LatticeICE40Platform) else 1
-        values = []
-        for at in range(0, len(words), together):
-            values.append(Signal(32, name=f"{MAP[at].name}_chosen"))
-            m.d.sync += values[-1].eq(reduce(or_, words[at:at + together]))
+            if len(words) == together or register is MAP[-1]:
+                value = Signal(32, name=f"{register.name}_chosen")
+                m.d.sync += value.eq(reduce(or_, words))
+                values.append(value)
+                words = []
         m.d.sync += bus.read_data.eq(reduce(or_, values))
         return m
