@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, field
 
-__all__ = ["ABC9", "FLOWS", "Flow"]
+__all__ = ["ABC9", "ECP5_TIMING", "FLOWS", "Flow"]
 
 # Yosys makes ROMs of tables, which look-up tables do better here.
 _READ = "proc -norom"
 #: Where ABC9's default script has ``&dch -f``, which takes more than ten minutes on logic that is mostly XOR, this has
 #: ``&synch2``.
 ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&synch2;&if,{W},{D},{R},-v;&mfs"'
+#: Of nextpnr for ECP5: wires count less, the clock more.
+ECP5_TIMING = "--placer-heap-timingweight 100 --placer-heap-critexp 3 --tmg-ripup"
 # The same logic as other netlists: putting together what ABC9 has made fails on some.
 _OTHERS = ("flatten; opt_clean", "flatten; opt -full; wreduce; opt")
 _PLACE = "--seed {seed} --timing-allow-fail --report report.json"
@@ -49,7 +51,7 @@ FLOWS = {
         overrides={
             # Tables of more than 4 inputs, which this FPGA makes of several, would add a quarter.
             "synth_opts": "-nowidelut",
-            "nextpnr_opts": f"{_PLACE} --placer-heap-timingweight 100 --placer-heap-critexp 3 --tmg-ripup",
+            "nextpnr_opts": f"{_PLACE} {ECP5_TIMING}",
         },
         scripts=(f"{_READ}; {ABC9}", *(f"{_READ}; {other}; {ABC9}" for other in _OTHERS)),
     ),

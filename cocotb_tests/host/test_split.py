@@ -269,7 +269,8 @@ def lines_of(*those):
             replace(point, rate=size / spent(size), half_round_trip=spent(size))
             for size, point in zip(sizes, line.points, strict=True)
         ))
-        for line, spent in ((predict(SETTING, split, sizes), spent) for split, spent in those)
+        for split, spent in those
+        for line in [predict(SETTING, split, sizes)]
     ]  # fmt: skip
 
 

