@@ -114,7 +114,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._tx_ulpdu = _Outbox(Kind.ULPDU, size)
         self._rx_mpa = _Outbox(Kind.MPA, size)
         self._values: deque[tuple[asyncio.Future[int], bool]] = deque()  # and whether it ends a reset
-        self._hello = _Gate()
+        self._hello = asyncio.Event()
         self._received = bytearray()
         self._unsent: list[bytes] = []
         self._failure: DeviceError | None = None
@@ -203,7 +203,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
                     box.credit += WORD.unpack(octets)[0]
                     box.gate.wake()
                 case Kind.HELLO:
-                    self._hello.wake()
+                    self._hello.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """For asyncio."""
@@ -227,8 +227,9 @@ class SimulatedDevice(Device, asyncio.Protocol):
     def _fail(self, failure: DeviceError) -> None:
         self._failure = failure
         boxes = (self._ulpdus, self._mpa, self._events, self._tx_ulpdu, self._rx_mpa)
-        for gate in (self._hello, *(box.gate for box in boxes)):
-            gate.wake()
+        self._hello.set()
+        for box in boxes:
+            box.gate.wake()
         for each, _ in self._values:
             if not each.done():
                 each.set_exception(failure)
