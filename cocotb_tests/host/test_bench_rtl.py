@@ -99,7 +99,7 @@ def test_what_is_known_is_not_done_again(tools, store):
     assert tools.sweep(store, [FRAMER]) == (first, 0)
     assert tools.sweep(store, [replace(FRAMER, seeds=4)])[1] == 1, "of a seed more, one"
     assert tools.sweep(store, [replace(FRAMER, part="85f")])[1] == 3, "of another part with the same cells, the netlist"
-    assert tools.sweep(store, [replace(FRAMER, part="gw2a")])[1] == 1 + 3, "of other cells, the Verilog"
+    assert tools.sweep(store, [replace(FRAMER, part="gw2a")])[1] == 1 + 1 + 3, "of one with another reset, nothing"
 
 
 def test_other_verilog_is_measured_anew_and_the_old_is_still_known(tools, store, monkeypatch):
@@ -419,7 +419,7 @@ def test_the_command_measures_what_was_asked_for(tools, monkeypatch, tmp_path, c
 
 
 @pytest.mark.parametrize(("options", "line"), [
-    (["--block", "Fram"], "--block is one of TX+RX, TX, RX, "),
+    (["--block", "Fram"], "--block is one of MpaDatapath, TX+RX, TX, RX, "),
     (["--lanes", "3"], "--lanes is one of 1, 2, 4, 8, 16, not 3\n"),
     (["--part", "ice"], "--part is one of 25f, 85f, hx8k, gw2a, not ice\n"),
     (["--limit", "0"], "--limit is more than 0 seconds, not 0\n"),

@@ -329,7 +329,7 @@ def test_blocks_that_have_nothing_to_do_take_no_luts():
 
 def test_a_whole_data_path_is_told_of_beside_its_blocks():
     [line, _] = devices.whole(DEVICE)
-    assert line == "TX+RX of 2 lanes as a whole: 500 LUTs, 100 MHz; its blocks alone: 6,000 LUTs, 100 MHz"
+    assert line == "MpaDatapath of 2 lanes as a whole: 500 LUTs, 100 MHz; its blocks alone: 6,000 LUTs, 100 MHz"
 
 
 def test_a_part_of_which_nothing_is_known_is_refused(tmp_path, monkeypatch):

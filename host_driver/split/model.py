@@ -62,7 +62,7 @@ _BLOCKS = {
     Stage.RTR_DETECTION: ("RtrDetector",),
 }
 _AROUND = ("TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue")  # whatever the device does
-WHOLE = "TX+RX"
+WHOLE = "MpaDatapath"
 LINK = "link"  # the host's work to have octets cross it
 WIRE = "wire"
 _HOST = "host "

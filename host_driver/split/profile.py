@@ -135,7 +135,7 @@ if TYPE_CHECKING:
 else:
     BlockName = Literal[
         "Fence", "FpduFramer", "Delineator", "MarkerInserter", "CrcAppender", "ChunkPacker", "FpduChecker",
-        "RtrDetector", "TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue", "TX+RX",
+        "RtrDetector", "TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue", "MpaDatapath",
     ]  # fmt: skip
 
 

@@ -32,7 +32,8 @@ def _here() -> Any:
 
 
 _TABLE = (
-    Block("TX+RX", lambda lanes: _rtl("datapath").MpaDatapath(lanes), haste=1),
+    Block("MpaDatapath", lambda lanes: _rtl("datapath").MpaDatapath(lanes), haste=1),
+    Block("TX+RX", lambda lanes: _here().BothDirections(lanes), haste=1),
     Block("TX", lambda lanes: _rtl("transmit").TxDatapath(lanes), haste=1.1),
     Block("RX", lambda lanes: _rtl("receive").RxDatapath(lanes), haste=1.1),
     Block("TxModeSwitch", lambda lanes: _rtl("stream_mode").TxModeSwitch(lanes)),

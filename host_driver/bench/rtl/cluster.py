@@ -34,8 +34,9 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
             folder = stack.enter_context(TemporaryDirectory(prefix="rnic-bench-"))
             with _deaf():
                 local = stack.enter_context(closing(LocalCluster(
-                    n_workers=os.cpu_count() or 1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
-                    local_directory=folder, env={"TMPDIR": folder}, silence_logs="CRITICAL",
+                    n_workers=os.cpu_count() or 1, threads_per_worker=1, processes=True,
+                    dashboard_address="127.0.0.1:0", local_directory=folder, env={"TMPDIR": folder},
+                    silence_logs="CRITICAL",
                 )))  # fmt: skip
             client = stack.enter_context(closing(Client(local)))
             yield client.get_executor(), len(client.ncores())

@@ -3,6 +3,7 @@
 Amaranth is imported here: import this module lazily.
 """
 
+from importlib import import_module
 from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal, Value
@@ -10,30 +11,35 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["DUT", "AmaranthCrc", "Registered"]
+__all__ = ["DUT", "AmaranthCrc", "BothDirections", "Registered"]
 
 DUT = "dut"  # the block's name inside Registered
 _FOLDED = 4  # what a lookup table takes
+_BETWEEN = {"good", "rtr", "respond", "sink", "failed", "asked"}  # transmit and receive
 
 
 class Registered(wiring.Component):  # type: ignore[misc]
     """A block with all ports and its reset registered, behind four pins: ``clk``, ``rst``, ``si`` and ``so``.
 
+    Without ``reset`` that is the FPGA's global reset, which takes no wires, and ``rst`` goes nowhere.
     A shift register from ``si`` is all its inputs. Its outputs are registered, and then folded into ``so`` by XOR, a
     level of it in a cycle: every output counts, so that nothing is optimized away.
     """
 
-    def __init__(self, block: Any):
+    def __init__(self, block: Any, *, reset: bool = True):
         super().__init__({"si": In(1), "so": Out(1)})
         self.block = block
+        self._reset = reset
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
         block = self.block
-        reset = Signal(reset_less=True)
-        m.domains += ClockDomain(DUT)
-        m.d.comb += [ClockSignal(DUT).eq(ClockSignal()), ResetSignal(DUT).eq(reset)]
-        m.d.sync += reset.eq(ResetSignal())
+        m.domains += ClockDomain(DUT, reset_less=not self._reset)
+        m.d.comb += ClockSignal(DUT).eq(ClockSignal())
+        if self._reset:
+            reset = Signal(reset_less=True)
+            m.d.sync += reset.eq(ResetSignal())
+            m.d.comb += ResetSignal(DUT).eq(reset)
         m.submodules[DUT] = DomainRenamer(DUT)(block)
         inputs: list[Value] = []
         outputs: list[Value] = []
@@ -52,6 +58,37 @@ class Registered(wiring.Component):  # type: ignore[misc]
             folded = Signal(len(groups), reset_less=True, name="folded")
             m.d.sync += folded.eq(Cat(group.xor() for group in groups))
         m.d.comb += self.so.eq(folded)
+        return m
+
+
+class BothDirections(wiring.Component):  # type: ignore[misc]
+    """Transmit and receive with what they tell each other: a data path but for its registers, counters and events.
+
+    Its ports are those of the two that are left.
+    """
+
+    def __init__(self, lanes: int):
+        self._halves = {"tx": import_module("rtl.transmit").TxDatapath(lanes),
+                        "rx": import_module("rtl.receive").RxDatapath(lanes)}  # fmt: skip
+        super().__init__({
+            half: Out(wiring.Signature({
+                name: member for name, member in component.signature.members.items() if name not in _BETWEEN
+            }))
+            for half, component in self._halves.items()
+        })  # fmt: skip
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        m.submodules.tx, m.submodules.rx = tx, rx = self._halves.values()
+        # As in rtl.datapath.
+        m.d.sync += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond")]
+        m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
+        for half, component in self._halves.items():
+            inside = {path: port for path, _, port in component.signature.flatten(component)}
+            outside = getattr(self, half)
+            for path, member, port in outside.signature.flatten(outside):
+                driven, value = (inside[path], port) if member.flow is wiring.In else (port, inside[path])
+                m.d.comb += Value.cast(driven).eq(Value.cast(value))
         return m
 
 

@@ -126,7 +126,8 @@ def elaborate(block: str, lanes: int, part: str, read: str) -> str:
 
     expect(f"sources {sources()}", f"sources {read}")
     try:
-        return verilog(Registered(BLOCKS[block].make(lanes)), TOP, PARTS[part].platform())
+        chosen = PARTS[part]
+        return verilog(Registered(BLOCKS[block].make(lanes), reset=chosen.reset), TOP, chosen.platform())
     except BuildError as problem:
         raise ToolError(str(problem)) from None
 

@@ -44,12 +44,13 @@ class Part:
     title: str
     synthesis: str
     package: str  # of Python, with nextpnr in it
-    asked: int  # MHz: somewhat more than the whole data path reaches, so that nextpnr neither rests nor strains in vain
+    asked: int  # MHz: somewhat more than the data path reaches at 2 lanes: nextpnr neither rests nor strains in vain
     options: tuple[str, ...]
     comb: Mapping[str, int]
     ff: tuple[str, ...]  # prefixes
     memory: tuple[str, ...]  # prefixes
     placed: str = ""
+    reset: bool = True  # by wires; else by the global reset, as on our boards
     pads: str = ""  # a command of Yosys for the pins, where synthesis itself must not do it
     platform: Callable[[], Any] = _any  # Amaranth's, where the Verilog depends on it
     files: Mapping[str, str] = field(default_factory=dict)  # what nextpnr reads besides: names and contents
@@ -85,6 +86,7 @@ _ECP5: Any = {
     "placed": "TRELLIS_COMB",
     "ff": ("TRELLIS_FF",),
     "memory": ("TRELLIS_DPR16X4", "DP16KD", "PDPW16KD"),
+    "reset": False,
 }
 _TABLE = (
     Part(

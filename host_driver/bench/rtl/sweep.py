@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 CYCLES = "cycles"
 _CELL = re.compile(r"(_|\$)(LUT\d|CCU2|TRELLIS|PFUMX|L6MUX21|SB_|MUX2|ALU|DFF|RAM16|DPR16).*")
 _WORD = 32  # bits of a lane
+_EASE = {1: 1, 2: 1, 4: 0.9, 8: 0.8, 16: 0.7}  # what nextpnr is asked for at a width, by what it is at the narrow ones
 
 
 class _NotKeptError(StoppedError):
@@ -183,7 +184,7 @@ class Sweep:
 
     async def _verilog(self, block: str, lanes: int, part: Part) -> str:
         read = jobs.sources()
-        name = key("Verilog", block, lanes, part.platform.__name__, read)
+        name = key("Verilog", block, lanes, part.platform.__name__, part.reset, read)
         return await self._once(name, lambda: self._submit(jobs.elaborate, block, lanes, part.name, read))
 
     async def _netlist(self, verilog: str, part: Part) -> Netlist:
@@ -198,7 +199,7 @@ class Sweep:
             return await self._work(jobs.place, netlist, part.name, asked, seed, tool, self._limit)
 
         tool = tool_version(part.package)
-        asked = round(part.asked * BLOCKS[case.block].haste)
+        asked = round(part.asked * BLOCKS[case.block].haste * _EASE[case.lanes])
         how = part.options, sorted(part.files.items()), asked, tool, seed
         name = key("placed", _netlist_key(verilog, part), *how)
         try:
