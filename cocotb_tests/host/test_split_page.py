@@ -107,7 +107,8 @@ def test_it_works_in_a_browser(text, tmp_path):
     </script>"""
     path = tmp_path / "report.html"
     path.write_text(text.replace("</body>", probe + "</body>"))
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+               "--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}",
                "--window-size=1000,900", "--dump-dom", path.as_uri()]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     [title] = re.findall(r"<title>(.*?)</title>", done.stdout) or [done.stderr]
