@@ -33,7 +33,10 @@ _LEAST_EMSS = 128 + 6 + 4 * 2  # RFC 5044 §4.5: a MULPDU of 128, and what is ar
 
 def split(
     host: Annotated[
-        str, typer.Option("--host", metavar="NAME", help="this (measured the first time), cortex-a53, or a FILE.toml.")
+        str,
+        typer.Option(
+            "--host", metavar="NAME", help="this (measured the first time), cortex-a53, xeon-avx512, or a FILE.toml."
+        ),
     ] = "this",
     link: Annotated[
         str, typer.Option("--link", metavar="NAME", help="pcie-gen3-x4, pcie-gen3-x16, uart-3mbaud, or a FILE.toml.")
