@@ -9,7 +9,8 @@ Three things make that fast and small:
 * The register is kept in other coordinates, ``s = T z``, in which ``M`` is a companion matrix: a shift with feedback
   from the bit that falls out. So the only loop, ``z' = T^-1 M^n T z + ...``, is a shift by ``n``.
 * All that the data add is outside the loop and pipelined, as one tree of XORs over all lanes. Its first level is shared
-  by all bits of the result: of each 3 neighbouring bits there are only 7 sums.
+  by all bits of the result: of each 3 neighbouring bits there are only 7 sums. Of two lanes it has those of each 4,
+  which leaves 16 terms at most: two levels of tables, and no more registers behind them.
 * A short last beat is filled up with lanes of zeros, and what they did is undone afterwards (to make a CRC) or expected
   (to check one). So the loop has one matrix only, and to undo is a shift with feedback, too.
 
@@ -30,6 +31,7 @@ __all__ = ["BASIS", "ONES", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "
 POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41 with its bits in the order in which they are sent
 ONES = 0xFFFF_FFFF
 SHARED = 3  # neighbouring bits whose sums all rows of a matrix share
+SHARED_OF_TWO = 4  # the same, of two lanes or one
 SUMMED = 16  # terms of a sum between registers: two levels of 4-input tables
 
 
@@ -57,10 +59,10 @@ def residue(missing: int) -> int:
     return gf2.apply(TO_Z, gf2.apply(gf2.power(WORD, missing + 1), ONES))
 
 
-def _parts(row: int) -> list[int]:
-    """``row`` cut into what it has of each :data:`SHARED` neighbouring bits."""
-    group = (1 << SHARED) - 1
-    return [part for at in range(0, 32, SHARED) if (part := row & group << at)]
+def _parts(row: int, shared: int = SHARED) -> list[int]:
+    """``row`` cut into what it has of each so many neighbouring bits."""
+    group = (1 << shared) - 1
+    return [part for at in range(0, 32, shared) if (part := row & group << at)]
 
 
 def _sum(vector: Value, mask: int) -> Value:
@@ -159,9 +161,10 @@ class Crc32c(wiring.Component):
     def _shared_sums(self, m: Module) -> list[list[Value]]:
         """For each bit of ``z`` what it sums, in registers; lanes that do not count are zero."""
         terms: list[list[Value]] = [[] for _ in range(32)]
+        shared = SHARED_OF_TWO if self.lanes + self.markers <= 2 else SHARED
         for lane in range(-self.markers, self.lanes):
             rows = gf2.rows(gf2.multiply(TO_Z, gf2.power(WORD, self.lanes - lane)))
-            parts = sorted({part for row in rows for part in _parts(row)})
+            parts = sorted({part for row in rows for part in _parts(row, shared)})
             sums = Signal(len(parts), name=f"sums_{lane + self.markers}", reset_less=True)
             word = self.data.word_select(lane + self.markers, 32)
             with m.If(self.last & self.used.matches(*range(1, lane + 1))):
@@ -169,7 +172,7 @@ class Crc32c(wiring.Component):
             with m.Else():
                 m.d.sync += sums.eq(Cat(_sum(word, part) for part in parts))
             for summands, row in zip(terms, rows, strict=True):
-                summands += [sums[parts.index(part)] for part in _parts(row)]
+                summands += [sums[parts.index(part)] for part in _parts(row, shared)]
         return terms
 
     def _registered_sums(self, m: Module, name: str, terms: Sequence[Value], summed: int) -> list[Signal]:
