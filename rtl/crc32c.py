@@ -31,7 +31,6 @@ __all__ = ["BASIS", "ONES", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "
 POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41 with its bits in the order in which they are sent
 ONES = 0xFFFF_FFFF
 SHARED = 3  # neighbouring bits whose sums all rows of a matrix share
-SHARED_OF_TWO = 4  # the same, of two lanes or one
 SUMMED = 16  # terms of a sum between registers: two levels of 4-input tables
 
 
@@ -107,7 +106,7 @@ class Crc32c(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.markers = markers
-        self.latency = 3 if lanes + markers <= 2 else 4
+        self.latency, self._shared = (3, 4) if lanes + markers <= 2 else (4, SHARED)
         super().__init__({
             "valid": In(1),
             "data": In(32 * (lanes + markers)),
@@ -161,10 +160,9 @@ class Crc32c(wiring.Component):
     def _shared_sums(self, m: Module) -> list[list[Value]]:
         """For each bit of ``z`` what it sums, in registers; lanes that do not count are zero."""
         terms: list[list[Value]] = [[] for _ in range(32)]
-        shared = SHARED_OF_TWO if self.lanes + self.markers <= 2 else SHARED
         for lane in range(-self.markers, self.lanes):
             rows = gf2.rows(gf2.multiply(TO_Z, gf2.power(WORD, self.lanes - lane)))
-            parts = sorted({part for row in rows for part in _parts(row, shared)})
+            parts = sorted({part for row in rows for part in _parts(row, self._shared)})
             sums = Signal(len(parts), name=f"sums_{lane + self.markers}", reset_less=True)
             word = self.data.word_select(lane + self.markers, 32)
             with m.If(self.last & self.used.matches(*range(1, lane + 1))):
@@ -172,7 +170,7 @@ class Crc32c(wiring.Component):
             with m.Else():
                 m.d.sync += sums.eq(Cat(_sum(word, part) for part in parts))
             for summands, row in zip(terms, rows, strict=True):
-                summands += [sums[parts.index(part)] for part in _parts(row, shared)]
+                summands += [sums[parts.index(part)] for part in _parts(row, self._shared)]
         return terms
 
     def _registered_sums(self, m: Module, name: str, terms: Sequence[Value], summed: int) -> list[Signal]:

@@ -13,7 +13,15 @@ from .store import check_store
 from .stream import Packet, RxUlpdu, TxUlpdu, check_lanes
 from .transmit import TxDatapath
 
-__all__ = ["MpaDatapath"]
+__all__ = ["BETWEEN", "MpaDatapath", "couple"]
+
+BETWEEN = ("good", "rtr", "respond", "sink", "failed", "asked")  # what transmit and receive tell each other
+
+
+def couple(m: Module, tx: TxDatapath, rx: RxDatapath):
+    """Let receive tell transmit, and transmit receive, what they need to know."""
+    m.d.sync += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond")]
+    m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
 
 
 class MpaDatapath(wiring.Component):
@@ -85,9 +93,7 @@ class MpaDatapath(wiring.Component):
         wiring.connect(m, wiring.flipped(self.rx_mpa), rx.mpa)
         wiring.connect(m, rx.ulpdu, wiring.flipped(self.rx_ulpdu))
 
-        # What receive tells transmit, and transmit receive.
-        m.d.sync += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond")]
-        m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
+        couple(m, tx, rx)
 
         # What the host has set. Long before octets come, so what is worked out from it may take a cycle.
         config, control = registers.CONFIG, registers.CONTROL

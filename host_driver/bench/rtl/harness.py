@@ -3,7 +3,6 @@
 Amaranth is imported here: import this module lazily.
 """
 
-from importlib import import_module
 from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal, Value
@@ -11,17 +10,18 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 from amaranth.lib.wiring import In, Out
 
+from rtl import datapath
+
 __all__ = ["DUT", "AmaranthCrc", "BothDirections", "Registered"]
 
 DUT = "dut"  # the block's name inside Registered
 _FOLDED = 4  # what a lookup table takes
-_BETWEEN = {"good", "rtr", "respond", "sink", "failed", "asked"}  # transmit and receive
 
 
 class Registered(wiring.Component):  # type: ignore[misc]
     """A block with all ports and its reset registered, behind four pins: ``clk``, ``rst``, ``si`` and ``so``.
 
-    Without ``reset`` that is the FPGA's global reset, which takes no wires, and ``rst`` goes nowhere.
+    Without ``reset`` the block has the FPGA's global reset, which takes no wires, and ``rst`` goes nowhere.
     A shift register from ``si`` is all its inputs. Its outputs are registered, and then folded into ``so`` by XOR, a
     level of it in a cycle: every output counts, so that nothing is optimized away.
     """
@@ -68,11 +68,10 @@ class BothDirections(wiring.Component):  # type: ignore[misc]
     """
 
     def __init__(self, lanes: int):
-        self._halves = {"tx": import_module("rtl.transmit").TxDatapath(lanes),
-                        "rx": import_module("rtl.receive").RxDatapath(lanes)}  # fmt: skip
+        self._halves = {"tx": datapath.TxDatapath(lanes), "rx": datapath.RxDatapath(lanes)}
         super().__init__({
             half: Out(wiring.Signature({
-                name: member for name, member in component.signature.members.items() if name not in _BETWEEN
+                name: member for name, member in component.signature.members.items() if name not in datapath.BETWEEN
             }))
             for half, component in self._halves.items()
         })  # fmt: skip
@@ -80,9 +79,7 @@ class BothDirections(wiring.Component):  # type: ignore[misc]
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
         m.submodules.tx, m.submodules.rx = tx, rx = self._halves.values()
-        # As in rtl.datapath.
-        m.d.sync += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond")]
-        m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
+        datapath.couple(m, tx, rx)
         for half, component in self._halves.items():
             inside = {path: port for path, _, port in component.signature.flatten(component)}
             outside = getattr(self, half)
