@@ -333,7 +333,9 @@ def row(device="software", *, wrong=(), departs="", seconds=2.0):
     tried = Case("a-case", "what is tried", "what | must be", act)
     transfer = Transfer(1000, seconds, {"guest": seconds / 2, "host driver": seconds / 4})
     finding = None if wrong else Finding("siw did this", "we did that", departs)
-    return Row(tried, device, finding, list(wrong), "3 FPDUs, 3 good CRCs", transfer, 1.0, Path("a-case.pcapng"))
+    commands = [("peer listen 7174", "listening\nrequest: ird 1\n")]
+    judged, capture = "3 FPDUs, 3 good CRCs", Path("a-case.pcapng")
+    return Row(tried, device, finding, list(wrong), judged, transfer, 1.0, capture, commands)
 
 
 def test_the_slowest_stage_is_the_one_that_was_busy_longest():
@@ -350,6 +352,7 @@ def test_a_row_says_what_is_wrong_and_what_departs():
     failed = row(wrong=["this", "that"], departs="a rule")
     assert failed.verdict == "FAIL"
     assert [line.split()[-1] for line in report.details(failed) if "WRONG" in line] == ["this", "that"]
+    assert report.details(failed)[-1] == "    guest     peer listen 7174: listening request: ird 1"
 
 
 def test_the_summary_counts_rows_and_cases():

@@ -169,6 +169,7 @@ class Setting:
         self.seen: list[Seen] = []
         self.ports = {guest.service}  # of the guest's traffic that is this case's
         self.transfer = Transfer()
+        self.commands: list[tuple[str, bytearray]] = []  # run in the guest, and what each has printed
         self._device = device
         self._stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -187,7 +188,8 @@ class Setting:
 
     def run(self, command: str, timeout: float = 45.0) -> asyncio.Task[Output]:
         """Begin to run a command in the guest."""
-        task = asyncio.create_task(self.guest.run(command, timeout))
+        self.commands.append((command, bytearray()))
+        task = asyncio.create_task(self.guest.run(command, timeout, self.commands[-1][1]))
         self._tasks.append(task)
         return task
 

@@ -81,13 +81,16 @@ class Guest:
             raise
         return guest
 
-    async def run(self, command: str, timeout: float = 60.0) -> Output:
-        """Run a line of shell, which is killed after ``timeout`` seconds; the status is then that of SIGKILL."""
+    async def run(self, command: str, timeout: float = 60.0, heard: bytearray | None = None) -> Output:
+        """Run a line of shell, which is killed after ``timeout`` seconds; the status is then that of SIGKILL.
+
+        What it prints goes to ``heard`` at once, for those who may not wait until it ends.
+        """
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self._agent)
         except OSError as error:
             raise InteropError(f"the guest takes no command: {error.strerror}; its console is {self.log}") from None
-        text = bytearray()
+        text = bytearray() if heard is None else heard
         writer.write(f"timeout -s KILL {max(timeout, 1):.0f} sh -c {_quoted(command)}\n".encode())
         try:
             async with asyncio.timeout(timeout + GRACE):
@@ -111,9 +114,12 @@ class Guest:
             self._variant = variant
 
     async def listening(self, port: int, timeout: float = 20.0) -> None:
-        """Wait until a server in the guest listens at this port; raises InteropError."""
-        # In /proc/net/tcp, an address is in hex and 0A is LISTEN
-        looks = f"until grep -qi ':{port:04x} 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6; do usleep 20000; done"
+        """Wait until a server in the guest listens at this port, and waits itself; raises InteropError."""
+        # In /proc/net/tcp, an address is in hex and 0A is LISTEN. siw's socket listens before siw knows of it, and a
+        # connection that comes in between is never answered: so the call that listens must have ended, too.
+        listens = f"grep -qi ':{port:04x} 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6"
+        works = f"cat $(printf '/proc/%s/stat ' $(pidof {PROGRAMS})) | grep -q ') [RD] '"
+        looks = f"until {listens} && ! {works}; do usleep 20000; done"
         if (await self.run(looks, timeout)).status != 0:
             raise InteropError(f"nothing in the guest listens at port {port} within {timeout:g} s")
 

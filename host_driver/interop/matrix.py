@@ -43,6 +43,7 @@ class Row:
     transfer: Transfer
     seconds: float
     capture: Path
+    commands: list[tuple[str, str]]  # run in the guest, and what each has printed
 
     @property
     def passed(self) -> bool:
@@ -150,7 +151,8 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
             finding = _seen_in(traffic, setting, case, finding, wrong)
     except Exception as error:
         wrong.append(f"the capture could not be judged: {_told(error)}")
-    return Row(case, name, finding, wrong, judged, setting.transfer, time.perf_counter() - began, capture)
+    commands = [(command, printed.decode(errors="replace")) for command, printed in setting.commands]
+    return Row(case, name, finding, wrong, judged, setting.transfer, time.perf_counter() - began, capture, commands)
 
 
 def _seen_in(traffic: Traffic, setting: Setting, case: Case, finding: Finding, wrong: list[str]) -> Finding:

@@ -25,7 +25,10 @@ def details(row: Row) -> list[str]:
     lines.append(f"tshark    {row.judged}: {row.capture.name}")
     if speed := rate(row):
         lines.append(f"rate      {speed}")
-    return [f"    {text}" for text in [*lines, *(f"WRONG     {wrong}" for wrong in row.wrong)]]
+    if row.wrong:
+        lines += [f"WRONG     {wrong}" for wrong in row.wrong]
+        lines += [f"guest     {command}: {' '.join(printed.split()) or 'nothing'}" for command, printed in row.commands]
+    return [f"    {text}" for text in lines]
 
 
 def rate(row: Row) -> str:
