@@ -1,5 +1,6 @@
 """The documentation: what it says to do works, what it says comes of it does, and its links lead somewhere."""
 
+import functools
 import re
 import subprocess
 import sys
@@ -81,4 +82,4 @@ async def the_listing_brings_a_connection_up(dut):
 
 
 def test_the_listing_brings_a_connection_up():
-    simulate(AxiMpaDatapath(4), __name__)
+    simulate(functools.partial(AxiMpaDatapath, 4), __name__)

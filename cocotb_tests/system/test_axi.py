@@ -3,6 +3,7 @@
 import itertools
 import random
 import warnings
+from functools import partial
 
 import pytest
 from cocotb.triggers import RisingEdge
@@ -94,10 +95,11 @@ async def fpdus_go_round(dut):
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_registers_answer(lanes):
-    simulate(AxiMpaDatapath(lanes), __name__, name="registers_answer")
+    simulate(partial(AxiMpaDatapath, lanes), __name__, name="registers_answer")
 
 
 @pytest.mark.parametrize("pauses", [False, True])
 @pytest.mark.parametrize("lanes", LANES)
 def test_fpdus_go_round(lanes, pauses):
-    simulate(AxiMpaDatapath(lanes), __name__, name="fpdus_go_round", parameters={"lanes": lanes, "pauses": pauses})
+    parameters = {"lanes": lanes, "pauses": pauses}
+    simulate(partial(AxiMpaDatapath, lanes), __name__, name="fpdus_go_round", parameters=parameters)
