@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import cocotb
+from amaranth.lib.wiring import Component
 from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
@@ -63,7 +64,9 @@ def simulate(
     simulation = build(component, waves=waves)
     if isinstance(component, functools.partial):
         component = component()
-        component._MustUse__used = True  # Amaranth warns of components that nobody elaborates
+        for each in (component, *vars(component).values()):  # Amaranth warns of components that nobody elaborates
+            if isinstance(each, Component):
+                each._MustUse__used = True
     # One folder for each test, so that what failures leave behind does not pile up.
     test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
     folder = simulation.folder.parent.parent / "tests" / re.sub(r"[^\w.-]+", "-", test)
