@@ -15,7 +15,7 @@ demo: setup
 	$(BIN)/rnic demo
 
 test: setup
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 prove: setup
 	$(BIN)/python -m cocotb_tests.proofs

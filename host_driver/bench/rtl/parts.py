@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from boards.flows import ABC9, ECP5_TIMING
+from rtl.registers import LANES
 
 __all__ = ["PARTS", "Part"]
 
@@ -45,15 +46,20 @@ class Part:
     synthesis: str
     package: str  # of Python, with nextpnr in it
     asked: int  # MHz: somewhat more than the data path reaches at 2 lanes: nextpnr neither rests nor strains in vain
-    options: tuple[str, ...]
+    options: tuple[str, ...]  # for nextpnr
     comb: Mapping[str, int]
     ff: tuple[str, ...]  # prefixes
     memory: tuple[str, ...]  # prefixes
     placed: str = ""
+    widest: tuple[str, ...] = ()  # options for 16 lanes, if they are others
     reset: bool = True  # by wires; else by the global reset, as on our boards
     pads: str = ""  # a command of Yosys for the pins, where synthesis itself must not do it
     platform: Callable[[], Any] = _any  # Amaranth's, where the Verilog depends on it
     files: Mapping[str, str] = field(default_factory=dict)  # what nextpnr reads besides: names and contents
+
+    def options_at(self, lanes: int) -> tuple[str, ...]:
+        """What nextpnr is told of a block so wide."""
+        return self.widest if self.widest and lanes == LANES[-1] else self.options
 
     def script(self, top: str, dut: str) -> str:
         """For Yosys: from ``top.v`` to ``netlist.json`` and ``cells.json``, with the cells of ``dut`` apart.
@@ -88,17 +94,25 @@ _ECP5: Any = {
     "memory": ("TRELLIS_DPR16X4", "DP16KD", "PDPW16KD"),
     "reset": False,
 }
+
+
+def _ecp5(device: str) -> dict[str, Any]:
+    # At 16 lanes of the data path the default router works for hours; the other one only if it is to mend what is slow.
+    wide = ECP5_TIMING.replace("--tmg-ripup", "--router router2")
+    return {"options": tuple(f"{device} {ECP5_TIMING}".split()), "widest": tuple(f"{device} {wide}".split())}
+
+
 _TABLE = (
     Part(
         "25f", "LFE5U-25F-6",
         asked=180,
-        options=("--25k", "--speed", "6", "--package", "CABGA256", *ECP5_TIMING.split()),
+        **_ecp5("--25k --speed 6 --package CABGA256"),
         **_ECP5,
     ),
     Part(
         "85f", "LFE5UM5G-85F-8",
         asked=260,
-        options=("--um5g-85k", "--speed", "8", "--package", "CABGA756", *ECP5_TIMING.split()),
+        **_ecp5("--um5g-85k --speed 8 --package CABGA756"),
         **_ECP5,
     ),
     Part(

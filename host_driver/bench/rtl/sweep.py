@@ -196,11 +196,11 @@ class Sweep:
     async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | ToolError:
         async def place() -> Placed:
             netlist = await self._netlist(verilog, part)
-            return await self._work(jobs.place, netlist, part.name, asked, seed, tool, self._limit)
+            return await self._work(jobs.place, netlist, part.name, case.lanes, asked, seed, tool, self._limit)
 
         tool = tool_version(part.package)
         asked = round(part.asked * BLOCKS[case.block].haste * _EASE[case.lanes])
-        how = part.options, sorted(part.files.items()), asked, tool, seed
+        how = part.options_at(case.lanes), sorted(part.files.items()), asked, tool, seed
         name = key("placed", _netlist_key(verilog, part), *how)
         try:
             return await self._once(name, place)
