@@ -14,13 +14,15 @@ __all__ = ["BLOCKS", "DATA_PATH", "REFERENCE", "Block"]
 class Block:
     """``make`` gives the component for a width in lanes. ``wide``: it moves a beat of that width in each cycle.
 
-    ``haste``: what nextpnr is asked for, by what it is asked for of the whole data path.
+    ``haste``: what nextpnr is asked for, by what it is asked for of the whole data path. ``vast``: at 16 lanes it has
+    more wires than nextpnr's default router ends with.
     """
 
     name: str
     make: Callable[[int], Any]
     wide: bool = True
     haste: float = 1.5
+    vast: bool = False
 
 
 def _rtl(module: str) -> Any:
@@ -32,8 +34,8 @@ def _here() -> Any:
 
 
 _TABLE = (
-    Block("MpaDatapath", lambda lanes: _rtl("datapath").MpaDatapath(lanes), haste=1),
-    Block("TX+RX", lambda lanes: _here().BothDirections(lanes), haste=1),
+    Block("MpaDatapath", lambda lanes: _rtl("datapath").MpaDatapath(lanes), haste=1, vast=True),
+    Block("TX+RX", lambda lanes: _here().BothDirections(lanes), haste=1, vast=True),
     Block("TX", lambda lanes: _rtl("transmit").TxDatapath(lanes), haste=1.1),
     Block("RX", lambda lanes: _rtl("receive").RxDatapath(lanes), haste=1.1),
     Block("TxModeSwitch", lambda lanes: _rtl("stream_mode").TxModeSwitch(lanes)),

@@ -145,8 +145,8 @@ def synthesize(verilog: str, part: str, tool: str, limit: float = LIMIT) -> Netl
         return Netlist(zlib.compress((folder / "netlist.json").read_bytes(), 1), block, around)
 
 
-def place(netlist: Netlist, part: str, lanes: int, asked: int, seed: int, tool: str, limit: float = LIMIT) -> Placed:
-    """Place and route the netlist of a block so many lanes wide.
+def place(netlist: Netlist, part: str, vast: bool, asked: int, seed: int, tool: str, limit: float = LIMIT) -> Placed:
+    """Place and route a netlist, which may be ``vast``.
 
     ``asked`` is the frequency to try for, in MHz, ``tool`` the ``tool_version`` of the nextpnr to use, ``limit`` its
     seconds.
@@ -159,7 +159,8 @@ def place(netlist: Netlist, part: str, lanes: int, asked: int, seed: int, tool: 
         for file, contents in chosen.files.items():
             (folder / file).write_text(contents)
         package = chosen.package.replace("-", "_")
-        how = [*chosen.options_at(lanes), "--freq", str(asked), "--seed", str(seed), "--timing-allow-fail"]
+        options = (vast and chosen.vast) or chosen.options
+        how = [*options, "--freq", str(asked), "--seed", str(seed), "--timing-allow-fail"]
         entry = f"{package}:_run_{package.removeprefix('yowasp_')}_argv"
         _run(entry, [*how, "--json", "netlist.json", "--report", "report.json", "-q"], folder, limit)
         report = json.loads((folder / "report.json").read_text())

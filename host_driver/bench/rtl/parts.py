@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 from boards.flows import ABC9, ECP5_TIMING
-from rtl.registers import LANES
 
 __all__ = ["PARTS", "Part"]
 
@@ -51,15 +50,11 @@ class Part:
     ff: tuple[str, ...]  # prefixes
     memory: tuple[str, ...]  # prefixes
     placed: str = ""
-    widest: tuple[str, ...] = ()  # options for 16 lanes, if they are others
+    vast: tuple[str, ...] = ()  # options for a block with very many wires, if they are others
     reset: bool = True  # by wires; else by the global reset, as on our boards
     pads: str = ""  # a command of Yosys for the pins, where synthesis itself must not do it
     platform: Callable[[], Any] = _any  # Amaranth's, where the Verilog depends on it
     files: Mapping[str, str] = field(default_factory=dict)  # what nextpnr reads besides: names and contents
-
-    def options_at(self, lanes: int) -> tuple[str, ...]:
-        """What nextpnr is told of a block so wide."""
-        return self.widest if self.widest and lanes == LANES[-1] else self.options
 
     def script(self, top: str, dut: str) -> str:
         """For Yosys: from ``top.v`` to ``netlist.json`` and ``cells.json``, with the cells of ``dut`` apart.
@@ -97,9 +92,9 @@ _ECP5: Any = {
 
 
 def _ecp5(device: str) -> dict[str, Any]:
-    # At 16 lanes of the data path the default router works for hours; the other one only if it is to mend what is slow.
-    wide = ECP5_TIMING.replace("--tmg-ripup", "--router router2")
-    return {"options": tuple(f"{device} {ECP5_TIMING}".split()), "widest": tuple(f"{device} {wide}".split())}
+    # With very many wires the default router works for hours; the other one only if it is to mend what is slow.
+    vast = ECP5_TIMING.replace("--tmg-ripup", "--router router2")
+    return {"options": tuple(f"{device} {ECP5_TIMING}".split()), "vast": tuple(f"{device} {vast}".split())}
 
 
 _TABLE = (

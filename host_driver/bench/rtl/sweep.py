@@ -17,6 +17,7 @@ from host_driver.bench.rtl.cycles import Cycles
 from host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, TimeLimitError, ToolError, tool_version
 from host_driver.bench.rtl.parts import PARTS, Part
 from host_driver.bench.rtl.store import Store, key
+from rtl.registers import LANES
 
 __all__ = ["CYCLES", "Case", "Row", "Sweep", "cases"]
 
@@ -196,11 +197,11 @@ class Sweep:
     async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | ToolError:
         async def place() -> Placed:
             netlist = await self._netlist(verilog, part)
-            return await self._work(jobs.place, netlist, part.name, case.lanes, asked, seed, tool, self._limit)
+            return await self._work(jobs.place, netlist, part.name, vast, asked, seed, tool, self._limit)
 
-        tool = tool_version(part.package)
+        tool, vast = tool_version(part.package), BLOCKS[case.block].vast and case.lanes == LANES[-1]
         asked = round(part.asked * BLOCKS[case.block].haste * _EASE[case.lanes])
-        how = part.options_at(case.lanes), sorted(part.files.items()), asked, tool, seed
+        how = (vast and part.vast) or part.options, sorted(part.files.items()), asked, tool, seed
         name = key("placed", _netlist_key(verilog, part), *how)
         try:
             return await self._once(name, place)
