@@ -424,7 +424,18 @@ def test_the_command_measures_what_was_asked_for(tools, monkeypatch, tmp_path, c
     (["--part", "ice"], "--part is one of 25f, 85f, hx8k, gw2a, not ice\n"),
     (["--limit", "0"], "--limit is more than 0 seconds, not 0\n"),
     (["--seeds", "0"], "--seeds is 1 or more, not 0\n"),
+    (["--no-synthesis", "--block", "Fence"], "nothing to measure: "),
+    (["--json", "-", "--csv", "-"], "- is asked for twice: "),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_refused_by_name(options, line, capsys):
     assert run(["bench", "rtl", *options]) == 2
     assert capsys.readouterr().err.startswith(f"rnic: {line}")
+
+
+@pytest.mark.parametrize("command", [["bench", "rtl"], ["bench", "sim"], ["split"]], ids=" ".join)
+@pytest.mark.parametrize("option", ["--json", "--markdown"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(command, option, tmp_path, capsys):
+    assert run([*command, option, str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"rnic: {tmp_path}: Is a directory\n"
+    assert run([*command, option, str(tmp_path / "none" / "figures")]) == 1
+    assert capsys.readouterr().err == f"rnic: {tmp_path / 'none' / 'figures'}: No such file or directory\n"

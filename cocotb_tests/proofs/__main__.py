@@ -164,11 +164,11 @@ def chosen(names: list[str]) -> list[Property]:
     """The properties that ``names`` choose."""
     for family in FAMILIES:
         importlib.import_module(f"cocotb_tests.proofs.{family}")
-    stated = [each for each in PROPERTIES if not names or any(name in each.full_name for name in names)]
-    if not stated:
-        known = ", ".join(each.full_name for each in PROPERTIES)
-        raise SystemExit(f"no property is named {' or '.join(names)}, but {known}")
-    return stated
+    for name in names:
+        if not any(name in each.full_name for each in PROPERTIES):
+            known = ", ".join(each.full_name for each in PROPERTIES)
+            raise SystemExit(f"no property is named {name}, but {known}")
+    return [each for each in PROPERTIES if not names or any(name in each.full_name for name in names)]
 
 
 def markdown(stated: list[Property]) -> str:
@@ -249,7 +249,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("z3", "yowasp-sby", *TOOLS.values()):
         tool(name)
     os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    return 0 if prove(stated, options.jobs, Console()) else 1
+    try:
+        return 0 if prove(stated, options.jobs, Console()) else 1
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def _some(event):
 
 
 @proves(
-    "each event that was reported is read once, unchanged, unless `lost` was 1",
+    "each event that was reported is read once, unchanged, unless `lost` was 1, which it is only while others wait",
     lambda lanes: EventQueue(_SOURCES, _DEPTH),
     Mutant("`lost` says nothing of a full FIFO", "rtl.events", "lost | (fifo.w_en & ~fifo.w_rdy)", "lost"),
     Mutant(
@@ -42,6 +42,7 @@ def _some(event):
         "next_in.eq(waiting)",
         "next_in.eq(self.i[0])",
     ),
+    Mutant("`lost` is 1 without a cause", "rtl.events", "lost = Const(0)", "lost = Const(1)"),
     name="lost",
     of="EventQueue, 4 sources, depth 3",
     lanes=NO_LANES,
@@ -87,6 +88,8 @@ def _(m, queue):
 
     with m.If(empty & ~lost):
         m.always(owed == 0, ~watched)
+    with m.If(~lost):
+        m.always(~queue.lost | (owed != 0))
 
     inner, storage, consume = fifo["inner_level"], fifo["storage looked at"], fifo["consume"]
     at = before - fifo.r_rdy

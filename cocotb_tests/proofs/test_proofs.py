@@ -63,6 +63,8 @@ def test_a_missing_tool_is_named(missing, monkeypatch):
 def test_a_name_of_no_property_is_refused():
     with pytest.raises(SystemExit, match=r"no property is named fence\.open_, but fence\.shut, "):
         proofs.main(["fence.open_"])
+    with pytest.raises(SystemExit, match=r"no property is named fence\.open_, "):
+        proofs.main(["fence.shut", "fence.open_"])
 
 
 def test_the_page_has_the_table_that_the_command_prints(capsys):

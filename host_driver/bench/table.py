@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Table", "keep", "show"]
+__all__ = ["Table", "keep", "place", "show"]
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,16 @@ def keep(page: Path, command: str, tables: Iterable[Table]) -> None:
     They stand between two comments, ``<!-- COMMAND -->`` and ``<!-- end of COMMAND -->``. Raises ValueError for a page
     without them.
     """
-    first, last = f"<!-- {command} -->", f"<!-- end of {command} -->"
     text = page.read_text()
-    found = re.search(f"{re.escape(first)}\n.*?{re.escape(last)}", text, re.DOTALL)
+    start, end = place(text, page, command)
+    body = "\n".join(table.markdown() for table in tables)
+    page.write_text(f"{text[:start]}\n\n{body}\n{text[end:]}")
+
+
+def place(text: str, page: Path, command: str) -> tuple[int, int]:
+    """Where in the ``text`` of ``page`` the tables of ``command`` are; raises ValueError when nowhere."""
+    first, last = f"<!-- {command} -->", f"<!-- end of {command} -->"
+    found = re.search(f"(?<={re.escape(first)})\n.*?(?={re.escape(last)})", text, re.DOTALL)
     if found is None:
         raise ValueError(f"{page} has no place for tables, from {first} to {last}")
-    body = "\n".join(table.markdown() for table in tables)
-    page.write_text(f"{text[: found.start()]}{first}\n\n{body}\n{last}{text[found.end() :]}")
+    return found.span()

@@ -18,6 +18,9 @@ from host_driver.cli.figures import (
     CsvOption,
     JsonOption,
     MarkdownOption,
+    check_files,
+    check_folder,
+    check_page,
     counting_bars,
     keep_tables,
     show_tables,
@@ -216,6 +219,11 @@ def rtl(
         raise UsageError(f"--limit is more than 0 seconds, not {limit:g}")
     if seeds < 1:
         raise UsageError(f"--seeds is 1 or more, not {seeds}")
+    if not synthesis and not (cycles and set(blocks) & set(DATA_PATH)):
+        raise UsageError(f"nothing to measure: nothing is synthesized, and cycles are those of {', '.join(DATA_PATH)}")
+    check_files(as_json, as_csv)
+    check_folder(plots)
+    check_page(markdown, "rnic bench rtl")
     try:
         report = interruptible(
             _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, kept, scheduler),
@@ -264,6 +272,8 @@ def sim(
     from rtl.registers import LANES
 
     widths = _choose("--lanes", lanes, (4,), LANES)
+    check_files(as_json)
+    check_page(markdown, "rnic bench sim")
 
     async def work() -> list[Speed]:
         with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
@@ -330,7 +340,8 @@ async def _measure_rtl(
 def _choose(option: str, asked: Sequence[_T] | None, default: Iterable[_T], known: Iterable[_T]) -> list[_T]:
     """What was asked for, in the order in which it is known; raises UsageError for what is not."""
     names = {str(each).lower(): each for each in known}
+    for each in asked or ():
+        if str(each).lower() not in names:
+            raise UsageError(f"{option} is one of {', '.join(map(str, names.values()))}, not {each}")
     wanted = {str(each).lower() for each in asked or default}
-    if strange := sorted(wanted - names.keys()):
-        raise UsageError(f"{option} is one of {', '.join(map(str, names.values()))}, not {strange[0]}")
     return [each for name, each in names.items() if name in wanted]

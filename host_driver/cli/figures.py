@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from host_driver.cli.common import CommandError
+from host_driver.cli.common import CommandError, UsageError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -26,6 +27,49 @@ CsvOption = Annotated[
 MarkdownOption = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Put the tables into this page of Markdown.")
 ]
+
+
+def check_files(*paths: Path | None) -> None:
+    """Raise CommandError for the first of these that could not be written; - can.
+
+    Commands that measure for long look before they do. Raises UsageError when two are the same.
+    """
+    wanted = [path for path in paths if path is not None]
+    for path in wanted:
+        if wanted.count(path) > 1:
+            raise UsageError(f"{path} is asked for twice: one would be lost in the other")
+        there = path.exists()
+        if path == Path("-") or (there and not (path.is_file() or path.is_dir())):
+            continue  # a pipe is not opened twice
+        try:
+            path.open("a").close()
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror}") from None
+        if not there:
+            path.unlink()
+
+
+def check_page(page: Path | None, command: str) -> None:
+    """Raise CommandError for a page that could not keep the tables of ``command``."""
+    from host_driver.bench.table import place
+
+    if page is not None:
+        try:
+            place(page.read_text(), page, command)
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{page}: {error.strerror}" if isinstance(error, OSError) else str(error)) from None
+        check_files(page)
+
+
+def check_folder(folder: Path | None) -> None:
+    """Make ``folder``; raises CommandError when that cannot be, or nothing can be written there."""
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"{folder}: {error.strerror}") from None
+        if not os.access(folder, os.W_OK):
+            raise CommandError(f"{folder}: Permission denied")
 
 
 def write_to(path: Path | None, write: Callable[[TextIO], None]) -> None:

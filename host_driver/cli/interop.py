@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from host_driver.cli.common import CommandError, UsageError, interruptible
+from host_driver.cli.figures import check_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +74,7 @@ def linux(
             print(f"{each.name:<24} {each.tried}")
         return
     if markdown:
-        _check_page(markdown)
+        check_page(markdown, COMMAND)
     try:
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))
@@ -82,21 +83,6 @@ def linux(
         raise CommandError(str(error)) from None
     if failed:
         raise CommandError(f"{failed} rows failed")
-
-
-def _check_page(page: Path) -> None:
-    """A page that cannot keep a table is told before the run, and not after it."""
-    from host_driver.bench.table import keep
-
-    try:
-        text = page.read_text()
-        place = all(comment in text for comment in (f"<!-- {COMMAND} -->", f"<!-- end of {COMMAND} -->"))
-        if not place:
-            keep(page, COMMAND, [])  # says what it looks for
-        with page.open("a"):
-            pass
-    except (OSError, ValueError) as error:
-        raise CommandError(str(error)) from None
 
 
 async def _run(

@@ -14,6 +14,8 @@ from host_driver.cli.figures import (
     CsvOption,
     JsonOption,
     MarkdownOption,
+    check_files,
+    check_page,
     counting_bars,
     keep_tables,
     show_tables,
@@ -102,6 +104,8 @@ def split(
         raise UsageError(f"--wire is more than 0 Gb/s, not {wire:g}")
     if emss > 65535:
         raise UsageError(f"--emss is at most 65535, not {emss}")
+    check_files(as_json, as_csv, html, save_host, save_device)
+    check_page(markdown, "rnic split")
     from dataclasses import replace
 
     from host_driver.bench.rtl.jobs import ToolError

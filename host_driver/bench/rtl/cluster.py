@@ -19,8 +19,8 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
     """An executor, and how many jobs it does at once; without ``scheduler``, of processes that end with this context.
 
     ``scheduler`` is the address of one, as ``tcp://host:8786``. Its workers need what this process has: the same
-    version of this package, and of the tools. Raises ConnectionError when it does not answer or has no workers, and
-    ModuleNotFoundError without the package ``distributed``.
+    version of this package, and of the tools. Raises ConnectionError when it does not answer or has no workers, or the
+    processes do not start, and ModuleNotFoundError without the package ``distributed``.
     """
     try:
         from distributed import Client, LocalCluster
@@ -33,11 +33,14 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         with ExitStack() as stack:
             folder = stack.enter_context(TemporaryDirectory(prefix="rnic-bench-"))
             with _deaf():
-                local = stack.enter_context(closing(LocalCluster(
-                    n_workers=os.cpu_count() or 1, threads_per_worker=1, processes=True,
-                    dashboard_address="127.0.0.1:0", local_directory=folder, env={"TMPDIR": folder},
-                    silence_logs="CRITICAL",
-                )))  # fmt: skip
+                try:
+                    local = stack.enter_context(closing(LocalCluster(
+                        n_workers=os.cpu_count() or 1, threads_per_worker=1, processes=True,
+                        dashboard_address="127.0.0.1:0", local_directory=folder, env={"TMPDIR": folder},
+                        silence_logs="CRITICAL",
+                    )))  # fmt: skip
+                except RuntimeError as problem:
+                    raise ConnectionError(f"the workers on this machine did not start: {problem}") from None
             client = stack.enter_context(closing(Client(local)))
             yield client.get_executor(), len(client.ncores())
         return
