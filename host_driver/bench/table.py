@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Table", "keep", "place", "show"]
+__all__ = ["Table", "around", "keep", "show"]
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,15 @@ def keep(page: Path, command: str, tables: Iterable[Table]) -> None:
     They stand between two comments, ``<!-- COMMAND -->`` and ``<!-- end of COMMAND -->``. Raises ValueError for a page
     without them.
     """
-    text = page.read_text()
-    start, end = place(text, page, command)
+    before, after = around(page, command)
     body = "\n".join(table.markdown() for table in tables)
-    page.write_text(f"{text[:start]}\n\n{body}\n{text[end:]}")
+    page.write_text(f"{before}\n\n{body}\n{after}")
 
 
-def place(text: str, page: Path, command: str) -> tuple[int, int]:
-    """Where in the ``text`` of ``page`` the tables of ``command`` are; raises ValueError when nowhere."""
+def around(page: Path, command: str) -> tuple[str, str]:
+    """What ``page`` has before and behind the tables of ``command``; raises ValueError when it has none."""
     first, last = f"<!-- {command} -->", f"<!-- end of {command} -->"
-    found = re.search(f"(?<={re.escape(first)})\n.*?(?={re.escape(last)})", text, re.DOTALL)
+    found = re.fullmatch(f"(.*?{re.escape(first)})\n.*?({re.escape(last)}.*)", page.read_text(), re.DOTALL)
     if found is None:
         raise ValueError(f"{page} has no place for tables, from {first} to {last}")
-    return found.span()
+    return found[1], found[2]

@@ -30,7 +30,7 @@ MarkdownOption = Annotated[
 
 
 def check_files(*paths: Path | None) -> None:
-    """Raise CommandError for the first of these that could not be written; - can.
+    """Raise OSError for the first of these that could not be written; - can.
 
     Commands that measure for long look before they do. Raises UsageError when two are the same.
     """
@@ -41,33 +41,27 @@ def check_files(*paths: Path | None) -> None:
         there = path.exists()
         if path == Path("-") or (there and not (path.is_file() or path.is_dir())):
             continue  # a pipe is not opened twice
-        try:
-            path.open("a").close()
-        except OSError as error:
-            raise CommandError(f"{path}: {error.strerror}") from None
+        path.open("a").close()
         if not there:
             path.unlink()
 
 
 def check_page(page: Path | None, command: str) -> None:
-    """Raise CommandError for a page that could not keep the tables of ``command``."""
-    from host_driver.bench.table import place
+    """Raise OSError or CommandError for a page that could not keep the tables of ``command``."""
+    from host_driver.bench.table import around
 
     if page is not None:
         try:
-            place(page.read_text(), page, command)
-        except (OSError, ValueError) as error:
-            raise CommandError(f"{page}: {error.strerror}" if isinstance(error, OSError) else str(error)) from None
+            around(page, command)
+        except ValueError as error:
+            raise CommandError(str(error)) from None
         check_files(page)
 
 
 def check_folder(folder: Path | None) -> None:
-    """Make ``folder``; raises CommandError when that cannot be, or nothing can be written there."""
+    """Make ``folder``; raises OSError when that cannot be, CommandError when nothing can be written there."""
     if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CommandError(f"{folder}: {error.strerror}") from None
+        folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise CommandError(f"{folder}: Permission denied")
 

@@ -73,8 +73,7 @@ def linux(
         for each in cases:
             print(f"{each.name:<24} {each.tried}")
         return
-    if markdown:
-        check_page(markdown, COMMAND)
+    check_page(markdown, COMMAND)
     try:
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))

@@ -145,11 +145,13 @@ def synthesize(verilog: str, part: str, tool: str, limit: float = LIMIT) -> Netl
         return Netlist(zlib.compress((folder / "netlist.json").read_bytes(), 1), block, around)
 
 
-def place(netlist: Netlist, part: str, vast: bool, asked: int, seed: int, tool: str, limit: float = LIMIT) -> Placed:
-    """Place and route a netlist, which may be ``vast``.
+def place(
+    netlist: Netlist, part: str, options: Sequence[str], asked: int, seed: int, tool: str, limit: float = LIMIT
+) -> Placed:
+    """Place and route a netlist.
 
-    ``asked`` is the frequency to try for, in MHz, ``tool`` the ``tool_version`` of the nextpnr to use, ``limit`` its
-    seconds.
+    ``options`` are those of nextpnr. ``asked`` is the frequency to try for, in MHz, ``tool`` the ``tool_version`` of
+    the one to use, ``limit`` its seconds.
     """
     chosen = PARTS[part]
     expect(tool_version(chosen.package), tool)
@@ -159,7 +161,6 @@ def place(netlist: Netlist, part: str, vast: bool, asked: int, seed: int, tool: 
         for file, contents in chosen.files.items():
             (folder / file).write_text(contents)
         package = chosen.package.replace("-", "_")
-        options = (vast and chosen.vast) or chosen.options
         how = [*options, "--freq", str(asked), "--seed", str(seed), "--timing-allow-fail"]
         entry = f"{package}:_run_{package.removeprefix('yowasp_')}_argv"
         _run(entry, [*how, "--json", "netlist.json", "--report", "report.json", "-q"], folder, limit)

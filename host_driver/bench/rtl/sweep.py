@@ -197,11 +197,13 @@ class Sweep:
     async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | ToolError:
         async def place() -> Placed:
             netlist = await self._netlist(verilog, part)
-            return await self._work(jobs.place, netlist, part.name, vast, asked, seed, tool, self._limit)
+            return await self._work(jobs.place, netlist, part.name, options, asked, seed, tool, self._limit)
 
-        tool, vast = tool_version(part.package), BLOCKS[case.block].vast and case.lanes == LANES[-1]
+        tool = tool_version(part.package)
+        vast = BLOCKS[case.block].vast and case.lanes == LANES[-1]
+        options = (vast and part.vast) or part.options
         asked = round(part.asked * BLOCKS[case.block].haste * _EASE[case.lanes])
-        how = (vast and part.vast) or part.options, sorted(part.files.items()), asked, tool, seed
+        how = options, sorted(part.files.items()), asked, tool, seed
         name = key("placed", _netlist_key(verilog, part), *how)
         try:
             return await self._once(name, place)
