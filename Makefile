@@ -8,6 +8,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FOLDERS := rtl host_driver boards cocotb_tests
 
 .PHONY: demo test prove interop boards setup lint lock docs clean system
 
@@ -18,7 +19,7 @@ test: setup
 	$(BIN)/pytest -n auto --dist worksteal
 
 prove: setup
-	$(BIN)/python -m cocotb_tests.proofs
+	$(BIN)/python -m open_rnic.cocotb_tests.proofs
 
 interop: setup
 	$(BIN)/rnic interop linux -v
@@ -33,6 +34,8 @@ setup: $(VENV)/done
 
 lint: setup
 	$(BIN)/ruff check
+	mkdir -p build/types/open_rnic
+	ln -sfn $(addprefix $(CURDIR)/,$(FOLDERS)) build/types/open_rnic
 	$(BIN)/mypy
 
 # The packages are exactly those of the lock, and all of those, so nothing is left for pip to find out.

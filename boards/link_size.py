@@ -1,4 +1,4 @@
-"""How large the link is: ``python -m boards.link_size [LANES] [SEED ...]``.
+"""How large the link is: ``python -m open_rnic.boards.link_size [LANES] [SEED ...]``.
 
 The link, its UART and the register bank as a 5A-75B has them are synthesized and placed on an LFE5U-25F-6, alone: the
 data path's side is left open. Prints cells, and the clock after routing.
@@ -16,10 +16,10 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.link.link import Link
-from rtl.link.uart import Uart
-from rtl.register_bank import RegisterBank
-from rtl.registers import IDENTITY, VERSION
+from open_rnic.rtl.link.link import Link
+from open_rnic.rtl.link.uart import Uart
+from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers import IDENTITY, VERSION
 
 __all__ = ["LinkAndRegisters", "measure"]
 

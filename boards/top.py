@@ -4,7 +4,7 @@ from amaranth.build import Subsignal
 from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import io
 
-from rtl.top import UartDatapath
+from open_rnic.rtl.top import UartDatapath
 
 from .board import Board
 from .clock import Pll
@@ -13,7 +13,7 @@ __all__ = ["BoardTop"]
 
 
 class BoardTop(Elaboratable):
-    """A :class:`rtl.top.UartDatapath` of so many lanes on a board: for the board's own platform to build."""
+    """A :class:`.UartDatapath` of so many lanes on a board: for the board's own platform to build."""
 
     def __init__(self, board: Board, lanes: int):
         self.board = board

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from cocotb.triggers import RisingEdge, Timer
 
-from cocotb_tests.harness import PERIOD, Received, Sink, Source
-from host_driver.device import Event, Ulpdu
-from host_driver.mpa_datapath import MpaDatapath as Software
-from rtl.registers import BY_NAME, Cause, EventKind, Verdict
+from open_rnic.cocotb_tests.harness import PERIOD, Received, Sink, Source
+from open_rnic.host_driver.device import Event, Ulpdu
+from open_rnic.host_driver.mpa_datapath import MpaDatapath as Software
+from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Verdict
 
 STREAM_ONLY = 0xFFFF_FFFF  # octets of stream mode: more than any test sends
 COUNTERS = (

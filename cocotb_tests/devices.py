@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from rtl.registers import Verdict
+from open_rnic.rtl.registers import Verdict
 
 STREAM_ONLY = 0xFFFF_FFFF  # octets of stream mode: more than any test sends
 

@@ -33,7 +33,7 @@ from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
-from host_driver.sim.build import build, environment
+from open_rnic.host_driver.sim.build import build, environment
 
 PERIOD = 10  # ns
 FIRST_BEAT_FIELDS = frozenset({"length"})  # valid on a packet's first beat only; other extra fields, on its last

@@ -2,8 +2,8 @@
 
 import random
 
-from host_driver.serial.frames import ZERO, frame, unframe
-from rtl.link.protocol import (
+from open_rnic.host_driver.serial.frames import ZERO, frame, unframe
+from open_rnic.rtl.link.protocol import (
     HEADER,
     LAST,
     OCTETS,

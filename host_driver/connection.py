@@ -24,9 +24,9 @@ from enum import Enum
 from struct import pack
 from typing import Any, Protocol, Self
 
-from host_driver.device import Device, DeviceError, Event
-from host_driver.fpdu import mulpdu
-from host_driver.negotiation import (
+from open_rnic.host_driver.device import Device, DeviceError, Event
+from open_rnic.host_driver.fpdu import mulpdu
+from open_rnic.host_driver.negotiation import (
     Config,
     Established,
     Failed,
@@ -40,9 +40,9 @@ from host_driver.negotiation import (
     Send,
     State,
 )
-from host_driver.negotiation import Event as Outcome
-from host_driver.startup import StartupFrame
-from rtl.registers import BY_NAME, Cause, EventKind, Model, Role, Rtr, Verdict
+from open_rnic.host_driver.negotiation import Event as Outcome
+from open_rnic.host_driver.startup import StartupFrame
+from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Model, Role, Rtr, Verdict
 
 CHUNK_OCTETS = 65536  # at most so many are taken from the socket at once
 ULPDUS_WAITING = 16  # so many are fetched ahead of the ULP

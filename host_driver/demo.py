@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from host_driver import ddp
-from host_driver.connection import (
+from open_rnic.host_driver import ddp
+from open_rnic.host_driver.connection import (
     Address,
     Connection,
     Direction,
@@ -27,14 +27,14 @@ from host_driver.connection import (
     initiate,
     listen,
 )
-from host_driver.device import Device, Event
-from host_driver.fpdu import MARKER_INTERVAL
-from host_driver.ladder import Ladder
-from host_driver.mpa_rtr import read_response, rtr_ulpdu
-from host_driver.negotiation import Config, Negotiated
-from host_driver.pcap import Capture
-from host_driver.startup import StartupFrame
-from rtl.registers import Model, Role, Rtr
+from open_rnic.host_driver.device import Device, Event
+from open_rnic.host_driver.fpdu import MARKER_INTERVAL
+from open_rnic.host_driver.ladder import Ladder
+from open_rnic.host_driver.mpa_rtr import read_response, rtr_ulpdu
+from open_rnic.host_driver.negotiation import Config, Negotiated
+from open_rnic.host_driver.pcap import Capture
+from open_rnic.host_driver.startup import StartupFrame
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 MESSAGE_OCTETS = 1 << 18  # of a Send; a file takes as many Sends as it needs
 _COUNTERS = ("TX_FPDUS", "TX_MARKERS", "TX_STALLS", "RX_FPDUS", "RX_MARKERS", "RX_CRC_ERRORS", "RX_STALLS")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from rtl.registers import MAP, VERSION, Access, Cause, Field, Register, Verdict
+from open_rnic.rtl.registers import MAP, VERSION, Access, Cause, Field, Register, Verdict
 
 __all__ = ["bits", "c_header", "markdown", "systemrdl"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from rtl.registers import BY_NAME, Cause, EventKind, Rtr, Verdict
+from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Rtr, Verdict
 
 
 class DeviceError(Exception):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from host_driver.device import Device
-from rtl.registers import LANES
+from open_rnic.host_driver.device import Device
+from open_rnic.rtl.registers import LANES
 
 NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD")
 _SERIAL = "serial:"
@@ -23,7 +23,7 @@ def check(spec: str, *, lanes: int) -> None:
         raise ValueError(f"no device is called {spec!r}; there are {', '.join(NAMES[:-1])} and {NAMES[-1]}")
     where = spec.removeprefix(_SERIAL)
     if where.startswith(_SIMULATED):
-        from boards import find
+        from open_rnic.boards import find
 
         find(where.removeprefix(_SIMULATED))
     else:
@@ -44,19 +44,19 @@ async def open_device(spec: str, *, lanes: int, waves: Path | None = None) -> De
         raise ValueError(f"the {spec} device has no waveforms: only the simulated one writes them")
     match spec:
         case "software":
-            from host_driver.software import SoftwareDevice
+            from open_rnic.host_driver.software import SoftwareDevice
 
             return SoftwareDevice(lanes=lanes)
         case "simulated":
-            from host_driver.simulated import SimulatedDevice
+            from open_rnic.host_driver.simulated import SimulatedDevice
 
             return await SimulatedDevice.open(lanes=lanes, waves=waves)
     where = spec.removeprefix(_SERIAL)
     if where.startswith(_SIMULATED):
-        from host_driver.serial.simulated import SimulatedBoardDevice
+        from open_rnic.host_driver.serial.simulated import SimulatedBoardDevice
 
         return await SimulatedBoardDevice.open_board(where.removeprefix(_SIMULATED))
-    from host_driver.serial.device import SerialDevice
+    from open_rnic.host_driver.serial.device import SerialDevice
 
     port, baud = _port(where)
     return await SerialDevice.open(port, baud)
@@ -64,7 +64,7 @@ async def open_device(spec: str, *, lanes: int, waves: Path | None = None) -> De
 
 def _port(where: str) -> tuple[str, int]:
     """The port and the baud rate of ``PORT`` or ``PORT:BAUD``; ports may have colons in their names, too."""
-    from host_driver.serial import BAUD
+    from open_rnic.host_driver.serial import BAUD
 
     name, colon, baud = where.rpartition(":")
     if not colon or not baud.isascii() or not baud.isdecimal() or os.path.exists(where):

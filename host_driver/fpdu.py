@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from crc32c import crc32c
 
-from host_driver.device import Event
-from rtl.registers import MAX_ULPDU, Cause, EventKind
+from open_rnic.host_driver.device import Event
+from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind
 
 MARKER_INTERVAL = 512  # RFC 5044 §4.3: from one marker to the next, the marker's own octets included
 MIN_MULPDU = 128  # RFC 5044 §4.5

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from host_driver import ddp
-from host_driver.connection import Address, Direction, Silent
-from host_driver.device import Event
-from host_driver.negotiation import Negotiated
-from host_driver.startup import StartupFrame
-from rtl.registers import Cause, EventKind, Model, Role, Rtr
+from open_rnic.host_driver import ddp
+from open_rnic.host_driver.connection import Address, Direction, Silent
+from open_rnic.host_driver.device import Event
+from open_rnic.host_driver.negotiation import Negotiated
+from open_rnic.host_driver.startup import StartupFrame
+from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 _WIDTH = 46  # columns between the two ends
 _EVENTS = {

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from host_driver.device import Event, Ulpdu
-from host_driver.fpdu import FpduDelineator, FpduFramer
-from host_driver.mpa_rtr import (
+from open_rnic.host_driver.device import Event, Ulpdu
+from open_rnic.host_driver.fpdu import FpduDelineator, FpduFramer
+from open_rnic.host_driver.mpa_rtr import (
     is_empty_read_response,
     is_terminate,
     is_terminate_instead_of_rtr,
@@ -19,7 +19,19 @@ from host_driver.mpa_rtr import (
     rtr_kind,
     rtr_ulpdu,
 )
-from rtl.registers import BY_NAME, MAP, MAX_ULPDU, Access, Cause, DirectionState, EventKind, Model, Role, Rtr, Verdict
+from open_rnic.rtl.registers import (
+    BY_NAME,
+    MAP,
+    MAX_ULPDU,
+    Access,
+    Cause,
+    DirectionState,
+    EventKind,
+    Model,
+    Role,
+    Rtr,
+    Verdict,
+)
 
 _WRITABLE = {
     register.name: sum(field.mask for field in register.fields if field.access is Access.RW) for register in MAP

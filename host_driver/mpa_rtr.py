@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from struct import pack
 
-from rtl.registers import Rtr
+from open_rnic.rtl.registers import Rtr
 
 _TAGGED, _LAST, _DDP_VERSION = 0x80, 0x40, 0x01
 _RDMAP_VERSION = 0x40

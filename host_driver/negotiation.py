@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import inf
 
-from host_driver.startup import (
+from open_rnic.host_driver.startup import (
     ENHANCED_OCTETS,
     MAX_PRIVATE_DATA,
     NO_NEGOTIATION,
@@ -32,7 +32,7 @@ from host_driver.startup import (
     StartupError,
     StartupFrame,
 )
-from rtl.registers import Model, Role, Rtr
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 ENHANCED_REV = 2  # RFC 6581 §6: the enhanced data needs this or a higher Rev
 

@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 from dpkt import ethernet, ip, ip6, pcapng, tcp
 
-from host_driver.connection import Address, Direction, Silent
-from rtl.registers import Role
+from open_rnic.host_driver.connection import Address, Direction, Silent
+from open_rnic.rtl.registers import Role
 
 _SNAPLEN = 1 << 18
 # What fits in the 16-bit length fields of IPv4 and IPv6. The longest FPDU, of a ULPDU of 64,768 octets with

@@ -24,8 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
-from host_driver import ddp
-from host_driver.negotiation import (
+from open_rnic.host_driver import ddp
+from open_rnic.host_driver.negotiation import (
     Config,
     Disagreement,
     Established,
@@ -41,8 +41,8 @@ from host_driver.negotiation import (
     rejecting,
     request_data,
 )
-from host_driver.startup import ENHANCED_OCTETS, MAX_PRIVATE_DATA, Dialect, EnhancedData
-from rtl.registers import Model, Role, Rtr
+from open_rnic.host_driver.startup import ENHANCED_OCTETS, MAX_PRIVATE_DATA, Dialect, EnhancedData
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 ADAPTATION = 1  # the Adaptation Indication of DDP (RFC 5043 §5.1)
 MIN_SEGMENT = 516  # octets: a DDP segment of so many is always supported (RFC 5043 §9)

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Self, TypeVar
 
-from host_driver.connection import Address, MpaConnectionError
-from host_driver.negotiation import Config, Established, Failed, Negotiated, Reason
-from host_driver.sctp import (
+from open_rnic.host_driver.connection import Address, MpaConnectionError
+from open_rnic.host_driver.negotiation import Config, Established, Failed, Negotiated, Reason
+from open_rnic.host_driver.sctp import (
     ADAPTATION,
     MIN_SEGMENT,
     Ended,
@@ -34,7 +34,7 @@ from host_driver.sctp import (
     State,
     Transmit,
 )
-from rtl.registers import Model, Role
+from open_rnic.rtl.registers import Model, Role
 
 SEGMENTS_WAITING = 16  # so many are received ahead of the ULP
 _POLL = 0.01  # seconds between two looks at a session that is about to end

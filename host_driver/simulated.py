@@ -14,12 +14,23 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from host_driver.device import Device, DeviceError, Event, Ulpdu
-from host_driver.sim.build import Simulation
-from host_driver.sim.prepare import prepare
-from host_driver.sim.process import START, SimulationProcess
-from host_driver.sim.wire import EVENT, EVENT_WINDOW, LANES, SOCKET, WORD, Kind, beats, frame, take_frames, window
-from rtl.registers import BY_NAME, Verdict
+from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
+from open_rnic.host_driver.sim.build import Simulation
+from open_rnic.host_driver.sim.prepare import prepare
+from open_rnic.host_driver.sim.process import START, SimulationProcess
+from open_rnic.host_driver.sim.wire import (
+    EVENT,
+    EVENT_WINDOW,
+    LANES,
+    SOCKET,
+    WORD,
+    Kind,
+    beats,
+    frame,
+    take_frames,
+    window,
+)
+from open_rnic.rtl.registers import BY_NAME, Verdict
 
 _Item = TypeVar("_Item")
 _log = logging.getLogger(__name__)
@@ -215,7 +226,8 @@ class SimulatedDevice(Device, asyncio.Protocol):
         mine, its = socket.socketpair()
         with its:
             variables = {SOCKET: str(its.fileno()), LANES: str(self.lanes)}
-            self._process = SimulationProcess(simulation, "host_driver.sim.server", its.fileno(), variables, trace)
+            server = "open_rnic.host_driver.sim.server"
+            self._process = SimulationProcess(simulation, server, its.fileno(), variables, trace)
         # The simulation has the only other copy of `its`, and nobody else has `mine`: each side sees the other's end.
         await asyncio.get_running_loop().create_connection(lambda: self, sock=mine)
         try:

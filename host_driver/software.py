@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from host_driver.device import Device, DeviceError, Event, Ulpdu
-from host_driver.mpa_datapath import MpaDatapath
+from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
+from open_rnic.host_driver.mpa_datapath import MpaDatapath
 
 _ROOM = 1 << 18  # octets: above this a queue takes no more
 _CHUNK = 1 << 16  # octets of the MPA stream that are dealt with in one go

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rtl.registers import Rtr
+from open_rnic.rtl.registers import Rtr
 
 HEADER_OCTETS = 20
 ENHANCED_OCTETS = 4

@@ -49,8 +49,8 @@ class FpduAligner(wiring.Component):
 
     Members
     -------
-    i : :class:`rtl.chunks.StreamBeat`
-    found : :class:`rtl.finder.Found`
+    i : :class:`.StreamBeat`
+    found : :class:`.Found`
     o : as :func:`aligned` says
     """
 

@@ -88,7 +88,7 @@ class AxiLiteBridge(wiring.Component):
 
 
 class AxiMpaDatapath(wiring.Component):
-    """:class:`rtl.datapath.MpaDatapath` behind AXI4-Stream and AXI4-Lite, with ``clk`` and a synchronous ``rst``.
+    """:class:`.MpaDatapath` behind AXI4-Stream and AXI4-Lite, with ``clk`` and a synchronous ``rst``.
 
     ``tdata`` has octet 0 in bits 7:0. ``tkeep`` is all ones but on a packet's last beat, where it keeps octets from
     octet 0 on without a gap; a beat that keeps nothing, with ``tlast``, is a packet of no octets.

@@ -33,7 +33,7 @@ class FpduChecker(wiring.Component):
 
     Members
     -------
-    i : as :func:`rtl.aligner.aligned` says
+    i : as :func:`.aligned` says
     o : ULPDUs, with ``CHECKED`` on the last beat
     enable : check CRCs
     """

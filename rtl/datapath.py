@@ -49,7 +49,7 @@ class MpaDatapath(wiring.Component):
     tx_mpa : to the peer: stream-mode packets, then a packet for each FPDU
     rx_mpa : from the peer: octets of the stream, in chunks cut anywhere
     rx_ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
-    bus : registers (:mod:`rtl.registers`)
+    bus : registers (:mod:`.registers`)
     interrupt : an event is waiting
 
     """

@@ -32,8 +32,8 @@ class Delineator(wiring.Component):
 
     Members
     -------
-    i : :class:`rtl.chunks.StreamBeat`
-    o : as :func:`rtl.aligner.aligned` says
+    i : :class:`.StreamBeat`
+    o : as :func:`.aligned` says
     maximum : the largest ULPDU_Length; does not change once octets have come
     """
 

@@ -42,7 +42,7 @@ class Fence(wiring.Component):
     mpa : transmit is in MPA mode
     role, model, rtr_send, rdmap : as in register CONFIG
     maximum : the longest ULPDU that may leave, in octets
-    good, rtr, respond, sink, failed : from :class:`rtl.rtr.RtrDetector`
+    good, rtr, respond, sink, failed : from :class:`.RtrDetector`
     open : the fence is open
     asked : a Read RTR has left
     stopped : nothing more leaves

@@ -37,7 +37,7 @@ class FpduFinder(wiring.Component):
 
     Members
     -------
-    i : :class:`rtl.chunks.StreamBeat`
+    i : :class:`.StreamBeat`
     o : :class:`Found`
     maximum : the largest ULPDU_Length; does not change once octets have come
     spare : there is room for two beats or more

@@ -11,13 +11,13 @@ __all__ = ["LaneAppender"]
 
 
 class LaneAppender(wiring.Component):
-    """:class:`rtl.crc.CrcAppender` where a beat is a lane, so that the CRC has one of its own; nothing waits for it.
+    """:class:`.CrcAppender` where a beat is a lane, so that the CRC has one of its own; nothing waits for it.
 
     Latency 2 cycles, 3 for the CRC; one beat a cycle goes out.
 
     Members
     -------
-    i, o, enable : as of :class:`rtl.crc.CrcAppender`
+    i, o, enable : as of :class:`.CrcAppender`
     """
 
     def __init__(self):

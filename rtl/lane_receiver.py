@@ -16,7 +16,7 @@ __all__ = ["LaneReceiver"]
 
 
 class LaneReceiver(wiring.Component):
-    """:class:`rtl.delineator.Delineator` and :class:`rtl.checker.FpduChecker` in one, where a beat is a lane.
+    """:class:`.Delineator` and :class:`.FpduChecker` in one, where a beat is a lane.
 
     Then a marker has a beat of its own, FPDUs begin in lane 0 anyway, and a CRC is ready a cycle after its beat. So
     beats pass one behind the other, with nothing to align and nothing that waits, but the last one of a ULPDU for the
@@ -30,8 +30,8 @@ class LaneReceiver(wiring.Component):
     Members
     -------
     i : the stream, its markers not taken out
-    o, enable : as of :class:`rtl.checker.FpduChecker`
-    markers, start : as of :class:`rtl.chunks.ChunkPacker`
+    o, enable : as of :class:`.FpduChecker`
+    markers, start : as of :class:`.ChunkPacker`
     maximum : the largest ULPDU_Length; does not change once octets have come
     """
 

@@ -31,14 +31,14 @@ class RxDatapath(wiring.Component):
     -------
     mpa : from the peer: octets of the stream, in chunks cut anywhere
     ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
-    stream_octets, enable : as :class:`rtl.stream_mode.RxModeSwitch` has them
+    stream_octets, enable : as :class:`.RxModeSwitch` has them
     role, model, rtr_accept, permissive, markers, crc : as in register CONFIG
     start : where in the marked stream the first FPDU begins, in lanes
     maximum : the largest ULPDU_Length
-    asked : from :class:`rtl.transmit.TxDatapath`
-    good, rtr, respond, sink, failed : as of :class:`rtl.rtr.RtrDetector`
+    asked : from :class:`.TxDatapath`
+    good, rtr, respond, sink, failed : as of :class:`.RtrDetector`
     state : of this direction
-    event : RX_MPA; those of :class:`rtl.rtr.RtrDetector`
+    event : RX_MPA; those of :class:`.RtrDetector`
     fpdu, size, marker_count, crc_error : for the counters: a good FPDU has ended, of so many lanes of which so many are
         markers; one with a wrong CRC has
     """

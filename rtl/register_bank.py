@@ -33,7 +33,7 @@ def _members(register: Register) -> wiring.Signature:
 
 
 class RegisterBank(wiring.Component):
-    """All registers of :data:`rtl.registers.MAP`.
+    """All registers of :data:`.MAP`.
 
     An access takes 4 cycles.
 

@@ -19,7 +19,7 @@ _HEADER = 48  # octets that hold the longest RTR
 
 
 class Ulpdu(enum.Enum, shape=2):
-    """What :class:`RtrGenerator` makes. The first three are RTRs, by their :class:`rtl.registers.Rtr`."""
+    """What :class:`RtrGenerator` makes. The first three are RTRs, by their :class:`.Rtr`."""
 
     RESPONSE = 0
     SEND = 1

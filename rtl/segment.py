@@ -76,7 +76,7 @@ class Segment(wiring.Component):
 
 
 class _Delineated(wiring.Component):
-    """:class:`rtl.delineator.Delineator`, and a queue that makes a stream of what it gives. Latency 7 cycles."""
+    """:class:`.Delineator`, and a queue that makes a stream of what it gives. Latency 7 cycles."""
 
     def __init__(self, lanes: int):
         self.lanes = lanes
@@ -102,7 +102,7 @@ class _Delineated(wiring.Component):
 
 
 class _Checked(wiring.Component):
-    """:class:`rtl.checker.FpduChecker` behind a stream, of which it takes beats when it has room: 2 cycles more."""
+    """:class:`.FpduChecker` behind a stream, of which it takes beats when it has room: 2 cycles more."""
 
     def __init__(self, lanes: int):
         self.lanes = lanes
@@ -128,7 +128,7 @@ class _Checked(wiring.Component):
 
 
 def transmit(lanes: int) -> Segment:
-    """The way out: from ULPDUs to FPDUs, as in :class:`rtl.transmit.TxDatapath`."""
+    """The way out: from ULPDUs to FPDUs, as in :class:`.TxDatapath`."""
     return Segment(
         fence=Fence(lanes),
         framer=FpduFramer(lanes),
@@ -140,7 +140,7 @@ def transmit(lanes: int) -> Segment:
 
 
 def receive(lanes: int) -> Segment:
-    """The way in: from the MPA stream to ULPDUs, as in :class:`rtl.receive.RxDatapath`, but for 3 cycles of latency."""
+    """The way in: from the MPA stream to ULPDUs, as in :class:`.RxDatapath`, but for 3 cycles of latency."""
     return Segment(
         packer=ChunkPacker(lanes),
         delineator=_Delineated(lanes),

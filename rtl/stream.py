@@ -67,7 +67,7 @@ class TxUlpdu(Packet):
 
 
 class RxUlpdu(Packet):
-    """A ULPDU that was received; ``verdict`` (:class:`rtl.registers.Verdict`) is valid on the last beat."""
+    """A ULPDU that was received; ``verdict`` (:class:`.Verdict`) is valid on the last beat."""
 
     def __init__(self, lanes: int):
         super().__init__(lanes, verdict=Verdict)

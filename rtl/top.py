@@ -18,14 +18,14 @@ class LinkedDatapath(wiring.Component):
 
     Parameters
     ----------
-    lanes, event_depth, store_and_forward : as of :class:`rtl.datapath.MpaDatapath`
-    size : as of :class:`rtl.link.link.Link`
+    lanes, event_depth, store_and_forward : as of :class:`.MpaDatapath`
+    size : as of :class:`.Link`
 
     Members
     -------
     i : octets from the host, one in any cycle
     o : octets to the host
-    active : as of :class:`rtl.link.link.Link`
+    active : as of :class:`.Link`
 
     """
 
@@ -64,7 +64,7 @@ class UartDatapath(wiring.Component):
     Members
     -------
     rx, tx : the UART's wires
-    active : as of :class:`rtl.link.link.Link`, for an LED
+    active : as of :class:`.Link`, for an LED
 
     """
 

@@ -30,15 +30,15 @@ class TxDatapath(wiring.Component):
     -------
     ulpdu : from the host: stream-mode packets, then ULPDUs
     mpa : to the peer: stream-mode packets, then a packet for each FPDU
-    stream_octets, enable : as :class:`rtl.stream_mode.TxModeSwitch` has them
+    stream_octets, enable : as :class:`.TxModeSwitch` has them
     role, model, rtr_send, rdmap, markers, crc : as in register CONFIG
     start : where in the marked stream the first FPDU begins, in lanes
     maximum : the longest ULPDU that may leave, in octets
-    good, rtr, respond, sink, failed : from :class:`rtl.receive.RxDatapath`
+    good, rtr, respond, sink, failed : from :class:`.RxDatapath`
     asked : a Read RTR has left
     state : of this direction
     fence_open : the fence is open
-    event : TX_MPA and errors of stream mode; those of :class:`rtl.fence.Fence`
+    event : TX_MPA and errors of stream mode; those of :class:`.Fence`
     fpdu, octets, marker : in this cycle, for the counters: an FPDU has left, so many octets, a marker has been put in
     """
 

@@ -9,14 +9,14 @@ import pytest
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 from cocotb.triggers import RisingEdge
 
-from cocotb_tests.blocks.together import Together
-from cocotb_tests.harness import Sink, Source, bench, parameter, simulate
-from cocotb_tests.vectors import CRCS
-from rtl import gf2
-from rtl.crc import CrcAppender
-from rtl.crc32c import BASIS, STEP, WORD, Crc32c, residue
-from rtl.lane_appender import LaneAppender
-from rtl.stream import LANES
+from open_rnic.cocotb_tests.blocks.together import Together
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate
+from open_rnic.cocotb_tests.vectors import CRCS
+from open_rnic.rtl import gf2
+from open_rnic.rtl.crc import CrcAppender
+from open_rnic.rtl.crc32c import BASIS, STEP, WORD, Crc32c, residue
+from open_rnic.rtl.lane_appender import LaneAppender
+from open_rnic.rtl.stream import LANES
 
 
 def blocks(lanes):

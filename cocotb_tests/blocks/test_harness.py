@@ -8,8 +8,8 @@ from amaranth.hdl import Module
 from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
-from cocotb_tests.harness import Rate, Sink, Source, bench, never, parameter, pauses, simulate
-from rtl.stream import packet
+from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, never, parameter, pauses, simulate
+from open_rnic.rtl.stream import packet
 
 
 class PacketFifo(wiring.Component):

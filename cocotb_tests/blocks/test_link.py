@@ -10,13 +10,13 @@ import pytest
 from cobs import cobs
 from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
-from cocotb_tests.blocks.together import Together
-from cocotb_tests.harness import PERIOD, bench, parameter, simulate
-from rtl.link.cobs import CobsDecoder
-from rtl.link.crc import FrameCrc
-from rtl.link.link import Link
-from rtl.link.responses import Responses
-from rtl.link.uart import Uart, UartRx, UartTx
+from open_rnic.cocotb_tests.blocks.together import Together
+from open_rnic.cocotb_tests.harness import PERIOD, bench, parameter, simulate
+from open_rnic.rtl.link.cobs import CobsDecoder
+from open_rnic.rtl.link.crc import FrameCrc
+from open_rnic.rtl.link.link import Link
+from open_rnic.rtl.link.responses import Responses
+from open_rnic.rtl.link.uart import Uart, UartRx, UartTx
 
 SIZE = 2048
 PERIODS = [Fraction(4), Fraction(25, 3), Fraction(16), Fraction(25_000_000, 115_200)]

@@ -7,15 +7,15 @@ import random
 import pytest
 from cocotb.triggers import RisingEdge
 
-from cocotb_tests.blocks.together import Together
-from cocotb_tests.datapath import cut
-from cocotb_tests.harness import Rate, Sink, Source, bench, pauses, simulate
-from rtl.datapath import MpaDatapath
-from rtl.events import Event, EventQueue
-from rtl.registers import EventKind, Verdict
-from rtl.store import StoreAndForward
-from rtl.stream import Buffer, Fifo, Packet, ReadyFifo
-from rtl.stream_mode import RxModeSwitch
+from open_rnic.cocotb_tests.blocks.together import Together
+from open_rnic.cocotb_tests.datapath import cut
+from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, pauses, simulate
+from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.events import Event, EventQueue
+from open_rnic.rtl.registers import EventKind, Verdict
+from open_rnic.rtl.store import StoreAndForward
+from open_rnic.rtl.stream import Buffer, Fifo, Packet, ReadyFifo
+from open_rnic.rtl.stream_mode import RxModeSwitch
 
 STORE = 512
 SOURCES = 4

@@ -10,20 +10,20 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import RisingEdge
 
-from cocotb_tests.blocks.together import Chain, Together
-from cocotb_tests.datapath import cut
-from cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
-from host_driver.fpdu import FpduFramer
-from rtl.checker import FpduChecker
-from rtl.chunks import ChunkPacker, StreamBeat
-from rtl.delineator import Delineator
-from rtl.lane_receiver import LaneReceiver
-from rtl.registers import Cause
-from rtl.stream import Buffer, Packet
+from open_rnic.cocotb_tests.blocks.together import Chain, Together
+from open_rnic.cocotb_tests.datapath import cut
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.rtl.checker import FpduChecker
+from open_rnic.rtl.chunks import ChunkPacker, StreamBeat
+from open_rnic.rtl.delineator import Delineator
+from open_rnic.rtl.lane_receiver import LaneReceiver
+from open_rnic.rtl.registers import Cause
+from open_rnic.rtl.stream import Buffer, Packet
 
 
 class Counted(wiring.Component):
-    """Says on every beat how many octets are valid, as :class:`rtl.stream_mode.RxModeSwitch` does."""
+    """Says on every beat how many octets are valid, as :class:`.RxModeSwitch` does."""
 
     def __init__(self, lanes):
         shape = Packet(lanes)

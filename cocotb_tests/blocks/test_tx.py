@@ -7,13 +7,13 @@ import random
 import pytest
 from crc32c import crc32c
 
-from cocotb_tests.blocks.together import Together
-from cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
-from host_driver.fpdu import FpduFramer as Software
-from rtl.crc import CrcAppender
-from rtl.framer import FpduFramer
-from rtl.lane_appender import LaneAppender
-from rtl.markers import MarkerInserter
+from open_rnic.cocotb_tests.blocks.together import Together
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
+from open_rnic.host_driver.fpdu import FpduFramer as Software
+from open_rnic.rtl.crc import CrcAppender
+from open_rnic.rtl.framer import FpduFramer
+from open_rnic.rtl.lane_appender import LaneAppender
+from open_rnic.rtl.markers import MarkerInserter
 
 
 def blocks(lanes):

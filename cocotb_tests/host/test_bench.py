@@ -8,12 +8,12 @@ import subprocess
 
 import pytest
 
-from host_driver import rdma
-from host_driver.bench import connections
-from host_driver.bench.datapath import Case, measure
-from host_driver.bench.responder import held
-from host_driver.cli import run
-from host_driver.rdma import ProtectionDomain
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.bench import connections
+from open_rnic.host_driver.bench.datapath import Case, measure
+from open_rnic.host_driver.bench.responder import held
+from open_rnic.host_driver.cli import run
+from open_rnic.host_driver.rdma import ProtectionDomain
 
 
 def test_bench_host_tells_every_figure(capsys):

@@ -18,19 +18,19 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from host_driver.bench.rtl import cluster, cycles, jobs
-from host_driver.bench.rtl.blocks import BLOCKS, DATA_PATH, Block
-from host_driver.bench.rtl.cycles import Cycles, Flow, Latency, Load
-from host_driver.bench.rtl.harness import Registered
-from host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, TimeLimitError, ToolError
-from host_driver.bench.rtl.parts import PARTS
-from host_driver.bench.rtl.report import Report
-from host_driver.bench.rtl.store import Store
-from host_driver.bench.rtl.sweep import Case, Row, Sweep, cases
-from host_driver.bench.rtl.testbench import OFFSET, Bench, Stream, flow
-from host_driver.bench.table import Table, keep
-from host_driver.cli import run
-from host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.bench.rtl import cluster, cycles, jobs
+from open_rnic.host_driver.bench.rtl.blocks import BLOCKS, DATA_PATH, Block
+from open_rnic.host_driver.bench.rtl.cycles import Cycles, Flow, Latency, Load
+from open_rnic.host_driver.bench.rtl.harness import Registered
+from open_rnic.host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, TimeLimitError, ToolError
+from open_rnic.host_driver.bench.rtl.parts import PARTS
+from open_rnic.host_driver.bench.rtl.report import Report
+from open_rnic.host_driver.bench.rtl.store import Store
+from open_rnic.host_driver.bench.rtl.sweep import Case, Row, Sweep, cases
+from open_rnic.host_driver.bench.rtl.testbench import OFFSET, Bench, Stream, flow
+from open_rnic.host_driver.bench.table import Table, keep
+from open_rnic.host_driver.cli import run
+from open_rnic.host_driver.fpdu import FpduFramer
 
 
 class Tools(Executor):
@@ -116,7 +116,7 @@ def test_a_change_of_the_flow_is_measured_anew(what, tools, store, monkeypatch):
     tools.sweep(store, [FRAMER])
     match what:
         case "version":
-            monkeypatch.setattr("host_driver.bench.rtl.sweep.tool_version", lambda name: f"{name} 99")
+            monkeypatch.setattr("open_rnic.host_driver.bench.rtl.sweep.tool_version", lambda name: f"{name} 99")
         case "options":
             monkeypatch.setitem(PARTS, "25f", replace(PARTS["25f"], options=("--12k",)))
         case "script":
@@ -231,8 +231,8 @@ def test_a_worker_with_other_tools_is_refused():
 
 CLUSTER = """
 import os, subprocess, sys
-from host_driver.bench.rtl.cluster import executor
-from host_driver.bench.rtl.jobs import tool_version
+from open_rnic.host_driver.bench.rtl.cluster import executor
+from open_rnic.host_driver.bench.rtl.jobs import tool_version
 from distributed import LocalCluster
 
 if __name__ == "__main__":

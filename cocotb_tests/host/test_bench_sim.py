@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from host_driver.bench.sim import AXI, LEAST, LOOP, PAIR, ULPDU, Speed, plain, table
-from host_driver.cli import run
+from open_rnic.host_driver.bench.sim import AXI, LEAST, LOOP, PAIR, ULPDU, Speed, plain, table
+from open_rnic.host_driver.cli import run
 
 
 def test_the_device_is_measured_beside_what_drives_its_rtl_beat_by_beat(capsys, tmp_path):

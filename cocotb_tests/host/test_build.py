@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from amaranth.build import ResourceError
 
-from boards import BOARDS, find
-from boards.build import BuildError, Result, build
-from boards.clock import PLLS, ecp5_pll, xilinx_pll
-from boards.flows import FLOWS
-from boards.top import BoardTop
-from host_driver.cli import run
-from rtl.link.uart import check_period
-from rtl.registers import LANES
+from open_rnic.boards import BOARDS, find
+from open_rnic.boards.build import BuildError, Result, build
+from open_rnic.boards.clock import PLLS, ecp5_pll, xilinx_pll
+from open_rnic.boards.flows import FLOWS
+from open_rnic.boards.top import BoardTop
+from open_rnic.host_driver.cli import run
+from open_rnic.rtl.link.uart import check_period
+from open_rnic.rtl.registers import LANES
 
 ROOT = Path(__file__).parents[2]
 RESULT = Result(
@@ -121,7 +121,7 @@ def test_a_result_of_another_version_is_one_line(text, tmp_path, capsys):
 
 
 def test_a_slow_clock_is_told_and_fails(monkeypatch, capsys):
-    monkeypatch.setattr("boards.build.build", lambda *_, **__: RESULT)
+    monkeypatch.setattr("open_rnic.boards.build.build", lambda *_, **__: RESULT)
     assert run(["build", "ulx3s"]) == 1
     told = capsys.readouterr()
     assert "6,000" in told.out
@@ -147,7 +147,7 @@ def test_synthesis_that_fails_is_tried_with_other_netlists(tmp_path, monkeypatch
         scripts.append((folder / "top.ys").read_text())
         raise BuildError("synthesis failed")
 
-    monkeypatch.setattr("boards.build._run", fails)
+    monkeypatch.setattr("open_rnic.boards.build._run", fails)
     with pytest.raises(BuildError):
         build("ulx3s", tmp_path, lanes=1, stage=lambda _: None)
     assert len(set(scripts)) == len(FLOWS["ecp5"].scripts) == 3
@@ -197,8 +197,8 @@ def test_the_loader_is_told_the_board_and_the_bitstream(tmp_path, monkeypatch, c
 GENERATE = """
 import sys
 from pathlib import Path
-from boards import build, find
-from boards.flows import FLOWS
+from open_rnic.boards import build, find
+from open_rnic.boards.flows import FLOWS
 board = find("colorlight_i5")
 build._generate(board, FLOWS[board.flow], 1, 1, "", Path(sys.argv[1]))
 """

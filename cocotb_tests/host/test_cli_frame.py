@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cocotb_tests.vectors import FPDUS
-from host_driver.cli.frame import deframe_lines, frame_lines
-from host_driver.device import Device, DeviceError
-from host_driver.fpdu import FpduFramer
-from host_driver.software import SoftwareDevice
+from open_rnic.cocotb_tests.vectors import FPDUS
+from open_rnic.host_driver.cli.frame import deframe_lines, frame_lines
+from open_rnic.host_driver.device import Device, DeviceError
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.software import SoftwareDevice
 
-RNIC = [sys.executable, "-c", "from host_driver.cli import main; main()"]
+RNIC = [sys.executable, "-c", "from open_rnic.host_driver.cli import main; main()"]
 
 
 def rnic(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:

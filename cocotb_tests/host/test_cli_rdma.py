@@ -14,15 +14,15 @@ from threading import Timer
 
 import pytest
 
-from host_driver import cli, rdma
-from host_driver.fpdu import FpduFramer
-from host_driver.negotiation import Config
-from host_driver.rdma import Access, Fault
-from host_driver.rdma.rping import ping_data
-from host_driver.startup import EnhancedData, FrameKind, StartupFrame
-from rtl.registers import Role
+from open_rnic.host_driver import cli, rdma
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.rdma import Access, Fault
+from open_rnic.host_driver.rdma.rping import ping_data
+from open_rnic.host_driver.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.rtl.registers import Role
 
-RNIC = [sys.executable, "-c", "from host_driver.cli import main; main()"]
+RNIC = [sys.executable, "-c", "from open_rnic.host_driver.cli import main; main()"]
 SECONDS = 240  # a simulation may have to be built first
 
 

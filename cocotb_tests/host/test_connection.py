@@ -9,12 +9,12 @@ from itertools import product
 
 import pytest
 
-from host_driver.connection import LINGER, SILENT, MpaConnectionError, RejectedError, Silent, initiate, listen
-from host_driver.fpdu import FpduFramer
-from host_driver.negotiation import Config, Reason
-from host_driver.software import SoftwareDevice
-from host_driver.startup import EnhancedData, FrameKind, StartupFrame
-from rtl.registers import EventKind, Model, Role, Rtr
+from open_rnic.host_driver.connection import LINGER, SILENT, MpaConnectionError, RejectedError, Silent, initiate, listen
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.negotiation import Config, Reason
+from open_rnic.host_driver.software import SoftwareDevice
+from open_rnic.host_driver.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
 INITIATOR = Config(Role.INITIATOR)
 RESPONDER = Config(Role.RESPONDER)
@@ -495,7 +495,7 @@ def test_a_local_error_of_a_responder_is_told_behind_the_first_fpdu(model):
 
 
 def test_a_local_error_that_no_terminate_can_tell_is_a_reset(monkeypatch):
-    monkeypatch.setattr("host_driver.connection.LINGER", 0.1)
+    monkeypatch.setattr("open_rnic.host_driver.connection.LINGER", 0.1)
 
     async def test():
         async with bare_initiator() as (peer, task):

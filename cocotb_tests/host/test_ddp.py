@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cocotb_tests.vectors import FPDUS
-from host_driver import ddp
-from host_driver.ddp import DdpError, Opcode, SendReceiver, Tagged, Untagged, decode, send_segments
+from open_rnic.cocotb_tests.vectors import FPDUS
+from open_rnic.host_driver import ddp
+from open_rnic.host_driver.ddp import DdpError, Opcode, SendReceiver, Tagged, Untagged, decode, send_segments
 
 
 @pytest.mark.parametrize("vector", FPDUS, ids=str)

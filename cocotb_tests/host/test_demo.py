@@ -14,13 +14,13 @@ from itertools import product
 
 import pytest
 
-from cocotb_tests.host.test_pcap import judge, needs_tshark
-from host_driver import cli
-from host_driver.ddp import SendReceiver
-from host_driver.demo import Endpoint, Result
-from rtl.registers import Role
+from open_rnic.cocotb_tests.host.test_pcap import judge, needs_tshark
+from open_rnic.host_driver import cli
+from open_rnic.host_driver.ddp import SendReceiver
+from open_rnic.host_driver.demo import Endpoint, Result
+from open_rnic.rtl.registers import Role
 
-RNIC = [sys.executable, "-c", "from host_driver.cli import main; main()"]
+RNIC = [sys.executable, "-c", "from open_rnic.host_driver.cli import main; main()"]
 SOFTWARE = ["demo", "--device", "software"]
 
 

@@ -6,8 +6,8 @@ import pytest
 from systemrdl import RDLCompiler
 from systemrdl.node import FieldNode
 
-from host_driver.cli import run
-from rtl.registers import BY_NAME, MAP, Access, Cause, EventKind
+from open_rnic.host_driver.cli import run
+from open_rnic.rtl.registers import BY_NAME, MAP, Access, Cause, EventKind
 
 
 def written(option, folder, capsys):

@@ -10,10 +10,10 @@ import pytest
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiStreamFrame
 
-from cocotb_tests.harness import bench, simulate
-from cocotb_tests.system.test_axi import Axi
-from host_driver import cli
-from rtl.axi import AxiMpaDatapath
+from open_rnic.cocotb_tests.harness import bench, simulate
+from open_rnic.cocotb_tests.system.test_axi import Axi
+from open_rnic.host_driver import cli
+from open_rnic.rtl.axi import AxiMpaDatapath
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,10 +9,10 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocotb_tests.vectors import CRCS, FPDUS
-from host_driver.device import Event
-from host_driver.fpdu import FpduDelineator, FpduFramer, mulpdu
-from rtl.registers import MAX_ULPDU, Cause, EventKind
+from open_rnic.cocotb_tests.vectors import CRCS, FPDUS
+from open_rnic.host_driver.device import Event
+from open_rnic.host_driver.fpdu import FpduDelineator, FpduFramer, mulpdu
+from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind
 
 offsets = st.integers(0, 300).map(lambda n: 4 * n)
 lengths = st.one_of(st.integers(0, 1100), st.integers(0, MAX_ULPDU), st.sampled_from([MAX_ULPDU, MAX_ULPDU - 1]))

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from cocotb_tests.host.test_connection import INITIATOR, RESPONDER, bare_initiator, bare_responder, run
-from host_driver.connection import MpaConnectionError
-from host_driver.fpdu import FpduFramer
-from host_driver.mpa_datapath import MpaDatapath
-from host_driver.mpa_rtr import rtr_ulpdu
-from host_driver.negotiation import (
+from open_rnic.cocotb_tests.host.test_connection import INITIATOR, RESPONDER, bare_initiator, bare_responder, run
+from open_rnic.host_driver.connection import MpaConnectionError
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.mpa_datapath import MpaDatapath
+from open_rnic.host_driver.mpa_rtr import rtr_ulpdu
+from open_rnic.host_driver.negotiation import (
     Config,
     Established,
     Failed,
@@ -21,8 +21,8 @@ from host_driver.negotiation import (
     Rejected,
     Requested,
 )
-from host_driver.startup import NO_NEGOTIATION, Dialect, EnhancedData, FrameKind, StartupFrame
-from rtl.registers import BY_NAME, EventKind, Model, Role, Rtr
+from open_rnic.host_driver.startup import NO_NEGOTIATION, Dialect, EnhancedData, FrameKind, StartupFrame
+from open_rnic.rtl.registers import BY_NAME, EventKind, Model, Role, Rtr
 
 KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from cocotb_tests.host.test_connection import run
-from host_driver.cli import run as rnic
-from host_driver.connection import Direction
-from host_driver.interop import case, initramfs, matrix, module, packages, prepare, report, tools
-from host_driver.interop.case import Case, Finding, Transfer, tell
-from host_driver.interop.cases import MATRIX, programs
-from host_driver.interop.errors import InteropError
-from host_driver.interop.guest import Output
-from host_driver.interop.matrix import Row
-from host_driver.interop.relay import Treatment, relay
-from host_driver.startup import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
-from rtl.registers import Rtr
+from open_rnic.cocotb_tests.host.test_connection import run
+from open_rnic.host_driver.cli import run as rnic
+from open_rnic.host_driver.connection import Direction
+from open_rnic.host_driver.interop import case, initramfs, matrix, module, packages, prepare, report, tools
+from open_rnic.host_driver.interop.case import Case, Finding, Transfer, tell
+from open_rnic.host_driver.interop.cases import MATRIX, programs
+from open_rnic.host_driver.interop.errors import InteropError
+from open_rnic.host_driver.interop.guest import Output
+from open_rnic.host_driver.interop.matrix import Row
+from open_rnic.host_driver.interop.relay import Treatment, relay
+from open_rnic.host_driver.startup import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
+from open_rnic.rtl.registers import Rtr
 
 REQUEST = StartupFrame(FrameKind.REQUEST).encode()
 REPLY = StartupFrame(FrameKind.REPLY, private_data=b"reply").encode()
@@ -279,7 +279,7 @@ def test_a_relay_changes_no_octet(treatment):
 
 
 def test_a_relay_joins_what_comes_in_small_pieces(monkeypatch):
-    monkeypatch.setattr("host_driver.interop.relay.HELD", 5.0)  # a busy machine must not make it give up waiting
+    monkeypatch.setattr("open_rnic.host_driver.interop.relay.HELD", 5.0)  # for a busy machine
 
     async def test():
         there, _ = await through(treatment := Treatment(join=1000), sent=[b"x" * 10] * 100)
@@ -311,7 +311,7 @@ def test_a_relay_turns_one_bit_over_where_it_is_told_to():
 
 
 def test_a_relay_stands_still_inside_an_octet_stream(monkeypatch):
-    monkeypatch.setattr("host_driver.interop.relay.PAUSE", 1.0)
+    monkeypatch.setattr("open_rnic.host_driver.interop.relay.PAUSE", 1.0)
 
     async def test():
         there, _ = await through(Treatment(pause=58), sent=[bytes(100)])

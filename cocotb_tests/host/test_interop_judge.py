@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from dpkt import pcap, pcapng
 
-from cocotb_tests.host.test_connection import run
-from cocotb_tests.host.test_pcap import needs_tshark
-from host_driver.interop import judge
-from host_driver.interop.capture import extract
-from host_driver.interop.judge import Expected, read, verdict
-from host_driver.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.cocotb_tests.host.test_connection import run
+from open_rnic.cocotb_tests.host.test_pcap import needs_tshark
+from open_rnic.host_driver.interop import judge
+from open_rnic.host_driver.interop.capture import extract
+from open_rnic.host_driver.interop.judge import Expected, read, verdict
+from open_rnic.host_driver.startup import EnhancedData, FrameKind, StartupFrame
 
 RECORDED = Path(__file__).parents[2] / "docs" / "interop" / "rping.pcapng"  # one ping of ours to a guest's rping
 OURS, SIW = "10.0.2.2", "10.0.2.15"

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from cocotb_tests.host.test_connection import run
-from host_driver import rdma
-from host_driver.connection import RejectedError, initiate, listen
-from host_driver.negotiation import Config
-from host_driver.software import SoftwareDevice
-from host_driver.startup import EnhancedData, FrameKind, StartupFrame
-from rtl.registers import Role, Rtr
+from open_rnic.cocotb_tests.host.test_connection import run
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.connection import RejectedError, initiate, listen
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.software import SoftwareDevice
+from open_rnic.host_driver.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.rtl.registers import Role, Rtr
 
 OFFER = EnhancedData(ird=1, ord=1, peer_to_peer=True, rtr=frozenset({Rtr.WRITE, Rtr.READ}))
 # siw's Terminate after a Reply that it cannot keep to: its CRC field is 0, and 2/0/7 is written as 0/2/7

@@ -1,9 +1,9 @@
 """The ladder's clock."""
 
-from host_driver.connection import Direction
-from host_driver.ladder import Ladder
-from host_driver.startup import FrameKind, StartupFrame
-from rtl.registers import Role
+from open_rnic.host_driver.connection import Direction
+from open_rnic.host_driver.ladder import Ladder
+from open_rnic.host_driver.startup import FrameKind, StartupFrame
+from open_rnic.rtl.registers import Role
 
 
 def test_time_begins_with_the_first_startup_frame():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_driver.negotiation import (
+from open_rnic.host_driver.negotiation import (
     TABLE,
     Config,
     Established,
@@ -21,8 +21,8 @@ from host_driver.negotiation import (
     Send,
     State,
 )
-from host_driver.startup import Dialect, EnhancedData, FrameKind, StartupFrame
-from rtl.registers import Model, Role, Rtr
+from open_rnic.host_driver.startup import Dialect, EnhancedData, FrameKind, StartupFrame
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 INITIATOR = Config(Role.INITIATOR)
 RESPONDER = Config(Role.RESPONDER)

@@ -8,11 +8,20 @@ from itertools import pairwise
 
 import pytest
 
-from cocotb_tests.host.test_connection import INITIATOR, REPLY, REQUEST, RESPONDER, RTR, connected, run, transfer
-from host_driver.connection import initiate, listen
-from host_driver.pcap import Capture
-from host_driver.software import SoftwareDevice
-from rtl.registers import Role, Rtr
+from open_rnic.cocotb_tests.host.test_connection import (
+    INITIATOR,
+    REPLY,
+    REQUEST,
+    RESPONDER,
+    RTR,
+    connected,
+    run,
+    transfer,
+)
+from open_rnic.host_driver.connection import initiate, listen
+from open_rnic.host_driver.pcap import Capture
+from open_rnic.host_driver.software import SoftwareDevice
+from open_rnic.rtl.registers import Role, Rtr
 
 TSHARK = shutil.which("tshark")
 # Other dissectors would take short Sends for theirs

@@ -11,15 +11,15 @@ from itertools import product
 
 import pytest
 
-from host_driver import rdma
-from host_driver.connection import Direction, Silent
-from host_driver.ddp import ReadRequest, Tagged, Untagged, decode
-from host_driver.devices import open_device
-from host_driver.fpdu import FpduDelineator, FpduFramer
-from host_driver.negotiation import Config
-from host_driver.rdma import Access, By, Fault, Opcode, memory
-from host_driver.startup import EnhancedData, FrameKind, StartupFrame
-from rtl.registers import EventKind, Model, Role, Rtr
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.connection import Direction, Silent
+from open_rnic.host_driver.ddp import ReadRequest, Tagged, Untagged, decode
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.fpdu import FpduDelineator, FpduFramer
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.rdma import Access, By, Fault, Opcode, memory
+from open_rnic.host_driver.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
 INITIATOR = Config(Role.INITIATOR)
 RESPONDER = Config(Role.RESPONDER)
@@ -338,7 +338,7 @@ def test_an_initiator_that_sends_no_rtr_is_not_accepted():
 )
 @pytest.mark.parametrize("markers", [False, True])
 def test_a_responder_is_told_why_an_initiator_cannot_keep_to_the_reply(monkeypatch, model, code, reply, markers):
-    from host_driver import negotiation
+    from open_rnic.host_driver import negotiation
 
     answer = negotiation.answer
     monkeypatch.setattr(negotiation, "answer", lambda config, request: (reply, answer(config, request)[1]))

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from host_driver.rdma import memory
-from host_driver.rdma.memory import Access, ProtectionDomain
+from open_rnic.host_driver.rdma import memory
+from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_driver.ddp import (
+from open_rnic.host_driver.ddp import (
     Fault,
     Opcode,
     ReadRequest,
@@ -13,9 +13,9 @@ from host_driver.ddp import (
     Untagged,
     decode,
 )
-from host_driver.rdma.memory import Access, ProtectionDomain, octets_of
-from host_driver.rdma.stream import Receive, Stream, Work
-from rtl.registers import Rtr
+from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, octets_of
+from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
+from open_rnic.rtl.registers import Rtr
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_driver import ddp
-from host_driver.negotiation import Config, Established, Failed, ProtocolError, Reason
-from host_driver.sctp import (
+from open_rnic.host_driver import ddp
+from open_rnic.host_driver.negotiation import Config, Established, Failed, ProtocolError, Reason
+from open_rnic.host_driver.sctp import (
     _FROM_PEER,
     HELD,
     TABLE,
@@ -26,8 +26,8 @@ from host_driver.sctp import (
     State,
     Transmit,
 )
-from host_driver.startup import Dialect, EnhancedData
-from rtl.registers import Model, Role, Rtr
+from open_rnic.host_driver.startup import Dialect, EnhancedData
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 ACTIVE = Config(Role.INITIATOR, private_data=b"hi", ird=3, ord=7)
 PASSIVE = Config(Role.RESPONDER, ird=5, ord=9)

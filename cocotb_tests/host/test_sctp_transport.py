@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from cocotb_tests.host.test_connection import run
-from host_driver import sctp_transport
-from host_driver.connection import MpaConnectionError
-from host_driver.negotiation import Config, Reason
-from host_driver.sctp import Control, Function, Ppid
-from host_driver.sctp_transport import (
+from open_rnic.cocotb_tests.host.test_connection import run
+from open_rnic.host_driver import sctp_transport
+from open_rnic.host_driver.connection import MpaConnectionError
+from open_rnic.host_driver.negotiation import Config, Reason
+from open_rnic.host_driver.sctp import Control, Function, Ppid
+from open_rnic.host_driver.sctp_transport import (
     KernelLink,
     MessageLink,
     SctpRejectedError,
@@ -25,7 +25,7 @@ from host_driver.sctp_transport import (
     request,
     sctp_socket,
 )
-from rtl.registers import Model, Role
+from open_rnic.rtl.registers import Model, Role
 
 ACTIVE = Config(Role.INITIATOR, private_data=b"hi", timeout=2)
 PASSIVE = Config(Role.RESPONDER, timeout=2)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocotb_tests.link_model import DeviceModel
-from host_driver.device import Ulpdu
-from host_driver.devices import check
-from host_driver.serial.driver import Driver
-from host_driver.serial.exchange import Exchange, LinkFailureError, NoAnswerError
-from host_driver.serial.frames import frame, response, unframe
-from rtl.link.protocol import SIZES
-from rtl.registers import BY_NAME, Verdict
+from open_rnic.cocotb_tests.link_model import DeviceModel
+from open_rnic.host_driver.device import Ulpdu
+from open_rnic.host_driver.devices import check
+from open_rnic.host_driver.serial.driver import Driver
+from open_rnic.host_driver.serial.exchange import Exchange, LinkFailureError, NoAnswerError
+from open_rnic.host_driver.serial.frames import frame, response, unframe
+from open_rnic.rtl.link.protocol import SIZES
+from open_rnic.rtl.registers import BY_NAME, Verdict
 
 PACE = 1e-5  # seconds an octet
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cocotb_tests.vectors import FPDUS
-from host_driver.device import DeviceError, Event, Ulpdu
-from host_driver.devices import open_device
-from host_driver.fpdu import FpduFramer
-from host_driver.mpa_datapath import MpaDatapath
-from host_driver.mpa_rtr import rtr_kind, rtr_ulpdu
-from host_driver.software import SoftwareDevice
-from rtl.registers import BY_NAME, IDENTITY, MAP, Cause, DirectionState, EventKind, Model, Role, Rtr, Verdict
+from open_rnic.cocotb_tests.vectors import FPDUS
+from open_rnic.host_driver.device import DeviceError, Event, Ulpdu
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.mpa_datapath import MpaDatapath
+from open_rnic.host_driver.mpa_rtr import rtr_kind, rtr_ulpdu
+from open_rnic.host_driver.software import SoftwareDevice
+from open_rnic.rtl.registers import BY_NAME, IDENTITY, MAP, Cause, DirectionState, EventKind, Model, Role, Rtr, Verdict
 
 TERMINATE = next(each.ulpdu for each in FPDUS if each.source.startswith("Terminate"))
 SEND = bytes.fromhex("414300000000 00000000 00000001 00000000")

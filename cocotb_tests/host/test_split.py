@@ -14,12 +14,12 @@ from typing import get_args
 
 import pytest
 
-from cocotb_tests.host.test_bench_rtl import Tools
-from host_driver.bench.rtl.store import Store
-from host_driver.bench.rtl.sweep import cases
-from host_driver.cli import run
-from host_driver.split import devices
-from host_driver.split.model import (
+from open_rnic.cocotb_tests.host.test_bench_rtl import Tools
+from open_rnic.host_driver.bench.rtl.store import Store
+from open_rnic.host_driver.bench.rtl.sweep import cases
+from open_rnic.host_driver.cli import run
+from open_rnic.host_driver.split import devices
+from open_rnic.host_driver.split.model import (
     REFERENCE,
     SIZES,
     WHOLE,
@@ -31,8 +31,8 @@ from host_driver.split.model import (
     predict,
     splits,
 )
-from host_driver.split.page import verdicts
-from host_driver.split.profile import (
+from open_rnic.host_driver.split.page import verdicts
+from open_rnic.host_driver.split.profile import (
     Block,
     BlockName,
     Cost,
@@ -47,10 +47,10 @@ from host_driver.split.profile import (
     find,
     known,
 )
-from host_driver.split.profile import read as read_profile
-from host_driver.split.report import Report, crossovers, front
-from host_driver.split.stages import RTL, Direction, Split, Stage
-from host_driver.split.sweep import Sweep
+from open_rnic.host_driver.split.profile import read as read_profile
+from open_rnic.host_driver.split.report import Report, crossovers, front
+from open_rnic.host_driver.split.stages import RTL, Direction, Split, Stage
+from open_rnic.host_driver.split.sweep import Sweep
 
 
 def figure(value):

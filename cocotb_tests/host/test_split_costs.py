@@ -8,10 +8,10 @@ import shutil
 import pytest
 from crc32c import crc32c
 
-from host_driver.fpdu import FpduFramer
-from host_driver.split import measure
-from host_driver.split.measure import Kernels, MeasureError, check
-from host_driver.split.profile import dump, read
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.split import measure
+from open_rnic.host_driver.split.measure import Kernels, MeasureError, check
+from open_rnic.host_driver.split.profile import dump, read
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 

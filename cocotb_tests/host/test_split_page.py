@@ -9,10 +9,10 @@ import subprocess
 
 import pytest
 
-from cocotb_tests.host.test_split import SETTING
-from host_driver.split.model import named, predict, splits
-from host_driver.split.page import page
-from host_driver.split.report import Report
+from open_rnic.cocotb_tests.host.test_split import SETTING
+from open_rnic.host_driver.split.model import named, predict, splits
+from open_rnic.host_driver.split.page import page
+from open_rnic.host_driver.split.report import Report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

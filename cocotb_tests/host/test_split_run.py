@@ -9,12 +9,12 @@ from statistics import median
 
 import pytest
 
-from host_driver.fpdu import FpduFramer
-from host_driver.split import run as split_run
-from host_driver.split.cycles import device_cycles
-from host_driver.split.run import Case, SplitError, run, run_all
-from host_driver.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Side, Split, Stage
-from rtl.registers import MAX_ULPDU
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.split import run as split_run
+from open_rnic.host_driver.split.cycles import device_cycles
+from open_rnic.host_driver.split.run import Case, SplitError, run, run_all
+from open_rnic.host_driver.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Side, Split, Stage
+from open_rnic.rtl.registers import MAX_ULPDU
 
 LANES = 2
 LOADS = {

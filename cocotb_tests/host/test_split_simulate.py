@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from cocotb_tests.host.test_split import SETTING
-from host_driver.bench.rtl.jobs import ToolError
-from host_driver.bench.rtl.store import Store
-from host_driver.split import model, simulate
-from host_driver.split.simulate import Simulated, errors, run, summary, table, tasks
-from host_driver.split.stages import Direction
+from open_rnic.cocotb_tests.host.test_split import SETTING
+from open_rnic.host_driver.bench.rtl.jobs import ToolError
+from open_rnic.host_driver.bench.rtl.store import Store
+from open_rnic.host_driver.split import model, simulate
+from open_rnic.host_driver.split.simulate import Simulated, errors, run, summary, table, tasks
+from open_rnic.host_driver.split.stages import Direction
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from itertools import chain
 
 import pytest
 
-from cocotb_tests.vectors import FPDUS
-from host_driver.fpdu import FpduFramer
-from host_driver.mpa_rtr import read_response, rtr_ulpdu
-from host_driver.split.software import (
+from open_rnic.cocotb_tests.vectors import FPDUS
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.mpa_rtr import read_response, rtr_ulpdu
+from open_rnic.host_driver.split.software import (
     Checked,
     append_crcs,
     check,
@@ -19,7 +19,7 @@ from host_driver.split.software import (
     insert_markers,
     remove_markers,
 )
-from rtl.registers import Cause, Rtr
+from open_rnic.rtl.registers import Cause, Rtr
 
 LENGTHS = [0, 1, 2, 3, 50, 486, *range(498, 512), 1442, 3000]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cocotb_tests.vectors import VECTORS
-from host_driver.startup import Dialect, EnhancedData, FrameKind, StartupDecoder, StartupError, StartupFrame
-from rtl.registers import Rtr
+from open_rnic.cocotb_tests.vectors import VECTORS
+from open_rnic.host_driver.startup import Dialect, EnhancedData, FrameKind, StartupDecoder, StartupError, StartupFrame
+from open_rnic.rtl.registers import Rtr
 
 KINDS = [Rtr.SEND, Rtr.WRITE, Rtr.READ]
 enhanced = st.builds(

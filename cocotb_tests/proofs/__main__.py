@@ -1,4 +1,4 @@
-"""Proves everything, and shows that every mutant is caught: ``python -m cocotb_tests.proofs [NAME...]``.
+"""Proves everything, and shows that every mutant is caught: ``python -m open_rnic.cocotb_tests.proofs [NAME...]``.
 
 NAME chooses the properties whose name, as ``fence.shut``, has it. Ends with 1 when a property is not proved, a mutant
 survives or a tool is missing.
@@ -22,8 +22,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cocotb_tests.proofs.harness import PROPERTIES, Mutant, Property
-from host_driver.folders import built
+from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Mutant, Property
+from open_rnic.host_driver.folders import built
 
 FAMILIES = ("fence", "rtr", "events", "streams", "queues", "crc", "identity")
 BUILD = built("proofs")
@@ -85,7 +85,7 @@ class Job:
         stated, mutant = self.stated, self.mutant
         patch = [json.dumps([mutant.module, mutant.old, mutant.new])] if mutant else []
         made = subprocess.run(
-            [sys.executable, "-m", "cocotb_tests.proofs.model", stated.family, stated.name, str(self.lanes), *patch],
+            [sys.executable, "-m", f"{__package__}.model", stated.family, stated.name, str(self.lanes), *patch],
             capture_output=True,
             text=True,
             check=False,
@@ -167,7 +167,7 @@ def tool(name: str) -> str:
 def chosen(names: list[str]) -> list[Property]:
     """The properties that ``names`` choose."""
     for family in FAMILIES:
-        importlib.import_module(f"cocotb_tests.proofs.{family}")
+        importlib.import_module(f"open_rnic.cocotb_tests.proofs.{family}")
     for name in names:
         if not any(name in each.full_name for each in PROPERTIES):
             known = ", ".join(each.full_name for each in PROPERTIES)
@@ -239,7 +239,7 @@ def prove(stated: list[Property], jobs: int, console: Console) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m cocotb_tests.proofs", description="Prove what the RTL never does.")
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="Prove what the RTL never does.")
     parser.add_argument("name", nargs="*", help="part of the name of a property, as fence.shut; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time; default: one for each core")
     parser.add_argument("--markdown", action="store_true", help="prove nothing, print the table of docs/proofs.md")

@@ -7,8 +7,8 @@ is right for all data if it is right for all in which at most one bit is 1: thos
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Cat, Const, Fragment, Mux, Signal, _ir, _nir
 
-from cocotb_tests.proofs.harness import Mutant, proves
-from rtl.crc32c import BASIS, Crc32c, times, undone
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
+from open_rnic.rtl.crc32c import BASIS, Crc32c, times, undone
 
 _REFLECTED = int(f"{0x1EDC6F41:032b}"[::-1], 2)  # the polynomial of CRC-32C, least significant bit first
 

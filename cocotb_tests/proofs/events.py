@@ -4,12 +4,12 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, connect, flipped
 
-from cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
-from rtl.bus import RegisterBus
-from rtl.datapath import MpaDatapath
-from rtl.events import Event, EventQueue
-from rtl.register_bank import RegisterBank
-from rtl.registers import MAP, EventKind
+from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.events import Event, EventQueue
+from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers import MAP, EventKind
 
 _STATUS = next(register for register in MAP if register.name == "EVENT_STATUS")
 _OVERFLOW = _STATUS["overflow"]

@@ -6,10 +6,10 @@ The host sets it, and the device's octets there are zero.
 
 from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 
-from cocotb_tests.proofs.harness import Mutant, proves
-from cocotb_tests.proofs.rules import beats, ready_buffer_states
-from rtl.fence import Fence
-from rtl.registers import EventKind, Model, Role
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
+from open_rnic.cocotb_tests.proofs.rules import beats, ready_buffer_states
+from open_rnic.rtl.fence import Fence
+from open_rnic.rtl.registers import EventKind, Model, Role
 
 
 def _of_host(beat):

@@ -1,6 +1,6 @@
 """Prints the design that sby reads for one property, as RTLIL.
 
-``python -m cocotb_tests.proofs.model FAMILY NAME LANES [PATCH]``
+``python -m open_rnic.cocotb_tests.proofs.model FAMILY NAME LANES [PATCH]``
 
 A process of its own for each, so that a mutant of a module is what every other module imports.
 """
@@ -11,11 +11,12 @@ import json
 import sys
 from pathlib import Path
 
-from cocotb_tests.proofs.harness import PROPERTIES, Bench
+from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Bench
 
 
 def _mutate(name: str, old: str, new: str):
-    """Import module ``name`` with ``new`` for the one ``old`` in its source."""
+    """Import module ``name`` below ``open_rnic`` with ``new`` for the one ``old`` in its source."""
+    name = f"open_rnic.{name}"
     spec = importlib.util.find_spec(name)
     source = Path(spec.origin).read_text()
     if source.count(old) != 1:
@@ -28,7 +29,7 @@ def main():
     family, name, lanes, *patch = sys.argv[1:]
     if patch:
         _mutate(*json.loads(patch[0]))
-    importlib.import_module(f"cocotb_tests.proofs.{family}")
+    importlib.import_module(f"open_rnic.cocotb_tests.proofs.{family}")
     (stated,) = (each for each in PROPERTIES if (each.family, each.name) == (family, name))
     bench = Bench(stated.block(int(lanes)), inductive=not patch)
     stated.check(bench, bench.block)

@@ -3,15 +3,15 @@
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Mux, Signal
 
-from cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
-from cocotb_tests.proofs.rules import (
+from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.rules import (
     buffer_states,
     fifo_level,
     fifo_states,
     ready_buffer_states,
     ready_fifo_states,
 )
-from rtl.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
 
 _WIDTH, _DEPTH = 2, 4
 

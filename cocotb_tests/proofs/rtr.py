@@ -2,10 +2,10 @@
 
 from amaranth.hdl import Cat, Const, Mux, Signal
 
-from cocotb_tests.proofs.harness import Mutant, proves
-from cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
-from rtl.registers import Cause, Model, Role
-from rtl.rtr import RtrDetector
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
+from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
+from open_rnic.rtl.registers import Cause, Model, Role
+from open_rnic.rtl.rtr import RtrDetector
 
 _HEADER = 48  # octets that hold the longest RTR
 _LOOKED = (0, 1, *range(6, 10), *range(30, 34))  # DDP and RDMAP control, queue, RDMA Read Message Size

@@ -4,24 +4,30 @@ from amaranth.hdl import Const, Module
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
-from cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
-from cocotb_tests.proofs.rules import buffer_states, fifo_states, keeps, ready_buffer_states, ready_fifo_states
-from rtl.checker import FpduChecker
-from rtl.chunks import ChunkPacker
-from rtl.crc import CrcAppender
-from rtl.delineator import Delineator
-from rtl.events import EventQueue
-from rtl.fence import Fence
-from rtl.finder import FpduFinder
-from rtl.framer import FpduFramer
-from rtl.lane_appender import LaneAppender
-from rtl.lane_receiver import LaneReceiver
-from rtl.markers import MarkerInserter
-from rtl.registers import DirectionState
-from rtl.rtr import RtrGenerator
-from rtl.store import StoreAndForward
-from rtl.stream import Buffer, Fifo, Packet, ReadyBuffer, ReadyFifo, RxUlpdu, Stage
-from rtl.stream_mode import RxModeSwitch, TxModeSwitch, in_turn
+from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.rules import (
+    buffer_states,
+    fifo_states,
+    keeps,
+    ready_buffer_states,
+    ready_fifo_states,
+)
+from open_rnic.rtl.checker import FpduChecker
+from open_rnic.rtl.chunks import ChunkPacker
+from open_rnic.rtl.crc import CrcAppender
+from open_rnic.rtl.delineator import Delineator
+from open_rnic.rtl.events import EventQueue
+from open_rnic.rtl.fence import Fence
+from open_rnic.rtl.finder import FpduFinder
+from open_rnic.rtl.framer import FpduFramer
+from open_rnic.rtl.lane_appender import LaneAppender
+from open_rnic.rtl.lane_receiver import LaneReceiver
+from open_rnic.rtl.markers import MarkerInserter
+from open_rnic.rtl.registers import DirectionState
+from open_rnic.rtl.rtr import RtrGenerator
+from open_rnic.rtl.store import StoreAndForward
+from open_rnic.rtl.stream import Buffer, Fifo, Packet, ReadyBuffer, ReadyFifo, RxUlpdu, Stage
+from open_rnic.rtl.stream_mode import RxModeSwitch, TxModeSwitch, in_turn
 
 
 def _keeps(given, fixed, states):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cocotb_tests.proofs import __main__ as proofs
-from cocotb_tests.proofs.harness import Mutant
+from open_rnic.cocotb_tests.proofs import __main__ as proofs
+from open_rnic.cocotb_tests.proofs.harness import Mutant
 
 ROOT = Path(__file__).parents[2]
 # These only connect blocks; what leaves RxDatapath and TxDatapath comes out of in_turn.

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from cocotb_tests.datapath import Datapath, cut
-from cocotb_tests.harness import bench, parameter, pauses, simulate
-from host_driver.fpdu import FpduFramer
-from rtl.datapath import MpaDatapath
-from rtl.registers import Verdict
-from rtl.stream import LANES
+from open_rnic.cocotb_tests.datapath import Datapath, cut
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.registers import Verdict
+from open_rnic.rtl.stream import LANES
 
 
 def shuffled_sizes(lanes):

@@ -6,12 +6,12 @@ import random
 import pytest
 from crc32c import crc32c
 
-from cocotb_tests.datapath import SideBySide
-from cocotb_tests.harness import bench, parameter, pauses, simulate
-from host_driver.fpdu import FpduFramer
-from rtl.datapath import MpaDatapath
-from rtl.registers import Cause, EventKind, Role
-from rtl.stream import LANES
+from open_rnic.cocotb_tests.datapath import SideBySide
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.registers import Cause, EventKind, Role
+from open_rnic.rtl.stream import LANES
 
 LONGEST = 2047
 TERMINATE = bytes.fromhex("4147 00000000 00000002 00000001 00000000 20020000")

@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from cocotb_tests.datapath import SideBySide
-from cocotb_tests.harness import bench, parameter, pauses, simulate
-from cocotb_tests.vectors import FPDUS
-from host_driver.fpdu import FpduFramer
-from rtl.datapath import MpaDatapath
-from rtl.registers import MAX_ULPDU, Cause, EventKind, Model, Role, Rtr
-from rtl.stream import LANES
+from open_rnic.cocotb_tests.datapath import SideBySide
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.vectors import FPDUS
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind, Model, Role, Rtr
+from open_rnic.rtl.stream import LANES
 
 SEND, WRITE, READ, RESPONSE, TERMINATE = (
     next(each.ulpdu for each in FPDUS if each.source.startswith(start))

@@ -15,9 +15,9 @@ from fractions import Fraction
 
 import pytest
 
-from boards import find
-from boards.link_size import measure
-from cocotb_tests.devices import (
+from open_rnic.boards import find
+from open_rnic.boards.link_size import measure
+from open_rnic.cocotb_tests.devices import (
     STREAM_ONLY,
     collect,
     pass_stream_octets_both_ways,
@@ -26,19 +26,19 @@ from cocotb_tests.devices import (
     stream,
     stream_octets,
 )
-from host_driver import cli
-from host_driver.device import DeviceError, Ulpdu
-from host_driver.devices import open_device
-from host_driver.serial import device as serial_device
-from host_driver.serial.device import SerialDevice
-from host_driver.serial.simulated import Noise, SimulatedBoardDevice
-from rtl.registers import IDENTITY, EventKind
+from open_rnic.host_driver import cli
+from open_rnic.host_driver.device import DeviceError, Ulpdu
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.serial import device as serial_device
+from open_rnic.host_driver.serial.device import SerialDevice
+from open_rnic.host_driver.serial.simulated import Noise, SimulatedBoardDevice
+from open_rnic.rtl.registers import IDENTITY, EventKind
 
 BOARD = "serial:sim:colorlight_5a75b"
 FAST = Fraction(4)  # clock cycles in a bit: the least that the UART can do
 PARTS = 4  # of the operations on a noisy line, with other noise in each: they run on all cores
 OPERATIONS = 10_000 // PARTS
-RNIC = [sys.executable, "-c", "from host_driver.cli import main; main()"]
+RNIC = [sys.executable, "-c", "from open_rnic.host_driver.cli import main; main()"]
 
 
 async def open_fast(noise=None, lanes=2, size=2048):

@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from cocotb_tests.datapath import COUNTERS, SideBySide, word_of
-from cocotb_tests.harness import bench, never, parameter, pauses, simulate
-from host_driver.fpdu import FpduFramer
-from host_driver.mpa_datapath import MpaDatapath as Software
-from rtl.datapath import MpaDatapath
-from rtl.registers import BY_NAME, MAP, Access, Cause, EventKind
+from open_rnic.cocotb_tests.datapath import COUNTERS, SideBySide, word_of
+from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.mpa_datapath import MpaDatapath as Software
+from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.registers import BY_NAME, MAP, Access, Cause, EventKind
 
 TERMINATE = bytes.fromhex("4147 00000000 00000002 00000001 00000000 20020000")
 LIVE = ("CYCLES_LO", "CYCLES_HI", "RX_STALLS", "TX_STALLS")

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cocotb_tests.devices import collect, pass_stream_octets_both_ways, run, running, stream, stream_octets
-from host_driver.connection import initiate, listen
-from host_driver.device import DeviceError, Ulpdu
-from host_driver.negotiation import Config
-from host_driver.sim.wire import WINDOW
-from host_driver.simulated import SimulatedDevice
-from rtl.registers import IDENTITY, EventKind, Role
+from open_rnic.cocotb_tests.devices import collect, pass_stream_octets_both_ways, run, running, stream, stream_octets
+from open_rnic.host_driver.connection import initiate, listen
+from open_rnic.host_driver.device import DeviceError, Ulpdu
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.sim.wire import WINDOW
+from open_rnic.host_driver.simulated import SimulatedDevice
+from open_rnic.rtl.registers import IDENTITY, EventKind, Role
 
 
 async def open_streaming(lanes=4):

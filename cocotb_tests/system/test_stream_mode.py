@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from cocotb_tests.datapath import SideBySide
-from cocotb_tests.harness import bench, parameter, pauses, simulate
-from host_driver.device import Ulpdu
-from host_driver.fpdu import FpduFramer
-from rtl.datapath import MpaDatapath
-from rtl.registers import BY_NAME, Cause, DirectionState, EventKind, Verdict
-from rtl.stream import LANES
+from open_rnic.cocotb_tests.datapath import SideBySide
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate
+from open_rnic.host_driver.device import Ulpdu
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.registers import BY_NAME, Cause, DirectionState, EventKind, Verdict
+from open_rnic.rtl.stream import LANES
 
 BOTH = {"tx_enable": 1, "rx_enable": 1}
 

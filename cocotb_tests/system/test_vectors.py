@@ -4,12 +4,12 @@ import functools
 
 import pytest
 
-from cocotb_tests.datapath import Datapath
-from cocotb_tests.harness import bench, pauses, simulate
-from cocotb_tests.vectors import FPDUS
-from rtl.datapath import MpaDatapath
-from rtl.registers import Verdict
-from rtl.stream import LANES
+from open_rnic.cocotb_tests.datapath import Datapath
+from open_rnic.cocotb_tests.harness import bench, pauses, simulate
+from open_rnic.cocotb_tests.vectors import FPDUS
+from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.registers import Verdict
+from open_rnic.rtl.stream import LANES
 
 
 @bench()

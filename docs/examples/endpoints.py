@@ -3,10 +3,10 @@
 import asyncio
 import sys
 
-from host_driver.connection import Listener, initiate, listen
-from host_driver.devices import open_device
-from host_driver.negotiation import Config
-from rtl.registers import Role
+from open_rnic.host_driver.connection import Listener, initiate, listen
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.rtl.registers import Role
 
 
 async def respond(name: str, listener: Listener) -> None:

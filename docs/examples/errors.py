@@ -2,10 +2,10 @@
 
 import asyncio
 
-from host_driver.connection import Listener, MpaConnectionError, RejectedError, initiate, listen
-from host_driver.devices import open_device
-from host_driver.negotiation import Config
-from rtl.registers import Role
+from open_rnic.host_driver.connection import Listener, MpaConnectionError, RejectedError, initiate, listen
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.rtl.registers import Role
 
 
 async def refuse(listener: Listener) -> None:

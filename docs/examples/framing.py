@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from host_driver.devices import open_device
+from open_rnic.host_driver.devices import open_device
 
 
 async def main(name: str) -> None:

@@ -1,7 +1,7 @@
 """Both ends of a startup exchange, without sockets, clocks or devices."""
 
-from host_driver.negotiation import Config, Established, Event, Negotiation, Requested, Send
-from rtl.registers import Role, Rtr
+from open_rnic.host_driver.negotiation import Config, Established, Event, Negotiation, Requested, Send
+from open_rnic.rtl.registers import Role, Rtr
 
 
 def deliver(octets: bytes, to: Negotiation) -> list[Event]:

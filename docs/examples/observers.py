@@ -3,13 +3,13 @@
 import asyncio
 from pathlib import Path
 
-from host_driver.connection import Direction, initiate, listen
-from host_driver.device import Event
-from host_driver.devices import open_device
-from host_driver.negotiation import Config
-from host_driver.pcap import Capture, CaptureEnd
-from host_driver.startup import StartupFrame
-from rtl.registers import Role
+from open_rnic.host_driver.connection import Direction, initiate, listen
+from open_rnic.host_driver.device import Event
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.pcap import Capture, CaptureEnd
+from open_rnic.host_driver.startup import StartupFrame
+from open_rnic.rtl.registers import Role
 
 
 class Narrator(CaptureEnd):  # an observer that captures nothing derives from host_driver.connection.Silent

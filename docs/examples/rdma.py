@@ -5,9 +5,9 @@ import struct
 import sys
 from functools import partial
 
-from host_driver import rdma
-from host_driver.devices import open_device
-from host_driver.rdma import Access
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.rdma import Access
 
 OFFER = struct.Struct(">IQI")  # STag, TO, octets: how ends tell each other is theirs to choose
 

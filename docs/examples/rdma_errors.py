@@ -2,8 +2,8 @@
 
 import asyncio
 
-from host_driver import rdma
-from host_driver.rdma import Access
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.rdma import Access
 
 
 async def serve(listener: rdma.Listener) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 import socket
 
-from host_driver.negotiation import Config
-from host_driver.sctp_transport import Link, MessageLink, open_session, request
-from rtl.registers import Role
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.sctp_transport import Link, MessageLink, open_session, request
+from open_rnic.rtl.registers import Role
 
 
 async def passive(link: Link) -> None:

@@ -5,8 +5,8 @@ import random
 import pytest
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 
-from cocotb_tests.harness import Sink, Source, bench, pauses, simulate
-from rtl.crc import CrcAppender
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, pauses, simulate
+from open_rnic.rtl.crc import CrcAppender
 
 
 @bench(cycles=10_000)

@@ -1,4 +1,4 @@
-"""What runs inside the simulation for :mod:`host_driver.bench.sim`: AXI ports, a beat at a time from Python."""
+"""What runs inside the simulation for :mod:`.sim`: AXI ports, a beat at a time from Python."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cocotb.triggers import ClockCycles
 from cocotb.utils import get_sim_time
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
 
-from host_driver.bench.simulation import task, tell
-from rtl.registers import BY_NAME
+from open_rnic.host_driver.bench.simulation import task, tell
+from open_rnic.rtl.registers import BY_NAME
 
 PERIOD = 10  # ns
 

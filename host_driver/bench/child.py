@@ -1,4 +1,4 @@
-"""``python -m host_driver.bench.child PROGRAM ARGUMENTS`` runs a program that ends with the one that started it.
+"""``python -m open_rnic.host_driver.bench.child PROGRAM ARGUMENTS`` runs a program that ends with its parent.
 
 So nothing goes on running when a benchmark ends, however that ends. PROGRAM is a path, or of a tool of YoWASP the
 Python function that it is: ``package:function``. The environment's RNIC_BENCH_STARTER is the starter's process id.

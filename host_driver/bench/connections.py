@@ -18,9 +18,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from host_driver import rdma
-from host_driver.bench.responder import ROOM, allow_files, cpu, held, rss
-from host_driver.rdma import Access, Connection, ProtectionDomain
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.bench.responder import ROOM, allow_files, cpu, held, rss
+from open_rnic.host_driver.rdma import Access, Connection, ProtectionDomain
 
 AT_A_TIME = 16  # connections that are being made at once
 SPARE_FILES = 64  # besides one for each connection
@@ -87,7 +87,7 @@ async def responder(connections: int) -> AsyncIterator[Responder]:
     allow_files(files)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "host_driver.bench.responder", str(files)),
+        *("-m", "open_rnic.host_driver.bench.responder", str(files)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -17,9 +17,9 @@ from time import perf_counter
 
 from crc32c import crc32c
 
-from host_driver.ddp import TAGGED_OCTETS
-from host_driver.mpa_datapath import MpaDatapath
-from rtl.registers import BY_NAME, Model, Role
+from open_rnic.host_driver.ddp import TAGGED_OCTETS
+from open_rnic.host_driver.mpa_datapath import MpaDatapath
+from open_rnic.rtl.registers import BY_NAME, Model, Role
 
 WARM_UP = 128  # rounds: a message can begin at so many places between two markers
 ROUNDS = 20  # in a repeat

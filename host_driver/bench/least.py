@@ -1,4 +1,4 @@
-"""What runs inside the simulation for :mod:`host_driver.bench.sim`: the RTL's own ports, and one loop.
+"""What runs inside the simulation for :mod:`.sim`: the RTL's own ports, and one loop.
 
 The loop is that in which ``rnic bench rtl`` counts cycles. FPDUs are made, and what comes out is looked at, outside of
 the time that is measured.
@@ -13,9 +13,9 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
-from host_driver.bench.rtl.testbench import OFFSET, Bench
-from host_driver.bench.simulation import task, tell
-from host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.bench.rtl.testbench import OFFSET, Bench
+from open_rnic.host_driver.bench.simulation import task, tell
+from open_rnic.host_driver.fpdu import FpduFramer
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]

@@ -14,8 +14,8 @@ import resource
 import sys
 from typing import Any
 
-from host_driver import rdma
-from host_driver.rdma import Access, Connection, ProtectionDomain
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.rdma import Access, Connection, ProtectionDomain
 
 ROOM = 4096  # octets of the longest Send
 

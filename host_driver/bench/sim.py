@@ -22,12 +22,12 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from host_driver.bench import simulation
-from host_driver.bench.rtl.cycles import streams
-from host_driver.bench.table import Table
-from host_driver.sim.build import build
-from host_driver.simulated import SimulatedDevice
-from rtl.registers import Role
+from open_rnic.host_driver.bench import simulation
+from open_rnic.host_driver.bench.rtl.cycles import streams
+from open_rnic.host_driver.bench.table import Table
+from open_rnic.host_driver.sim.build import build
+from open_rnic.host_driver.simulated import SimulatedDevice
+from open_rnic.rtl.registers import Role
 
 __all__ = ["AXI", "LEAST", "LOOP", "PAIR", "Speed", "measure", "plain", "table"]
 
@@ -171,14 +171,15 @@ async def _timed(count: int, ways: Sequence[tuple[SimulatedDevice, SimulatedDevi
 
 
 def _axi(lanes: int, count: int) -> tuple[float, int]:
-    built = build(partial(import_module("rtl.axi").AxiMpaDatapath, lanes))
+    built = build(partial(import_module("open_rnic.rtl.axi").AxiMpaDatapath, lanes))
     task = {"ulpdu": ULPDU.hex(), "count": count}
-    seconds, cycles = simulation.run(built, "host_driver.bench.beat_by_beat", task, seconds=SECONDS)
+    seconds, cycles = simulation.run(built, "open_rnic.host_driver.bench.beat_by_beat", task, seconds=SECONDS)
     return seconds, cycles
 
 
 def _least(lanes: int, count: int) -> tuple[float, int]:
-    make = import_module("rtl.datapath").MpaDatapath
+    make = import_module("open_rnic.rtl.datapath").MpaDatapath
     task = {"streams": streams(make(lanes)), "ulpdu": ULPDU.hex(), "count": count}
-    seconds, cycles = simulation.run(build(partial(make, lanes)), "host_driver.bench.least", task, seconds=SECONDS)
+    built = build(partial(make, lanes))
+    seconds, cycles = simulation.run(built, "open_rnic.host_driver.bench.least", task, seconds=SECONDS)
     return seconds, cycles

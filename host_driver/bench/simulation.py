@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from host_driver.sim.build import Simulation, environment
+from open_rnic.host_driver.sim.build import Simulation, environment
 
 __all__ = ["MeasurementError", "run", "task", "tell"]
 
@@ -31,7 +31,7 @@ def run(simulation: Simulation, module: str, what: Any, *, seconds: float) -> An
             "COCOTB_LOG_LEVEL": "WARNING",
             "RNIC_BENCH_STARTER": str(os.getpid()),
         }
-        command = [sys.executable, "-m", "host_driver.bench.child", *simulation.command()]
+        command = [sys.executable, "-m", "open_rnic.host_driver.bench.child", *simulation.command()]
         try:
             done = subprocess.run(
                 command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

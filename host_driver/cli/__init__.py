@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from host_driver.cli import (
+from open_rnic.host_driver.cli import (
     bench,
     boards,
     build,
@@ -33,8 +33,8 @@ from host_driver.cli import (
     split,
     verilog,
 )
-from host_driver.cli.common import CommandError
-from host_driver.device import DeviceError
+from open_rnic.host_driver.cli.common import CommandError
+from open_rnic.host_driver.device import DeviceError
 
 app = typer.Typer(
     help="An open iWARP RNIC: MPA (RFC 5044, RFC 6581) in hardware, with its host driver.",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
-from host_driver.cli.figures import (
+from open_rnic.host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
+from open_rnic.host_driver.cli.figures import (
     CsvOption,
     JsonOption,
     MarkdownOption,
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from host_driver.bench.connections import Many, Memory, Rate
-    from host_driver.bench.datapath import Cost
-    from host_driver.bench.rtl.report import Report
+    from open_rnic.host_driver.bench.connections import Many, Memory, Rate
+    from open_rnic.host_driver.bench.datapath import Cost
+    from open_rnic.host_driver.bench.rtl.report import Report
 
 _T = TypeVar("_T")
 
@@ -91,7 +91,7 @@ def host(
 
 
 def _data_path(bars: Progress, sizes: Sequence[int], repeats: int) -> list[Cost]:
-    from host_driver.bench.datapath import Case, measure
+    from open_rnic.host_driver.bench.datapath import Case, measure
 
     cases = [Case(size, _MULPDU, markers, crc) for size in sizes for markers in (True, False) for crc in (True, False)]
     bar = bars.add_task("data path", total=len(cases) * repeats)
@@ -99,7 +99,7 @@ def _data_path(bars: Progress, sizes: Sequence[int], repeats: int) -> list[Cost]
 
 
 async def _connections(bars: Progress, count: int, repeats: int) -> tuple[Rate, Memory, Many]:
-    from host_driver.bench import connections
+    from open_rnic.host_driver.bench import connections
 
     tasks: dict[str, TaskID] = {}
 
@@ -207,9 +207,9 @@ def rtl(
     What was measured before is kept, until the RTL or the tools change: a run that was interrupted is taken up again.
     The full sweep takes many hours of processor time.
     """
-    from host_driver.bench.rtl.blocks import BLOCKS, DATA_PATH
-    from host_driver.bench.rtl.parts import PARTS
-    from rtl.registers import LANES
+    from open_rnic.host_driver.bench.rtl.blocks import BLOCKS, DATA_PATH
+    from open_rnic.host_driver.bench.rtl.parts import PARTS
+    from open_rnic.rtl.registers import LANES
 
     blocks = _choose("--block", block, DATA_PATH if quick else BLOCKS, BLOCKS)
     widths = _choose("--lanes", lanes, (2,) if quick else LANES, LANES)
@@ -266,10 +266,10 @@ def sim(
     from rich.console import Console
     from rich.progress import Progress
 
-    from host_driver.bench.sim import Speed, measure, plain, table
-    from host_driver.bench.simulation import MeasurementError
-    from host_driver.sim.build import BuildError
-    from rtl.registers import LANES
+    from open_rnic.host_driver.bench.sim import Speed, measure, plain, table
+    from open_rnic.host_driver.bench.simulation import MeasurementError
+    from open_rnic.host_driver.sim.build import BuildError
+    from open_rnic.rtl.registers import LANES
 
     widths = _choose("--lanes", lanes, (4,), LANES)
     check_files(as_json)
@@ -305,13 +305,13 @@ async def _measure_rtl(
 ) -> Report:
     from functools import cache
 
-    from host_driver.bench.rtl.blocks import DATA_PATH
-    from host_driver.bench.rtl.cluster import executor
-    from host_driver.bench.rtl.jobs import LIMIT
-    from host_driver.bench.rtl.parts import PARTS
-    from host_driver.bench.rtl.report import Report
-    from host_driver.bench.rtl.store import Store, folder
-    from host_driver.bench.rtl.sweep import CYCLES, Sweep, cases
+    from open_rnic.host_driver.bench.rtl.blocks import DATA_PATH
+    from open_rnic.host_driver.bench.rtl.cluster import executor
+    from open_rnic.host_driver.bench.rtl.jobs import LIMIT
+    from open_rnic.host_driver.bench.rtl.parts import PARTS
+    from open_rnic.host_driver.bench.rtl.report import Report
+    from open_rnic.host_driver.bench.rtl.store import Store, folder
+    from open_rnic.host_driver.bench.rtl.sweep import CYCLES, Sweep, cases
 
     counted = [(block, width) for width in lanes for block in blocks if block in DATA_PATH] if cycles else []
     wanted = cases(blocks, lanes, parts, seeds)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from host_driver.cli.common import CommandError, UsageError
+from open_rnic.host_driver.cli.common import CommandError, UsageError
 
 if TYPE_CHECKING:
-    from boards.board import Board
+    from open_rnic.boards.board import Board
 
 FOLDER = Path("build") / "boards"  # with a folder for each board, unless told otherwise
 # What the families call look-up tables, registers and block RAM; an iCE40's registers are in its logic cells.
@@ -27,7 +27,7 @@ def boards(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the boards were built.")] = FOLDER,
 ) -> None:
     """List the boards: the FPGA, the widths of the data path that fit, the link to the host, the clock."""
-    from boards import BOARDS, find
+    from open_rnic.boards import BOARDS, find
 
     if as_json + markdown + names > 1:
         raise UsageError("one of --json, --markdown and --names at a time")
@@ -57,7 +57,7 @@ def boards(
 
 
 def _described(board: Board) -> dict[str, Any]:
-    from boards.flows import FLOWS
+    from open_rnic.boards.flows import FLOWS
 
     return {
         "name": board.name,
@@ -81,7 +81,7 @@ def _widths(board: Board) -> str:
 
 
 def _markdown(every: list[Board], folder: Path) -> str:
-    from boards.build import BuildError, recall
+    from open_rnic.boards.build import BuildError, recall
 
     lines = [
         "| board | FPGA | lanes built, that fit | LUTs | registers | block RAM | clock reached / asked | SHA-256 |",

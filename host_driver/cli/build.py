@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_driver.cli.boards import FOLDER
-from host_driver.cli.common import CommandError, UsageError, whole_number
+from open_rnic.host_driver.cli.boards import FOLDER
+from open_rnic.host_driver.cli.common import CommandError, UsageError, whole_number
 
 if TYPE_CHECKING:
-    from boards.build import Result
+    from open_rnic.boards.build import Result
 
 
 def build(
@@ -35,8 +35,8 @@ def build(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from boards.build import BuildError
-    from boards.build import build as build_bitstream
+    from open_rnic.boards.build import BuildError
+    from open_rnic.boards.build import build as build_bitstream
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     errors = Console(stderr=True)

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from host_driver.device import Device
+    from open_rnic.host_driver.device import Device
 
 _T = TypeVar("_T")
 
@@ -62,7 +62,7 @@ LanesOption = Annotated[
 
 async def open_device(name: str, lanes: int, waves: Path | None = None) -> Device:
     """The device that the options ask for; raises UsageError for an unknown name or width, or waves that it has not."""
-    from host_driver import devices
+    from open_rnic.host_driver import devices
 
     try:
         return await devices.open_device(name, lanes=lanes, waves=waves)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_driver.cli.common import DeviceOption, LanesOption, interruptible
-from host_driver.cli.endpoint import (
+from open_rnic.host_driver.cli.common import DeviceOption, LanesOption, interruptible
+from open_rnic.host_driver.cli.endpoint import (
     MAX_IRD,
     DialectName,
     DialectOption,
@@ -35,11 +35,11 @@ from host_driver.cli.endpoint import (
     opener,
     talk,
 )
-from rtl.registers import Role
+from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
-    from host_driver.negotiation import Config
-    from host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.negotiation import Config
+    from open_rnic.host_driver.rdma.connection import OpenDevice
 
 
 def connect(
@@ -107,7 +107,7 @@ async def _run(
     fallback: bool,
     saying: Talk,
 ) -> int:
-    from host_driver import rdma
+    from open_rnic.host_driver import rdma
 
     asked = report.of((host, port))
     with asked.failing():

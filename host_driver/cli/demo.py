@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_driver.cli.common import (
+from open_rnic.host_driver.cli.common import (
     CommandError,
     DeviceOption,
     LanesOption,
@@ -21,12 +21,12 @@ from host_driver.cli.common import (
     open_device,
     whole_number,
 )
-from rtl.registers import MAX_ULPDU, Model, Role, Rtr
+from open_rnic.rtl.registers import MAX_ULPDU, Model, Role, Rtr
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from host_driver.demo import Result
+    from open_rnic.host_driver.demo import Result
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE = 8 << 20
@@ -104,10 +104,10 @@ def demo(
 
     Both send at the same time, and what arrives is compared by its SHA-256.
     """
-    from host_driver.ddp import DdpError
-    from host_driver.demo import Options, run
-    from host_driver.fpdu import MIN_MULPDU
-    from host_driver.ladder import Ladder
+    from open_rnic.host_driver.ddp import DdpError
+    from open_rnic.host_driver.demo import Options, run
+    from open_rnic.host_driver.fpdu import MIN_MULPDU
+    from open_rnic.host_driver.ladder import Ladder
 
     if mulpdu and not MIN_MULPDU <= mulpdu <= MAX_ULPDU:
         raise UsageError(f"--mulpdu is {MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from host_driver.cli.common import UsageError, open_device, whole_number
-from host_driver.cli.demo import ModelName, RtrName
-from host_driver.startup import NO_NEGOTIATION, FrameKind
-from rtl.registers import Model, Role, Rtr
+from open_rnic.host_driver.cli.common import UsageError, open_device, whole_number
+from open_rnic.host_driver.cli.demo import ModelName, RtrName
+from open_rnic.host_driver.startup import NO_NEGOTIATION, FrameKind
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 if TYPE_CHECKING:
-    from host_driver.connection import Address
-    from host_driver.negotiation import Config
-    from host_driver.rdma import Connection, ConnectionRequest, Received
-    from host_driver.rdma.connection import OpenDevice
-    from host_driver.startup import StartupFrame
+    from open_rnic.host_driver.connection import Address
+    from open_rnic.host_driver.negotiation import Config
+    from open_rnic.host_driver.rdma import Connection, ConnectionRequest, Received
+    from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.startup import StartupFrame
 
 SEND_OCTETS = 1 << 16  # of a file that go in one Send
 ROOM = 1 << 20  # octets that a Send of the peer's may have
@@ -171,8 +171,8 @@ def configuration(
     timeout: float,
 ) -> Config:
     """The options as a configuration; raises UsageError for what it refuses, and for what could have no effect."""
-    from host_driver.negotiation import Config
-    from host_driver.startup import Dialect
+    from open_rnic.host_driver.negotiation import Config
+    from open_rnic.host_driver.startup import Dialect
 
     if rev not in (1, 2):
         raise UsageError(f"--rev is 1 or 2, not {rev}")
@@ -220,7 +220,7 @@ def configuration(
 
 def opener(device: str, lanes: int) -> OpenDevice:
     """What opens the device of each connection; raises UsageError at once for one that there is not."""
-    from host_driver.devices import check
+    from open_rnic.host_driver.devices import check
 
     try:
         check(device, lanes=lanes)
@@ -267,8 +267,8 @@ class Report:
     @contextlib.contextmanager
     def failing(self) -> Iterator[None]:
         """What ends the command in its body is an event too, in JSON; ``main`` tells it on standard error."""
-        from host_driver.device import DeviceError
-        from host_driver.rdma import MpaConnectionError
+        from open_rnic.host_driver.device import DeviceError
+        from open_rnic.host_driver.rdma import MpaConnectionError
 
         try:
             yield
@@ -344,7 +344,7 @@ class Report:
 
         ``private_data`` is the Reply's.
         """
-        from host_driver.rdma import By
+        from open_rnic.host_driver.rdma import By
 
         by, who = (By.PEER, "the peer") if theirs.kind is FrameKind.REPLY else (By.LOCAL, "this end")
         enhanced = theirs.enhanced
@@ -376,7 +376,14 @@ class Report:
 
     def over(self, error: Exception | None) -> int:
         """How a connection ended; the exit status for it. None: it was closed in order."""
-        from host_driver.rdma import By, ClosedError, MpaConnectionError, RejectedError, Terminate, TerminatedError
+        from open_rnic.host_driver.rdma import (
+            By,
+            ClosedError,
+            MpaConnectionError,
+            RejectedError,
+            Terminate,
+            TerminatedError,
+        )
 
         if isinstance(error, MpaConnectionError) and error.terminate_code is not None:
             error = TerminatedError(Terminate(2, 0, error.terminate_code), By.LOCAL, str(error))
@@ -439,7 +446,7 @@ async def converse(connection: Connection, report: Report, talk: Talk) -> int:
     This end closes its half as soon as it has nothing more to send; a responder that never had anything leaves it to
     the peer to close first. Behind the end of its half it could answer no RDMA Read, and send no Terminate.
     """
-    from host_driver.rdma import ClosedError, RdmaError
+    from open_rnic.host_driver.rdma import ClosedError, RdmaError
 
     closes_first = not talk.echo and (bool(talk.messages) or connection.negotiated.role is Role.INITIATOR)
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from host_driver.cli.common import CommandError, UsageError
+from open_rnic.host_driver.cli.common import CommandError, UsageError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from host_driver.bench.table import Table
+    from open_rnic.host_driver.bench.table import Table
 
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="All figures as JSON; - is standard output.")
@@ -48,7 +48,7 @@ def check_files(*paths: Path | None) -> None:
 
 def check_page(page: Path | None, command: str) -> None:
     """Raise OSError or CommandError for a page that could not keep the tables of ``command``."""
-    from host_driver.bench.table import around
+    from open_rnic.host_driver.bench.table import around
 
     if page is not None:
         try:
@@ -84,7 +84,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
 
 def keep_tables(page: Path, command: str, tables: Sequence[Table]) -> None:
     """Put ``tables`` into ``page``, between the comments that name ``command``; raises CommandError without these."""
-    from host_driver.bench.table import keep
+    from open_rnic.host_driver.bench.table import keep
 
     try:
         keep(page, command, tables)
@@ -96,7 +96,7 @@ def show_tables(tables: Sequence[Table], width: int = 140) -> None:
     """Print ``tables``, in so many columns if not to a terminal."""
     from rich.console import Console
 
-    from host_driver.bench.table import show
+    from open_rnic.host_driver.bench.table import show
 
     console = Console()
     show(console if console.is_terminal else Console(width=width), tables)

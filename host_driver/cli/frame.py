@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from host_driver.cli.common import DeviceOption, LanesOption, UsageError, interruptible, open_device, whole_number
-from rtl.registers import MAX_ULPDU, EventKind, Verdict
+from open_rnic.host_driver.cli.common import (
+    DeviceOption,
+    LanesOption,
+    UsageError,
+    interruptible,
+    open_device,
+    whole_number,
+)
+from open_rnic.rtl.registers import MAX_ULPDU, EventKind, Verdict
 
 if TYPE_CHECKING:
-    from host_driver.device import Device, Event
+    from open_rnic.host_driver.device import Device, Event
 
 _STDIN = 0
 
@@ -116,7 +123,7 @@ async def deframe_lines(
     anything else: every FPDU that is complete is due to give a ULPDU or an error, and what is left over at the
     end is an FPDU cut short. Raises UsageError for a line that is not hex, after everything before it.
     """
-    from host_driver.fpdu import FpduDelineator
+    from open_rnic.host_driver.fpdu import FpduDelineator
 
     walk = FpduDelineator(markers=markers, crc=False, offset=stream_offset)
     due: asyncio.Queue[int | None] = asyncio.Queue()  # offsets of FPDUs; None: that was all

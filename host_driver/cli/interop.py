@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_driver.cli.common import CommandError, UsageError, interruptible
-from host_driver.cli.figures import check_page
+from open_rnic.host_driver.cli.common import CommandError, UsageError, interruptible
+from open_rnic.host_driver.cli.figures import check_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from host_driver.interop.case import Case
+    from open_rnic.host_driver.interop.case import Case
 
 DEVICES = ("software", "simulated")
 COMMAND = "rnic interop linux"  # in the comments around the table that a page keeps
@@ -55,10 +55,10 @@ def linux(
     A Debian kernel is fetched, siw built from its source, and both booted in QEMU on loopback; each case is captured,
     and tshark judges the capture. Only what apt has to install needs root.
     """
-    from host_driver.devices import check
-    from host_driver.interop.cases import MATRIX
-    from host_driver.interop.errors import InteropError
-    from host_driver.interop.matrix import LANES
+    from open_rnic.host_driver.devices import check
+    from open_rnic.host_driver.interop.cases import MATRIX
+    from open_rnic.host_driver.interop.errors import InteropError
+    from open_rnic.host_driver.interop.matrix import LANES
 
     devices = tuple(dict.fromkeys(device or DEVICES))
     for name in devices:
@@ -88,9 +88,9 @@ async def _run(
     folder: Path, cases: Sequence[Case], devices: Sequence[str], verbose: bool, markdown: Path | None
 ) -> int:
     """How many rows have failed."""
-    from host_driver.bench.table import keep
-    from host_driver.interop import matrix, report
-    from host_driver.interop.prepare import prepare
+    from open_rnic.host_driver.bench.table import keep
+    from open_rnic.host_driver.interop import matrix, report
+    from open_rnic.host_driver.interop.prepare import prepare
 
     image, found = await prepare(folder)
     print(
@@ -113,10 +113,10 @@ async def _run(
 
 
 async def _shell(folder: Path) -> int:
-    from host_driver.interop import shell
-    from host_driver.interop.guest import Guest, free_ports
-    from host_driver.interop.initramfs import ADDRESS, HOST
-    from host_driver.interop.prepare import prepare
+    from open_rnic.host_driver.interop import shell
+    from open_rnic.host_driver.interop.guest import Guest, free_ports
+    from open_rnic.host_driver.interop.initramfs import ADDRESS, HOST
+    from open_rnic.host_driver.interop.prepare import prepare
 
     image, _ = await prepare(folder)
     [port] = free_ports(1)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_driver.cli.common import DeviceOption, LanesOption, interruptible, whole_number
-from host_driver.cli.endpoint import (
+from open_rnic.host_driver.cli.common import DeviceOption, LanesOption, interruptible, whole_number
+from open_rnic.host_driver.cli.endpoint import (
     MAX_IRD,
     DialectName,
     DialectOption,
@@ -39,13 +39,13 @@ from host_driver.cli.endpoint import (
     prepare,
     talk,
 )
-from rtl.registers import Model, Role
+from open_rnic.rtl.registers import Model, Role
 
 if TYPE_CHECKING:
-    from host_driver.connection import Address
-    from host_driver.negotiation import Config
-    from host_driver.rdma import ConnectionRequest
-    from host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.connection import Address
+    from open_rnic.host_driver.negotiation import Config
+    from open_rnic.host_driver.rdma import ConnectionRequest
+    from open_rnic.host_driver.rdma.connection import OpenDevice
 
 
 def listen(
@@ -124,7 +124,7 @@ class _Responder:
 
     async def serve(self, host: str, port: int, config: Config, device: OpenDevice, once: bool) -> int:
         """Listen, for one connection or until interrupted; the exit status."""
-        from host_driver import rdma
+        from open_rnic.host_driver import rdma
 
         answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # what does not count is no answer
 
@@ -158,7 +158,7 @@ class _Responder:
 
     async def handle(self, request: ConnectionRequest) -> int:
         """Answer it, and see the connection through; the exit status."""
-        from host_driver.rdma import MpaConnectionError, RdmaError
+        from open_rnic.host_driver.rdma import MpaConnectionError, RdmaError
 
         report = self.report.of(request.peer)
         report.request(request)

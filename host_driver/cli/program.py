@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from host_driver.cli.boards import FOLDER
-from host_driver.cli.common import CommandError, UsageError
+from open_rnic.host_driver.cli.boards import FOLDER
+from open_rnic.host_driver.cli.common import CommandError, UsageError
 
 # What openFPGALoader and the libraries below it say, and what that means to a person.
 _KNOWN = (
@@ -32,8 +32,8 @@ def program(
     ] = None,
 ) -> None:
     """Load the bitstream that `rnic build BOARD` made, with openFPGALoader."""
-    from boards import find
-    from boards.build import bitstream
+    from open_rnic.boards import find
+    from open_rnic.boards.build import bitstream
 
     try:
         chosen = find(board)

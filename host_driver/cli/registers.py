@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from host_driver import describe
-from host_driver.cli.common import UsageError
-from rtl.registers import MAP
+from open_rnic.host_driver import describe
+from open_rnic.host_driver.cli.common import UsageError
+from open_rnic.rtl.registers import MAP
 
 
 def registers(

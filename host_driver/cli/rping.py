@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_driver.cli.common import CommandError, DeviceOption, LanesOption, UsageError, interruptible, whole_number
-from host_driver.cli.endpoint import (
+from open_rnic.host_driver.cli.common import (
+    CommandError,
+    DeviceOption,
+    LanesOption,
+    UsageError,
+    interruptible,
+    whole_number,
+)
+from open_rnic.host_driver.cli.endpoint import (
     DialectName,
     MarkersOption,
     ModelOption,
@@ -22,12 +29,12 @@ from host_driver.cli.endpoint import (
     port_number,
     prepare,
 )
-from rtl.registers import Role
+from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
-    from host_driver.negotiation import Config
-    from host_driver.rdma import ConnectionRequest
-    from host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.negotiation import Config
+    from open_rnic.host_driver.rdma import ConnectionRequest
+    from open_rnic.host_driver.rdma.connection import OpenDevice
 
 _PORT, _SIZE = 7174, 64
 
@@ -63,7 +70,7 @@ def rping(
 
     It speaks the protocol of rping, which comes with librdmacm, and its options mean what they mean there.
     """
-    from host_driver.rdma.rping import MAX_SIZE, MIN_SIZE
+    from open_rnic.host_driver.rdma.rping import MAX_SIZE, MIN_SIZE
 
     if serve == ping:
         raise UsageError("rping is either a server, with -s, or a client, with -c")
@@ -105,8 +112,8 @@ def _hide(line: str) -> None:
 async def _ping(
     host: str, port: int, config: Config, device: OpenDevice, count: int, size: int, verbose: bool, validate: bool
 ) -> None:
-    from host_driver import rdma
-    from host_driver.rdma.rping import RpingError, client
+    from open_rnic.host_driver import rdma
+    from open_rnic.host_driver.rdma.rping import RpingError, client
 
     async with await rdma.connect(host, port, config, device=device) as connection:
         try:
@@ -118,8 +125,8 @@ async def _ping(
 async def _serve(
     host: str, port: int, config: Config, device: OpenDevice, verbose: bool, persistent: bool
 ) -> None:
-    from host_driver import rdma
-    from host_driver.rdma.rping import RpingError, server
+    from open_rnic.host_driver import rdma
+    from open_rnic.host_driver.rdma.rping import RpingError, server
 
     def failed(peer: object, error: Exception) -> None:
         print(f"rnic: {error}", file=sys.stderr, flush=True)

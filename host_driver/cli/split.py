@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
-from host_driver.cli.figures import (
+from open_rnic.host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
+from open_rnic.host_driver.cli.figures import (
     CsvOption,
     JsonOption,
     MarkdownOption,
@@ -25,10 +25,10 @@ from host_driver.cli.figures import (
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from host_driver.split.model import Setting
-    from host_driver.split.profile import Host
-    from host_driver.split.report import Report
-    from host_driver.split.simulate import Simulated
+    from open_rnic.host_driver.split.model import Setting
+    from open_rnic.host_driver.split.profile import Host
+    from open_rnic.host_driver.split.report import Report
+    from open_rnic.host_driver.split.simulate import Simulated
 
 _LEAST_EMSS = 128 + 6 + 4 * 2  # RFC 5044 §4.5: a MULPDU of 128, and what is around it
 
@@ -108,12 +108,12 @@ def split(
     check_page(markdown, "rnic split")
     from dataclasses import replace
 
-    from host_driver.bench.rtl.jobs import ToolError
-    from host_driver.split import devices
-    from host_driver.split.measure import MeasureError
-    from host_driver.split.model import Setting, UnknownWidthError
-    from host_driver.split.page import page
-    from host_driver.split.profile import Link, ProfileError, dump, find
+    from open_rnic.host_driver.bench.rtl.jobs import ToolError
+    from open_rnic.host_driver.split import devices
+    from open_rnic.host_driver.split.measure import MeasureError
+    from open_rnic.host_driver.split.model import Setting, UnknownWidthError
+    from open_rnic.host_driver.split.page import page
+    from open_rnic.host_driver.split.profile import Link, ProfileError, dump, find
 
     try:
         chosen = _host(host, measure)
@@ -149,8 +149,8 @@ def split(
 
 
 def _host(name: str, measure: bool) -> Host:
-    from host_driver.split.measure import this_host
-    from host_driver.split.profile import Host, find, known
+    from open_rnic.host_driver.split.measure import this_host
+    from open_rnic.host_driver.split.profile import Host, find, known
 
     if name != "this":
         if measure:
@@ -178,11 +178,11 @@ async def _predict(setting: Setting, widths: Sequence[int], origins: Sequence[st
     from dataclasses import replace
     from functools import cache
 
-    from host_driver.bench.rtl.cluster import executor
-    from host_driver.bench.rtl.store import Store, folder
-    from host_driver.split.model import named, splits
-    from host_driver.split.report import Report
-    from host_driver.split.sweep import Sweep
+    from open_rnic.host_driver.bench.rtl.cluster import executor
+    from open_rnic.host_driver.bench.rtl.store import Store, folder
+    from open_rnic.host_driver.split.model import named, splits
+    from open_rnic.host_driver.split.report import Report
+    from open_rnic.host_driver.split.sweep import Sweep
 
     wanted = []
     for width in widths:
@@ -214,9 +214,9 @@ async def _simulate(setting: Setting, widths: Sequence[int], scheduler: str | No
     from functools import cache
     from itertools import product
 
-    from host_driver.bench.rtl.cluster import executor
-    from host_driver.bench.rtl.store import Store, folder
-    from host_driver.split.simulate import run, tasks
+    from open_rnic.host_driver.bench.rtl.cluster import executor
+    from open_rnic.host_driver.bench.rtl.store import Store, folder
+    from open_rnic.host_driver.split.simulate import run, tasks
 
     on = (True, False)
     settings = [

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from host_driver.cli.common import LanesOption, UsageError, whole_number
+from open_rnic.host_driver.cli.common import LanesOption, UsageError, whole_number
 
 
 def verilog(
@@ -34,8 +34,8 @@ def verilog(
 
     The same options give the same text. docs/verilog.md explains the ports.
     """
-    from host_driver.sim.build import verilog as convert
-    from rtl.axi import AxiMpaDatapath
+    from open_rnic.host_driver.sim.build import verilog as convert
+    from open_rnic.rtl.axi import AxiMpaDatapath
 
     if not (name.isidentifier() and name.isascii()):
         raise UsageError(f"--name: {name!r} cannot be the name of a Verilog module")

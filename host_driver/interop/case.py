@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from host_driver import rdma
-from host_driver.connection import Direction, Silent
-from host_driver.device import Device
-from host_driver.interop.guest import Guest, Output, cpu_seconds
-from host_driver.interop.initramfs import ADDRESS, HOST
-from host_driver.interop.judge import Expected
-from host_driver.interop.relay import Treatment, relay
-from host_driver.negotiation import Config
-from host_driver.rdma.connection import OpenDevice
-from host_driver.simulated import SimulatedDevice
-from host_driver.startup import HEADER_OCTETS, NO_NEGOTIATION, FrameKind, StartupFrame
-from rtl.registers import Role, Rtr
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.connection import Direction, Silent
+from open_rnic.host_driver.device import Device
+from open_rnic.host_driver.interop.guest import Guest, Output, cpu_seconds
+from open_rnic.host_driver.interop.initramfs import ADDRESS, HOST
+from open_rnic.host_driver.interop.judge import Expected
+from open_rnic.host_driver.interop.relay import Treatment, relay
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.rdma.connection import OpenDevice
+from open_rnic.host_driver.simulated import SimulatedDevice
+from open_rnic.host_driver.startup import HEADER_OCTETS, NO_NEGOTIATION, FrameKind, StartupFrame
+from open_rnic.rtl.registers import Role, Rtr
 
 
 class Mismatch(Exception):  # noqa: N818 -- not of this program's

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from host_driver.interop.errors import InteropError
-from host_driver.interop.initramfs import AGENT_PORT, READY, STATUS
-from host_driver.interop.tools import end_group
+from open_rnic.host_driver.interop.errors import InteropError
+from open_rnic.host_driver.interop.initramfs import AGENT_PORT, READY, STATUS
+from open_rnic.host_driver.interop.tools import end_group
 
 BOOT = 120.0  # seconds; it takes 5 on an idle machine
 MEMORY = 768  # MiB

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from host_driver.interop.errors import InteropError
+from open_rnic.host_driver.interop.errors import InteropError
 
 AGENT_PORT = 7000
 READY = "the guest is ready"

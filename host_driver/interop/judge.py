@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from host_driver.interop.capture import Stream, Traffic
-from host_driver.interop.initramfs import ADDRESS
-from host_driver.interop.tools import run
+from open_rnic.host_driver.interop.capture import Stream, Traffic
+from open_rnic.host_driver.interop.initramfs import ADDRESS
+from open_rnic.host_driver.interop.tools import run
 
 OPTIONS = (
     "-o",

@@ -14,17 +14,17 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from host_driver.connection import MpaConnectionError
-from host_driver.device import DeviceError
-from host_driver.devices import open_device
-from host_driver.interop import judge
-from host_driver.interop.capture import Traffic, extract
-from host_driver.interop.case import Case, Finding, Mismatch, Setting, Transfer
-from host_driver.interop.errors import InteropError
-from host_driver.interop.guest import Guest, Image
-from host_driver.rdma import RdmaError
-from host_driver.rdma.connection import OpenDevice
-from host_driver.rdma.rping import RpingError
+from open_rnic.host_driver.connection import MpaConnectionError
+from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.interop import judge
+from open_rnic.host_driver.interop.capture import Traffic, extract
+from open_rnic.host_driver.interop.case import Case, Finding, Mismatch, Setting, Transfer
+from open_rnic.host_driver.interop.errors import InteropError
+from open_rnic.host_driver.interop.guest import Guest, Image
+from open_rnic.host_driver.rdma import RdmaError
+from open_rnic.host_driver.rdma.connection import OpenDevice
+from open_rnic.host_driver.rdma.rping import RpingError
 
 LANES = 4
 OVERLOOKED = "siw overlooked FPDUs that came right behind its Reply until more came"

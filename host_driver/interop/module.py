@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from host_driver.interop.errors import InteropError
-from host_driver.interop.tools import run
+from open_rnic.host_driver.interop.errors import InteropError
+from open_rnic.host_driver.interop.tools import run
 
 # What the source has as constants, and what a variant makes of them
 VARIANTS = {

@@ -13,8 +13,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from host_driver.interop.errors import InteropError
-from host_driver.interop.tools import is_root, run
+from open_rnic.host_driver.interop.errors import InteropError
+from open_rnic.host_driver.interop.tools import is_root, run
 
 META = "linux-image-amd64"  # depends on the kernel that Debian has now
 GUEST = (  # what runs in the guest, with what it links

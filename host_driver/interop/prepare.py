@@ -6,10 +6,10 @@ import hashlib
 from pathlib import Path
 from types import ModuleType
 
-from host_driver.interop import initramfs, module, packages, program, tools
-from host_driver.interop.guest import Image
-from host_driver.interop.packages import Packages
-from host_driver.interop.tools import run
+from open_rnic.host_driver.interop import initramfs, module, packages, program, tools
+from open_rnic.host_driver.interop.guest import Image
+from open_rnic.host_driver.interop.packages import Packages
+from open_rnic.host_driver.interop.tools import run
 
 
 async def prepare(folder: Path) -> tuple[Image, Packages]:

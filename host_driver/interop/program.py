@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from host_driver.interop.tools import run
+from open_rnic.host_driver.interop.tools import run
 
 SOURCE = Path(__file__).with_name("peer.c")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from host_driver.bench.table import Table
-from host_driver.interop.matrix import Row
+from open_rnic.host_driver.bench.table import Table
+from open_rnic.host_driver.interop.matrix import Row
 
 WORTH = 0.05  # seconds: what a shorter transfer says of rates is noise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from host_driver.interop.guest import Guest, Image, command
+from open_rnic.host_driver.interop.guest import Guest, Image, command
 
 WELCOME = """\
 A shell in the guest; `exit` ends it. siw0 is up, at {address}; this machine is {host}.

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from host_driver.interop.errors import InteropError
+from open_rnic.host_driver.interop.errors import InteropError
 
 TOOLS = {  # each with the Debian package that has it
     "qemu-system-x86_64": "qemu-system-x86",

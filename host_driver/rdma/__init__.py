@@ -4,10 +4,10 @@
 ends a connection is an RdmaError in one of three kinds: TerminatedError, ClosedError, LostError.
 """
 
-from host_driver.connection import MpaConnectionError, RejectedError
-from host_driver.ddp import Fault, Opcode, Terminate
-from host_driver.negotiation import Config, Negotiated, ProtocolError, Reason
-from host_driver.rdma.connection import (
+from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
+from open_rnic.host_driver.ddp import Fault, Opcode, Terminate
+from open_rnic.host_driver.negotiation import Config, Negotiated, ProtocolError, Reason
+from open_rnic.host_driver.rdma.connection import (
     By,
     ClosedError,
     Completion,
@@ -20,9 +20,9 @@ from host_driver.rdma.connection import (
     Received,
     TerminatedError,
 )
-from host_driver.rdma.manager import ConnectionRequest, Listener, connect, listen, software
-from host_driver.rdma.memory import Access, ProtectionDomain, Region
-from rtl.registers import Model, Role, Rtr
+from open_rnic.host_driver.rdma.manager import ConnectionRequest, Listener, connect, listen, software
+from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, Region
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 __all__ = [
     "Access",

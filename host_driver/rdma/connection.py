@@ -17,16 +17,16 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from host_driver import connection as mpa
-from host_driver.connection import Address, Direction, MpaConnectionError, Observer
-from host_driver.ddp import UNTAGGED_OCTETS, DdpError, Fault, Opcode, Terminate
-from host_driver.device import Device, DeviceError, Event
-from host_driver.mpa_rtr import is_terminate_instead_of_rtr
-from host_driver.negotiation import Negotiated, Reason
-from host_driver.rdma.memory import Access, ProtectionDomain, Region, octets_of
-from host_driver.rdma.stream import Receive, Stream, Work
-from host_driver.startup import StartupFrame
-from rtl.registers import EventKind, Model, Role, Rtr
+from open_rnic.host_driver import connection as mpa
+from open_rnic.host_driver.connection import Address, Direction, MpaConnectionError, Observer
+from open_rnic.host_driver.ddp import UNTAGGED_OCTETS, DdpError, Fault, Opcode, Terminate
+from open_rnic.host_driver.device import Device, DeviceError, Event
+from open_rnic.host_driver.mpa_rtr import is_terminate_instead_of_rtr
+from open_rnic.host_driver.negotiation import Negotiated, Reason
+from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, Region, octets_of
+from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
+from open_rnic.host_driver.startup import StartupFrame
+from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

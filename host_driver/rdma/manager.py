@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Self
 
-from host_driver import connection as mpa
-from host_driver.connection import SILENT, Address, Arrival, MpaConnectionError, Observer
-from host_driver.device import Device, DeviceError
-from host_driver.negotiation import Config, ProtocolError, Reason
-from host_driver.rdma.connection import Connection, OpenDevice, Options, Watch
-from host_driver.rdma.memory import ProtectionDomain
-from host_driver.startup import StartupFrame
-from rtl.registers import Model, Role
+from open_rnic.host_driver import connection as mpa
+from open_rnic.host_driver.connection import SILENT, Address, Arrival, MpaConnectionError, Observer
+from open_rnic.host_driver.device import Device, DeviceError
+from open_rnic.host_driver.negotiation import Config, ProtocolError, Reason
+from open_rnic.host_driver.rdma.connection import Connection, OpenDevice, Options, Watch
+from open_rnic.host_driver.rdma.memory import ProtectionDomain
+from open_rnic.host_driver.startup import StartupFrame
+from open_rnic.rtl.registers import Model, Role
 
 _PAUSE = 0.1  # seconds before a listener tries again what the system refused
 PENDING = 64  # connections that are made or wait for the ULP at a time; others wait in the kernel
@@ -22,7 +22,7 @@ PENDING = 64  # connections that are made or wait for the ULP at a time; others 
 
 async def software() -> Device:
     """A software device, the data path that is used when no other is asked for."""
-    from host_driver.software import SoftwareDevice
+    from open_rnic.host_driver.software import SoftwareDevice
 
     return SoftwareDevice()
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from host_driver.rdma.connection import ClosedError, Connection, LostError
-from host_driver.rdma.memory import Access
+from open_rnic.host_driver.rdma.connection import ClosedError, Connection, LostError
+from open_rnic.host_driver.rdma.memory import Access
 
 PORT = 7174
 DEFAULT_SIZE = 64

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from host_driver.ddp import (
+from open_rnic.host_driver.ddp import (
     FIRST_MSN,
     MAX_MESSAGE,
     READ_QN,
@@ -40,8 +40,8 @@ from host_driver.ddp import (
     tagged_segments,
     untagged_segments,
 )
-from host_driver.rdma.memory import MAX_STAG, TO_END, Access, ProtectionDomain, Region, find
-from rtl.registers import Rtr
+from open_rnic.host_driver.rdma.memory import MAX_STAG, TO_END, Access, ProtectionDomain, Region, find
+from open_rnic.rtl.registers import Rtr
 
 
 @dataclass(eq=False, slots=True)

@@ -1,4 +1,4 @@
-"""The board behind the device interface: a :class:`host_driver.serial.driver.Driver` and a serial port."""
+"""The board behind the device interface: a :class:`.Driver` and a serial port."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from host_driver.device import Device, DeviceError, Event, Ulpdu
-from host_driver.serial import BAUD
-from host_driver.serial.driver import Driver, Feed
-from host_driver.serial.exchange import Exchange, LinkFailureError, NoAnswerError
-from host_driver.serial.port import Port
-from rtl.registers import BY_NAME, IDENTITY, VERSION
+from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
+from open_rnic.host_driver.serial import BAUD
+from open_rnic.host_driver.serial.driver import Driver, Feed
+from open_rnic.host_driver.serial.exchange import Exchange, LinkFailureError, NoAnswerError
+from open_rnic.host_driver.serial.port import Port
+from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION
 
 BITS = 10  # that an octet takes on the line
 _ROOM = 1 << 17  # octets: above this a queue takes no more

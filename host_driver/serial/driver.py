@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from host_driver.device import Event, Ulpdu
-from host_driver.serial.exchange import Exchange
-from host_driver.serial.frames import PUT_OCTETS, Part, Piece, Request, Response
-from rtl.link.protocol import MARGIN, Ask, Op, Status
-from rtl.registers import BY_NAME, Verdict
+from open_rnic.host_driver.device import Event, Ulpdu
+from open_rnic.host_driver.serial.exchange import Exchange
+from open_rnic.host_driver.serial.frames import PUT_OCTETS, Part, Piece, Request, Response
+from open_rnic.rtl.link.protocol import MARGIN, Ask, Op, Status
+from open_rnic.rtl.registers import BY_NAME, Verdict
 
 WINDOW = 1 << 17  # octets of a stream that wait for the program, above which no more are asked for
 EVENTS = 64  # that wait for the program, above which none is taken from the device
@@ -144,7 +144,7 @@ class _Made:
 
 
 class Driver:
-    """A board behind an :class:`host_driver.serial.exchange.Exchange`, from its first request on.
+    """A board behind an :class:`.Exchange`, from its first request on.
 
     Attributes
     ----------

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from host_driver.device import DeviceError
-from host_driver.serial.frames import ZERO, Request, Response, response, unframe
-from rtl.link.protocol import SEQUENCE, SIZES, VERSION, WINDOW, Ask, Status
+from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.serial.frames import ZERO, Request, Response, response, unframe
+from open_rnic.rtl.link.protocol import SEQUENCE, SIZES, VERSION, WINDOW, Ask, Status
 
 ATTEMPTS = 20  # at a request
 LATENCY = 0.1  # seconds that both ends' computers may take beside the line

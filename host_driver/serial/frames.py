@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cobs import cobs
 from crc32c import crc32c
 
-from rtl.link.protocol import (
+from open_rnic.rtl.link.protocol import (
     ARGUMENTS,
     HEADER,
     LAST,
@@ -26,7 +26,7 @@ from rtl.link.protocol import (
     Status,
     op,
 )
-from rtl.registers import Verdict
+from open_rnic.rtl.registers import Verdict
 
 _CRC = 4
 _END = 1

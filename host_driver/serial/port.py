@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import serial
 
-from host_driver.device import DeviceError
+from open_rnic.host_driver.device import DeviceError
 
 _CHUNK = 1 << 16
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 
-from host_driver.serial import BAUD
-from host_driver.serial.device import BITS, SerialDevice
-from host_driver.sim.prepare import prepare
-from host_driver.sim.process import START, SimulationProcess
-from host_driver.sim.wire import NOISE, TERMINAL
+from open_rnic.host_driver.serial import BAUD
+from open_rnic.host_driver.serial.device import BITS, SerialDevice
+from open_rnic.host_driver.sim.prepare import prepare
+from open_rnic.host_driver.sim.process import START, SimulationProcess
+from open_rnic.host_driver.sim.wire import NOISE, TERMINAL
 
 _CYCLES = 200_000  # that a second of simulation has, about
 
@@ -38,7 +38,7 @@ class SimulatedBoardDevice(SerialDevice):
 
         Raises ValueError when there is none, and DeviceError when the simulation cannot be built or started.
         """
-        board = import_module("boards").find(name)
+        board = import_module("open_rnic.boards").find(name)
         return await cls.open_top(board.lanes, board.period, board.size)
 
     @classmethod
@@ -54,7 +54,7 @@ class SimulatedBoardDevice(SerialDevice):
                 variables = {TERMINAL: str(master)}
                 if noise is not None:
                     variables[NOISE] = f"{noise.seed} {noise.chance}"
-                process = SimulationProcess(simulation, "host_driver.sim.board_server", master, variables)
+                process = SimulationProcess(simulation, "open_rnic.host_driver.sim.board_server", master, variables)
             try:
                 await _up(slave, process)
                 device = cls(os.ttyname(slave), BAUD, float(BITS * period / _CYCLES))

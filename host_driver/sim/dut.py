@@ -8,7 +8,7 @@ from typing import Any
 from cocotb.clock import Clock
 from cocotb.triggers import Timer
 
-from host_driver.sim.layout import DEPTH
+from open_rnic.host_driver.sim.layout import DEPTH
 
 PERIOD = 2  # time steps per clock cycle
 

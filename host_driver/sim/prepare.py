@@ -14,19 +14,20 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from host_driver.device import DeviceError
-from host_driver.sim.build import BuildError, Simulation, build, recall, remember
+from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.sim.build import BuildError, Simulation, build, recall, remember
 
-MAKERS = {"device": "host_driver.sim.rings", "board": "host_driver.sim.board"}
+MAKERS = {"device": "open_rnic.host_driver.sim.rings", "board": "open_rnic.host_driver.sim.board"}
 _log = logging.getLogger(__name__)
 
 
 def find(what: str, *arguments: str, waves: bool = False) -> tuple[Path, Simulation | None]:
-    """What :func:`host_driver.sim.build.recall` has of a simulation: its note file, and itself if it has been built.
+    """What :func:`.recall` has of a simulation: its note file, and itself if it has been built.
 
     ``what`` is one of MAKERS, in whose module ``make`` takes these arguments.
     """
-    return recall(" ".join((what, *arguments)), ("rtl", MAKERS[what], "host_driver.sim.layout"), waves=waves)
+    sources = ("open_rnic.rtl", MAKERS[what], "open_rnic.host_driver.sim.layout")
+    return recall(" ".join((what, *arguments)), sources, waves=waves)
 
 
 async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation:
@@ -65,7 +66,7 @@ def _impossible(why: str) -> DeviceError:
 
 
 def main(arguments: list[str]) -> None:
-    """``python -m host_driver.sim.prepare [--waves] WHAT ARGUMENT...`` prints the folder of the simulation."""
+    """``python -m … [--waves] WHAT ARGUMENT...`` prints the folder of the simulation."""
     waves = arguments[:1] == ["--waves"]
     what, *rest = arguments[waves:]
     try:

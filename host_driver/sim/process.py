@@ -8,9 +8,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from host_driver.device import DeviceError
-from host_driver.sim.build import BuildError, Simulation, environment
-from host_driver.sim.prepare import how
+from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.sim.build import BuildError, Simulation, environment
+from open_rnic.host_driver.sim.prepare import how
 
 START = 60  # seconds that a simulation may take to start
 _END = 5  # seconds that it may take to end by itself

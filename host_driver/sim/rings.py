@@ -14,8 +14,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from host_driver.sim import layout
-from host_driver.sim.layout import DEPTH
+from open_rnic.host_driver.sim import layout
+from open_rnic.host_driver.sim.layout import DEPTH
 
 MARK = data.StructLayout(layout.MARK)
 NOTE = data.StructLayout(layout.NOTE)
@@ -157,4 +157,4 @@ class SimulatedDatapath(wiring.Component):  # type: ignore[misc]
 
 def make(lanes: str) -> SimulatedDatapath:
     """A data path of so many lanes."""
-    return SimulatedDatapath(import_module("rtl.datapath").MpaDatapath(int(lanes)))
+    return SimulatedDatapath(import_module("open_rnic.rtl.datapath").MpaDatapath(int(lanes)))

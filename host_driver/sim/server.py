@@ -16,9 +16,9 @@ import cocotb
 from cocotb.handle import Immediate
 from cocotb.triggers import Timer
 
-from host_driver.sim.dut import PERIOD, Memory, start
-from host_driver.sim.layout import CONTROL, COUNT, DEPTH, MARK_WORD, NOTE_WORD, STATUS, pack, unpack
-from host_driver.sim.wire import (
+from open_rnic.host_driver.sim.dut import PERIOD, Memory, start
+from open_rnic.host_driver.sim.layout import CONTROL, COUNT, DEPTH, MARK_WORD, NOTE_WORD, STATUS, pack, unpack
+from open_rnic.host_driver.sim.wire import (
     EVENT,
     EVENT_WINDOW,
     HEADER,
@@ -31,7 +31,7 @@ from host_driver.sim.wire import (
     take_frames,
     window,
 )
-from rtl.registers import BY_NAME, Verdict
+from open_rnic.rtl.registers import BY_NAME, Verdict
 
 SHORT, LONG = 16, 256  # cycles between two steps of Python, with little and with much to do
 QUIET = 64  # cycles in which nothing has moved, after which nothing will

@@ -1,7 +1,7 @@
-"""The beats of a segment's ports: packets as :mod:`host_driver.split.software` has them, as payloads and back.
+"""The beats of a segment's ports: packets as :mod:`.software` has them, as payloads and back.
 
 ``opening`` are packets that go first, alone; the others follow when these have gone through. On a stream that is not
-cut into packets the two can share a beat, which comes twice then (:class:`rtl.chunks.StreamBeat`).
+cut into packets the two can share a beat, which comes twice then (:class:`.StreamBeat`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from host_driver.split.software import Checked, Unmarked
-from rtl.registers import Cause, Verdict
+from open_rnic.host_driver.split.software import Checked, Unmarked
+from open_rnic.rtl.registers import Cause, Verdict
 
 __all__ = ["Checks", "Fpdus", "Lanes", "Packets", "Port", "port"]
 
@@ -111,7 +111,7 @@ class _Apart(_Port):
 
 
 class Packets(_Apart):
-    """Octets: :class:`rtl.stream.Packet`, ``TxUlpdu`` and ``RxUlpdu``."""
+    """Octets: :class:`.Packet`, ``TxUlpdu`` and ``RxUlpdu``."""
 
     def _beats(self, packet: bytes) -> Iterator[int]:
         return self.cut(packet, length=len(packet))
@@ -124,7 +124,7 @@ class Packets(_Apart):
 
 
 class Checks(_Apart):
-    """:class:`Checked`: packets with ``CHECKED`` of :mod:`rtl.checker`."""
+    """:class:`Checked`: packets with ``CHECKED`` of :mod:`.checker`."""
 
     def _beats(self, packet: Checked) -> Iterator[int]:
         ulpdu = packet.ulpdu
@@ -137,7 +137,7 @@ class Checks(_Apart):
 
 
 class Fpdus(_Apart):
-    """:class:`Unmarked` FPDUs: :class:`rtl.aligner.AlignedBeat`."""
+    """:class:`Unmarked` FPDUs: :class:`.AlignedBeat`."""
 
     def _beats(self, packet: Unmarked) -> Iterator[int]:
         octets, width = packet.octets, self.width
@@ -169,7 +169,7 @@ class Fpdus(_Apart):
 
 
 class Lanes(_Port):
-    """The :class:`Unmarked` stream: :class:`rtl.chunks.StreamBeat`."""
+    """The :class:`Unmarked` stream: :class:`.StreamBeat`."""
 
     def write(self, opening: Sequence[Unmarked], others: Sequence[Unmarked]) -> tuple[list[int], list[int]]:
         """As of :class:`Port`."""

@@ -9,7 +9,7 @@ gives no beat before it has given those of the packet before. What it does with 
 a CRC, hides behind the packets that follow, if there are any.
 
 Latencies are those that the blocks' docstrings in ``rtl`` name, less the register behind some of them, which is one
-block here: :class:`rtl.stream.Buffer`. A beat that leaves in the cycle in which it comes has latency 0.
+block here: :class:`.Buffer`. A beat that leaves in the cycle in which it comes has latency 0.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from host_driver.fpdu import MARKER_INTERVAL
-from host_driver.split.stages import RTL, Direction, Stage
+from open_rnic.host_driver.fpdu import MARKER_INTERVAL
+from open_rnic.host_driver.split.stages import RTL, Direction, Stage
 
 __all__ = ["device_cycles"]
 

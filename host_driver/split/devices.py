@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from host_driver.bench.rtl.blocks import BLOCKS
-from host_driver.bench.rtl.parts import PARTS
-from host_driver.bench.rtl.store import Store, folder
-from host_driver.bench.rtl.sweep import Case, Row, Sweep
-from host_driver.split.model import WHOLE, blocks_needed
-from host_driver.split.profile import Block, Device, Figure, ProfileError, Rate, find, known
-from rtl.registers import LANES
+from open_rnic.host_driver.bench.rtl.blocks import BLOCKS
+from open_rnic.host_driver.bench.rtl.parts import PARTS
+from open_rnic.host_driver.bench.rtl.store import Store, folder
+from open_rnic.host_driver.bench.rtl.sweep import Case, Row, Sweep
+from open_rnic.host_driver.split.model import WHOLE, blocks_needed
+from open_rnic.host_driver.split.profile import Block, Device, Figure, ProfileError, Rate, find, known
+from open_rnic.rtl.registers import LANES
 
 __all__ = ["Found", "device", "whole"]
 

@@ -25,9 +25,9 @@ from statistics import quantiles
 
 from crc32c import crc32c
 
-from host_driver.bench.rtl.store import folder
-from host_driver.fpdu import FpduFramer
-from host_driver.split.profile import Copies, Cost, Figure, Host, Placement, Rate, dump, read
+from open_rnic.host_driver.bench.rtl.store import folder
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.split.profile import Copies, Cost, Figure, Host, Placement, Rate, dump, read
 
 __all__ = ["SIZES", "Kernels", "MeasureError", "measure", "this_host"]
 
@@ -273,7 +273,7 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float, float]:
 
 async def _startup() -> float:
     """Seconds of processor time that a connection takes, both ends together."""
-    from host_driver.bench.connections import rate, responder
+    from open_rnic.host_driver.bench.connections import rate, responder
 
     async with responder(CONNECTIONS) as other:
         found = await rate(other, CONNECTIONS, 3, lambda what, total: None)

@@ -20,10 +20,10 @@ from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
 
-from host_driver.fpdu import MARKER_INTERVAL, mulpdu
-from host_driver.split.cycles import device_cycles
-from host_driver.split.profile import Device, Figure, Host, Link
-from host_driver.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Side, Split, Stage
+from open_rnic.host_driver.fpdu import MARKER_INTERVAL, mulpdu
+from open_rnic.host_driver.split.cycles import device_cycles
+from open_rnic.host_driver.split.profile import Device, Figure, Host, Link
+from open_rnic.host_driver.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Side, Split, Stage
 
 __all__ = [
     "LINK",

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
-from host_driver.split.model import LINK, RATES, REFERENCE, Prediction, sources
-from host_driver.split.report import Report, crossovers, front
-from host_driver.split.sizes import size_of
-from host_driver.split.stages import Stage
+from open_rnic.host_driver.split.model import LINK, RATES, REFERENCE, Prediction, sources
+from open_rnic.host_driver.split.report import Report, crossovers, front
+from open_rnic.host_driver.split.sizes import size_of
+from open_rnic.host_driver.split.stages import Stage
 
 __all__ = ["page"]
 

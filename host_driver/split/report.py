@@ -10,13 +10,13 @@ from itertools import pairwise
 from math import exp, log
 from typing import Any, TextIO
 
-from host_driver.bench.table import Table
-from host_driver.split import simulate
-from host_driver.split.model import RATES, REFERENCE, Prediction, Setting, sources
-from host_driver.split.profile import Cost
-from host_driver.split.simulate import Simulated
-from host_driver.split.sizes import size_of
-from host_driver.split.stages import Stage
+from open_rnic.host_driver.bench.table import Table
+from open_rnic.host_driver.split import simulate
+from open_rnic.host_driver.split.model import RATES, REFERENCE, Prediction, Setting, sources
+from open_rnic.host_driver.split.profile import Cost
+from open_rnic.host_driver.split.simulate import Simulated
+from open_rnic.host_driver.split.sizes import size_of
+from open_rnic.host_driver.split.stages import Stage
 
 __all__ = ["Crossover", "Report", "crossovers", "front", "size_of"]
 

@@ -9,24 +9,24 @@ from importlib import import_module
 from itertools import chain
 from typing import Any
 
-from host_driver.bench import simulation
-from host_driver.fpdu import FpduFramer
-from host_driver.mpa_datapath import MpaDatapath
-from host_driver.mpa_rtr import rtr_ulpdu
-from host_driver.sim.build import Simulation, build
-from host_driver.split import software
-from host_driver.split.beats import Fields, port
-from host_driver.split.cycles import device_cycles
-from host_driver.split.software import Checked, Unmarked
-from host_driver.split.stages import RTL, Direction, Side, Split, Stage
-from rtl.registers import BY_NAME, LANES, MAX_ULPDU, Model, Role, Rtr
+from open_rnic.host_driver.bench import simulation
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.mpa_datapath import MpaDatapath
+from open_rnic.host_driver.mpa_rtr import rtr_ulpdu
+from open_rnic.host_driver.sim.build import Simulation, build
+from open_rnic.host_driver.split import software
+from open_rnic.host_driver.split.beats import Fields, port
+from open_rnic.host_driver.split.cycles import device_cycles
+from open_rnic.host_driver.split.software import Checked, Unmarked
+from open_rnic.host_driver.split.stages import RTL, Direction, Side, Split, Stage
+from open_rnic.rtl.registers import BY_NAME, LANES, MAX_ULPDU, Model, Role, Rtr
 
 __all__ = ["Case", "Crossing", "DeviceRun", "Run", "SplitError", "run", "run_all"]
 
 SECONDS = 3600.0  # for a simulation
 RTR = rtr_ulpdu(Rtr.WRITE)
 
-#: The blocks of a stage: the first and the last, as :mod:`rtl.segment` calls them.
+#: The blocks of a stage: the first and the last, as :mod:`.segment` calls them.
 BLOCKS = {
     Direction.TRANSMIT: {
         Stage.FENCE: ("fence", "fence"),
@@ -143,7 +143,7 @@ def run_all(cases: Iterable[Case]) -> list[Run]:
         for model, works in asked.items():
             built, inputs, _ = _model(*model)
             task = {"inputs": inputs, "cases": [work for _, work in works]}
-            found = simulation.run(built, "host_driver.split.testbench", task, seconds=SECONDS)
+            found = simulation.run(built, "open_rnic.host_driver.split.testbench", task, seconds=SECONDS)
             results |= {number: each for (number, _), each in zip(works, found, strict=True)}
     return [each for each in runs if each is not None]
 
@@ -163,7 +163,7 @@ def _checked(case: Case) -> None:
 @cache
 def _model(direction: Direction, lanes: int) -> tuple[Simulation, list[str], dict[str, Fields]]:
     """The simulation of all blocks of a direction, its inputs, and the fields of its streams' payloads."""
-    make = partial(getattr(import_module("rtl.segment"), direction.value), lanes)
+    make = partial(getattr(import_module("open_rnic.rtl.segment"), direction.value), lanes)
     segment = make()
     for each in (segment, *segment.blocks.values()):
         each._MustUse__used = True  # Amaranth warns of what is not elaborated

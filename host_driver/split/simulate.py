@@ -8,12 +8,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from statistics import median
 
-from host_driver.bench.rtl.jobs import ToolError, expect, hash_of
-from host_driver.bench.rtl.store import Store, key
-from host_driver.bench.table import Table
-from host_driver.split.model import Setting, name
-from host_driver.split.sizes import size_of
-from host_driver.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Split, Stage
+from open_rnic.host_driver.bench.rtl.jobs import ToolError, expect, hash_of
+from open_rnic.host_driver.bench.rtl.store import Store, key
+from open_rnic.host_driver.bench.table import Table
+from open_rnic.host_driver.split.model import Setting, name
+from open_rnic.host_driver.split.sizes import size_of
+from open_rnic.host_driver.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Split, Stage
 
 __all__ = ["SIZES", "Simulated", "Task", "errors", "run", "sources", "summary", "table", "tasks"]
 
@@ -97,9 +97,9 @@ def _whole(task: Task) -> Split:
 
 def simulate(wanted: Sequence[Task], read: str) -> list[Simulated]:
     """Run these, which are of one direction and width, with the :func:`sources` ``read``; raises ToolError."""
-    from host_driver.bench.simulation import MeasurementError
-    from host_driver.sim.build import BuildError
-    from host_driver.split.run import Case, SplitError, run_all
+    from open_rnic.host_driver.bench.simulation import MeasurementError
+    from open_rnic.host_driver.sim.build import BuildError
+    from open_rnic.host_driver.split.run import Case, SplitError, run_all
 
     expect(f"sources {sources()}", f"sources {read}")
     pattern = bytes(range(251)) * (1 + max(max(task.ulpdus) for task in wanted) // 251)

@@ -1,6 +1,6 @@
 """The stages of MPA in software, each alone: what a host does of a split.
 
-:mod:`host_driver.fpdu` does all of them at once, which is faster. Here each is a function from packets to packets, one
+:mod:`.fpdu` does all of them at once, which is faster. Here each is a function from packets to packets, one
 for one in their order, and works while they come. Between two stages lies what the second needs to know:
 
 ========= ==================================== ==================================================
@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from host_driver.fpdu import MARKER_INTERVAL
-from host_driver.mpa_rtr import read_response, rtr_kind
-from rtl.registers import Cause, Rtr
+from open_rnic.host_driver.fpdu import MARKER_INTERVAL
+from open_rnic.host_driver.mpa_rtr import read_response, rtr_kind
+from open_rnic.rtl.registers import Cause, Rtr
 
 __all__ = [
     "Checked",

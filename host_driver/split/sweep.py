@@ -8,11 +8,11 @@ from concurrent.futures import Executor
 from dataclasses import fields, replace
 from itertools import islice
 
-from host_driver.bench.rtl.jobs import expect, hash_of
-from host_driver.bench.rtl.store import Store, key
-from host_driver.split.model import SIZES, Prediction, Setting, predict
-from host_driver.split.profile import dump
-from host_driver.split.stages import Split
+from open_rnic.host_driver.bench.rtl.jobs import expect, hash_of
+from open_rnic.host_driver.bench.rtl.store import Store, key
+from open_rnic.host_driver.split.model import SIZES, Prediction, Setting, predict
+from open_rnic.host_driver.split.profile import dump
+from open_rnic.host_driver.split.stages import Split
 
 __all__ = ["Sweep", "sources"]
 

@@ -9,7 +9,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from host_driver.bench.simulation import task, tell
+from open_rnic.host_driver.bench.simulation import task, tell
 
 QUIET = 40  # cycles in which nothing moves, so that nothing more will: more than any latency
 _PORT = "payload", "valid", "ready"
@@ -65,7 +65,7 @@ class Bench:
 
 
 async def run(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
-    """A case, from reset on; see :mod:`host_driver.split.run`."""
+    """A case, from reset on; see :mod:`.run`."""
     dut.rst.value = 1
     for name, value in case["inputs"].items():
         getattr(dut, name).value = value

@@ -31,7 +31,7 @@ GAP = 8  # cycles without a beat that a record goes on for
 
 
 class Link(wiring.Component):
-    """Carries out what the host asks for over a line of octets, and answers: :mod:`rtl.link.protocol`.
+    """Carries out what the host asks for over a line of octets, and answers: :mod:`.protocol`.
 
     Nothing is sent but in answer to a request, and nothing is done twice: a request that is repeated is answered with
     the same response again. Octets of the line are taken one a cycle; to look at one of a request, or to give one of a
@@ -53,7 +53,7 @@ class Link(wiring.Component):
     bus : registers
     interrupt : an event is waiting
     active : a request waits or is carried out, or a response is sent
-    tx_ulpdu, rx_mpa, tx_mpa, rx_ulpdu : the streams of :class:`rtl.datapath.MpaDatapath`
+    tx_ulpdu, rx_mpa, tx_mpa, rx_ulpdu : the streams of :class:`.MpaDatapath`
 
     """
 

@@ -18,13 +18,13 @@ class Responses(wiring.Component):
     Parameters
     ----------
     size : octets of memory for each, a power of 2
-    margin : as of :class:`rtl.link.cobs.CobsEncoder`
+    margin : as of :class:`.CobsEncoder`
 
     Members
     -------
     i : a response, an octet a cycle at most
     half : which of the two it is; held while it is made, and with ``send``
-    full : as of :class:`rtl.link.cobs.CobsEncoder`
+    full : as of :class:`.CobsEncoder`
     send : send one, if none is ``sending``; not sooner than in the cycle after its end was taken
     sending : one is being sent
     sent : which

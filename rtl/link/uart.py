@@ -147,7 +147,7 @@ class UartTx(wiring.Component):
 
 
 class Uart(wiring.Component):
-    """Both directions: what a :class:`rtl.link.link.Link` needs of a board.
+    """Both directions: what a :class:`.Link` needs of a board.
 
     Parameters
     ----------

@@ -26,11 +26,11 @@ class Block:
 
 
 def _rtl(module: str) -> Any:
-    return import_module(f"rtl.{module}")
+    return import_module(f"open_rnic.rtl.{module}")
 
 
 def _here() -> Any:
-    return import_module("host_driver.bench.rtl.harness")
+    return import_module("open_rnic.host_driver.bench.rtl.harness")
 
 
 _TABLE = (

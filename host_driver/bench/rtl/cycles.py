@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from host_driver.bench.rtl.jobs import ToolError, expect, hash_of
-from host_driver.bench.simulation import MeasurementError, run
+from open_rnic.host_driver.bench.rtl.jobs import ToolError, expect, hash_of
+from open_rnic.host_driver.bench.simulation import MeasurementError, run
 
 __all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources", "streams"]
 
@@ -114,11 +114,11 @@ def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = Non
     """
     from importlib import import_module
 
-    from host_driver.sim.build import BuildError, build
+    from open_rnic.host_driver.sim.build import BuildError, build
 
     if read is not None:
         expect(f"sources {sources()}", f"sources {read}")
-    make = import_module("rtl.datapath").MpaDatapath
+    make = import_module("open_rnic.rtl.datapath").MpaDatapath
     task: dict[str, Any] = {
         "lanes": lanes,
         "streams": streams(make(lanes)),
@@ -130,7 +130,7 @@ def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = Non
         "latencies": [block] if block != "TX+RX" else [],
     }
     try:
-        found = run(build(partial(make, lanes)), "host_driver.bench.rtl.testbench", task, seconds=SECONDS)
+        found = run(build(partial(make, lanes)), "open_rnic.host_driver.bench.rtl.testbench", task, seconds=SECONDS)
     except (BuildError, MeasurementError) as problem:
         raise ToolError(str(problem)) from None
     flows = tuple(Flow(lanes, **each) for each in found["flows"])

@@ -10,7 +10,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 from amaranth.lib.wiring import In, Out
 
-from rtl import datapath
+from open_rnic.rtl import datapath
 
 __all__ = ["DUT", "AmaranthCrc", "BothDirections", "Registered"]
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from host_driver.bench.rtl.blocks import BLOCKS
-from host_driver.bench.rtl.parts import PARTS
+from open_rnic.host_driver.bench.rtl.blocks import BLOCKS
+from open_rnic.host_driver.bench.rtl.parts import PARTS
 
 __all__ = [
     "Netlist",
@@ -87,10 +87,10 @@ class Placed(NamedTuple):
 
 @cache
 def hash_of(modules: tuple[str, ...], packages: tuple[str, ...]) -> str:
-    """A hash of how these modules read now, of a package all of them, and of the versions of installed packages."""
+    """A hash of how these modules below ``open_rnic`` read now, packages whole, and of the versions of others."""
     key = hashlib.sha256(repr([tool_version(each) for each in packages]).encode())
     for name in modules:
-        spec = find_spec(name)
+        spec = find_spec(f"open_rnic.{name}")
         assert spec is not None
         assert spec.origin is not None
         one = Path(spec.origin)
@@ -121,8 +121,8 @@ def expect(mine: str, asked: str) -> None:
 
 def elaborate(block: str, lanes: int, part: str, read: str) -> str:
     """The Verilog of a block for a part, its ports registered; made from the :func:`sources` ``read``, nothing else."""
-    from host_driver.bench.rtl.harness import Registered
-    from host_driver.sim.build import BuildError, verilog
+    from open_rnic.host_driver.bench.rtl.harness import Registered
+    from open_rnic.host_driver.sim.build import BuildError, verilog
 
     expect(f"sources {sources()}", f"sources {read}")
     try:
@@ -185,7 +185,7 @@ def _path(report: dict[str, Any]) -> list[str]:
 
 def _run(entry: str, arguments: Sequence[str], folder: Path, limit: float) -> None:
     """Run a tool of YoWASP, in a process that ends with this one."""
-    command = [sys.executable, "-m", "host_driver.bench.child", entry, *arguments]
+    command = [sys.executable, "-m", "open_rnic.host_driver.bench.child", entry, *arguments]
     log = folder / "log"
     # In a session of its own, a tool is not told of the user's Ctrl-C, and does not seem to fail by itself.
     known = {"RNIC_BENCH_STARTER": str(os.getpid()), "TMPDIR": str(folder),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from boards.flows import ABC9, ECP5_TIMING
+from open_rnic.boards.flows import ABC9, ECP5_TIMING
 
 __all__ = ["PARTS", "Part"]
 

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from host_driver.bench.rtl.blocks import BLOCKS, DATA_PATH, REFERENCE
-from host_driver.bench.rtl.cycles import Cycles, Flow
-from host_driver.bench.rtl.jobs import tool_version
-from host_driver.bench.rtl.parts import PARTS
-from host_driver.bench.rtl.sweep import Row
-from host_driver.bench.table import Table
+from open_rnic.host_driver.bench.rtl.blocks import BLOCKS, DATA_PATH, REFERENCE
+from open_rnic.host_driver.bench.rtl.cycles import Cycles, Flow
+from open_rnic.host_driver.bench.rtl.jobs import tool_version
+from open_rnic.host_driver.bench.rtl.parts import PARTS
+from open_rnic.host_driver.bench.rtl.sweep import Row
+from open_rnic.host_driver.bench.table import Table
 
 __all__ = ["Report"]
 

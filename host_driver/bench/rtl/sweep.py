@@ -11,13 +11,13 @@ from itertools import groupby, product
 from statistics import median
 from typing import Any, TypeVar
 
-from host_driver.bench.rtl import cycles, jobs
-from host_driver.bench.rtl.blocks import BLOCKS
-from host_driver.bench.rtl.cycles import Cycles
-from host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, TimeLimitError, ToolError, tool_version
-from host_driver.bench.rtl.parts import PARTS, Part
-from host_driver.bench.rtl.store import Store, key
-from rtl.registers import LANES
+from open_rnic.host_driver.bench.rtl import cycles, jobs
+from open_rnic.host_driver.bench.rtl.blocks import BLOCKS
+from open_rnic.host_driver.bench.rtl.cycles import Cycles
+from open_rnic.host_driver.bench.rtl.jobs import Netlist, Placed, StoppedError, TimeLimitError, ToolError, tool_version
+from open_rnic.host_driver.bench.rtl.parts import PARTS, Part
+from open_rnic.host_driver.bench.rtl.store import Store, key
+from open_rnic.rtl.registers import LANES
 
 __all__ = ["CYCLES", "Case", "Row", "Sweep", "cases"]
 

@@ -1,4 +1,4 @@
-"""What runs inside the simulation for :mod:`host_driver.bench.rtl.cycles`: all streams, driven from one loop."""
+"""What runs inside the simulation for :mod:`.cycles`: all streams, driven from one loop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from host_driver.bench.rtl.cycles import Load
-from host_driver.bench.simulation import task, tell
-from host_driver.fpdu import FpduFramer
-from rtl.registers import BY_NAME, Verdict
+from open_rnic.host_driver.bench.rtl.cycles import Load
+from open_rnic.host_driver.bench.simulation import task, tell
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.rtl.registers import BY_NAME, Verdict
 
 SETTLED = 60  # cycles after which nothing is on its way
 OFFSET = 4 * 7  # of the stream, at which MPA begins: no marker is at a boundary just by chance

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from host_driver.interop.case import Case
-from host_driver.interop.cases import ends, programs, startup, streams, terminates
+from open_rnic.host_driver.interop.case import Case
+from open_rnic.host_driver.interop.cases import ends, programs, startup, streams, terminates
 
 MATRIX: tuple[Case, ...] = (
     *programs.CASES,

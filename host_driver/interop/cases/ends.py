@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from host_driver import rdma
-from host_driver.interop.case import Case, Finding, Mismatch, Setting, check
-from host_driver.interop.cases.offers import exchanged
-from host_driver.interop.judge import Expected
-from host_driver.negotiation import Reason
-from host_driver.rdma import RdmaError
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.interop.case import Case, Finding, Mismatch, Setting, check
+from open_rnic.host_driver.interop.cases.offers import exchanged
+from open_rnic.host_driver.interop.judge import Expected
+from open_rnic.host_driver.negotiation import Reason
+from open_rnic.host_driver.rdma import RdmaError
 
 _OCTETS = 1 << 20
 _SOON = 10.0  # seconds within which a transfer must be under way, and then its end be told

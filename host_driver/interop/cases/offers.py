@@ -8,11 +8,11 @@ import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from host_driver import rdma
-from host_driver.interop.case import Mismatch, check
-from host_driver.interop.guest import Output
-from host_driver.rdma import Access
-from rtl.registers import Role
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.interop.case import Mismatch, check
+from open_rnic.host_driver.interop.guest import Output
+from open_rnic.host_driver.rdma import Access
+from open_rnic.rtl.registers import Role
 
 _OFFER = struct.Struct(">QII")  # TO, STag, octets
 _MAX = 4 << 20

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from host_driver import rdma
-from host_driver.interop.case import Case, Finding, Setting, check
-from host_driver.interop.guest import Output
-from host_driver.interop.judge import Expected
-from host_driver.negotiation import Config
-from host_driver.rdma import rping
-from rtl.registers import Model, Role, Rtr
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.interop.case import Case, Finding, Setting, check
+from open_rnic.host_driver.interop.guest import Output
+from open_rnic.host_driver.interop.judge import Expected
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.rdma import rping
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 COUNT = 20  # pings
 # rping's last words when, at its end, one of its threads closes what another still waits for

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from host_driver import rdma
-from host_driver.connection import MpaConnectionError, RejectedError
-from host_driver.interop.case import Case, Finding, Mismatch, Setting, check, tell
-from host_driver.interop.cases.offers import crc, exchanged, printed, theirs
-from host_driver.interop.cases.programs import from_rping, to_rping
-from host_driver.interop.judge import Expected
-from host_driver.negotiation import Config, Negotiated, Reason
-from host_driver.rdma import RdmaError
-from host_driver.startup import NO_NEGOTIATION, EnhancedData
-from rtl.registers import Model, Role, Rtr
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
+from open_rnic.host_driver.interop.case import Case, Finding, Mismatch, Setting, check, tell
+from open_rnic.host_driver.interop.cases.offers import crc, exchanged, printed, theirs
+from open_rnic.host_driver.interop.cases.programs import from_rping, to_rping
+from open_rnic.host_driver.interop.judge import Expected
+from open_rnic.host_driver.negotiation import Config, Negotiated, Reason
+from open_rnic.host_driver.rdma import RdmaError
+from open_rnic.host_driver.startup import NO_NEGOTIATION, EnhancedData
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 SIZE = 64
 SIW_MAX = 128  # siw's largest IRD and ORD

@@ -6,15 +6,15 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
-from host_driver import rdma
-from host_driver.interop.case import MULPDU, Case, Finding, Setting, check
-from host_driver.interop.cases.offers import crc, exchanged, printed, theirs, work
-from host_driver.interop.cases.programs import ended
-from host_driver.interop.judge import SMALL, Expected
-from host_driver.interop.relay import Treatment
-from host_driver.negotiation import Config
-from host_driver.rdma import rping
-from rtl.registers import Model, Role
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.interop.case import MULPDU, Case, Finding, Setting, check
+from open_rnic.host_driver.interop.cases.offers import crc, exchanged, printed, theirs, work
+from open_rnic.host_driver.interop.cases.programs import ended
+from open_rnic.host_driver.interop.judge import SMALL, Expected
+from open_rnic.host_driver.interop.relay import Treatment
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.rdma import rping
+from open_rnic.rtl.registers import Model, Role
 
 _SIZE = 65000  # octets of a ping
 _BULK = 1 << 20  # octets of a transfer

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from host_driver import rdma
-from host_driver.interop.case import Case, Finding, Setting, check
-from host_driver.interop.cases.offers import exchanged
-from host_driver.interop.cases.startup import REVERSED
-from host_driver.interop.judge import Expected
-from host_driver.interop.relay import Treatment
-from host_driver.negotiation import Config
-from host_driver.rdma import TerminatedError
-from rtl.registers import Role, Rtr
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.interop.case import Case, Finding, Setting, check
+from open_rnic.host_driver.interop.cases.offers import exchanged
+from open_rnic.host_driver.interop.cases.startup import REVERSED
+from open_rnic.host_driver.interop.judge import Expected
+from open_rnic.host_driver.interop.relay import Treatment
+from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.rdma import TerminatedError
+from open_rnic.rtl.registers import Role, Rtr
 
 _MEMORY = 4096
 _OCTETS = 64
