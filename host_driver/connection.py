@@ -246,19 +246,33 @@ class Connection:
         """End with a Terminate: after an error it is the one ULPDU that still leaves.
 
         ``cause`` is an MPA error code, or the whole ULPDU of another layer's Terminate. When it cannot leave, because
-        this end's half is closed already or no way is free within a second, ``close`` resets: that is all that is left
-        to tell the peer that this is no end in order (RFC 5040 §6.2.1).
+        this end's half is closed already, a responder must not send yet or no way is free within a second, ``close``
+        resets: that is all that is left to tell the peer that this is no end in order (RFC 5040 §6.2.1).
         """
         self._untold = True
         if self._half_closed:
             return
         with contextlib.suppress(DeviceError, TimeoutError):
             async with asyncio.timeout(LINGER):
+                if not await self._may_terminate():
+                    return
                 await self.device.write_ulpdu(terminate_ulpdu(cause) if isinstance(cause, int) else cause)
                 await self._terminated.wait()
                 await _until(self._octets_left)
                 self._untold = False
                 self._shut()
+
+    async def _may_terminate(self) -> bool:
+        """Whether a Terminate may leave; waits until that is known.
+
+        Without enhanced frames a responder must have received a valid FPDU (RFC 5044 §7.1.2 rule 4). With them it need
+        not: it sends a Terminate before it resets (RFC 6581 §9.3).
+        """
+        if self.negotiated.enhanced or self.negotiated.role is Role.INITIATOR:
+            return True
+        while not (validated := await self.device.get("RX_FPDUS")) and not self._finishing:
+            await asyncio.sleep(POLL)
+        return validated > 0
 
     async def linger(self) -> None:
         """Let the peer close first, within a second: to close with octets unread would destroy a Terminate."""

@@ -125,14 +125,15 @@ PLAIN = replace(RESPONDER, crc=False)
 
 
 @asynccontextmanager
-async def bare(options=None, config=PLAIN):
+async def bare(options=None, config=PLAIN, enhanced=True):
     """A bare socket that has connected, and the responder's connection."""
     async with await rdma.listen(config=config, options=options) as listener:
         with socket.socket() as sock:
             sock.setblocking(False)
             await asyncio.get_running_loop().sock_connect(sock, listener.address)
             peer = Peer(sock)
-            request = StartupFrame(FrameKind.REQUEST, crc=False, enhanced=EnhancedData(ird=4, ord=4))
+            depths = EnhancedData(ird=4, ord=4) if enhanced else None
+            request = StartupFrame(FrameKind.REQUEST, rev=1 + enhanced, crc=False, enhanced=depths)
             await peer.loop.sock_sendall(sock, request.encode())
             connection = await _accept(listener)
             reply = await peer.loop.sock_recv(sock, 24)
@@ -757,6 +758,29 @@ def test_a_crc_error_is_told_to_the_peer():
             assert rdma.Terminate.decode(segment.payload) == rdma.Terminate(2, 0, 2)
             assert await peer.ulpdu() is None
             peer.sock.close()
+            error = await ended(connection)
+            assert (error.layer, error.type, error.code, error.by) == (2, 0, 2, By.LOCAL)
+
+    run(test())
+
+
+@pytest.mark.parametrize("enhanced", [False, True])
+def test_a_bad_first_fpdu_is_told_by_a_terminate_with_enhanced_frames_only(enhanced):
+    """RFC 5044 §7.1.2 rule 4, RFC 6581 §9.3: see docs/rfc6581.md."""
+
+    async def test():
+        async with bare(config=RESPONDER, enhanced=enhanced) as (peer, connection):
+            fpdu = bytearray(FpduFramer(markers=False, crc=True).frame(send()))
+            fpdu[10] ^= 1
+            await peer.loop.sock_sendall(peer.sock, bytes(fpdu))
+            if enhanced:
+                delineator = FpduDelineator(markers=False, crc=True)
+                delineator.feed(await peer.loop.sock_recv(peer.sock, 65536))
+                assert rdma.Terminate.decode(decode(delineator.next()).payload) == rdma.Terminate(2, 0, 2)
+                peer.sock.close()
+            else:
+                with pytest.raises(ConnectionResetError):
+                    await peer.loop.sock_recv(peer.sock, 65536)
             error = await ended(connection)
             assert (error.layer, error.type, error.code, error.by) == (2, 0, 2, By.LOCAL)
 

@@ -231,7 +231,11 @@ class Stream:
         self._read_rtr = 0
 
     def rtr_received(self, kind: Rtr, octets: int) -> None:
-        """The device has taken this RTR, a ULPDU of so many octets; one without a DDP header has no MSN."""
+        """The device has taken this RTR, a ULPDU of so many octets; one without a DDP header has no MSN.
+
+        As the first message of its queue it uses up MSN 1 (RFC 5041 §4.3). The device has checked that a Read RTR
+        says so; of a Send RTR the MSN is not looked at, for it carries no octets (RFC 5041 §7.1).
+        """
         if kind is Rtr.SEND and octets >= UNTAGGED_OCTETS:
             self._rx_msn[SEND_QN] = next_msn(FIRST_MSN)
         elif kind is Rtr.READ:
