@@ -5,8 +5,9 @@ import random
 
 import pytest
 
+from open_rnic.cocotb_tests import ice40
 from open_rnic.cocotb_tests.datapath import COUNTERS, SideBySide, word_of
-from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.host_driver.mpa_datapath import MpaDatapath as Software
 from open_rnic.rtl.datapath import MpaDatapath
@@ -18,7 +19,7 @@ DEPTH = 16
 
 
 def both(dut, chance=0.2):
-    return SideBySide(dut, parameter("lanes"), pauses(chance), pauses(chance))
+    return SideBySide(dut, parameter("lanes"), pauses(chance), stalls(chance))
 
 
 def writable(register):
@@ -197,3 +198,7 @@ def test_software_reset_is_the_same():
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_registers(lanes):
     simulate(functools.partial(MpaDatapath, lanes), __name__, parameters={"lanes": lanes})
+
+
+def test_registers_of_an_ice40():
+    simulate(functools.partial(ice40.datapath, 2), __name__, parameters={"lanes": 2})
