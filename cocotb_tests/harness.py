@@ -284,7 +284,8 @@ class Source(_Driver):
 class Sink(_Driver):
     """Takes packets from the stream whose ports begin with ``prefix``; ``backpressure`` says when it is not ready.
 
-    Before each beat that is a number of cycles, or UNTIL_VALID: see :func:`stalls`. It checks the transfer rules of ``rtl.stream`` and raises AssertionError where they are broken.
+    Before each beat, ``backpressure`` gives a number of cycles, or UNTIL_VALID: see :func:`stalls`. The sink checks the
+    transfer rules of ``rtl.stream`` and raises AssertionError where they are broken.
     """
 
     def __init__(self, dut: Any, prefix: str, backpressure: Iterator[int] | None = None):

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.blocks.together import Chain, Together
-from open_rnic.cocotb_tests.datapath import cut
+from open_rnic.cocotb_tests.datapath import cut, filler
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.host_driver.fpdu import FpduFramer
@@ -110,6 +110,21 @@ async def ulpdus_come_out(dut):
 @bench()
 async def ulpdus_come_out_without_markers(dut):
     await ulpdus_come_out_as_they_were_framed(dut, 1)
+
+
+@bench()
+async def a_marker_between_pad_and_crc_is_in_the_fpdu(dut):
+    receiver = await Receiver.begin(dut, 1)
+    for size in [*range(20), 487]:
+        ulpdu = random.randbytes(size)
+        before = filler(receiver.framer.offset, 512 - (2 + size + 3) // 4 * 4)
+        for each in (before, ulpdu):
+            fpdu = receiver.framer.frame(each)
+            receiver.source.send(fpdu)
+            octets, cause, *_, markers = await receiver.receive()
+            assert (octets, cause) == (each, Cause.NONE)
+        assert markers == 1
+        assert fpdu[-8:-4] == (len(fpdu) - 8).to_bytes(4, "big")
 
 
 @bench()

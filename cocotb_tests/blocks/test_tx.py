@@ -8,6 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from open_rnic.cocotb_tests.blocks.together import Chain, Together
+from open_rnic.cocotb_tests.datapath import filler
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.host_driver.fpdu import FpduFramer as Software
@@ -65,6 +66,19 @@ async def the_inserter_adds_markers_to_all_but_the_crc(dut):
         ulpdu = random.randbytes(size)
         source.send(unmarked(ulpdu), abort=nth % 2)
         assert await sink.receive() == (software.frame(ulpdu)[:-4], {"abort": nth % 2}), (size, software.offset)
+
+
+@bench()
+async def a_marker_goes_between_pad_and_crc(dut):
+    source, sink = around(dut, "inserter")
+    dut.inserter__enable.value, dut.inserter__start.value = 1, 0
+    software = Software(markers=True, crc=True)
+    for size in [*range(20), 487]:
+        for ulpdu in (filler(software.offset, 512 - (2 + size + 3) // 4 * 4), random.randbytes(size)):
+            source.send(unmarked(ulpdu), abort=0)
+            found = (await sink.receive()).octets
+            assert found == software.frame(ulpdu)[:-4]
+        assert found[-4:] == (len(found) - 4).to_bytes(4, "big")
 
 
 @bench()

@@ -56,6 +56,17 @@ async def writing_changes_what_may_be_written_and_nothing_else(dut):
 
 
 @bench()
+async def a_write_to_event_pops_nothing(dut):
+    pair = both(dut)
+    await pair.connect()
+    for value in (0, 0xFFFF_FFFF):
+        await pair.set("EVENT", value)
+    assert await pair.rtl.get("EVENT_STATUS") == BY_NAME["EVENT_STATUS"]["level"].put(3)
+    kinds = [each.kind for each in await pair.rtl.events()]
+    assert sorted(kinds) == [EventKind.TX_MPA, EventKind.RX_MPA, EventKind.FENCE_OPEN]
+
+
+@bench()
 async def addresses_without_a_register_read_zero(dut):
     pair = both(dut)
     used = {each.address >> 2 for each in MAP}
