@@ -125,15 +125,15 @@ PLAIN = replace(RESPONDER, crc=False)
 
 
 @asynccontextmanager
-async def bare(options=None, config=PLAIN, enhanced=True):
+async def bare(options=None, config=PLAIN):
     """A bare socket that has connected, and the responder's connection."""
     async with await rdma.listen(config=config, options=options) as listener:
         with socket.socket() as sock:
             sock.setblocking(False)
             await asyncio.get_running_loop().sock_connect(sock, listener.address)
             peer = Peer(sock)
-            depths = EnhancedData(ird=4, ord=4) if enhanced else None
-            request = StartupFrame(FrameKind.REQUEST, rev=1 + enhanced, crc=False, enhanced=depths)
+            depths = EnhancedData(ird=4, ord=4) if config.enhanced else None
+            request = StartupFrame(FrameKind.REQUEST, rev=1 + config.enhanced, crc=False, enhanced=depths)
             await peer.loop.sock_sendall(sock, request.encode())
             connection = await _accept(listener)
             reply = await peer.loop.sock_recv(sock, 24)
@@ -769,7 +769,7 @@ def test_a_bad_first_fpdu_is_told_by_a_terminate_with_enhanced_frames_only(enhan
     """RFC 5044 §7.1.2 rule 4, RFC 6581 §9.3: see docs/rfc6581.md."""
 
     async def test():
-        async with bare(config=RESPONDER, enhanced=enhanced) as (peer, connection):
+        async with bare(config=replace(RESPONDER, enhanced=enhanced)) as (peer, connection):
             fpdu = bytearray(FpduFramer(markers=False, crc=True).frame(send()))
             fpdu[10] ^= 1
             await peer.loop.sock_sendall(peer.sock, bytes(fpdu))
