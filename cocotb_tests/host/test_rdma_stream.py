@@ -388,6 +388,16 @@ def test_an_stag_of_the_whole_domain_is_for_every_stream_in_it_and_no_peer_may_r
     region.deregister()
 
 
+def test_a_region_of_no_octets_can_be_revoked():
+    end = End()
+    _, region = end.memory(0)
+    end.buffer()
+    end.receive(send(opcode=Opcode.SEND_INVALIDATE, stag=region.stag))
+    (receive,) = end.done()
+    assert receive.invalidated == region.stag
+    assert not region.valid
+
+
 def test_a_deregistered_stag_is_not_valid():
     for ulpdu, fault, headers in (
         (lambda stag: write(stag, 0), Fault.STAG, "MD"),

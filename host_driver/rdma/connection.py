@@ -627,7 +627,7 @@ def open_stream(
 
 def discard_stream(stream: Stream, options: Options) -> None:
     """Let go of a stream that never had a connection: its buffers complete nothing."""
-    if options.receive_cq:
+    if options.receive_cq is not None:
         options.receive_cq.free += stream.receives - stream.lent
     stream.flush()
 

@@ -340,7 +340,7 @@ class Stream:
         while self._begun and self._begun[0].done:
             work = self._begun.popleft()
             work.message = memoryview(b"")
-            if work.window:
+            if work.window is not None:
                 work.window.deregister()
             self.completed.append(work)
 
@@ -477,7 +477,7 @@ class Stream:
             self._receives.popleft()
             receive.octets = end
             receive.opcode = opcode
-            if revoked:
+            if revoked is not None:
                 receive.invalidated = revoked.stag
                 revoked.deregister()
             self.completed.append(receive)
