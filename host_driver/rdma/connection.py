@@ -143,9 +143,7 @@ class Connection:
     Local memory is a buffer, a ``Region``, a slice of one, or a list of these: a scatter/gather list.
     """
 
-    def __init__(
-        self, lower: mpa.Connection, watch: Watch, stream: Stream, options: Options
-    ) -> None:
+    def __init__(self, lower: mpa.Connection, watch: Watch, stream: Stream, options: Options) -> None:
         negotiated = lower.negotiated
         self.options = options
         self.domain = stream.domain
@@ -205,7 +203,7 @@ class Connection:
 
     # Memory
 
-    def register(self, buffer: Buffer, access: Access, *, to: int = 0) -> Region:
+    def register(self, buffer: Buffer | Sequence[Buffer], access: Access, *, to: int = 0) -> Region:
         """Register a buffer for this connection alone; see ``ProtectionDomain.register``.
 
         It is deregistered at the latest when the connection is over.
@@ -412,7 +410,7 @@ class Connection:
         if self._half_closed:
             raise ClosedError(By.PEER)
 
-    def _lend(self, buffer: Gather | Growing, deliver: Deliver | None = None) -> Receive:
+    def _lend(self, buffer: Gather, deliver: Deliver | None = None) -> Receive:
         """Post a buffer; without ``deliver`` it is for ``receive``."""
         (receive,) = _prepare_receives(self._stream, self.options, [(ReceiveRequest(buffer), deliver)])
         self._stream.post_receive(receive)
@@ -430,8 +428,11 @@ class Connection:
             raise self.error
         if self._closing:
             raise ClosedError(By.LOCAL)
-        if self._stream.posted + count > self.options.send_depth:
-            raise QueueFullError(f"{self.options.send_depth} operations are posted already")
+        posted, depth = self._stream.posted, self.options.send_depth
+        if posted + count > depth:
+            raise QueueFullError(
+                f"{posted} operations are posted already, {count} more are over the {depth} of Options.send_depth"
+            )
 
     def _prepare(self, request: WorkRequest, deliver: Deliver) -> Work:
         if request.opcode is Opcode.RDMA_READ_REQUEST and self._half_closed:
@@ -652,10 +653,10 @@ def _post_receives(stream: Stream, options: Options, receives: Sequence[ReceiveR
 def _prepare_receives(
     stream: Stream, options: Options, posts: Sequence[tuple[ReceiveRequest, Deliver | None]]
 ) -> list[Receive]:
-    if stream.receives + len(posts) > options.receive_depth:
+    posted, count, depth = stream.receives, len(posts), options.receive_depth
+    if posted + count > depth:
         raise QueueFullError(
-            f"{stream.receives} buffers are posted already, {len(posts)} more are over the {options.receive_depth}"
-            " of Options.receive_depth"
+            f"{posted} buffers are posted already, {count} more are over the {depth} of Options.receive_depth"
         )
     return [stream.prepare_receive(request, deliver) for request, deliver in posts]
 
