@@ -172,8 +172,11 @@ class RtrDetector(wiring.Component):
         ended = Signal()  # it has not been told
         inside = Signal()  # of an FPDU that is let through
 
-        is_response, is_terminate, has_queue = Signal(), Signal(), Signal()
-        awaits_rtr, awaits_response = Signal(), Signal()
+        is_response = Signal()
+        is_terminate = Signal()
+        has_queue = Signal()
+        awaits_rtr = Signal()
+        awaits_response = Signal()
         peer_to_peer = self.model == Model.PEER_TO_PEER
         m.d.comb += [
             awaits_rtr.eq((self.role == Role.RESPONDER) & peer_to_peer & ~state.rtr_came),
@@ -181,8 +184,12 @@ class RtrDetector(wiring.Component):
         ]
 
         # Settled a cycle before: what happens to beats. If neither, they wait.
-        flows, keeps, sinks = Signal(), Signal(), Signal()  # they go out; into the queue; nowhere
-        flows_on, keeps_on, sinks_on = Signal(), Signal(), Signal()  # in the next cycle
+        flows = Signal()  # beats go out
+        keeps = Signal()  # beats go into the queue
+        sinks = Signal()  # beats are discarded
+        flows_on = Signal()  # ``flows`` in the next cycle
+        keeps_on = Signal()
+        sinks_on = Signal()
         looks = awaits_rtr | awaits_response  # at the next FPDU
         moves = self.i.valid & self.i.ready
         m.d.sync += [flows.eq(flows_on), keeps.eq(keeps_on), sinks.eq(sinks_on)]
@@ -200,7 +207,8 @@ class RtrDetector(wiring.Component):
         untagged = (header[:8] & 0b1100_0011 == 0b0100_0001) & (header[14:16] == 1)
         tagged = (header[:8] & 0b1100_0011 == 0b1100_0001) & (header[14:16] == 1)
         opcode = header[8:12]
-        found, matches = Signal(Rtr), Signal(len(Rtr) - 1)  # of the kinds in their order
+        found = Signal(Rtr)
+        matches = Signal(len(Rtr) - 1)  # a bit for each kind, in their order
         is_kind = {
             Rtr.SEND: (last.value == 0) | (untagged & (opcode == 3) & (queue == 0) & (last.value == 18)),
             Rtr.WRITE: tagged & (opcode == 0) & (last.value == 14),
@@ -213,7 +221,8 @@ class RtrDetector(wiring.Component):
             is_terminate.eq(untagged & (opcode == 7) & (queue == 2 << 24)),
             has_queue.eq(last.value >= 10),
         ]
-        rtr_is_due, response_comes = Signal(), Signal()
+        rtr_is_due = Signal()
+        response_comes = Signal()
         m.d.sync += [
             rtr_is_due.eq(awaits_rtr & ~(is_terminate & has_queue)),
             response_comes.eq(awaits_response & is_response),
@@ -240,8 +249,10 @@ class RtrDetector(wiring.Component):
         ]
 
         # What has ended is told in the cycle after; its event one cycle later, when the offset has come up to it.
-        tells, event = Signal(), Signal(Event)
-        passed, lanes_passed = Signal(), Signal.like(last.size)
+        tells = Signal()
+        event = Signal(Event)
+        passed = Signal()
+        lanes_passed = Signal.like(last.size)
         m.d.sync += [
             *(self.event[name].eq(event[name]) for name in ("kind", "detail")),
             self.event.value.eq(last.value),
