@@ -234,12 +234,29 @@ class Connection:
         """The device's next event; waits for it."""
         return await self._events.get()
 
-    async def finish(self) -> None:
-        """Wait until every ULPDU has left, then close this end's half of the TCP connection."""
+    async def flush(self) -> None:
+        """Wait until every ULPDU has left."""
         with self.interrupted():
             if self.negotiated.model is Model.PEER_TO_PEER:
                 await self._open.wait()  # to a Read RTR an answer is still due
             await _until(self._all_left)
+
+    async def delivered(self, taken: Callable[[], int], enough: Callable[[], bool]) -> None:
+        """Wait until the ULP has had every ULPDU that has come by now.
+
+        ``taken`` says how many it has had, ``enough`` that it takes no more for now.
+        """
+
+        async def holds() -> bool:
+            return enough() or (taken() + self._consumed - fpdus) % 2**32 < 2**31
+
+        with self.interrupted():
+            fpdus = await self.device.get("RX_FPDUS")
+            await _until(holds)
+
+    async def finish(self) -> None:
+        """Wait until every ULPDU has left, then close this end's half of the TCP connection."""
+        await self.flush()
         self._shut()
 
     async def terminate(self, cause: int | bytes) -> None:
@@ -719,23 +736,31 @@ async def listen(host: str = "127.0.0.1", port: int = 0) -> Listener:
 
 
 async def initiate(
-    host: str, port: int, device: Device, config: Config, observer: Observer = SILENT, *, fallback: bool = False
+    host: str,
+    port: int,
+    device: Device,
+    config: Config,
+    observer: Observer = SILENT,
+    *,
+    fallback: bool = False,
+    local_addr: Address | None = None,
 ) -> Connection:
     """Connect and negotiate as an initiator; returns when MPA is on.
 
+    ``local_addr`` is this end's address and port, port 0 lets the system choose; None: both are the system's choice.
     ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10). Raises
     RejectedError when the responder's ULP says no, MpaConnectionError for all else that goes wrong, and ValueError for
     a responder's ``config``.
     """
     config.check_role(Role.INITIATOR)
-    connection = _connection(await _connect(host, port, config.timeout), device, config, observer)
+    connection = _connection(await _connect(host, port, config.timeout, local_addr), device, config, observer)
     try:
         await connection._run(connection._start())
     except MpaConnectionError as error:
         if not (fallback and error.may_retry_unenhanced):
             raise
         plain = replace(config, enhanced=False, model=Model.CLIENT_SERVER)
-        return await initiate(host, port, device, plain, observer)
+        return await initiate(host, port, device, plain, observer, local_addr=local_addr)
     return connection
 
 
@@ -748,18 +773,26 @@ def _connection(sock: socket.socket, device: Device, config: Config, observer: O
         raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
 
 
-async def _connect(host: str, port: int, timeout: float) -> socket.socket:
+async def _connect(host: str, port: int, timeout: float, local_addr: Address | None) -> socket.socket:
     loop = asyncio.get_running_loop()
     reason = "no address"
+    ours = {family: address for family, _, _, _, address in await _resolve(*local_addr[:2])} if local_addr else None
+    origin = f" from {_place(local_addr)}" if local_addr else ""
     for family, kind, protocol, _, address in await _resolve(host, port):
+        if ours is not None and family not in ours:
+            reason = f"cannot connect to {_place(address)}{origin}: one address is IPv4, the other IPv6"
+            continue
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         try:
+            if ours:
+                sock.bind(ours[family])
             async with asyncio.timeout(timeout):
                 await loop.sock_connect(sock, address)
         except OSError as error:  # TimeoutError is one
             sock.close()
-            reason = f"cannot connect to {_place(address)}: {_how(error) or f'no answer within {timeout:g} s'}"
+            why = _how(error) or f"no answer within {timeout:g} s"
+            reason = f"cannot connect to {_place(address)}{origin}: {why}"
         except BaseException:
             sock.close()
             raise
