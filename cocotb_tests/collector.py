@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import First, RisingEdge
 
 from open_rnic.cocotb_tests.coverage import FENCE, RECEIVE, REFUSED, TRANSMIT, Bin, Cross
 from open_rnic.cocotb_tests.harness import Beat, Probe
@@ -10,6 +10,7 @@ from open_rnic.cocotb_tests.mpa import Checker, Fault, Fpdu
 from open_rnic.host_driver.mpa_rtr import is_empty_read_response, is_terminate, rtr_kind
 from open_rnic.rtl.registers import BY_NAME, MAP, MAX_ULPDU, Rtr
 
+STREAMS = ("tx_ulpdu", "tx_mpa", "rx_mpa")
 _BY_ADDRESS = {each.address >> 2: each.name for each in MAP}
 _RESET_CYCLES = 4  # until a reset that was written has reached all of a connection
 _ERRORS = {Fault.CRC: "CRC", Fault.FPDUPTR: "FPDUPTR", Fault.LENGTH: "RX_LENGTH"}
@@ -21,8 +22,8 @@ class Collector:
     def __init__(self, dut: Any):
         self.seen: dict[str, set[Bin]] = {}
         self._dut = dut
-        self._tx_ulpdu, self._tx_mpa, self._rx_mpa = (Probe(dut, each) for each in ("tx_ulpdu", "tx_mpa", "rx_mpa"))
-        self._lanes = self._rx_mpa.octets_per_beat // 4
+        self._streams = [Probe(dut, each) for each in STREAMS]
+        self._lanes = self._streams[0].octets_per_beat // 4
         self._width = "1 lane" if self._lanes == 1 else "more"
         self._forget()
 
@@ -49,25 +50,36 @@ class Collector:
     async def run(self) -> None:
         """Look on, for ever."""
         dut, edge = self._dut, RisingEdge(self._dut.clk)
-        request, ack = dut.bus__request, dut.bus__ack
+        request, ack, write = dut.bus__request, dut.bus__ack, dut.bus__write
+        wakes = First(*(RisingEdge(dut[f"{each}__valid"]) for each in STREAMS), RisingEdge(request))
         while True:
             await edge
-            if request.value and ack.value and dut.bus__write.value:
+            asked = request.value
+            if asked and ack.value and write.value:
                 self._write(dut.bus__address.value.to_unsigned(), dut.bus__write_data.value.to_unsigned())
             if self._quiet:
                 self._quiet -= 1
                 continue
+            offered = [each.offered() for each in self._streams]
+            if any(offered):
+                self._look(*offered)
             if "mpa" not in self._order and self._sends_mpa():
-                self._happens("mpa")
-            if self._tx_ulpdu.offered():
-                if self._tx_passed >= self._get("TX_STREAM_OCTETS"):
-                    self._happens("ulpdu")
-                if beat := self._tx_ulpdu.moved():
-                    self._take_ulpdu(beat)
-            if beat := self._tx_mpa.moved():
-                self._take_sent(beat)
-            if beat := self._rx_mpa.moved():
-                self._take_received(beat)
+                self._order.append("mpa")
+            if not (asked or any(offered)):  # then nothing is missed until something is offered
+                await wakes
+
+    def _look(self, ulpdu: bool, sent: bool, received: bool) -> None:
+        """At the streams on which a beat is offered."""
+        of_ulpdu, of_sent, of_received = self._streams
+        if ulpdu:
+            if self._tx_passed >= self._get("TX_STREAM_OCTETS") and "ulpdu" not in self._order:
+                self._order.append("ulpdu")
+            if beat := of_ulpdu.moved():
+                self._take_ulpdu(beat)
+        if sent and (beat := of_sent.moved()):
+            self._take_sent(beat)
+        if received and (beat := of_received.moved()):
+            self._take_received(beat)
 
     def _write(self, address: int, value: int) -> None:
         name = _BY_ADDRESS.get(address, "")
@@ -77,17 +89,13 @@ class Collector:
         elif name:
             self._words[name] = value
 
-    def _happens(self, what: str) -> None:
-        if what not in self._order:
-            self._order.append(what)
-
     def close(self) -> None:
         """The connection ends: what came first, and in which order, is known now."""
         if {"mpa", "ulpdu"} <= {*self._order}:
             role = ("initiator", "responder")[self._get("CONFIG", "role")]
             peer_to_peer = bool(self._get("CONFIG", "model"))
             kinds = self._get("CONFIG", "rtr_accept") if role == "responder" else Rtr(self._get("CONFIG", "rtr_send")).bit
-            kind = FENCE.dimensions["RTR"][1 + kinds] if peer_to_peer else "–"
+            kind = FENCE.dimensions["RTR"][1 + kinds] if peer_to_peer else "-"
             permissive = bool(self._get("CONFIG", "permissive")) and role == "responder" and peer_to_peer
             model = "peer-to-peer" if peer_to_peer else "client-server"
             order = " ".join(self._order)
@@ -152,7 +160,7 @@ class Collector:
         checker = self._checker
         error = next((_ERRORS[each.fault] for each in fpdu.problems if each.fault in _ERRORS), "none")
         if self._first == "nothing":
-            self._happens("fpdu")
+            self._order.append("fpdu")
             self._first = _first(fpdu, error)
         phase = fpdu.offset // 4 % 128
         cuts = {_field(fpdu, each) for each in fpdu.cuts} | ({"none"} if not fpdu.cuts[1:] else set())

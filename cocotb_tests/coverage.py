@@ -1,9 +1,9 @@
 """Functional coverage of the data path: which situations the tests have put the RTL into.
 
-A :class:`Cross` names situations by their dimensions, and says which cannot be, and why. Inside each simulation of an
-``MpaDatapath`` a :class:`Collector` looks at the ports of the RTL, and notes the situations that it finds there; it knows
-nothing of the test. Each simulation writes a file of them into the folder OPEN_RNIC_COVERAGE; ``conftest.py`` of these
-tests joins the files when the run ends.
+A :class:`Cross` names situations by their dimensions, and says which cannot be, and why. Inside a simulation
+of an ``MpaDatapath`` a :class:`.Collector` looks at the ports of the RTL, and notes the situations that it finds there; it
+knows nothing of the test. Each simulation writes a file of them into the folder OPEN_RNIC_COVERAGE; ``conftest.py`` of
+these tests joins the files when the run ends.
 
     python -m open_rnic.cocotb_tests.coverage [PAGE]    # the last run's, into PAGE between its marks
 """
@@ -88,12 +88,12 @@ _FIRST = ("nothing", "empty", "Send", "Write", "Read", "Read Response", "Termina
 _SETS = tuple("+".join(kinds) or "none" for kinds in (
     [name for bit, name in enumerate(("Send", "Write", "Read")) if accepted >> bit & 1] for accepted in range(8)
 ))  # fmt: skip
-_KINDS = ("–", *_SETS)
+_KINDS = ("-", *_SETS)
 _ORDERS = tuple(" ".join(each) for n in (2, 3) for each in permutations(("mpa", "ulpdu", "fpdu"), n))
 
 
 def _no_such_kind(role: str, model: str, kind: str, **_: Any) -> bool:
-    return (kind == "–") is (model == "peer-to-peer") or (role == "initiator" and "+" in kind)
+    return (kind == "-") is (model == "peer-to-peer") or (role == "initiator" and "+" in kind)
 
 
 RECEIVE = Cross(
@@ -148,7 +148,10 @@ FENCE = Cross(
             "the FPDU is in the order exactly if one comes",
             lambda **at: (at["first"] == "nothing") is ("fpdu" in at["order"]),
         ),
-        ("MPA is enabled and a ULPDU offered in every one", lambda **at: not {"mpa", "ulpdu"} <= {*at["order"].split()}),
+        (
+            "MPA is enabled and a ULPDU offered in every one",
+            lambda **at: not {"mpa", "ulpdu"} <= {*at["order"].split()},
+        ),
     ),
 )  # fmt: skip
 CROSSES = {each.name: each for each in (RECEIVE, TRANSMIT, REFUSED, FENCE)}
@@ -195,7 +198,7 @@ def table(hits: Hits) -> Iterator[str]:
     yield "| cross | of what | dimensions | combinations | possible | seen |"
     yield "|---|---|---|---|---|---|"
     for name, cross in CROSSES.items():
-        dimensions = " × ".join(f"{each} ({len(values)})" for each, values in cross.dimensions.items())
+        dimensions = " x ".join(f"{each} ({len(values)})" for each, values in cross.dimensions.items())
         counts = f"{len(cross.bins):,} | {len(cross.possible):,} | {len(hits[name]):,}"
         yield f"| {name} | {cross.title} | {dimensions} | {counts} |"
     yield ""

@@ -51,6 +51,7 @@ def simulate(
     parameters: dict[str, Any] | None = None,
     seed: int | None = None,
     waves: bool = False,
+    collects: bool = False,
     seconds: float = 300,
 ) -> None:
     """Run the cocotb tests of ``test_module`` on an Amaranth component; raise AssertionError unless all pass.
@@ -58,7 +59,8 @@ def simulate(
     ``component`` may be a ``functools.partial`` that makes it: that saves elaborating it when it is built.
     ``name`` chooses one test. ``parameters`` are what :func:`parameter` gives inside. ``seed`` (or the
     environment's COCOTB_RANDOM_SEED) repeats a run; every failure names the seed it had. The working
-    folder, with the log and with ``waves`` a VCD file, is kept after a failure. ``seconds`` of wall time
+    folder, with the log and with ``waves`` a VCD file, is kept after a failure. ``collects``: functional coverage of an
+    ``MpaDatapath`` is noted (:mod:`.coverage`), which takes half as long again. ``seconds`` of wall time
     end a simulation in which no cycles pass; cycles are :func:`bench`'s to limit.
     """
     __tracebackhide__ = True
@@ -81,7 +83,7 @@ def simulate(
         "COCOTB_TEST_FILTER": rf"\.{name}$" if name else "",
         "COCOTB_TESTCASE": "",
         "PYTHONWARNINGS": "error",
-        "BENCH": json.dumps({"parameters": parameters or {}, "streams": _streams(component)}),
+        "BENCH": json.dumps({"parameters": parameters or {}, "streams": _streams(component), "collects": collects}),
     }
     with open(folder / "log", "w") as log:
         try:
@@ -167,17 +169,16 @@ def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awai
 
 
 def _collect(dut: Any) -> Callable[[], None]:
-    """Collect functional coverage of a data path, if this run does; what is returned ends that."""
+    """Note functional coverage, if this simulation does; what is returned ends that."""
     folder = coverage.folder()
-    if folder is None or not {"tx_ulpdu", "tx_mpa", "rx_mpa"} <= _bench()["streams"].keys():
+    if folder is None or not _bench()["collects"]:
         return lambda: None
     from open_rnic.cocotb_tests.collector import Collector
 
     collector = Collector(dut)
-    looking = cocotb.start_soon(collector.run())
+    cocotb.start_soon(collector.run())
 
     def finish() -> None:
-        looking.cancel()
         collector.close()
         coverage.write(folder, collector.seen)
 

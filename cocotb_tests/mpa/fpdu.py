@@ -26,7 +26,7 @@ class Fault(Enum):
 
 
 class Field(NamedTuple):
-    """Octets ``start`` to ``end`` of the stream: ``marker``, ``length`` (ULPDU_Length), ``ulpdu``, ``pad`` or ``crc``."""
+    """Octets ``start`` to ``end`` of the stream; ``name`` is marker, length (ULPDU_Length), ulpdu, pad or crc."""
 
     name: str
     start: int
