@@ -94,7 +94,8 @@ class Collector:
         if {"mpa", "ulpdu"} <= {*self._order}:
             role = ("initiator", "responder")[self._get("CONFIG", "role")]
             peer_to_peer = bool(self._get("CONFIG", "model"))
-            kinds = self._get("CONFIG", "rtr_accept") if role == "responder" else Rtr(self._get("CONFIG", "rtr_send")).bit
+            sends, accepts = Rtr(self._get("CONFIG", "rtr_send")).bit, self._get("CONFIG", "rtr_accept")
+            kinds = accepts if role == "responder" else sends
             kind = FENCE.dimensions["RTR"][1 + kinds] if peer_to_peer else "-"
             permissive = bool(self._get("CONFIG", "permissive")) and role == "responder" and peer_to_peer
             model = "peer-to-peer" if peer_to_peer else "client-server"

@@ -1,9 +1,9 @@
 """Functional coverage of the data path: which situations the tests have put the RTL into.
 
 A :class:`Cross` names situations by their dimensions, and says which cannot be, and why. Inside a simulation
-of an ``MpaDatapath`` a :class:`.Collector` looks at the ports of the RTL, and notes the situations that it finds there; it
-knows nothing of the test. Each simulation writes a file of them into the folder OPEN_RNIC_COVERAGE; ``conftest.py`` of
-these tests joins the files when the run ends.
+of an ``MpaDatapath`` a :class:`.Collector` looks at the ports of the RTL, and notes the situations that it finds there:
+it knows nothing of the test. Each simulation writes a file of them into the folder OPEN_RNIC_COVERAGE; ``conftest.py``
+of these tests joins the files when the run ends.
 
     python -m open_rnic.cocotb_tests.coverage [PAGE]    # the last run's, into PAGE between its marks
 """
@@ -159,21 +159,25 @@ CROSSES = {each.name: each for each in (RECEIVE, TRANSMIT, REFUSED, FENCE)}
 Hits = dict[str, set[int]]  # the numbers of the bins that were seen, by cross
 
 
-def write(folder: Path, seen: dict[str, set[Bin]]) -> None:
-    """Leave what a simulation has seen for :func:`read`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    hits = {name: sorted(map(CROSSES[name].number, bins)) for name, bins in seen.items()}
-    path = folder / f"{uuid4().hex}.part"
-    path.write_text(json.dumps(hits))
-    path.rename(path.with_suffix(".json"))
+def numbers(seen: dict[str, set[Bin]]) -> Hits:
+    """The same as numbers; raises ValueError for what cannot be."""
+    return {name: set(map(CROSSES[name].number, bins)) for name, bins in seen.items()}
+
+
+def write(path: Path, hits: Hits) -> None:
+    """Leave hits in a file, as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{uuid4().hex}")
+    part.write_text(json.dumps({name: sorted(each) for name, each in hits.items()}))
+    part.rename(path)
 
 
 def read(folder: Path) -> Hits:
     """The hits of all simulations that left some in ``folder``."""
     hits: Hits = {name: set() for name in CROSSES}
     for path in folder.glob("*.json"):
-        for name, numbers in json.loads(path.read_text()).items():
-            hits[name].update(numbers)
+        for name, some in json.loads(path.read_text()).items():
+            hits[name].update(some)
     return hits
 
 

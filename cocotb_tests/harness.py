@@ -25,6 +25,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 from xml.etree import ElementTree
 
 import cocotb
@@ -180,7 +181,7 @@ def _collect(dut: Any) -> Callable[[], None]:
 
     def finish() -> None:
         collector.close()
-        coverage.write(folder, collector.seen)
+        coverage.write(folder / f"{uuid4().hex}.json", coverage.numbers(collector.seen))
 
     return finish
 
