@@ -13,7 +13,7 @@ from open_rnic.cocotb_tests.mpa import Fault, MpaSink, MpaSource, layout
 from open_rnic.cocotb_tests.system.test_fence import RESPONSE, RTRS, TERMINATE, fpdus, spoilt
 from open_rnic.host_driver.mpa_datapath import MpaDatapath as Software
 from open_rnic.rtl.datapath import MpaDatapath
-from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr, Verdict
+from open_rnic.rtl.registers import BY_NAME, Cause, Model, Role, Rtr, Verdict
 from open_rnic.rtl.stream import LANES
 
 LONGEST = 700  # RX_MAX_ULPDU, over what reaches the next marker from anywhere
@@ -21,10 +21,12 @@ CAUSES = {Fault.CRC: Cause.CRC, Fault.FPDUPTR: Cause.FPDUPTR, Fault.LENGTH: Caus
 SETTINGS = list(itertools.product((False, True), repeat=2))  # markers, CRC
 
 
+QUARTERS = [*((1, nth) for nth in range(4)), *((lanes, nth) for nth, lanes in enumerate(LANES[1:]))]
+
+
 def phases():
-    """Those of this simulation: all at 1 lane, and a quarter at each of the other widths, each alignment in it."""
-    nth = LANES.index(parameter("lanes"))
-    return range(128) if nth == 0 else range(32 * (nth - 1), 32 * nth)
+    """Those of this simulation: a quarter, in which an FPDU begins at each alignment to a beat."""
+    return range(32 * parameter("quarter"), 32 * (parameter("quarter") + 1))
 
 
 def length_for(phase, residue, markers):
@@ -42,13 +44,11 @@ def places(offset, length, markers):
 
 
 async def error(path):
-    """The next ERROR among the events; waits for it."""
-    while True:
-        while not path.dut.interrupt.value:
-            await path.cycles(1)
-        for each in await path.events():
-            if each.kind is EventKind.ERROR:
-                return each
+    """The error, with its place; waits for it."""
+    while not (word := await path.get("ERROR")):
+        pass
+    register = BY_NAME["ERROR"]
+    return register["cause"].get(word), register["value"].get(word), await path.get("ERROR_OFFSET_LO")
 
 
 @bench(cycles=10_000_000)
@@ -72,8 +72,8 @@ async def every_error_is_found_wherever_its_fpdu_begins_and_chunks_end(dut):
             assert (octets, fields["verdict"]) == (ulpdu, Verdict.GOOD), (phase, len(ulpdu), markers, crc, cuts)
             assert await path.get("ERROR") == 0
             continue
-        found = await error(path)
-        assert (found.cause, found.offset) == (CAUSES[fault], 4 * phase), (len(ulpdu), markers, crc, cuts)
+        cause, _, where = await error(path)
+        assert (cause, where) == (CAUSES[fault], 4 * phase), (len(ulpdu), markers, crc, cuts)
         await path.rx_mpa.drained()
         await path.cycles(8)
         await taken(path.rx_ulpdu)
@@ -101,9 +101,8 @@ async def what_is_wrong_with_a_ulpdu_is_refused(dut):
         length = (401 if kind is Cause.TX_LENGTH else random.randrange(20, 200)) // 4 * 4 + 4 + residue
         announced = length if kind is Cause.TX_LENGTH else max(length - kind * random.randrange(1, 9), 0)
         path.send_ulpdu(bytes(length), announced)
-        found = await error(path)
-        assert found.value == announced
-        assert found.cause is (kind if kind is Cause.TX_LENGTH else Cause.TX_MISMATCH)
+        cause, value, _ = await error(path)
+        assert (cause, value) == (kind if kind is Cause.TX_LENGTH else Cause.TX_MISMATCH, announced)
         await path.tx_ulpdu.drained()
         await path.cycles(60)
         assert len(await taken(path.tx_mpa)) == (kind is not Cause.TX_LENGTH)
@@ -168,15 +167,27 @@ async def whatever_comes_first_in_whatever_order_both_do_the_same(dut):
             await pair.agree()
 
 
+def covers(name, lanes, **parameters):
+    # No wall time is too long: a simulation in which nothing happens ends at its limit of cycles.
+    make, parameters = functools.partial(MpaDatapath, lanes), {"lanes": lanes} | parameters
+    simulate(make, __name__, name=name, parameters=parameters, collects=True, seconds=7200)
+
+
+@pytest.mark.parametrize(("lanes", "quarter"), QUARTERS)
+def test_receive_in_every_situation(lanes, quarter):
+    covers("every_error_is_found_wherever_its_fpdu_begins_and_chunks_end", lanes, quarter=quarter)
+
+
+@pytest.mark.parametrize(("lanes", "quarter"), QUARTERS)
+def test_transmit_in_every_situation(lanes, quarter):
+    covers("fpdus_are_right_wherever_they_begin", lanes, quarter=quarter)
+
+
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "every_error_is_found_wherever_its_fpdu_begins_and_chunks_end",
-        "fpdus_are_right_wherever_they_begin",
-        "what_is_wrong_with_a_ulpdu_is_refused",
-        "whatever_comes_first_in_whatever_order_both_do_the_same",
-    ],
-)
-def test_every_situation(lanes, name):
-    simulate(functools.partial(MpaDatapath, lanes), __name__, name=name, parameters={"lanes": lanes}, collects=True)
+def test_refusals_in_every_situation(lanes):
+    covers("what_is_wrong_with_a_ulpdu_is_refused", lanes)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_the_fence_in_every_situation(lanes):
+    covers("whatever_comes_first_in_whatever_order_both_do_the_same", lanes)
