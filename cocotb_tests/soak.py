@@ -11,7 +11,6 @@ rtl       such streams into the RTL in simulation: it does what the software doe
 """
 
 import argparse
-import functools
 import json
 import os
 import random
@@ -50,7 +49,7 @@ FOLDER = "soak"  # of built(): where failing cases are kept
 BATCH = 2000
 HANG = 60  # seconds of processor time that no case may take
 GROWTH = 64 << 20  # octets that no batch may add to a process
-RTL_SHARE = 200  # one case of so many is simulated: it takes some 200 times as long
+RTL_SHARE = 500  # one case of so many is simulated: it takes some 200 times as long
 
 
 def mutated(rng: random.Random, octets: bytes) -> bytes:
@@ -392,9 +391,16 @@ def main() -> int:
     begun = time.monotonic()
     simulated = options.cases // RTL_SHARE
     columns = *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console) as bar:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("cases", total=options.cases)
-        report = soak(options.cases, seed, options.jobs, functools.partial(bar.advance, task), simulated)
+
+        def progress(cases: int) -> None:
+            bar.advance(task, cases)
+            done = int(bar.tasks[0].completed)
+            if not console.is_terminal and done * 20 // options.cases > (done - cases) * 20 // options.cases:
+                print(f"{done:,} of {options.cases:,} after {time.monotonic() - begun:,.0f} s", flush=True)
+
+        report = soak(options.cases, seed, options.jobs, progress, simulated)
     for what, count in sorted(report.outcomes.items()):
         print(f"{count:>9,}  {what}")
     for failure in report.failures:
