@@ -48,9 +48,9 @@ class Cross:
         return next((why for why, cannot in self.without if cannot(**at)), None)
 
     @cached_property
-    def possible(self) -> list[Bin]:
-        """Those that can be, in a fixed order."""
-        return [each for each, why in self.bins.items() if why is None]
+    def possible(self) -> dict[Bin, int]:
+        """Those that can be, with their numbers."""
+        return {each: number for number, (each, why) in enumerate(self.bins.items()) if why is None}
 
     @cached_property
     def impossible(self) -> Counter[str]:
@@ -72,7 +72,7 @@ class Cross:
 
     def missing(self, numbers: set[int]) -> list[str]:
         """What was not seen, in words."""
-        return [self._words(each) for each in self.possible if self.number(each) not in numbers]
+        return [self._words(each) for each, number in self.possible.items() if number not in numbers]
 
     def _words(self, each: Bin) -> str:
         return ", ".join(f"{name} {value}" for name, value in zip(self.dimensions, each, strict=True))
