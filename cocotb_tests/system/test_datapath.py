@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from open_rnic.cocotb_tests import ice40
 from open_rnic.cocotb_tests.datapath import Datapath
-from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.mpa import MpaSink, MpaSource
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.rtl.datapath import MpaDatapath
@@ -33,7 +34,7 @@ async def settings(path):
 
 @bench(cycles=1_000_000)
 async def ulpdus_become_fpdus(dut):
-    path = Datapath(dut, pauses(parameter("idle")), pauses(parameter("busy")))
+    path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
     async for setting in settings(path):
         software, sink = FpduFramer(**setting), MpaSink(path.tx_mpa.receive, packets=True, **setting)
         ulpdus = [random.randbytes(size) for size in shuffled_sizes(parameter("lanes"))]
@@ -45,7 +46,7 @@ async def ulpdus_become_fpdus(dut):
 
 @bench(cycles=2_000_000)
 async def fpdus_become_ulpdus(dut):
-    path = Datapath(dut, pauses(parameter("idle")), pauses(parameter("busy")))
+    path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
     async for setting in settings(path):
         longest = random.choice([1, 7, 64, 300, 5000])
         source = MpaSource(path.rx_mpa.send, sizes=pauses(1, longest), **setting)
@@ -65,3 +66,8 @@ async def fpdus_become_ulpdus(dut):
 def test_rtl_equals_software(name, lanes, idle, busy):
     parameters = {"lanes": lanes, "idle": idle, "busy": busy}
     simulate(functools.partial(MpaDatapath, lanes), __name__, name=name, parameters=parameters)
+
+
+def test_rtl_of_an_ice40_equals_software():
+    parameters = {"lanes": 2, "idle": 0.3, "busy": 0.3}
+    simulate(functools.partial(ice40.datapath, 2), __name__, parameters=parameters)
