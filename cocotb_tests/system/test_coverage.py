@@ -159,7 +159,7 @@ async def whatever_comes_first_in_whatever_order_both_do_the_same(dut):
                 match step:
                     case "mpa":
                         await pair.set("CONTROL", rx_enable=1, tx_enable=1)
-                        await pair.rtl.cycles(30)
+                        await pair.rtl.cycles(70)  # the longest RTR, and a ULPDU behind it
                     case "ulpdu":
                         await pair.transmit(b"one")
                     case "fpdu":
