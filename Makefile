@@ -1,6 +1,8 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
 # make test: set everything up, and run all tests.
 # make prove: set everything up, and prove what the RTL must never do.
+# make soak: set everything up, and try a million mutated startup frames and MPA streams; SOAK has more options.
+# make coverage: set everything up, run what collects functional coverage, and put its table into docs/testing.md.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
 # All check first for what only the system can give.
@@ -10,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := rtl host_driver boards cocotb_tests
 
-.PHONY: demo test prove interop boards setup lint lock docs clean system
+.PHONY: demo test prove soak coverage interop boards setup lint lock docs clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -20,6 +22,13 @@ test: setup
 
 prove: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.proofs
+
+soak: setup
+	$(BIN)/python -m open_rnic.cocotb_tests.soak $(SOAK)
+
+coverage: setup
+	$(BIN)/pytest -n auto --dist worksteal cocotb_tests/system/test_coverage.py
+	$(BIN)/python -m open_rnic.cocotb_tests.coverage docs/testing.md
 
 interop: setup
 	$(BIN)/rnic interop linux -v
