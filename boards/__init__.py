@@ -7,13 +7,19 @@ from .board import Board
 BOARDS = (
     "arty_a7",
     "colorlight_5a75b",
+    "colorlight_5a75b_r8",
     "colorlight_i5",
     "colorlight_i9",
     "ecpix5",
+    "ecpix5_45f",
     "ice40_hx8k",
     "orangecrab",
+    "orangecrab_85f",
     "tang_primer_20k",
     "ulx3s",
+    "ulx3s_12f",
+    "ulx3s_25f",
+    "ulx3s_45f",
     "versa_ecp5",
 )
 

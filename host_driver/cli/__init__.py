@@ -92,7 +92,8 @@ def report(error: BaseException) -> int:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; ``arguments`` are the process's own by default."""
     try:
-        status = app(arguments, prog_name="rnic", standalone_mode=False)
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        status = app(given, prog_name="rnic", standalone_mode=False, obj=given)  # obj: reports quote the command line
         if sys.stdout is not None:  # as with >&-
             sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
     except BaseException as error:
