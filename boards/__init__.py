@@ -2,6 +2,8 @@
 
 from importlib import import_module
 
+from open_rnic.host_driver.extras import need
+
 from .board import Board
 
 BOARDS = (
@@ -25,8 +27,9 @@ BOARDS = (
 
 
 def find(name: str) -> Board:
-    """What is known of a board; raises ValueError for an unknown one."""
+    """What is known of a board; raises ValueError for an unknown one, MissingExtraError without amaranth-boards."""
     if name not in BOARDS:
         raise ValueError(f"no board is called {name!r}; there are {', '.join(BOARDS)}")
+    need("boards")
     found: Board = import_module(f"{__name__}.{name}").BOARD
     return found

@@ -35,6 +35,7 @@ from open_rnic.host_driver.cli import (
 )
 from open_rnic.host_driver.cli.common import CommandError
 from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.extras import MissingExtraError
 
 app = typer.Typer(
     help="An open iWARP RNIC: MPA (RFC 5044, RFC 6581) in hardware, with its host driver.",
@@ -80,7 +81,7 @@ def report(error: BaseException) -> int:
             line, status = error.format_message(), error.exit_code
         case OSError():
             line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
-        case DeviceError():
+        case DeviceError() | MissingExtraError():
             line = str(error)
         case _:
             raise error
