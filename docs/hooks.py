@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages of the site that are not in docs, which are README.md as index, and what pages link to outside.
+"""Hooks of MkDocs: pages of the site that are not in docs: README.md as index, and files that pages link to.
 
 A link to a file of the source leads to a page with its text, so that the site needs no host of the source.
 """
@@ -56,7 +56,8 @@ def on_files(files, config):
     for path in sorted(sources):
         file = ROOT / path
         if file.is_dir():
-            text = "\n".join(f"- `{each.name}`" for each in sorted(file.iterdir()) if not each.name.startswith(("_", ".")))
+            names = sorted(each.name for each in file.iterdir() if not each.name.startswith(("_", ".")))
+            text = "\n".join(f"- `{name}`" for name in names)
         else:
             text = f"````{LANGUAGES.get(file.suffix, 'text')}\n{file.read_text()}\n````"
         # Code is no text to be found by words; its names are on pages that link to it.
