@@ -55,7 +55,7 @@ def test_the_template_and_the_tables_name_all_ports_of_the_verilog(capsys):
     [template] = blocks("verilog", VERILOG)
     assert set(re.findall(r"\.(\w+)\(", template)) == ports
     rows = "".join(re.findall(r"^\|(.+?)\|", VERILOG, re.MULTILINE))
-    assert set(re.findall(r"`([sm]_axi\w+[a-z]|clk|rst|interrupt)`", rows)) == ports
+    assert set(re.findall(r"`([sm]_axi\w+[a-z]|clk|rst|irq)`", rows)) == ports
 
 
 @bench(cycles=5000)

@@ -90,7 +90,7 @@ async def fpdus_go_round(dut):
         kinds.add(EventKind(BY_NAME["EVENT"]["kind"].get(word)))
     assert kinds == {EventKind.TX_MPA, EventKind.RX_MPA, EventKind.FENCE_OPEN}
     await RisingEdge(dut.clk)
-    assert not dut.interrupt.value
+    assert not dut.irq.value
 
 
 @pytest.mark.parametrize("lanes", LANES)

