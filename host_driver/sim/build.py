@@ -55,7 +55,7 @@ class Simulation:
     waves: bool
 
     def command(self, waves: Path | None = None) -> list[str]:
-        """What starts it; ``waves`` is the VCD file to write, of a simulation that was built with waves."""
+        """What starts it; ``waves`` is the FST file to write, of a simulation that was built with waves."""
         trace = ["--trace", "--trace-file", str(waves)] if waves else []
         return [str(self.folder / TOP), *trace]
 
@@ -193,6 +193,8 @@ def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) ->
         for tool, package in _NEEDS.items():
             if shutil.which(os.environ.get("CXX", tool) if tool == "c++" else tool) is None:
                 raise BuildError(f"{tool} is missing, which simulation needs: install the Debian package {package}")
+        if waves:
+            _check_headers()
         with _locked(folder):
             if not done.exists():
                 text = make_verilog()
@@ -200,6 +202,16 @@ def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) ->
                 _verilate(folder, text, runtime, waves)
                 done.touch()
     return Simulation(folder, waves)
+
+
+def _check_headers() -> None:
+    """Raise BuildError unless the compiler finds the libraries with which Verilator packs FST files."""
+    compiler = os.environ.get("CXX", "c++")
+    for header, package in {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}.items():
+        done = subprocess.run([compiler, "-E", "-x", "c++", "-"], input=f"#include <{header}>\n", text=True,
+                              capture_output=True, check=False)  # fmt: skip
+        if done.returncode:
+            raise BuildError(f"{header} is missing, which waves need: install the Debian package {package}")
 
 
 def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
@@ -222,11 +234,11 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
     main = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
     verilate = [
         f"{root}/bin/verilator", "-cc", "--exe", "--vpi", "-Mdir", "obj", "--prefix", "Vtop", "-o", f"../{TOP}",
-        "--top-module", TOP, *_OPTIONS, *(["--trace-vcd"] if waves else []),
+        "--top-module", TOP, *_OPTIONS, *(["--trace-fst"] if waves else []),
         "-LDFLAGS", f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator",
         str(main), "public.vlt", "top.v",
     ]  # fmt: skip
-    make = ["make", f"-j{min(4, os.cpu_count() or 1)}", "-C", "obj", "-f", "Vtop.mk", f"VM_TRACE={int(waves)}",
+    make = ["make", f"-j{min(4, os.cpu_count() or 1)}", "-C", "obj", "-f", "Vtop.mk", f"VM_TRACE={int(waves)}", f"VM_TRACE_FST={int(waves)}",
             f"PYTHON3={sys.executable}", "CFG_CXXFLAGS_PCH_I=-include", *_OPTIMIZE]  # fmt: skip  # the wheel forgot it
     if "CXX" in os.environ:
         make += [f"CXX={os.environ['CXX']}", f"LINK={os.environ['CXX']}"]
