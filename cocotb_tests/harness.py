@@ -57,7 +57,7 @@ def simulate(
     ``component`` may be a ``functools.partial`` that makes it: that saves elaborating it when it is built.
     ``name`` chooses one test. ``parameters`` are what :func:`parameter` gives inside. ``seed`` (or the
     environment's COCOTB_RANDOM_SEED) repeats a run; every failure names the seed it had. The working
-    folder, with the log and with ``waves`` a VCD file, is kept after a failure. ``seconds`` of wall time
+    folder, with the log and with ``waves`` an FST file, is kept after a failure. ``seconds`` of wall time
     end a simulation in which no cycles pass; cycles are :func:`bench`'s to limit.
     """
     __tracebackhide__ = True
@@ -84,7 +84,7 @@ def simulate(
     }
     with open(folder / "log", "w") as log:
         try:
-            command = simulation.command(folder / "waves.vcd" if waves else None)
+            command = simulation.command(folder / "waves.fst" if waves else None)
             code = subprocess.run(
                 command, cwd=folder, env=variables, stdout=log, stderr=log, timeout=seconds, check=False
             ).returncode

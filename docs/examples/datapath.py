@@ -1,7 +1,7 @@
 """A loopback of one's own: MpaDatapath inside an Amaranth design, simulated by Amaranth's own simulator."""
 
 from amaranth.hdl import Module
-from amaranth.lib import wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
@@ -9,7 +9,6 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.datapath import MpaDatapath
 from open_rnic.rtl.registers import BY_NAME, Verdict
 from open_rnic.rtl.stream import RxUlpdu, TxUlpdu
-from amaranth.lib import stream
 
 
 class Loopback(wiring.Component):

@@ -238,8 +238,9 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
         "-LDFLAGS", f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator",
         str(main), "public.vlt", "top.v",
     ]  # fmt: skip
-    make = ["make", f"-j{min(4, os.cpu_count() or 1)}", "-C", "obj", "-f", "Vtop.mk", f"VM_TRACE={int(waves)}", f"VM_TRACE_FST={int(waves)}",
-            f"PYTHON3={sys.executable}", "CFG_CXXFLAGS_PCH_I=-include", *_OPTIMIZE]  # fmt: skip  # the wheel forgot it
+    make = ["make", f"-j{min(4, os.cpu_count() or 1)}", "-C", "obj", "-f", "Vtop.mk", f"VM_TRACE={int(waves)}",
+            f"VM_TRACE_FST={int(waves)}", f"PYTHON3={sys.executable}", "CFG_CXXFLAGS_PCH_I=-include",
+            *_OPTIMIZE]  # fmt: skip  # the wheel forgot the -include
     if "CXX" in os.environ:
         make += [f"CXX={os.environ['CXX']}", f"LINK={os.environ['CXX']}"]
     with open(folder / "build.log", "w") as log:
