@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from open_rnic.host_driver.cli.common import CommandError, UsageError
+from open_rnic.host_driver.cli.common import CommandError, UsageError, whole_file
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -74,17 +73,8 @@ def check_folder(folder: Path | None) -> None:
 def write_to(path: Path | None, write: Callable[[TextIO], None]) -> None:
     """``write`` to the file ``path``, to standard output if that is ``-``, or not at all."""
     if path is not None:
-        with _opened(path) as file:
+        with whole_file(path) as file:
             write(file)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    if path == Path("-"):
-        yield sys.stdout
-    else:
-        with open(path, "w") as file:
-            yield file
 
 
 def keep_tables(page: Path, command: str, tables: Sequence[Table]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
+from open_rnic.host_driver.cli.common import CommandError, UsageError, interruptible, whole_file, whole_number
 from open_rnic.host_driver.cli.figures import (
     ColumnsOption,
     CsvOption,
@@ -129,14 +129,16 @@ def split(
         widths = _widths(lanes, [int(each) for each in on.device.lanes], on.device.title)
         for path, profile in ((save_host, chosen), (save_device, on.device)):
             if path is not None:
-                path.write_text(dump(profile))
+                with whole_file(path) as file:
+                    file.write(dump(profile))
         origins = [on.origin, *devices.whole(on.device)]
         report = interruptible(_predict(setting, widths, origins, scheduler), kept=True)
         if simulate:
             runs = _simulate(setting, widths if lanes else widths[:1], scheduler)
             report = replace(report, runs=interruptible(runs, kept=True))
         if html is not None:
-            html.write_text(page(report, shlex.join(["rnic", *context.obj]), date.today()))
+            with whole_file(html) as file:
+                file.write(page(report, shlex.join(["rnic", *context.obj]), date.today()))
     except ProfileError as error:
         raise UsageError(str(error)) from None
     except (MeasureError, UnknownWidthError, ToolError, ConnectionError, ModuleNotFoundError) as error:
