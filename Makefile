@@ -69,7 +69,7 @@ system:
 
 # Needs pip-tools. The lock has no addresses, so any index can serve it.
 lock:
-	pip-compile --quiet --strip-extras --extra sim --extra boards --extra bench --extra docs --extra dev --generate-hashes --unsafe-package scapy --no-annotate --no-header \
+	pip-compile --quiet --strip-extras --extra sim --extra boards --extra bench --extra docs --extra dev --generate-hashes --unsafe-package scapy --unsafe-package open-rnic --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 	sed -i '/^#/d' requirements.lock
 
