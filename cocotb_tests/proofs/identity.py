@@ -65,13 +65,13 @@ class BackToBack(Component):
     BackToBack,
     Mutant(
         "the framer counts the octets of ULPDU_Length with it",
-        "rtl.framer",
+        FpduFramer,
         "swap_octets(padded.length)",
         "swap_octets((padded.length + 2)[:16])",
     ),
     Mutant(
         "what is left of a ULPDU behind its last beat is lost",
-        "rtl.framer",
+        FpduFramer,
         "padded.spills.eq(i.last & (octets > width - 2))",
         "padded.spills.eq(0)",
     ),
