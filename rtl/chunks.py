@@ -1,30 +1,16 @@
 """From chunks of any length to lanes: where the wire's segments end is forgotten here, and markers are set aside."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .markers import INTERVAL
+from .layouts import INTERVAL, Packet, StreamBeat
 from .rotate import rotate_lanes
-from .stream import Packet, check_lanes
+from .stream import check_lanes
 
-__all__ = ["ChunkPacker", "StreamBeat"]
+__all__ = ["ChunkPacker"]
 
 OCTETS = 4 * INTERVAL
-
-
-class StreamBeat(data.StructLayout):
-    """A beat of the MPA stream without its markers.
-
-    ``count`` lanes of ``data`` have arrived, from lane 0 on. As long as that is not all of them, the next
-    beat is this one again with more. ``marked``: ``marker``, as it lay in its lane, came before lane ``place``,
-    which may not have arrived yet.
-    """
-
-    def __init__(self, lanes: int):
-        super().__init__({
-            "data": 32 * lanes, "count": range(lanes + 1), "marked": 1, "place": range(lanes), "marker": 32,
-        })  # fmt: skip
 
 
 def _sum(a: Value, b: Value) -> Value:

@@ -5,7 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .crc32c import BASIS, Crc32c, times, undone
-from .stream import Fifo, Packet, ReadyFifo, check_lanes
+from .layouts import Packet
+from .stream import Fifo, ReadyFifo, check_lanes
 
 __all__ = ["CrcAppender"]
 

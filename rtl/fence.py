@@ -5,9 +5,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .events import Event, report
+from .layouts import SINK, Packet, TxUlpdu
 from .registers import Cause, EventKind, Model, Role, Rtr
-from .rtr import SINK, RtrGenerator, Ulpdu
-from .stream import Packet, ReadyBuffer, TxUlpdu, check_lanes
+from .rtr import RtrGenerator, Ulpdu
+from .stream import ReadyBuffer, check_lanes
 
 __all__ = ["Fence"]
 

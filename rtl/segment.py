@@ -4,16 +4,16 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .aligner import AlignedBeat
-from .checker import CHECKED, ROOM, FpduChecker
-from .chunks import ChunkPacker, StreamBeat
+from .checker import ROOM, FpduChecker
+from .chunks import ChunkPacker
 from .crc import CrcAppender
 from .delineator import Delineator
 from .fence import Fence
 from .framer import FpduFramer
+from .layouts import CHECKED, AlignedBeat, Packet, StreamBeat
 from .markers import MarkerInserter
 from .rtr import RtrDetector
-from .stream import Buffer, Fifo, Packet, Stage
+from .stream import Buffer, Fifo, Stage
 
 __all__ = ["Segment", "receive", "transmit"]
 

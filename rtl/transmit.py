@@ -9,10 +9,10 @@ from .events import Event, one_of
 from .fence import Fence
 from .framer import FpduFramer
 from .lane_appender import LaneAppender
-from .markers import INTERVAL, MarkerInserter
+from .layouts import INTERVAL, SINK, Packet, TxUlpdu
+from .markers import MarkerInserter
 from .registers import DirectionState, Model, Role, Rtr
-from .rtr import SINK
-from .stream import Buffer, Packet, Stage, TxUlpdu, check_lanes
+from .stream import Buffer, Stage, check_lanes
 from .stream_mode import TxModeSwitch, in_turn
 
 __all__ = ["TxDatapath"]

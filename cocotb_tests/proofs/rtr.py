@@ -5,7 +5,7 @@ from amaranth.lib import data
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
-from open_rnic.rtl.checker import CHECKED
+from open_rnic.rtl.layouts import CHECKED
 from open_rnic.rtl.registers import Cause, Model, Role
 from open_rnic.rtl.rtr import RtrDetector
 

@@ -23,11 +23,12 @@ from open_rnic.rtl.finder import FpduFinder
 from open_rnic.rtl.framer import FpduFramer
 from open_rnic.rtl.lane_appender import LaneAppender
 from open_rnic.rtl.lane_receiver import LaneReceiver
+from open_rnic.rtl.layouts import Packet, RxUlpdu
 from open_rnic.rtl.markers import MarkerInserter
 from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.rtr import RtrGenerator
 from open_rnic.rtl.store import StoreAndForward
-from open_rnic.rtl.stream import Buffer, Fifo, Packet, ReadyBuffer, ReadyFifo, RxUlpdu, Stage
+from open_rnic.rtl.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
 from open_rnic.rtl.stream_mode import RxModeSwitch, TxModeSwitch, in_turn
 
 
