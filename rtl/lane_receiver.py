@@ -88,7 +88,7 @@ class LaneReceiver(wiring.Component):
                     length.eq(announced),
                     left.eq((announced + 2 + 3)[2:]),
                     ends.eq(announced <= 2),
-                    tail.eq((announced[:2] == 1) | (announced[:2] == 2) | (announced == 0)),
+                    tail.eq((announced[:2] == 1) | (announced[:2] == 2)),
                     stopped.eq(too_long),
                 ]
             with m.Else():

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .checker import ROOM, FpduChecker
 from .chunks import ChunkPacker
-from .crc import CrcAppender
+from .crc import crc_appender
 from .delineator import Delineator
 from .fence import Fence
 from .framer import FpduFramer
@@ -136,7 +136,7 @@ def transmit(lanes: int) -> Segment:
         framed=Buffer(Packet(lanes, abort=1)),
         inserter=MarkerInserter(lanes),
         marked=Stage(Packet(lanes, abort=1)),
-        appender=CrcAppender(lanes),
+        appender=crc_appender(lanes),
     )
 
 

@@ -10,9 +10,8 @@ from crc32c import crc32c
 from open_rnic.cocotb_tests.blocks.together import Together
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
 from open_rnic.host_driver.fpdu import FpduFramer as Software
-from open_rnic.rtl.crc import CrcAppender
+from open_rnic.rtl.crc import crc_appender
 from open_rnic.rtl.framer import FpduFramer
-from open_rnic.rtl.lane_appender import LaneAppender
 from open_rnic.rtl.markers import MarkerInserter
 
 
@@ -20,7 +19,7 @@ def blocks(lanes):
     return Together(
         framer=FpduFramer(lanes),
         inserter=MarkerInserter(lanes),
-        appender=LaneAppender() if lanes == 1 else CrcAppender(lanes),
+        appender=crc_appender(lanes),
     )
 
 
