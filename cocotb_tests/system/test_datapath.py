@@ -31,7 +31,7 @@ async def settings(path):
         yield FpduFramer(markers=markers, crc=crc, offset=offset)
 
 
-@bench(cycles=1_000_000)
+@bench(cycles=10_000_000)
 async def ulpdus_become_fpdus(dut):
     path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
     async for software in settings(path):
@@ -42,7 +42,7 @@ async def ulpdus_become_fpdus(dut):
             assert (await path.tx_mpa.receive()).octets.hex() == software.frame(ulpdu).hex(), len(ulpdu)
 
 
-@bench(cycles=2_000_000)
+@bench(cycles=10_000_000)
 async def fpdus_become_ulpdus(dut):
     path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
     async for software in settings(path):
