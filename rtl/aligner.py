@@ -4,37 +4,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .chunks import StreamBeat
-from .finder import Found
+from .layouts import Found, StreamBeat, aligned
 from .rotate import rotate_lanes
 from .stream import check_lanes
 
-__all__ = ["AlignedBeat", "FpduAligner", "aligned"]
-
-
-class AlignedBeat(data.StructLayout):
-    """A beat of an FPDU without its markers, from ULPDU_Length to the CRC, and what it has of the ULPDU.
-
-    ``data``: the beat, and the 2 octets that follow it. ``count``: how many of its lanes are valid. ``last``: the FPDU
-    ends here. ``length``: ULPDU_Length. ``too_long``: that is over the maximum, and this lane stands for the FPDU.
-
-    ``marked``: ``marker``, as it lay in its lane, came before lane ``place`` of this beat, if that is less than
-    ``count``; otherwise it is of another FPDU.
-
-    ``gives``: the octets from the third on are of the ULPDU: all, or where it ``ends``, ``octets`` of them.
-    """
-
-    def __init__(self, lanes: int):
-        super().__init__({
-            "data": 32 * lanes + 16, "count": range(lanes + 1), "last": 1, "length": 16, "too_long": 1,
-            "marked": 1, "place": range(2 * lanes), "marker": 32,
-            "gives": 1, "ends": 1, "octets": range(4 * lanes + 1),
-        })  # fmt: skip
-
-
-def aligned(lanes: int) -> wiring.Signature:
-    """Beats that nothing can hold up: one comes only 2 cycles after ``room``, and then there is room for it."""
-    return wiring.Signature({"valid": Out(1), "payload": Out(AlignedBeat(lanes)), "room": In(1)})
+__all__ = ["FpduAligner"]
 
 
 class FpduAligner(wiring.Component):

@@ -4,19 +4,16 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .aligner import AlignedBeat, aligned
 from .crc32c import Crc32c, residue
+from .layouts import CHECKED, AlignedBeat, Packet, aligned
 from .registers import Cause
-from .stream import Fifo, Packet, ReadyBuffer, check_lanes, swap_octets
+from .stream import Fifo, ReadyBuffer, check_lanes, swap_octets
 
-__all__ = ["CHECKED", "FpduChecker"]
+__all__ = ["FpduChecker"]
 
 DEPTH = 16  # beats that wait for a verdict: more than it takes, so that one-beat FPDUs do not wait for each other
 ROOM = 4  # beats: those that may come in the 3 cycles until ``room`` has an effect, and one
 
-# What is known of an FPDU with its last beat: why it is bad, if it is; the value for the event; its size on the wire
-# in lanes, markers included; and how many of those are markers. ``none``: the beat has nothing of a ULPDU.
-CHECKED = {"cause": Cause, "value": 16, "size": 15, "markers": 8, "none": 1}
 _NOTE = data.StructLayout({"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8})
 
 

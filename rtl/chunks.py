@@ -1,30 +1,16 @@
 """From chunks of any length to lanes: where the wire's segments end is forgotten here, and markers are set aside."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .markers import INTERVAL
+from .layouts import INTERVAL, Packet, StreamBeat
 from .rotate import rotate_lanes
-from .stream import Packet, check_lanes
+from .stream import check_lanes
 
-__all__ = ["ChunkPacker", "StreamBeat"]
+__all__ = ["ChunkPacker"]
 
 OCTETS = 4 * INTERVAL
-
-
-class StreamBeat(data.StructLayout):
-    """A beat of the MPA stream without its markers.
-
-    ``count`` lanes of ``data`` have arrived, from lane 0 on. As long as that is not all of them, the next
-    beat is this one again with more. ``marked``: ``marker``, as it lay in its lane, came before lane ``place``,
-    which may not have arrived yet.
-    """
-
-    def __init__(self, lanes: int):
-        super().__init__({
-            "data": 32 * lanes, "count": range(lanes + 1), "marked": 1, "place": range(lanes), "marker": 32,
-        })  # fmt: skip
 
 
 def _sum(a: Value, b: Value) -> Value:
@@ -91,18 +77,18 @@ class ChunkPacker(wiring.Component):
 
         # The marker is near when it may begin in these octets: a short sum then says where.
         bits = (lanes - 1).bit_length()
-        near, here = passed[bits + 2:] == OCTETS // width - 2, passed[bits + 2:] == OCTETS // width - 1
+        near, due = passed[bits + 2:] == OCTETS // width - 2, passed[bits + 2:] == OCTETS // width - 1
         low = passed[:bits + 2]
         through = Signal(range(2 * width))
         m.d.comb += through.eq(_sum(low, count))
 
         def reaches_octet(n):
             """Of the stream, counted from the place of the next marker."""
-            return (here & (through > width - 4 + n)) | (near & (through > 2 * width - 4 + n))
+            return (due & (through > width - 4 + n)) | (near & (through > 2 * width - 4 + n))
 
         m.d.comb += [
-            completes.eq(self.markers & here & (through >= width)),
-            inside.eq(here & (low > width - 4)),
+            completes.eq(self.markers & due & (through >= width)),
+            inside.eq(due & (low > width - 4)),
             has_marker.eq(self.markers & (inside | reaches_octet(0))),
             next_beat.eq(~inside & (Cat(Const(0, 2), home) < octet)),
             marker_lane.eq(Cat(home, next_beat)),
@@ -150,7 +136,7 @@ class ChunkPacker(wiring.Component):
                 marks.eq(comes & completes),
                 at.eq(marker_lane),
                 of_marker.eq(Cat(
-                    reaches_octet(n) & ~(here & (low > width - 4 + n)) for n in range(4)
+                    reaches_octet(n) & ~(due & (low > width - 4 + n)) for n in range(4)
                 )),
             ]
 

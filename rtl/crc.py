@@ -5,9 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .crc32c import BASIS, Crc32c, times, undone
-from .stream import Fifo, Packet, ReadyFifo, check_lanes
+from .lane_appender import LaneAppender
+from .layouts import Packet
+from .stream import Fifo, ReadyFifo, check_lanes
 
-__all__ = ["CrcAppender"]
+__all__ = ["CrcAppender", "crc_appender"]
 
 UNDONE = 2  # bits of the number of lanes to undo, in a cycle
 DEPTH = 16  # beats that wait for a CRC: more than its latency, so that one-beat FPDUs do not wait for each other
@@ -113,3 +115,8 @@ class CrcAppender(wiring.Component):
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += alone.eq(~alone & beat.full)
         return m
+
+
+def crc_appender(lanes: int) -> CrcAppender | LaneAppender:
+    """The block that puts the CRC behind FPDUs of beats of so many lanes."""
+    return LaneAppender() if lanes == 1 else CrcAppender(lanes)

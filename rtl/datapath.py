@@ -6,11 +6,12 @@ from amaranth.lib.wiring import In, Out
 
 from .bus import RegisterBus
 from .events import EventQueue, check_depth
+from .layouts import Packet, RxUlpdu, TxUlpdu
 from .receive import RxDatapath
 from .register_bank import RegisterBank
 from .registers import IDENTITY, MAX_ULPDU, VERSION, Cause, EventKind
 from .store import check_store
-from .stream import Packet, RxUlpdu, TxUlpdu, check_lanes
+from .stream import check_lanes
 from .transmit import TxDatapath
 
 __all__ = ["BETWEEN", "MpaDatapath", "couple"]

@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .aligner import FpduAligner, aligned
-from .chunks import StreamBeat
+from .aligner import FpduAligner
 from .finder import FpduFinder
+from .layouts import StreamBeat, aligned
 from .stream import Fifo, ReadyFifo, check_lanes
 
 __all__ = ["Delineator"]

@@ -5,9 +5,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .events import Event, report
+from .layouts import SINK, Packet, TxUlpdu
 from .registers import Cause, EventKind, Model, Role, Rtr
-from .rtr import SINK, RtrGenerator, Ulpdu
-from .stream import Packet, ReadyBuffer, TxUlpdu, check_lanes
+from .rtr import RtrGenerator, Ulpdu
+from .stream import ReadyBuffer, check_lanes
 
 __all__ = ["Fence"]
 
@@ -96,7 +97,7 @@ class Fence(wiring.Component):
         peer_to_peer = self.model == Model.PEER_TO_PEER
         initiator = self.role == Role.INITIATOR
         sends_rtr = initiator & peer_to_peer & (self.rtr_send != Rtr.NONE)
-        sink = Signal(SINK, reset_less=True)
+        kept_sink = Signal(SINK, reset_less=True)
         opens = Signal()  # now
         granted = Signal()
         wants_own = Signal()  # the device has something to send before the host
@@ -107,7 +108,7 @@ class Fence(wiring.Component):
             self.open.eq(state.opened),
             self.asked.eq(state.rtr_left & (self.rtr_send == Rtr.READ)),
             self.stopped.eq(state.terminated | (state.failed & ~self.rdmap)),
-            own.sink.eq(sink),
+            own.sink.eq(kept_sink),
         ]
         with m.If(state.responds):
             m.d.comb += own.kind.eq(Ulpdu.RESPONSE)
@@ -116,7 +117,7 @@ class Fence(wiring.Component):
         with m.If(~initiator & Mux(peer_to_peer, self.rtr, self.good)):
             m.d.sync += [state.granted.eq(1), state.responds.eq(self.respond & peer_to_peer)]
         with m.If(self.respond):
-            m.d.sync += sink.eq(self.sink)
+            m.d.sync += kept_sink.eq(self.sink)
         with m.If(self.failed & self.rdmap):
             m.d.sync += state.failed.eq(1)
 

@@ -4,25 +4,12 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .chunks import StreamBeat
+from .layouts import Found, StreamBeat
 from .stream import ReadyFifo, check_lanes, swap_octets
 
-__all__ = ["Found", "FpduFinder"]
+__all__ = ["FpduFinder"]
 
 _OVERHEAD = 2 + 3 + 4  # octets: ULPDU_Length, the most of PAD, CRC
-
-
-class Found(data.StructLayout):
-    """An FPDU, markers aside: the ``lane`` of a beat of the stream in which it begins, and ULPDU_Length.
-
-    ``too_long``: that is over the maximum, and the stream cannot be followed any more. ``final``: the FPDU's last lane.
-    ``single``: it is in the FPDU's first beat. ``brief``: all of the ULPDU is.
-    """
-
-    def __init__(self, lanes: int):
-        super().__init__({
-            "lane": range(lanes), "length": 16, "too_long": 1, "final": 15, "single": 1, "brief": 1,
-        })  # fmt: skip
 
 
 class FpduFinder(wiring.Component):

@@ -4,7 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .stream import Packet, Stage, keep_octets, swap_octets
+from .layouts import Packet
+from .stream import Stage, keep_octets, swap_octets
 
 __all__ = ["FpduFramer"]
 

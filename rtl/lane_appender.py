@@ -5,7 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .crc32c import ONES, WORD, times
-from .stream import Buffer, Packet, Stage
+from .layouts import Packet
+from .stream import Buffer, Stage
 
 __all__ = ["LaneAppender"]
 

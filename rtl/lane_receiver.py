@@ -4,13 +4,11 @@ from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .checker import CHECKED
-from .chunks import StreamBeat
 from .crc32c import ONES, WORD, times
 from .gf2 import apply
-from .markers import INTERVAL
+from .layouts import CHECKED, INTERVAL, Packet, StreamBeat
 from .registers import Cause
-from .stream import Packet, ReadyBuffer, swap_octets
+from .stream import ReadyBuffer, swap_octets
 
 __all__ = ["LaneReceiver"]
 
@@ -90,7 +88,7 @@ class LaneReceiver(wiring.Component):
                     length.eq(announced),
                     left.eq((announced + 2 + 3)[2:]),
                     ends.eq(announced <= 2),
-                    tail.eq((announced[:2] == 1) | (announced[:2] == 2) | (announced == 0)),
+                    tail.eq((announced[:2] == 1) | (announced[:2] == 2)),
                     stopped.eq(too_long),
                 ]
             with m.Else():

@@ -4,13 +4,13 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .layouts import INTERVAL, Packet
 from .rotate import rotate_lanes
-from .stream import Packet, Stage, Through, check_lanes, swap_octets
+from .stream import Stage, Through, check_lanes, swap_octets
 
-__all__ = ["INTERVAL", "MarkerInserter"]
+__all__ = ["MarkerInserter"]
 
 AT_ONCE = 8  # lanes that are turned without a register in between
-INTERVAL = 128  # lanes from one marker to the next, itself included: 512 octets
 
 
 class MarkerInserter(wiring.Component):

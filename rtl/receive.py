@@ -9,11 +9,11 @@ from .chunks import ChunkPacker
 from .delineator import Delineator
 from .events import Event, one_of
 from .lane_receiver import LaneReceiver
-from .markers import INTERVAL
+from .layouts import INTERVAL, SINK, Packet, RxUlpdu
 from .registers import DirectionState, Model, Role
-from .rtr import SINK, RtrDetector
+from .rtr import RtrDetector
 from .store import StoreAndForward, check_store
-from .stream import Packet, RxUlpdu, check_lanes
+from .stream import check_lanes
 from .stream_mode import RxModeSwitch, in_turn
 
 __all__ = ["RxDatapath"]

@@ -4,16 +4,13 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .checker import CHECKED
 from .events import Event, report
+from .layouts import CHECKED, SINK, Packet, RxUlpdu, TxUlpdu
 from .registers import Cause, EventKind, Model, Role, Rtr, Verdict
-from .stream import Fifo, Packet, RxUlpdu, TxUlpdu, check_lanes
+from .stream import Fifo, check_lanes
 
-__all__ = ["SINK", "RtrDetector", "RtrGenerator", "Ulpdu"]
+__all__ = ["RtrDetector", "RtrGenerator", "Ulpdu"]
 
-# The Sink STag and Sink TO of a Read Request (RFC 5040 §4.4), which the response carries as its own: 12 octets, taken
-# as they are from octet 18 of the request to octet 2 of the response.
-SINK = 96
 _SINK_AT = 18
 _HEADER = 48  # octets that hold the longest RTR
 

@@ -4,16 +4,16 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .aligner import AlignedBeat
-from .checker import CHECKED, ROOM, FpduChecker
-from .chunks import ChunkPacker, StreamBeat
-from .crc import CrcAppender
+from .checker import ROOM, FpduChecker
+from .chunks import ChunkPacker
+from .crc import crc_appender
 from .delineator import Delineator
 from .fence import Fence
 from .framer import FpduFramer
+from .layouts import CHECKED, AlignedBeat, Packet, StreamBeat
 from .markers import MarkerInserter
 from .rtr import RtrDetector
-from .stream import Buffer, Fifo, Packet, Stage
+from .stream import Buffer, Fifo, Stage
 
 __all__ = ["Segment", "receive", "transmit"]
 
@@ -136,7 +136,7 @@ def transmit(lanes: int) -> Segment:
         framed=Buffer(Packet(lanes, abort=1)),
         inserter=MarkerInserter(lanes),
         marked=Stage(Packet(lanes, abort=1)),
-        appender=CrcAppender(lanes),
+        appender=crc_appender(lanes),
     )
 
 

@@ -5,8 +5,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from .layouts import RxUlpdu
 from .registers import Verdict
-from .stream import RxUlpdu, check_lanes
+from .stream import check_lanes
 
 __all__ = ["StoreAndForward", "check_store"]
 

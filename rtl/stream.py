@@ -12,31 +12,25 @@ A packet is carried in beats of ``lanes`` 32-bit lanes. The transfer rules, once
 * A beat moves in each cycle in which ``valid`` and ``ready`` are both 1. Once ``valid`` is 1, it and the
   payload, but for octets that are not valid, stay as they are until the beat has moved. At the ports of the
   data path those octets stay, too. ``ready`` may depend on ``valid``, so ``valid`` must not wait for ``ready``.
-
-Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there ``octets`` is a multiple of 4.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .registers import LANES, Verdict
+from .registers import LANES
 
 __all__ = [
     "LANES",
     "Buffer",
     "Fifo",
-    "Packet",
     "ReadyBuffer",
     "ReadyFifo",
-    "RxUlpdu",
     "Stage",
     "Through",
-    "TxUlpdu",
     "check_lanes",
     "keep_octets",
-    "packet",
     "swap_octets",
 ]
 
@@ -45,37 +39,6 @@ def check_lanes(lanes: int) -> None:
     """Raise ValueError when ``lanes`` is not a width of the data path."""
     if lanes not in LANES:
         raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {lanes!r}")
-
-
-class Packet(data.StructLayout):
-    """One beat of a packet, with ``extra`` fields behind the common ones.
-
-    ``data``: the octets. ``octets``: how many are valid on the last beat. ``last``: the packet ends here.
-    """
-
-    def __init__(self, lanes: int, **extra):
-        check_lanes(lanes)
-        self.lanes = lanes
-        super().__init__({"data": 32 * lanes, "octets": range(4 * lanes + 1), "last": 1, **extra})
-
-
-class TxUlpdu(Packet):
-    """A ULPDU on its way out; ``length`` is its length in octets, valid on the first beat."""
-
-    def __init__(self, lanes: int):
-        super().__init__(lanes, length=16)
-
-
-class RxUlpdu(Packet):
-    """A ULPDU that was received; ``verdict`` (:class:`.Verdict`) is valid on the last beat."""
-
-    def __init__(self, lanes: int):
-        super().__init__(lanes, verdict=Verdict)
-
-
-def packet(lanes: int, **extra) -> stream.Signature:
-    """The stream signature of :class:`Packet`."""
-    return stream.Signature(Packet(lanes, **extra))
 
 
 def swap_octets(value: ValueLike) -> Value:

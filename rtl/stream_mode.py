@@ -5,8 +5,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .events import Event, report
+from .layouts import Packet, TxUlpdu
 from .registers import Cause, DirectionState, EventKind, Verdict
-from .stream import Packet, TxUlpdu, check_lanes
+from .stream import check_lanes
 
 __all__ = ["RxModeSwitch", "TxModeSwitch", "in_turn"]
 

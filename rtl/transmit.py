@@ -4,15 +4,14 @@ from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .crc import CrcAppender
+from .crc import crc_appender
 from .events import Event, one_of
 from .fence import Fence
 from .framer import FpduFramer
-from .lane_appender import LaneAppender
-from .markers import INTERVAL, MarkerInserter
+from .layouts import INTERVAL, SINK, Packet, TxUlpdu
+from .markers import MarkerInserter
 from .registers import DirectionState, Model, Role, Rtr
-from .rtr import SINK
-from .stream import Buffer, Packet, Stage, TxUlpdu, check_lanes
+from .stream import Buffer, Stage, check_lanes
 from .stream_mode import TxModeSwitch, in_turn
 
 __all__ = ["TxDatapath"]
@@ -81,7 +80,7 @@ class TxDatapath(wiring.Component):
         m.submodules.framed = framed = Buffer(framer.o.payload.shape())
         m.submodules.inserter = inserter = MarkerInserter(lanes)
         m.submodules.marked = marked = Stage(Packet(lanes, abort=1))
-        m.submodules.appender = appender = LaneAppender() if lanes == 1 else CrcAppender(lanes)
+        m.submodules.appender = appender = crc_appender(lanes)
         wiring.connect(m, wiring.flipped(self.ulpdu), switch.i)
         wiring.connect(m, switch.mpa, fence.i)
         wiring.connect(m, fence.o, framer.i)

@@ -13,14 +13,13 @@ from open_rnic.cocotb_tests.blocks.together import Together
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate, stalls
 from open_rnic.cocotb_tests.vectors import CRCS
 from open_rnic.rtl import gf2
-from open_rnic.rtl.crc import CrcAppender
+from open_rnic.rtl.crc import crc_appender
 from open_rnic.rtl.crc32c import BASIS, STEP, WORD, Crc32c, residue
-from open_rnic.rtl.lane_appender import LaneAppender
 from open_rnic.rtl.stream import LANES
 
 
 def blocks(lanes):
-    return Together(core=Crc32c(lanes), appender=LaneAppender() if lanes == 1 else CrcAppender(lanes))
+    return Together(core=Crc32c(lanes), appender=crc_appender(lanes))
 
 
 def reference(octets):

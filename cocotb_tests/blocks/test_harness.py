@@ -9,7 +9,7 @@ from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, never, parameter, pauses, simulate, stalls
-from open_rnic.rtl.stream import packet
+from open_rnic.rtl.layouts import packet
 
 
 class PacketFifo(wiring.Component):

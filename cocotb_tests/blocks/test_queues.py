@@ -13,9 +13,10 @@ from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, pauses, si
 from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.rtl.datapath import MpaDatapath
 from open_rnic.rtl.events import Event, EventQueue
+from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.registers import EventKind, Verdict
 from open_rnic.rtl.store import StoreAndForward
-from open_rnic.rtl.stream import Buffer, Fifo, Packet, ReadyFifo
+from open_rnic.rtl.stream import Buffer, Fifo, ReadyFifo
 from open_rnic.rtl.stream_mode import RxModeSwitch
 
 STORE = 512

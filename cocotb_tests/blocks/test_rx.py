@@ -16,11 +16,12 @@ from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pause
 from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.rtl.checker import FpduChecker
-from open_rnic.rtl.chunks import ChunkPacker, StreamBeat
+from open_rnic.rtl.chunks import ChunkPacker
 from open_rnic.rtl.delineator import Delineator
 from open_rnic.rtl.lane_receiver import LaneReceiver
+from open_rnic.rtl.layouts import Packet, StreamBeat
 from open_rnic.rtl.registers import Cause
-from open_rnic.rtl.stream import Buffer, Packet
+from open_rnic.rtl.stream import Buffer
 
 
 class Counted(wiring.Component):

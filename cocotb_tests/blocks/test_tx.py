@@ -12,9 +12,8 @@ from open_rnic.cocotb_tests.datapath import filler
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.host_driver.fpdu import FpduFramer as Software
-from open_rnic.rtl.crc import CrcAppender
+from open_rnic.rtl.crc import crc_appender
 from open_rnic.rtl.framer import FpduFramer
-from open_rnic.rtl.lane_appender import LaneAppender
 from open_rnic.rtl.markers import MarkerInserter
 from open_rnic.rtl.stream import Buffer
 
@@ -24,7 +23,7 @@ def blocks(lanes, ice40=False):
     together = Together(
         framer=buffered(FpduFramer(lanes)),
         inserter=buffered(MarkerInserter(lanes)),
-        appender=LaneAppender() if lanes == 1 else CrcAppender(lanes),
+        appender=crc_appender(lanes),
     )
     return Ice40(together) if ice40 else together
 

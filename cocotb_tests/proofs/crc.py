@@ -90,20 +90,19 @@ def _register(m, crc):
 
 _UNCOUNTED = Mutant(
     "lanes that do not count are not left out",
-    "rtl.crc32c",
+    Crc32c,
     "with m.If(self.last & self.used.matches(*range(1, lane + 1))):",
     "with m.If(0):",
 )
-_NOT_ANEW = Mutant("a packet does not begin with all ones", "rtl.crc32c", "Mux(first, start,", "Mux(first, 0,")
+_NOT_ANEW = Mutant("a packet does not begin with all ones", Crc32c, "Mux(first, start,", "Mux(first, 0,")
 _NOT_LINEAR = Mutant(
-    "not a sum, but whether any is 1", "rtl.crc32c", "enumerate(vector) if mask >> i & 1).xor()",
-    "enumerate(vector) if mask >> i & 1).any()",
-)  # fmt: skip
+    "not a sum, but whether any is 1", times, "for part in _parts(row)).xor()", "for part in _parts(row)).any()"
+)
 _UNMARKED = Mutant(
-    "a marker is not a step more", "rtl.crc32c", "Mux(marked, stepped(lanes + 1), stepped(lanes))", "stepped(lanes)"
+    "a marker is not a step more", Crc32c, "Mux(marked, stepped(lanes + 1), stepped(lanes))", "stepped(lanes)"
 )
 
-_NO_PAUSE = Mutant("a pause counts as a beat", "rtl.crc32c", "with m.If(valid):", "with m.If(1):")
+_NO_PAUSE = Mutant("a pause counts as a beat", Crc32c, "with m.If(valid):", "with m.If(1):")
 
 for _markers, _mutants in ((False, (_UNCOUNTED, _NOT_ANEW, _NOT_LINEAR, _NO_PAUSE)), (True, (_UNMARKED,))):
     proves(

@@ -23,26 +23,26 @@ def _some(event):
 @proves(
     "each event that was reported is read once, unchanged, unless `lost` was 1, which it is only while others wait",
     lambda lanes: EventQueue(_SOURCES, _DEPTH),
-    Mutant("`lost` says nothing of a full FIFO", "rtl.events", "lost | (fifo.w_en & ~fifo.w_rdy)", "lost"),
+    Mutant("`lost` says nothing of a full FIFO", EventQueue, "lost | (fifo.w_en & ~fifo.w_rdy)", "lost"),
     Mutant(
         "`lost` says nothing of a source whose place is taken",
-        "rtl.events",
+        EventQueue,
         "lost |= comes & waits & ~free",
         "lost |= 0",
     ),
     Mutant(
         "an event is queued twice",
-        "rtl.events",
+        EventQueue,
         "with m.If(~waits | free):",
         "with m.If(~waits | (free & (fifo.level != 1))):",
     ),
     Mutant(
         "one source's event is taken for another's",
-        "rtl.events",
+        EventQueue,
         "next_in.eq(waiting)",
         "next_in.eq(self.i[0])",
     ),
-    Mutant("`lost` is 1 without a cause", "rtl.events", "lost = Const(0)", "lost = Const(1)"),
+    Mutant("`lost` is 1 without a cause", EventQueue, "lost = Const(0)", "lost = Const(1)"),
     name="lost",
     of="EventQueue, 4 sources, depth 3",
     lanes=NO_LANES,
@@ -67,8 +67,8 @@ def _(m, queue):
     watched, waits, enters, before = Signal(), Signal(), Signal(), Signal(range(_DEPTH + 1))
     source, event = Signal(range(_SOURCES)), Signal.like(Value.cast(queue.o.payload))
     fifo, entering, next_in = queue["fifo"], queue["enters"], queue["next_in"]
-    taken = [queue.signal(f"waits_{n}") for n in range(_SOURCES)]
-    places = [queue.signal(f"waiting_{n}") for n in range(_SOURCES)]
+    taken = [queue[f"waits_{n}"] for n in range(_SOURCES)]
+    places = [queue[f"waiting_{n}"] for n in range(_SOURCES)]
     for n, given in enumerate(queue.i):
         free = ~Cat(taken[:n]).any()
         with m.If(_some(given) & ~watched & AnySeq(1)):
@@ -90,9 +90,9 @@ def _(m, queue):
         m.always(owed == 0, ~watched)
     m.always(lost | ~queue.lost | (owed != 0))
 
-    inner, storage, consume = fifo["inner_level"], fifo["storage looked at"], fifo["consume"]
+    inner, consume = fifo["inner_level"], fifo["consume"]
     at = before - fifo.r_rdy
-    m.d.comb += storage.addr.eq(Mux(consume + at < _DEPTH - 1, consume + at, consume + at - (_DEPTH - 1)))
+    stored = fifo.stored(m, "storage", Mux(consume + at < _DEPTH - 1, consume + at, consume + at - (_DEPTH - 1)))
     waiting = sum(taken)
     m.states(inner <= _DEPTH - 1, (consume < _DEPTH - 1) & (fifo["produce"] < _DEPTH - 1))
     m.states((fifo["produce"] == consume) == ((inner == 0) | (inner == _DEPTH - 1)))
@@ -100,7 +100,7 @@ def _(m, queue):
     m.states((idle != _SOURCES + 2) | fifo.r_rdy | (inner == 0), ~(waits & enters))
     with m.If(~lost):
         m.states(owed == fifo.level + waiting + entering, ~queued | (before < fifo.level))
-        m.states(~queued | (Mux((before == 0) & fifo.r_rdy, fifo.r_data, storage.data) == event))
+        m.states(~queued | (Mux((before == 0) & fifo.r_rdy, fifo.r_data, stored) == event))
 
 
 class Flag(Component):
@@ -123,13 +123,13 @@ class Flag(Component):
     lambda lanes: Flag(),
     Mutant(
         "clearing the flag hides an event that is lost meanwhile",
-        "rtl.datapath",
+        MpaDatapath,
         "with m.If(events.lost):",
         "with m.If(events.lost & ~registers.EVENT_STATUS.clear_overflow):",
     ),
     Mutant(
         "any write clears it",
-        "rtl.register_bank",
+        RegisterBank,
         'clear_{field.name}").eq(writes & written)',
         'clear_{field.name}").eq(writes)',
     ),
@@ -139,7 +139,7 @@ class Flag(Component):
     depth=4,
 )
 def _(m, path):
-    bus, lost = path.bus, path["path"]["events"].lost
+    bus, lost = path.bus, path["events"].lost
     access = Cat(bus.request, bus.write, bus.address, bus.write_data)
     m.given(~m.last(bus.request & ~bus.ack) | (access == m.last(access)))
 

@@ -8,8 +8,11 @@ from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import beats, ready_buffer_states
+from open_rnic.rtl.events import Event
 from open_rnic.rtl.fence import Fence
 from open_rnic.rtl.registers import EventKind, Model, Role
+
+_LONGEST = 48  # octets that hold the longest ULPDU of the device
 
 
 def _of_host(beat):
@@ -84,7 +87,7 @@ class _Watch:
 
     def _states(self, m, fence, seen, step):
         """The states that the fence can be in."""
-        inner = fence["state"]
+        inner = Fence.State(fence["state"])
         examined, decided = fence["examined"], fence["decided"]
         m.states(ready_buffer_states(examined) & ready_buffer_states(decided))
         for present, beat in beats(examined):
@@ -99,7 +102,7 @@ class _Watch:
             seen = [Mux(present, after, before) for after, before in zip(new, seen, strict=True)]
         first, terminate, terminated, host, own = seen
         inside, owns, consumes = fence["inside"] & fence["keeps_on"], fence["makes_own"], fence["consumes"]
-        made, told = fence["own"], fence["happened"]
+        made, told = fence["generator"], Event(fence["happened"])
         with m.If(owns):
             m.states(~fence["inside"] & ~consumes & ~terminated & (first | ~host) & (first | ~terminate))
         with m.Else():
@@ -109,12 +112,16 @@ class _Watch:
         m.states(~inside | ~terminated)
         m.states(~(consumes | fence["inside"]) | inner.opened | inner.failed | inner.terminated)
         with m.If(owns):
-            m.states(made["beat"] < made["beats"], made["before"] < made["length"], first == (made["beat"] == 0))
+            m.states(
+                made["beat"] < -(-_LONGEST // (4 * fence.lanes)),
+                made["beat"] * 4 * fence.lanes < made["length"],
+                first == (made["beat"] == 0),
+            )
         with m.Else():
             m.states(~made.o.valid & (made["beat"] == 0))
         with m.If(made.o.valid):
-            m.states(Value.cast(made.o.payload) == Value.cast(made["o"]))
-        m.states(~self.respond | ((fence["sink"][15] | fence["sink"][47] | fence["sink"][79]) == 0))
+            m.states(Value.cast(made.o.payload) == made["o"])
+        m.states(~self.respond | ((fence["kept_sink"][15] | fence["kept_sink"][47] | fence["kept_sink"][79]) == 0))
         m.states(inner.failed == (self.error | (told.kind == EventKind.ERROR)))
         # What has been seen at the ports, and what the fence knows.
         m.states(~inner.rtr_left | self.sent | (told.kind == EventKind.RTR_SENT))
@@ -143,13 +150,13 @@ class _Watch:
     Fence,
     Mutant(
         "a ULPDU passes before MPA is enabled",
-        "rtl.fence",
+        Fence,
         "consumes.eq((state.opened |",
         "consumes.eq((granted |",
     ),
     Mutant(
         "after an error anything passes",
-        "rtl.fence",
+        Fence,
         "keeps.eq(~state.terminated & ~i.too_long & (i.terminate | ~state.failed))",
         "keeps.eq(~state.terminated & ~i.too_long)",
     ),
@@ -165,11 +172,11 @@ def shut(m, fence):
 @proves(
     "the fence opens as the table of roles and models says, once, and not after an error",
     Fence,
-    Mutant("it opens before MPA is enabled", "rtl.fence", "opens.eq(self.mpa & granted", "opens.eq(granted"),
-    Mutant("the RTR need not have left", "rtl.fence", "~peer_to_peer | state.rtr_left,", "~peer_to_peer | sends_rtr,"),
-    Mutant("any good FPDU will do", "rtl.fence", "Mux(peer_to_peer, self.rtr, self.good)", "(self.rtr | self.good)"),
-    Mutant("a Read RTR is not answered first", "rtl.fence", "granted & ~state.responds &", "granted &"),
-    Mutant("an error does not keep it shut", "rtl.fence", "~state.responds & ~state.failed &", "~state.responds &"),
+    Mutant("it opens before MPA is enabled", Fence, "opens.eq(self.mpa & granted", "opens.eq(granted"),
+    Mutant("the RTR need not have left", Fence, "~peer_to_peer | state.rtr_left,", "~peer_to_peer | sends_rtr,"),
+    Mutant("any good FPDU will do", Fence, "Mux(peer_to_peer, self.rtr, self.good)", "(self.rtr | self.good)"),
+    Mutant("a Read RTR is not answered first", Fence, "granted & ~state.responds &", "granted &"),
+    Mutant("an error does not keep it shut", Fence, "~state.responds & ~state.failed &", "~state.responds &"),
     lanes=(1, 2),
 )
 def opens(m, fence):
@@ -191,11 +198,11 @@ def opens(m, fence):
     Fence,
     Mutant(
         "the fence opens when the RTR begins",
-        "rtl.fence",
+        Fence,
         "own.o.valid & decided.i.ready & own.o.payload.last",
         "own.o.valid & decided.i.ready",
     ),
-    Mutant("the RTR is always a Write", "rtl.fence", "own.kind.eq(self.rtr_send)", "own.kind.eq(Ulpdu.WRITE)"),
+    Mutant("the RTR is always a Write", Fence, "own.kind.eq(self.rtr_send)", "own.kind.eq(Ulpdu.WRITE)"),
     lanes=(1, 2),
 )
 def leads(m, fence):
@@ -212,10 +219,10 @@ def leads(m, fence):
 @proves(
     "nothing follows a Terminate",
     Fence,
-    Mutant("what is sent behind it passes", "rtl.fence", "keeps.eq(~state.terminated & ", "keeps.eq("),
+    Mutant("what is sent behind it passes", Fence, "keeps.eq(~state.terminated & ", "keeps.eq("),
     Mutant(
         "a Terminate of several beats is not seen",
-        "rtl.fence",
+        Fence,
         "Mux(inside, terminates, i.terminate)",
         "(~inside & i.terminate)",
     ),

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from amaranth.asserts import AnyConst, Initial
 from amaranth.back import rtlil
-from amaranth.hdl import Assert, Assume, ClockDomain, Elaboratable, Fragment, Module, Signal, Value
-from amaranth.lib.memory import Memory
+from amaranth.hdl import Assert, Assume, ClockDomain, Const, DomainRenamer, Fragment, Module, Shape, Signal, Value
 from amaranth.lib.wiring import In
 
 __all__ = ["NO_LANES", "PROPERTIES", "Bench", "Block", "Mutant", "Property", "proves"]
@@ -17,12 +16,21 @@ NO_LANES = (0,)  # of a block that has none
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault in the RTL that a property must catch: in the source of ``module``, ``new`` for the one ``old``."""
+    """A fault in the RTL that a property must catch: in the source of ``of``, ``new`` for the one ``old``.
+
+    ``of`` is the class or function itself, so neither its name nor its module's is said here. Neither spaces nor line
+    breaks between the tokens of ``old`` matter.
+    """
 
     what: str
-    module: str
+    of: type | Callable
     old: str
     new: str
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The module, and the name in it."""
+        return self.of.__module__, self.of.__qualname__
 
 
 @dataclass(frozen=True)
@@ -76,57 +84,59 @@ def proves(sentence: str, block, *mutants: Mutant, name: str = "", of: str = "",
 
 
 class Block:
-    """A block: as an attribute each port of it, and as an item what its elaborate() has named.
+    """A component in the design: each port as an attribute; each signal and submodule inside as an item.
 
-    ``block["fifo"]["level"]`` is ``level`` of the submodule that the block calls ``fifo``. An induction needs such to
-    say in which states the block can be. What is proved is said with ports. A memory has a further read port, so that
-    it can be said what is in it: ``block["memory looked at"]``.
+    Names are those of the Verilog and of waveforms: ``block["fifo"]["level"]`` is the signal ``level`` of the submodule
+    ``fifo``. A signal inside is plain bits: ``Event(block["happened"])`` gives it its fields back.
+
+    What is proved is said with ports. An induction needs signals inside to say in which states the block can be.
     """
 
-    def __init__(self, component, named):
-        self._component = getattr(component, "_elaboratable_", component)  # without a ResetInserter around it
-        self._named = named
+    def __init__(self, fragment: Fragment, names: dict[Fragment, dict[str, Signal]]):
+        self._fragment = fragment
+        self._names = names
+        # Of a component in a ResetInserter, the component.
+        self._component = next(each for each in fragment.origins if not hasattr(each, "_elaboratable_"))
 
     def __getattr__(self, name):
         return getattr(self._component, name)
 
-    def __getitem__(self, name: str):
-        found = self._named[id(self._component)][name]
-        return Block(found, self._named) if isinstance(found, Elaboratable) else found
-
-    def signal(self, name: str) -> Value:
-        """The one signal of this name that the block drives, for those that elaborate() makes in a loop."""
-        (found,) = (each for each in self["m"]._driving if each.name == name)
-        return found
+    def __getitem__(self, name: str) -> "Block | Signal":
+        for inner, called, _src_loc in self._fragment.subfragments:
+            if called == name:
+                return Block(inner, self._names)
+        names = self._names[self._fragment]
+        if name not in names or any(each.startswith(f"{name}$") for each in names):
+            how_many = "several signals" if name in names else "no signal"
+            raise KeyError(f"{type(self._component).__name__} has {how_many} called {name}: {', '.join(names)}")
+        return names[name]
 
     def within(self, state: str) -> Value:
         """The block's FSM is in ``state``."""
-        fsm = self["m"]._generated["fsm"]
-        return fsm.state == fsm.encoding[state]
+        return self["fsm_state"] == self._fragment.generated["fsm"].encoding[state]
+
+    def stored(self, m, memory: str, address) -> Value:
+        """What ``memory`` holds at ``address``, which counts modulo its depth: through a read port of its own."""
+        block = self[memory]
+        at = Signal(range(block.depth))
+        data = Signal(Shape.cast(block.shape))
+        m.d.comb += at.eq(address)
+        block._fragment.read_port(domain="comb", addr=at, data=data, en=Const(1), transparent_for=())
+        return data
 
 
-def _elaborated(component) -> tuple[Fragment, Block]:
-    """``component``, and what the methods of each block in it have named."""
-    named = {}
+def _names(fragment: Fragment) -> dict[Fragment, dict[str, Signal]]:
+    """The signals of ``fragment`` and of each below it, by their names in the netlist."""
+    design = DomainRenamer("sync")(fragment).prepare()  # of a copy, as that adds domains
+    names = {}
 
-    def note(frame, event, _):
-        if event != "return" or frame.f_code.co_varnames[:1] != ("self",):
-            return
-        block = frame.f_locals["self"]
-        if isinstance(block, Elaboratable) and not isinstance(block, Module | Memory):
-            names = named.setdefault(id(block), {})
-            names.update(frame.f_locals)
-            if frame.f_code.co_name == "elaborate":
-                for name, (part, _where) in names["m"]._named_submodules.items() if "m" in names else ():
-                    if isinstance(part, Memory):
-                        names[f"{name} looked at"] = part.read_port(domain="comb")
+    def walk(own: Fragment, prepared: Fragment):
+        names[own] = {name: signal for signal, name in design.fragments[prepared].signal_names.items()}
+        for (inner, *_), (inner_prepared, *_) in zip(own.subfragments, prepared.subfragments, strict=True):
+            walk(inner, inner_prepared)
 
-    sys.setprofile(note)
-    try:
-        fragment = Fragment.get(component, None)
-    finally:
-        sys.setprofile(None)
-    return fragment, Block(component, named)
+    walk(fragment, design.fragment)
+    return names
 
 
 class Bench:
@@ -141,7 +151,8 @@ class Bench:
         self._module.domains.sync = clock = ClockDomain()
         self._reset = clock.rst
         self.d.comb += Assume(clock.rst == Initial(), src_loc_at=1)
-        self._module.submodules.block, self.block = _elaborated(component)
+        self._module.submodules.block = fragment = Fragment.get(component, None)
+        self.block = Block(fragment, _names(fragment))
         self.ports = [clock.clk, clock.rst]
         for _path, member, value in component.signature.flatten(component):
             if member.flow == In:

@@ -6,15 +6,16 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
-from open_rnic.rtl.checker import CHECKED, FpduChecker
+from open_rnic.rtl.checker import FpduChecker
 from open_rnic.rtl.chunks import ChunkPacker
 from open_rnic.rtl.crc import CrcAppender
 from open_rnic.rtl.delineator import Delineator
 from open_rnic.rtl.framer import FpduFramer
 from open_rnic.rtl.lane_appender import LaneAppender
 from open_rnic.rtl.lane_receiver import LaneReceiver
+from open_rnic.rtl.layouts import CHECKED, Packet
 from open_rnic.rtl.registers import MAX_ULPDU, Cause
-from open_rnic.rtl.stream import Packet, keep_octets
+from open_rnic.rtl.stream import keep_octets
 
 _OCTETS = 5  # of the longest ULPDU looked at: every PAD, and none to more than a beat
 _CYCLES = 29  # enough for all to have come
@@ -65,13 +66,13 @@ class BackToBack(Component):
     BackToBack,
     Mutant(
         "the framer counts the octets of ULPDU_Length with it",
-        "rtl.framer",
+        FpduFramer,
         "swap_octets(padded.length)",
         "swap_octets((padded.length + 2)[:16])",
     ),
     Mutant(
         "what is left of a ULPDU behind its last beat is lost",
-        "rtl.framer",
+        FpduFramer,
         "padded.spills.eq(i.last & (octets > width - 2))",
         "padded.spills.eq(0)",
     ),

@@ -5,24 +5,30 @@
 A process of its own for each, so that a mutant of a module is what every other module imports.
 """
 
+import ast
 import importlib
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
 from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Bench
 
 
-def _mutate(name: str, old: str, new: str):
-    """Import module ``name`` below ``open_rnic`` with ``new`` for the one ``old`` in its source."""
-    name = f"open_rnic.{name}"
-    spec = importlib.util.find_spec(name)
-    source = Path(spec.origin).read_text()
-    if source.count(old) != 1:
-        raise SystemExit(f"{spec.origin} has {source.count(old)} times, not once: {old}")
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    exec(compile(source.replace(old, new), spec.origin, "exec"), module.__dict__)
+def _mutate(module: str, name: str, old: str, new: str):
+    """Import ``module`` with ``new`` for the one ``old`` in the source of its class or function ``name``."""
+    path = importlib.util.find_spec(module).origin
+    source = Path(path).read_text()
+    (node,) = (each for each in ast.parse(source).body if getattr(each, "name", None) == name)
+    part = ast.get_source_segment(source, node)
+    found = list(re.finditer(r"\s*".join(map(re.escape, re.findall(r"\w+|[^\w\s]", old))), part))
+    if len(found) != 1:
+        raise SystemExit(f"{path}, {name} has {len(found)} times, not once: {old}")
+    at = found[0].span()
+    source = source.replace(part, part[: at[0]] + new + part[at[1] :])
+    sys.modules[module] = mutated = importlib.util.module_from_spec(importlib.util.find_spec(module))
+    exec(compile(source, path, "exec"), mutated.__dict__)
 
 
 def main():

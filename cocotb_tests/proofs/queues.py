@@ -42,7 +42,7 @@ _SENTENCE = "each beat leaves once, unchanged, and in its turn"
     lambda lanes: Stage(_WIDTH),
     Mutant(
         "it takes a beat while it has one",
-        "rtl.stream",
+        Stage,
         "self.i.ready.eq(self.o.ready & ~stays)",
         "self.i.ready.eq(1)",
     ),
@@ -60,13 +60,13 @@ def _(m, stage):
     lambda lanes: Buffer(_WIDTH),
     Mutant(
         "it takes a third beat",
-        "rtl.stream",
-        "self.i.ready.eq(~both),\n            self.o.valid",
-        "self.i.ready.eq(1),\n            self.o.valid",
+        Buffer,
+        "self.i.ready.eq(~both)",
+        "self.i.ready.eq(1)",
     ),
     Mutant(
         "it gives the later beat first",
-        "rtl.stream",
+        Buffer,
         "Mux(gives, *reversed(slots))",
         "Mux(gives ^ both, *reversed(slots))",
     ),
@@ -78,13 +78,13 @@ def _(m, buffer):
     level, watched, before, beat = _in_order(m, buffer, 2)
     at = buffer["gives"] ^ before[0]
     m.states(buffer_states(buffer), level == buffer["some"] + buffer["both"])
-    m.states(~watched | (Mux(at, *reversed(buffer["slots"])) == beat))
+    m.states(~watched | (Mux(at, buffer["slot_1"], buffer["slot_0"]) == beat))
 
 
 @proves(
     _SENTENCE,
     lambda lanes: ReadyBuffer(_WIDTH),
-    Mutant("a beat overtakes the one that waits", "rtl.stream", "Mux(both, second, self.i.payload)", "self.i.payload"),
+    Mutant("a beat overtakes the one that waits", ReadyBuffer, "Mux(both, second, self.i.payload)", "self.i.payload"),
     name="ready_buffer",
     of="ReadyBuffer, 2 bits",
     lanes=NO_LANES,
@@ -100,20 +100,19 @@ def _(m, buffer):
     lambda lanes: Fifo(_WIDTH, _DEPTH),
     Mutant(
         "it takes a beat more than it has room for",
-        "rtl.stream",
+        Fifo,
         "full.eq(~leaves & (full | (enters & (after_tail == head))))",
         "full.eq(0)",
     ),
-    Mutant("a beat is written over another", "rtl.stream", "& ~full),\n            leaves", "),\n            leaves"),
+    Mutant("a beat is written over another", Fifo, "enters.eq(self.i.valid & ~full)", "enters.eq(self.i.valid)"),
     name="fifo",
     of="Fifo, 2 bits, depth 4",
     lanes=NO_LANES,
 )
 def _(m, fifo):
     level, watched, before, beat = _in_order(m, fifo, _DEPTH)
-    memory = fifo["memory looked at"]
-    m.d.comb += memory.addr.eq(fifo["head"] + before)
-    m.states(fifo_states(fifo), level == fifo_level(fifo), ~watched | (memory.data == beat))
+    stored = fifo.stored(m, "memory", fifo["head"] + before)
+    m.states(fifo_states(fifo), level == fifo_level(fifo), ~watched | (stored == beat))
 
 
 @proves(
@@ -121,7 +120,7 @@ def _(m, fifo):
     lambda lanes: ReadyFifo(_WIDTH, _DEPTH),
     Mutant(
         "a beat overtakes those that wait",
-        "rtl.stream",
+        ReadyFifo,
         "held.eq(Mux(several, stored, self.i.payload))",
         "held.eq(self.i.payload)",
     ),
@@ -131,7 +130,7 @@ def _(m, fifo):
 )
 def _(m, queue):
     level, watched, before, beat = _in_order(m, queue, _DEPTH)
-    head, memory = queue["head"], queue["memory looked at"]
-    m.d.comb += memory.addr.eq(head + before - 1)
+    head = queue["head"]
+    stored = queue.stored(m, "memory", head + before - 1)
     m.states(ready_fifo_states(queue), level == (queue["tail"] - head)[: len(head)] + queue.o.valid)
-    m.states(~watched | (Mux(before == 0, queue.o.payload, memory.data) == beat))
+    m.states(~watched | (Mux(before == 0, queue.o.payload, stored) == beat))

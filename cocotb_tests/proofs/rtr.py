@@ -1,9 +1,11 @@
 """The RTR stays in the device (rtl/rtr.py, RFC 6581 §4.4.2)."""
 
 from amaranth.hdl import Cat, Const, Mux, Signal
+from amaranth.lib import data
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
+from open_rnic.rtl.layouts import CHECKED
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 from open_rnic.rtl.rtr import RtrDetector
 
@@ -86,8 +88,10 @@ class _Watch:
 
     def _states(self, m, detector, asked, begun, has_asked, began):
         """The states that the detector can be in, as far as the RTR is concerned."""
-        state, queue, last, released = (detector[name] for name in ("state", "kept", "last", "released"))
-        beats, beat, inside = (detector[name] for name in ("beats", "beat", "inside"))
+        state, last = detector.State(detector["state"]), data.View(data.StructLayout(CHECKED), detector["last"])
+        queue, released = detector["kept"], detector["released"]
+        beats = -(-_HEADER // (4 * detector.lanes))  # of an FPDU that is looked at
+        beat, inside = detector["beat"], detector["inside"]
         flows, keeps, stopped = (detector.within(name) for name in ("Flow", "Keep", "Stopped"))
         fails = flows & detector["ended"] & ~detector["is_good"]  # stopped in the next cycle
         out, into, away = (detector[name] for name in ("flows", "keeps", "sinks"))
@@ -184,14 +188,14 @@ class _Watch:
     RtrDetector,
     Mutant(
         "the RTR is not taken out",
-        "rtl.rtr",
+        RtrDetector,
         "self.respond.eq(found == Rtr.READ), clear.eq(1)]",
         "self.respond.eq(found == Rtr.READ)]",
     ),
-    Mutant("a bare FPDU is no RTR", "rtl.rtr", "(last.value == 0) | (untagged", "(untagged"),
+    Mutant("a bare FPDU is no RTR", RtrDetector, "(last.value == 0) | (untagged", "(untagged"),
     Mutant(
         "the response is delivered",
-        "rtl.rtr",
+        RtrDetector,
         'clear.eq(1)\n\n            with m.State("Settle")',
         'clear.eq(0)\n\n            with m.State("Settle")',
     ),
@@ -209,23 +213,23 @@ def _(m, detector):
 @proves(
     "RtrDetector tells the fence of one RTR at most, and asks for a response with it only",
     RtrDetector,
-    Mutant("every FPDU may be an RTR", "rtl.rtr", "state.rtr_came.eq(1)", "state.rtr_came.eq(0)"),
+    Mutant("every FPDU may be an RTR", RtrDetector, "state.rtr_came.eq(1)", "state.rtr_came.eq(0)"),
     name="once",
 )
 def _(m, detector):
     told = m.ever(detector.rtr)
     m.always(~(detector.rtr & told), ~detector.respond | detector.rtr)
-    m.states(~told | detector["state"].rtr_came)
+    m.states(~told | detector.State(detector["state"]).rtr_came)
 
 
 @proves(
     "RtrDetector tells of an RTR when a negotiated one has come, or with permissive any FPDU; and asks for a response "
     "to a Read only",
     RtrDetector,
-    Mutant("a Read Request of any MSN is an RTR", "rtl.rtr", "(msn == 1 << 24) & (mo == 0)", "mo == 0"),
-    Mutant("a Read Request of any MO is an RTR", "rtl.rtr", "(msn == 1 << 24) & (mo == 0)", "msn == 1 << 24"),
-    Mutant("a kind that was not negotiated is an RTR", "rtl.rtr", "self.permissive | self.rtr_accept[kind - 1]", "1"),
-    Mutant("any RTR is answered", "rtl.rtr", "self.respond.eq(found == Rtr.READ)", "self.respond.eq(1)"),
+    Mutant("a Read Request of any MSN is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "mo == 0"),
+    Mutant("a Read Request of any MO is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "msn == 1 << 24"),
+    Mutant("a kind that was not negotiated is an RTR", RtrDetector, "self.permissive | self.rtr_accept[kind - 1]", "1"),
+    Mutant("any RTR is answered", RtrDetector, "self.respond.eq(found == Rtr.READ)", "self.respond.eq(1)"),
     name="told",
 )
 def _(m, detector):
@@ -238,9 +242,9 @@ def _(m, detector):
     RtrDetector,
     Mutant(
         "a ULPDU that is let through waits while it is judged",
-        "rtl.rtr",
-        'm.d.comb += weighs.eq(1)\n                    with m.If(released):',
-        'm.d.comb += weighs.eq(1)\n                    with m.If(0):',
+        RtrDetector,
+        "with m.State(state_name): m.d.comb += weighs.eq(1) with m.If(released): let_through()",
+        "with m.State(state_name):\n                    m.d.comb += weighs.eq(1)",
     ),
     name="stays",
     lanes=(4, 1),

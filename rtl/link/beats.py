@@ -4,7 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..stream import Packet, check_lanes
+from ..layouts import Packet
+from ..stream import check_lanes
 
 __all__ = ["ToBeats"]
 

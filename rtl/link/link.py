@@ -1,13 +1,13 @@
 """The device's end of a link: requests come in, are carried out, and are answered."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..bus import RegisterBus
+from ..layouts import Packet, RxUlpdu, TxUlpdu
 from ..registers import Verdict
-from ..stream import Packet, RxUlpdu, TxUlpdu, check_lanes
-from .beats import ToBeats
+from ..stream import check_lanes
 from .crc import FrameCrc
 from .protocol import (
     HEADER,
@@ -23,11 +23,80 @@ from .protocol import (
 )
 from .requests import Requests
 from .responses import Responses
+from .streams import FromStreams, ToStreams
 
 __all__ = ["PATIENCE", "Link"]
 
 PATIENCE = 128  # cycles in which nothing moves, after which nothing is waited for
 GAP = 8  # cycles without a beat that a record goes on for
+
+
+class _Parts:
+    """The parts of a :class:`Link` that the states of its FSM share: blocks, and what is known of the request."""
+
+    def __init__(self, link: "Link"):
+        width = 4 * link.lanes
+        self.requests = Requests(link.size)
+        self.responses = Responses(link.size, 1 << (MARGIN + width - 1).bit_length())
+        self.crc = FrameCrc(link.crc_bits)
+        self.to_streams = ToStreams(link.lanes)
+        self.from_streams = FromStreams(link.lanes)
+
+        # Of the request, an octet after the other is looked at.
+        self.place = Signal(range(link.size))
+        self.take = Signal()  # go on to the next
+
+        # Of the response, an octet after the other is given; the CRC is of a request's octets first.
+        self.check = Signal()  # the CRC takes the octet, which is not given
+        self.give = Signal()
+        self.gave = Signal()  # the octet has been given, or checked
+        self.step = Signal(3)  # octets that are still to come, but for this one
+
+        # The header, and what the device remembers from one request to the next.
+        self.sequence = Signal(4)
+        self.opens = Signal()
+        self.ask_ulpdu = Signal()
+        self.ask_mpa = Signal()
+        self.expected = Signal(4)
+        self.session = Signal(32)
+        self.same = Signal()  # the request is of this session
+        self.known = Signal()  # there has been a session
+        self.refused = Signal()
+        self.damaged = Signal(8)
+        self.drop = Signal()
+
+        # An operation and its arguments.
+        self.code = Signal(8)
+        self.arguments = Signal(40)
+        self.kind = self.code[3:6]
+        self.value = Signal(32, reset_less=True)  # of the register
+        self.turns = Signal(2)  # of the two streams; they are told apart by bit 0 of ``kind``
+        self.is_ulpdu = self.kind[0]
+        self.empty = self.kind == Op.EMPTY
+        self.at_end = Signal()  # of the operation
+        self.idle = Signal(range(PATIENCE))  # cycles in which nothing has moved
+
+        # A record of octets of a stream.
+        self.count = Signal(8)
+        self.ended = Signal()
+        self.verdict = Signal(Verdict)
+
+    def giving(self, m, state, what, *, then, times=None, do=(), signal=None, as_well=()):
+        """A state that gives an octet, or with ``times`` as many, of which the caller has set ``step``.
+
+        With ``check`` for ``signal`` it looks at the octet only. ``as_well`` holds in each cycle, and ``do`` is done
+        with each octet.
+        """
+        with m.State(state):
+            m.d.comb += [(self.give if signal is None else signal).eq(1), self.responses.i.payload.octet.eq(what)]
+            m.d.comb += [*as_well]
+            with m.If(self.gave):
+                m.d.sync += [*do]
+                if times is not None:
+                    m.d.sync += self.step.eq(self.step - 1)
+                with m.If(self.step == 0 if times is not None else 1):
+                    m.d.sync += self.step.eq(3)
+                    m.next = then
 
 
 class Link(wiring.Component):
@@ -78,278 +147,244 @@ class Link(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        width = 4 * self.lanes
-        margin = 1 << (MARGIN + width - 1).bit_length()
-        m.submodules.requests = requests = Requests(self.size)
-        m.submodules.responses = responses = Responses(self.size, margin)
-        wiring.connect(m, wiring.flipped(self.i), requests.i)
-        wiring.connect(m, responses.o, wiring.flipped(self.o))
-        m.d.comb += self.active.eq(requests.waiting | responses.sending)
-
-        # The request's octets, one after the other.
-        place = Signal(range(self.size))
-        octet = requests.octet
-        take = Signal()
-        m.d.comb += requests.address.eq(place + take)
-        m.d.sync += place.eq(requests.address)
-
-        # The response's octets, and the CRC: of a request's octets first, and then of its response's.
-        m.submodules.crc = crc = FrameCrc(self.crc_bits)
-        check = Signal()
-        give = Signal()
-        gave = Signal()
-        given = responses.i.payload
-        m.d.comb += [
-            crc.valid.eq((give | check) & ~given.end),
-            crc.octet.eq(given.octet),
-            responses.i.valid.eq(give & (crc.first | given.end)),
-            gave.eq(crc.done | (given.end & responses.i.ready)),
-        ]
-
-        # The header, and what the device remembers from one request to the next.
-        sequence = Signal(4)
-        expected = Signal(4)
-        session = Signal(32)
-        same = Signal()
-        known = Signal()  # there has been a session
-        opens = Signal()
-        ask_ulpdu = Signal()
-        ask_mpa = Signal()
-        behind = Signal(4)
-        busy = Signal()  # what the response would be made in is being sent
-        refused = Signal()
-        damaged = Signal(8)
-        drop = Signal()
-        m.d.comb += [
-            behind.eq(expected - sequence),
-            responses.half.eq(sequence[0]),
-            busy.eq(responses.sending & (responses.sent == responses.half)),
-        ]
-        with m.If(requests.lost | drop):
-            m.d.sync += damaged.eq(damaged + 1)
-
-        # An operation and its arguments.
-        code = Signal(8)
-        arguments = Signal(40)
-        kind = code[3:6]
-        value = Signal(32, reset_less=True)  # of the register
-        step = Signal(3)
-        m.d.comb += [
-            self.bus.write.eq(kind == Op.WRITE),
-            self.bus.address.eq(arguments[32:]),
-            self.bus.write_data.eq(arguments[:32]),
-        ]
-
-        # Octets on their way in.
-        turns = Signal(2)  # of the two streams; they are told apart by bit 0 of `kind`
-        clear = Signal()
-        put = Signal()
-        accepted = Signal()
-        at_end = Signal()
-        is_ulpdu = kind[0]
-        empty = kind == Op.EMPTY
-        m.d.comb += at_end.eq((place == arguments[24:]) | empty)  # of the operation
-        length = Signal(16, reset_less=True)
-        m.d.comb += self.tx_ulpdu.payload.length.eq(length)
-        with m.If(put & accepted & is_ulpdu):
-            m.d.sync += length.eq(arguments[8:])
-        for name, chosen, target in (("mpa", ~is_ulpdu, self.rx_mpa), ("ulpdu", is_ulpdu, self.tx_ulpdu)):
-            port = ToBeats(self.lanes)
-            m.submodules[name] = ResetInserter(clear)(port)
-            with m.If(chosen):
-                m.d.comb += accepted.eq(port.ready)
-            m.d.comb += [
-                port.valid.eq(put & chosen),
-                port.octet.eq(octet),
-                port.last.eq(code[LAST.bit_length() - 1] & at_end),
-                port.empty.eq(empty),
-                *(target.payload[field].eq(port.o.payload[field]) for field in Packet(self.lanes).members),
-                target.valid.eq(port.o.valid),
-                port.o.ready.eq(target.ready),
-            ]
-
-        # Octets on their way out: whole beats of one stream at a time.
-        from_ulpdu = Signal()
-        there = Signal(2)
-        here = Signal()
-        moves = Signal()
-        at = Signal(range(width + 1))
-        after = Signal.like(at)
-        count = Signal(8)
-        counted = Signal(8)
-        last = Signal()
-        verdict = Signal(Verdict)
-        chosen = Signal(8)
-        octets = Signal.like(at)
-        for n, source in enumerate((self.tx_mpa, self.rx_ulpdu)):
-            beat = source.payload
-            with m.If(from_ulpdu == n):
-                m.d.comb += [
-                    here.eq(source.valid),
-                    source.ready.eq(moves),
-                    chosen.eq(beat.data.word_select(at[:-1], 8)),
-                    last.eq(beat.last),
-                    octets.eq(Mux(beat.last, beat.octets, width)),
-                ]
-        m.d.comb += [
-            there.eq(Cat(self.tx_mpa.valid & ask_mpa, self.rx_ulpdu.valid & ask_ulpdu)
-                     & (~responses.full).replicate(2)),
-            after.eq(at + 1),
-            counted.eq(count + 1),
-        ]
-        ended = Signal()
-
-        idle = Signal(range(PATIENCE))  # cycles in which nothing has moved
-        m.d.sync += idle.eq(idle + 1)
-
-        def giving(state, what, *, then, times=None, do=(), signal=give, as_well=()):
-            """A state that gives an octet, or with ``times`` as many, of which the caller has set ``step``."""
-            with m.State(state):
-                m.d.comb += [signal.eq(1), given.octet.eq(what), *as_well]
-                with m.If(gave):
-                    m.d.sync += [*do]
-                    if times is not None:
-                        m.d.sync += step.eq(step - 1)
-                    with m.If(step == 0 if times is not None else 1):
-                        m.d.sync += step.eq(3)
-                        m.next = then
-
+        x = _Parts(self)
+        for name in ("requests", "responses", "crc", "to_streams", "from_streams"):
+            m.submodules[name] = getattr(x, name)
+        wiring.connect(m, wiring.flipped(self.i), x.requests.i)
+        wiring.connect(m, x.responses.o, wiring.flipped(self.o))
+        m.d.comb += self.active.eq(x.requests.waiting | x.responses.sending)
+        self._octets(m, x)
+        self._register_bus(m, x)
+        self._streams(m, x)
+        m.d.sync += x.idle.eq(x.idle + 1)
         with m.FSM():
-            with m.State("Idle"):
-                m.d.comb += crc.start.eq(1)
-                m.d.sync += [step.eq(3), same.eq(1), refused.eq(0), place.eq(0)]
-                with m.If(requests.waiting):
-                    m.next = "Check"
-            # All of the request is looked at before anything is done.
-            giving("Check", octet, then="Check session", signal=check, as_well=[take.eq(gave)],
-                   do=[Cat(sequence, opens, ask_ulpdu, ask_mpa).eq(octet)])  # fmt: skip
-            giving("Check session", octet, times=4, then="Check operations", signal=check, as_well=[take.eq(gave)],
-                   do=[session.eq(Cat(session[8:], session[:8])), same.eq(same & (octet == session[:8]))])  # fmt: skip
-            with m.State("Check operations"):
-                m.d.comb += [check.eq(1), given.octet.eq(octet), take.eq(gave)]
-                with m.If(place == requests.length):
-                    m.d.comb += [check.eq(0), take.eq(0)]
-                    m.d.sync += place.eq(0)
-                    m.next = "Decide"
-            with m.State("Decide"):
-                m.d.comb += crc.start.eq(1)
-                m.d.sync += step.eq(HEADER - 1)
-                m.next = "Header"
-                with m.If(~crc.good):
-                    m.d.comb += [drop.eq(1), requests.release.eq(1)]
-                    m.next = "Idle"
-                with m.Elif(busy):
-                    m.d.comb += crc.start.eq(0)
-                    m.next = "Decide"
-                with m.Elif(~same):
-                    m.d.sync += refused.eq(~opens)
-                    with m.If(opens):
-                        m.d.sync += expected.eq(sequence)
-                with m.Elif((behind == 1) | (behind == 2)):
-                    m.next = "Send"
-                with m.Elif(behind != 0):
-                    m.d.comb += requests.release.eq(1)
-                    m.next = "Idle"
-            # Of the header's octets the session remains, which is last.
-            giving("Header", octet, times=HEADER, then="Begin", as_well=[take.eq(gave)],
-                   do=[session.eq(Mux(refused, session, Cat(session[8:], octet)))])  # fmt: skip
-            with m.State("Begin"):
-                m.next = "Status"
-                with m.If(~refused):
-                    m.d.sync += [known.eq(1), expected.eq(expected + 1)]
-                    m.next = "Operation"
-
-            with m.State("Operation"):
-                m.d.comb += take.eq(1)
-                m.d.sync += [code.eq(octet), step.eq(octet[:3] - 1), idle.eq(0)]
-                m.next = "Arguments"
-                with m.If(octet[:3] == 0):
-                    m.next = "Carry out"
-            with m.State("Arguments"):
-                m.d.comb += take.eq(1)
-                m.d.sync += [arguments.eq(Cat(arguments[8:], octet)), step.eq(step - 1)]
-                with m.If(step == 0):
-                    m.next = "Carry out"
-            with m.State("Carry out"):
-                m.d.sync += step.eq(3)
-                with m.Switch(kind):
-                    with m.Case(Op.READ, Op.WRITE):
-                        m.next = "Access"
-                    with m.Case(Op.CLEAR):
-                        m.d.comb += clear.eq(1)
-                        m.d.sync += turns.eq(0)
-                        m.next = "Operation"
-                    with m.Case(Op.END):
-                        m.next = "Move"
-                    with m.Default():
-                        m.next = "Move"
-                        with m.If(turns.bit_select(is_ulpdu, 1) != code[TURN.bit_length() - 1]):
-                            m.next = "Skip"
-            with m.State("Access"):
-                m.d.comb += self.bus.request.eq(1)
-                m.d.sync += value.eq(self.bus.read_data)
-                with m.If(self.bus.ack):
-                    m.next = "Operation"
-                    with m.If(kind == Op.READ):
-                        m.next = "Value"
-            giving("Value", value.word_select(~step[:2], 8), times=4, then="Value's tag")
-            giving("Value's tag", VALUE, then="Operation")
-
-            with m.State("Move"):
-                m.d.comb += put.eq(kind != Op.END)
-                m.d.sync += [at.eq(0), count.eq(0), ended.eq(0)]
-                with m.If(put & accepted):
-                    m.d.comb += take.eq(~empty)
-                    m.d.sync += idle.eq(0)
-                    with m.If(at_end):
-                        m.next = "Operation"
-                with m.Elif(there.bit_select(from_ulpdu, 1)):
-                    m.next = "Octets"
-                with m.Elif(there.any()):
-                    m.d.sync += from_ulpdu.eq(~from_ulpdu)
-                with m.Elif(idle.all()):
-                    m.next = "Status"
-                    with m.If(put):
-                        m.next = "Short"
-            with m.State("Octets"):
-                with m.If(here):
-                    m.d.sync += idle.eq(0)
-                    m.d.comb += [given.octet.eq(chosen), give.eq(octets != 0)]
-                    with m.If(gave):
-                        m.d.sync += [at.eq(after), count.eq(counted)]
-                    with m.If(gave & (after == octets) | (octets == 0)):
-                        m.d.comb += moves.eq(1)
-                        m.d.sync += [at.eq(0), ended.eq(last), verdict.eq(self.rx_ulpdu.payload.verdict)]
-                        with m.If(last | counted[6:].all() | responses.full):
-                            m.next = "Count"
-                with m.Elif(idle[GAP.bit_length() - 1]):
-                    m.next = "Count"
-            giving("Count", count, then="Count's tag")
-            giving(
-                "Count's tag",
-                Cat(Const(0, VERDICT_LSB), verdict, ended, from_ulpdu, Const(1, 1)),
-                then="Move", do=[from_ulpdu.eq(~from_ulpdu), idle.eq(0)],
-            )  # fmt: skip
-
-            giving("Short", place[:8], then="Short's tag")
-            giving("Short's tag", Cat(place[8:], Const(0, 14 - len(place)), Const(SHORT >> 6, 2)), then="Skip",
-                   do=[turns.eq(turns ^ Cat(~is_ulpdu, is_ulpdu))])  # fmt: skip
-            with m.State("Skip"):
-                m.d.comb += take.eq(~empty)
-                with m.If(at_end):
-                    m.next = "Operation"
-
-            giving("Status", Cat(refused, self.interrupt, ~known), then="Damaged")
-            giving("Damaged", damaged, then="Info")
-            giving("Info", VERSION << 4 | self.size.bit_length() - 1, then="Crc")
-            giving("Crc", crc.crc, times=4, then="End", as_well=[crc.shift.eq(1)])
-            with m.State("End"):
-                m.d.comb += [give.eq(1), given.end.eq(1)]
-                with m.If(gave):
-                    m.next = "Send"
-            with m.State("Send"):
-                m.d.comb += responses.send.eq(1)
-                with m.If(~responses.sending):
-                    m.d.comb += requests.release.eq(1)
-                    m.next = "Idle"
+            self._check_request(m, x)
+            self._decide(m, x)
+            self._begin_response(m, x)
+            self._carry_out(m, x)
+            self._access_register(m, x)
+            self._move_octets(m, x)
+            self._refuse_octets(m, x)
+            self._end_response(m, x)
         return m
+
+    def _octets(self, m, x):
+        """Of the request, an octet is read; one of the response is given, or only the CRC looks at it."""
+        given = x.responses.i
+        m.d.comb += [
+            x.requests.address.eq(x.place + x.take),
+            x.crc.valid.eq((x.give | x.check) & ~given.payload.end),
+            x.crc.octet.eq(given.payload.octet),
+            given.valid.eq(x.give & (x.crc.first | given.payload.end)),
+            x.gave.eq(x.crc.done | (given.payload.end & given.ready)),
+            x.responses.half.eq(x.sequence[0]),
+        ]
+        m.d.sync += x.place.eq(x.requests.address)
+        with m.If(x.requests.lost | x.drop):
+            m.d.sync += x.damaged.eq(x.damaged + 1)
+
+    def _register_bus(self, m, x):
+        m.d.comb += [
+            self.bus.write.eq(x.kind == Op.WRITE),
+            self.bus.address.eq(x.arguments[32:]),
+            self.bus.write_data.eq(x.arguments[:32]),
+        ]
+
+    def _streams(self, m, x):
+        wiring.connect(m, x.to_streams.mpa, wiring.flipped(self.rx_mpa))
+        wiring.connect(m, x.to_streams.ulpdu, wiring.flipped(self.tx_ulpdu))
+        wiring.connect(m, wiring.flipped(self.tx_mpa), x.from_streams.mpa)
+        wiring.connect(m, wiring.flipped(self.rx_ulpdu), x.from_streams.ulpdu)
+        m.d.comb += [
+            x.at_end.eq((x.place == x.arguments[24:]) | x.empty),
+            x.to_streams.octet.eq(x.requests.octet),
+            x.to_streams.last.eq(x.code[LAST.bit_length() - 1] & x.at_end),
+            x.to_streams.empty.eq(x.empty),
+            x.to_streams.is_ulpdu.eq(x.is_ulpdu),
+            x.to_streams.length.eq(x.arguments[8:]),
+            x.from_streams.taken.eq(x.gave),
+        ]
+
+    def _check_request(self, m, x):
+        """All of the request is looked at before anything is done."""
+        octet = x.requests.octet
+        with m.State("Idle"):
+            m.d.comb += x.crc.start.eq(1)
+            m.d.sync += [x.step.eq(3), x.same.eq(1), x.refused.eq(0), x.place.eq(0)]
+            with m.If(x.requests.waiting):
+                m.next = "Check"
+        x.giving(m, "Check", octet, then="Check session", signal=x.check, as_well=[x.take.eq(x.gave)],
+                 do=[Cat(x.sequence, x.opens, x.ask_ulpdu, x.ask_mpa).eq(octet)])  # fmt: skip
+        x.giving(m, "Check session", octet, times=4, then="Check operations", signal=x.check,
+                 as_well=[x.take.eq(x.gave)],
+                 do=[x.session.eq(Cat(x.session[8:], x.session[:8])),
+                     x.same.eq(x.same & (octet == x.session[:8]))])  # fmt: skip
+        with m.State("Check operations"):
+            m.d.comb += [x.check.eq(1), x.responses.i.payload.octet.eq(octet), x.take.eq(x.gave)]
+            with m.If(x.place == x.requests.length):
+                m.d.comb += [x.check.eq(0), x.take.eq(0)]
+                m.d.sync += x.place.eq(0)
+                m.next = "Decide"
+
+    def _decide(self, m, x):
+        """Drop the request, refuse it, send its response again, or carry it out."""
+        behind = Signal(4)
+        busy = Signal()  # the memory for the response is being sent from
+        m.d.comb += [
+            behind.eq(x.expected - x.sequence),
+            busy.eq(x.responses.sending & (x.responses.sent == x.responses.half)),
+        ]
+        with m.State("Decide"):
+            m.d.comb += x.crc.start.eq(1)
+            m.d.sync += x.step.eq(HEADER - 1)
+            m.next = "Header"
+            with m.If(~x.crc.good):
+                m.d.comb += [x.drop.eq(1), x.requests.release.eq(1)]
+                m.next = "Idle"
+            with m.Elif(busy):
+                m.d.comb += x.crc.start.eq(0)
+                m.next = "Decide"
+            with m.Elif(~x.same):
+                m.d.sync += x.refused.eq(~x.opens)
+                with m.If(x.opens):
+                    m.d.sync += x.expected.eq(x.sequence)
+            with m.Elif((behind == 1) | (behind == 2)):
+                m.next = "Send"
+            with m.Elif(behind != 0):
+                m.d.comb += x.requests.release.eq(1)
+                m.next = "Idle"
+
+    def _begin_response(self, m, x):
+        """The response begins with the header of the request, whose last octets are the session."""
+        octet = x.requests.octet
+        x.giving(m, "Header", octet, times=HEADER, then="Begin", as_well=[x.take.eq(x.gave)],
+                 do=[x.session.eq(Mux(x.refused, x.session, Cat(x.session[8:], octet)))])  # fmt: skip
+        with m.State("Begin"):
+            m.next = "Status"
+            with m.If(~x.refused):
+                m.d.sync += [x.known.eq(1), x.expected.eq(x.expected + 1)]
+                m.next = "Operation"
+
+    def _carry_out(self, m, x):
+        """Read an operation and its arguments, and begin with it."""
+        octet = x.requests.octet
+        with m.State("Operation"):
+            m.d.comb += x.take.eq(1)
+            m.d.sync += [x.code.eq(octet), x.step.eq(octet[:3] - 1), x.idle.eq(0)]
+            m.next = "Arguments"
+            with m.If(octet[:3] == 0):
+                m.next = "Carry out"
+        with m.State("Arguments"):
+            m.d.comb += x.take.eq(1)
+            m.d.sync += [x.arguments.eq(Cat(x.arguments[8:], octet)), x.step.eq(x.step - 1)]
+            with m.If(x.step == 0):
+                m.next = "Carry out"
+        with m.State("Carry out"):
+            m.d.sync += x.step.eq(3)
+            with m.Switch(x.kind):
+                with m.Case(Op.READ, Op.WRITE):
+                    m.next = "Access"
+                with m.Case(Op.CLEAR):
+                    m.d.comb += x.to_streams.clear.eq(1)
+                    m.d.sync += x.turns.eq(0)
+                    m.next = "Operation"
+                with m.Case(Op.END):
+                    m.next = "Move"
+                with m.Default():
+                    m.next = "Move"
+                    with m.If(x.turns.bit_select(x.is_ulpdu, 1) != x.code[TURN.bit_length() - 1]):
+                        m.next = "Skip"
+
+    def _access_register(self, m, x):
+        """READ and WRITE: the word that was read is a record of the response."""
+        with m.State("Access"):
+            m.d.comb += self.bus.request.eq(1)
+            m.d.sync += x.value.eq(self.bus.read_data)
+            with m.If(self.bus.ack):
+                m.next = "Operation"
+                with m.If(x.kind == Op.READ):
+                    m.next = "Value"
+        x.giving(m, "Value", x.value.word_select(~x.step[:2], 8), times=4, then="Value's tag")
+        x.giving(m, "Value's tag", VALUE, then="Operation")
+
+    def _move_octets(self, m, x):
+        """Octets move both ways: into a stream until the operation's end, and out of those whose octets are welcome.
+
+        END moves none in. It is over when nothing has moved for a while.
+        """
+        there = Signal(2)  # streams whose beats can go into the response
+        counted = Signal(8)
+        source = x.from_streams
+        put = x.to_streams.valid
+        m.d.comb += [
+            there.eq(Cat(self.tx_mpa.valid & x.ask_mpa, self.rx_ulpdu.valid & x.ask_ulpdu)
+                     & (~x.responses.full).replicate(2)),
+            counted.eq(x.count + 1),
+        ]
+        with m.State("Move"):
+            m.d.comb += put.eq(x.kind != Op.END)
+            m.d.sync += [x.count.eq(0), x.ended.eq(0)]
+            with m.If(put & x.to_streams.ready):
+                m.d.comb += x.take.eq(~x.empty)
+                m.d.sync += x.idle.eq(0)
+                with m.If(x.at_end):
+                    m.next = "Operation"
+            with m.Elif(there.bit_select(source.of_ulpdu, 1)):
+                m.next = "Octets"
+            with m.Elif(there.any()):
+                m.d.comb += source.other.eq(1)
+            with m.Elif(x.idle.all()):
+                m.next = "Status"
+                with m.If(put):
+                    m.next = "Short"
+        with m.State("Octets"):
+            m.d.comb += source.enable.eq(1)
+            with m.If(source.there):
+                m.d.sync += x.idle.eq(0)
+                m.d.comb += [x.responses.i.payload.octet.eq(source.octet), x.give.eq(~source.empty)]
+                with m.If(x.gave):
+                    m.d.sync += x.count.eq(counted)
+                with m.If(source.leaves):
+                    m.d.sync += [x.ended.eq(source.last), x.verdict.eq(source.verdict)]
+                    with m.If(source.last | counted[6:].all() | x.responses.full):
+                        m.next = "Count"
+            with m.Elif(x.idle[GAP.bit_length() - 1]):
+                m.next = "Count"
+        x.giving(m, "Count", x.count, then="Count's tag")
+        with m.State("Count's tag"):
+            m.d.comb += [
+                x.give.eq(1),
+                x.responses.i.payload.octet.eq(
+                    Cat(Const(0, VERDICT_LSB), x.verdict, x.ended, source.of_ulpdu, Const(1, 1))
+                ),
+            ]
+            with m.If(x.gave):
+                m.d.comb += source.other.eq(1)
+                m.d.sync += x.idle.eq(0)
+                m.next = "Move"
+
+    def _refuse_octets(self, m, x):
+        """What a stream has not taken is skipped, with all that follows of this turn, and a record says where."""
+        x.giving(m, "Short", x.place[:8], then="Short's tag")
+        x.giving(m, "Short's tag", Cat(x.place[8:], Const(0, 14 - len(x.place)), Const(SHORT >> 6, 2)), then="Skip",
+                 do=[x.turns.eq(x.turns ^ Cat(~x.is_ulpdu, x.is_ulpdu))])  # fmt: skip
+        with m.State("Skip"):
+            m.d.comb += x.take.eq(~x.empty)
+            with m.If(x.at_end):
+                m.next = "Operation"
+
+    def _end_response(self, m, x):
+        """Behind the records: status, damaged frames, version and size, CRC; then the response is sent."""
+        x.giving(m, "Status", Cat(x.refused, self.interrupt, ~x.known), then="Damaged")
+        x.giving(m, "Damaged", x.damaged, then="Info")
+        x.giving(m, "Info", VERSION << 4 | self.size.bit_length() - 1, then="Crc")
+        x.giving(m, "Crc", x.crc.crc, times=4, then="End", as_well=[x.crc.shift.eq(1)])
+        with m.State("End"):
+            m.d.comb += [x.give.eq(1), x.responses.i.payload.end.eq(1)]
+            with m.If(x.gave):
+                m.next = "Send"
+        with m.State("Send"):
+            m.d.comb += x.responses.send.eq(1)
+            with m.If(~x.responses.sending):
+                m.d.comb += x.requests.release.eq(1)
+                m.next = "Idle"

@@ -42,7 +42,7 @@ _TABLE = (
     Block("Fence", lambda lanes: _rtl("fence").Fence(lanes)),
     Block("FpduFramer", lambda lanes: _rtl("framer").FpduFramer(lanes)),
     Block("MarkerInserter", lambda lanes: _rtl("markers").MarkerInserter(lanes)),
-    Block("CrcAppender", lambda lanes: _rtl("crc").CrcAppender(lanes)),
+    Block("CrcAppender", lambda lanes: _rtl("crc").crc_appender(lanes)),
     Block("RxModeSwitch", lambda lanes: _rtl("stream_mode").RxModeSwitch(lanes)),
     Block("ChunkPacker", lambda lanes: _rtl("chunks").ChunkPacker(lanes)),
     Block("Delineator", lambda lanes: _rtl("delineator").Delineator(lanes)),
