@@ -12,7 +12,8 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)")
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-LANGUAGES = {".py": "python", ".c": "c", ".toml": "toml", ".j2": "jinja", ".json": "json"}
+LANGUAGES = {".py": "python", ".c": "c", ".toml": "toml", ".j2": "jinja", ".json": "json", ".v": "verilog",
+             ".tcl": "tcl", ".core": "yaml"}
 
 
 def _address(path):
