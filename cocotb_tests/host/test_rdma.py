@@ -16,7 +16,7 @@ from open_rnic.host_driver.connection import Direction, Silent
 from open_rnic.host_driver.ddp import ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.fpdu import FpduDelineator, FpduFramer
-from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.negotiation import Config, Reason
 from open_rnic.host_driver.rdma import Access, By, Fault, Opcode, memory
 from open_rnic.host_driver.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
@@ -471,7 +471,7 @@ def test_a_listener_outlives_what_the_system_refuses(monkeypatch):
 
             async def refuse(lower):
                 monkeypatch.setattr(type(lower), "arrival", arrival)
-                raise OSError(24, "Too many open files")
+                raise rdma.MpaConnectionError("Too many open files", Reason.LOCAL)
 
             monkeypatch.setattr(type(listener._lower), "arrival", refuse)
             for _ in range(2):  # the listener waits in the real one already
@@ -480,7 +480,7 @@ def test_a_listener_outlives_what_the_system_refuses(monkeypatch):
                 await asyncio.gather(ours.close(), theirs.close())
             ((address, error),) = told
             assert address == listener.address
-            assert error.errno == 24
+            assert str(error) == "Too many open files"
 
     run(test())
 

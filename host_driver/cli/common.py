@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import signal
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -68,6 +70,13 @@ async def open_device(name: str, lanes: int, waves: Path | None = None) -> Devic
         return await devices.open_device(name, lanes=lanes, waves=waves)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def allow_files() -> None:
+    """Let this process have as many files open as the system lets it: each connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:

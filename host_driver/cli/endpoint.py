@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -440,6 +441,14 @@ def _readable(octets: bytes) -> str | None:
     return text if all(one.isprintable() or one in "\n\t" for one in text) else None
 
 
+def _room() -> mmap:
+    """A buffer of ``ROOM`` octets for a Send: memory only as far as octets have come, as the system gives it by the page.
+
+    So a connection that brings nothing costs none.
+    """
+    return mmap(-1, ROOM, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+
+
 async def converse(connection: Connection, report: Report, talk: Talk) -> int:
     """Send what there is to send, tell of what comes until the peer has closed, and close; the exit status.
 
@@ -459,7 +468,7 @@ async def converse(connection: Connection, report: Report, talk: Talk) -> int:
     async def hear() -> None:
         with contextlib.suppress(ClosedError):
             while True:
-                received = await connection.receive(ROOM)
+                received = await connection.post_receive(_room())
                 report.received(received)
                 if talk.echo:
                     await connection.send(received.data)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.cli.common import DeviceOption, LanesOption, interruptible, whole_number
+from open_rnic.host_driver.cli.common import DeviceOption, LanesOption, allow_files, interruptible, whole_number
 from open_rnic.host_driver.cli.endpoint import (
     MAX_IRD,
     DialectName,
@@ -110,6 +110,7 @@ def listen(
         takes=set() if reject else {Model[model.name]} if model else set(Model),
         talk=talk(send, echo),
     )
+    allow_files()
     raise typer.Exit(interruptible(responder.serve(host, port, config, opener(device, lanes), once)))
 
 

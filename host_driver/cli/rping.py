@@ -13,6 +13,7 @@ from open_rnic.host_driver.cli.common import (
     DeviceOption,
     LanesOption,
     UsageError,
+    allow_files,
     interruptible,
     whole_number,
 )
@@ -96,6 +97,7 @@ def rping(
     )
     path = opener(device, lanes)
     if serve:
+        allow_files()
         interruptible(_serve(address or "0.0.0.0", port, config, path, verbose, persistent))
     else:
         interruptible(_ping(address or "127.0.0.1", port, config, path, count, size, verbose, validate))

@@ -17,7 +17,8 @@ from open_rnic.host_driver.startup import StartupFrame
 from open_rnic.rtl.registers import Model, Role
 
 _PAUSE = 0.1  # seconds before a listener tries again what the system refused
-PENDING = 64  # connections that are made or wait for the ULP at a time; others wait in the kernel
+PENDING = 64  # connections with a device that wait for the ULP
+HEARING = 4096  # connections without one, of which no whole Request has come, or no device is free
 
 
 async def software() -> Device:
@@ -129,9 +130,13 @@ class Listener:
     """A port at which connection requests arrive, made by ``listen``.
 
     It is an asynchronous context manager, and iterates over the requests. Each connection has a device of its own.
-    Requests are read at the same time, so that a slow peer keeps no other waiting; ``failed`` is called
-    with the peer's address and what became of a connection that never was a request, or with the listener's own
-    address when the system has no more sockets.
+    ``failed`` is called with the peer's address and what became of a connection that never was a request, or with the
+    listener's own address when the system has no more sockets.
+
+    A peer that says nothing, or is slow to, holds up no other. A connection gets a device when a whole Request has
+    come; until then it costs a socket and one startup frame. At most ``HEARING`` connections are without a device: one
+    more, or a system without file descriptors, closes that of them which came first. At most ``PENDING`` have one and
+    wait for ``request``. Those that have been accepted are the ULP's, and not counted.
     """
 
     def __init__(
@@ -154,6 +159,7 @@ class Listener:
         self._failed = failed
         self._slots = asyncio.Semaphore(PENDING)
         self._requests: asyncio.Queue[ConnectionRequest | None] = asyncio.Queue()  # as many as have a slot
+        self._hearing: dict[asyncio.Task[None], Arrival] = {}  # those without a device, the oldest first
         self._tasks = {asyncio.create_task(self._take())}
 
     async def request(self) -> ConnectionRequest:
@@ -171,6 +177,9 @@ class Listener:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for arrival in self._hearing.values():
+            arrival.close()
+        self._hearing.clear()
         await self._lower.close()
         while not self._requests.empty():
             if request := self._requests.get_nowait():
@@ -188,18 +197,49 @@ class Listener:
             yield await self.request()
 
     async def _take(self) -> None:
+        told = False
         while True:
-            await self._slots.acquire()
             try:
                 arrival = await self._lower.arrival()
-            except OSError as error:  # no file descriptors, for instance: others may let go of some
-                self._slots.release()
-                self._failed(self.address, error)
-                await asyncio.sleep(_PAUSE)
+            except MpaConnectionError as error:
+                if self._hearing:
+                    await self._drop_oldest(str(error))
+                    continue
+                if not told:  # once, until one is taken
+                    self._failed(self.address, error)
+                told = True
+                await asyncio.sleep(_PAUSE)  # somebody may close a file
                 continue
-            task = asyncio.create_task(self._read(arrival))
+            told = False
+            if len(self._hearing) >= HEARING:
+                await self._drop_oldest(f"{HEARING} newer connections wait")
+            task = asyncio.create_task(self._hear(arrival))
+            self._hearing[task] = arrival
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            await asyncio.sleep(0)  # however many come, those that are here have their turn
+
+    async def _drop_oldest(self, why: str) -> None:
+        """Give up the connection that has been without a device for the longest time."""
+        task = next(iter(self._hearing))
+        arrival = self._hearing.pop(task)
+        task.cancel()
+        await asyncio.wait((task,))
+        arrival.close()
+        self._failed(arrival.peer, MpaConnectionError(f"closed before its MPA Request was taken: {why}", Reason.LOCAL))
+
+    async def _hear(self, arrival: Arrival) -> None:
+        try:
+            await arrival.hear(self.config)
+            await self._slots.acquire()
+        except MpaConnectionError as error:
+            arrival.close()
+            self._failed(arrival.peer, error)
+            return
+        finally:
+            if task := asyncio.current_task():
+                self._hearing.pop(task, None)
+        await self._read(arrival)
 
     async def _read(self, arrival: Arrival) -> None:
         path, watch = None, Watch(self._observer())
@@ -232,7 +272,7 @@ async def listen(
 ) -> Listener:
     """Listen for connection requests; port 0 lets the system choose.
 
-    ``device`` and ``observer`` are called for each connection. Without a ``domain`` each connection has one of
+    ``device`` and ``observer`` are called for each connection whose Request has come whole. Without a ``domain`` each connection has one of
     its own. Raises MpaConnectionError when the port cannot be had, and ValueError for an initiator's ``config``.
     """
     config = config or Config(Role.RESPONDER)
