@@ -749,13 +749,20 @@ async def listen(host: str = "127.0.0.1", port: int = 0) -> Listener:
 
 
 async def initiate(
-    host: str, port: int, device: Device, config: Config, observer: Observer = SILENT, *, fallback: bool = False
+    host: str,
+    port: int,
+    device: Device,
+    config: Config,
+    observer: Observer = SILENT,
+    *,
+    fallback: bool = False,
+    retrying: Callable[[MpaConnectionError], None] = lambda error: None,
 ) -> Connection:
     """Connect and negotiate as an initiator; returns when MPA is on.
 
-    ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10). Raises
-    RejectedError when the responder's ULP says no, MpaConnectionError for all else that goes wrong, and ValueError for
-    a responder's ``config``.
+    ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10);
+    ``retrying`` is called before that, with what became of the first attempt. Raises RejectedError when the responder's
+    ULP says no, MpaConnectionError for all else that goes wrong, and ValueError for a responder's ``config``.
     """
     config.check_role(Role.INITIATOR)
     connection = _connection(await _connect(host, port, config.timeout), device, config, observer)
@@ -764,6 +771,7 @@ async def initiate(
     except MpaConnectionError as error:
         if not (fallback and error.may_retry_unenhanced):
             raise
+        retrying(error)
         plain = replace(config, enhanced=False, model=Model.CLIENT_SERVER)
         return await initiate(host, port, device, plain, observer)
     return connection

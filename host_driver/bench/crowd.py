@@ -1,7 +1,7 @@
 """``rnic listen`` with a crowd before it: how long a good client waits for its answer, and what the crowd costs.
 
-The listener is a process of its own, at the limits that it has by itself. The crowd is in this one: connections that say
-nothing, that send their Request one octet a second, and that are established and say nothing more.
+The listener is a process of its own. The crowd is in this one: connections that say nothing, that send their Request
+one octet a second, and that are established and say nothing more.
 """
 
 from __future__ import annotations

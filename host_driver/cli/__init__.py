@@ -79,6 +79,10 @@ def report(error: BaseException) -> int:
         case TyperException():
             line, status = error.format_message(), error.exit_code
         case OSError():
+            if isinstance(error, ConnectionError):
+                from open_rnic.host_driver.cli.endpoint import status_of
+
+                status = status_of(error)
             line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         case DeviceError():
             line = str(error)

@@ -33,6 +33,7 @@ from open_rnic.host_driver.cli.endpoint import (
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
+    from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.negotiation import Config
     from open_rnic.host_driver.rdma import ConnectionRequest
     from open_rnic.host_driver.rdma.connection import OpenDevice
@@ -130,8 +131,8 @@ async def _serve(
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.rping import RpingError, server
 
-    def failed(peer: object, error: Exception) -> None:
-        print(f"rnic: {error}", file=sys.stderr, flush=True)
+    def failed(peer: Address, error: Exception) -> None:
+        print(f"rnic: [{place(peer)}] {error}", file=sys.stderr, flush=True)
 
     async def handle(request: ConnectionRequest) -> None:
         try:
@@ -140,9 +141,12 @@ async def _serve(
                 if verbose:
                     _show(f"{place(connection.peer)} has gone after {pings} pings")
         except (rdma.MpaConnectionError, rdma.RdmaError, RpingError) as error:
-            if not persistent:
+            if persistent:
+                failed(request.peer, error)
+            elif isinstance(error, RpingError):
                 raise CommandError(str(error)) from None
-            failed(None, error)
+            else:
+                raise
 
     await prepare(device)
     async with await rdma.listen(host, port, config, device=device, failed=failed) as listener:

@@ -38,19 +38,20 @@ async def connect(
     domain: ProtectionDomain | None = None,
     observer: Observer = SILENT,
     fallback: bool = False,
+    retrying: Callable[[MpaConnectionError], None] = lambda error: None,
 ) -> Connection:
     """Connect, and return when the connection is established.
 
     ``device`` opens the data path, which the connection owns. ``domain`` is the protection domain, one of its own
-    if not given. ``fallback``: see ``host_driver.connection.initiate``. Raises RejectedError when the responder's
-    ULP says no, MpaConnectionError for all else that goes wrong on the way, DeviceError, and ValueError for a
-    responder's ``config``.
+    if not given. ``fallback``, ``retrying``: see ``host_driver.connection.initiate``. Raises RejectedError when the
+    responder's ULP says no, MpaConnectionError for all else that goes wrong on the way, DeviceError, and ValueError for
+    a responder's ``config``.
     """
     config = config or Config(Role.INITIATOR)
     config.check_role(Role.INITIATOR)
     watch, path = Watch(observer), await device()
     try:
-        lower = await mpa.initiate(host, port, path, config, watch, fallback=fallback)
+        lower = await mpa.initiate(host, port, path, config, watch, fallback=fallback, retrying=retrying)
     except BaseException:
         await path.close()
         raise
@@ -272,8 +273,9 @@ async def listen(
 ) -> Listener:
     """Listen for connection requests; port 0 lets the system choose.
 
-    ``device`` and ``observer`` are called for each connection whose Request has come whole. Without a ``domain`` each connection has one of
-    its own. Raises MpaConnectionError when the port cannot be had, and ValueError for an initiator's ``config``.
+    ``device`` and ``observer`` are called for each connection whose Request has come whole. Without a ``domain`` each
+    connection has one of its own. Raises MpaConnectionError when the port cannot be had, and ValueError for an
+    initiator's ``config``.
     """
     config = config or Config(Role.RESPONDER)
     config.check_role(Role.RESPONDER)
