@@ -28,12 +28,12 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import cocotb
-from amaranth.lib.wiring import Component
 from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
 from open_rnic.host_driver.sim.build import build, environment
+from open_rnic.host_driver.sim.look import look
 
 PERIOD = 10  # ns
 FIRST_BEAT_FIELDS = frozenset({"length"})  # valid on a packet's first beat only; other extra fields, on its last
@@ -62,11 +62,7 @@ def simulate(
     """
     __tracebackhide__ = True
     simulation = build(component, waves=waves)
-    if isinstance(component, functools.partial):
-        component = component()
-        for each in (component, *vars(component).values()):  # Amaranth warns of components that nobody elaborates
-            if isinstance(each, Component):
-                each._MustUse__used = True
+    streams = look(component, _streams) if isinstance(component, functools.partial) else _streams(component)
     # One folder for each test, so that what failures leave behind does not pile up.
     test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
     folder = simulation.folder.parent.parent / "tests" / re.sub(r"[^\w.-]+", "-", test)
@@ -80,7 +76,7 @@ def simulate(
         "COCOTB_TEST_FILTER": rf"\.{name}$" if name else "",
         "COCOTB_TESTCASE": "",
         "PYTHONWARNINGS": "error",
-        "BENCH": json.dumps({"parameters": parameters or {}, "streams": _streams(component)}),
+        "BENCH": json.dumps({"parameters": parameters or {}, "streams": streams}),
     }
     with open(folder / "log", "w") as log:
         try:

@@ -822,10 +822,10 @@ async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
 
 async def _readable(sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
-    readable = loop.create_future()
-    loop.add_reader(sock, lambda: readable.done() or readable.set_result(None))
+    readable = asyncio.Event()
+    loop.add_reader(sock, readable.set)
     try:
-        await readable
+        await readable.wait()
     finally:
         loop.remove_reader(sock)
 

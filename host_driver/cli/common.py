@@ -99,10 +99,12 @@ def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
         return await task
 
     try:
-        return asyncio.run(main())
+        result = asyncio.run(main())
     except asyncio.CancelledError:
         if not came:
             raise
+    if came:  # also when the work was over by then: more may be to follow
         if kept:
             typer.echo("interrupted; what is done is kept, and the same command goes on from there", err=True)
-        raise typer.Exit(128 + came[0]) from None
+        raise typer.Exit(128 + came[0])
+    return result

@@ -23,7 +23,7 @@ from open_rnic.rtl.registers import Model, Role, Rtr
 
 if TYPE_CHECKING:
     from open_rnic.host_driver.connection import Address
-    from open_rnic.host_driver.negotiation import Config
+    from open_rnic.host_driver.negotiation import Config, Reason
     from open_rnic.host_driver.rdma import Connection, ConnectionRequest, MpaConnectionError, Received
     from open_rnic.host_driver.rdma.connection import OpenDevice
     from open_rnic.host_driver.startup import StartupFrame
@@ -256,8 +256,8 @@ class Status(IntEnum):
 class Report:
     """Tells of one event after the other: a line of text, or of JSON with the event's name in ``event``.
 
-    ``failed``, ``rejected`` and ``terminated`` are lines of standard error, and with JSON events besides. ``peer`` is in
-    every JSON line of a connection's. In a line of text it is when there may be several connections.
+    ``failed``, ``rejected`` and ``terminated`` are lines of standard error, and with JSON events besides. ``peer`` is
+    in every JSON line of a connection's. In a line of text it is when there may be several connections.
     """
 
     def __init__(self, as_json: bool, *, several: bool = False, peer: Address | None = None) -> None:
@@ -362,7 +362,7 @@ class Report:
             "fallback",
             f"without enhanced frames now, as the peer seems to know none: {error}",
             reason=str(error),
-            code=error.reason.code or None,
+            code=_code(error.reason),
             stage="startup",
         )
 
@@ -434,9 +434,9 @@ class Report:
             case RejectedError(frame=frame, theirs=theirs):
                 self.rejected(str(error), theirs, frame.private_data)
             case _:
-                code = (error.reason.code or None) if isinstance(error, MpaConnectionError | LostError) else None
+                reason = error.reason if isinstance(error, MpaConnectionError | LostError) else None
                 stage = "startup" if isinstance(error, MpaConnectionError) and error.failed else self._stage
-                self._tell("failed", str(error), wrong=True, reason=str(error), code=code, stage=stage)
+                self._tell("failed", str(error), wrong=True, reason=str(error), code=_code(reason), stage=stage)
         return status_of(error)
 
 
@@ -459,6 +459,11 @@ def place(address: Address) -> str:
 def model_name(model: Model) -> str:
     """What ``--model`` calls it."""
     return ModelName[model.name].value
+
+
+def _code(reason: Reason | None) -> int | None:
+    """The MPA error code (RFC 5044 §8, RFC 6581 §8); None when there is none for it."""
+    return (reason.code or None) if reason else None
 
 
 def _depth(value: int | None) -> str:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager
+from multiprocessing import resource_tracker
 from tempfile import TemporaryDirectory
 
 __all__ = ["executor"]
@@ -57,9 +58,13 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started meanwhile does not hear Ctrl-C, which is told to all of a terminal's processes: we end them."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """What is started meanwhile does not hear Ctrl-C, which is told to all of a terminal's processes: we end them.
+
+    SIGINT is blocked, which threads and processes inherit, and not ignored: one that comes meanwhile comes behind it.
+    """
+    resource_tracker.ensure_running()  # it would unblock SIGINT when the first process starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
