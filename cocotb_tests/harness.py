@@ -32,6 +32,7 @@ from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.sim.build import build, environment
 from open_rnic.host_driver.sim.look import look
 
@@ -50,7 +51,7 @@ def simulate(
     parameters: dict[str, Any] | None = None,
     seed: int | None = None,
     waves: bool = False,
-    seconds: float = 300,
+    seconds: float = HANG,
 ) -> None:
     """Run the cocotb tests of ``test_module`` on an Amaranth component; raise AssertionError unless all pass.
 

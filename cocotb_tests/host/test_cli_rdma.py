@@ -14,6 +14,7 @@ from threading import Timer
 
 import pytest
 
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import cli, rdma
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.host_driver.negotiation import Config
@@ -23,7 +24,6 @@ from open_rnic.host_driver.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.rtl.registers import Role
 
 RNIC = [sys.executable, "-c", "from open_rnic.host_driver.cli import main; main()"]
-SECONDS = 240  # a simulation may have to be built first
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ class Process:
             text=True,
             pipesize=1 << 20,  # octets: room for all that it tells while the other end is run to its end
         )
-        self.watchdog = Timer(2 * SECONDS, self.process.kill)  # so that no reader waits for ever
+        self.watchdog = Timer(HANG, self.process.kill)  # so that no reader waits for ever
         self.watchdog.start()
 
     def line(self):
@@ -68,7 +68,7 @@ class Process:
 
     def end(self):
         """Exit status, and what is left of standard output and standard error."""
-        out, err = self.process.communicate(timeout=SECONDS)
+        out, err = self.process.communicate(timeout=HANG)
         return self.process.returncode, out, err
 
 
@@ -171,7 +171,7 @@ def test_a_file_arrives_whole(rnic, tmp_path, device):
     data = bytes(range(256)) * (1200 if device == "software" else 100)
     path = tmp_path / "data"
     path.write_bytes(data)
-    options = ["--device", device, "--timeout", 60]
+    options = ["--device", device, "--timeout", HANG]
     with listening("--once", *options) as (listener, port):
         status, _, err = rnic("connect", "127.0.0.1", port, *options, "--send", f"@{path}", "--send", "", "--markers")
         assert (status, err) == (0, "")
@@ -352,7 +352,7 @@ def test_an_initiator_tells_of_the_peer_s_terminate(rnic):
         assert [event[name] for name in ("event", "layer", "type", "code", "by")] == ["terminated", 0, 2, 255, "peer"]
         assert process.returncode == 4
 
-    asyncio.run(asyncio.wait_for(main(), SECONDS))
+    asyncio.run(asyncio.wait_for(main(), HANG))
 
 
 def test_what_is_no_request_is_a_failure_and_the_listener_goes_on(rnic):
@@ -552,7 +552,7 @@ def test_an_rping_client_says_what_the_protocol_says(rnic):
         assert await process.wait() == 0
         await task
 
-    asyncio.run(asyncio.wait_for(main(), SECONDS))
+    asyncio.run(asyncio.wait_for(main(), HANG))
 
 
 @pytest.mark.parametrize("what", ["a short Send", "too much", "changed data"])

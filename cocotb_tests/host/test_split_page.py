@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from open_rnic.cocotb_tests.host.test_split import SETTING
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.split.model import named, predict, splits
 from open_rnic.host_driver.split.page import page
 from open_rnic.host_driver.split.report import Report
@@ -110,6 +111,6 @@ def test_it_works_in_a_browser(text, tmp_path):
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
                "--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}",
                "--window-size=1000,900", "--dump-dom", path.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     [title] = re.findall(r"<title>(.*?)</title>", done.stdout) or [done.stderr]
     assert title == "plots 4; visible 2; plots 4; line none; wide false; ready yes"

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 __all__ = ["executor"]
 
 _ANSWER = "10s"  # in which a scheduler must
+_START = "600s"  # in which the processes of this machine must, however busy it is
 
 
 @contextmanager
@@ -24,6 +25,7 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
     processes do not start, and ModuleNotFoundError without the package ``distributed``.
     """
     try:
+        import dask
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
         raise ModuleNotFoundError("the Python package distributed is missing: install open-rnic[bench]") from None
@@ -33,6 +35,7 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         # removed with the folder, even if the processes had no time to.
         with ExitStack() as stack:
             folder = stack.enter_context(TemporaryDirectory(prefix="rnic-bench-"))
+            stack.enter_context(dask.config.set({"distributed.comm.timeouts.connect": _START}))
             with _deaf():
                 try:
                     local = stack.enter_context(closing(LocalCluster(
