@@ -815,8 +815,9 @@ async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
         with contextlib.suppress(socket.gaierror):  # an address needs no thread to wait in
             return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise MpaConnectionError(f"cannot find {host!r} port {port}: {_how(error)}", Reason.LOCAL) from error
+    except (OSError, UnicodeError) as error:  # the latter for what can be no name at all
+        how = _how(error) if isinstance(error, OSError) else "that is no host name"
+        raise MpaConnectionError(f"cannot find {host!r} port {port}: {how}", Reason.LOCAL) from error
     return list(found)
 
 

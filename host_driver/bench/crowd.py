@@ -136,11 +136,11 @@ async def _listening() -> AsyncIterator[tuple[int, int]]:
             raise ConnectionError("rnic listen has ended")
         reading = asyncio.create_task(_read_on(process.stdout))
         yield process.pid, json.loads(line)["port"]
-        reading.cancel()
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
-        await process.wait()
+        await process.wait()  # its output is read to the end, or it would wait for that and not end
+    await reading
 
 
 async def _read_on(stdout: asyncio.StreamReader) -> None:

@@ -78,6 +78,8 @@ def rping(
         raise UsageError("rping is either a server, with -s, or a client, with -c")
     if serve and model:
         raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
+    if ping and persistent:
+        raise UsageError("-P is for a server: a client ends after -C pings")
     if ping and port == 0:
         raise UsageError("nothing can be reached at port 0")
     if not MIN_SIZE <= size <= MAX_SIZE:
