@@ -53,7 +53,9 @@ class Pll(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         m.submodules.oscillator = oscillator = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
-        clock, locked, reset = Signal(), Signal(), Signal()
+        clock = Signal()
+        locked = Signal()
+        reset = Signal()
         if platform.default_rst is not None:
             m.submodules.reset = button = io.Buffer("i", platform.request(platform.default_rst, dir="-"))
             m.d.comb += reset.eq(button.i)
@@ -75,7 +77,8 @@ class Pll(Elaboratable):
         m.submodules.gsr = Instance("SGSR", i_CLK=clock, i_GSR=go[1])
 
     def _xilinx(self, m, oscillator, clock, locked, reset):
-        feedback, made = Signal(), Signal()
+        feedback = Signal()
+        made = Signal()
         m.submodules.pll = Instance(
             "PLLE2_BASE", **self.dividers, p_CLKIN1_PERIOD=1e9 / self.source, i_CLKIN1=oscillator,
             i_CLKFBIN=feedback, o_CLKFBOUT=feedback, i_RST=reset, i_PWRDWN=Const(0), o_CLKOUT0=made, o_LOCKED=locked,

@@ -80,12 +80,14 @@ class FpduAligner(wiring.Component):
             "trailing": 2,  # beats at its end that have nothing of the ULPDU
             "octets": range(4 * lanes + 1),  # of the ULPDU in the last beat that has some
         })  # fmt: skip
-        found, cut = self.found.payload, Signal(cuts)
+        found = self.found.payload
+        cut = Signal(cuts)
         width = 4 * lanes
         final = Mux(found.too_long, 0, found.final[:bits])  # in the FPDU's last beat
         until = Signal(range(2 * lanes))  # in the window, its last lane
         octet = Signal(range(width))  # the ULPDU's last, in its beat; it has one even if it has none
-        single, brief = Signal(), Signal()  # the first beat is the last one, the last one of the ULPDU
+        single = Signal()  # the first beat of the FPDU is its last
+        brief = Signal()  # the first beat of the FPDU is the last of its ULPDU
         empty = found.length == 0
         m.d.comb += [
             *(cut[name].eq(found[name]) for name in ("length", "too_long", "lane")),
@@ -103,12 +105,17 @@ class FpduAligner(wiring.Component):
         ]
 
         # The FPDU whose turn it is, and which of its beats comes next.
-        valid, fpdu = Signal(), Signal(cuts, reset_less=True)
+        valid = Signal()
+        fpdu = Signal(cuts, reset_less=True)
         left = Signal(15 - bits, reset_less=True)  # beats that follow this one
-        last, gives, ends = Signal(), Signal(), Signal()
-        needs_far, frees_near = Signal(), Signal()  # the beat goes into the far one, nothing else is in the near one
+        last = Signal()
+        gives = Signal()
+        ends = Signal()
+        needs_far = Signal()  # the beat goes into the far register
+        frees_near = Signal()  # nothing but the beat is in the near register
         needs_far_next = Signal()
-        fires, takes = Signal(), Signal()  # a beat goes, known a cycle before; there is place for another FPDU
+        fires = Signal()  # a beat leaves; known a cycle before
+        takes = Signal()  # another FPDU fits
         m.d.comb += [takes.eq(~valid | (fires & last)), self.found.ready.eq(takes)]
         m.d.comb += needs_far_next.eq(needs_far)
         with m.If(takes):
@@ -135,9 +142,12 @@ class FpduAligner(wiring.Component):
         m.d.sync += needs_far.eq(needs_far_next)
 
         # The window. The far beat is empty while the near one is not complete.
-        near, far = Signal(StreamBeat(lanes)), Signal(StreamBeat(lanes))
-        near_full, far_full = Signal(), Signal()
-        near_full_next, far_full_next = Signal(), Signal()
+        near = Signal(StreamBeat(lanes))
+        far = Signal(StreamBeat(lanes))
+        near_full = Signal()
+        far_full = Signal()
+        near_full_next = Signal()
+        far_full_next = Signal()
         far_open = Signal(init=1)  # the same as ``~far_full``, for another hundred places
         moves = Signal()
         given = self.i.payload
@@ -168,7 +178,8 @@ class FpduAligner(wiring.Component):
         has = Signal(range(lanes + 1))
         needs = Signal(range(lanes + 1))
         # All of the beat will be there in the next cycle: it will be complete; it has what is needed of it.
-        whole, enough = Signal(), Signal()
+        whole = Signal()
+        enough = Signal()
         m.d.comb += [
             has.eq(Mux(needs_far, far.count, near.count)),
             needs.eq(Mux(last, fpdu.needs, fpdu.lane + 1)),

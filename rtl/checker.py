@@ -66,9 +66,12 @@ class FpduChecker(wiring.Component):
         ]
 
         # The beat, for the checks; where its marker lies is worked out on the way.
-        valid, first, beat = Signal(), Signal(init=1), Signal(AlignedBeat(lanes), reset_less=True)
+        valid = Signal()
+        first = Signal(init=1)
+        beat = Signal(AlignedBeat(lanes), reset_less=True)
         marked = Signal()
-        before, here = Signal(lanes + 1), Signal(lanes + 1)  # places that are before the marker, that are the marker
+        before = Signal(lanes + 1)  # lanes before the marker
+        here = Signal(lanes + 1)  # the marker's lane
         begins = Signal(init=1)
         has_marker = i.marked & (i.place < i.count)
         m.d.sync += [
@@ -97,15 +100,18 @@ class FpduChecker(wiring.Component):
             crc.last.eq(beat.last),
         ]
         expected = Array(Const(residue(missing), 32) for missing in range(lanes))
-        difference, done = Signal(32, reset_less=True), Signal()
+        difference = Signal(32, reset_less=True)
+        done = Signal()
         m.d.sync += [difference.eq(crc.z ^ expected[crc.missing]), done.eq(crc.z_valid)]
         m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(difference == 0)]
 
         # The markers: where they are, in lanes since ULPDU_Length, and where they say they are.
         passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included, but for one before ULPDU_Length
         leads = first & here[0]
-        checks, ended = Signal(), Signal()
-        place, pointer = Signal(14, reset_less=True), Signal(16, reset_less=True)
+        checks = Signal()
+        ended = Signal()
+        place = Signal(14, reset_less=True)
+        pointer = Signal(16, reset_less=True)
         m.d.sync += [
             checks.eq(valid & marked),
             ended.eq(valid & beat.last),
@@ -115,13 +121,17 @@ class FpduChecker(wiring.Component):
         with m.If(valid):
             m.d.sync += passed.eq(Mux(beat.last, 0, passed + lanes + (marked & ~leads)))
 
-        astray, first_astray = Signal(), Signal(16, reset_less=True)
+        astray = Signal()
+        first_astray = Signal(16, reset_less=True)
         markers = Signal(8)
         wrong = Signal()
         found_wrong = astray | wrong
         m.d.comb += wrong.eq(checks & (pointer[2:] != place))
-        length, too_long, size = Signal(16), Signal(), Signal(15)
-        ends, note = Signal(), notes.i.payload
+        length = Signal(16)
+        too_long = Signal()
+        size = Signal(15)
+        ends = Signal()
+        note = notes.i.payload
         m.d.sync += [
             length.eq(beat.length),
             too_long.eq(beat.too_long),

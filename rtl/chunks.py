@@ -80,10 +80,13 @@ class ChunkPacker(wiring.Component):
         home = Signal(range(lanes))  # the lane of the beat to which the next marker belongs
         filled = Signal(range(width))  # octets of the beat that are not a marker's
         count = i.octets
-        inside, completes, has_marker = Signal(), Signal(), Signal()
+        inside = Signal()
+        completes = Signal()
+        has_marker = Signal()
         next_beat = Signal()  # ``home`` is in the next one
         marker_lane = Signal(range(2 * lanes))
-        behind, closed = Signal(range(2 * width)), Signal(range(2 * width))
+        behind = Signal(range(2 * width))
+        closed = Signal(range(2 * width))
         end = Signal(range(2 * width))  # where octets that are not a marker's end
 
         # The marker is near when it may begin in these octets: a short sum then says where.
@@ -117,10 +120,13 @@ class ChunkPacker(wiring.Component):
         keeps = Signal(width)  # octets that are there already
         moves = Signal(2 * lanes, reset_less=True)  # lanes that come from the next one
         reaches = Signal(range(2 * width), reset_less=True)  # ``end``
-        marks, at = Signal(), Signal(range(2 * lanes), reset_less=True)  # a marker is complete; its lane
+        marks = Signal()  # a marker is complete
+        at = Signal(range(2 * lanes), reset_less=True)  # the marker's lane
         of_marker = Signal(4, reset_less=True)  # octets that are its
         in_place = rotate_lanes(m, i.data, octet, lane=8)
-        comes, takes, goes = Signal(), Signal(), self.o.ready
+        comes = Signal()
+        takes = Signal()
+        goes = self.o.ready
         m.d.comb += [self.i.ready.eq(goes), comes.eq(self.i.valid & (count != 0)), takes.eq(goes & comes)]
         with m.If(~started):
             # From a marker's end to the next one it is 127 lanes.
@@ -152,7 +158,8 @@ class ChunkPacker(wiring.Component):
         kept = Signal(8 * width, reset_less=True)
         held = Signal(range(width))  # octets kept
         shown = Signal(range(lanes))  # lanes of the kept beat that have been shown
-        new, over = Signal(8 * width), Signal(8 * width)  # for this beat, and for the next one
+        new = Signal(8 * width)  # octets for this beat
+        over = Signal(8 * width)  # octets for the next beat
         joined = Signal(8 * width)
         for n in range(lanes):
             own, next_ = turned.word_select(n, 32), turned.word_select((n + 1) % lanes, 32)
@@ -167,13 +174,17 @@ class ChunkPacker(wiring.Component):
         # A marker may come in parts, and may belong to the next beat.
         part = Signal(32, reset_less=True)
         marker = Signal(32)
-        marked, place, value = Signal(), Signal(range(lanes)), Signal(32, reset_less=True)  # of the kept beat
+        marked = Signal()  # the kept beat has a marker
+        place = Signal(range(lanes))  # of that marker
+        value = Signal(32, reset_less=True)  # of that marker
         m.d.comb += marker.eq(Cat(
             Mux(of_marker[n], turned.word_select(at[:bits], 32).word_select(n, 8), part.word_select(n, 8))
             for n in range(4)
         ))
 
-        full, early, here = Signal(), Signal(), Signal()
+        full = Signal()
+        early = Signal()
+        here = Signal()
         m.d.comb += [
             full.eq(turned_valid & (reaches >= width)),
             early.eq(~turned_valid & (held[2:] > shown)),

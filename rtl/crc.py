@@ -81,11 +81,14 @@ class CrcAppender(wiring.Component):
         stages = range(0, len(missing), UNDONE)
         for at in stages:
             before = done, undone(m, z, missing[at:at + UNDONE], 1 << at), missing
-            done, z, missing = Signal(), Signal(32, reset_less=True), Signal.like(missing, reset_less=True)
+            done = Signal(name=f"done_{at}")
+            z = Signal(32, name=f"z_{at}", reset_less=True)
+            missing = Signal.like(missing, name=f"missing_{at}", reset_less=True)
             m.d.sync += [done.eq(before[0]), z.eq(before[1]), missing.eq(before[2])]
         abort = i.abort
-        for _ in range(crc.latency + len(stages)):
-            abort, before = Signal(reset_less=True), abort
+        for stage in range(crc.latency + len(stages)):
+            before = abort
+            abort = Signal(name=f"abort_{stage}", reset_less=True)
             m.d.sync += abort.eq(before)
         # Wire order: the CRC register's least significant octet first (RFC 5044 §4.4), so no swap.
         m.d.sync += [

@@ -78,7 +78,8 @@ def undone(m: Module, z: Value, missing: Value, least: int = 1) -> Value:
     """``z`` without ``missing * least`` lanes of zeros, as logic: a level for each bit of ``missing``."""
     for i, bit in enumerate(missing):
         # A signal for each level: of a nested expression each use would be logic of its own.
-        before, z = z, Signal(32, name=f"without_{least << i}")
+        before = z
+        z = Signal(32, name=f"without_{least << i}")
         m.d.comb += z.eq(Mux(bit, times(gf2.power(STEP, -least << i), before), before))
     return z
 

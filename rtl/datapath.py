@@ -116,7 +116,9 @@ class MpaDatapath(wiring.Component):
             (tx, MAX_ULPDU, registers.TX_MAX_ULPDU),
             (rx, storable, registers.RX_MAX_ULPDU),
         ):
-            asked, over, maximum = (Signal(width, reset_less=True) for width in (16, 1, 16))
+            asked = Signal(16, reset_less=True)
+            over = Signal(reset_less=True)
+            maximum = Signal(16, reset_less=True)
             m.d.sync += [
                 asked.eq(register.value),
                 over.eq(register.value > limit),
@@ -156,7 +158,8 @@ class MpaDatapath(wiring.Component):
         m.submodules.events = events = EventQueue(len(given), self.event_depth)
         sources = events.i  # a cycle late
         for source, event in zip(sources, given, strict=True):
-            kind, fields = Signal.like(event.kind), Signal.like(event, reset_less=True)
+            kind = Signal.like(event.kind)
+            fields = Signal.like(event, reset_less=True)
             m.d.sync += [kind.eq(event.kind), fields.eq(event)]
             m.d.comb += [source.eq(fields), source.kind.eq(kind)]
 

@@ -65,10 +65,12 @@ class EventQueue(wiring.Component):
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=Event.as_shape().size, depth=self.depth)
         free = Const(1)  # no source before this one has an event
         lost = Const(0)
-        next_in, enters = Signal(Event, reset_less=True), Signal()
+        next_in = Signal(Event, reset_less=True)
+        enters = Signal()
         m.d.sync += enters.eq(0)
         for n, given in enumerate(self.i):
-            waits, waiting = Signal(name=f"waits_{n}"), Signal(Event, name=f"waiting_{n}", reset_less=True)
+            waits = Signal(name=f"waits_{n}")
+            waiting = Signal(Event, name=f"waiting_{n}", reset_less=True)
             comes = given.kind != EventKind.NONE
             with m.If(waits & free):
                 m.d.sync += [enters.eq(1), next_in.eq(waiting)]

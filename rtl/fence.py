@@ -123,7 +123,9 @@ class Fence(wiring.Component):
         # What becomes of a ULPDU is decided with its first beat.
         consumes = Signal()  # the fence is not shut, or all is dropped
         makes_own = Signal()
-        inside, keeps, keeps_on = Signal(), Signal(), Signal()  # of a ULPDU; it leaves; the one before does
+        inside = Signal()  # a ULPDU has begun and not ended
+        keeps = Signal()  # the beat leaves
+        keeps_on = Signal()  # the beat before left
         terminates = Signal()  # it is a Terminate
         announced = Signal(16, reset_less=True)  # its length
         length = Mux(inside, announced, i.length)
@@ -135,7 +137,8 @@ class Fence(wiring.Component):
             m.d.comb += keeps.eq(~state.terminated & ~i.too_long & (i.terminate | ~state.failed))
 
         event = Signal(Event)
-        happened, refused = Signal(Event), Signal(16, reset_less=True)
+        happened = Signal(Event)
+        refused = Signal(16, reset_less=True)
         m.d.sync += [happened.eq(event), refused.eq(length)]
         m.d.comb += self.event.eq(happened)
         with m.If(happened.kind == EventKind.ERROR):

@@ -79,14 +79,16 @@ class FpduFinder(wiring.Component):
             "skips": signed(16 - bits),  # beats between this one and that of the next FPDU, less 1
             **{name: shape for name, shape in found.items() if name != "lane"},
         })
-        valid, full = Signal(), Signal()  # the beat is there, and complete
+        valid = Signal()  # a beat is present
+        full = Signal()  # the beat is complete
         entries = Signal(data.ArrayLayout(entry, lanes), reset_less=True)
         passes = Signal()  # the beat is done with
         beat = waiting.o.payload
         m.d.comb += waiting.o.ready.eq(~valid | passes)
         read = Signal.like(entries)
         for n in range(lanes):
-            length, beyond = Signal(16, name=f"length_{n}"), Signal(signed(18), name=f"beyond_{n}")
+            length = Signal(16, name=f"length_{n}")
+            beyond = Signal(signed(18), name=f"beyond_{n}")
             short = length[bits + 2:] == 0
             m.d.comb += [
                 length.eq(swap_octets(beat.fields[n])),

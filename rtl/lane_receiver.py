@@ -53,8 +53,11 @@ class LaneReceiver(wiring.Component):
         m.d.comb += self.i.ready.eq(goes)
 
         # First: is it a marker?
-        started, place = Signal(), Signal(range(INTERVAL))  # lanes since one was due
-        there, word, is_marker = Signal(), Signal(32, reset_less=True), Signal()
+        started = Signal()
+        place = Signal(range(INTERVAL))  # lanes since a marker was due
+        there = Signal()
+        word = Signal(32, reset_less=True)
+        is_marker = Signal()
         with m.If(~started):
             m.d.sync += place.eq(self.start)
         with m.If(goes):
@@ -67,14 +70,16 @@ class LaneReceiver(wiring.Component):
                 m.d.sync += [started.eq(1), place.eq(place + 1)]
 
         # Then: where in its FPDU is it?
-        begins, ends = Signal(init=1), Signal()  # but for markers, it is ULPDU_Length; it is the CRC
+        begins = Signal(init=1)  # the next lane that is no marker holds ULPDU_Length
+        ends = Signal()  # the lane is the CRC
         fresh = Signal(init=1)  # it is the first of the FPDU; a marker may be
         left = Signal(15)  # lanes from the one before to the CRC
         length = Signal(16)
         tail = Signal()  # the lane before the CRC has octets of the last beat that no other lane has
         stopped = Signal()
         comes = goes & there & ~stopped
-        announced, too_long = Signal(16), Signal()
+        announced = Signal(16)
+        too_long = Signal()
         m.d.comb += [announced.eq(swap_octets(word[:16])), too_long.eq(announced > self.maximum)]
         with m.If(comes):
             m.d.sync += fresh.eq(ends & ~is_marker)
@@ -92,8 +97,11 @@ class LaneReceiver(wiring.Component):
                 m.d.sync += [left.eq(left - 1), ends.eq(~ends & (left == 2))]
 
         # Beats of the ULPDU, from the third octet of the FPDU on. The last one goes when the CRC has come.
-        upper, beat = Signal(16, reset_less=True), Signal(32, reset_less=True)
-        gives, last, over = Signal(), Signal(), Signal()
+        upper = Signal(16, reset_less=True)
+        beat = Signal(32, reset_less=True)
+        gives = Signal()
+        last = Signal()
+        over = Signal()
         with m.If(comes & ~is_marker):
             m.d.sync += upper.eq(word[16:])
             with m.If(~ends | tail):
@@ -107,10 +115,13 @@ class LaneReceiver(wiring.Component):
 
         # CRC and markers. A marker before ULPDU_Length points to it, like the others: 0 lanes back.
         crc = Signal(32, reset_less=True)
-        passed, size = Signal(14), Signal(15, reset_less=True)  # lanes since ULPDU_Length
+        passed = Signal(14)  # lanes since ULPDU_Length
+        size = Signal(15, reset_less=True)
         led = Signal()  # by a marker, which is one of its size, too
         marks = Signal(8, reset_less=True)
-        pointer, astray, first_astray = Signal(16), Signal(), Signal(16, reset_less=True)
+        pointer = Signal(16)
+        astray = Signal()
+        first_astray = Signal(16, reset_less=True)
         m.d.comb += pointer.eq(swap_octets(word[16:]))
         wrong = is_marker & (pointer[2:] != passed)
         with m.If(comes):

@@ -97,7 +97,9 @@ class MarkerInserter(wiring.Component):
         counts = Signal()
         first = Signal(init=1)
         leads = first & (state.place == 0)  # if it is a marker, it is before ULPDU_Length, not inside the FPDU
-        low, intervals, lanes_before = Signal(7), Signal(7), Signal(range(lanes))
+        low = Signal(7)
+        intervals = Signal(7)
+        lanes_before = Signal(range(lanes))
         passed = Signal.like(intervals)  # intervals from ULPDU_Length to the next marker, over ``low`` lanes
         waiting = Signal.like(lanes_before)  # lanes that wait
         m.d.comb += [passed.eq(intervals + counts), waiting.eq(lanes_before + counts)]

@@ -61,7 +61,8 @@ class RegisterBank(wiring.Component):
 
         # First cycle: which register; second: its value among zeros, or the write; third: its value; fourth: ack.
         decoded = Signal(len(MAP))
-        second, third = Signal(), Signal()
+        second = Signal()
+        third = Signal()
         starts = bus.request & ~second & ~third & ~bus.ack
         m.d.sync += [
             second.eq(starts),

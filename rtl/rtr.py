@@ -100,7 +100,8 @@ class RtrDetector(wiring.Component):
     ``permissive`` any, is consumed; a Terminate is delivered, for a peer that found no RTR that it can send says so
     (RFC 6581 §9.2); another FPDU is an error, or with ``permissive`` delivered. An initiator that sent a Read RTR looks
     at each FPDU in this way until it has consumed the response. STag and TO of an RTR are not looked at (RFC 5041 §5.2,
-    RFC 5040 §5.2.1), nor are reserved bits.
+    RFC 5040 §5.2.1), nor are reserved bits. A Read RTR must have MSN 1 and MO 0, for its header is a payload of 28
+    octets; a Send RTR has no payload, so that neither is checked (RFC 5041 §7.1).
 
     After an error what comes is taken and dropped.
 
@@ -172,8 +173,11 @@ class RtrDetector(wiring.Component):
         ended = Signal()  # it has not been told
         inside = Signal()  # of an FPDU that is let through
 
-        is_response, is_terminate, has_queue = Signal(), Signal(), Signal()
-        awaits_rtr, awaits_response = Signal(), Signal()
+        is_response = Signal()
+        is_terminate = Signal()
+        has_queue = Signal()
+        awaits_rtr = Signal()
+        awaits_response = Signal()
         peer_to_peer = self.model == Model.PEER_TO_PEER
         m.d.comb += [
             awaits_rtr.eq((self.role == Role.RESPONDER) & peer_to_peer & ~state.rtr_came),
@@ -181,8 +185,12 @@ class RtrDetector(wiring.Component):
         ]
 
         # Settled a cycle before: what happens to beats. If neither, they wait.
-        flows, keeps, sinks = Signal(), Signal(), Signal()  # they go out; into the queue; nowhere
-        flows_on, keeps_on, sinks_on = Signal(), Signal(), Signal()  # in the next cycle
+        flows = Signal()  # beats go out
+        keeps = Signal()  # beats go into the queue
+        sinks = Signal()  # beats are discarded
+        flows_on = Signal()  # ``flows`` in the next cycle
+        keeps_on = Signal()
+        sinks_on = Signal()
         looks = awaits_rtr | awaits_response  # at the next FPDU
         moves = self.i.valid & self.i.ready
         m.d.sync += [flows.eq(flows_on), keeps.eq(keeps_on), sinks.eq(sinks_on)]
@@ -196,15 +204,17 @@ class RtrDetector(wiring.Component):
         def field(at, octets):
             return header[8 * at:8 * (at + octets)]
 
-        queue = field(6, 4)
+        queue, msn, mo, read_size = (field(at, 4) for at in (6, 10, 14, 30))
+        is_first = (msn == 1 << 24) & (mo == 0)
         untagged = (header[:8] & 0b1100_0011 == 0b0100_0001) & (header[14:16] == 1)
         tagged = (header[:8] & 0b1100_0011 == 0b1100_0001) & (header[14:16] == 1)
         opcode = header[8:12]
-        found, matches = Signal(Rtr), Signal(len(Rtr) - 1)  # of the kinds in their order
+        found = Signal(Rtr)
+        matches = Signal(len(Rtr) - 1)  # a bit for each kind, in their order
         is_kind = {
             Rtr.SEND: (last.value == 0) | (untagged & (opcode == 3) & (queue == 0) & (last.value == 18)),
             Rtr.WRITE: tagged & (opcode == 0) & (last.value == 14),
-            Rtr.READ: untagged & (opcode == 1) & (queue == 1 << 24) & (field(30, 4) == 0) & (last.value == 46),
+            Rtr.READ: untagged & (opcode == 1) & (queue == 1 << 24) & is_first & (read_size == 0) & (last.value == 46),
         }
         m.d.sync += [
             found.eq(Rtr.NONE),
@@ -213,7 +223,8 @@ class RtrDetector(wiring.Component):
             is_terminate.eq(untagged & (opcode == 7) & (queue == 2 << 24)),
             has_queue.eq(last.value >= 10),
         ]
-        rtr_is_due, response_comes = Signal(), Signal()
+        rtr_is_due = Signal()
+        response_comes = Signal()
         m.d.sync += [
             rtr_is_due.eq(awaits_rtr & ~(is_terminate & has_queue)),
             response_comes.eq(awaits_response & is_response),
@@ -240,8 +251,10 @@ class RtrDetector(wiring.Component):
         ]
 
         # What has ended is told in the cycle after; its event one cycle later, when the offset has come up to it.
-        tells, event = Signal(), Signal(Event)
-        passed, lanes_passed = Signal(), Signal.like(last.size)
+        tells = Signal()
+        event = Signal(Event)
+        passed = Signal()
+        lanes_passed = Signal.like(last.size)
         m.d.sync += [
             *(self.event[name].eq(event[name]) for name in ("kind", "detail")),
             self.event.value.eq(last.value),

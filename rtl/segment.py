@@ -116,7 +116,8 @@ class _Checked(wiring.Component):
         m = Module()
         m.submodules.checker = checker = FpduChecker(self.lanes)
         wiring.connect(m, checker.o, wiring.flipped(self.o))
-        taken, beat = Signal(), Signal.like(self.i.payload)
+        taken = Signal()
+        beat = Signal.like(self.i.payload)
         m.d.comb += [checker.enable.eq(self.enable), self.i.ready.eq(checker.i.room)]
         m.d.sync += [
             taken.eq(self.i.valid & self.i.ready),

@@ -40,7 +40,9 @@ class StoreAndForward(wiring.Component):
         m.submodules.memory = memory = Memory(shape=shape.size, depth=self.beats, init=[])
         write, read = memory.write_port(), memory.read_port()
         bits = len(write.addr) + 1
-        written, kept, fetched = Signal(bits), Signal(bits), Signal(bits)
+        written = Signal(bits)
+        kept = Signal(bits)
+        fetched = Signal(bits)
 
         m.d.comb += [
             self.i.ready.eq((written - fetched)[:bits] != self.beats),

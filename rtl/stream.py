@@ -11,7 +11,7 @@ A packet is carried in beats of ``lanes`` 32-bit lanes. The transfer rules, once
 * ``octets`` is 0 only in the single beat of a packet of no octets.
 * A beat moves in each cycle in which ``valid`` and ``ready`` are both 1. Once ``valid`` is 1, it and the
   payload, but for octets that are not valid, stay as they are until the beat has moved. At the ports of the
-  data path those octets stay, too. ``ready`` may depend on ``valid``.
+  data path those octets stay, too. ``ready`` may depend on ``valid``, so ``valid`` must not wait for ``ready``.
 
 Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there ``octets`` is a multiple of 4.
 """
@@ -132,8 +132,10 @@ class Buffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         slots = [Signal(Value.cast(self.i.payload).shape(), name=f"slot_{n}", reset_less=True) for n in range(2)]
-        gives, takes = Signal(), Signal()  # which slot
-        some, both = Signal(), Signal()  # slots are in use
+        gives = Signal()  # the slot that is read
+        takes = Signal()  # the slot that is written
+        some = Signal()  # a slot is in use
+        both = Signal()  # both slots are in use
         m.d.comb += [
             self.i.ready.eq(~both),
             self.o.valid.eq(some),
@@ -158,8 +160,10 @@ class ReadyBuffer(Buffer):
     def elaborate(self, platform):
         m = Module()
         shape = Value.cast(self.i.payload).shape()
-        first, second = Signal(shape, reset_less=True), Signal(shape, reset_less=True)
-        both, free = Signal(), Signal()
+        first = Signal(shape, reset_less=True)
+        second = Signal(shape, reset_less=True)
+        both = Signal()
+        free = Signal()
         m.d.comb += [
             free.eq(~self.o.valid | self.o.ready),
             self.i.ready.eq(~both),
@@ -248,10 +252,13 @@ class Fifo(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        head, tail = Signal(range(self.depth)), Signal(range(self.depth))
-        after_head, after_tail = Signal.like(head), Signal.like(tail)
+        head = Signal(range(self.depth))
+        tail = Signal(range(self.depth))
+        after_head = Signal.like(head)
+        after_tail = Signal.like(tail)
         full = Signal()
-        enters, leaves = Signal(), Signal()
+        enters = Signal()
+        leaves = Signal()
         m.d.comb += [
             self.i.ready.eq(~full),
             self.spare.eq(~full & ~(head - tail)[: len(head)].matches(*self.few[1:])),
@@ -281,12 +288,17 @@ class ReadyFifo(Fifo):
     def elaborate(self, platform):
         m = Module()
         # The beat in the register has been in memory, too: ``head`` is the place behind it.
-        head, tail = Signal(range(self.depth)), Signal(range(self.depth))
-        after_head, after_tail = Signal.like(head), Signal.like(tail)
+        head = Signal(range(self.depth))
+        tail = Signal(range(self.depth))
+        after_head = Signal.like(head)
+        after_tail = Signal.like(tail)
         almost = Signal()  # full but for one
         held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
-        several, full = Signal(), Signal()  # there are more than the one in the register
-        enters, free, takes = Signal(), Signal(), Signal()
+        several = Signal()  # more beats than the one in the register
+        full = Signal()
+        enters = Signal()
+        free = Signal()
+        takes = Signal()
         next_head = Mux(takes, after_head, head)
         stored = stored_beats(m, platform, self.i.payload, self.depth, enters, tail, next_head, head)
         m.d.comb += [

@@ -159,8 +159,10 @@ class RxModeSwitch(wiring.Component):
         present = Signal()
         taken = Signal()  # the beat leaves in this cycle
         none = Signal()  # of the octets of stream mode are left
-        there, empty = Signal(), Signal()  # a beat is; it has no octets
-        fits, ends = Signal(), Signal()  # it is wholly of stream mode, it reaches the end of that
+        there = Signal()  # a beat is present
+        empty = Signal()  # the beat has no octets
+        fits = Signal()  # the beat belongs to stream mode as a whole
+        ends = Signal()  # the beat reaches the end of stream mode
         passed = Signal(32)
         room = Signal(32)
         count = Signal.like(beat.octets)

@@ -192,8 +192,8 @@ _block(
     "ChunkPacker",
     "a beat goes after a cycle",
     "chunks",
-    "takes, goes = Signal(), Signal(), self.o.ready",
-    "takes, goes = Signal(), Signal(), Const(1)",
+    "goes = self.o.ready",
+    "goes = Const(1)",
 )
 _block(
     FpduFinder,

@@ -128,6 +128,7 @@ async def _listening() -> AsyncIterator[tuple[int, int]]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", command, "listen", "--echo", "--json", "--timeout", "3600"),
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,  # a line for each of the crowd, at the end
     )
     assert process.stdout
     try:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import partial
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,6 +116,9 @@ DialectOption = Annotated[
 ]
 PrivateOption = Annotated[
     str, typer.Option("--private-data", metavar="TEXT|@FILE", help="What goes along in the startup frame.")
+]
+BindOption = Annotated[
+    str | None, typer.Option("--bind", metavar="ADDRESS", help="This end's address; without it the system chooses.")
 ]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", help="For the peer's startup frame, and then for its RTR.")
@@ -488,11 +490,6 @@ def _readable(octets: bytes) -> str | None:
     return text if all(one.isprintable() or one in "\n\t" for one in text) else None
 
 
-def _room() -> mmap:
-    """A buffer of ``ROOM`` octets for a Send: the system gives it memory by the page, when octets come."""
-    return mmap(-1, ROOM, flags=MAP_PRIVATE | MAP_ANONYMOUS)
-
-
 async def converse(connection: Connection, report: Report, talk: Talk) -> int:
     """Send what there is to send, tell of what comes until the peer has closed, and close; the exit status.
 
@@ -512,7 +509,7 @@ async def converse(connection: Connection, report: Report, talk: Talk) -> int:
     async def hear() -> None:
         with contextlib.suppress(ClosedError):
             while True:
-                received = await connection.post_receive(_room())
+                received = await connection.receive(ROOM)
                 report.received(received)
                 if talk.echo:
                     await connection.send(received.data)

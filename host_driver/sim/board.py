@@ -53,7 +53,10 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
             read.addr.eq(status.to_board_taken),
             adapter.i.payload.eq(read.data),
         ]
-        taken, written, lost, quiet = (Signal(width) for width in (16, 16, 8, 8))
+        taken = Signal(16)
+        written = Signal(16)
+        lost = Signal(8)
+        quiet = Signal(8)
         with m.If(adapter.i.ready | ~adapter.i.valid):
             m.d.sync += [adapter.i.valid.eq(more), taken.eq(taken + more)]
 

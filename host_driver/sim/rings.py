@@ -133,7 +133,8 @@ class SimulatedDatapath(wiring.Component):  # type: ignore[misc]
             bus.address.eq(self.control.address),
             bus.write_data.eq(self.control.write_data),
         ]
-        turn, read_data = Signal(), Signal(32)
+        turn = Signal()
+        read_data = Signal(32)
         with m.If(bus.request & bus.ack):
             m.d.sync += [turn.eq(self.control.turn), read_data.eq(bus.read_data)]
 

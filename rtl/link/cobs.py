@@ -44,7 +44,8 @@ class CobsDecoder(wiring.Component):
         left = Signal(8, init=DONE)  # of the block's octets; counts up
         inside = Signal()  # a frame
         due = Signal()  # a zero, before the next block
-        in_block, zero = Signal(), Signal()
+        in_block = Signal()
+        zero = Signal()
         m.d.comb += [
             self.i.ready.eq(1),
             in_block.eq(left != DONE),

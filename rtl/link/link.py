@@ -95,7 +95,9 @@ class Link(wiring.Component):
 
         # The response's octets, and the CRC: of a request's octets first, and then of its response's.
         m.submodules.crc = crc = FrameCrc(self.crc_bits)
-        check, give, gave = Signal(), Signal(), Signal()
+        check = Signal()
+        give = Signal()
+        gave = Signal()
         given = responses.i.payload
         m.d.comb += [
             crc.valid.eq((give | check) & ~given.end),
@@ -105,10 +107,14 @@ class Link(wiring.Component):
         ]
 
         # The header, and what the device remembers from one request to the next.
-        sequence, expected = Signal(4), Signal(4)
-        session, same = Signal(32), Signal()
+        sequence = Signal(4)
+        expected = Signal(4)
+        session = Signal(32)
+        same = Signal()
         known = Signal()  # there has been a session
-        opens, ask_ulpdu, ask_mpa = Signal(), Signal(), Signal()
+        opens = Signal()
+        ask_ulpdu = Signal()
+        ask_mpa = Signal()
         behind = Signal(4)
         busy = Signal()  # what the response would be made in is being sent
         refused = Signal()
@@ -123,7 +129,8 @@ class Link(wiring.Component):
             m.d.sync += damaged.eq(damaged + 1)
 
         # An operation and its arguments.
-        code, arguments = Signal(8), Signal(40)
+        code = Signal(8)
+        arguments = Signal(40)
         kind = code[3:6]
         value = Signal(32, reset_less=True)  # of the register
         step = Signal(3)
@@ -135,7 +142,10 @@ class Link(wiring.Component):
 
         # Octets on their way in.
         turns = Signal(2)  # of the two streams; they are told apart by bit 0 of `kind`
-        clear, put, accepted, at_end = Signal(), Signal(), Signal(), Signal()
+        clear = Signal()
+        put = Signal()
+        accepted = Signal()
+        at_end = Signal()
         is_ulpdu = kind[0]
         empty = kind == Op.EMPTY
         m.d.comb += at_end.eq((place == arguments[24:]) | empty)  # of the operation
@@ -161,10 +171,12 @@ class Link(wiring.Component):
         # Octets on their way out: whole beats of one stream at a time.
         from_ulpdu = Signal()
         there = Signal(2)
-        here, moves = Signal(), Signal()
+        here = Signal()
+        moves = Signal()
         at = Signal(range(width + 1))
         after = Signal.like(at)
-        count, counted = Signal(8), Signal(8)
+        count = Signal(8)
+        counted = Signal(8)
         last = Signal()
         verdict = Signal(Verdict)
         chosen = Signal(8)
