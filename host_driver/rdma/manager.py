@@ -259,8 +259,10 @@ class Listener:
         try:
             await arrival.hear(self.config)
             await self._slots.acquire()
-        except MpaConnectionError as error:
+        except BaseException as error:
             arrival.close()
+            if not isinstance(error, MpaConnectionError):
+                raise
             self._failed(arrival.peer, error)
             return
         finally:
