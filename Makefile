@@ -1,8 +1,11 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
 # make test: set everything up, and run all tests.
 # make prove: set everything up, and prove what the RTL must never do.
+# make soak: set everything up, and try a million mutated startup frames and MPA streams; SOAK has more options.
+# make coverage: set everything up, run what collects functional coverage, and put its table into docs/testing.md.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
+# make site: set everything up, and make the pages of docs a site in build/site.
 # All check first for what only the system can give.
 
 PYTHON ?= python3
@@ -10,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := rtl host_driver boards cocotb_tests
 
-.PHONY: demo test prove interop boards setup lint lock docs clean system
+.PHONY: demo test prove soak coverage interop boards setup lint types lock docs site clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -20,6 +23,13 @@ test: setup
 
 prove: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.proofs
+
+soak: setup
+	$(BIN)/python -m open_rnic.cocotb_tests.soak $(SOAK)
+
+coverage: setup
+	$(BIN)/pytest -n auto --dist worksteal cocotb_tests/system/test_coverage.py
+	$(BIN)/python -m open_rnic.cocotb_tests.coverage docs/testing.md
 
 interop: setup
 	$(BIN)/rnic interop linux -v
@@ -32,11 +42,14 @@ boards: setup
 
 setup: $(VENV)/done
 
-lint: setup
+lint: setup types
 	$(BIN)/ruff check
+	$(BIN)/mypy
+
+# The folders under the name that they are installed under, for tools that read files and import nothing.
+types:
 	mkdir -p build/types/open_rnic
 	ln -sfn $(addprefix $(CURDIR)/,$(FOLDERS)) build/types/open_rnic
-	$(BIN)/mypy
 
 # The packages are exactly those of the lock, and all of those, so nothing is left for pip to find out.
 # cocotb-bus names scapy too, which only its Ethernet models use: it is not in the lock, and not installed.
@@ -56,12 +69,16 @@ system:
 
 # Needs pip-tools. The lock has no addresses, so any index can serve it.
 lock:
-	pip-compile --quiet --strip-extras --extra bench --extra dev --generate-hashes --unsafe-package scapy --no-annotate --no-header \
+	pip-compile --quiet --strip-extras --extra sim --extra boards --extra bench --extra docs --extra dev --generate-hashes --unsafe-package scapy --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 	sed -i '/^#/d' requirements.lock
 
 docs: setup
 	$(BIN)/rnic registers --markdown > docs/registers.md
+
+# Without network; a warning, as of a link that leads nowhere, is an error.
+site: setup types
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:
 	rm -rf build $(VENV)

@@ -2,25 +2,34 @@
 
 from importlib import import_module
 
+from open_rnic.host_driver.extras import need
+
 from .board import Board
 
 BOARDS = (
     "arty_a7",
     "colorlight_5a75b",
+    "colorlight_5a75b_r8",
     "colorlight_i5",
     "colorlight_i9",
     "ecpix5",
+    "ecpix5_45f",
     "ice40_hx8k",
     "orangecrab",
+    "orangecrab_85f",
     "tang_primer_20k",
     "ulx3s",
+    "ulx3s_12f",
+    "ulx3s_25f",
+    "ulx3s_45f",
     "versa_ecp5",
 )
 
 
 def find(name: str) -> Board:
-    """What is known of a board; raises ValueError for an unknown one."""
+    """What is known of a board; raises ValueError for an unknown one, MissingExtraError without amaranth-boards."""
     if name not in BOARDS:
         raise ValueError(f"no board is called {name!r}; there are {', '.join(BOARDS)}")
+    need("boards")
     found: Board = import_module(f"{__name__}.{name}").BOARD
     return found

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["Board"]
+__all__ = ["LEAST_PERIOD", "Board"]
+
+#: Clock cycles in a bit of the UART, at least, so that its samples are sure.
+LEAST_PERIOD = 8
 
 
 @dataclass(frozen=True)

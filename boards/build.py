@@ -9,17 +9,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from . import find
-from .board import Board
+from .board import LEAST_PERIOD, Board
 from .flows import FLOWS, Flow
 from .top import BoardTop
 
 __all__ = ["BuildError", "Result", "bitstream", "build", "recall"]
 
 NAME = "top"
+SLOWEST = 1200  # baud
 _RESULT = "result.json"
 
 
@@ -38,6 +39,7 @@ class Result:
 
     board: str
     lanes: int
+    baud: int
     seed: int
     bitstream: str
     sha256: str
@@ -73,19 +75,31 @@ def recall(folder: Path) -> Result | None:
 
 
 def build(
-    name: str, folder: Path, *, lanes: int | None = None, seed: int = 1, stage: Callable[[str], None] = print
+    name: str,
+    folder: Path,
+    *,
+    lanes: int | None = None,
+    baud: int | None = None,
+    seed: int = 1,
+    stage: Callable[[str], None] = print,
 ) -> Result:
     """Build a board's whole top, link and all, in ``folder``; ``stage`` is told what is being done.
 
-    ``lanes`` is the board's own choice by default; ``seed`` is that of placement. The same source, tools and
-    seed give the same octets. Raises ValueError for an unknown board, a width that does not fit or a seed that is no
-    seed, BuildError when a tool fails or is missing. A clock that is too slow is no failure: see ``Result.met``.
+    ``lanes`` and ``baud``, the UART's rate, are the board's own choice by default; ``seed`` is that of placement. The
+    same source, tools and seed give the same octets. Raises ValueError for an unknown board, a width that does not fit,
+    a rate that the clock does not allow or a seed that is no seed, BuildError when a tool fails or is missing. A clock
+    that is too slow is no failure: see ``Result.met``.
     """
     board = find(name)
     flow = FLOWS[board.flow]
     lanes = board.lanes if lanes is None else lanes
     if lanes not in board.widths:
         raise ValueError(f"{name} has room for lanes {', '.join(map(str, board.widths))}, not {lanes}")
+    if baud is not None:
+        fastest = board.clock_hz // LEAST_PERIOD
+        if not SLOWEST <= baud <= fastest:
+            raise ValueError(f"{name} has a UART of {SLOWEST:,} to {fastest:,} baud, not {baud:,}")
+        board = replace(board, baud=baud)
     if not 1 <= seed < 2**31:
         raise ValueError(f"a seed is 1 to {2**31 - 1}, not {seed}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -170,6 +184,7 @@ def _read(board: Board, flow: Flow, lanes: int, seed: int, folder: Path, *, agai
     return Result(
         board=board.name,
         lanes=lanes,
+        baud=board.baud,
         seed=seed,
         bitstream=str(made),
         sha256=hashlib.sha256(made.read_bytes()).hexdigest(),

@@ -9,8 +9,8 @@ from .board import Board
 __all__ = ["BOARD"]
 
 
-class Platform(OrangeCrabR0_2_25FPlatform):
-    """With a UART where a Feather has its: pins 0 (RX) and 1 (TX), for a 3.3 V adapter."""
+class WithUart:
+    """An OrangeCrab's platform with a UART where a Feather has its: pins 0 (RX) and 1 (TX), for a 3.3 V adapter."""
 
     resources = [
         *OrangeCrabR0_2_25FPlatform.resources,
@@ -25,6 +25,10 @@ class Platform(OrangeCrabR0_2_25FPlatform):
     @property
     def command_templates(self):
         return [each for each in super().command_templates if "dfu-suffix" not in each]
+
+
+class Platform(WithUart, OrangeCrabR0_2_25FPlatform):
+    """With an LFE5U-25F."""
 
 
 BOARD = Board(

@@ -25,6 +25,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 from xml.etree import ElementTree
 
 import cocotb
@@ -32,6 +33,7 @@ from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
+from open_rnic.cocotb_tests import coverage
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.sim.build import build, environment
 from open_rnic.host_driver.sim.look import look
@@ -52,6 +54,7 @@ def simulate(
     parameters: dict[str, Any] | None = None,
     seed: int | None = None,
     waves: bool = False,
+    collects: bool = False,
     seconds: float = HANG,
 ) -> None:
     """Run the cocotb tests of ``test_module`` on an Amaranth component; raise AssertionError unless all pass.
@@ -59,8 +62,9 @@ def simulate(
     ``component`` may be a ``functools.partial`` that makes it: that saves elaborating it when it is built.
     ``name`` chooses one test. ``parameters`` are what :func:`parameter` gives inside. ``seed`` (or the
     environment's COCOTB_RANDOM_SEED) repeats a run; every failure names the seed it had. The working
-    folder, with the log and with ``waves`` a VCD file, is kept after a failure. ``seconds`` of wall time
-    end a simulation in which no cycles pass; cycles are :func:`bench`'s to limit.
+    folder, with the log and with ``waves`` an FST file, is kept after a failure. ``collects``: functional coverage of
+    an ``MpaDatapath`` is noted (:mod:`.coverage`), which takes half as long again. ``seconds`` of wall time end a
+    simulation in which no cycles pass; cycles are :func:`bench`'s to limit.
     """
     __tracebackhide__ = True
     simulation = build(component, waves=waves)
@@ -78,11 +82,11 @@ def simulate(
         "COCOTB_TEST_FILTER": rf"\.{name}$" if name else "",
         "COCOTB_TESTCASE": "",
         "PYTHONWARNINGS": "error",
-        "BENCH": json.dumps({"parameters": parameters or {}, "streams": streams}),
+        "BENCH": json.dumps({"parameters": parameters or {}, "streams": streams, "collects": collects}),
     }
     with open(folder / "log", "w") as log:
         try:
-            command = simulation.command(folder / "waves.vcd" if waves else None)
+            command = simulation.command(folder / "waves.fst" if waves else None)
             code = subprocess.run(
                 command, cwd=folder, env=variables, stdout=log, stderr=log, timeout=seconds, check=False
             ).returncode
@@ -149,16 +153,35 @@ def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awai
                 await RisingEdge(dut.clk)
                 await RisingEdge(dut.clk)
                 dut.rst.value = 0
+            finish = _collect(dut)
             try:
                 await with_timeout(cocotb.start_soon(body(dut, **arguments)), cycles * PERIOD, "ns")
             except SimTimeoutError:
                 raise AssertionError(f"not over after {cycles} cycles") from None
+            finish()
 
         functools.update_wrapper(run, body)
         run.__signature__ = inspect.signature(body)  # type: ignore[attr-defined]
         return cocotb.test(**options)(run)
 
     return mark
+
+
+def _collect(dut: Any) -> Callable[[], None]:
+    """Note functional coverage, if this simulation does; what is returned ends that."""
+    folder = coverage.folder()
+    if folder is None or not _bench()["collects"]:
+        return lambda: None
+    from open_rnic.cocotb_tests.collector import Collector
+
+    collector = Collector(dut)
+    cocotb.start_soon(collector.run())
+
+    def finish() -> None:
+        collector.close()
+        coverage.write(folder / f"{uuid4().hex}.json", coverage.numbers(collector.seen))
+
+    return finish
 
 
 def pauses(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[int]:
@@ -341,6 +364,58 @@ class Sink(_Driver):
                         fields[name] = word >> lsb & ((1 << width) - 1)
                 first = False
             self._packets.put_nowait(Received(bytes(packet), fields))
+
+
+class Beat(NamedTuple):
+    """A beat as it was on a stream: its valid octets, whether its packet ends, and its other fields."""
+
+    octets: bytes
+    last: bool
+    fields: dict[str, int]
+
+
+class Probe(_Driver):
+    """Looks at a stream that others move; nothing is driven."""
+
+    def offered(self) -> bool:
+        """Whether a beat is offered in this cycle, be it taken or not."""
+        return bool(self._valid.value)
+
+    def moved(self) -> Beat | None:
+        """The beat that moves in this cycle, if one does: to be asked right behind a rising edge of the clock."""
+        if not (self._valid.value and self._ready.value):
+            return None
+        word = self._payload.value.to_unsigned()
+        last = word >> self._last & 1
+        lsb, width = self._octets
+        count = word >> lsb & ((1 << width) - 1) if last else self.octets_per_beat
+        octets = (word & ((1 << 8 * self.octets_per_beat) - 1)).to_bytes(self.octets_per_beat, "little")[:count]
+        fields = {name: word >> lsb & ((1 << width) - 1) for name, (lsb, width) in self._extra.items()}
+        return Beat(octets, bool(last), fields)
+
+
+class Monitor(Probe):
+    """Gives the packets of a stream that others move."""
+
+    def __init__(self, dut: Any, prefix: str):
+        super().__init__(dut, prefix)
+        self._packets: Queue[Received] = Queue()
+        cocotb.start_soon(self._run())
+
+    async def receive(self) -> Received:
+        """The next packet; waits for it."""
+        return await self._packets.get()
+
+    async def _run(self) -> None:
+        packet, first = bytearray(), {}
+        while True:
+            await self._edge
+            if beat := self.moved():
+                first = first or {name: value for name, value in beat.fields.items() if name in FIRST_BEAT_FIELDS}
+                packet += beat.octets
+                if beat.last:
+                    self._packets.put_nowait(Received(bytes(packet), beat.fields | first))
+                    packet, first = bytearray(), {}
 
 
 class Rate(_Driver):

@@ -18,6 +18,7 @@ from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
 from open_rnic.host_driver.sim.build import Simulation
 from open_rnic.host_driver.sim.prepare import prepare
 from open_rnic.host_driver.sim.process import START, SimulationProcess
+from open_rnic.host_driver.sim.waves import save_views
 from open_rnic.host_driver.sim.wire import (
     EVENT,
     EVENT_WINDOW,
@@ -100,14 +101,15 @@ class SimulatedDevice(Device, asyncio.Protocol):
     async def open(cls, *, lanes: int = 4, waves: Path | str | None = None) -> SimulatedDevice:
         """Start a device of ``lanes`` 32-bit lanes, just reset; the first time, build it, which takes a minute.
 
-        ``waves`` is a folder, in which the device writes a VCD file of its own. Raises ValueError for another
+        ``waves`` is a folder, in which the device writes an FST file of its own,
+        and views of it for GTKWave and Surfer. Raises ValueError for another
         width than 1, 2, 4, 8 or 16, and DeviceError when the simulation cannot be built or started; the message
         names the log.
         """
         if lanes not in (1, 2, 4, 8, 16):
             raise ValueError(f"lanes must be 1, 2, 4, 8 or 16, not {lanes}")
         simulation = await prepare("device", str(lanes), waves=waves is not None)
-        trace = None if waves is None else _fresh_file(Path(waves))
+        trace = None if waves is None else _fresh_file(Path(waves), lanes)
         device = cls(lanes)
         try:
             await device._start(simulation, trace)
@@ -306,14 +308,15 @@ def _address(register: str) -> int:
     return BY_NAME[register].address // 4
 
 
-def _fresh_file(folder: Path) -> Path:
-    """An empty file in ``folder`` that no other device has."""
+def _fresh_file(folder: Path, lanes: int) -> Path:
+    """An empty file for waves in ``folder`` that no other device has, with its views beside it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         number = 1
         while True:
-            path = folder.absolute() / f"device{number}.vcd"
+            path = folder.absolute() / f"device{number}.fst"
             with contextlib.suppress(FileExistsError), open(path, "x"):
+                save_views(path, lanes)
                 return path
             number += 1
     except OSError as problem:

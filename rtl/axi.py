@@ -3,12 +3,13 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux
+from amaranth.hdl import Cat, Module, Mux, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .bus import RegisterBus
 from .datapath import MpaDatapath
+from .length import LengthFifo, check_measure
 
 __all__ = ["AxiLiteBridge", "AxiMpaDatapath"]
 
@@ -17,10 +18,9 @@ OKAY, SLVERR = 0, 2
 
 
 def _stream(prefix: str, lanes: int, user: int, flow, back) -> dict:
-    ports = {"tdata": 32 * lanes, "tkeep": 4 * lanes, "tlast": 1, "tvalid": 1}
-    if user:
-        ports["tuser"] = user
-    return {**{f"{prefix}_{name}": flow(width) for name, width in ports.items()}, f"{prefix}_tready": back(1)}
+    ports = {"tdata": 32 * lanes, "tkeep": 4 * lanes, "tlast": 1, "tuser": user, "tvalid": 1}
+    forth = {f"{prefix}_{name}": flow(width) for name, width in ports.items() if width}
+    return {**forth, f"{prefix}_tready": back(1)}
 
 
 _LITE = {
@@ -96,6 +96,7 @@ class AxiMpaDatapath(wiring.Component):
     Parameters
     ----------
     lanes, event_depth, store_and_forward : as of MpaDatapath
+    measure : octets of a :class:`.LengthFifo` for packets from the host, whose port has no ``tuser`` then; 0: none
 
     Members
     -------
@@ -105,20 +106,23 @@ class AxiMpaDatapath(wiring.Component):
     m_axis_ulpdu_* : to the host; ``tuser`` on the last beat is the verdict: 0 good, 1 octets of stream mode, 2 CRC,
         3 FPDUPTR
     s_axil_* : registers
-    interrupt : an event is waiting
+    irq : an event is waiting
 
     """
 
-    def __init__(self, lanes: int = 4, **options: int):
+    def __init__(self, lanes: int = 4, *, measure: int = 0, **options: int):
+        if measure:
+            check_measure(measure)
+        self.measure = measure
         self.datapath = MpaDatapath(lanes, **options)
         self.lanes = lanes
         super().__init__({
-            **_stream("s_axis_ulpdu", lanes, 16, In, Out),
+            **_stream("s_axis_ulpdu", lanes, 0 if measure else 16, In, Out),
             **_stream("m_axis_mpa", lanes, 0, Out, In),
             **_stream("s_axis_mpa", lanes, 0, In, Out),
             **_stream("m_axis_ulpdu", lanes, 2, Out, In),
             **_LITE,
-            "interrupt": Out(1),
+            "irq": Out(1),
         })
 
     def elaborate(self, platform):
@@ -129,10 +133,16 @@ class AxiMpaDatapath(wiring.Component):
         for name, member in _LITE.items():
             inner, outer = getattr(bridge, name), getattr(self, name)
             m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
-        m.d.comb += self.interrupt.eq(path.interrupt)
+        m.d.comb += self.irq.eq(path.interrupt)
 
-        self._take(m, "s_axis_ulpdu", path.tx_ulpdu)
-        m.d.comb += path.tx_ulpdu.payload.length.eq(self.s_axis_ulpdu_tuser)
+        if self.measure:
+            lengths = LengthFifo(self.lanes, self.measure)
+            m.submodules.lengths = ResetInserter(path.reset)(lengths)
+            self._take(m, "s_axis_ulpdu", lengths.i)
+            wiring.connect(m, lengths.o, path.tx_ulpdu)
+        else:
+            self._take(m, "s_axis_ulpdu", path.tx_ulpdu)
+            m.d.comb += path.tx_ulpdu.payload.length.eq(self.s_axis_ulpdu_tuser)
         self._give(m, "m_axis_mpa", path.tx_mpa)
         self._take(m, "s_axis_mpa", path.rx_mpa)
         with m.If(~self.s_axis_mpa_tkeep.all()):

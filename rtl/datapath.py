@@ -51,6 +51,7 @@ class MpaDatapath(wiring.Component):
     rx_ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
     bus : registers (:mod:`.registers`)
     interrupt : an event is waiting
+    reset : CONTROL.reset takes effect in this cycle; a queue that belongs to the connection must forget, too
 
     """
 
@@ -69,6 +70,7 @@ class MpaDatapath(wiring.Component):
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
             "bus": In(RegisterBus()),
             "interrupt": Out(1),
+            "reset": Out(1),
         })
 
     def elaborate(self, platform):
@@ -76,7 +78,7 @@ class MpaDatapath(wiring.Component):
         m.submodules.registers = registers = RegisterBank()
         reset = Signal()  # reaches all of the connection, so it has a cycle for the way
         m.d.sync += reset.eq(registers.CONTROL.reset)
-        m.d.comb += registers.reset.eq(reset)
+        m.d.comb += [registers.reset.eq(reset), self.reset.eq(reset)]
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         # All but the register bank, which has an access to finish, starts anew with a connection.
         m.submodules.connection = ResetInserter(reset)(self._connection(registers))

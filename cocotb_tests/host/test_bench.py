@@ -32,7 +32,8 @@ def test_bench_host_tells_every_figure(capsys):
     assert told["many"]["left"] == {"tasks": 0, "sockets": 0, "processes": 0, "regions": 0}
 
 
-def test_without_json_it_shows_tables(capsys):
+def test_without_json_it_shows_tables(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     assert run(["bench", "host", "--connections", "1", "--repeats", "1", "--size", "64"]) == 0
     shown = capsys.readouterr().out
     for words in ("TX ratio", "a second", "KiB", "nothing", "of tasks, sockets, processes, regions"):

@@ -12,6 +12,7 @@ import pytest
 from amaranth.build import ResourceError
 
 from open_rnic.boards import BOARDS, find
+from open_rnic.boards.board import LEAST_PERIOD
 from open_rnic.boards.build import BuildError, Result, build
 from open_rnic.boards.clock import PLLS, ecp5_pll, xilinx_pll
 from open_rnic.boards.flows import FLOWS
@@ -22,7 +23,7 @@ from open_rnic.rtl.registers import LANES
 
 ROOT = Path(__file__).parents[2]
 RESULT = Result(
-    "ulx3s", 2, 1, "top.bit", "abc", asked=50e6, reached=49.9e6, cells={"TRELLIS_COMB": (6000, 83640)},
+    "ulx3s", 2, 3_000_000, 1, "top.bit", "abc", asked=50e6, reached=49.9e6, cells={"TRELLIS_COMB": (6000, 83640)},
     path=("here", "there", 4.0, 12.5), again=True,
 )  # fmt: skip
 
@@ -36,7 +37,9 @@ def test_a_board_is_what_its_file_says(name):
     assert board.lanes in board.widths
     assert set(board.widths) <= set(LANES)
     check_period(board.period)
-    assert board.period >= 8  # so that a UART is sure of its samples
+    assert board.period >= LEAST_PERIOD
+    if board.flow == "ecp5":
+        assert board.part.startswith(f"{platform.device}-{platform.speed}{platform.package}")
     pins = {tuple(each.names) for part in platform.lookup("uart", 0).ios for each in part.ios if hasattr(each, "names")}
     assert len(pins) >= 2
     if board.clock_hz != board.oscillator_hz:
@@ -44,7 +47,7 @@ def test_a_board_is_what_its_file_says(name):
         assert dividers(board.oscillator_hz, board.clock_hz)
 
 
-@pytest.mark.parametrize("name", ["colorlight_i5", "ecpix5", "orangecrab", "tang_primer_20k"])
+@pytest.mark.parametrize("name", ["colorlight_i5", "ecpix5_45f", "orangecrab_85f", "tang_primer_20k", "ulx3s_12f"])
 def test_a_boards_pins_are_in_what_the_tools_read(name, tmp_path):
     """Every pin of the UART and the clock has its place, and nothing of where the source lies is told."""
     board = find(name)
@@ -59,6 +62,32 @@ def test_a_boards_pins_are_in_what_the_tools_read(name, tmp_path):
     assert not any(str(ROOT) in (each if isinstance(each, str) else each.decode()) for each in plan.files.values())
     with pytest.raises(ResourceError):
         platform.request("uart", 0)
+
+
+@pytest.mark.parametrize(("name", "pins"), [
+    ("colorlight_5a75b", {"rx": "M13", "tx": "P11"}),
+    ("colorlight_5a75b_r8", {"rx": "R7", "tx": "T6"}),
+])  # fmt: skip
+def test_each_revision_of_the_5a75b_has_its_own_pins(name, pins):
+    board = find(name)
+    platform = board.platform()
+    assert {part.name: part.ios[0].names[0] for part in platform.lookup("uart", 0).ios} == pins
+    assert platform.lookup("clk25", 0).ios[0].names == ["P6"]
+    assert re.search(r" r\d\.\d", board.title)
+
+
+def test_the_uart_is_built_for_the_rate_that_is_asked_for(tmp_path, monkeypatch):
+    built = []
+
+    def generate(board, *_):
+        built.append(board.baud)
+        raise BuildError("enough is seen")
+
+    monkeypatch.setattr("open_rnic.boards.build._generate", generate)
+    for rate in (115_200, None):
+        with pytest.raises(BuildError):
+            build("ulx3s", tmp_path, baud=rate, stage=lambda _: None)
+    assert built == [115_200, find("ulx3s").baud]
 
 
 def test_dividers_make_the_clock():
@@ -79,6 +108,8 @@ def test_a_clock_that_cannot_be_made_is_named(flow):
     (["build", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
     (["program", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
     (["build", "ulx3s", "--lanes", "3"], 2, "ulx3s has room for lanes 1, 2, 4, 8, 16, not 3"),
+    (["build", "ulx3s", "--baud", "7000000"], 2, "ulx3s has a UART of 1,200 to 6,250,000 baud, not 7,000,000"),
+    (["build", "ulx3s", "--baud", "0"], 2, "ulx3s has a UART of 1,200 to 6,250,000 baud, not 0"),
     (["build", "ulx3s", "--seed", "0"], 2, "a seed is 1 to 2147483647, not 0"),
     (["boards", "--json", "--markdown"], 2, "one of --json, --markdown and --names at a time"),
     (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: there is no nowhere/top.bit: `rnic build ulx3s` makes it"),

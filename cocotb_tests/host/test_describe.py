@@ -1,8 +1,11 @@
 """The register map in other languages says what the map says, to compilers that this project did not write."""
 
+import html
 import subprocess
 
 import pytest
+from peakrdl_cheader.exporter import CHeaderExporter
+from peakrdl_html import HTMLExporter
 from systemrdl import RDLCompiler
 from systemrdl.node import FieldNode
 
@@ -53,6 +56,32 @@ def test_systemrdl_is_read_as_the_map(tmp_path, capsys):
     }
     assert nodes["EVENT"].has_sw_readable
     assert not nodes["IDENTITY"].has_sw_writable
+
+
+def test_peakrdl_writes_a_c_header_that_agrees_with_the_map(tmp_path, capsys):
+    compiler = RDLCompiler()
+    compiler.compile_file(str(written("--systemrdl", tmp_path, capsys)))
+    CHeaderExporter().export(compiler.elaborate().top, str(tmp_path / "peakrdl.h"))
+    said = []
+    for register in MAP:
+        said.append(f"offsetof(rnic_t, {register.name}) == {register.address}")
+        for field in register.fields:
+            name = f"RNIC__{register.name}__{field.name.upper()}"
+            said += [f"{name}_bm == {field.mask}u", f"{name}_bp == {field.lsb}", f"{name}_reset == {field.reset}u"]
+    checks = "".join(f'_Static_assert({each}, "{each}");\n' for each in said)
+    (tmp_path / "check.c").write_text(f'#include <stddef.h>\n#include "peakrdl.h"\n{checks}')
+    subprocess.run(["cc", "-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "check.c"], cwd=tmp_path, check=True)
+
+
+def test_peakrdl_writes_pages_that_say_what_registers_and_fields_mean(tmp_path, capsys):
+    compiler = RDLCompiler()
+    compiler.compile_file(str(written("--systemrdl", tmp_path, capsys)))
+    HTMLExporter().export(compiler.elaborate().top, str(tmp_path / "html"))
+    pages = "".join(path.read_text() for path in (tmp_path / "html").rglob("*.html"))
+    for register in MAP:
+        assert html.escape(register.doc, quote=False) in html.unescape(pages).replace("<p>", "")
+        assert all(field.name in pages for field in register.fields)
+    assert "RTR_RECEIVED" in pages
 
 
 @pytest.mark.parametrize("both", [("--c", "--markdown"), ("--c", "--systemrdl")])

@@ -1,10 +1,12 @@
 """The documentation: what it says to do works, what it says comes of it does, and its links lead somewhere."""
 
+import ast
 import functools
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from cocotb.triggers import ClockCycles
@@ -17,7 +19,7 @@ from open_rnic.host_driver import cli
 from open_rnic.rtl.axi import AxiMpaDatapath
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 VERILOG = (ROOT / "docs" / "verilog.md").read_text()
 
@@ -51,12 +53,35 @@ def test_an_example_runs_and_says_what_its_page_says(example, tmp_path):
 
 def test_the_template_and_the_tables_name_all_ports_of_the_verilog(capsys):
     assert cli.run(["verilog", "--lanes", "1", "-o", "-"]) == 0
-    head = re.search(r"^module mpa_datapath\((.+?)\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
-    ports = set(re.findall(r"\w+", head[1]))
+    head = re.search(r"^module mpa_datapath \((.+?)^\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+    ports = set(re.findall(r"(\w+),?$", head[1], re.MULTILINE))
     [template] = blocks("verilog", VERILOG)
     assert set(re.findall(r"\.(\w+)\(", template)) == ports
     rows = "".join(re.findall(r"^\|(.+?)\|", VERILOG, re.MULTILINE))
-    assert set(re.findall(r"`([sm]_axi\w+[a-z]|clk|rst|interrupt)`", rows)) == ports
+    assert set(re.findall(r"`([sm]_axi\w+[a-z]|clk|rst|irq)`", rows)) == ports
+
+
+def test_the_litex_module_connects_all_ports_of_the_verilog(capsys):
+    """LiteX is not installed: its names are stood in for, and the dictionary of ports is as the module makes it."""
+    assert cli.run(["verilog", "--lanes", "1", "-o", "-"]) == 0
+    head = re.search(r"^module mpa_datapath \((.+?)^\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+    ports = {f"{direction[0]}_{name}" for direction, name in re.findall(r"(input|output) .*?(\w+),?$", head[1], re.M)}
+    source = (ROOT / "docs" / "examples" / "integration" / "litex_mpa.py").read_text()
+    tree = ast.parse(source)
+    tree.body = [each for each in tree.body if not isinstance(each, ast.ImportFrom)]
+    instance = Mock()
+
+    class LiteXModule:
+        specials = 0
+
+    names = dict.fromkeys(("ClockSignal", "ResetSignal", "axi", "stream", "EventManager", "EventSourceLevel"), Mock())
+    instance.return_value = 1
+    names |= {"LiteXModule": LiteXModule, "Instance": instance}
+    exec(compile(tree, "litex_mpa.py", "exec"), names)
+    names["MpaDatapath"](Mock(), lanes=1)
+    assert instance.call_args.args == ("mpa_datapath",)
+    assert set(instance.call_args.kwargs) == ports
+    assert source in blocks("python", (ROOT / "docs" / "integration.md").read_text())
 
 
 @bench(cycles=5000)

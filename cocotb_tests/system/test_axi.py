@@ -6,7 +6,7 @@ import warnings
 from functools import partial
 
 import pytest
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
@@ -90,7 +90,24 @@ async def fpdus_go_round(dut):
         kinds.add(EventKind(BY_NAME["EVENT"]["kind"].get(word)))
     assert kinds == {EventKind.TX_MPA, EventKind.RX_MPA, EventKind.FENCE_OPEN}
     await RisingEdge(dut.clk)
-    assert not dut.interrupt.value
+    assert not dut.irq.value
+
+
+@bench(cycles=20_000)
+async def a_reset_forgets_ulpdus_that_were_measured(dut):
+    axi = Axi(dut)
+    await axi.ulpdu_in.send(AxiStreamFrame(b"of the last connection"))
+    await axi.ulpdu_in.wait()
+    await ClockCycles(dut.clk, 50)
+    await axi.set("CONTROL", reset=1)
+    await axi.set("CONTROL", tx_enable=1)
+    await axi.ulpdu_in.send(AxiStreamFrame(b"of this one"))
+    fpdu = bytes((await axi.mpa_out.recv()).tdata)
+    assert fpdu == FpduFramer(markers=False, crc=True).frame(b"of this one")
+
+
+def test_a_reset_forgets_ulpdus_that_were_measured():
+    simulate(partial(AxiMpaDatapath, 1, measure=128), __name__, name="a_reset_forgets_ulpdus_that_were_measured")
 
 
 @pytest.mark.parametrize("lanes", LANES)

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from open_rnic.cocotb_tests import ice40
-from open_rnic.cocotb_tests.datapath import Datapath, cut
+from open_rnic.cocotb_tests.datapath import Datapath
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.mpa import MpaSink, MpaSource
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.rtl.datapath import MpaDatapath
 from open_rnic.rtl.registers import Verdict
@@ -28,28 +29,31 @@ async def settings(path):
         await path.set("CONTROL", 1 << 2)
         offset = 4 * random.randrange(128)
         await path.start(offset, markers_tx=markers, markers_rx=markers, crc_tx=crc, crc_rx=crc)
-        yield FpduFramer(markers=markers, crc=crc, offset=offset)
+        yield {"markers": markers, "crc": crc, "offset": offset}
 
 
 @bench(cycles=1_000_000)
 async def ulpdus_become_fpdus(dut):
     path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
-    async for software in settings(path):
+    async for setting in settings(path):
+        software, sink = FpduFramer(**setting), MpaSink(path.tx_mpa.receive, packets=True, **setting)
         ulpdus = [random.randbytes(size) for size in shuffled_sizes(parameter("lanes"))]
         for ulpdu in ulpdus:
             path.send_ulpdu(ulpdu)
         for ulpdu in ulpdus:
-            assert (await path.tx_mpa.receive()).octets.hex() == software.frame(ulpdu).hex(), len(ulpdu)
+            assert (await sink.receive()).octets.hex() == software.frame(ulpdu).hex(), len(ulpdu)
 
 
 @bench(cycles=2_000_000)
 async def fpdus_become_ulpdus(dut):
     path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
-    async for software in settings(path):
+    async for setting in settings(path):
+        longest = random.choice([1, 7, 64, 300, 5000])
+        source = MpaSource(path.rx_mpa.send, sizes=pauses(1, longest), **setting)
         ulpdus = [random.randbytes(size) for size in shuffled_sizes(parameter("lanes"))]
-        stream = b"".join(map(software.frame, ulpdus))
-        for chunk in cut(stream, random.choice([1, 7, 64, 300, 5000])):
-            path.rx_mpa.send(chunk)
+        for ulpdu in ulpdus:
+            source.send(ulpdu)
+        source.flush()
         for ulpdu in ulpdus:
             octets, fields = await path.rx_ulpdu.receive()
             assert octets.hex() == ulpdu.hex(), len(ulpdu)

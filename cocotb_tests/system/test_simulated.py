@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import pywellen
 
 from open_rnic.cocotb_tests.devices import collect, pass_stream_octets_both_ways, run, running, stream, stream_octets
 from open_rnic.cocotb_tests.limits import HANG
@@ -165,17 +167,26 @@ def test_a_killed_program_takes_its_simulation_along(tmp_path):
         time.sleep(0.01)
 
 
-def test_waves_are_one_file_for_each_device(tmp_path):
+def test_waves_are_one_file_for_each_device_with_all_that_its_views_show(tmp_path):
     async def body():
         for _ in range(2):
             async with await SimulatedDevice.open(lanes=1, waves=tmp_path) as device:
                 await device.get("IDENTITY")
-        for name in ("device1.vcd", "device2.vcd"):
-            assert "$enddefinitions" in (tmp_path / name).read_text()
         with pytest.raises(DeviceError, match="no waves can be written to /dev/null"):
             await SimulatedDevice.open(lanes=1, waves="/dev/null")
 
     run(body())
+    for name in ("device1", "device2"):
+        bits = {each.full_name: each.bitwidth for each in pywellen.Waveform(str(tmp_path / f"{name}.fst")).all_vars()}
+        parts = {part for each in bits for part in each.split(".")}
+        assert not [part for part in parts if re.match(r"_\d|\$(?!rootio)", part)]
+        assert {"fence", "framer", "inserter", "detector", "registers"} <= parts
+        view = re.findall(r"^(top[\w.]+)(?:\[(\d+):0\])?$", (tmp_path / f"{name}.gtkw").read_text(), re.MULTILINE)
+        surfer = re.findall("^variable_add (.*)$", (tmp_path / f"{name}.sucl").read_text(), re.MULTILINE)
+        assert {each: int(high or 0) + 1 for each, high in view}.items() <= bits.items()
+        assert set(surfer) <= bits.keys()
+        assert {each.replace("__payload.", "__payload ").split()[0] for each, _ in view} == set(surfer)
+        assert (len(view), len(surfer)) == (29, 19)
 
 
 def test_a_missing_compiler_is_named_with_its_package(monkeypatch, tmp_path):

@@ -29,4 +29,4 @@ async def vectors_are_sent_and_received(dut):
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_vectors(lanes):
-    simulate(functools.partial(MpaDatapath, lanes), __name__)
+    simulate(functools.partial(MpaDatapath, lanes), __name__, collects=True)

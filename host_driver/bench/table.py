@@ -13,15 +13,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "around", "keep", "show"]
 
+_WORD = 20  # characters of a word that stay together
+
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are to be read; ``left`` are the columns that are text and not numbers."""
+    """Cells as they are to be read.
+
+    ``left`` are the columns that are text, which may be wrapped, and not numbers, which may not. ``extra`` are the
+    columns that a terminal shows only if all are asked for; a page keeps them. ``caption`` is shown below.
+    """
 
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: Sequence[int] = ()
+    extra: Sequence[int] = ()
+    caption: str = ""
 
     def markdown(self) -> str:
         """The title and the table."""
@@ -30,18 +38,62 @@ class Table:
         return f"**{self.title}**\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def show(console: Console, tables: Iterable[Table]) -> None:
-    """Print tables; columns without any content are left out."""
-    from rich.table import Table as Shown
+def show(console: Console, tables: Iterable[Table], *, everything: bool = False) -> None:
+    """Print tables, no cell cut: with all columns, or without ``extra``; columns without any content are left out.
 
+    Words wrap where columns are too wide. A table whose words do not fit either is printed as records: for each row, a
+    line for each column.
+    """
     for table in tables:
-        columns = [n for n in range(len(table.headings)) if any(row[n] for row in table.rows)]
-        shown = Shown(title=table.title)
-        for n in columns:
-            shown.add_column(table.headings[n], justify="left" if n in table.left else "right")
+        columns = [
+            n for n in range(len(table.headings))
+            if any(row[n] for row in table.rows) and (everything or n not in table.extra)
+        ]  # fmt: skip
+        widths = _widths(table, columns, console.width - 1 - 3 * len(columns))
+        if widths is None:
+            _records(console, table, columns)
+            continue
+        from rich.table import Table as Shown
+
+        shown = Shown(title=table.title or None, caption=table.caption or None)
+        for n, width in zip(columns, widths, strict=True):
+            shown.add_column(
+                table.headings[n], width=width, justify="left" if n in table.left else "right", overflow="fold"
+            )
         for row in table.rows:
             shown.add_row(*(row[n] for n in columns))
-        console.print(shown)
+        console.print(shown, markup=False)
+
+
+def _widths(table: Table, columns: Sequence[int], room: int) -> list[int] | None:
+    """Of each column, ``room`` together at most; None if even single words do not fit."""
+    widest, least = [], []
+    for n in columns:
+        cells = [row[n] for row in table.rows]
+        words = [word for text in (table.headings[n], *(cells if n in table.left else ())) for word in text.split()]
+        whole = () if n in table.left else cells
+        widest.append(max(map(len, (table.headings[n], *cells))))
+        least.append(max((*(min(len(word), _WORD) for word in words), *map(len, whole)), default=1))
+    while sum(widest) > room:
+        spare = [a - b for a, b in zip(widest, least, strict=True)]
+        if not any(spare):
+            return None
+        most = max(range(len(widest)), key=lambda nth: (spare[nth] > 0, widest[nth]))
+        widest[most] -= 1
+    return widest
+
+
+def _records(console: Console, table: Table, columns: Sequence[int]) -> None:
+    if table.title:
+        console.print(table.title, markup=False, highlight=False, style="italic")
+    for row in table.rows:
+        console.print()
+        for n in columns:
+            if row[n]:
+                heading = f"{table.headings[n]}: " if table.headings[n] else ""
+                console.print(f"{heading}{row[n]}", markup=False, highlight=False)
+    if table.caption:
+        console.print(f"\n{table.caption}", markup=False, highlight=False)
 
 
 def keep(page: Path, command: str, tables: Iterable[Table]) -> None:

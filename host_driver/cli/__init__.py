@@ -37,6 +37,7 @@ from open_rnic.host_driver.cli import (
 from open_rnic.host_driver.cli.common import CommandError
 from open_rnic.host_driver.cli.output import give_up_output, name_output
 from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.extras import MissingExtraError
 
 
 def _tell_version(wanted: bool) -> None:
@@ -107,7 +108,7 @@ def report(error: BaseException) -> int:
             if error.filename == output.NAME:
                 give_up_output()
             line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
-        case DeviceError():
+        case DeviceError() | MissingExtraError():
             line = str(error)
         case _:
             raise error
@@ -119,7 +120,8 @@ def report(error: BaseException) -> int:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; ``arguments`` are the process's own by default."""
     try:
-        status = app(arguments, prog_name="rnic", standalone_mode=False)
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        status = app(given, prog_name="rnic", standalone_mode=False, obj=given)  # obj: reports quote the command line
         sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
     except BaseException as error:
         if isinstance(error, SystemExit):

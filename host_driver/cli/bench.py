@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from open_rnic.host_driver.bench.table import Table
 from open_rnic.host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
 from open_rnic.host_driver.cli.figures import (
+    ColumnsOption,
     CsvOption,
     JsonOption,
     MarkdownOption,
@@ -30,7 +32,6 @@ from open_rnic.host_driver.cli.figures import (
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from open_rnic.host_driver.bench.connections import Many, Memory, Rate
@@ -59,6 +60,7 @@ def host(
         typer.Option("--size", metavar="N", parser=whole_number, help="Octets of a message; repeatable."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of tables.")] = False,
+    columns: ColumnsOption = False,
 ) -> None:
     """Measure the host half: what the software data path costs, and connections.
 
@@ -84,8 +86,7 @@ def host(
         figures = {"rate": asdict(rate), "memory": asdict(memory), "many": asdict(many)}
         print(json.dumps({"datapath": [asdict(cost) for cost in costs], **figures}))
     else:
-        console = Console()
-        _show(console if console.is_terminal else Console(width=110), costs, rate, memory, many)
+        show_tables(_host_tables(costs, rate, memory, many), everything=columns)
     if _left(many):
         raise CommandError(f"left behind: {_left(many)}")
 
@@ -118,31 +119,27 @@ def _left(many: Many) -> str:
     return ", ".join(f"{count} {name}" for name, count in many.left.items() if count)
 
 
-def _show(console: Console, costs: list[Cost], rate: Rate, memory: Memory, many: Many) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"One message through the software data path, MULPDU {_MULPDU:,} octets")
-    for heading in ("octets", "FPDUs", "markers", "CRC", "reference, µs", "TX, µs", "RX, µs", "TX ratio", "RX ratio"):
-        table.add_column(heading, justify="right")
-    for cost in costs:
-        case = cost.case
-        table.add_row(
-            f"{case.octets:,}",
+def _host_tables(costs: Sequence[Cost], rate: Rate, memory: Memory, many: Many) -> list[Table]:
+    headings = ("octets", "FPDUs", "markers", "CRC", "reference, µs", "TX, µs", "RX, µs", "TX ratio", "RX ratio")
+    rows = [
+        (
+            f"{cost.case.octets:,}",
             f"{cost.fpdus}",
-            "yes" if case.markers else "no",
-            "yes" if case.crc else "no",
+            "yes" if cost.case.markers else "no",
+            "yes" if cost.case.crc else "no",
             *(f"{1e6 * seconds:.2f}" for seconds in (cost.reference_s, cost.tx_s, cost.rx_s)),
             f"{cost.tx_ratio:.2f} ({cost.tx_ratio_median:.2f})",
             f"{cost.rx_ratio:.2f} ({cost.rx_ratio_median:.2f})",
         )
-    table.caption = (
+        for cost in costs
+    ]
+    caption = (
         "The reference is crc32c of the same FPDUs and one copy of the message. "
         "Least times and their ratio to it, in parentheses the median ratio of the repeats."
     )
-    console.print(table)
-
-    table = Table("", "figure", "", title="Enhanced connections, software device, two processes over loopback")
-    for name, figure, remark in (
+    title = f"One message through the software data path, MULPDU {_MULPDU:,} octets"
+    path = Table(title, headings, rows, left=(7, 8), extra=(1, 4), caption=caption)
+    figures = (
         ("established", f"{rate.per_second:,.0f} a second", f"median of {rate.repeats} times {rate.connections:,}"),
         (
             "processor time of one",
@@ -158,9 +155,9 @@ def _show(console: Console, costs: list[Cost], rate: Rate, memory: Memory, many:
             f"each {many.messages} Sends of {many.octets:,} octets each way, in {many.exchange_s:.2f} s",
         ),
         ("left behind", _left(many) or "nothing", f"of {', '.join(many.left)}, at both ends"),
-    ):
-        table.add_row(name, figure, remark)
-    console.print(table)
+    )
+    title = "Enhanced connections, software device, two processes over loopback"
+    return [path, Table(title, ("", "figure", "of"), figures, left=(0, 1, 2))]
 
 
 @app.command()
@@ -255,6 +252,7 @@ def rtl(
     as_csv: CsvOption = None,
     plots: Annotated[Path | None, typer.Option("--plots", metavar="DIR", help="Write plots, as SVG files.")] = None,
     markdown: MarkdownOption = None,
+    columns: ColumnsOption = False,
 ) -> None:
     """Measure the RTL: cycles in simulation; frequency and cells after place and route on four parts.
 
@@ -295,7 +293,7 @@ def rtl(
     except (ConnectionError, ModuleNotFoundError) as error:
         raise CommandError(str(error)) from None
     if Path("-") not in (as_json, as_csv):
-        show_tables(report.tables())
+        show_tables(report.tables(), everything=columns)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from open_rnic.host_driver.cli.common import CommandError, UsageError
+from open_rnic.host_driver.cli.figures import ColumnsOption, show_tables
 
 if TYPE_CHECKING:
     from open_rnic.boards.board import Board
@@ -25,6 +26,7 @@ def boards(
     ] = False,
     names: Annotated[bool, typer.Option("--names", help="Write the names alone, a line each.")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the boards were built.")] = FOLDER,
+    columns: ColumnsOption = False,
 ) -> None:
     """List the boards: the FPGA, the widths of the data path that fit, the link to the host, the clock."""
     from open_rnic.boards import BOARDS, find
@@ -42,18 +44,14 @@ def boards(
         typer.echo(_markdown(every, out), nl=False)
         return
 
-    from rich.console import Console
-    from rich.table import Table
+    from open_rnic.host_driver.bench.table import Table
 
-    table = Table()
-    for heading in ("board", "FPGA", "lanes", "clock", "link"):
-        table.add_column(heading, no_wrap=heading != "link")
-    for board in every:
-        table.add_row(board.name, board.part, _widths(board), f"{board.clock_hz / 1e6:g} MHz", board.uart)
-    console = Console()
-    console.print(table)
-    console.print("lanes: widths that fit, in 32 bits; * is what is built unless --lanes says otherwise")
-    console.print("link: where the UART is, at 3 Mbaud unless `rnic boards --json` says otherwise")
+    headings = "name", "board", "FPGA", "lanes", "MHz", "link"
+    rows = [(each.name, each.title, each.part, _widths(each), f"{each.clock_hz / 1e6:g}", each.uart) for each in every]
+    show_tables([Table("", headings, rows, left=(0, 1, 2, 3, 5), extra=(2, 5))], everything=columns)
+    typer.echo("lanes: widths that fit, in 32 bits; * is what is built unless --lanes says otherwise")
+    if columns:
+        typer.echo("link: where the UART is, at 3 Mbaud unless `rnic boards --json` says otherwise")
 
 
 def _described(board: Board) -> dict[str, Any]:

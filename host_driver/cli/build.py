@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from open_rnic.host_driver.bench.table import Table
 from open_rnic.host_driver.cli.boards import FOLDER
 from open_rnic.host_driver.cli.common import CommandError, UsageError, whole_number
+from open_rnic.host_driver.cli.figures import show_tables
 
 if TYPE_CHECKING:
     from open_rnic.boards.build import Result
@@ -20,6 +22,12 @@ def build(
         int | None,
         typer.Option(
             metavar="N", parser=whole_number, help="Width of the data path in 32-bit lanes; default: the board's own."
+        ),
+    ] = None,
+    baud: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", parser=whole_number, help="The UART's rate, for serial:PORT:N; default: the board's own."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Seed of the placement.")] = 1,
@@ -50,7 +58,7 @@ def build(
                 errors.print(f"{board}: {what}", highlight=False, soft_wrap=True)
 
         try:
-            result = build_bitstream(board, out or FOLDER / board, lanes=lanes, seed=seed, stage=stage)
+            result = build_bitstream(board, out or FOLDER / board, lanes=lanes, baud=baud, seed=seed, stage=stage)
         except ValueError as error:
             raise UsageError(str(error)) from None
         except BuildError as error:
@@ -67,21 +75,14 @@ def _clock(result: Result) -> str:
 
 
 def _tell(result: Result) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table()
-    for heading in ("", "used", "available"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for kind, (used, available) in result.cells.items():
-        table.add_row(kind, f"{used:,}", f"{available:,}")
-    console = Console()
-    console.print(table)
+    rows = [(kind, f"{used:,}", f"{available:,}") for kind, (used, available) in result.cells.items()]
+    show_tables([Table("", ("", "used", "available"), rows, left=(0,))])
     begin, end, logic, wires = result.path
     for line in (
         *(["synthesis failed at first, and passed with another netlist of the same logic"] if result.again else []),
+        f"UART: {result.baud:,} baud",
         f"bitstream: {result.bitstream} (SHA-256 {result.sha256[:16]}…)",
         f"critical path: {logic + wires:.1f} ns, of which {wires:.1f} in wires, from {begin} to {end}",
         f"clock: {_clock(result)}",
     ):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        typer.echo(line)

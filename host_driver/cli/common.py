@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from open_rnic.host_driver.device import Device
 
 _T = TypeVar("_T")
@@ -40,6 +42,35 @@ def whole_number(text: str | int) -> int:
         return text if isinstance(text, int) else int(text, 0)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """A text file that is at ``path`` only once all has been written; standard output for ``-``.
+
+    It is opened at once, so that a path that cannot be written is reported before the work. After an exception,
+    KeyboardInterrupt too, what was at ``path`` before is unchanged and nothing else is left. What is no regular file,
+    like ``/dev/stdout``, is written directly. Raises OSError, which names ``path``.
+    """
+    if path == Path("-"):
+        yield sys.stdout
+        return
+    place = path.resolve()
+    if place.exists() and not place.is_file():
+        with path.open("w") as file:
+            yield file
+        return
+    fresh = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        file = fresh.open("x")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    try:
+        with file:
+            yield file
+        fresh.replace(place)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 DeviceOption = Annotated[

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from open_rnic.host_driver.bench.table import Table
 from open_rnic.host_driver.cli.common import (
     CommandError,
     DeviceOption,
@@ -21,6 +22,7 @@ from open_rnic.host_driver.cli.common import (
     open_device,
     whole_number,
 )
+from open_rnic.host_driver.cli.figures import show_tables
 from open_rnic.rtl.registers import MAX_ULPDU, Model, Role, Rtr
 
 if TYPE_CHECKING:
@@ -160,19 +162,11 @@ def _tell(line: str) -> None:
 
 
 def _show(result: Result) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("", "initiator to responder", "responder to initiator")
-    for name, one, other in result.rows():
-        table.add_row(name, one, other)
     rate = min(end.received for end in (result.initiator, result.responder)) / max(result.seconds, 1e-9)
-    table.caption = f"{result.seconds:.2f} s, {rate:,.0f} octets a second each way at once"
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=110)
-    console.print()
-    console.print(table)
+    caption = f"{result.seconds:.2f} s, {rate:,.0f} octets a second each way at once"
+    headings = "", "initiator to responder", "responder to initiator"
+    typer.echo()
+    show_tables([Table("", headings, list(result.rows()), left=(0, 1, 2), caption=caption)])
 
 
 class _Bars:

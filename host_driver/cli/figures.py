@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from open_rnic.host_driver.cli.common import CommandError, UsageError
+from open_rnic.host_driver.cli.common import CommandError, UsageError, whole_file
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,9 +23,14 @@ JsonOption = Annotated[
 CsvOption = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="All figures as CSV; - is standard output.")
 ]
+ColumnsOption = Annotated[
+    bool, typer.Option("--columns", help="Show all columns, not only those for which 80 characters have room.")
+]
 MarkdownOption = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Put the tables into this page of Markdown.")
 ]
+
+_FILE = 200  # characters of a line of a table that goes into a file or a pipe
 
 
 def check_files(*paths: Path | None) -> None:
@@ -69,17 +73,8 @@ def check_folder(folder: Path | None) -> None:
 def write_to(path: Path | None, write: Callable[[TextIO], None]) -> None:
     """``write`` to the file ``path``, to standard output if that is ``-``, or not at all."""
     if path is not None:
-        with _opened(path) as file:
+        with whole_file(path) as file:
             write(file)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    if path == Path("-"):
-        yield sys.stdout
-    else:
-        with open(path, "w") as file:
-            yield file
 
 
 def keep_tables(page: Path, command: str, tables: Sequence[Table]) -> None:
@@ -92,14 +87,18 @@ def keep_tables(page: Path, command: str, tables: Sequence[Table]) -> None:
         raise CommandError(str(error)) from None
 
 
-def show_tables(tables: Sequence[Table], width: int = 140) -> None:
-    """Print ``tables``, in so many columns if not to a terminal."""
+def show_tables(tables: Sequence[Table], *, everything: bool = False) -> None:
+    """Print ``tables``, as wide as the terminal or ``COLUMNS`` say; a line says if columns were left out."""
     from rich.console import Console
 
     from open_rnic.host_driver.bench.table import show
 
     console = Console()
-    show(console if console.is_terminal else Console(width=width), tables)
+    if not (console.is_terminal or os.environ.get("COLUMNS")):
+        console = Console(width=_FILE)
+    show(console, tables, everything=everything)
+    if not everything and any(table.extra for table in tables):
+        typer.echo("--columns shows more columns")
 
 
 def counting_bars() -> Progress:

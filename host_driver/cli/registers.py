@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from open_rnic.host_driver import describe
+from open_rnic.host_driver.bench.table import Table
 from open_rnic.host_driver.cli.common import UsageError
+from open_rnic.host_driver.cli.figures import show_tables
 from open_rnic.rtl.registers import MAP
 
 
@@ -28,14 +30,10 @@ def registers(
 
 
 def _show() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table()
-    for heading in ("address", "register", "bits", "field", "access", "reset"):
-        table.add_column(heading)
+    rows = []
     for register in MAP:
         for index, field in enumerate(register.fields):
             place = ("", "") if index else (f"0x{register.address:03x}", register.name)
-            table.add_row(*place, describe.bits(field), field.name, field.access.name, f"{field.reset:#x}")
-    Console().print(table)
+            rows.append((*place, describe.bits(field), field.name, field.access.name, f"{field.reset:#x}"))
+    headings = "address", "register", "bits", "field", "access", "reset"
+    show_tables([Table("", headings, rows, left=range(len(headings)))])

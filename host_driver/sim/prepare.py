@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.extras import MissingExtraError
 from open_rnic.host_driver.sim.build import BuildError, Simulation, build, recall, remember
 
 MAKERS = {"device": "open_rnic.host_driver.sim.rings", "board": "open_rnic.host_driver.sim.board"}
@@ -34,7 +35,7 @@ async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation
     """The same simulation, built if need be; the building ends when this is cancelled. Raises DeviceError."""
     try:
         _, simulation = find(what, *arguments, waves=waves)
-    except BuildError as problem:
+    except (BuildError, MissingExtraError) as problem:
         raise _impossible(str(problem)) from None
     if simulation is not None:
         return simulation

@@ -25,7 +25,7 @@ class SimulationProcess:
     ----------
     descriptor : a file that the process is to have open, too
     variables : the environment, beside what all simulations need
-    trace : the VCD file to write, of a simulation that was built with waves
+    trace : the FST file to write, of a simulation that was built with waves
 
     """
 

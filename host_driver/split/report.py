@@ -18,7 +18,7 @@ from open_rnic.host_driver.split.simulate import Simulated
 from open_rnic.host_driver.split.sizes import size_of
 from open_rnic.host_driver.split.stages import Stage
 
-__all__ = ["Crossover", "Report", "crossovers", "front", "size_of"]
+__all__ = ["Crossover", "Report", "crossovers", "front", "size_of", "standing"]
 
 _NOTHING = 1e-3  # a difference that counts as none, as a share
 _SHORT = 64  # octets of the messages that latency is told of, beside REFERENCE
@@ -93,7 +93,9 @@ class Report:
         on = " and ".join(name for name, there in (("markers", setting.markers), ("CRCs", setting.crc)) if there)
         where = "; ".join((setting.host.title, setting.link.title, setting.device.title))
         title = f"{where}: messages of {size_of(REFERENCE)}, EMSS {setting.emss:,}, {on or 'neither markers nor CRCs'}"
-        return Table(title, headings, rows, left=(0, len(headings) - 1))
+        few = {"on the device", "lanes", "host cycles an octet", "Gb/s", headings[-6], "LUTs", "limit"}
+        extra = [nth for nth, heading in enumerate(headings) if heading not in few]
+        return Table(title, headings, rows, left=(0, len(headings) - 1), extra=extra)
 
     def markers_and_crc(self) -> Table:
         """What markers and CRCs cost, where the host does all and where the device does."""
@@ -120,7 +122,8 @@ class Report:
                 f"{each.luts:,.0f}",
                 _limit(point.limit),
             ))  # fmt: skip
-        return Table(f"What markers and CRCs cost: messages of {size_of(REFERENCE)}", headings, rows, left=(0, 1, 2, 9))
+        title = f"What markers and CRCs cost: messages of {size_of(REFERENCE)}"
+        return Table(title, headings, rows, left=(0, 1, 2, 9), extra=(7, 8, 9))
 
     def costs(self) -> Table:
         """What the stages cost on the host, one by one."""
@@ -208,10 +211,10 @@ def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
     That is told of each split and the host alone, and of those that are the best of all, one after the other. One that
     is within a thousandth counts as neither.
     """
+    values = {id(line): _values(line, what) for line in lines}
 
     def value(line: Prediction, nth: int) -> float:
-        point = line.points[nth]
-        return log(point.rate) if what == "throughput" else -log(point.half_round_trip)
+        return values[id(line)][nth]
 
     def crossing(one: Prediction, other: Prediction, before: int, after: int) -> Crossover | None:
         """Of two, between two sizes."""
@@ -244,6 +247,32 @@ def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
             best = now
         since = nth
     return sorted((each for each in found if each is not None), key=lambda each: each.size)
+
+
+def standing(lines: Sequence[Prediction], what: str) -> tuple[list[str], list[str], list[str]]:
+    """Names of those with a device that are better than the host alone at every size, worse at every size, and alike.
+
+    Those that are better at one size and worse at another are in none. A thousandth counts as no difference.
+    """
+    better: list[str] = []
+    worse: list[str] = []
+    same: list[str] = []
+    for base in (line for line in lines if not line.split.device):
+        for line in (each for each in lines if each.split.device):
+            gaps = [one - other for one, other in zip(_values(line, what), _values(base, what), strict=True)]
+            sure = [gap for gap in gaps if abs(gap) > _NOTHING]
+            if not sure:
+                same.append(line.name)
+            elif min(sure) > 0:
+                better.append(line.name)
+            elif max(sure) < 0:
+                worse.append(line.name)
+    return better, worse, same
+
+
+def _values(line: Prediction, what: str) -> list[float]:
+    """At each size; more is better, and a difference is a share."""
+    return [log(point.rate) if what == "throughput" else -log(point.half_round_trip) for point in line.points]
 
 
 def _run(each: Simulated) -> dict[str, Any]:

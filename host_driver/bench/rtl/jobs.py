@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from open_rnic.host_driver.bench.rtl.blocks import BLOCKS
 from open_rnic.host_driver.bench.rtl.parts import PARTS
+from open_rnic.host_driver.extras import missing
 
 __all__ = [
     "Netlist",
@@ -110,7 +111,7 @@ def tool_version(package: str) -> str:
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
-        raise ModuleNotFoundError(f"the Python package {package} is missing: install open-rnic[bench]") from None
+        raise missing(package, "bench") from None
 
 
 def expect(mine: str, asked: str) -> None:

@@ -53,7 +53,8 @@ class Report:
                     "" if row.rate_per_lut is None else f"{row.rate_per_lut / 1e6:.1f}",
                     row.failure or " ▸ ".join(dict.fromkeys((*row.path[:1], *row.path[-1:]))),
                 ))
-        return Table(f"{PARTS[name].title}: median, minimum and maximum over seeds", headings, rows, left=(0, 11))
+        title = f"{PARTS[name].title}: median, minimum and maximum over seeds"
+        return Table(title, headings, rows, left=(0, 11), extra=(2, 4, 5, 7, 8, 10))
 
     def _beats(self) -> Table:
         rows: list[tuple[str, ...]] = []

@@ -1,0 +1,35 @@
+"""Colorlight 5A-75B, revisions 8.0 and 8.2, whose LED and button are on other pins than those of revision 7.0.
+
+The pins are those that https://github.com/q3k/chubby75 documents (5a-75b/hardware_V8.0.md, hardware_V8.2.md). The
+25 MHz come from an Ethernet PHY, which must not be reset. The 8.2 that is documented there has a faster FPGA, of speed
+grade 7: a design that meets the clock with grade 6 meets it there, too.
+"""
+
+from dataclasses import replace
+
+from amaranth.build import Attrs, Clock, Pins, Resource
+from amaranth.vendor import LatticeECP5Platform
+from amaranth_boards.resources import UARTResource
+
+from . import colorlight_5a75b
+
+__all__ = ["BOARD"]
+
+
+class Platform(LatticeECP5Platform):
+    """The clock and the UART: DATA_LED- is its sender, KEY+ its receiver, both on J19."""
+
+    device = "LFE5U-25F"
+    package = "BG256"
+    speed = "6"
+    default_clk = "clk25"
+    connectors = []
+    resources = [
+        Resource("clk25", 0, Pins("P6", dir="i"), Clock(25e6), Attrs(IO_TYPE="LVCMOS33")),
+        UARTResource(0, rx="R7", tx="T6", attrs=Attrs(IO_TYPE="LVCMOS33")),
+    ]
+
+
+BOARD = replace(
+    colorlight_5a75b.BOARD, name="colorlight_5a75b_r8", title="Colorlight 5A-75B r8.0, r8.2", platform=Platform
+)

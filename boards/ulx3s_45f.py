@@ -1,0 +1,18 @@
+"""Radiona ULX3S with an LFE5U-45F."""
+
+from dataclasses import replace
+
+from amaranth_boards.ulx3s import ULX3S_45F_Platform
+
+from . import ulx3s
+
+__all__ = ["BOARD"]
+
+BOARD = replace(
+    ulx3s.BOARD,
+    name="ulx3s_45f",
+    title="Radiona ULX3S 45F",
+    part="LFE5U-45F-6BG381C",
+    platform=ULX3S_45F_Platform,
+    widths=(1, 2, 4, 8),
+)

@@ -1,0 +1,50 @@
+"""Joins the functional coverage of all simulations of a run, and prints it at the end (:mod:`.coverage`)."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from open_rnic.cocotb_tests import coverage
+from open_rnic.host_driver.folders import built
+
+HITS = pytest.StashKey[coverage.Hits]()
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # workers write where the run that started them reads
+        os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
+
+
+def whole(config):
+    """Whether this run has all tests, so that they must have seen everything."""
+    chosen = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "collectonly", "stepwise")
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not any(
+        config.getoption(each, default=None) for each in chosen
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    config = session.config
+    if hasattr(config, "workerinput"):
+        return
+    folder = Path(os.environ.pop(coverage.VARIABLE))
+    config.stash[HITS] = hits = coverage.read(folder)
+    shutil.rmtree(folder)
+    if any(hits.values()):
+        coverage.write(built("coverage") / "last.json", hits)
+    if exitstatus == pytest.ExitCode.OK and whole(config) and not coverage.complete(hits):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    hits = config.stash.get(HITS, {})
+    if any(hits.values()):
+        terminalreporter.section("functional coverage")
+        for line in coverage.summary(hits):
+            terminalreporter.write_line(line)
+        if not whole(config):
+            terminalreporter.write_line("Only some of the tests ran, so nothing has to be complete.")

