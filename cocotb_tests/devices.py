@@ -3,13 +3,14 @@
 import asyncio
 import random
 
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.rtl.registers import Verdict
 
 STREAM_ONLY = 0xFFFF_FFFF  # octets of stream mode: more than any test sends
 
 
-def run(body, seconds=300):
-    """Run a test with a time limit, so that a hang is a failure; the default is long enough to build."""
+def run(body, seconds=HANG):
+    """Run a test with a time limit, so that a hang is a failure."""
 
     async def limited():
         async with asyncio.timeout(seconds):

@@ -29,13 +29,14 @@ from uuid import uuid4
 from xml.etree import ElementTree
 
 import cocotb
-from amaranth.lib.wiring import Component
 from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
 from open_rnic.cocotb_tests import coverage
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.sim.build import build, environment
+from open_rnic.host_driver.sim.look import look
 
 PERIOD = 10  # ns
 UNTIL_VALID = -1  # of a sink's pattern: ``ready`` waits for ``valid``
@@ -54,7 +55,7 @@ def simulate(
     seed: int | None = None,
     waves: bool = False,
     collects: bool = False,
-    seconds: float = 300,
+    seconds: float = HANG,
 ) -> None:
     """Run the cocotb tests of ``test_module`` on an Amaranth component; raise AssertionError unless all pass.
 
@@ -62,16 +63,12 @@ def simulate(
     ``name`` chooses one test. ``parameters`` are what :func:`parameter` gives inside. ``seed`` (or the
     environment's COCOTB_RANDOM_SEED) repeats a run; every failure names the seed it had. The working
     folder, with the log and with ``waves`` an FST file, is kept after a failure. ``collects``: functional coverage of
-    an ``MpaDatapath`` is noted (:mod:`.coverage`), which takes half as long again. ``seconds`` of wall time
-    end a simulation in which no cycles pass; cycles are :func:`bench`'s to limit.
+    an ``MpaDatapath`` is noted (:mod:`.coverage`), which takes half as long again. ``seconds`` of wall time end a
+    simulation in which no cycles pass; cycles are :func:`bench`'s to limit.
     """
     __tracebackhide__ = True
     simulation = build(component, waves=waves)
-    if isinstance(component, functools.partial):
-        component = component()
-        for each in (component, *vars(component).values()):  # Amaranth warns of components that nobody elaborates
-            if isinstance(each, Component):
-                each._MustUse__used = True
+    streams = look(component, _streams) if isinstance(component, functools.partial) else _streams(component)
     # One folder for each test, so that what failures leave behind does not pile up.
     test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
     folder = simulation.folder.parent.parent / "tests" / re.sub(r"[^\w.-]+", "-", test)
@@ -85,7 +82,7 @@ def simulate(
         "COCOTB_TEST_FILTER": rf"\.{name}$" if name else "",
         "COCOTB_TESTCASE": "",
         "PYTHONWARNINGS": "error",
-        "BENCH": json.dumps({"parameters": parameters or {}, "streams": _streams(component), "collects": collects}),
+        "BENCH": json.dumps({"parameters": parameters or {}, "streams": streams, "collects": collects}),
     }
     with open(folder / "log", "w") as log:
         try:

@@ -17,10 +17,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
+from errno import EMFILE
 from struct import pack
 from typing import Any, Protocol, Self
 
@@ -50,6 +52,7 @@ EVENTS_WAITING = 64  # so many wait for the ULP before the device's own FIFO fil
 POLL = 0.01  # seconds between two looks at a device's counters, at the end of a connection
 STILL_POLLS = 25  # a device that has moved nothing in so many looks has nothing more to give
 FIRST_OCTETS = 1024  # of what is received are kept: a startup frame, and a Terminate behind it
+BACKLOG = 4096  # TCP connections that may wait in the kernel; it takes its own limit, net.core.somaxconn, if lower
 LINGER = 1.0  # seconds that the receiver of a Terminate, or of a rejecting Reply, may take to close
 
 Address = tuple[Any, ...]  # as the socket module has it: host, port, and for IPv6 two more
@@ -152,13 +155,16 @@ class Connection:
     connection out of order.
     """
 
-    def __init__(self, sock: socket.socket, device: Device, config: Config, observer: Observer) -> None:
+    def __init__(
+        self, sock: socket.socket, device: Device, config: Config, observer: Observer, heard: bytes = b""
+    ) -> None:
         self.device = device
         self.config = config
         self.local: Address = sock.getsockname()
         self.peer: Address = sock.getpeername()
         self.error: MpaConnectionError | None = None
         self._socket = sock
+        self._heard = heard  # octets that were taken from the socket before
         self._observer = observer
         self._loop = asyncio.get_running_loop()
         self._negotiation = Negotiation(config)
@@ -468,7 +474,8 @@ class Connection:
     async def _carry_in(self) -> None:
         how = "the peer closed"
         try:
-            while octets := await self._loop.sock_recv(self._socket, CHUNK_OCTETS):
+            while octets := self._heard or await self._loop.sock_recv(self._socket, CHUNK_OCTETS):
+                self._heard = b""
                 self._first += octets[: max(0, FIRST_OCTETS - self._received)]
                 self._received += len(octets)
                 self._observer.stream(Direction.RX, octets)
@@ -671,6 +678,31 @@ class Arrival:
     def __init__(self, sock: socket.socket, peer: Address) -> None:
         self.peer = peer
         self._socket = sock
+        self._heard = b""
+
+    async def hear(self, config: Config) -> None:
+        """Wait until the peer has sent a whole Request, or something else: ``request`` need not wait for the peer then.
+
+        Until then a connection costs a socket, and the octets of one startup frame at most. Raises MpaConnectionError
+        when the peer closes before, or ``config.timeout`` seconds have passed.
+        """
+        loop, negotiation = asyncio.get_running_loop(), Negotiation(config)
+        outcome = negotiation.start(loop.time())
+        try:
+            async with asyncio.timeout_at(negotiation.deadline):
+                while not outcome:
+                    octets = await loop.sock_recv(self._socket, negotiation.wanted)
+                    self._heard += octets
+                    outcome = negotiation.receive(octets) if octets else negotiation.connection_lost("the peer closed")
+                    if octets and outcome:
+                        return
+        except TimeoutError:
+            outcome = negotiation.tick(max(loop.time(), negotiation.deadline or 0.0))
+        except OSError as error:
+            outcome = negotiation.connection_lost(_how(error))
+        for failed in outcome:
+            if isinstance(failed, Failed):
+                raise MpaConnectionError(failed.what, failed.reason, failed=failed)
 
     async def request(self, device: Device, config: Config, observer: Observer = SILENT) -> Request:
         """Wait for the Request; raises RejectedError and MpaConnectionError as ``Listener.request`` does.
@@ -678,7 +710,7 @@ class Arrival:
         Raises ValueError for an initiator's ``config``.
         """
         config.check_role(Role.RESPONDER)
-        connection = _connection(self._socket, device, config, observer)
+        connection = _connection(self._socket, device, config, observer, self._heard)
         requested = await connection._run(connection._start())
         assert requested
         return Request(connection, requested)
@@ -696,15 +728,27 @@ class Listener:
         self._socket = sock
 
     async def arrival(self) -> Arrival:
-        """Wait for a TCP connection. While its Request is awaited, others can be taken."""
-        sock, address = await asyncio.get_running_loop().sock_accept(self._socket)
-        return Arrival(sock, address)
+        """Wait for a TCP connection. While its Request is awaited, others can be taken.
+
+        Raises MpaConnectionError when the system has no file descriptor for it; it waits then, and can be taken later.
+        """
+        try:
+            while True:
+                await _readable(self._socket)  # or accept fails without descriptors even when nobody has come
+                with contextlib.suppress(ConnectionAbortedError):  # that one has gone again
+                    return Arrival(*await asyncio.get_running_loop().sock_accept(self._socket))
+        except OSError as error:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            how = _how(error) + (f", {limit} is this process's limit (ulimit -n)" if error.errno == EMFILE else "")
+            what = f"cannot take a connection at {_place(self.address)}: {how}"
+            raise MpaConnectionError(what, Reason.LOCAL) from error
 
     async def request(self, device: Device, config: Config, observer: Observer = SILENT) -> Request:
         """Wait for a TCP connection and for the Request that comes over it.
 
         Raises RejectedError when the configuration itself rejects it, MpaConnectionError when no good Request comes,
-        and at once ValueError for an initiator's ``config``.
+        and at once ValueError for an initiator's ``config``. One peer is heard after the other: to hear many at a time
+        is what ``host_driver.rdma.listen`` does.
         """
         config.check_role(Role.RESPONDER)
         return await (await self.arrival()).request(device, config, observer)
@@ -728,7 +772,7 @@ async def listen(host: str = "127.0.0.1", port: int = 0) -> Listener:
     """Listen for connections; port 0 lets the system choose. Raises MpaConnectionError when it cannot be had."""
     family, _, _, _, address = (await _resolve(host, port))[0]
     try:
-        sock = socket.create_server(address, family=family)
+        sock = socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
         raise MpaConnectionError(f"cannot listen at {_place(address)}: {_how(error)}", Reason.LOCAL) from error
     sock.setblocking(False)
@@ -743,14 +787,15 @@ async def initiate(
     observer: Observer = SILENT,
     *,
     fallback: bool = False,
+    retrying: Callable[[MpaConnectionError], None] = lambda error: None,
     local_addr: Address | None = None,
 ) -> Connection:
     """Connect and negotiate as an initiator; returns when MPA is on.
 
     ``local_addr`` is this end's address and port, port 0 lets the system choose; None: both are the system's choice.
-    ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10). Raises
-    RejectedError when the responder's ULP says no, MpaConnectionError for all else that goes wrong, and ValueError for
-    a responder's ``config``.
+    ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10);
+    ``retrying`` is called before that, with what became of the first attempt. Raises RejectedError when the responder's
+    ULP says no, MpaConnectionError for all else that goes wrong, and ValueError for a responder's ``config``.
     """
     config.check_role(Role.INITIATOR)
     connection = _connection(await _connect(host, port, config.timeout, local_addr), device, config, observer)
@@ -759,14 +804,17 @@ async def initiate(
     except MpaConnectionError as error:
         if not (fallback and error.may_retry_unenhanced):
             raise
+        retrying(error)
         plain = replace(config, enhanced=False, model=Model.CLIENT_SERVER)
         return await initiate(host, port, device, plain, observer, local_addr=local_addr)
     return connection
 
 
-def _connection(sock: socket.socket, device: Device, config: Config, observer: Observer) -> Connection:
+def _connection(
+    sock: socket.socket, device: Device, config: Config, observer: Observer, heard: bytes = b""
+) -> Connection:
     try:
-        return Connection(sock, device, config, observer)
+        return Connection(sock, device, config, observer, heard)
     except OSError as error:  # reset already
         sock.close()
         what = f"the TCP connection was lost at once: {_how(error)}"
@@ -808,9 +856,20 @@ async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
         with contextlib.suppress(socket.gaierror):  # an address needs no thread to wait in
             return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise MpaConnectionError(f"cannot find {host!r} port {port}: {_how(error)}", Reason.LOCAL) from error
+    except (OSError, UnicodeError) as error:  # the latter for what can be no name at all
+        how = _how(error) if isinstance(error, OSError) else "that is no host name"
+        raise MpaConnectionError(f"cannot find {host!r} port {port}: {how}", Reason.LOCAL) from error
     return list(found)
+
+
+async def _readable(sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(sock, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(sock)
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:

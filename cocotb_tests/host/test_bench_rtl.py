@@ -18,6 +18,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.bench.rtl import cluster, cycles, jobs
 from open_rnic.host_driver.bench.rtl.blocks import BLOCKS, DATA_PATH, Block
 from open_rnic.host_driver.bench.rtl.cycles import Cycles, Flow, Latency, Load
@@ -250,7 +251,7 @@ if __name__ == "__main__":
 def test_jobs_run_on_a_local_cluster_and_a_named_one_and_no_process_is_left(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=HANG, check=False)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.cli.frame import deframe_lines, frame_lines
 from open_rnic.host_driver.device import Device, DeviceError
@@ -25,7 +26,7 @@ RNIC = [sys.executable, "-c", "from open_rnic.host_driver.cli import main; main(
 def rnic(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:
     """Exit status, lines on standard output, and all of standard error."""
     text = lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines)
-    done = subprocess.run([*RNIC, *arguments], input=text, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([*RNIC, *arguments], input=text, capture_output=True, text=True, timeout=HANG)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout.splitlines(), done.stderr
 
@@ -151,7 +152,7 @@ def test_output_appears_as_input_arrives(command):
             print(given, file=process.stdin, flush=True)
             assert process.stdout.readline().strip() == made
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(HANG) == 0
 
 
 def test_interrupted_it_exits_130_and_says_nothing():
@@ -161,13 +162,14 @@ def test_interrupted_it_exits_130_and_says_nothing():
         print("61", file=process.stdin, flush=True)
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert (process.wait(20), process.stderr.read()) == (130, "")
+        assert (process.wait(HANG), process.stderr.read()) == (130, "")
 
 
 def test_a_reader_that_goes_away_is_no_matter_for_a_message():
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([*RNIC, "frame"], input="61\n", stdout=writing, stderr=subprocess.PIPE, text=True, timeout=20)
+    command = [*RNIC, "frame"]
+    done = subprocess.run(command, input="61\n", stdout=writing, stderr=subprocess.PIPE, text=True, timeout=HANG)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -178,7 +180,8 @@ def test_input_and_output_may_be_files(tmp_path):
     source = tmp_path / "ulpdus"
     source.write_text("\n".join(ulpdus) + "\n")
     with source.open() as lines:
-        framed = subprocess.run([*RNIC, "frame", "--markers"], stdin=lines, capture_output=True, text=True, timeout=240)
+        command = [*RNIC, "frame", "--markers"]
+        framed = subprocess.run(command, stdin=lines, capture_output=True, text=True, timeout=HANG)
     stream = framed.stdout.replace("\n", "")
     chunks = []
     while stream:
@@ -207,7 +210,7 @@ def test_more_than_the_queues_hold_in_one_line_comes_out():
 
     async def main() -> list[str]:
         out: list[str] = []
-        async with asyncio.timeout(20), await started(SoftwareDevice()) as device:
+        async with asyncio.timeout(HANG), await started(SoftwareDevice()) as device:
             assert await deframe_lines(each(chunk), device, out.append, markers=False, stream_offset=0)
         return out
 
@@ -223,7 +226,7 @@ def test_a_device_that_goes_away_ends_the_command():
     async def main() -> None:
         device = await started(SoftwareDevice())
         out: list[str] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG):
             with pytest.raises(DeviceError):
                 await frame_lines(lines(device), device, out.append)
 

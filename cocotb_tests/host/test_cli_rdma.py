@@ -14,6 +14,7 @@ from threading import Timer
 
 import pytest
 
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import cli, rdma
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.host_driver.negotiation import Config
@@ -23,7 +24,6 @@ from open_rnic.host_driver.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.rtl.registers import Role
 
 RNIC = [sys.executable, "-c", "from open_rnic.host_driver.cli import main; main()"]
-SECONDS = 240  # a simulation may have to be built first
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ class Process:
             text=True,
             pipesize=1 << 20,  # octets: room for all that it tells while the other end is run to its end
         )
-        self.watchdog = Timer(2 * SECONDS, self.process.kill)  # so that no reader waits for ever
+        self.watchdog = Timer(HANG, self.process.kill)  # so that no reader waits for ever
         self.watchdog.start()
 
     def line(self):
@@ -68,7 +68,7 @@ class Process:
 
     def end(self):
         """Exit status, and what is left of standard output and standard error."""
-        out, err = self.process.communicate(timeout=SECONDS)
+        out, err = self.process.communicate(timeout=HANG)
         return self.process.returncode, out, err
 
 
@@ -114,12 +114,13 @@ def test_both_ends_tell_the_same_story_in_every_combination(rnic, responder_crc,
             assert [each["event"] for each in ours] == ["established", "received", "received", "closed"]
             assert [each["event"] for each in theirs] == ["request", "established", "received", "received", "closed"]
             request = theirs[0]
-            assert (request["model"], request["rtr"]) == (model, [rtr] if rtr else [])
-            assert (request["ird"], request["ord"], request["private_data"]) == (16, 16, b"hello".hex())
+            assert (request["model"], request["peer_rtr"]) == (model, [rtr] if rtr else [])
+            assert (request["peer_ird"], request["peer_ord"], request["private_data"]) == (16, 16, b"hello".hex())
+            assert (request["peer_crc"], request["peer_markers"]) == (crc[1], markers)
             one, other = ours[0], theirs[1]
             for end in (one, other):
                 assert end["enhanced"] is True
-                assert end["peer_to_peer"] is (model == "peer-to-peer")
+                assert (end["model"], end["rev"]) == (model, 2)
                 assert end["rtr"] == rtr
                 assert end["crc"] is (crc[1] or responder_crc[1])
             assert (one["markers_tx"], one["markers_rx"]) == (responder_markers, markers)
@@ -130,6 +131,8 @@ def test_both_ends_tell_the_same_story_in_every_combination(rnic, responder_crc,
             assert [each["text"] for each in ours[1:3]] == ["one", "two"]
             assert [bytes.fromhex(each["data"]) for each in theirs[2:4]] == [b"one", b"two"]
             assert other["peer"] == one["local"]
+            for name in request.keys() & other.keys():  # the same name means the same
+                assert request[name] == other[name] or name == "event", name
 
 
 def test_a_person_sees_what_happened(rnic):
@@ -168,7 +171,7 @@ def test_a_file_arrives_whole(rnic, tmp_path, device):
     data = bytes(range(256)) * (1200 if device == "software" else 100)
     path = tmp_path / "data"
     path.write_bytes(data)
-    options = ["--device", device, "--timeout", 60]
+    options = ["--device", device, "--timeout", HANG]
     with listening("--once", *options) as (listener, port):
         status, _, err = rnic("connect", "127.0.0.1", port, *options, "--send", f"@{path}", "--send", "", "--markers")
         assert (status, err) == (0, "")
@@ -196,7 +199,9 @@ def test_rejections_are_told_at_both_ends(rnic, tmp_path):
     ):
         with listening("--once", *arguments, "--private-data", f"@{path}") as (listener, port):
             status, out, err = rnic("connect", "127.0.0.1", port, "--json")
-            assert (status, err) == (1, "")
+            assert status == 3
+            assert err.startswith("rnic: rejected by the peer: the responder rejected the connection (R=1)")
+            assert err.count("\n") == 1
             (event,) = events_of(out)
             assert (event["event"], event["by"], event["peer"]) == ("rejected", "peer", ["127.0.0.1", port])
             assert (event["peer_ird"], event["peer_ord"]) == (16, 16)
@@ -204,7 +209,9 @@ def test_rejections_are_told_at_both_ends(rnic, tmp_path):
             request, rejected = listener.event(), listener.event()
             assert (request["event"], rejected["event"], rejected["by"]) == ("request", "rejected", "local")
             assert (rejected["peer_ird"], rejected["peer_ord"], rejected["reason"]) == (16, 16, why)
-            assert listener.end()[0] == 1
+            status, _, err = listener.end()
+            assert (status, err.count("\n")) == (3, 1)
+            assert err.startswith(f"rnic: rejected by this end: {why}")
     with listening("--once", "--reject") as (listener, port):
         _, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--rev", 1)
         assert [each["peer_ird"] for each in (*events_of(out), listener.events("rejected")[-1])] == [None, None]
@@ -214,7 +221,7 @@ def test_a_rejection_tells_the_ord_that_the_responder_needs(rnic):
     with listening("--min-ord", 8, "--private-data", "why") as (listener, port):
         status, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--ird", 3, "--ord", 5)
         (theirs,), ours = events_of(out), listener.event()
-        assert (status, theirs["event"], ours["event"]) == (1, "rejected", "rejected")
+        assert (status, theirs["event"], ours["event"]) == (3, "rejected", "rejected")
         assert (theirs["by"], theirs["peer_ord"], theirs["private_data"]) == ("peer", 8, b"why".hex())
         assert (ours["by"], ours["peer_ird"], ours["peer_ord"]) == ("local", 3, 5)
         assert "the initiator's IRD 3 is under the ORD 8" in ours["reason"]
@@ -231,13 +238,16 @@ def test_a_rejection_tells_the_ord_that_the_responder_needs(rnic):
 def test_both_ends_tell_of_the_terminate_of_an_initiator_that_cannot_keep_to_the_reply(rnic, theirs, ours, code):
     with listening("--once", *theirs) as (listener, port):
         status, out, err = rnic("connect", "127.0.0.1", port, "--json", *ours)
-        assert (status, err) == (1, "")
+        assert (status, err.count("\n")) == (4, 1)
+        assert err.startswith("rnic: terminated: this end ended the connection")
         (event,), told = events_of(out), listener.events("terminated")[-1]
         numbers = "layer", "type", "code", "by"
         assert [event[name] for name in ("event", *numbers)] == ["terminated", 2, 0, code, "local"]
         assert [told[name] for name in numbers] == [2, 0, code, "peer"]
         assert event["peer"] == ["127.0.0.1", port]
-        assert listener.end() == (1, "", "")
+        status, out, err = listener.end()
+        assert (status, out) == (4, "")
+        assert err.startswith("rnic: terminated: the peer ended the connection")
 
 
 def test_what_is_not_to_be_negotiated_stays_and_is_told(rnic):
@@ -251,7 +261,7 @@ def test_what_is_not_to_be_negotiated_stays_and_is_told(rnic):
             request, theirs = listener.events("established")
             listener.event()
             ours = events_of(out)[0]
-            assert (request["ird"], request["ord"]) == sent
+            assert (request["peer_ird"], request["peer_ord"]) == sent
             assert (theirs["ird_negotiated"], theirs["ord_negotiated"]) == named
             assert (ours["ord_negotiated"], ours["ird_negotiated"]) == named
             assert theirs["ird"] == (9 if named[0] else 3)
@@ -281,13 +291,20 @@ def test_rev_1_is_without_enhanced_data_and_a_fallback_goes_there(rnic):
         status, out, _ = rnic("connect", "127.0.0.1", port, "--json")
         assert status == 1
         assert events_of(out)[-1]["event"] == "failed"
-        status, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--fallback")
-        assert status == 0
-        assert events_of(out)[0]["enhanced"] is False
+        status, out, err = rnic("connect", "127.0.0.1", port, "--json", "--fallback")
+        assert (status, err) == (0, "")
+        first, second, _ = events_of(out)
+        assert [first[name] for name in ("event", "peer", "code", "stage")] == [
+            "fallback", ["127.0.0.1", port], 1, "startup"
+        ]  # fmt: skip
+        assert first["reason"].startswith("the peer closed")
+        assert (second["event"], second["enhanced"]) == ("established", False)
+        _, out, _ = rnic("connect", "127.0.0.1", port, "--fallback")
+        assert out.startswith("without enhanced frames now, as the peer seems to know none: the peer closed")
     with listening("--rev", 1, "--once") as (listener, port):  # what it cannot answer does not count
         assert rnic("connect", "127.0.0.1", port, "--fallback")[0] == 0
         assert [each["event"] for each in listener.events("closed")] == ["failed", "request", "established", "closed"]
-        assert listener.end() == (0, "", "")
+        assert listener.end()[:2] == (0, "")
 
 
 def test_a_dialect_works_with_itself(rnic):
@@ -312,7 +329,8 @@ def test_a_terminate_is_told_by_its_numbers_and_by_who_sent_it():
         event = listener.events("terminated")[-1]
         assert [event[name] for name in ("layer", "type", "code", "by")] == [1, 1, 0, "local"]
         assert "STag 0x4d2 is not valid" in event["reason"]
-        assert listener.end()[0] == 1
+        status, _, err = listener.end()
+        assert (status, err) == (4, f"rnic: terminated: {event['reason']}\n")
 
 
 def test_an_initiator_tells_of_the_peer_s_terminate(rnic):
@@ -332,22 +350,22 @@ def test_an_initiator_tells_of_the_peer_s_terminate(rnic):
         await serving
         event = events_of(out.decode())[-1]
         assert [event[name] for name in ("event", "layer", "type", "code", "by")] == ["terminated", 0, 2, 255, "peer"]
-        assert process.returncode == 1
+        assert process.returncode == 4
 
-    asyncio.run(asyncio.wait_for(main(), SECONDS))
+    asyncio.run(asyncio.wait_for(main(), HANG))
 
 
 def test_what_is_no_request_is_a_failure_and_the_listener_goes_on(rnic):
     with listening("--timeout", "0.3") as (listener, port):
-        for octets, what in (
-            (b"GET / HTTP/1.1\r\n\r\n\r\n", "Key"),
-            (b"", "no whole MPA Request within 0.3 s"),
-            (StartupFrame(FrameKind.REPLY).encode(), "Key"),
+        for octets, what, code in (
+            (b"GET / HTTP/1.1\r\n\r\n\r\n", "Key", 4),
+            (b"", "no whole MPA Request within 0.3 s", None),
+            (StartupFrame(FrameKind.REPLY).encode(), "Key", 4),
         ):
             with socket.create_connection(("127.0.0.1", port)) as sock:
                 sock.sendall(octets)
                 event = listener.event()
-                assert event["event"] == "failed"
+                assert (event["event"], event["code"], event["stage"]) == ("failed", code, "startup")
                 assert what in event["reason"]
                 assert event["peer"] == list(sock.getsockname())
         assert rnic("connect", "127.0.0.1", port)[0] == 0
@@ -388,6 +406,9 @@ def test_what_is_no_request_is_a_failure_and_the_listener_goes_on(rnic):
         (["connect", "127.0.0.1", 9, "--rtr", "none"], 2, "'none' is not one of"),
         (["listen", "--private-data", "x" * 509], 2, "private data may have 508 octets, not 509"),
         (["listen", "--host", "192.0.2.1"], 1, "cannot listen at 192.0.2.1 port 0: "),
+        (["listen", "--host", "a..b"], 1, "cannot find 'a..b' port 0: that is no host name"),
+        (["connect", "a" * 64, 9], 1, "' port 9: that is no host name"),
+        (["rping", "-c", "-P"], 2, "-P is for a server"),
         (["rping"], 2, "rping is either a server, with -s, or a client, with -c"),
         (["rping", "-s", "-c"], 2, "rping is either a server"),
         (["rping", "-c", "-S", 25], 2, "-S is 26 to 65535 octets, not 25"),
@@ -408,17 +429,21 @@ def test_what_cannot_be_done_is_one_line(rnic, arguments, status, what):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "peer", "what"),
+    ("arguments", "peer", "what", "code", "stage"),
     [
-        (["connect", "127.0.0.1", 1], ["127.0.0.1", 1], "cannot connect to 127.0.0.1 port 1: Connection refused"),
-        (["connect", "no-such-host.invalid", 1], ["no-such-host.invalid", 1], "cannot find 'no-such-host.invalid'"),
-        (["listen", "--host", "192.0.2.1"], None, "cannot listen at 192.0.2.1 port 0: "),
+        (["connect", "127.0.0.1", 1], ["127.0.0.1", 1], "port 1: Connection refused", 1, "connect"),
+        (["connect", "no-such-host.invalid", 1], ["no-such-host.invalid", 1], "cannot find 'no-such", 5, "connect"),
+        (["connect", "::1", 1, "--device", "serial:/no/port"], ["::1", 1], "/no/port", None, "device"),
+        (["listen", "--host", "192.0.2.1"], None, "cannot listen at 192.0.2.1 port 0: ", 5, "listen"),
     ],
 )
-def test_what_ends_a_command_before_there_is_a_connection_is_an_event_and_a_line(rnic, arguments, peer, what):
+def test_what_ends_a_command_before_there_is_a_connection_is_an_event_and_a_line(
+    rnic, arguments, peer, what, code, stage
+):
     status, out, err = rnic(*arguments, "--json")
     (event,) = events_of(out)
     assert (status, event["event"], event.get("peer")) == (1, "failed", peer)
+    assert (event["code"], event["stage"]) == (code, stage)
     assert what in event["reason"]
     assert err == f"rnic: {event['reason']}\n"
 
@@ -487,7 +512,7 @@ def test_a_server_says_once_what_went_wrong(rnic, broken):
                     sock.sendall(FpduFramer(markers=False, crc=True).frame(b"hello"))
                 sock.recv(24)
         status, _, err = server.end()
-        assert (status, err.count("\n")) == (1, 1)
+        assert (status, err.count("\n")) == (4 if broken == "no RTR" else 1, 1)
 
 
 def test_a_persistent_server_serves_one_client_after_the_other(rnic):
@@ -543,7 +568,7 @@ def test_an_rping_client_says_what_the_protocol_says(rnic):
         assert await process.wait() == 0
         await task
 
-    asyncio.run(asyncio.wait_for(main(), SECONDS))
+    asyncio.run(asyncio.wait_for(main(), HANG))
 
 
 @pytest.mark.parametrize("what", ["a short Send", "too much", "changed data"])

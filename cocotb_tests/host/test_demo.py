@@ -9,12 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from itertools import product
 
 import pytest
 
 from open_rnic.cocotb_tests.host.test_pcap import judge, needs_tshark
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import cli
 from open_rnic.host_driver.ddp import SendReceiver
 from open_rnic.host_driver.demo import Endpoint, Result
@@ -201,9 +201,7 @@ def test_a_signal_ends_it_at_once_and_all_that_it_started(device, number):
             started = children(process.pid)
             assert len(started) == (2 if device == "simulated" else 0)
             process.send_signal(number)
-            began = time.monotonic()
-            _, err = process.communicate(timeout=20)
-            assert time.monotonic() - began < 5
+            _, err = process.communicate(timeout=HANG)  # 10 GB would take hours
             assert (process.returncode, err) == (128 + number, b"")
             assert not [pid for pid in started if is_alive(pid)]
         finally:

@@ -13,6 +13,7 @@ from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiStreamFrame
 
 from open_rnic.cocotb_tests.harness import bench, simulate
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.system.test_axi import Axi
 from open_rnic.host_driver import cli
 from open_rnic.rtl.axi import AxiMpaDatapath
@@ -44,7 +45,7 @@ def test_an_example_runs_and_says_what_its_page_says(example, tmp_path):
     [page] = [page.read_text() for page in PAGES if example.read_text() in blocks("python", page.read_text())]
     is_test = example.name.startswith("test_")
     command = [sys.executable, "-W", "error", *(["-m", "pytest"] if is_test else []), str(example)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     if not is_test:
         assert done.stdout in blocks("text", page)

@@ -18,6 +18,7 @@ from open_rnic.cocotb_tests.host.test_connection import (
     run,
     transfer,
 )
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.connection import initiate, listen
 from open_rnic.host_driver.pcap import Capture
 from open_rnic.host_driver.software import SoftwareDevice
@@ -35,7 +36,7 @@ needs_tshark = pytest.mark.skipif(TSHARK is None, reason="tshark is not installe
 def tshark(path, *arguments):
     """What tshark prints for a capture, line by line."""
     command = [TSHARK, "-r", str(path), *OPTIONS, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG)
     return done.stdout.splitlines()
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from open_rnic.cocotb_tests.host.test_connection import run
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import sctp_transport
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.negotiation import Config, Reason
@@ -27,8 +28,8 @@ from open_rnic.host_driver.sctp_transport import (
 )
 from open_rnic.rtl.registers import Model, Role
 
-ACTIVE = Config(Role.INITIATOR, private_data=b"hi", timeout=2)
-PASSIVE = Config(Role.RESPONDER, timeout=2)
+ACTIVE = Config(Role.INITIATOR, private_data=b"hi", timeout=HANG)
+PASSIVE = Config(Role.RESPONDER, timeout=HANG)
 
 
 ACK = b"acknowledged"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.device import DeviceError, Event, Ulpdu
 from open_rnic.host_driver.devices import open_device
@@ -456,7 +457,7 @@ def test_reset_forgets_the_connection_and_what_the_host_wrote():
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG):
             await main
 
     asyncio.run(limited())

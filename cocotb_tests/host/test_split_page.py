@@ -14,6 +14,7 @@ from importlib.metadata import version
 import pytest
 
 from open_rnic.cocotb_tests.host.test_split import HOST, LINK, SETTING, invented
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.split import page as module
 from open_rnic.host_driver.split.model import Setting, named, predict, splits
 from open_rnic.host_driver.split.page import page
@@ -205,6 +206,6 @@ def titled(text, probe, folder):
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
                "--disable-background-networking", f"--user-data-dir={folder / 'profile'}",
                "--window-size=1000,900", "--dump-dom", path.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     [title] = re.findall(r"<title>(.*?)</title>", done.stdout) or [done.stderr]
     return title

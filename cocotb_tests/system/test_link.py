@@ -26,6 +26,7 @@ from open_rnic.cocotb_tests.devices import (
     stream,
     stream_octets,
 )
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import cli
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices import open_device
@@ -291,7 +292,7 @@ def test_rping_runs_through_a_board():
         port = re.search(r"port (\d+)", server.stdout.readline())[1]
         client = subprocess.run(
             [*RNIC, "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", "3", "-S", "100", "-V", "-v"],
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=HANG, check=False,
         )  # fmt: skip
         assert client.returncode == 0, client.stderr
         assert client.stdout.count("ping data") == 3

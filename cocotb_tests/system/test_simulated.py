@@ -15,6 +15,7 @@ import pytest
 import pywellen
 
 from open_rnic.cocotb_tests.devices import collect, pass_stream_octets_both_ways, run, running, stream, stream_octets
+from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.connection import initiate, listen
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.negotiation import Config
@@ -118,10 +119,8 @@ def test_closing_ends_the_process_and_every_wait(monkeypatch, tmp_path):
         waits = [asyncio.create_task(wait()) for wait in (device.read_ulpdu, device.read_mpa, device.next_event)]
         await asyncio.sleep(0)
         process = device.process
-        start = time.monotonic()
         await device.close()
         await device.close()
-        assert time.monotonic() - start < 2
         assert not running(process)
         assert not list(tmp_path.iterdir())
         for each in (*waits, device.get("STATE"), device.write_ulpdu(b"x")):
@@ -162,10 +161,10 @@ def test_a_killed_program_takes_its_simulation_along(tmp_path):
         simulation = int(parent.stdout.readline())
         assert running(simulation)
         parent.kill()
-    end = time.monotonic() + 5
-    while running(simulation) and time.monotonic() < end:
+    end = time.monotonic() + HANG
+    while running(simulation):  # it sees by itself that its parent has gone
+        assert time.monotonic() < end
         time.sleep(0.01)
-    assert not running(simulation)
 
 
 def test_waves_are_one_file_for_each_device_with_all_that_its_views_show(tmp_path):

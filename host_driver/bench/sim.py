@@ -26,6 +26,7 @@ from open_rnic.host_driver.bench import simulation
 from open_rnic.host_driver.bench.rtl.cycles import streams
 from open_rnic.host_driver.bench.table import Table
 from open_rnic.host_driver.sim.build import build
+from open_rnic.host_driver.sim.look import look
 from open_rnic.host_driver.simulated import SimulatedDevice
 from open_rnic.rtl.registers import Role
 
@@ -179,7 +180,7 @@ def _axi(lanes: int, count: int) -> tuple[float, int]:
 
 def _least(lanes: int, count: int) -> tuple[float, int]:
     make = import_module("open_rnic.rtl.datapath").MpaDatapath
-    task = {"streams": streams(make(lanes)), "ulpdu": ULPDU.hex(), "count": count}
+    task = {"streams": look(partial(make, lanes), streams), "ulpdu": ULPDU.hex(), "count": count}
     built = build(partial(make, lanes))
     seconds, cycles = simulation.run(built, "open_rnic.host_driver.bench.least", task, seconds=SECONDS)
     return seconds, cycles

@@ -8,12 +8,12 @@ Raise ``typer.Exit(code)`` to end with another exit status.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -27,6 +27,7 @@ from open_rnic.host_driver.cli import (
     frame,
     interop,
     listen,
+    output,
     program,
     registers,
     rping,
@@ -34,8 +35,18 @@ from open_rnic.host_driver.cli import (
     verilog,
 )
 from open_rnic.host_driver.cli.common import CommandError
+from open_rnic.host_driver.cli.output import give_up_output, name_output
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.extras import MissingExtraError
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"rnic {version('open-rnic')}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     help="An open iWARP RNIC: MPA (RFC 5044, RFC 6581) in hardware, with its host driver.",
@@ -44,6 +55,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Show the version.")
+    ] = False,
+) -> None:
+    """What may stand before a command."""
+
+
 app.command()(demo.demo)
 app.command()(frame.frame)
 app.command()(frame.deframe)
@@ -72,14 +94,19 @@ def report(error: BaseException) -> int:
         case KeyboardInterrupt() | typer.Abort():
             return 130
         case BrokenPipeError():
-            with contextlib.suppress(OSError, ValueError):  # nobody reads us any more: let the last flush go nowhere
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            give_up_output()
             return 1
         case CommandError():
             line, status = str(error), error.status
         case TyperException():
             line, status = error.format_message(), error.exit_code
         case OSError():
+            if isinstance(error, ConnectionError):
+                from open_rnic.host_driver.cli.endpoint import status_of
+
+                status = status_of(error)
+            if error.filename == output.NAME:
+                give_up_output()
             line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         case DeviceError() | MissingExtraError():
             line = str(error)
@@ -95,8 +122,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         status = app(given, prog_name="rnic", standalone_mode=False, obj=given)  # obj: reports quote the command line
-        if sys.stdout is not None:  # as with >&-
-            sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
+        sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
@@ -105,8 +131,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The entry point of ``rnic``."""
-    if sys.stderr is not None and sys.stderr.isatty():  # what takes time is told to a person, as progress bars are
-        logging.basicConfig(level=logging.INFO, format="rnic: %(message)s")
+    """What ``rnic`` runs: see ``host_driver.__main__``."""
+    name_output()
+    logging.basicConfig(level=logging.INFO, format="rnic: %(message)s")  # what takes time is told
+    # Of gateware that an interrupt or an error kept from being used; the category would take an import of Amaranth.
+    warnings.filterwarnings("ignore", "(?s).* created but never used")
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
-    sys.exit(run())
+    status = run()
+    try:
+        sys.stdout.flush()
+    except OSError:  # behind an error that has been told
+        give_up_output()
+    sys.exit(status)

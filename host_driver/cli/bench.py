@@ -161,6 +161,63 @@ def _host_tables(costs: Sequence[Cost], rate: Rate, memory: Memory, many: Many) 
 
 
 @app.command()
+def crowd(
+    silent: Annotated[
+        int, typer.Option("--silent", metavar="N", parser=whole_number, help="Connections that say nothing.")
+    ] = 1000,
+    slow: Annotated[
+        int, typer.Option("--slow", metavar="N", parser=whole_number, help="Connections that send an octet a second.")
+    ] = 1000,
+    idle: Annotated[
+        int, typer.Option("--idle", metavar="N", parser=whole_number, help="Established connections that say nothing.")
+    ] = 1000,
+    clients: Annotated[
+        int, typer.Option("--clients", metavar="N", parser=whole_number, help="Good clients, one after the other.")
+    ] = 40,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of a table.")] = False,
+) -> None:
+    """Measure how long a good client of rnic listen waits while others crowd it, and what those cost it.
+
+    A good client connects, sends, and has its Send back.
+    """
+    for name, value, least in (
+        ("--silent", silent, 0), ("--slow", slow, 0), ("--idle", idle, 0), ("--clients", clients, 1)
+    ):  # fmt: skip
+        if value < least:
+            raise UsageError(f"{name} is {least} or more, not {value}")
+    from statistics import median
+
+    from rich.console import Console
+
+    from open_rnic.host_driver.bench import crowd as bench
+    from open_rnic.host_driver.bench.table import Table, show
+
+    tasks: dict[str, TaskID] = {}
+
+    def progress(what: str, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = bars.add_task(what, total=total)
+        bars.advance(tasks[what])
+
+    with counting_bars() as bars:
+        try:
+            found = interruptible(bench.crowd(silent, slow, idle, clients, progress))
+        except (ValueError, ConnectionError) as error:
+            raise CommandError(str(error)) from None
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    rows = [
+        ["good client, nobody else there, ms", *(f"{1e3 * of(found.alone_s):.1f}" for of in (median, max))],
+        ["good client in the crowd, ms", *(f"{1e3 * of(found.waited_s):.1f}" for of in (median, max))],
+        ["memory of a silent connection, KiB", f"{found.silent_octets / 1024:.1f}", ""],
+        ["memory of an idle connection, KiB", f"{found.idle_octets / 1024:.1f}", ""],
+    ]
+    title = f"rnic listen with {silent:,} silent, {slow:,} slow and {idle:,} idle connections"
+    show(Console(), [Table(title, ("", "median", "most"), rows, left=(0,))])
+
+
+@app.command()
 def rtl(
     block: Annotated[
         list[str] | None, typer.Option("--block", metavar="NAME", help="TX, RX, TX+RX, or a component; repeatable.")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Coroutine, Iterator
@@ -101,6 +103,13 @@ async def open_device(name: str, lanes: int, waves: Path | None = None) -> Devic
         raise UsageError(str(error)) from None
 
 
+def allow_files() -> None:
+    """Let this process have as many files open as the system lets it: each connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
     """Run to the end; at SIGINT or SIGTERM cancel, let everything be cleared away, and exit with 128 + the signal.
 
@@ -121,10 +130,12 @@ def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
         return await task
 
     try:
-        return asyncio.run(main())
+        result = asyncio.run(main())
     except asyncio.CancelledError:
         if not came:
             raise
+    if came:  # also when the work was over by then: more may be to follow
         if kept:
             typer.echo("interrupted; what is done is kept, and the same command goes on from there", err=True)
-        raise typer.Exit(128 + came[0]) from None
+        raise typer.Exit(128 + came[0])
+    return result

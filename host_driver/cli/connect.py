@@ -76,7 +76,11 @@ def connect(
 ) -> None:
     """Make an RDMA connection, and tell what it is and what it brings.
 
-    It sends what it is given, then tells of what it receives until the peer has closed, too.
+    It sends what --send gives it, then closes its half of the connection, and tells of what it receives until the peer
+    has closed, too. With --echo it leaves it to the peer to close first.
+
+    The exit status is 0 when the connection was closed in order, 1 when it failed, 2 when the command cannot be carried
+    out as given, 3 when the connection was rejected, 4 when a Terminate ended it.
     """
     config = configuration(
         Role.INITIATOR,
@@ -113,15 +117,11 @@ async def _run(
     from open_rnic.host_driver import rdma
 
     asked = report.of((host, port))
-    with asked.failing():
-        try:
-            local_addr = (bind, 0) if bind else None
-            connection = await rdma.connect(
-                host, port, config, device=device, fallback=fallback, local_addr=local_addr
-            )
-        except rdma.MpaConnectionError as error:
-            if isinstance(error, rdma.RejectedError) or error.terminate_code is not None:
-                return asked.over(error)
-            raise
-    report.of(connection.peer).established(connection)
-    return await converse(connection, report.of(connection.peer), saying)
+    local_addr = (bind, 0) if bind else None
+    with asked.failing("connect"):
+        connection = await rdma.connect(
+            host, port, config, device=device, fallback=fallback, retrying=asked.retrying, local_addr=local_addr
+        )
+    report = report.of(connection.peer)
+    report.established(connection)
+    return await converse(connection, report, saying)

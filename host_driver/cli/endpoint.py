@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,8 +22,8 @@ from open_rnic.rtl.registers import Model, Role, Rtr
 
 if TYPE_CHECKING:
     from open_rnic.host_driver.connection import Address
-    from open_rnic.host_driver.negotiation import Config
-    from open_rnic.host_driver.rdma import Connection, ConnectionRequest, Received
+    from open_rnic.host_driver.negotiation import Config, Reason
+    from open_rnic.host_driver.rdma import Connection, ConnectionRequest, MpaConnectionError, Received
     from open_rnic.host_driver.rdma.connection import OpenDevice
     from open_rnic.host_driver.startup import StartupFrame
 
@@ -245,40 +246,53 @@ async def prepare(device: OpenDevice) -> None:
     await (await device()).close()
 
 
+class Status(IntEnum):
+    """How a connection ended, as an exit status; 2 is a command that cannot be carried out as it is given."""
+
+    CLOSED = 0
+    FAILED = 1
+    REJECTED = 3
+    TERMINATED = 4
+
+
 class Report:
     """Tells of one event after the other: a line of text, or of JSON with the event's name in ``event``.
 
-    ``peer`` is in every JSON line of a connection's. In a line of text it is when there may be several connections.
+    ``failed``, ``rejected`` and ``terminated`` are lines of standard error, and with JSON events besides. ``peer`` is
+    in every JSON line of a connection's. In a line of text it is when there may be several connections.
     """
 
     def __init__(self, as_json: bool, *, several: bool = False, peer: Address | None = None) -> None:
         self._json = as_json
         self._several = several
         self._peer = peer
+        self._stage = "startup"
 
     def of(self, peer: Address) -> Report:
         """The same for the connection with this peer."""
         return Report(self._json, several=self._several, peer=peer)
 
-    def _tell(self, event: str, line: str, **fields: object) -> None:
+    def _tell(self, event: str, line: str, *, wrong: bool = False, **fields: object) -> None:
+        line = f"[{place(self._peer)}] {line}" if self._peer and self._several else line
         if self._json:
             peer = {"peer": list(self._peer[:2])} if self._peer else {}
             print(json.dumps({"event": event} | peer | fields), flush=True)
-        else:
-            print(f"[{place(self._peer)}] {line}" if self._peer and self._several else line, flush=True)
+        if wrong:
+            print("rnic:", line, file=sys.stderr, flush=True)
+        elif not self._json:
+            print(line, flush=True)
 
     @contextlib.contextmanager
-    def failing(self) -> Iterator[None]:
-        """What ends the command in its body is an event too, in JSON; ``main`` tells it on standard error."""
+    def failing(self, stage: str) -> Iterator[None]:
+        """What ends the command in its body is an event too; ``stage`` is where it is without a startup exchange."""
         from open_rnic.host_driver.device import DeviceError
         from open_rnic.host_driver.rdma import MpaConnectionError
 
         try:
             yield
         except (MpaConnectionError, DeviceError) as error:
-            if self._json:
-                self._tell("failed", "", reason=str(error))
-            raise
+            self._stage = "device" if isinstance(error, DeviceError) else stage
+            raise typer.Exit(self.over(error)) from None
 
     def listening(self, address: Address) -> None:
         """The port is open."""
@@ -299,18 +313,19 @@ class Report:
             model=model_name(request.model),
             enhanced=enhanced is not None,
             rev=request.frame.rev,
-            rtr=rtr,
-            ird=request.ird,
-            ord=request.ord,
-            crc=request.frame.crc,
-            markers=request.frame.markers,
+            peer_rtr=rtr,
+            peer_ird=request.ird,
+            peer_ord=request.ord,
+            peer_crc=request.frame.crc,
+            peer_markers=request.frame.markers,
             private_data=request.private_data.hex(),
         )
+        self._stage = "rtr"
 
     def established(self, connection: Connection) -> None:
         """It is there; ``ird`` and ``ord`` are this end's, ``peer_ird`` and ``peer_ord`` what the peer's frame said."""
         agreed = connection.negotiated
-        peer_to_peer = agreed.model is Model.PEER_TO_PEER
+        self._stage = "established"
         rtr = connection.rtr.name.lower() if connection.rtr is not Rtr.NONE else None
         parts = ["enhanced" if agreed.enhanced else "unenhanced", model_name(agreed.model)]
         if rtr:
@@ -326,8 +341,9 @@ class Report:
             "established",
             f"established with {place(connection.peer)}: {', '.join(parts)}{_private(agreed.private_data)}",
             local=list(connection.local[:2]),
+            model=model_name(agreed.model),
             enhanced=agreed.enhanced,
-            peer_to_peer=peer_to_peer,
+            rev=agreed.rev,
             rtr=rtr,
             ird=agreed.ird,
             ord=agreed.ord,
@@ -340,6 +356,16 @@ class Report:
             markers_rx=agreed.markers_rx,
             private_data=agreed.private_data.hex(),
             mulpdu=connection.mulpdu,
+        )
+
+    def retrying(self, error: MpaConnectionError) -> None:
+        """A first attempt failed, and there will be one without enhanced frames."""
+        self._tell(
+            "fallback",
+            f"without enhanced frames now, as the peer seems to know none: {error}",
+            reason=str(error),
+            code=_code(error.reason),
+            stage="startup",
         )
 
     def rejected(self, what: str, theirs: StartupFrame, private_data: bytes) -> None:
@@ -355,6 +381,7 @@ class Report:
         self._tell(
             "rejected",
             f"rejected by {who}: {what}{depths}{_private(private_data)}",
+            wrong=True,
             by=str(by),
             reason=what,
             peer_ird=enhanced.ird if enhanced else None,
@@ -382,6 +409,7 @@ class Report:
         from open_rnic.host_driver.rdma import (
             By,
             ClosedError,
+            LostError,
             MpaConnectionError,
             RejectedError,
             Terminate,
@@ -393,11 +421,12 @@ class Report:
         match error:
             case None | ClosedError():
                 self._tell("closed", "closed")
-                return 0
+                return Status.CLOSED
             case TerminatedError(layer=layer, type=kind, code=code, by=by):
                 self._tell(
                     "terminated",
                     f"terminated: {error}",
+                    wrong=True,
                     layer=layer,
                     type=kind,
                     code=code,
@@ -407,8 +436,21 @@ class Report:
             case RejectedError(frame=frame, theirs=theirs):
                 self.rejected(str(error), theirs, frame.private_data)
             case _:
-                self._tell("failed", f"failed: {error}", reason=str(error))
-        return 1
+                reason = error.reason if isinstance(error, MpaConnectionError | LostError) else None
+                stage = "startup" if isinstance(error, MpaConnectionError) and error.failed else self._stage
+                self._tell("failed", str(error), wrong=True, reason=str(error), code=_code(reason), stage=stage)
+        return status_of(error)
+
+
+def status_of(error: BaseException) -> Status:
+    """The exit status of what ended a connection, or kept it from being one."""
+    from open_rnic.host_driver.rdma import MpaConnectionError, RejectedError, TerminatedError
+
+    if isinstance(error, RejectedError):
+        return Status.REJECTED
+    if isinstance(error, TerminatedError) or (isinstance(error, MpaConnectionError) and error.terminate_code):
+        return Status.TERMINATED
+    return Status.FAILED
 
 
 def place(address: Address) -> str:
@@ -419,6 +461,11 @@ def place(address: Address) -> str:
 def model_name(model: Model) -> str:
     """What ``--model`` calls it."""
     return ModelName[model.name].value
+
+
+def _code(reason: Reason | None) -> int | None:
+    """The MPA error code (RFC 5044 §8, RFC 6581 §8); None when there is none for it."""
+    return (reason.code or None) if reason else None
 
 
 def _depth(value: int | None) -> str:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -102,9 +102,20 @@ def show_tables(tables: Sequence[Table], *, everything: bool = False) -> None:
 
 
 def counting_bars() -> Progress:
-    """Bars with how many are done of how many, on a terminal alone."""
+    """Bars with how many are done of how many; without a terminal, a line for each when it begins."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    class Lines(Progress):
+        def add_task(
+            self, description: str, start: bool = True, total: float | None = 100.0, *more: Any, **fields: Any
+        ) -> TaskID:
+            if total != 0:
+                count = f", {total:,.0f} of them" if total else ""
+                print(f"rnic: {description}{count}", file=sys.stderr, flush=True)
+            return super().add_task(description, start, total, *more, **fields)
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    there = sys.stderr.isatty()
+    kind = Progress if there else Lines
+    return kind(*columns, console=Console(stderr=True), transient=True, disable=not there)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.cli.common import DeviceOption, LanesOption, interruptible, whole_number
+from open_rnic.host_driver.cli.common import DeviceOption, LanesOption, allow_files, interruptible, whole_number
 from open_rnic.host_driver.cli.endpoint import (
     MAX_IRD,
     DialectName,
@@ -30,6 +30,7 @@ from open_rnic.host_driver.cli.endpoint import (
     RevOption,
     RtrOption,
     SendOption,
+    Status,
     Talk,
     TimeoutOption,
     configuration,
@@ -84,7 +85,8 @@ def listen(
 ) -> None:
     """Wait for RDMA connections, and tell of each what it is and what it brings.
 
-    Each connection has a device of its own.
+    Each connection has a device of its own. With --once the exit status is 0 when the connection was closed in order, 1
+    when it failed, 3 when it was rejected, 4 when a Terminate ended it; 2: the command cannot be carried out as given.
     """
     config = configuration(
         Role.RESPONDER,
@@ -110,6 +112,7 @@ def listen(
         takes=set() if reject else {Model[model.name]} if model else set(Model),
         talk=talk(send, echo),
     )
+    allow_files()
     raise typer.Exit(interruptible(responder.serve(host, port, config, opener(device, lanes), once)))
 
 
@@ -134,7 +137,7 @@ class _Responder:
                 if isinstance(error, rdma.RejectedError) and not answered.done():  # by the configuration
                     answered.set_result(status)
 
-        with self.report.failing():
+        with self.report.failing("listen"):
             await prepare(device)
             opened = await rdma.listen(host, port, config, device=device, failed=failed)
         async with opened as listener:
@@ -166,7 +169,7 @@ class _Responder:
             if request.model not in self.takes:
                 await request.reject(self.answer)
                 report.rejected(self._unwanted(request), request.frame, self.answer)
-                return 1
+                return Status.REJECTED
             connection = await request.accept(self.answer)
         except (MpaConnectionError, RdmaError) as error:
             return report.over(error)

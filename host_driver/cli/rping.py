@@ -13,6 +13,7 @@ from open_rnic.host_driver.cli.common import (
     DeviceOption,
     LanesOption,
     UsageError,
+    allow_files,
     interruptible,
     whole_number,
 )
@@ -32,6 +33,7 @@ from open_rnic.host_driver.cli.endpoint import (
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
+    from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.negotiation import Config
     from open_rnic.host_driver.rdma import ConnectionRequest
     from open_rnic.host_driver.rdma.connection import OpenDevice
@@ -80,6 +82,8 @@ def rping(
         raise UsageError("rping is either a server, with -s, or a client, with -c")
     if serve and model:
         raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
+    if ping and persistent:
+        raise UsageError("-P is for a server: a client ends after -C pings")
     if serve and source:
         raise UsageError(f"-I {source} is for a client: a server listens at -a")
     if ping and port == 0:
@@ -102,6 +106,7 @@ def rping(
     )
     path = opener(device, lanes)
     if serve:
+        allow_files()
         interruptible(_serve(address or "0.0.0.0", port, config, path, verbose, persistent))
     else:
         interruptible(_ping(address or "127.0.0.1", port, config, path, source, count, size, verbose, validate))
@@ -143,8 +148,8 @@ async def _serve(
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.rping import RpingError, server
 
-    def failed(peer: object, error: Exception) -> None:
-        print(f"rnic: {error}", file=sys.stderr, flush=True)
+    def failed(peer: Address, error: Exception) -> None:
+        print(f"rnic: [{place(peer)}] {error}", file=sys.stderr, flush=True)
 
     async def handle(request: ConnectionRequest) -> None:
         try:
@@ -153,9 +158,12 @@ async def _serve(
                 if verbose:
                     _show(f"{place(connection.peer)} has gone after {pings} pings")
         except (rdma.MpaConnectionError, rdma.RdmaError, RpingError) as error:
-            if not persistent:
+            if persistent:
+                failed(request.peer, error)
+            elif isinstance(error, RpingError):
                 raise CommandError(str(error)) from None
-            failed(None, error)
+            else:
+                raise
 
     await prepare(device)
     async with await rdma.listen(host, port, config, device=device, failed=failed) as listener:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.rdma.work import ReceiveRequest
 
 _PAUSE = 0.1  # seconds before a listener tries again what the system refused
-PENDING = 64  # connections that are made or wait for the ULP at a time; others wait in the kernel
+PENDING = 64  # connections with a device that wait for the ULP
+HEARING = 4096  # connections without one, of which no whole Request has come, or no device is free
 
 
 async def software() -> Device:
@@ -48,13 +49,14 @@ async def connect(
     domain: ProtectionDomain | None = None,
     observer: Observer = SILENT,
     fallback: bool = False,
+    retrying: Callable[[MpaConnectionError], None] = lambda error: None,
     local_addr: Address | None = None,
     receives: Sequence[ReceiveRequest | Gather] = (),
 ) -> Connection:
     """Connect, and return when the connection is established.
 
     ``device`` opens the data path, which the connection owns. ``domain`` is the protection domain, one of its own
-    if not given. ``fallback``, ``local_addr``: see ``host_driver.connection.initiate``. ``receives``: see
+    if not given. ``fallback``, ``retrying``, ``local_addr``: see ``host_driver.connection.initiate``. ``receives``: see
     ``ConnectionRequest.accept``. Raises RejectedError when the responder's ULP says no, MpaConnectionError for all else
     that goes wrong on the way, DeviceError, ValueError for a responder's ``config``, and what ``post_receives`` raises.
     """
@@ -65,7 +67,9 @@ async def connect(
     try:
         watch, path = Watch(observer), await device()
         try:
-            lower = await mpa.initiate(host, port, path, config, watch, fallback=fallback, local_addr=local_addr)
+            lower = await mpa.initiate(
+                host, port, path, config, watch, fallback=fallback, retrying=retrying, local_addr=local_addr
+            )
         except BaseException:
             await path.close()
             raise
@@ -152,9 +156,13 @@ class Listener:
     """A port at which connection requests arrive, made by ``listen``.
 
     It is an asynchronous context manager, and iterates over the requests. Each connection has a device of its own.
-    Requests are read at the same time, so that a slow peer keeps no other waiting; ``failed`` is called
-    with the peer's address and what became of a connection that never was a request, or with the listener's own
-    address when the system has no more sockets.
+    ``failed`` is called with the peer's address and what became of a connection that never was a request, or with the
+    listener's own address when the system has no more sockets.
+
+    A peer that says nothing, or is slow to, holds up no other. A connection gets a device when a whole Request has
+    come; until then it costs a socket and one startup frame. At most ``HEARING`` connections are without a device: one
+    more, or a system without file descriptors, closes that of them which came first. At most ``PENDING`` have one and
+    wait for ``request``. Those that have been accepted are the ULP's, and not counted.
     """
 
     def __init__(
@@ -178,6 +186,7 @@ class Listener:
         self._failed = failed
         self._slots = asyncio.Semaphore(PENDING)
         self._requests: asyncio.Queue[ConnectionRequest | None] = asyncio.Queue()  # as many as have a slot
+        self._hearing: dict[asyncio.Task[None], Arrival] = {}  # those without a device, the oldest first
         self._tasks = {asyncio.create_task(self._take())}
 
     async def request(self) -> ConnectionRequest:
@@ -195,6 +204,9 @@ class Listener:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for arrival in self._hearing.values():
+            arrival.close()
+        self._hearing.clear()
         await self._lower.close()
         while not self._requests.empty():
             if request := self._requests.get_nowait():
@@ -212,18 +224,51 @@ class Listener:
             yield await self.request()
 
     async def _take(self) -> None:
+        told = False
         while True:
-            await self._slots.acquire()
             try:
                 arrival = await self._lower.arrival()
-            except OSError as error:  # no file descriptors, for instance: others may let go of some
-                self._slots.release()
-                self._failed(self.address, error)
-                await asyncio.sleep(_PAUSE)
+            except MpaConnectionError as error:
+                if self._hearing:
+                    await self._drop_oldest(str(error))
+                    continue
+                if not told:  # once, until one is taken
+                    self._failed(self.address, error)
+                told = True
+                await asyncio.sleep(_PAUSE)  # somebody may close a file
                 continue
-            task = asyncio.create_task(self._read(arrival))
+            told = False
+            if len(self._hearing) >= HEARING:
+                await self._drop_oldest(f"{HEARING} newer connections wait")
+            task = asyncio.create_task(self._hear(arrival))
+            self._hearing[task] = arrival
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            await asyncio.sleep(0)  # however many come, those that are here have their turn
+
+    async def _drop_oldest(self, why: str) -> None:
+        """Give up the connection that has been without a device for the longest time."""
+        task = next(iter(self._hearing))
+        arrival = self._hearing.pop(task)
+        task.cancel()
+        await asyncio.wait((task,))
+        arrival.close()
+        self._failed(arrival.peer, MpaConnectionError(f"closed before its MPA Request was taken: {why}", Reason.LOCAL))
+
+    async def _hear(self, arrival: Arrival) -> None:
+        try:
+            await arrival.hear(self.config)
+            await self._slots.acquire()
+        except BaseException as error:
+            arrival.close()
+            if not isinstance(error, MpaConnectionError):
+                raise
+            self._failed(arrival.peer, error)
+            return
+        finally:
+            if task := asyncio.current_task():
+                self._hearing.pop(task, None)
+        await self._read(arrival)
 
     async def _read(self, arrival: Arrival) -> None:
         path, watch = None, Watch(self._observer())
@@ -256,8 +301,9 @@ async def listen(
 ) -> Listener:
     """Listen for connection requests; port 0 lets the system choose.
 
-    ``device`` and ``observer`` are called for each connection. Without a ``domain`` each connection has one of
-    its own. Raises MpaConnectionError when the port cannot be had, and ValueError for an initiator's ``config``.
+    ``device`` and ``observer`` are called for each connection whose Request has come whole. Without a ``domain`` each
+    connection has one of its own. Raises MpaConnectionError when the port cannot be had, and ValueError for an
+    initiator's ``config``.
     """
     config = config or Config(Role.RESPONDER)
     config.check_role(Role.RESPONDER)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import platform
 import re
@@ -26,6 +27,8 @@ from typing import Any
 
 from open_rnic.host_driver.extras import need
 from open_rnic.host_driver.folders import built
+
+_log = logging.getLogger(__name__)
 
 TOP = "top"
 SHARED = "shared_"  # memories with names that begin so can be reached through VPI
@@ -201,6 +204,7 @@ def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) ->
             _check_headers()
         with _locked(folder):
             if not done.exists():
+                _log.info("building a simulation (%s), once: about a minute", name)
                 text = make_verilog()
                 runtime = built("sim") / f"runtime-{_tools()[:16]}-{flavour}"
                 _verilate(folder, text, runtime, waves)

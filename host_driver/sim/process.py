@@ -12,7 +12,7 @@ from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.sim.build import BuildError, Simulation, environment
 from open_rnic.host_driver.sim.prepare import how
 
-START = 60  # seconds that a simulation may take to start
+START = 600  # seconds that a simulation may take to start, however busy the machine; its end is noticed at once
 _END = 5  # seconds that it may take to end by itself
 
 

@@ -14,6 +14,7 @@ from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.host_driver.mpa_datapath import MpaDatapath
 from open_rnic.host_driver.mpa_rtr import rtr_ulpdu
 from open_rnic.host_driver.sim.build import Simulation, build
+from open_rnic.host_driver.sim.look import look
 from open_rnic.host_driver.split import software
 from open_rnic.host_driver.split.beats import Fields, port
 from open_rnic.host_driver.split.cycles import device_cycles
@@ -164,9 +165,10 @@ def _checked(case: Case) -> None:
 def _model(direction: Direction, lanes: int) -> tuple[Simulation, list[str], dict[str, Fields]]:
     """The simulation of all blocks of a direction, its inputs, and the fields of its streams' payloads."""
     make = partial(getattr(import_module("open_rnic.rtl.segment"), direction.value), lanes)
-    segment = make()
-    for each in (segment, *segment.blocks.values()):
-        each._MustUse__used = True  # Amaranth warns of what is not elaborated
+    return build(make), *look(make, _ports)
+
+
+def _ports(segment: Any) -> tuple[list[str], dict[str, Fields]]:
     ports = [("__".join(map(str, path)), member) for path, member, _ in segment.signature.flatten(segment)]
     inputs = [name for name, member in ports if member.flow.name == "In"]
     fields = {
@@ -174,7 +176,7 @@ def _model(direction: Direction, lanes: int) -> tuple[Simulation, list[str], dic
         for name, member in ports
         if name.endswith("__payload")
     }
-    return build(make), inputs, fields
+    return inputs, fields
 
 
 def _walk(case: Case) -> Generator[tuple[tuple[Direction, int], dict[str, Any]], dict[str, Any], Run]:

@@ -7,11 +7,13 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager
+from multiprocessing import resource_tracker
 from tempfile import TemporaryDirectory
 
 __all__ = ["executor"]
 
 _ANSWER = "10s"  # in which a scheduler must
+_START = "600s"  # in which the processes of this machine must, however busy it is
 
 
 @contextmanager
@@ -23,6 +25,7 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
     processes do not start, and ModuleNotFoundError without the package ``distributed``.
     """
     try:
+        import dask
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
         raise ModuleNotFoundError("the Python package distributed is missing: install open-rnic[bench]") from None
@@ -32,6 +35,7 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         # removed with the folder, even if the processes had no time to.
         with ExitStack() as stack:
             folder = stack.enter_context(TemporaryDirectory(prefix="rnic-bench-"))
+            stack.enter_context(dask.config.set({"distributed.comm.timeouts.connect": _START}))
             with _deaf():
                 try:
                     local = stack.enter_context(closing(LocalCluster(
@@ -57,9 +61,13 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started meanwhile does not hear Ctrl-C, which is told to all of a terminal's processes: we end them."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """What is started meanwhile does not hear Ctrl-C, which is told to all of a terminal's processes: we end them.
+
+    SIGINT is blocked, which threads and processes inherit, and not ignored: one that comes meanwhile comes behind it.
+    """
+    resource_tracker.ensure_running()  # it would unblock SIGINT when the first process starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -16,6 +16,7 @@ from typing import Any
 
 from open_rnic.host_driver.bench.rtl.jobs import ToolError, expect, hash_of
 from open_rnic.host_driver.bench.simulation import MeasurementError, run
+from open_rnic.host_driver.sim.look import look
 
 __all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources", "streams"]
 
@@ -99,8 +100,7 @@ def sources() -> str:
 
 
 def streams(path: Any) -> dict[str, dict[str, tuple[int, int]]]:
-    """The fields of a data path's packet streams: least significant bits and widths. It is of no more use then."""
-    path._MustUse__used = True  # Amaranth warns of what is not elaborated
+    """The fields of a data path's packet streams: least significant bits and widths."""
     return {
         name: {key: (field.offset, field.width) for key, field in getattr(path, name).payload.shape()}
         for name in ("tx_ulpdu", "tx_mpa", "rx_mpa", "rx_ulpdu")
@@ -121,7 +121,7 @@ def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = Non
     make = import_module("open_rnic.rtl.datapath").MpaDatapath
     task: dict[str, Any] = {
         "lanes": lanes,
-        "streams": streams(make(lanes)),
+        "streams": look(partial(make, lanes), streams),
         "cases": [
             {"load": asdict(load), "direction": direction, "markers": markers, "crc": crc}
             for load, direction in itertools.product(chosen, DIRECTIONS[block])
