@@ -1,6 +1,7 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
 # make test: set everything up, and run all tests.
 # make prove: set everything up, and prove what the RTL must never do.
+# make mutate: set everything up, and try tests and proofs on 500 mutants of the RTL; ARGS=--sample: a few, in minutes.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
 # All check first for what only the system can give.
@@ -10,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := rtl host_driver boards cocotb_tests
 
-.PHONY: demo test prove interop boards setup lint lock docs clean system
+.PHONY: demo test prove mutate interop boards setup lint lock docs clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -20,6 +21,9 @@ test: setup
 
 prove: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.proofs
+
+mutate: setup
+	$(BIN)/python -m open_rnic.cocotb_tests.mutation $(ARGS)
 
 interop: setup
 	$(BIN)/rnic interop linux -v

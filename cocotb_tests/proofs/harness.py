@@ -24,6 +24,25 @@ class Mutant:
     old: str
     new: str
 
+    @property
+    def patch(self) -> list[str]:
+        """What :mod:`.model` is given of it."""
+        return [self.module, self.old, self.new]
+
+
+@dataclass(frozen=True)
+class SiteMutant(Mutant):
+    """A mutant of :mod:`open_rnic.cocotb_tests.mutation`, by its key."""
+
+    what: str
+    module: str = ""
+    old: str = ""
+    new: str = ""
+
+    @property
+    def patch(self) -> list[str]:
+        return [self.what]
+
 
 @dataclass(frozen=True)
 class Property:

@@ -1,0 +1,189 @@
+"""Tries the tests and proofs of the RTL on mutants of it: ``python -m open_rnic.cocotb_tests.mutation``.
+
+Ends with 1 when a mutant survives that :file:`equivalent.toml` has no reason for, or a reason there is of no use.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from open_rnic.cocotb_tests.mutation import sites
+from open_rnic.host_driver.folders import built
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent
+REASONS = HERE / "equivalent.toml"
+# In this order: those that cost least first.
+BLOCKS = ("test_tx.py", "test_rx.py", "test_queues.py", "test_crc.py", "test_link.py")
+SYSTEM = (
+    "test_linked.py", "test_stream_mode.py", "test_axi.py", "test_registers.py", "test_fence.py", "test_errors.py",
+    "test_vectors.py", "test_datapath.py",
+)  # fmt: skip
+LANES = (1, 4)  # of the tests that have several widths
+SAMPLE = 60  # mutants
+
+
+def all_mutants() -> set[str]:
+    """The keys of all mutants that designs have, at two widths, and with all options."""
+    from amaranth.back import rtlil
+
+    from open_rnic.rtl.axi import AxiMpaDatapath
+    from open_rnic.rtl.datapath import MpaDatapath
+    from open_rnic.rtl.top import UartDatapath
+
+    sites.begin({})
+    for design in (
+        MpaDatapath(1), MpaDatapath(4, store_and_forward=2048), AxiMpaDatapath(2), UartDatapath(2, Fraction(25, 3))
+    ):  # fmt: skip
+        rtlil.convert(design, name="top", emit_src=False)
+    return set(sites.live)
+
+
+def choose(keys: Iterable[str], seed: int, count: int) -> list[str]:
+    """So many mutants. Each has its own place in the order of a seed, so most stay when the source changes."""
+    return sorted(keys, key=lambda key: hashlib.sha256(f"{seed} {key}".encode()).digest())[:count]
+
+
+def reasons() -> dict[str, str]:
+    """The mutants that change nothing which can be seen from outside, and why."""
+    return dict(tomllib.loads(REASONS.read_text()))
+
+
+class Campaign:
+    """The mutants that were chosen, and what killed which: a file, which pytest's plugin goes on writing."""
+
+    def __init__(self, folder: Path, mutants: list[str], jobs: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "plan.json"
+        numbers = {key: number for number, key in enumerate(mutants, 1)}
+        self._plan: dict[str, Any] = {"mutants": numbers, "killed": {}, "met": [], "jobs": jobs}
+
+    @property
+    def killed(self) -> dict[str, str]:
+        """The mutants that are dead: the test that each one failed first."""
+        return self._plan["killed"]
+
+    @property
+    def met(self) -> list[str]:
+        """The mutants that were in the design of some test."""
+        return [key for key in self._plan["mutants"] if key in set(self._plan["met"])]
+
+    @property
+    def alive(self) -> list[str]:
+        """The mutants of these that no test has killed."""
+        return [key for key in self.met if key not in self.killed]
+
+    def test(self, files: Iterable[Path], lanes: Iterable[int]) -> bool:
+        """Run these tests, at these widths; whether they could be run."""
+        self._file.write_text(json.dumps({**self._plan, "lanes": list(lanes)}))
+        plugin = ["-p", f"{__package__}.tests", "--mutants", str(self._file), "-p", "no:cacheprovider", "-q", "-s"]
+        done = subprocess.run([sys.executable, "-m", "pytest", *plugin, *map(str, files)], cwd=TESTS.parent, check=False)
+        self._plan = json.loads(self._file.read_text())
+        return done.returncode == 0
+
+    def prove(self) -> None:
+        """Try the mutants that are alive on the proofs of their blocks."""
+        from open_rnic.cocotb_tests.proofs.__main__ import Job, chosen
+        from open_rnic.cocotb_tests.proofs.harness import SiteMutant
+
+        for key in self.alive:
+            block = re.search(r" (\w+)", key)[1]
+            for stated in chosen([]):
+                if key not in self.killed and block in re.findall(r"\w+", stated.of):
+                    mutant = SiteMutant(key)
+                    tried = replace(stated, mutants=(*stated.mutants, mutant))
+                    if Job(tried, stated.lanes[0], mutant).run().verdict == "FAIL":
+                        self.killed[key] = f"proof {stated.full_name}"
+        self._file.write_text(json.dumps(self._plan, indent=1))
+
+
+def _by(killer: str) -> str:
+    return "proofs" if killer.startswith("proof ") else "blocks" if "/blocks/" in killer else "system"
+
+
+def table(campaign: Campaign, excused: dict[str, str]) -> str:
+    """What became of the mutants of each file, and the equivalent ones with their reasons, in Markdown."""
+    kinds = ("mutants", "blocks", "system", "proofs", "equivalent", "survived")
+    counts: dict[str, Counter[str]] = {}
+    for key in campaign.met:
+        row = counts.setdefault(key.split(" ")[0], Counter())
+        killer = campaign.killed.get(key)
+        row.update(["mutants", _by(killer) if killer else "equivalent" if key in excused else "survived"])
+    total = sum(counts.values(), Counter())
+    rows = [("file", "mutants", "killed by tests of blocks", "of the system", "by proofs", "equivalent", "survived")]
+    rows.append(("---",) + ("--:",) * len(kinds))
+    rows += [(f"`{file}`", *(str(counts[file][kind]) for kind in kinds)) for file in sorted(counts)]
+    rows.append(("all", *(str(total[kind]) for kind in kinds)))
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    listed = [key for key in campaign.alive if key in excused]
+    if listed:
+        lines += ["", "| equivalent | why |", "|---|---|"]
+        lines += [f"| `{key.replace('|', chr(92) + '|')}` | {excused[key]} |" for key in sorted(listed)]
+    return "\n".join(lines) + "\n"
+
+
+def complaints(campaign: Campaign, excused: dict[str, str], known: set[str]) -> list[str]:
+    """What is wrong with it."""
+    return [
+        *(f"survived: {key}" for key in campaign.alive if key not in excused),
+        *(f"{REASONS.name} has a mutant that there is not: {key}" for key in excused if key not in known),
+        *(f"{REASONS.name} has a mutant that {campaign.killed[key]} kills: {key}"
+          for key in excused if key in campaign.killed),
+    ]  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=1, help="chooses the mutants; default: 1")
+    parser.add_argument("--count", type=int, help=f"how many; default: 500, of a sample {SAMPLE}")
+    parser.add_argument("--block", default="", help="only mutants whose key has this, as rtl/fence.py or Fence")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at a time; default: one for each core")
+    parser.add_argument(
+        "--sample", action="store_true", help="in minutes: of those without a reason, at 1 lane as far as that will do"
+    )
+    parser.add_argument("--markdown", type=Path, help="a page whose table, between its comments, is replaced")
+    options = parser.parse_args(arguments)
+    count = options.count if options.count is not None else SAMPLE if options.sample else 500
+    for name, value in (("count", count), ("jobs", options.jobs)):
+        if value < 1:
+            parser.error(f"--{name} must be at least 1, not {value}")
+    sites.install()
+    known = all_mutants()
+    candidates = [key for key in known if options.block in key]
+    if not candidates:
+        parser.error(f"--block {options.block!r} is in no mutant's key")
+    excused = reasons()
+    if options.sample:
+        candidates = [key for key in candidates if key not in excused]
+    campaign = Campaign(built("mutation"), choose(candidates, options.seed, count), options.jobs)
+    files = [TESTS / "blocks" / each for each in BLOCKS] + [TESTS / "system" / each for each in SYSTEM]
+    for lanes in ((LANES[:1], LANES[1:]) if options.sample else (LANES,)):
+        if (lanes[0] == LANES[0] or campaign.alive) and not campaign.test(files, lanes):
+            print("a test fails without a mutant, or does not run", file=sys.stderr)
+            return 1
+    campaign.prove()
+    text = table(campaign, excused)
+    print(text)
+    if options.markdown:
+        page = options.markdown.read_text()
+        page = re.sub(r"(?s)(<!-- table -->\n).*?(<!-- end -->)", lambda m: m[1] + text + m[2], page)
+        options.markdown.write_text(page)
+    wrong = complaints(campaign, excused, known)
+    for each in wrong:
+        print(each, file=sys.stderr)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
