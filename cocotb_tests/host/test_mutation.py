@@ -79,7 +79,7 @@ def test_what_is_chosen_stays_chosen_when_others_come():
 )
 def test_a_survivor_and_a_reason_that_is_of_no_use_are_told(tmp_path, killed, excused, known, told):
     campaign = mutation.Campaign(tmp_path, [KEY], 1)
-    campaign._plan |= {"met": [KEY], "killed": killed}
+    campaign._plan["killed"] = killed
     assert mutation.complaints(campaign, excused, known) == ([told] if told else [])
 
 
@@ -131,5 +131,6 @@ def test_a_test_kills_what_it_sees_and_nothing_else(tmp_path):
     (tmp_path / "test_stage.py").write_text(BENCH)
     campaign = mutation.Campaign(tmp_path, [seen, unseen, reset], 2)
     assert campaign.test([tmp_path / "test_stage.py"], (1,))
-    assert campaign.met == [seen, unseen, reset]
     assert list(campaign.killed) == [seen]
+    assert campaign.alive == [unseen, reset]
+    assert mutation.Campaign(tmp_path, [seen, unseen], 2, resume=True).alive == [unseen]

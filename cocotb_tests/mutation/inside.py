@@ -1,9 +1,9 @@
 """Inside a simulation that holds mutants: every test of a process is tried on each of them, in a fork of its own.
 
-cocotb imports this module in the place of the tests', which it imports. It wraps :func:`.harness.bench`: the first test of the process forks once
-for no mutant, which says how long each test takes, and then for each mutant. A fork ends at the first test that fails,
-or when a test has taken four times as long, in cycles, as without a mutant. The parent runs no test; it says which
-forks have failed.
+cocotb imports this module instead of the tests, which are imported here. :func:`.harness.bench` is wrapped: the
+first test of the process forks once for no mutant, which says how long each test takes, and then for each mutant. A
+fork ends at the first test that fails, or when a test has taken four times as long, in cycles, as without a mutant. The
+parent runs no test; it says which forks have failed.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from typing import Any
 
 import cocotb
 from cocotb.regression import Test, TestGenerator
-from cocotb.triggers import RisingEdge, SimTimeoutError, with_timeout
+from cocotb.triggers import RisingEdge, with_timeout
 from cocotb.utils import get_sim_time
 
 from open_rnic.cocotb_tests import harness

@@ -241,13 +241,13 @@ class Rewriter(ast.NodeTransformer):
     def _call(name: str, *arguments: ast.expr) -> ast.Call:
         return ast.Call(ast.Attribute(ast.Name(_NAME, ast.Load()), name, ast.Load()), list(arguments), [])
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:  # noqa: N802
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         self._scope.append(node.name)
         node.body = [self.visit(each) for each in node.body]
         self._scope.pop()
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self._scope.append(node.name)
         self._functions += 1
         node.body = [self.visit(each) for each in node.body]
@@ -270,15 +270,15 @@ class Rewriter(ast.NodeTransformer):
         site = self._site(ast.unparse(node), mutants)
         return self._call("binary", site, ast.Constant(name), self.visit(left), self.visit(right))
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if len(node.ops) > 1:
             return self.generic_visit(node)
         return self._binary(node, node.left, node.ops[0], node.comparators[0])
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         return self._binary(node, node.left, node.op, node.right)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         if not self._functions or not isinstance(node.op, ast.Invert):
             return self.generic_visit(node)
         site = self._site(ast.unparse(node), {"": ast.unparse(node.operand)})
@@ -292,7 +292,7 @@ class Rewriter(ast.NodeTransformer):
         node.args[0] = self._call("condition", site, self.visit(test))
         node.args[1:] = map(self.visit, node.args[1:])
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         function = ast.unparse(node.func)
         attribute = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if not self._functions:
@@ -313,7 +313,7 @@ class Rewriter(ast.NodeTransformer):
             return self._call("reduce", site, ast.Constant(attribute), self.visit(target))
         return self.generic_visit(node)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:  # noqa: N802
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         target = node.target
         if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "m.d":
             return ast.Expr(self._call("add", target.value.value, ast.Constant(target.attr), self.visit(node.value)))
@@ -322,7 +322,7 @@ class Rewriter(ast.NodeTransformer):
         node.value = self.visit(node.value)
         return node
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
         [target, *_] = node.targets
         if ast.unparse(target) != "m.next":
             node.value = self.visit(node.value)
@@ -330,7 +330,7 @@ class Rewriter(ast.NodeTransformer):
         site = self._site(ast.unparse(node), {"dropped": "nothing"})
         return ast.With([ast.withitem(self._call("unless", site, target.value))], [node])
 
-    def visit_Return(self, node: ast.Return) -> ast.AST:  # noqa: N802
+    def visit_Return(self, node: ast.Return) -> ast.AST:
         if self._scope[-1] == "elaborate" and ast.unparse(node) == "return m":
             where = ast.Constant(f"{self.file} {'.'.join(self._scope)}")
             return ast.Return(self._call("resets", node.value, where))
@@ -343,14 +343,14 @@ class _Loader(importlib.machinery.SourceFileLoader):
         tree = ast.parse(source)
         file = Path(self.path)
         parts = fullname.removeprefix("open_rnic.").split(".")
-        Rewriter("/".join(parts[:-1] + [file.name])).visit(tree)
+        Rewriter("/".join([*parts[:-1], file.name])).visit(tree)
         after = next((n for n, each in enumerate(tree.body) if not _heading(each)), len(tree.body))
         tree.body.insert(after, ast.ImportFrom(__package__, [ast.alias("sites", _NAME)], 0))
         return compile(ast.fix_missing_locations(tree), self.path, "exec")
 
 
 def _heading(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) or isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    return isinstance(node, ast.Expr) or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
 
 
 class _Finder(importlib.abc.MetaPathFinder):

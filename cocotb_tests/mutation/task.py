@@ -10,7 +10,7 @@ KILLED = 3  # exit code of a fork in which a test has failed
 
 @dataclass(frozen=True)
 class Task:
-    """The module that has the tests, the numbers of the mutants, how many to try at a time, and the file for those killed."""
+    """The module of the tests, the mutants' numbers, how many to try at a time, and the file for those killed."""
 
     module: str
     mutants: list[int]

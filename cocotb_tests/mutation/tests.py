@@ -2,7 +2,7 @@
 
 It is given a plan, a JSON file, in an option, and writes it again when the tests are over::
 
-    {"mutants": {key: number}, "killed": {key: test}, "met": [key], "jobs": 2, "lanes": [1, 4]}
+    {"mutants": {key: number}, "killed": {key: test}, "jobs": 2, "lanes": [1, 4]}
 """
 
 import functools
@@ -53,7 +53,6 @@ class Mutation:
             made = component() if lazy else component
             source = rtlil.convert(made, name=self._build.TOP, emit_src=False, ports=_ports(made))
             self._known[name] = type(made).__name__, source, set(sites.live)
-            self._plan["met"] = sorted({*self._plan["met"], *sites.live})
         self._design = self._known[name]
         mutants, killed = self._plan["mutants"], self._plan["killed"]
         alive = {mutants[key]: key for key in mutants if key in self._design[2] and key not in killed}
