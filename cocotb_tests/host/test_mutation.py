@@ -130,7 +130,7 @@ def test_a_test_kills_what_it_sees_and_nothing_else(tmp_path):
     unseen = stage + "self.o.ready & ~stays -> ~stays"
     (tmp_path / "test_stage.py").write_text(BENCH)
     campaign = mutation.Campaign(tmp_path, [seen, unseen, reset], 2)
-    assert campaign.test([tmp_path / "test_stage.py"], (1,))
+    assert campaign.test([tmp_path / "test_stage.py"], 1, own=True)
     assert list(campaign.killed) == [seen]
     assert campaign.alive == [unseen, reset]
     assert mutation.Campaign(tmp_path, [seen, unseen], 2, resume=True).alive == [unseen]

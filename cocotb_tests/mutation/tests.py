@@ -2,7 +2,8 @@
 
 It is given a plan, a JSON file, in an option, and writes it again when the tests are over::
 
-    {"mutants": {key: number}, "killed": {key: test}, "jobs": 2, "lanes": [1, 4]}
+    {"mutants": {key: number}, "killed": {key: test}, "jobs": 2, "lanes": 4,
+     "own": true, "owners": {file: test of the system}, "system": [test]}
 """
 
 import functools
@@ -43,6 +44,11 @@ class Mutation:
         harness.build = self._built
         harness.environment = lambda module: self._environment(f"{__package__}.inside") | self._task.variable()
 
+    @property
+    def lanes(self) -> int:
+        """The width of the tests to run."""
+        return self._plan["lanes"]
+
     def simulate(self, component: Any, test_module: str, **options: Any) -> None:
         """As :func:`.harness.simulate`, of all mutants that are alive."""
         __tracebackhide__ = True
@@ -55,7 +61,7 @@ class Mutation:
             self._known[name] = type(made).__name__, source, set(sites.live)
         self._design = self._known[name]
         mutants, killed = self._plan["mutants"], self._plan["killed"]
-        alive = {mutants[key]: key for key in mutants if key in self._design[2] and key not in killed}
+        alive = {mutants[key]: key for key in self._design[2] & mutants.keys() - killed.keys() if self._due(key)}
         if not alive:
             return
         test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
@@ -69,6 +75,12 @@ class Mutation:
             killed[alive[number]] = test
         print(f"{test}: {len(dead)} of {len(alive)}")
         self.save()
+
+    def _due(self, key: str) -> bool:
+        """Whether this mutant is for this test to kill, see :meth:`.Campaign.test`."""
+        test = os.environ["PYTEST_CURRENT_TEST"].partition("::")[0].rpartition("/")[2]
+        owner = self._plan["owners"].get(key.split(" ")[0])
+        return test not in self._plan["system"] or (owner == test) == self._plan["own"]
 
     def save(self) -> None:
         """Write the plan."""
@@ -98,12 +110,14 @@ def pytest_configure(config: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    lanes = config.mutation._plan["lanes"]
+    """Keep the tests that simulate, at this width; those of no width are for 1 lane."""
+    lanes = config.mutation.lanes
     items[:] = [
-        each for each in items
+        each
+        for each in items
         if "simulate" in each.function.__code__.co_names
-        and (not hasattr(each, "callspec") or each.callspec.params.get("lanes", lanes[0]) in lanes)
-    ]  # fmt: skip
+        and (each.callspec.params if hasattr(each, "callspec") else {}).get("lanes", 1) == lanes
+    ]
 
 
 @pytest.hookimpl(trylast=True)
