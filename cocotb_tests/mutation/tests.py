@@ -52,6 +52,10 @@ class Mutation:
     def simulate(self, component: Any, test_module: str, **options: Any) -> None:
         """As :func:`.harness.simulate`, of all mutants that are alive."""
         __tracebackhide__ = True
+        mutants, killed = self._plan["mutants"], self._plan["killed"]
+        due = {key for key in mutants if key not in killed and self._due(key)}
+        if not due:
+            return
         lazy = isinstance(component, functools.partial)
         name = repr(component) if lazy else f"{type(component)} {id(component)}"
         if name not in self._known:
@@ -60,8 +64,7 @@ class Mutation:
             source = rtlil.convert(made, name=self._build.TOP, emit_src=False, ports=_ports(made))
             self._known[name] = type(made).__name__, source, set(sites.live)
         self._design = self._known[name]
-        mutants, killed = self._plan["mutants"], self._plan["killed"]
-        alive = {mutants[key]: key for key in self._design[2] & mutants.keys() - killed.keys() if self._due(key)}
+        alive = {mutants[key]: key for key in due & self._design[2]}
         if not alive:
             return
         test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
