@@ -9,6 +9,7 @@ from cocotb.triggers import RisingEdge, Timer
 
 from open_rnic.cocotb_tests.harness import PERIOD, Received, Sink, Source
 from open_rnic.host_driver.device import Event, Ulpdu
+from open_rnic.host_driver.fpdu import MARKER_INTERVAL, FpduFramer
 from open_rnic.host_driver.mpa_datapath import MpaDatapath as Software
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Verdict
 
@@ -37,6 +38,16 @@ def cut(octets: bytes, longest: int) -> Iterator[bytes]:
         size = random.randint(1, longest)
         yield octets[at:at + size]
         at += size
+
+
+def filler(offset: int, place: int) -> bytes:
+    """A ULPDU whose FPDU, at ``offset`` of a marked stream, ends ``place`` octets behind the place of a marker."""
+    for octets in range(0, 1024, 4):
+        framer = FpduFramer(markers=True, crc=True, offset=offset)
+        framer.frame(bytes(octets))
+        if framer.offset % MARKER_INTERVAL == place:
+            return bytes(octets)
+    raise ValueError(f"no FPDU ends {place} octets behind the place of a marker")
 
 
 async def taken(sink: Sink) -> list[Received]:

@@ -5,7 +5,7 @@ simulation imports the same file and runs what is marked with :func:`bench`::
 
     @bench(cycles=1000)
     async def passes_packets(dut):
-        source, sink = Source(dut, "i"), Sink(dut, "o", pauses(0.5))
+        source, sink = Source(dut, "i"), Sink(dut, "o", stalls(0.5))
         source.send(b"octets")
         assert (await sink.receive()).octets == b"octets"
 
@@ -36,6 +36,7 @@ from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 from open_rnic.host_driver.sim.build import build, environment
 
 PERIOD = 10  # ns
+UNTIL_VALID = -1  # of a sink's pattern: ``ready`` waits for ``valid``
 FIRST_BEAT_FIELDS = frozenset({"length"})  # valid on a packet's first beat only; other extra fields, on its last
 
 
@@ -170,6 +171,16 @@ def pauses(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[
         yield rng.randint(1, longest) if rng.random() < chance else 0
 
 
+def stalls(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[int]:
+    """How a sink stalls before each beat: with ``chance``, for 1 to ``longest`` cycles or until ``valid`` is 1.
+
+    Only the latter finds a block whose ``valid`` waits for ``ready``, which ``rtl.stream`` forbids.
+    """
+    rng = random.Random(random.getrandbits(64) if seed is None else seed)
+    for pause in pauses(chance, longest, rng.random()):
+        yield UNTIL_VALID if pause and rng.random() < 0.5 else pause
+
+
 def never() -> Iterator[int]:
     """No waiting: a beat each cycle."""
     while True:
@@ -273,7 +284,8 @@ class Source(_Driver):
 class Sink(_Driver):
     """Takes packets from the stream whose ports begin with ``prefix``; ``backpressure`` says when it is not ready.
 
-    It checks the transfer rules of ``rtl.stream`` and raises AssertionError where they are broken.
+    Before each beat, ``backpressure`` gives a number of cycles, or UNTIL_VALID: see :func:`stalls`. The sink checks the
+    transfer rules of ``rtl.stream`` and raises AssertionError where they are broken.
     """
 
     def __init__(self, dut: Any, prefix: str, backpressure: Iterator[int] | None = None):
@@ -295,9 +307,13 @@ class Sink(_Driver):
         held = None
         if pause := next(self._pauses):
             self._ready.value = 0
-            for _ in range(pause):
+        if pause == UNTIL_VALID:
+            while held is None:
                 await self._edge
-                held = self._check(held)
+                held = self._check(None)
+        for _ in range(pause):
+            await self._edge
+            held = self._check(held)
         self._ready.value = 1
         await self._edge
         held = self._check(held)

@@ -234,31 +234,62 @@ class Connection:
         """The device's next event; waits for it."""
         return await self._events.get()
 
-    async def finish(self) -> None:
-        """Wait until every ULPDU has left, then close this end's half of the TCP connection."""
+    async def flush(self) -> None:
+        """Wait until every ULPDU has left."""
         with self.interrupted():
             if self.negotiated.model is Model.PEER_TO_PEER:
                 await self._open.wait()  # to a Read RTR an answer is still due
             await _until(self._all_left)
+
+    async def delivered(self, taken: Callable[[], int], enough: Callable[[], bool]) -> None:
+        """Wait until the ULP has had every ULPDU that has come by now.
+
+        ``taken`` says how many it has had, ``enough`` that it takes no more for now.
+        """
+
+        async def holds() -> bool:
+            return enough() or (taken() + self._consumed - fpdus) % 2**32 < 2**31
+
+        with self.interrupted():
+            fpdus = await self.device.get("RX_FPDUS")
+            await _until(holds)
+
+    async def finish(self) -> None:
+        """Wait until every ULPDU has left, then close this end's half of the TCP connection."""
+        await self.flush()
         self._shut()
 
     async def terminate(self, cause: int | bytes) -> None:
         """End with a Terminate: after an error it is the one ULPDU that still leaves.
 
         ``cause`` is an MPA error code, or the whole ULPDU of another layer's Terminate. When it cannot leave, because
-        this end's half is closed already or no way is free within a second, ``close`` resets: that is all that is left
-        to tell the peer that this is no end in order (RFC 5040 §6.2.1).
+        this end's half is closed already, a responder must not send yet or no way is free within a second, ``close``
+        resets: that is all that is left to tell the peer that this is no end in order (RFC 5040 §6.2.1).
         """
         self._untold = True
         if self._half_closed:
             return
         with contextlib.suppress(DeviceError, TimeoutError):
             async with asyncio.timeout(LINGER):
+                if not await self._may_terminate():
+                    return
                 await self.device.write_ulpdu(terminate_ulpdu(cause) if isinstance(cause, int) else cause)
                 await self._terminated.wait()
                 await _until(self._octets_left)
                 self._untold = False
                 self._shut()
+
+    async def _may_terminate(self) -> bool:
+        """Whether a Terminate may leave; waits until that is known.
+
+        Without enhanced frames a responder must have received a valid FPDU (RFC 5044 §7.1.2 rule 4). With them it need
+        not: it sends a Terminate before it resets (RFC 6581 §9.3).
+        """
+        if self.negotiated.enhanced or self.negotiated.role is Role.INITIATOR:
+            return True
+        while not (validated := await self.device.get("RX_FPDUS")) and not self._finishing:
+            await asyncio.sleep(POLL)
+        return validated > 0
 
     async def linger(self) -> None:
         """Let the peer close first, within a second: to close with octets unread would destroy a Terminate."""
@@ -705,23 +736,31 @@ async def listen(host: str = "127.0.0.1", port: int = 0) -> Listener:
 
 
 async def initiate(
-    host: str, port: int, device: Device, config: Config, observer: Observer = SILENT, *, fallback: bool = False
+    host: str,
+    port: int,
+    device: Device,
+    config: Config,
+    observer: Observer = SILENT,
+    *,
+    fallback: bool = False,
+    local_addr: Address | None = None,
 ) -> Connection:
     """Connect and negotiate as an initiator; returns when MPA is on.
 
+    ``local_addr`` is this end's address and port, port 0 lets the system choose; None: both are the system's choice.
     ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10). Raises
     RejectedError when the responder's ULP says no, MpaConnectionError for all else that goes wrong, and ValueError for
     a responder's ``config``.
     """
     config.check_role(Role.INITIATOR)
-    connection = _connection(await _connect(host, port, config.timeout), device, config, observer)
+    connection = _connection(await _connect(host, port, config.timeout, local_addr), device, config, observer)
     try:
         await connection._run(connection._start())
     except MpaConnectionError as error:
         if not (fallback and error.may_retry_unenhanced):
             raise
         plain = replace(config, enhanced=False, model=Model.CLIENT_SERVER)
-        return await initiate(host, port, device, plain, observer)
+        return await initiate(host, port, device, plain, observer, local_addr=local_addr)
     return connection
 
 
@@ -734,18 +773,26 @@ def _connection(sock: socket.socket, device: Device, config: Config, observer: O
         raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
 
 
-async def _connect(host: str, port: int, timeout: float) -> socket.socket:
+async def _connect(host: str, port: int, timeout: float, local_addr: Address | None) -> socket.socket:
     loop = asyncio.get_running_loop()
     reason = "no address"
+    ours = {family: address for family, _, _, _, address in await _resolve(*local_addr[:2])} if local_addr else None
+    origin = f" from {_place(local_addr)}" if local_addr else ""
     for family, kind, protocol, _, address in await _resolve(host, port):
+        if ours is not None and family not in ours:
+            reason = f"cannot connect to {_place(address)}{origin}: one address is IPv4, the other IPv6"
+            continue
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         try:
+            if ours:
+                sock.bind(ours[family])
             async with asyncio.timeout(timeout):
                 await loop.sock_connect(sock, address)
         except OSError as error:  # TimeoutError is one
             sock.close()
-            reason = f"cannot connect to {_place(address)}: {_how(error) or f'no answer within {timeout:g} s'}"
+            why = _how(error) or f"no answer within {timeout:g} s"
+            reason = f"cannot connect to {_place(address)}{origin}: {why}"
         except BaseException:
             sock.close()
             raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 _TAGGED, _LAST, _DV = 0x80, 0x40, 0x01
 _RV = 0x40
@@ -26,6 +26,14 @@ FIRST_MSN = 1  # RFC 5041 §4.3
 MAX_MESSAGE = 2**32 - 1  # octets, RFC 5041 §5.2
 
 Octets = bytes | bytearray | memoryview  # a memoryview of single octets, in one piece
+
+
+class Message(Protocol):
+    """Octets of which slices can be taken, such as a memoryview; they need not lie in one piece."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, octets: slice, /) -> Octets: ...
 
 
 class Opcode(IntEnum):
@@ -251,9 +259,9 @@ def header(ulpdu: bytes) -> bytes:
     return ulpdu[:octets] if len(ulpdu) >= octets else b""
 
 
-def tagged_segments(opcode: Opcode, stag: int, to: int, message: Octets, mulpdu: int) -> Iterator[bytes]:
+def tagged_segments(opcode: Opcode, stag: int, to: int, message: Message, mulpdu: int) -> Iterator[bytes]:
     """Cut a message for a tagged buffer into ULPDUs of at most ``mulpdu`` octets (RFC 5041 §5.2)."""
-    message, room = memoryview(message), mulpdu - TAGGED_OCTETS
+    room = mulpdu - TAGGED_OCTETS
     yield from (
         Tagged(opcode, stag, to + at, at + room >= len(message), message[at : at + room]).encode()
         for at in range(0, len(message) or 1, room)
@@ -264,7 +272,7 @@ def untagged_segments(
     opcode: Opcode,
     qn: int,
     msn: int,
-    message: Octets,
+    message: Message,
     mulpdu: int,
     *,
     rdmap: bytes = bytes(4),
@@ -274,7 +282,6 @@ def untagged_segments(
 
     ``fit`` may shorten each: it is given the length of the ULPDU to come, and gives the length to make.
     """
-    message = memoryview(message)
     mo, last = 0, False
     while not last:
         length = min(mulpdu, UNTAGGED_OCTETS + len(message) - mo)
@@ -288,7 +295,7 @@ def send_segments(
     message: Octets, msn: int, mulpdu: int, fit: Callable[[int], int] | None = None
 ) -> Iterator[bytes]:
     """The segments of a Send; see ``untagged_segments``."""
-    return untagged_segments(Opcode.SEND, SEND_QN, msn, message, mulpdu, fit=fit)
+    return untagged_segments(Opcode.SEND, SEND_QN, msn, memoryview(message), mulpdu, fit=fit)
 
 
 def next_msn(msn: int) -> int:

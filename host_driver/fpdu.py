@@ -29,11 +29,12 @@ _RESIDUE = 0x48674BC7  # what crc32c gives over octets that are followed by thei
 
 
 def mulpdu(emss: int, *, markers: bool) -> int:
-    """The largest ULPDU whose FPDU fits in a TCP segment of ``emss`` octets (RFC 5044 §4.5)."""
+    """The largest ULPDU whose FPDU fits in a TCP segment of ``emss`` octets (RFC 5044 §4.5), and has no PAD."""
     room = emss - 6 - emss % 4
     if markers:
         room -= 4 * -(-emss // MARKER_INTERVAL)  # the worst case
-    return min(max(room, MIN_MULPDU), MAX_ULPDU)
+    # 2 + room is a multiple of 4; the limits are not. A ULPDU of 130 octets has an FPDU as long as one of 128.
+    return min(max(room, MIN_MULPDU + 2), MAX_ULPDU - 2)
 
 
 class _Layout:

@@ -3,7 +3,8 @@
 A ULPDU starts with the DDP header: a control octet (T, L, four reserved bits, DV) and RDMAP's (RV, two
 reserved bits, Opcode), and then for an untagged one 4 octets for RDMAP, QN, MSN and MO, for a tagged one STag and TO.
 Reserved bits are not looked at (RFC 5041 §4.1, RFC 5040 §4.1), and nor are the STag and TO of a message
-of no octets (RFC 5041 §5.2).
+of no octets (RFC 5041 §5.2). MSN and MO are checked where a segment carries octets (RFC 5041 §7.1): a Read RTR's must
+be 1 and 0, as it is the first message of its queue, and one buffer of 28 octets takes it; a Send RTR carries none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ _RDMAP_VERSION = 0x40
 _WRITE, _READ_REQUEST, _READ_RESPONSE, _SEND, _TERMINATE = 0, 1, 2, 3, 7
 _UNTAGGED_OCTETS, _TAGGED_OCTETS, _READ_REQUEST_OCTETS = 18, 14, 46
 _QN = slice(6, 10)
+_MSN_AND_MO = slice(10, 18)
+_FIRST = pack(">II", 1, 0)  # MSN 1, MO 0
 _RTR_STAG = 1  # some hardware treats STag 0 as special
 
 
@@ -52,6 +55,7 @@ def rtr_kind(ulpdu: bytes) -> Rtr:
         case 46 if (
             _control(ulpdu) == (_LAST, _READ_REQUEST)
             and ulpdu[_QN] == b"\0\0\0\1"
+            and ulpdu[_MSN_AND_MO] == _FIRST
             and ulpdu[30:34] == b"\0\0\0\0"
         ):
             return Rtr.READ

@@ -100,7 +100,8 @@ class RtrDetector(wiring.Component):
     ``permissive`` any, is consumed; a Terminate is delivered, for a peer that found no RTR that it can send says so
     (RFC 6581 §9.2); another FPDU is an error, or with ``permissive`` delivered. An initiator that sent a Read RTR looks
     at each FPDU in this way until it has consumed the response. STag and TO of an RTR are not looked at (RFC 5041 §5.2,
-    RFC 5040 §5.2.1), nor are reserved bits.
+    RFC 5040 §5.2.1), nor are reserved bits. A Read RTR must have MSN 1 and MO 0, for its header is a payload of 28
+    octets; a Send RTR has no payload, so that neither is checked (RFC 5041 §7.1).
 
     After an error what comes is taken and dropped.
 
@@ -203,7 +204,8 @@ class RtrDetector(wiring.Component):
         def field(at, octets):
             return header[8 * at:8 * (at + octets)]
 
-        queue = field(6, 4)
+        queue, msn, mo, read_size = (field(at, 4) for at in (6, 10, 14, 30))
+        is_first = (msn == 1 << 24) & (mo == 0)
         untagged = (header[:8] & 0b1100_0011 == 0b0100_0001) & (header[14:16] == 1)
         tagged = (header[:8] & 0b1100_0011 == 0b1100_0001) & (header[14:16] == 1)
         opcode = header[8:12]
@@ -212,7 +214,7 @@ class RtrDetector(wiring.Component):
         is_kind = {
             Rtr.SEND: (last.value == 0) | (untagged & (opcode == 3) & (queue == 0) & (last.value == 18)),
             Rtr.WRITE: tagged & (opcode == 0) & (last.value == 14),
-            Rtr.READ: untagged & (opcode == 1) & (queue == 1 << 24) & (field(30, 4) == 0) & (last.value == 46),
+            Rtr.READ: untagged & (opcode == 1) & (queue == 1 << 24) & is_first & (read_size == 0) & (last.value == 46),
         }
         m.d.sync += [
             found.eq(Rtr.NONE),

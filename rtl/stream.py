@@ -11,7 +11,7 @@ A packet is carried in beats of ``lanes`` 32-bit lanes. The transfer rules, once
 * ``octets`` is 0 only in the single beat of a packet of no octets.
 * A beat moves in each cycle in which ``valid`` and ``ready`` are both 1. Once ``valid`` is 1, it and the
   payload, but for octets that are not valid, stay as they are until the beat has moved. At the ports of the
-  data path those octets stay, too. ``ready`` may depend on ``valid``.
+  data path those octets stay, too. ``ready`` may depend on ``valid``, so ``valid`` must not wait for ``ready``.
 
 Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there ``octets`` is a multiple of 4.
 """

@@ -10,7 +10,7 @@ from amaranth.lib.crc.catalog import CRC32_ISCSI
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.blocks.together import Together
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate, stalls
 from open_rnic.cocotb_tests.vectors import CRCS
 from open_rnic.rtl import gf2
 from open_rnic.rtl.crc import CrcAppender
@@ -74,7 +74,7 @@ async def the_core_makes_known_crcs(dut):
 
 @bench()
 async def the_appender_adds_known_crcs(dut):
-    source, sink = Source(dut, "appender__i"), Sink(dut, "appender__o")
+    source, sink = Source(dut, "appender__i"), Sink(dut, "appender__o", stalls())
     dut.appender__enable.value = 1
     for each in WHOLE:
         source.send(each.octets, abort=0)

@@ -8,12 +8,12 @@ from amaranth.hdl import Module
 from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, never, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, never, parameter, pauses, simulate, stalls
 from open_rnic.rtl.stream import packet
 
 
 class PacketFifo(wiring.Component):
-    """``fault`` 1 loses a beat when the reader waits, 2 never gives one."""
+    """``fault`` 1 loses a beat when the reader waits, 2 never gives one, 3 gives none before the reader is ready."""
 
     def __init__(self, lanes, fault=0):
         self.fault = fault
@@ -25,7 +25,7 @@ class PacketFifo(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), inner.w_stream)
         m.d.comb += [
             self.o.payload.eq(inner.r_stream.payload),
-            self.o.valid.eq(inner.r_stream.valid & (self.fault != 2)),
+            self.o.valid.eq(inner.r_stream.valid & (self.fault != 2) & (self.o.ready | (self.fault != 3))),
             inner.r_stream.ready.eq(self.o.ready | (self.fault == 1)),
         ]
         return m
@@ -34,7 +34,7 @@ class PacketFifo(wiring.Component):
 @bench(cycles=20_000)
 async def packets_pass(dut):
     source = Source(dut, "i", pauses(parameter("idle")))
-    sink = Sink(dut, "o", pauses(parameter("busy")))
+    sink = Sink(dut, "o", stalls(parameter("busy")))
     sent = [random.randbytes(size) for size in range(2 * source.octets_per_beat + 2)]
     for index, each in enumerate(sent):
         source.send(each, note=index % 32)
@@ -83,6 +83,11 @@ def test_a_lost_beat_is_a_failure():
 def test_a_hang_is_a_failure():
     with pytest.raises(AssertionError, match="not over after 20000 cycles"):
         simulate(PacketFifo(1, fault=2), __name__, name="packets_pass", parameters={"idle": 0, "busy": 0})
+
+
+def test_a_valid_that_waits_for_ready_is_a_failure():
+    with pytest.raises(AssertionError, match="not over after 20000 cycles"):
+        simulate(PacketFifo(1, fault=3), __name__, name="packets_pass", parameters={"idle": 0, "busy": 0.3})
 
 
 def test_a_name_that_matches_no_test_is_a_failure():

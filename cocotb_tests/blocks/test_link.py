@@ -12,9 +12,12 @@ from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
 from open_rnic.cocotb_tests.blocks.together import Together
 from open_rnic.cocotb_tests.harness import PERIOD, bench, parameter, simulate
+from open_rnic.host_driver.serial.frames import frame as framed
+from open_rnic.host_driver.serial.frames import unframe
 from open_rnic.rtl.link.cobs import CobsDecoder
 from open_rnic.rtl.link.crc import FrameCrc
 from open_rnic.rtl.link.link import Link
+from open_rnic.rtl.link.protocol import Ask, Op, Status, op
 from open_rnic.rtl.link.responses import Responses
 from open_rnic.rtl.link.uart import Uart, UartRx, UartTx
 
@@ -79,6 +82,43 @@ async def an_octet_without_a_stop_bit_is_dropped_and_the_next_is_not(dut):
 
 
 @bench(cycles=500_000)
+async def octets_survive_a_glitch_of_one_sample_in_every_bit(dut):
+    length = parameter("period") * PERIOD
+    dut.rx.value = 1
+    await Timer(round(12 * length), "ns")
+    received = []
+
+    async def listen():
+        while True:
+            await RisingEdge(dut.clk)
+            if dut.o__valid.value:
+                received.append(int(dut.o__payload.value))
+
+    cocotb.start_soon(listen())
+    octets = random.randbytes(40)
+    for octet in octets:
+        for bit in (1, 0, *(octet >> n & 1 for n in range(8)), 1):  # an idle line before
+            wrong = random.randrange(round(length / 2) - PERIOD, round(length / 2))
+            for level, time in ((bit, wrong), (1 - bit, PERIOD), (bit, round(length) - wrong - PERIOD)):
+                dut.rx.value = level
+                await Timer(time, "ns")
+    await Timer(round(2 * length), "ns")
+    assert bytes(received) == octets
+
+
+@bench(cycles=500_000)
+async def an_octet_needs_a_start_bit_that_lasts(dut):
+    length = parameter("period") * PERIOD
+    dut.rx.value = 1
+    await Timer(round(12 * length), "ns")
+    for level, time in ((0, round(0.3 * length)), (1, round(12 * length))):
+        dut.rx.value = level
+        for _ in range(max(time // PERIOD, 1)):
+            await RisingEdge(dut.clk)
+            assert not dut.o__valid.value
+
+
+@bench(cycles=500_000)
 async def octets_leave_one_after_the_other_with_bits_of_the_right_length(dut):
     length = parameter("period") * PERIOD
     octets = random.randbytes(20)
@@ -104,6 +144,66 @@ async def octets_leave_one_after_the_other_with_bits_of_the_right_length(dut):
 @pytest.mark.parametrize("period", PERIODS, ids=str)
 def test_uart(period):
     simulate(partial(Uart, period), __name__, parameters={"period": float(period)}, name="(octets|an_octet).*")
+
+
+# --- the link
+
+
+def request(sequence, session, ask=0):
+    """A request that writes a register, as a frame."""
+    write = bytes((op(Op.WRITE), *random.randbytes(4), 7))
+    return framed(bytes((sequence | ask,)) + session.to_bytes(4, "little") + write + bytes((op(Op.END),)))
+
+
+@bench(cycles=200_000)
+async def the_link_refuses_unknown_sessions_and_counts_damaged_frames_alone(dut):
+    for port in ("i__valid", "tx_mpa__valid", "rx_ulpdu__valid", "tx_ulpdu__ready", "rx_mpa__ready", "interrupt"):
+        getattr(dut, port).value = 0
+    dut.bus__ack.value = dut.o__ready.value = 1
+    writes = 0
+
+    async def exchange(octets):
+        """Status, frames counted as damaged, and writes carried out; None if there is no answer."""
+        nonlocal writes
+        dut.i__valid.value = 1
+        for each in octets:
+            dut.i__payload.value = each
+            await RisingEdge(dut.clk)
+        dut.i__valid.value = 0
+        found, silent, before = bytearray(), 0, writes
+        while silent < 5:  # until a frame would have begun to be looked at
+            await RisingEdge(dut.clk)
+            silent = 0 if dut.active.value else silent + 1
+            writes += int(dut.bus__request.value and dut.bus__write.value)
+            if dut.o__valid.value:
+                found.append(int(dut.o__payload.value))
+        if not found:
+            assert writes == before
+            return None
+        body = unframe(bytes(found[:-1]))
+        return Status(body[-3]), body[-2], writes - before
+
+    known, unknown = random.sample(range(1, 1 << 32), 2)
+    assert await exchange(request(0, known)) == (Status.REFUSED | Status.FRESH, 0, 0)
+    assert await exchange(request(0, known, Ask.OPEN)) == (Status(0), 0, 1)
+    assert await exchange(request(1, unknown)) == (Status.REFUSED, 0, 0)
+    second = request(1, known)
+    assert await exchange(second) == (Status(0), 0, 1)
+    assert await exchange(second) == (Status(0), 0, 0)  # the same response again
+    assert await exchange(request(12, known)) is None  # too old
+    assert await exchange(bytes(3)) is None  # frames of nothing
+    assert await exchange(request(2, known)) == (Status(0), 0, 1)
+    damaged = 20
+    for _ in range(damaged):
+        spoilt = bytearray(request(3, known, Ask.OPEN))
+        at = random.randrange(len(spoilt) - 1)
+        spoilt[at] = random.choice([each for each in range(1, 256) if each != spoilt[at]])
+        assert await exchange(spoilt) is None
+    assert await exchange(request(3, known)) == (Status(0), damaged, 1)
+
+
+def test_link():
+    simulate(partial(Link, 1, size=512), __name__, name="the_link.*")
 
 
 # --- COBS
@@ -162,8 +262,9 @@ async def the_library_decodes_what_cobs_encodes_and_it_can_be_sent_again(dut):
             await RisingEdge(dut.clk)
             dut.responses__send.value = 0
             sent = bytearray()
-            while not sent.endswith(b"\0"):
-                dut.responses__o__ready.value = random.getrandbits(1)
+            while not sent.endswith(b"\0"):  # half of the frames leave only when `ready` has waited for `valid`
+                ready = random.getrandbits(1) if nth % 4 < 2 else int(dut.responses__o__valid.value)
+                dut.responses__o__ready.value = ready
                 await FallingEdge(dut.clk)
                 if dut.responses__o__valid.value and dut.responses__o__ready.value:
                     sent.append(int(dut.responses__o__payload.value))

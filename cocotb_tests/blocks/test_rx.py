@@ -11,8 +11,9 @@ from amaranth.lib.wiring import In, Out
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.blocks.together import Chain, Together
-from open_rnic.cocotb_tests.datapath import cut
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.datapath import cut, filler
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.rtl.checker import FpduChecker
 from open_rnic.rtl.chunks import ChunkPacker, StreamBeat
@@ -37,11 +38,11 @@ class Counted(wiring.Component):
         return m
 
 
-def blocks(lanes):
+def blocks(lanes, ice40=False):
     # The sink wants even those octets to stay as they are that are not valid, so a buffer comes last.
     checker = FpduChecker(lanes)
     chain = Chain(Counted(lanes), ChunkPacker(lanes), Delineator(lanes), checker, Buffer(checker.o.payload.shape()))
-    return Together(rx=chain)
+    return Ice40(Together(rx=chain)) if ice40 else Together(rx=chain)
 
 
 class Lanes(wiring.Component):
@@ -67,7 +68,7 @@ class Receiver:
 
     def __init__(self, dut, start, markers):
         self.source = Source(dut, "rx__i", pauses(0.3))
-        self.sink = Sink(dut, "rx__o", pauses(0.3))
+        self.sink = Sink(dut, "rx__o", stalls(0.3))
         self.framer = FpduFramer(markers=bool(markers), crc=True, offset=4 * start)
 
     @classmethod
@@ -112,6 +113,21 @@ async def ulpdus_come_out_without_markers(dut):
 
 
 @bench()
+async def a_marker_between_pad_and_crc_is_in_the_fpdu(dut):
+    receiver = await Receiver.begin(dut, 1)
+    for size in [*range(20), 487]:
+        ulpdu = random.randbytes(size)
+        before = filler(receiver.framer.offset, 512 - (2 + size + 3) // 4 * 4)
+        for each in (before, ulpdu):
+            fpdu = receiver.framer.frame(each)
+            receiver.source.send(fpdu)
+            octets, cause, *_, markers = await receiver.receive()
+            assert (octets, cause) == (each, Cause.NONE)
+        assert markers == 1
+        assert fpdu[-8:-4] == (len(fpdu) - 8).to_bytes(4, "big")
+
+
+@bench()
 async def delineation_stops_where_ulpdu_length_is_over_the_maximum(dut):
     receiver = await Receiver.begin(dut, 1, maximum=90)
     for size in (90, 3, 91, 4):
@@ -151,6 +167,10 @@ async def wrong_crcs_are_found(dut):
 @pytest.mark.parametrize("lanes", [1, 2, 4, 16])
 def test_rx_blocks(lanes):
     simulate(functools.partial(blocks, lanes), __name__, parameters={"lanes": lanes})
+
+
+def test_rx_blocks_of_an_ice40():
+    simulate(functools.partial(blocks, 2, ice40=True), __name__, parameters={"lanes": 2})
 
 
 def test_rx_blocks_of_1_lane():

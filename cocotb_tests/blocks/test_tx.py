@@ -7,25 +7,34 @@ import random
 import pytest
 from crc32c import crc32c
 
-from open_rnic.cocotb_tests.blocks.together import Together
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.blocks.together import Chain, Together
+from open_rnic.cocotb_tests.datapath import filler
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.host_driver.fpdu import FpduFramer as Software
 from open_rnic.rtl.crc import CrcAppender
 from open_rnic.rtl.framer import FpduFramer
 from open_rnic.rtl.lane_appender import LaneAppender
 from open_rnic.rtl.markers import MarkerInserter
+from open_rnic.rtl.stream import Buffer
 
 
-def blocks(lanes):
-    return Together(
-        framer=FpduFramer(lanes),
-        inserter=MarkerInserter(lanes),
+def blocks(lanes, ice40=False):
+    # The first two stand still while ``o.ready`` is 0; sinks whose ``ready`` waits for ``valid`` need a buffer there.
+    together = Together(
+        framer=buffered(FpduFramer(lanes)),
+        inserter=buffered(MarkerInserter(lanes)),
         appender=LaneAppender() if lanes == 1 else CrcAppender(lanes),
     )
+    return Ice40(together) if ice40 else together
+
+
+def buffered(block):
+    return Chain(block, Buffer(block.o.payload.shape()))
 
 
 def around(dut, name, chance=0.3):
-    return Source(dut, f"{name}__i", pauses(chance)), Sink(dut, f"{name}__o", pauses(chance))
+    return Source(dut, f"{name}__i", pauses(chance)), Sink(dut, f"{name}__o", stalls(chance))
 
 
 def sizes(width):
@@ -60,6 +69,19 @@ async def the_inserter_adds_markers_to_all_but_the_crc(dut):
 
 
 @bench()
+async def a_marker_goes_between_pad_and_crc(dut):
+    source, sink = around(dut, "inserter")
+    dut.inserter__enable.value, dut.inserter__start.value = 1, 0
+    software = Software(markers=True, crc=True)
+    for size in [*range(20), 487]:
+        for ulpdu in (filler(software.offset, 512 - (2 + size + 3) // 4 * 4), random.randbytes(size)):
+            source.send(unmarked(ulpdu), abort=0)
+            found = (await sink.receive()).octets
+            assert found == software.frame(ulpdu)[:-4]
+        assert found[-4:] == (len(found) - 4).to_bytes(4, "big")
+
+
+@bench()
 async def the_inserter_can_be_off(dut):
     source, sink = around(dut, "inserter")
     dut.inserter__enable.value, dut.inserter__start.value = 0, 0
@@ -82,3 +104,7 @@ async def the_appender_adds_the_crc_its_complement_or_zero(dut):
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_tx_blocks(lanes):
     simulate(functools.partial(blocks, lanes), __name__, parameters={"lanes": lanes})
+
+
+def test_tx_blocks_of_an_ice40():
+    simulate(functools.partial(blocks, 2, ice40=True), __name__, parameters={"lanes": 2})

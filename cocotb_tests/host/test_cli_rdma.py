@@ -392,6 +392,9 @@ def test_what_is_no_request_is_a_failure_and_the_listener_goes_on(rnic):
         (["rping", "-s", "-c"], 2, "rping is either a server"),
         (["rping", "-c", "-S", 25], 2, "-S is 26 to 65535 octets, not 25"),
         (["rping", "-c", "-S", 65536], 2, "-S is 26 to 65535 octets, not 65536"),
+        (["rping", "-s", "-I", "127.0.0.2"], 2, "-I 127.0.0.2 is for a client: a server listens at -a"),
+        (["rping", "-c", "-p", 1, "-I", "192.0.2.1"], 1, "from 192.0.2.1 port 0: Cannot assign requested address"),
+        (["connect", "127.0.0.1", 1, "--bind", "::1"], 1, "from ::1 port 0: one address is IPv4, the other IPv6"),
         (["rping", "-c", "-C", -1], 2, "-C is at least 0, not -1"),
         (["rping", "-c", "-p", 1], 1, "cannot connect to 127.0.0.1 port 1: Connection refused"),
     ],
@@ -451,6 +454,16 @@ def test_rping_pings_itself(rnic, options):
         *lines, last = out.splitlines()
         assert lines == [f"server ping data: {each}" for each in pings]
         assert last.endswith("has gone after 3 pings")
+
+
+def test_a_client_comes_from_the_address_that_it_is_given(rnic):
+    with serving() as (server, port):
+        assert rnic("rping", "-c", "-p", port, "-C", 1, "-I", "127.0.0.2")[0] == 0
+        assert server.end()[1].splitlines()[-1].startswith("127.0.0.2 port ")
+    with listening("--once") as (listener, port):
+        status, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--bind", "127.0.0.2")
+        assert (status, events_of(out)[0]["local"][0]) == (0, "127.0.0.2")
+        assert listener.events("closed")[0]["peer"][0] == "127.0.0.2"
 
 
 def test_rping_pings_itself_over_two_simulated_devices(rnic):

@@ -61,15 +61,33 @@ def test_msns_wrap():
 
 def test_the_rfcs_example_of_a_tagged_message():
     """RFC 5041 §5.2's other example: MULPDU 1500, TO 16384."""
-    segments = [decode(each) for each in ddp.tagged_segments(Opcode.RDMA_WRITE, 9, 16384, bytes(2048), 1500)]
+    message = memoryview(bytes(2048))
+    segments = [decode(each) for each in ddp.tagged_segments(Opcode.RDMA_WRITE, 9, 16384, message, 1500)]
     assert [(each.to, len(each.payload), each.last) for each in segments] == [(16384, 1486, False), (17870, 562, True)]
 
 
-@pytest.mark.parametrize(("octets", "segments"), [(0, 1), (1, 1), (114, 1), (115, 2), (228, 2), (229, 3)])
-def test_tagged_messages_have_no_empty_segment_behind_them(octets, segments):
-    pieces = [decode(each) for each in ddp.tagged_segments(Opcode.RDMA_WRITE, 9, 0, bytes(octets), 128)]
-    assert [each.last for each in pieces] == [False] * (segments - 1) + [True]
-    assert sum(len(each.payload) for each in pieces) == octets
+@pytest.mark.parametrize("kind", ["tagged", "untagged"])
+@pytest.mark.parametrize("mulpdu", [128, 130, 1442, 8882])
+@pytest.mark.parametrize("full", [0, 1, 2, 3])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_message_has_full_segments_and_one_that_is_not_empty(kind, mulpdu, full, more):
+    """RFC 5041 §5.2: sizes around what fits in whole segments; a message of no octets has one segment."""
+    room = mulpdu - (ddp.TAGGED_OCTETS if kind == "tagged" else ddp.UNTAGGED_OCTETS)
+    octets = max(full * room + more, 0)
+    message = memoryview(bytes(n % 251 for n in range(octets)))
+    ulpdus = list(
+        ddp.tagged_segments(Opcode.RDMA_WRITE, 9, 5, message, mulpdu)
+        if kind == "tagged"
+        else ddp.untagged_segments(Opcode.SEND, 0, 7, message, mulpdu)
+    )
+    segments = [decode(each) for each in ulpdus]
+    sizes = [room] * (-(-octets // room) - 1)
+    assert [len(each.payload) for each in segments] == [*sizes, octets - sum(sizes)]
+    assert [each.last for each in segments] == [False] * len(sizes) + [True]
+    places = [each.to - 5 if kind == "tagged" else each.mo for each in segments]
+    assert places == [n * room for n in range(len(segments))]
+    assert b"".join(each.payload for each in segments) == message
+    assert max(map(len, ulpdus)) <= mulpdu
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from open_rnic.cocotb_tests.vectors import CRCS, FPDUS
 from open_rnic.host_driver.device import Event
-from open_rnic.host_driver.fpdu import FpduDelineator, FpduFramer, mulpdu
+from open_rnic.host_driver.fpdu import MIN_MULPDU, FpduDelineator, FpduFramer, mulpdu
 from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind
 
 offsets = st.integers(0, 300).map(lambda n: 4 * n)
@@ -217,8 +217,25 @@ def test_an_fpdu_of_mulpdu_fits_its_segment(emss, offset, markers):
 
 
 def test_mulpdu_stays_within_what_mpa_allows():
-    assert mulpdu(100, markers=True) == 128
-    assert mulpdu(1 << 20, markers=False) == MAX_ULPDU
+    assert MIN_MULPDU <= mulpdu(100, markers=True) < MIN_MULPDU + 4
+    assert MAX_ULPDU - 4 < mulpdu(1 << 20, markers=False) <= MAX_ULPDU
+
+
+@pytest.mark.parametrize("markers", [False, True])
+def test_no_emss_gives_a_mulpdu_that_needs_a_pad(markers):
+    for emss in range(1, 1 << 16):
+        length = mulpdu(emss, markers=markers)
+        assert (2 + length) % 4 == 0
+        assert MIN_MULPDU <= length <= MAX_ULPDU
+        assert length <= emss - 6 or length < MIN_MULPDU + 4
+
+
+@given(st.integers(1, 65535), offsets, st.booleans(), st.booleans())
+@settings(deadline=None)
+def test_an_fpdu_of_mulpdu_has_no_pad(emss, offset, markers, crc):
+    framer = FpduFramer(markers=markers, crc=crc, offset=offset)
+    length = mulpdu(emss, markers=markers)
+    assert len(framer.frame(bytes(length))) == 2 + length + 4 + 4 * framer.markers
 
 
 def test_a_ulpdu_over_what_mpa_carries_is_refused_by_its_length():

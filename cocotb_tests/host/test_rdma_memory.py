@@ -5,7 +5,6 @@ import itertools
 
 import pytest
 
-from open_rnic.host_driver.rdma import memory
 from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain
 
 
@@ -33,12 +32,12 @@ def test_regions_are_valid_until_they_are_deregistered(domain):
     buffer = bytearray(4)
     with domain.register(buffer, Access.REMOTE_READ) as region:
         assert region.valid
-        assert memory.find(region.stag) is region
+        assert domain.stags.find(region.stag) is region
         assert list(domain) == [region]
         with pytest.raises(BufferError):
             buffer.append(0)
     assert not region.valid
-    assert memory.find(region.stag) is None
+    assert domain.stags.find(region.stag) is None
     region.deregister()
     buffer.append(0)
 

@@ -13,8 +13,9 @@ from open_rnic.host_driver.ddp import (
     Untagged,
     decode,
 )
-from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, octets_of
+from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, StagTable, octets_of
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
+from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
 from open_rnic.rtl.registers import Rtr
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
@@ -23,8 +24,8 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 class End:
     """A stream, and what it has sent and completed."""
 
-    def __init__(self, ird=4, depth=4, waits=False, mulpdu=128):
-        self.domain = ProtectionDomain()
+    def __init__(self, ird=4, depth=4, waits=False, mulpdu=128, stags=None):
+        self.domain = ProtectionDomain(stags)
         self.stream = Stream(self.domain, ird=ird, ord=depth, waits=waits)
         self.mulpdu = mulpdu
         self.sent = []
@@ -38,8 +39,27 @@ class End:
 
     def buffer(self, octets=100):
         buffer = bytearray(octets)
-        self.post_receive(memoryview(buffer))
+        self.post_receive(buffer)
         return buffer
+
+    def post(self, request):
+        work = self.stream.prepare(request)
+        self.stream.post(work)
+        return work
+
+    def post_send(self, message, **flags):
+        return self.post(WorkRequest.send(message, **flags))
+
+    def post_write(self, message, stag, to):
+        return self.post(WorkRequest.write(message, stag, to))
+
+    def post_read(self, sink, offset, octets, stag, to):
+        return self.post(WorkRequest.read(Piece(sink.stag, sink.to + offset, octets), stag, to))
+
+    def post_receive(self, buffer):
+        receive = self.stream.prepare_receive(ReceiveRequest(buffer))
+        self.stream.post_receive(receive)
+        return receive
 
     def next(self):
         ulpdu = self.stream.next_ulpdu(lambda: self.mulpdu)
@@ -88,7 +108,7 @@ def test_sends_arrive_with_all_that_they_carry(octets, mulpdu, solicited, invali
     pump(one, other)
     (work,), (receive,) = one.done(), other.done()
     assert (work.octets, buffer[: receive.octets]) == (octets, message)
-    assert (receive.octets, receive.solicited) == (octets, solicited)
+    assert (receive.octets, receive.opcode.solicited) == (octets, solicited)
     assert receive.invalidated == (region.stag if invalidates else None)
     assert region.valid != invalidates
     other.domain.release(other.stream)
@@ -344,7 +364,8 @@ def test_an_stag_of_another_stream_or_domain_is_not_for_this_one(where):
         (lambda stag: read(stag, 0, 4), Fault.SOURCE_STREAM, "MDR"),
         (lambda stag: send(opcode=Opcode.SEND_INVALIDATE, stag=stag), Fault.CANNOT_INVALIDATE, "MD"),
     ):
-        end, other = End(), End()
+        stags = StagTable()
+        end, other = End(stags=stags), End(stags=stags)
         end.buffer()
         owner, stream = (end, other.stream) if where == "another stream" else (other, None)
         memory, region = owner.memory(20, stream=stream)
@@ -365,6 +386,16 @@ def test_an_stag_of_the_whole_domain_is_for_every_stream_in_it_and_no_peer_may_r
     assert region.valid
     assert buffer == bytes(100)
     region.deregister()
+
+
+def test_a_region_of_no_octets_can_be_revoked():
+    end = End()
+    _, region = end.memory(0)
+    end.buffer()
+    end.receive(send(opcode=Opcode.SEND_INVALIDATE, stag=region.stag))
+    (receive,) = end.done()
+    assert receive.invalidated == region.stag
+    assert not region.valid
 
 
 def test_a_deregistered_stag_is_not_valid():

@@ -173,6 +173,18 @@ def test_an_rtr_is_known_by_its_header_alone(kind, ulpdu):
         assert rtr_kind(ulpdu[:33] + b"\1" + ulpdu[34:]) is Rtr.NONE  # RDMARDSZ
 
 
+@pytest.mark.parametrize("bit", range(64))
+def test_msn_and_mo_of_an_rtr_are_checked_where_it_carries_octets(bit):
+    """RFC 5041 §7.1: of a Read Request, which has 28, and not of a Send of none."""
+    flip = (1 << bit).to_bytes(8, "big")
+    read, send = (
+        ulpdu[:10] + bytes(a ^ b for a, b in zip(ulpdu[10:18], flip, strict=True)) + ulpdu[18:]
+        for ulpdu in (READ, SEND)
+    )
+    assert rtr_kind(read) is Rtr.NONE
+    assert rtr_kind(send) is Rtr.SEND
+
+
 @pytest.mark.parametrize("first", [b"hello", WRITE, b""])
 def test_a_first_fpdu_that_is_no_negotiated_rtr_is_an_error(first):
     path = connected(Role.RESPONDER, Model.PEER_TO_PEER, rtr_accept=Rtr.READ.bit)

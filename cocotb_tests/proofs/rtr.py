@@ -4,11 +4,11 @@ from amaranth.hdl import Cat, Const, Mux, Signal
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
-from open_rnic.rtl.registers import Cause, Model, Role
+from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 from open_rnic.rtl.rtr import RtrDetector
 
 _HEADER = 48  # octets that hold the longest RTR
-_LOOKED = (0, 1, *range(6, 10), *range(30, 34))  # DDP and RDMAP control, queue, RDMA Read Message Size
+_LOOKED = (0, 1, *range(6, 18), *range(30, 34))  # DDP and RDMAP control; QN, MSN, MO; RDMA Read Message Size
 
 
 class _Watch:
@@ -54,7 +54,7 @@ class _Watch:
         self.awaits_response = (
             (detector.role == Role.INITIATOR) & peer_to_peer & ~self.answered & Mux(begun, asked, has_asked)
         )
-        self.is_consumed = Signal()  # the FPDU that has ended
+        self.is_consumed, self.is_read = Signal(), Signal()  # the FPDU that has ended; it is a Read RTR
         kinds = self.kinds(octets, i.value)
         consumed = good & (
             (self.awaits_rtr & self.is_rtr(detector, kinds)) | (self.awaits_response & kinds["response"])
@@ -67,6 +67,7 @@ class _Watch:
         with m.If(ends):
             m.d.sync += [
                 self.is_consumed.eq(consumed),
+                self.is_read.eq(consumed & kinds["read"]),
                 self.judged.eq(self.judged | (self.awaits_rtr & good & ~kinds["terminate"])),
                 self.answered.eq(self.answered | (self.awaits_response & consumed)),
                 self.stopped.eq(self.stopped | ~good | not_rtr),
@@ -103,6 +104,7 @@ class _Watch:
             first = detector["awaits_rtr"] & ~kinds["terminate"]
             m.states(
                 self.is_consumed == consumed,
+                self.is_read == (consumed & kinds["read"]),
                 self.judged == (state.rtr_came | (first & good)),
                 self.answered == (state.response_came | (consumed & ~is_rtr)),
                 self.stopped == (~good | (first & ~is_rtr & ~detector.permissive)),
@@ -117,7 +119,8 @@ class _Watch:
             m.states(self.owed >= level, self.stopped == (stopped | fails))
             m.states(stopped | ((self.judged == state.rtr_came) & (self.answered == state.response_came)))
         with m.If(good & judges):
-            m.states((detector["awaits_rtr"] & (detector["found"] != 0)) == is_rtr)
+            found = Mux(detector["awaits_rtr"], detector["found"], Rtr.NONE)
+            m.states((found != Rtr.NONE) == is_rtr, (found == Rtr.READ) == self.is_read)
         with m.If(good & ponders):
             m.states(detector["matches"] == Cat(kinds[kind] for kind in ("send", "write", "read")))
             m.states((detector["is_terminate"] & detector["has_queue"]) == kinds["terminate"])
@@ -156,12 +159,13 @@ class _Watch:
     def kinds(octet, length):
         """What an FPDU is, by octets of it and its ULPDU_Length."""
         ddp, rdmap, opcode = octet[0] & 0xC3, octet[1] >> 6, octet[1] & 0xF  # without reserved bits
-        queue, size = (Cat(octet[at + n] for n in (3, 2, 1, 0)) for at in (6, 30))
+        queue, msn, mo, size = (Cat(octet[at + n] for n in (3, 2, 1, 0)) for at in (6, 10, 14, 30))
         tagged, untagged = (ddp == 0xC1) & (rdmap == 1), (ddp == 0x41) & (rdmap == 1)
+        is_request = untagged & (opcode == 1) & (queue == 1) & (msn == 1) & (mo == 0)
         return {
             "send": (length == 0) | (untagged & (opcode == 3) & (queue == 0) & (length == 18)),
             "write": tagged & (opcode == 0) & (length == 14),
-            "read": untagged & (opcode == 1) & (queue == 1) & (size == 0) & (length == 46),
+            "read": is_request & (size == 0) & (length == 46),
             "response": tagged & (opcode == 2) & (length == 14),
             "terminate": untagged & (opcode == 7) & (queue == 2) & (length >= 10),
         }
@@ -212,6 +216,21 @@ def _(m, detector):
     told = m.ever(detector.rtr)
     m.always(~(detector.rtr & told), ~detector.respond | detector.rtr)
     m.states(~told | detector["state"].rtr_came)
+
+
+@proves(
+    "RtrDetector tells of an RTR when a negotiated one has come, or with permissive any FPDU; and asks for a response "
+    "to a Read only",
+    RtrDetector,
+    Mutant("a Read Request of any MSN is an RTR", "rtl.rtr", "(msn == 1 << 24) & (mo == 0)", "mo == 0"),
+    Mutant("a Read Request of any MO is an RTR", "rtl.rtr", "(msn == 1 << 24) & (mo == 0)", "msn == 1 << 24"),
+    Mutant("a kind that was not negotiated is an RTR", "rtl.rtr", "self.permissive | self.rtr_accept[kind - 1]", "1"),
+    Mutant("any RTR is answered", "rtl.rtr", "self.respond.eq(found == Rtr.READ)", "self.respond.eq(1)"),
+    name="told",
+)
+def _(m, detector):
+    seen = _Watch(m, detector)
+    m.always(~detector.rtr | seen.is_consumed | detector.permissive, ~detector.respond | seen.is_read)
 
 
 @proves(

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from open_rnic.cocotb_tests import ice40
 from open_rnic.cocotb_tests.datapath import Datapath, cut
-from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.rtl.datapath import MpaDatapath
 from open_rnic.rtl.registers import Verdict
@@ -32,7 +33,7 @@ async def settings(path):
 
 @bench(cycles=1_000_000)
 async def ulpdus_become_fpdus(dut):
-    path = Datapath(dut, pauses(parameter("idle")), pauses(parameter("busy")))
+    path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
     async for software in settings(path):
         ulpdus = [random.randbytes(size) for size in shuffled_sizes(parameter("lanes"))]
         for ulpdu in ulpdus:
@@ -43,7 +44,7 @@ async def ulpdus_become_fpdus(dut):
 
 @bench(cycles=2_000_000)
 async def fpdus_become_ulpdus(dut):
-    path = Datapath(dut, pauses(parameter("idle")), pauses(parameter("busy")))
+    path = Datapath(dut, pauses(parameter("idle")), stalls(parameter("busy")))
     async for software in settings(path):
         ulpdus = [random.randbytes(size) for size in shuffled_sizes(parameter("lanes"))]
         stream = b"".join(map(software.frame, ulpdus))
@@ -61,3 +62,8 @@ async def fpdus_become_ulpdus(dut):
 def test_rtl_equals_software(name, lanes, idle, busy):
     parameters = {"lanes": lanes, "idle": idle, "busy": busy}
     simulate(functools.partial(MpaDatapath, lanes), __name__, name=name, parameters=parameters)
+
+
+def test_rtl_of_an_ice40_equals_software():
+    parameters = {"lanes": 2, "idle": 0.3, "busy": 0.3}
+    simulate(functools.partial(ice40.datapath, 2), __name__, parameters=parameters)

@@ -7,7 +7,7 @@ import pytest
 from crc32c import crc32c
 
 from open_rnic.cocotb_tests.datapath import SideBySide
-from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.rtl.datapath import MpaDatapath
 from open_rnic.rtl.registers import Cause, EventKind, Role
@@ -18,7 +18,7 @@ TERMINATE = bytes.fromhex("4147 00000000 00000002 00000001 00000000 20020000")
 
 
 def both(dut, chance=0.1):
-    return SideBySide(dut, parameter("lanes"), pauses(chance), pauses(chance))
+    return SideBySide(dut, parameter("lanes"), pauses(chance), stalls(chance))
 
 
 def flip(octets, bit):

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from open_rnic.cocotb_tests.datapath import SideBySide
-from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.rtl.datapath import MpaDatapath
@@ -42,7 +42,7 @@ def kinds(events):
 
 
 def both(dut, chance=0.2):
-    return SideBySide(dut, parameter("lanes"), pauses(chance), pauses(chance))
+    return SideBySide(dut, parameter("lanes"), pauses(chance), stalls(chance))
 
 
 def awaits_rtr(**config):
@@ -140,14 +140,14 @@ async def an_rtr_before_transmit_is_enabled_counts(dut):
 @bench()
 async def an_rtr_is_known_by_its_header_alone(dut):
     pair = both(dut, 0)
-    lookalikes = [(ulpdu, True) for ulpdu in (SUNK_READ, WRITE[:2] + SINK)]
+    lookalikes = [(ulpdu, True) for ulpdu in (SUNK_READ, WRITE[:2] + SINK, SEND[:10] + random.randbytes(8))]
     for kind, ulpdu in RTRS.items():
         lookalikes.append((bytes([ulpdu[0] | 0x3C, ulpdu[1] | 0x30]) + ulpdu[2:], True))  # reserved bits
         places = {0: 0xC3, 1: 0xCF}  # T, L and DV; RV and Opcode
         if kind is not Rtr.WRITE:
             places |= dict.fromkeys(range(6, 10), 0xFF)  # QN
         if kind is Rtr.READ:
-            places |= dict.fromkeys(range(30, 34), 0xFF)  # RDMARDSZ
+            places |= dict.fromkeys([*range(10, 18), *range(30, 34)], 0xFF)  # MSN, MO, RDMARDSZ
         for place, mask in places.items():
             bit = random.choice([1 << n for n in range(8) if mask >> n & 1])
             lookalikes.append((ulpdu[:place] + bytes([ulpdu[place] ^ bit]) + ulpdu[place + 1:], False))
@@ -183,6 +183,7 @@ async def a_permissive_responder_takes_any_first_fpdu(dut):
     pair = both(dut)
     width = 4 * parameter("lanes")
     deliverable = [b"hello", bytes(47), bytes(48), bytes(49), bytes(12 * width + 1), random.randbytes(2000), TERMINATE]
+    deliverable += [READ[:13] + b"\2" + READ[14:], READ[:17] + b"\4" + READ[18:]]  # MSN 2; MO 4
     for first in [*RTRS.values(), b"", READ[:-13] + b"\1" + READ[-12:], *deliverable]:
         await pair.connect(**awaits_rtr(rtr_accept=0, permissive=1))
         await pair.transmit(b"one")

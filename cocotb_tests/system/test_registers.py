@@ -5,8 +5,9 @@ import random
 
 import pytest
 
+from open_rnic.cocotb_tests import ice40
 from open_rnic.cocotb_tests.datapath import COUNTERS, SideBySide, word_of
-from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.host_driver.mpa_datapath import MpaDatapath as Software
 from open_rnic.rtl.datapath import MpaDatapath
@@ -18,7 +19,7 @@ DEPTH = 16
 
 
 def both(dut, chance=0.2):
-    return SideBySide(dut, parameter("lanes"), pauses(chance), pauses(chance))
+    return SideBySide(dut, parameter("lanes"), pauses(chance), stalls(chance))
 
 
 def writable(register):
@@ -52,6 +53,17 @@ async def writing_changes_what_may_be_written_and_nothing_else(dut):
             if register.name not in (*LIVE, "STATE"):
                 expected = before[register.name] & ~mask | pattern & mask
                 assert await pair.rtl.get(register.name) == expected, (register.name, hex(pattern))
+
+
+@bench()
+async def a_write_to_event_pops_nothing(dut):
+    pair = both(dut)
+    await pair.connect()
+    for value in (0, 0xFFFF_FFFF):
+        await pair.set("EVENT", value)
+    assert await pair.rtl.get("EVENT_STATUS") == BY_NAME["EVENT_STATUS"]["level"].put(3)
+    kinds = [each.kind for each in await pair.rtl.events()]
+    assert sorted(kinds) == [EventKind.TX_MPA, EventKind.RX_MPA, EventKind.FENCE_OPEN]
 
 
 @bench()
@@ -197,3 +209,7 @@ def test_software_reset_is_the_same():
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_registers(lanes):
     simulate(functools.partial(MpaDatapath, lanes), __name__, parameters={"lanes": lanes})
+
+
+def test_registers_of_an_ice40():
+    simulate(functools.partial(ice40.datapath, 2), __name__, parameters={"lanes": 2})

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from open_rnic.cocotb_tests.datapath import SideBySide
-from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
 from open_rnic.host_driver.device import Ulpdu
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.rtl.datapath import MpaDatapath
@@ -17,7 +17,7 @@ BOTH = {"tx_enable": 1, "rx_enable": 1}
 
 
 def both(dut, chance=0.2):
-    return SideBySide(dut, parameter("lanes"), pauses(chance), pauses(chance))
+    return SideBySide(dut, parameter("lanes"), pauses(chance), stalls(chance))
 
 
 def fpdus(*ulpdus, markers=False):

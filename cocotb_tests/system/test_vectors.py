@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from open_rnic.cocotb_tests.datapath import Datapath
-from open_rnic.cocotb_tests.harness import bench, pauses, simulate
+from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.rtl.datapath import MpaDatapath
 from open_rnic.rtl.registers import Verdict
@@ -14,7 +14,7 @@ from open_rnic.rtl.stream import LANES
 
 @bench()
 async def vectors_are_sent_and_received(dut):
-    path = Datapath(dut, pauses(0.2), pauses(0.2))
+    path = Datapath(dut, pauses(0.2), stalls(0.2))
     for vector in FPDUS:
         await path.set_fields("CONTROL", reset=1)
         await path.start(vector.stream_offset % 512, markers_tx=vector.markers, markers_rx=vector.markers)

@@ -5,13 +5,13 @@ import random
 import pytest
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, pauses, simulate
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, pauses, simulate, stalls
 from open_rnic.rtl.crc import CrcAppender
 
 
 @bench(cycles=10_000)
 async def the_crc_follows(dut):
-    source, sink = Source(dut, "i", pauses(0.3)), Sink(dut, "o", pauses(0.3))
+    source, sink = Source(dut, "i", pauses(0.3)), Sink(dut, "o", stalls(0.3))
     dut.enable.value = 1
     fpdus = [random.randbytes(4 * random.randint(1, 40)) for _ in range(50)]
     for fpdu in fpdus:

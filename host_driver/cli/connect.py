@@ -9,6 +9,7 @@ import typer
 from open_rnic.host_driver.cli.common import DeviceOption, LanesOption, interruptible
 from open_rnic.host_driver.cli.endpoint import (
     MAX_IRD,
+    BindOption,
     DialectName,
     DialectOption,
     EchoOption,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 def connect(
     host: Annotated[str, typer.Argument(metavar="HOST", help="The responder's name or address.")],
     port: PortArgument,
+    bind: BindOption = None,
     ird: IrdOption = 16,
     ord: OrdOption = 16,  # noqa: A002
     max_ird: MaxIrdOption = MAX_IRD,
@@ -94,7 +96,7 @@ def connect(
         private_data=private_data,
         timeout=timeout,
     )
-    work = _run(host, port, config, opener(device, lanes), Report(as_json), fallback, talk(send, echo))
+    work = _run(host, port, config, opener(device, lanes), Report(as_json), fallback, bind, talk(send, echo))
     raise typer.Exit(interruptible(work))
 
 
@@ -105,6 +107,7 @@ async def _run(
     device: OpenDevice,
     report: Report,
     fallback: bool,
+    bind: str | None,
     saying: Talk,
 ) -> int:
     from open_rnic.host_driver import rdma
@@ -112,7 +115,10 @@ async def _run(
     asked = report.of((host, port))
     with asked.failing():
         try:
-            connection = await rdma.connect(host, port, config, device=device, fallback=fallback)
+            local_addr = (bind, 0) if bind else None
+            connection = await rdma.connect(
+                host, port, config, device=device, fallback=fallback, local_addr=local_addr
+            )
         except rdma.MpaConnectionError as error:
             if isinstance(error, rdma.RejectedError) or error.terminate_code is not None:
                 return asked.over(error)

@@ -116,6 +116,9 @@ DialectOption = Annotated[
 PrivateOption = Annotated[
     str, typer.Option("--private-data", metavar="TEXT|@FILE", help="What goes along in the startup frame.")
 ]
+BindOption = Annotated[
+    str | None, typer.Option("--bind", metavar="ADDRESS", help="This end's address; without it the system chooses.")
+]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", help="For the peer's startup frame, and then for its RTR.")
 ]

@@ -48,6 +48,10 @@ def rping(
             "-a", "--address", metavar="HOST", help="Where the server is; any address, and 127.0.0.1 for a client."
         ),
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("-I", "--bind", metavar="ADDRESS", help="The address that a client connects from."),
+    ] = None,
     port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
     count: Annotated[
         int, typer.Option("-C", "--count", metavar="N", parser=whole_number, help="Ping so often; 0: for ever.")
@@ -76,6 +80,8 @@ def rping(
         raise UsageError("rping is either a server, with -s, or a client, with -c")
     if serve and model:
         raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
+    if serve and source:
+        raise UsageError(f"-I {source} is for a client: a server listens at -a")
     if ping and port == 0:
         raise UsageError("nothing can be reached at port 0")
     if not MIN_SIZE <= size <= MAX_SIZE:
@@ -98,7 +104,7 @@ def rping(
     if serve:
         interruptible(_serve(address or "0.0.0.0", port, config, path, verbose, persistent))
     else:
-        interruptible(_ping(address or "127.0.0.1", port, config, path, count, size, verbose, validate))
+        interruptible(_ping(address or "127.0.0.1", port, config, path, source, count, size, verbose, validate))
 
 
 def _show(line: str) -> None:
@@ -110,12 +116,21 @@ def _hide(line: str) -> None:
 
 
 async def _ping(
-    host: str, port: int, config: Config, device: OpenDevice, count: int, size: int, verbose: bool, validate: bool
+    host: str,
+    port: int,
+    config: Config,
+    device: OpenDevice,
+    source: str | None,
+    count: int,
+    size: int,
+    verbose: bool,
+    validate: bool,
 ) -> None:
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.rping import RpingError, client
 
-    async with await rdma.connect(host, port, config, device=device) as connection:
+    local_addr = (source, 0) if source else None
+    async with await rdma.connect(host, port, config, device=device, local_addr=local_addr) as connection:
         try:
             await client(connection, count=count, size=size, validate=validate, show=_show if verbose else _hide)
         except RpingError as error:

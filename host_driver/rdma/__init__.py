@@ -1,6 +1,7 @@
 """RDMA over a device: connections as rdma_cm makes them, operations as verbs has them, for asyncio.
 
-``listen`` and ``connect`` make connections, ``Connection`` has the operations, ``Region`` is registered memory. What
+``listen`` and ``connect`` make connections, ``Connection`` has the operations, ``Region`` is registered memory.
+``WorkRequest`` and ``ReceiveRequest`` are operations as plain data, ``CompletionQueue`` is where they complete. What
 ends a connection is an RdmaError in one of three kinds: TerminatedError, ClosedError, LostError.
 """
 
@@ -10,18 +11,24 @@ from open_rnic.host_driver.negotiation import Config, Negotiated, ProtocolError,
 from open_rnic.host_driver.rdma.connection import (
     By,
     ClosedError,
-    Completion,
     Connection,
     LostError,
     OpenDevice,
     Options,
-    QueueFullError,
     RdmaError,
-    Received,
     TerminatedError,
 )
 from open_rnic.host_driver.rdma.manager import ConnectionRequest, Listener, connect, listen, software
-from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, Region
+from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, Region, StagTable
+from open_rnic.host_driver.rdma.work import (
+    Completion,
+    CompletionQueue,
+    QueueFullError,
+    Received,
+    ReceiveRequest,
+    Status,
+    WorkRequest,
+)
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 __all__ = [
@@ -29,6 +36,7 @@ __all__ = [
     "By",
     "ClosedError",
     "Completion",
+    "CompletionQueue",
     "Config",
     "Connection",
     "ConnectionRequest",
@@ -41,18 +49,23 @@ __all__ = [
     "Opcode",
     "OpenDevice",
     "Options",
+    "Piece",
     "ProtectionDomain",
     "ProtocolError",
     "QueueFullError",
     "RdmaError",
     "Reason",
+    "ReceiveRequest",
     "Received",
     "Region",
     "RejectedError",
     "Role",
     "Rtr",
+    "StagTable",
+    "Status",
     "Terminate",
     "TerminatedError",
+    "WorkRequest",
     "connect",
     "listen",
     "software",

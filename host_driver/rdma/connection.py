@@ -1,9 +1,9 @@
 """RDMA connections: an RDMAP stream on a negotiated connection, for asyncio.
 
 Two tasks serve a connection besides those of ``host_driver.connection``: one asks the stream for what is to
-be sent, one gives it what has come. What is posted completes through futures. Nothing is queued
-without a bound: posted work and buffers are bounded by ``Options``, and what the peer sends waits in TCP while no
-buffer is posted for it.
+be sent, one gives it what has come. Each request that is posted ends in one ``Completion``, which goes to a completion
+queue, to a future, or to ``receive``. Nothing is queued without a bound: posted work and buffers are bounded by
+``Options``, and what the peer sends waits in TCP while no buffer is posted for it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from open_rnic.host_driver import connection as mpa
 from open_rnic.host_driver.connection import Address, Direction, MpaConnectionError, Observer
@@ -23,13 +24,25 @@ from open_rnic.host_driver.ddp import UNTAGGED_OCTETS, DdpError, Fault, Opcode, 
 from open_rnic.host_driver.device import Device, DeviceError, Event
 from open_rnic.host_driver.mpa_rtr import is_terminate_instead_of_rtr
 from open_rnic.host_driver.negotiation import Negotiated, Reason
-from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, Region, octets_of
+from open_rnic.host_driver.rdma.memory import Access, Growing, Piece, ProtectionDomain, Region
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
+from open_rnic.host_driver.rdma.work import (
+    Completion,
+    CompletionQueue,
+    Deliver,
+    QueueFullError,
+    Received,
+    ReceiveRequest,
+    WorkRequest,
+    resolve,
+)
 from open_rnic.host_driver.startup import StartupFrame
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from open_rnic.host_driver.rdma.memory import Gather
 
 BATCH = 65536  # octets: when a batch of ULPDUs has so many, it is handed over
 
@@ -94,10 +107,6 @@ class LostError(RdmaError):
         self.reason = reason
 
 
-class QueueFullError(Exception):
-    """More was posted than the queue holds; nothing of it is done."""
-
-
 @dataclass(frozen=True)
 class Options:
     """What a connection is made with, apart from what is negotiated.
@@ -109,7 +118,9 @@ class Options:
     send_depth: int = 128  # Sends, RDMA Writes and RDMA Reads that may be posted at a time
     receive_depth: int = 128  # buffers that may be posted at a time
     receiver_waits: bool = True
-    mulpdu: int | None = None  # octets, a limit below what the EMSS gives
+    mulpdu: int | None = None  # octets, a limit below what the EMSS gives; it is taken as it is
+    send_cq: CompletionQueue | None = None  # for what ``post`` is given; others may have the same
+    receive_cq: CompletionQueue | None = None
     linger: float = 2.0  # seconds that ``close`` takes at most, see there
 
     def __post_init__(self) -> None:
@@ -120,52 +131,31 @@ class Options:
             raise ValueError(f"mulpdu is at least 128 octets (RFC 5044 §4.5), not {self.mulpdu}")
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A Send, RDMA Write or RDMA Read is done: its buffer is the ULP's again, and a Read's data is there."""
-
-    opcode: Opcode
-    octets: int
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A Send has come. ``data`` is the part of the posted buffer that it filled."""
-
-    data: memoryview
-    solicited: bool = False
-    invalidated: int | None = None  # the STag of this end that it revoked
-
-    def __bytes__(self) -> bytes:
-        return bytes(self.data)
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-
 class Connection:
     """An established connection, made by ``connect`` or ``ConnectionRequest.accept``.
 
     As an asynchronous context manager it closes at the end. Sends, RDMA Writes and RDMA Reads leave in the order in
-    which they are posted, and complete in it. ``post_`` methods return a future at once and raise QueueFullError when
-    there is no room; the methods without ``post_`` wait for room, and for the completion. All raise
-    ValueError for what can never be done, and RdmaError, in one of its kinds, when the connection is over.
+    which they are posted, and complete in it: through the completion queue for requests that ``post`` is given, for
+    others through a future. ``post`` and the ``post_`` methods return at once and raise QueueFullError when there is no
+    room; ``send``, ``write`` and ``read`` wait for room, and for the completion. All raise ValueError for what can
+    never be done, and RdmaError, in one of its kinds, when the connection is over.
+
+    Local memory is a buffer, a ``Region``, a slice of one, or a list of these: a scatter/gather list.
     """
 
-    def __init__(
-        self, lower: mpa.Connection, watch: Watch, domain: ProtectionDomain | None, options: Options
-    ) -> None:
+    def __init__(self, lower: mpa.Connection, watch: Watch, stream: Stream, options: Options) -> None:
         negotiated = lower.negotiated
         self.options = options
-        self.domain = ProtectionDomain() if domain is None else domain
+        self.domain = stream.domain
         self.error: RdmaError | None = None
         self.rtr = negotiated.rtr_send  # the RTR that was used
         self._lower = lower
-        self._stream = Stream(
-            self.domain, ird=negotiated.ird, ord=negotiated.ord, waits=options.receiver_waits
-        )
+        self._stream = stream
+        stream.ird, stream.ord = negotiated.ird, negotiated.ord
         self._wake = asyncio.Event()  # there may be something to send
         self._posted = asyncio.Event()  # a buffer
+        self._taken = 0  # ULPDUs that the stream has had
+        self._blocked = False  # the next ULPDU is of a Send without a buffer
         self._opened = asyncio.Event()  # the fence, or the connection is over
         self._settled = asyncio.Event()  # all that was posted has completed
         self._silent = asyncio.Event()  # nothing more comes from the peer
@@ -175,7 +165,6 @@ class Connection:
         self._finished = False  # all has left, and this end's half is closed
         self._arrived: asyncio.Queue[Received | None] = asyncio.Queue()  # for ``receive``; None: no more will
         self._receiving = 0  # calls of ``receive`` that wait
-        self._lent = 0  # buffers that they have posted: with what has arrived never fewer than there are calls
         self._room: deque[asyncio.Future[None]] = deque()
         self._end_task: asyncio.Task[None] | None = None
         if negotiated.rtr_send is not Rtr.NONE:
@@ -214,7 +203,7 @@ class Connection:
 
     # Memory
 
-    def register(self, buffer: Buffer, access: Access, *, to: int = 0) -> Region:
+    def register(self, buffer: Buffer | Sequence[Buffer], access: Access, *, to: int = 0) -> Region:
         """Register a buffer for this connection alone; see ``ProtectionDomain.register``.
 
         It is deregistered at the latest when the connection is over.
@@ -225,14 +214,37 @@ class Connection:
 
     # Operations
 
-    def post_receive(self, buffer: Buffer) -> asyncio.Future[Received]:
+    def post(self, *requests: WorkRequest) -> None:
+        """Post requests that complete through ``Options.send_cq``: all of them, or none.
+
+        Raises ValueError when there is no such queue.
+        """
+        cq = _needed(self.options.send_cq, "send_cq")
+        self._check_depth(len(requests))
+        works = [self._prepare(each, cq.deliver if each.signaled else cq.deliver_failure) for each in requests]
+        cq.reserve(len(works))
+        for work in works:
+            self._stream.post(work)
+        self._wake.set()
+
+    def post_receives(self, *requests: ReceiveRequest) -> None:
+        """Post buffers that complete through ``Options.receive_cq``: all of them, or none.
+
+        Raises ValueError when there is no such queue.
+        """
+        self._check_receiving()
+        _post_receives(self._stream, self.options, requests)
+        self._posted.set()
+
+    def post_receive(self, buffer: Gather) -> asyncio.Future[Received]:
         """Post a buffer for one Send of the peer's; buffers are filled in the order of posting."""
+        self._check_receiving()
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
-        self._post_receive(buffer, future)
+        self._lend(buffer, partial(self._resolve_receive, future))
         return future
 
     async def receive(self, room: int = 65536) -> Received:
-        """Receive one Send of at most ``room`` octets.
+        """Receive one Send of at most ``room`` octets; takes memory only for those that come.
 
         When this is cancelled no Send is lost: the next call has it. One that has begun to arrive by then keeps the
         room that it began with. A longer one ends the connection with Terminate 1/2/5.
@@ -240,73 +252,73 @@ class Connection:
         receive = None
         self._receiving += 1
         try:
-            if self._arrived.qsize() + self._lent < self._receiving:
-                receive = self._post_receive(bytearray(room), None)
-                self._lent += 1
+            if self._arrived.qsize() + self._stream.lent < self._receiving:
+                self._check_receiving()
+                receive = self._lend(Growing(room))
             received = await self._arrived.get()
         finally:
             self._receiving -= 1
-            surplus = self._arrived.qsize() + self._lent > self._receiving
-            if receive and surplus and self._stream.withdraw(receive):
-                self._lent -= 1
+            if receive and self._arrived.qsize() + self._stream.lent > self._receiving:
+                self._stream.withdraw(receive)
         if received is None:
             self._arrived.put_nowait(None)  # for who asks again
             raise self.error or ClosedError(By.PEER)
         return received
 
     def post_send(
-        self, message: Buffer, *, solicited: bool = False, invalidate: int | None = None
+        self, message: Gather, *, solicited: bool = False, invalidate: int | None = None, fence: bool = False
     ) -> asyncio.Future[Completion]:
-        """Post a Send. ``solicited`` asks for an event at the peer, ``invalidate`` revokes an STag of the peer's."""
-        future = self._for_work()
-        self._stream.post_send(octets_of(message), solicited=solicited, invalidate=invalidate, context=future)
-        self._wake.set()
-        return future
+        """Post a Send. ``solicited`` asks for an event at the peer, ``invalidate`` revokes an STag of the peer's.
 
-    async def send(self, message: Buffer, *, solicited: bool = False, invalidate: int | None = None) -> Completion:
+        ``fence``: it leaves when all earlier RDMA Reads have completed.
+        """
+        return self._post(WorkRequest.send(message, solicited=solicited, invalidate=invalidate, fence=fence))
+
+    async def send(
+        self, message: Gather, *, solicited: bool = False, invalidate: int | None = None, fence: bool = False
+    ) -> Completion:
         """Send; done when the message has been handed over, which says nothing of the peer (RFC 5040 §5.5 rule 9)."""
         await self._have_room()
-        return await self.post_send(message, solicited=solicited, invalidate=invalidate)
+        return await self.post_send(message, solicited=solicited, invalidate=invalidate, fence=fence)
 
-    def post_write(self, message: Buffer, stag: int, to: int = 0) -> asyncio.Future[Completion]:
+    def post_write(
+        self, message: Gather, stag: int, to: int = 0, *, fence: bool = False
+    ) -> asyncio.Future[Completion]:
         """Post an RDMA Write to the peer's memory."""
-        future = self._for_work()
-        self._stream.post_write(octets_of(message), stag, to, context=future)
-        self._wake.set()
-        return future
+        return self._post(WorkRequest.write(message, stag, to, fence=fence))
 
-    async def write(self, message: Buffer, stag: int, to: int = 0) -> Completion:
+    async def write(self, message: Gather, stag: int, to: int = 0, *, fence: bool = False) -> Completion:
         """Write to the peer's memory; only a Send behind it tells the peer that it is there (RFC 5040 §5.1)."""
         await self._have_room()
-        return await self.post_write(message, stag, to)
+        return await self.post_write(message, stag, to, fence=fence)
 
     def post_read(
-        self, sink: Region, octets: int, stag: int, to: int = 0, *, offset: int = 0
+        self,
+        sink: Gather,
+        octets: int | None = None,
+        stag: int = 0,
+        to: int = 0,
+        *,
+        offset: int = 0,
+        fence: bool = False,
     ) -> asyncio.Future[Completion]:
         """Post an RDMA Read of so many octets of the peer's memory, into ``sink`` from its octet ``offset`` on.
 
-        ``sink`` needs the right LOCAL_WRITE. As many Reads are outstanding as the ORD allows, the others wait, and what
-        is posted behind them with them.
+        ``octets`` and ``offset`` are for a ``Region``; None: all of ``sink``. Regions need the right LOCAL_WRITE, other
+        buffers can be written by this Read alone. As many Reads are outstanding as the ORD allows, the others wait, and
+        what is posted behind them with them.
         """
-        future = self._for_work()
-        if self._half_closed:
-            raise ClosedError(By.PEER)
-        self._stream.post_read(sink, offset, octets, stag, to, context=future)
-        self._wake.set()
-        return future
+        if octets is not None or offset:
+            if not isinstance(sink, Region):
+                raise ValueError("octets and offset are for a Region: a list has the octets of its entries")
+            sink = Piece(sink.stag, sink.to + offset, sink.octets - offset if octets is None else octets)
+        return self._post(WorkRequest.read(sink, stag, to, fence=fence))
 
     async def read(self, octets: int, stag: int, to: int = 0) -> bytearray:
         """Read so many octets of the peer's memory."""
         await self._have_room()
         buffer = bytearray(octets)
-        sink = self.register(buffer, Access.LOCAL_WRITE)
-        try:
-            future = self.post_read(sink, octets, stag, to)
-        except BaseException:
-            sink.deregister()
-            raise
-        future.add_done_callback(lambda _: sink.deregister())  # not before: the response comes in any case
-        await asyncio.shield(future)
+        await self.post_read(buffer, stag=stag, to=to)
         return buffer
 
     # The end
@@ -317,20 +329,27 @@ class Connection:
         From then on nothing can be posted but buffers, and the peer's RDMA Reads are not answered any more.
         """
         self._closing = True
-        while not self._stream.idle and not self.error:
-            self._settled.clear()
-            await self._settled.wait()
-        if self.error:
-            raise self.error
-        self._stream.shut = True
+        await self._settle()
         if not self._finished:
             try:
+                await self._lower.flush()
+                await self._lower.delivered(lambda: self._taken, lambda: self._blocked or self._silent.is_set())
+                await self._settle()  # what came before the close is answered before it (RFC 5040 §5.2.1)
+                self._stream.shut = True
                 await self._lower.finish()
             except MpaConnectionError as error:
                 self._fail(error)
                 assert self.error
                 raise self.error from error
             self._finished = True
+
+    async def _settle(self) -> None:
+        """Wait until nothing is to be sent and nothing awaited."""
+        while not self._stream.idle and not self.error:
+            self._settled.clear()
+            await self._settled.wait()
+        if self.error:
+            raise self.error
 
     async def terminate(self, fault: Fault = Fault.RDMAP_CATASTROPHIC, what: str = "the ULP ended it") -> None:
         """End at once with a Terminate, and release everything."""
@@ -385,25 +404,47 @@ class Connection:
 
     # Posting
 
-    def _post_receive(self, buffer: Buffer, future: asyncio.Future[Received] | None) -> Receive:
+    def _check_receiving(self) -> None:
         if self.error:
             raise self.error
         if self._half_closed:
             raise ClosedError(By.PEER)
-        if self._stream.receives >= self.options.receive_depth:
-            raise QueueFullError(f"{self.options.receive_depth} buffers are posted already")
-        receive = self._stream.post_receive(octets_of(buffer), context=future)
+
+    def _lend(self, buffer: Gather, deliver: Deliver | None = None) -> Receive:
+        """Post a buffer; without ``deliver`` it is for ``receive``."""
+        (receive,) = _prepare_receives(self._stream, self.options, [(ReceiveRequest(buffer), deliver)])
+        self._stream.post_receive(receive)
         self._posted.set()
         return receive
 
-    def _for_work(self) -> asyncio.Future[Completion]:
+    def _resolve_receive(self, future: asyncio.Future[Received], received: Completion) -> None:
+        if future.cancelled() and isinstance(received, Received) and not received.error:  # no Send is lost
+            self._arrived.put_nowait(received)
+        else:
+            resolve(future, received)
+
+    def _check_depth(self, count: int) -> None:
         if self.error:
             raise self.error
         if self._closing:
             raise ClosedError(By.LOCAL)
-        if self._stream.posted >= self.options.send_depth:
-            raise QueueFullError(f"{self.options.send_depth} operations are posted already")
-        return asyncio.get_running_loop().create_future()
+        posted, depth = self._stream.posted, self.options.send_depth
+        if posted + count > depth:
+            raise QueueFullError(
+                f"{posted} operations are posted already, {count} more are over the {depth} of Options.send_depth"
+            )
+
+    def _prepare(self, request: WorkRequest, deliver: Deliver) -> Work:
+        if request.opcode is Opcode.RDMA_READ_REQUEST and self._half_closed:
+            raise ClosedError(By.PEER)
+        return self._stream.prepare(request, deliver)
+
+    def _post(self, request: WorkRequest) -> asyncio.Future[Completion]:
+        self._check_depth(1)
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._stream.post(self._prepare(request, partial(resolve, future)))
+        self._wake.set()
+        return future
 
     async def _have_room(self) -> None:
         while self._stream.posted >= self.options.send_depth and not self.error:
@@ -478,8 +519,11 @@ class Connection:
                     await self._rtr_known.wait()
                 while not stream.receive(ulpdu):
                     self._posted.clear()
+                    self._blocked = True
                     with lower.interrupted():
                         await self._posted.wait()
+                    self._blocked = False
+                self._taken += 1
                 self._look()
                 if stream.ready:
                     self._wake.set()
@@ -493,20 +537,7 @@ class Connection:
         """Pass on what the stream has completed, and note what it wants."""
         stream = self._stream
         while stream.completed:
-            item = stream.completed.popleft()
-            future = item.context
-            if isinstance(item, Work):
-                if not future.done():
-                    future.set_result(Completion(item.opcode, item.octets))
-                self._give_room()
-            else:
-                received = Received(item.buffer[: item.octets], item.solicited, item.invalidated)
-                if future is None:
-                    self._lent -= 1
-                if future is None or future.done():
-                    self._arrived.put_nowait(received)
-                else:
-                    future.set_result(received)
+            self._complete(stream.completed.popleft())
         if stream.terminate:
             error = TerminatedError(stream.terminate, By.LOCAL, stream.what)
             self._end(error, stream.terminate.encode())
@@ -515,13 +546,29 @@ class Connection:
         elif stream.idle:
             self._settled.set()
 
+    def _complete(self, item: Work | Receive, error: RdmaError | None = None) -> None:
+        """All that has been posted ends here."""
+        wr_id = item.request.wr_id
+        if isinstance(item, Work):
+            item.context(Completion(item.request.opcode, item.octets, wr_id, error, self))
+            self._give_room()
+            return
+        received = Received(item.opcode, item.octets, wr_id, error, self, item.buffer, item.invalidated)
+        if item.context:
+            item.context(received)
+        elif not error:
+            self._arrived.put_nowait(received)
+
     def _peer_closed(self) -> None:
+        if missing := self._stream.unfinished:
+            self._end(LostError(f"the peer closed inside a message: {missing} is missing", Reason.CONNECTION_LOST))
+            return
         if self._stream.reads:  # they cannot be answered any more
             self._end(ClosedError(By.PEER))
             return
         self._half_closed = True
         for receive in self._stream.flush_receives():
-            _refuse(receive.context, ClosedError(By.PEER))
+            self._complete(receive, ClosedError(By.PEER))
         self._arrived.put_nowait(None)
         self._silent.set()
 
@@ -543,7 +590,7 @@ class Connection:
             return
         self.error = error
         for item in self._stream.flush():
-            _refuse(item.context, error)
+            self._complete(item, error)
         self._arrived.put_nowait(None)
         for waiter in self._room:
             if not waiter.done():
@@ -567,10 +614,57 @@ class Connection:
             await lower.device.close()
 
 
-def _refuse(future: asyncio.Future[Any] | None, error: RdmaError) -> None:
-    if future and not future.done():
-        future.set_exception(error)
-        future.exception()  # whoever posted and does not look is not to be warned
+def open_stream(
+    domain: ProtectionDomain, options: Options, receives: Sequence[ReceiveRequest | Gather] = ()
+) -> Stream:
+    """A stream that is still without a connection, with buffers as ``ibv_post_recv`` posts them before ``rdma_accept``.
+
+    Raises ValueError and QueueFullError as ``Connection.post_receives`` does.
+    """
+    stream = Stream(domain, waits=options.receiver_waits)
+    _post_receives(stream, options, receives)
+    return stream
+
+
+def discard_stream(stream: Stream, options: Options) -> None:
+    """Let go of a stream that never had a connection: its buffers complete nothing."""
+    if options.receive_cq is not None:
+        options.receive_cq.free += stream.receives - stream.lent
+    stream.flush()
+
+
+def _post_receives(stream: Stream, options: Options, receives: Sequence[ReceiveRequest | Gather]) -> None:
+    """Requests complete through the completion queue, other buffers through ``Connection.receive``."""
+    posts: list[tuple[ReceiveRequest, Deliver | None]] = []
+    places = 0
+    for each in receives:
+        if isinstance(each, ReceiveRequest):
+            posts.append((each, _needed(options.receive_cq, "receive_cq").deliver))
+            places += 1
+        else:
+            posts.append((ReceiveRequest(each), None))
+    prepared = _prepare_receives(stream, options, posts)
+    if places:
+        _needed(options.receive_cq, "receive_cq").reserve(places)
+    for receive in prepared:
+        stream.post_receive(receive)
+
+
+def _prepare_receives(
+    stream: Stream, options: Options, posts: Sequence[tuple[ReceiveRequest, Deliver | None]]
+) -> list[Receive]:
+    posted, count, depth = stream.receives, len(posts), options.receive_depth
+    if posted + count > depth:
+        raise QueueFullError(
+            f"{posted} buffers are posted already, {count} more are over the {depth} of Options.receive_depth"
+        )
+    return [stream.prepare_receive(request, deliver) for request, deliver in posts]
+
+
+def _needed(cq: CompletionQueue | None, option: str) -> CompletionQueue:
+    if cq is None:
+        raise ValueError(f"requests complete through a completion queue, and Options.{option} is None")
+    return cq
 
 
 class Watch(mpa.Silent):

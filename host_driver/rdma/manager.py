@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from typing import Self
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Self
 
 from open_rnic.host_driver import connection as mpa
 from open_rnic.host_driver.connection import SILENT, Address, Arrival, MpaConnectionError, Observer
 from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.negotiation import Config, ProtocolError, Reason
-from open_rnic.host_driver.rdma.connection import Connection, OpenDevice, Options, Watch
-from open_rnic.host_driver.rdma.memory import ProtectionDomain
+from open_rnic.host_driver.rdma.connection import (
+    Connection,
+    OpenDevice,
+    Options,
+    Watch,
+    discard_stream,
+    open_stream,
+)
+from open_rnic.host_driver.rdma.memory import ProtectionDomain, StagTable
 from open_rnic.host_driver.startup import StartupFrame
 from open_rnic.rtl.registers import Model, Role
+
+if TYPE_CHECKING:
+    from open_rnic.host_driver.rdma.memory import Gather
+    from open_rnic.host_driver.rdma.work import ReceiveRequest
 
 _PAUSE = 0.1  # seconds before a listener tries again what the system refused
 PENDING = 64  # connections that are made or wait for the ULP at a time; others wait in the kernel
@@ -37,23 +48,31 @@ async def connect(
     domain: ProtectionDomain | None = None,
     observer: Observer = SILENT,
     fallback: bool = False,
+    local_addr: Address | None = None,
+    receives: Sequence[ReceiveRequest | Gather] = (),
 ) -> Connection:
     """Connect, and return when the connection is established.
 
     ``device`` opens the data path, which the connection owns. ``domain`` is the protection domain, one of its own
-    if not given. ``fallback``: see ``host_driver.connection.initiate``. Raises RejectedError when the responder's
-    ULP says no, MpaConnectionError for all else that goes wrong on the way, DeviceError, and ValueError for a
-    responder's ``config``.
+    if not given. ``fallback``, ``local_addr``: see ``host_driver.connection.initiate``. ``receives``: see
+    ``ConnectionRequest.accept``. Raises RejectedError when the responder's ULP says no, MpaConnectionError for all else
+    that goes wrong on the way, DeviceError, ValueError for a responder's ``config``, and what ``post_receives`` raises.
     """
     config = config or Config(Role.INITIATOR)
     config.check_role(Role.INITIATOR)
-    watch, path = Watch(observer), await device()
+    options = options or Options()
+    stream = open_stream(ProtectionDomain() if domain is None else domain, options, receives)
     try:
-        lower = await mpa.initiate(host, port, path, config, watch, fallback=fallback)
+        watch, path = Watch(observer), await device()
+        try:
+            lower = await mpa.initiate(host, port, path, config, watch, fallback=fallback, local_addr=local_addr)
+        except BaseException:
+            await path.close()
+            raise
     except BaseException:
-        await path.close()
+        discard_stream(stream, options)
         raise
-    return Connection(lower, watch, domain, options or Options())
+    return Connection(lower, watch, stream, options)
 
 
 class ConnectionRequest:
@@ -83,23 +102,27 @@ class ConnectionRequest:
         config: Config | None = None,
         options: Options | None = None,
         domain: ProtectionDomain | None = None,
+        receives: Sequence[ReceiveRequest | Gather] = (),
     ) -> Connection:
         """Accept; returns when the connection is established, in the peer-to-peer model after the RTR.
 
-        What is not given is the listener's. Raises ValueError for too much private data, MpaConnectionError when the
-        peer has gone, and RdmaError when it does not do its part.
+        ``receives`` are buffers that are posted before anything of the peer's can arrive: a peer may send as soon as it
+        has the Reply. Requests complete through ``Options.receive_cq``; ``Connection.receive`` gives what other buffers
+        bring. What is not given is the listener's. Raises ValueError for too much private data, MpaConnectionError when
+        the peer has gone, RdmaError when it does not do its part, and what ``Connection.post_receives`` raises.
         """
         listener = self._listener
+        options = options or listener.options
+        domain = listener.domain if domain is None else domain
+        stream = open_stream(ProtectionDomain(listener.stags) if domain is None else domain, options, receives)
         try:
             lower = await self._request.accept(private_data, config)
-        except (ValueError, ProtocolError):  # nothing has been done
+        except BaseException as error:
+            discard_stream(stream, options)
+            if not isinstance(error, ValueError | ProtocolError):  # of these, nothing has been done
+                await self._path.close()
             raise
-        except BaseException:
-            await self._path.close()
-            raise
-        connection = Connection(
-            lower, self._watch, listener.domain if domain is None else domain, options or listener.options
-        )
+        connection = Connection(lower, self._watch, stream, options)
         try:
             await connection._established((config or listener.config).timeout)
         except asyncio.CancelledError:
@@ -148,6 +171,7 @@ class Listener:
         self.config = config
         self.options = options
         self.domain = domain
+        self.stags = StagTable()  # of the domains that its connections have for themselves
         self._lower = lower
         self._device = device
         self._observer = observer

@@ -1,21 +1,22 @@
-"""Registered memory: which octets of which buffer a peer may reach by which STag.
+"""Memory: buffers, scatter/gather lists, and which octets of which buffer a peer may reach by which STag.
 
-An STag is valid on the streams of one protection domain, or on one stream alone (RFC 5041 §8.2). All
-domains of this process share one table of STags, as those of an RNIC do: so that an STag of another
-stream or domain is told from one that does not exist.
+An STag is valid on the streams of one protection domain, or on one stream alone (RFC 5041 §8.2). Domains that share
+a ``StagTable``, as those of one RNIC do, tell an STag of another stream or domain from one that does not exist.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntFlag
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from open_rnic.host_driver.ddp import Octets
 
 MAX_STAG = 2**32 - 1
 TO_END = 2**64  # a TO and a length together stay below it (RFC 5041 §7.1)
@@ -24,21 +25,103 @@ TO_END = 2**64  # a TO and a length together stay below it (RFC 5041 §7.1)
 class Access(IntFlag):
     """What a region may be used for; values as in verbs."""
 
-    LOCAL_WRITE = 1  # as the sink of this end's own RDMA Reads
+    LOCAL_WRITE = 1  # as the sink of this end's own RDMA Reads, and for the Sends that it receives
     REMOTE_WRITE = 2  # by the peer's RDMA Writes
     REMOTE_READ = 4  # by the peer's RDMA Reads
 
 
-class Region:
-    """A registered buffer, made by ``ProtectionDomain.register``; as a context manager it is deregistered at the end.
+class Scattered:
+    """Several buffers as one, in the order of a scatter/gather list: what a memoryview is to a buffer in one piece."""
 
-    ``to`` is the TO of its first octet. ``stream`` is the one stream that it is for, None: all of the domain.
+    __slots__ = ("_octets", "_parts", "readonly")
+
+    def __init__(self, parts: Sequence[memoryview]) -> None:
+        self._parts = parts
+        self._octets = sum(map(len, parts))
+        self.readonly = any(part.readonly for part in parts)
+
+    def __len__(self) -> int:
+        return self._octets
+
+    def __getitem__(self, octets: slice) -> memoryview:
+        """These octets: in place if they lie in one buffer, otherwise a copy."""
+        views = self.views(octets)
+        return views[0] if len(views) == 1 else memoryview(b"".join(views))
+
+    def __setitem__(self, octets: slice, payload: Octets) -> None:
+        at, source = 0, memoryview(payload)
+        for view in self.views(octets):
+            view[:] = source[at : at + len(view)]
+            at += len(view)
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self._parts)
+
+    def views(self, octets: slice) -> list[memoryview]:
+        """These octets in place, in as many pieces as they lie in."""
+        start, end, _ = octets.indices(self._octets)
+        views = []
+        for part in self._parts:
+            if view := part[max(start, 0) : max(end, 0)]:
+                views.append(view)
+            start, end = start - len(part), end - len(part)
+        return views
+
+    def release(self) -> None:
+        """Let go of the buffers."""
+        for part in self._parts:
+            part.release()
+
+
+class Growing:
+    """Room for a Send of at most so many octets, which takes memory only for those that come."""
+
+    __slots__ = ("_octets", "_room")
+    readonly = False
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._octets = bytearray()
+
+    def __len__(self) -> int:
+        return self._room
+
+    def __getitem__(self, octets: slice) -> memoryview:
+        return memoryview(self._octets)[octets]
+
+    def __setitem__(self, octets: slice, payload: Octets) -> None:
+        self._octets[octets] = payload
+
+    def release(self) -> None:
+        """Nothing is held that is another's."""
+
+
+View = memoryview | Scattered | Growing
+_NO_RIGHT = Access(0)
+
+
+class Piece(NamedTuple):
+    """An entry of a scatter/gather list: octets of registered memory, made by slicing a ``Region``.
+
+    In verbs' terms: lkey, addr and length.
+    """
+
+    stag: int
+    to: int
+    octets: int
+
+
+class Region:
+    """Registered memory, made by ``ProtectionDomain.register``; as a context manager it is deregistered at the end.
+
+    ``to`` is the TO of its first octet. ``stream`` is the one stream that it is for, None: all of the domain. A slice
+    of it is a ``Piece``.
     """
 
     __slots__ = ("access", "domain", "octets", "stag", "stream", "to", "view")
 
     def __init__(
-        self, domain: ProtectionDomain, stag: int, view: memoryview, access: Access, to: int, stream: object
+        self, domain: ProtectionDomain, stag: int, view: memoryview | Scattered, access: Access, to: int, stream: object
     ) -> None:
         self.domain = domain
         self.stag = stag
@@ -51,14 +134,19 @@ class Region:
     @property
     def valid(self) -> bool:
         """Until it is deregistered, at this end or by a peer's Send with Invalidate."""
-        return _TABLE.get(self.stag) is self
+        return self.domain.stags.find(self.stag) is self
 
     def deregister(self) -> None:
         """Revoke the STag: from here on nothing of the peer's reaches the buffer (RFC 5040 §8.1.1). Idempotent."""
         if self.valid:
-            del _TABLE[self.stag]
             self.domain._forget(self)
             self.view.release()
+
+    def __getitem__(self, octets: slice) -> Piece:
+        start, end, step = octets.indices(self.octets)
+        if step != 1:
+            raise ValueError("a piece of a region has all octets from its first to its last")
+        return Piece(self.stag, self.to + start, max(end - start, 0))
 
     def __enter__(self) -> Self:
         return self
@@ -76,30 +164,107 @@ class Region:
         return f"<Region of {self.octets} octets, STag {self.stag:#010x}, TO {self.to:#x}, {rights}>"
 
 
-class ProtectionDomain:
-    """Regions, and the streams that may use them. Iterates over its valid regions."""
+if TYPE_CHECKING:
+    Local = Buffer | Piece | Region | Growing
+    Gather = Local | Sequence[Local]  # a scatter/gather list, or its only entry
+
+
+class StagTable:
+    """The STags of one RNIC: those of all protection domains that are made with it."""
 
     def __init__(self) -> None:
+        self._regions: dict[int, Region] = {}
+
+    def find(self, stag: int) -> Region | None:
+        """The region that this STag stands for now, in whatever domain."""
+        return self._regions.get(stag)
+
+    def __len__(self) -> int:
+        return len(self._regions)
+
+    def _fresh(self) -> int:
+        while True:
+            stag = secrets.randbelow(MAX_STAG) + 1  # some hardware treats STag 0 as special
+            if stag not in self._regions:
+                return stag
+
+
+class ProtectionDomain:
+    """Regions, and the streams that may use them. Iterates over its valid regions.
+
+    ``stags`` is the table that its STags are in, one of its own if not given.
+    """
+
+    def __init__(self, stags: StagTable | None = None) -> None:
+        self.stags = StagTable() if stags is None else stags
         self._regions: dict[object, set[Region]] = {}  # by the stream that they are for
 
-    def register(self, buffer: Buffer, access: Access, *, to: int = 0, stream: object = None) -> Region:
-        """Make a buffer known under a fresh STag that cannot be guessed; its octets have TOs from ``to`` on.
+    def register(
+        self,
+        buffer: Buffer | Sequence[Buffer] | Scattered,
+        access: Access,
+        *,
+        to: int = 0,
+        stream: object = None,
+    ) -> Region:
+        """Make memory known under a fresh STag that cannot be guessed; its octets have TOs from ``to`` on.
 
-        The buffer is used in place and cannot change its size while it is registered. Raises ValueError for one that
-        cannot be used so, and for a range of TOs that does not stay below 2^64.
+        Of several buffers, each begins at the TO at which the one before it ends. They are used in place and cannot
+        change their size while they are registered. Raises ValueError for one that cannot be used so, and for a range
+        of TOs that does not stay below 2^64.
         """
-        view = octets_of(buffer)
+        match buffer:
+            case Scattered():
+                view: memoryview | Scattered = buffer
+            case list() | tuple():
+                view = _joined([octets_of(each) for each in buffer])
+            case _:
+                view = octets_of(buffer)  # type: ignore[arg-type]  # no Sequence
         if access & (Access.LOCAL_WRITE | Access.REMOTE_WRITE) and view.readonly:
             raise ValueError("a read-only buffer cannot have a right to write")
         if to < 0 or to + len(view) >= TO_END:
             raise ValueError(f"a buffer of {len(view)} octets from TO {to:#x} on does not stay below TO 2^64")
-        while True:
-            stag = secrets.randbelow(MAX_STAG) + 1  # some hardware treats STag 0 as special
-            if stag not in _TABLE:
-                break
-        region = _TABLE[stag] = Region(self, stag, view, access, to, stream)
+        region = Region(self, self.stags._fresh(), view, access, to, stream)
+        self.stags._regions[region.stag] = region
         self._regions.setdefault(stream, set()).add(region)
         return region
+
+    def view(self, memory: Gather, stream: object = None, right: Access = _NO_RIGHT) -> View:
+        """The octets that a scatter/gather list names, in place.
+
+        Raises ValueError for a buffer that does not lie in one piece, and for registered memory that ``stream`` may
+        not use, that lacks ``right``, or that a piece goes beyond.
+        """
+        return memory if isinstance(memory, Growing) else _joined(list(self._views(memory, stream, right)))
+
+    def _views(self, memory: Gather, stream: object, right: Access) -> Iterator[memoryview]:
+        if isinstance(memory, Region):
+            memory = memory[:]
+        if isinstance(memory, Piece):
+            region, at = self.usable(memory, stream, right)
+            octets = slice(at, at + memory.octets)
+            yield from region.view.views(octets) if isinstance(region.view, Scattered) else (region.view[octets],)
+        elif isinstance(memory, list | tuple):
+            for each in memory:
+                yield from self._views(each, stream, right)
+        else:
+            yield octets_of(memory)  # type: ignore[arg-type]  # no Sequence, and alone if it is Growing
+
+    def usable(self, piece: Piece, stream: object, right: Access) -> tuple[Region, int]:
+        """The region of this piece, and where in it the piece begins; raises ValueError as ``view`` does."""
+        region = self.stags.find(piece.stag)
+        if region is None or not self.allows(region, stream):
+            raise ValueError(f"STag {piece.stag:#x} is not valid on this stream")
+        if right & ~region.access:
+            raise ValueError(f"STag {piece.stag:#x} has no right {right.name}")
+        at = piece.to - region.to
+        if at < 0 or piece.octets < 0 or at + piece.octets > region.octets:
+            raise ValueError(f"{piece.octets} octets at offset {at} do not lie in a region of {region.octets}")
+        return region, at
+
+    def allows(self, region: Region, stream: object) -> bool:
+        """The region is this domain's, and for all of its streams or for this one."""
+        return region.domain is self and region.stream in (None, stream)
 
     def release(self, stream: object) -> None:
         """Deregister all that is for this stream alone."""
@@ -107,6 +272,7 @@ class ProtectionDomain:
             region.deregister()
 
     def _forget(self, region: Region) -> None:
+        del self.stags._regions[region.stag]
         regions = self._regions[region.stream]
         regions.discard(region)
         if not regions:
@@ -127,9 +293,5 @@ def octets_of(buffer: Buffer) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(bytearray())
 
 
-def find(stag: int) -> Region | None:
-    """The region that this STag stands for now, in whatever domain."""
-    return _TABLE.get(stag)
-
-
-_TABLE: dict[int, Region] = {}
+def _joined(views: Sequence[memoryview]) -> memoryview | Scattered:
+    return views[0] if len(views) == 1 else Scattered(views)

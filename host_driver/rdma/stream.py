@@ -2,8 +2,8 @@
 
 A ``Stream`` takes the ULP's work and the peer's ULPDUs, and gives ULPDUs and completions::
 
-    post_send, post_write, post_read, post_receive ─▸  Stream  ─▸ next_ulpdu()
-                                         receive() ─▸          ─▸ completed, and ``terminate`` or ``terminated``
+    post(), post_receive() ─▸  Stream  ─▸ next_ulpdu()
+                 receive() ─▸          ─▸ completed, and ``terminate`` or ``terminated``
 
 What leaves is made when it is asked for: the stream holds no octets of its own, only views of the ULP's
 buffers, and what arrives goes straight from the ULPDU into the buffer that it is for.
@@ -40,49 +40,58 @@ from open_rnic.host_driver.ddp import (
     tagged_segments,
     untagged_segments,
 )
-from open_rnic.host_driver.rdma.memory import MAX_STAG, TO_END, Access, ProtectionDomain, Region, find
+from open_rnic.host_driver.rdma.memory import (
+    MAX_STAG,
+    TO_END,
+    Access,
+    Piece,
+    ProtectionDomain,
+    Region,
+    Scattered,
+    View,
+)
+from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
 from open_rnic.rtl.registers import Rtr
 
 
 @dataclass(eq=False, slots=True)
 class Work:
-    """An operation that the ULP has posted. ``context`` is the caller's; ``done`` means it may complete."""
+    """A request that the ULP has posted. ``context`` is the caller's; ``done`` means it may complete."""
 
-    opcode: Opcode
+    request: WorkRequest
     octets: int
+    message: View = field(repr=False)  # of an RDMA Read, its sink
     context: Any = None
     done: bool = False
-    message: memoryview = field(default=memoryview(b""), repr=False)
-    stag: int = 0  # the peer's, for tagged messages and to be invalidated
-    to: int = 0
-    sink: Region | None = None  # of an RDMA Read
-    sink_to: int = 0
+    sink: Piece | None = None  # of an RDMA Read that has begun
+    window: Region | None = None  # which was registered for this RDMA Read alone
     arrived: int = 0  # octets of the Read Response
 
 
 @dataclass(eq=False, slots=True)
 class Receive:
-    """A buffer for one Send. What follows ``context`` is there when it has completed."""
+    """A buffer that the ULP has posted for one Send. What follows ``context`` is there when it has completed."""
 
-    buffer: memoryview
+    request: ReceiveRequest
+    buffer: View = field(repr=False)
     context: Any = None
     octets: int = 0
-    solicited: bool = False
+    opcode: Opcode = Opcode.SEND
     invalidated: int | None = None  # the STag that the Send revoked
 
 
 class Stream:
     """An RDMAP stream on top of a connection that carries ULPDUs in order.
 
-    ``ird`` and ``ord`` are as negotiated. ``completed`` holds what has completed, in order, for the caller to take.
-    ``waits`` decides what a Send is for which no buffer is posted: True, ``receive`` does not take it until one
-    is (so TCP slows the peer down); False, the stream ends with DDP error 2/02.
+    ``ird`` and ``ord`` are as negotiated; buffers can be posted before that. ``completed`` holds what has completed, in
+    order, for the caller to take. ``waits`` decides what a Send is for which no buffer is posted: True, ``receive``
+    does not take it until one is (so TCP slows the peer down); False, the stream ends with DDP error 2/02.
 
     ``terminate`` is the Terminate that this end sends, which ``next_ulpdu`` does not give: it must follow what has
     been given before, and nothing follows it (RFC 5040 §5.4). ``terminated`` is the one that the peer has sent.
     """
 
-    def __init__(self, domain: ProtectionDomain, *, ird: int, ord: int, waits: bool = True) -> None:  # noqa: A002
+    def __init__(self, domain: ProtectionDomain, *, ird: int = 0, ord: int = 0, waits: bool = True) -> None:  # noqa: A002
         self.domain = domain
         self.ird = ird
         self.ord = ord
@@ -105,6 +114,8 @@ class Stream:
         self._tx_msn = {SEND_QN: FIRST_MSN, READ_QN: FIRST_MSN}
         self._rx_msn = {SEND_QN: FIRST_MSN, READ_QN: FIRST_MSN, TERMINATE_QN: FIRST_MSN}
         self._rx_mo = 0  # of the Send that arrives
+        self._send_begun = False  # and its last segment has not come
+        self._write_begun: Tagged | None = None  # the last segment of an RDMA Write, if it was not the message's last
 
     # What the ULP does
 
@@ -124,6 +135,11 @@ class Stream:
         return len(self._receives)
 
     @property
+    def lent(self) -> int:
+        """Those of them that have no ``context``."""
+        return sum(each.context is None for each in self._receives)
+
+    @property
     def idle(self) -> bool:
         """Nothing is to be sent and nothing awaited."""
         return not (self.posted or self._requests or self._message)
@@ -133,57 +149,73 @@ class Stream:
         """``next_ulpdu`` has something to give."""
         return bool(self._message or self._requests or self._may_begin)
 
-    def post_send(
-        self, message: memoryview, *, solicited: bool = False, invalidate: int | None = None, context: Any = None
-    ) -> Work:
-        """Queue a Send; ``invalidate`` is an STag of the peer's. Raises ValueError for what cannot be sent."""
-        opcode = {
-            (False, False): Opcode.SEND,
-            (False, True): Opcode.SEND_INVALIDATE,
-            (True, False): Opcode.SEND_SE,
-            (True, True): Opcode.SEND_SE_INVALIDATE,
-        }[solicited, invalidate is not None]
-        return self._post(Work(opcode, len(message), context, message=message, stag=invalidate or 0))
+    def prepare(self, request: WorkRequest, context: Any = None) -> Work:
+        """What ``post`` takes; raises ValueError for a request that can never be carried out.
 
-    def post_write(self, message: memoryview, stag: int, to: int, *, context: Any = None) -> Work:
-        """Queue an RDMA Write to the peer's STag; raises ValueError for what cannot be sent."""
-        return self._post(Work(Opcode.RDMA_WRITE, len(message), context, message=message, stag=stag, to=to))
-
-    def post_read(
-        self, sink: Region, offset: int, octets: int, stag: int, to: int, *, context: Any = None
-    ) -> Work:
-        """Queue an RDMA Read of the peer's STag into ``sink``, from its octet ``offset`` on.
-
-        Raises ValueError for what cannot be asked for: a sink of another stream, or without the right or the room, and
-        any Read when the ORD is 0.
+        That is one with an impossible address, a sink of another stream or without the right or the room, and any RDMA
+        Read when the ORD is 0.
         """
-        if not self.ord:
+        read = request.opcode is Opcode.RDMA_READ_REQUEST
+        if request.opcode not in _REQUESTS:
+            raise ValueError(f"the ULP cannot post an {request.opcode}")
+        if read and not self.ord:
             raise ValueError("RDMA Reads are not possible: the connection's ORD is 0")
-        if not sink.valid or not self._may_use(sink):
-            raise ValueError(f"STag {sink.stag:#x} is not valid on this stream")
-        if not sink.access & Access.LOCAL_WRITE:
-            raise ValueError(f"STag {sink.stag:#x} has no right LOCAL_WRITE, so it cannot be the sink of an RDMA Read")
-        if offset < 0 or octets < 0 or offset + octets > sink.octets:
-            raise ValueError(f"{octets} octets at offset {offset} do not lie in a region of {sink.octets}")
-        work = Work(Opcode.RDMA_READ_REQUEST, octets, context, stag=stag, to=to, sink=sink, sink_to=sink.to + offset)
-        return self._post(work)
+        message = self.domain.view(request.local, self, Access.LOCAL_WRITE if read else Access(0))
+        octets = len(message)
+        if read and message.readonly:
+            raise ValueError("a read-only buffer cannot be the sink of an RDMA Read")
+        if octets > MAX_MESSAGE:
+            raise ValueError(f"a message has at most {MAX_MESSAGE} octets, not {octets} (RFC 5041 §5.2)")
+        if not 0 <= request.stag <= MAX_STAG:
+            raise ValueError(f"an STag is 0 to {MAX_STAG:#x}, not {request.stag:#x}")
+        if request.to < 0 or request.to + octets >= TO_END:
+            raise ValueError(f"{octets} octets from TO {request.to:#x} on do not stay below TO 2^64")
+        return Work(request, octets, message, context)
 
-    def post_receive(self, buffer: memoryview, *, context: Any = None) -> Receive:
-        """Queue a buffer for one Send; raises ValueError when it cannot be written."""
+    def post(self, work: Work) -> None:
+        """Queue it."""
+        self._work.append(work)
+
+    def prepare_receive(self, request: ReceiveRequest, context: Any = None) -> Receive:
+        """What ``post_receive`` takes; raises ValueError for a buffer that cannot be written."""
+        buffer = self.domain.view(request.local, self, Access.LOCAL_WRITE)
         if buffer.readonly:
             raise ValueError("a read-only buffer cannot receive")
-        receive = Receive(buffer, context)
+        return Receive(request, buffer, context)
+
+    def post_receive(self, receive: Receive) -> None:
+        """Queue it for one Send."""
         self._receives.append(receive)
-        return receive
 
     @property
     def reads(self) -> bool:
         """An RDMA Read is posted that has not completed."""
-        return bool(self._reads) or any(work.opcode is Opcode.RDMA_READ_REQUEST for work in self._work)
+        return bool(self._reads) or any(_reads(work) for work in self._work)
+
+    @property
+    def unfinished(self) -> str:
+        """What is missing, if the peer's half of the connection ends here; empty when that is an end in order.
+
+        RFC 5040 §2.4, RFC 5041 §2.3: messages in progress may complete before a graceful end.
+        """
+        missing = []
+        if self._send_begun:
+            msn = self._rx_msn[SEND_QN]
+            missing.append(f"the Send with MSN {msn} from MO {self._rx_mo} on")
+        if write := self._write_begun:
+            to = write.to + len(write.payload)
+            missing.append(f"the RDMA Write to STag {write.stag:#x} from TO {to:#x} on")
+        if self._reads:
+            read, others = self._reads[0], len(self._reads) - 1
+            behind = f" and of {others} behind it" if others else ""
+            missing.append(
+                f"{read.octets - read.arrived} of {read.octets} octets of an RDMA Read Response{behind}"
+            )
+        return ", ".join(missing)
 
     def withdraw(self, receive: Receive) -> bool:
         """Take a posted buffer back; False: a Send has filled it, or has begun to."""
-        if receive not in self._receives or (self._rx_mo and receive is self._receives[0]):
+        if receive not in self._receives or (self._send_begun and receive is self._receives[0]):
             return False
         self._receives.remove(receive)
         return True
@@ -206,16 +238,6 @@ class Stream:
         self._message = None
         return dropped
 
-    def _post(self, work: Work) -> Work:
-        if work.octets > MAX_MESSAGE:
-            raise ValueError(f"a message has at most {MAX_MESSAGE} octets, not {work.octets} (RFC 5041 §5.2)")
-        if not 0 <= work.stag <= MAX_STAG:
-            raise ValueError(f"an STag is 0 to {MAX_STAG:#x}, not {work.stag:#x}")
-        if work.to < 0 or work.to + work.octets >= TO_END:
-            raise ValueError(f"{work.octets} octets from TO {work.to:#x} on do not stay below TO 2^64")
-        self._work.append(work)
-        return work
-
     # What the device's own RTR uses up (RFC 6581 §4.4.2)
 
     def rtr_sent(self, kind: Rtr) -> None:
@@ -231,7 +253,11 @@ class Stream:
         self._read_rtr = 0
 
     def rtr_received(self, kind: Rtr, octets: int) -> None:
-        """The device has taken this RTR, a ULPDU of so many octets; one without a DDP header has no MSN."""
+        """The device has taken this RTR, a ULPDU of so many octets; one without a DDP header has no MSN.
+
+        As the first message of its queue it uses up MSN 1 (RFC 5041 §4.3). The device has checked that a Read RTR
+        says so; of a Send RTR the MSN is not looked at, for it carries no octets (RFC 5041 §7.1).
+        """
         if kind is Rtr.SEND and octets >= UNTAGGED_OCTETS:
             self._rx_msn[SEND_QN] = next_msn(FIRST_MSN)
         elif kind is Rtr.READ:
@@ -270,26 +296,44 @@ class Stream:
     def _may_begin(self) -> bool:
         if not self._work:
             return False
-        # RFC 5040 §6.1: no more RDMA Reads than ORD; and §5.5 rule 13: what is posted behind a Read waits with it
-        outstanding = len(self._reads) + self._read_rtr
-        return self._work[0].opcode is not Opcode.RDMA_READ_REQUEST or outstanding < self.ord
+        # RFC 5040 §5.5 rule 13: what is posted behind a request that waits, waits with it
+        work = self._work[0]
+        if work.request.fence and self._reads:  # rule 12
+            return False
+        return not _reads(work) or len(self._reads) + self._read_rtr < self.ord  # §6.1
 
     def _request(self, work: Work, mulpdu: int) -> Iterator[bytes]:
-        match work.opcode:
+        request = work.request
+        match request.opcode:
             case Opcode.RDMA_WRITE:
-                yield from tagged_segments(work.opcode, work.stag, work.to, work.message, mulpdu)
+                yield from tagged_segments(request.opcode, request.stag, request.to, work.message, mulpdu)
             case Opcode.RDMA_READ_REQUEST:
-                assert work.sink
+                sink = self._sink(work)
                 self._reads.append(work)
-                request = ReadRequest(work.sink.stag, work.sink_to, work.octets, work.stag, work.to)
-                yield Untagged(work.opcode, READ_QN, self._take_msn(READ_QN), 0, True, request.encode()).encode()
+                header = ReadRequest(sink.stag, sink.to, work.octets, request.stag, request.to).encode()
+                yield Untagged(request.opcode, READ_QN, self._take_msn(READ_QN), 0, True, header).encode()
                 return  # it completes with its response
             case _:
-                stag = work.stag.to_bytes(4, "big")
+                stag = request.stag.to_bytes(4, "big")
                 msn = self._take_msn(SEND_QN)
-                yield from untagged_segments(work.opcode, SEND_QN, msn, work.message, mulpdu, rdmap=stag)
+                yield from untagged_segments(request.opcode, SEND_QN, msn, work.message, mulpdu, rdmap=stag)
         work.done = True  # it has been handed over, which is all that RFC 5040 §5.5 rules 9 and 14 want
         self._complete()
+
+    def _sink(self, work: Work) -> Piece:
+        """The one STag and TO that an RDMA Read Request tells of its sink (RFC 5040 §4.4).
+
+        One piece of registered memory has them; for all else they are made, until the Read completes.
+        """
+        local = work.request.local
+        if isinstance(local, Region):
+            local = local[:]
+        if not isinstance(local, Piece):
+            assert isinstance(work.message, memoryview | Scattered)
+            work.window = self.domain.register(work.message, Access.LOCAL_WRITE, stream=self)
+            local = work.window[:]
+        work.sink = local
+        return local
 
     def _take_msn(self, qn: int) -> int:
         msn = self._tx_msn[qn]
@@ -300,6 +344,8 @@ class Stream:
         while self._begun and self._begun[0].done:
             work = self._begun.popleft()
             work.message = memoryview(b"")
+            if work.window is not None:
+                work.window.deregister()
             self.completed.append(work)
 
     def _response(self, mulpdu: int) -> Iterator[bytes]:
@@ -311,7 +357,7 @@ class Stream:
             last = octets == request.size
             sink = request.sink_stag, request.sink_to
             try:
-                segment = Tagged(Opcode.RDMA_READ_RESPONSE, *sink, last, self._source(request)[:octets]).encode()
+                segment = Tagged(Opcode.RDMA_READ_RESPONSE, *sink, last, self._source(request, octets)).encode()
             except DdpError as error:  # RFC 5040 §4.8: the header then says how far it came
                 self._refuse(Terminate.of(error.fault, ulpdu, request.encode()), str(error))
                 return
@@ -320,12 +366,12 @@ class Stream:
             yield segment
             request = request.after(octets)
 
-    def _source(self, request: ReadRequest) -> memoryview:
-        """What is to be sent; raises DdpError for what the peer may not have (RFC 5040 §7.2)."""
+    def _source(self, request: ReadRequest, octets: int = 0) -> memoryview:
+        """The first ``octets`` to be sent; raises DdpError for what the peer may not have (RFC 5040 §7.2)."""
         if not request.size:  # RFC 5040 §5.2.1: neither STag nor TO is looked at
             return _NOTHING
         region, at = self._reach(request.source_stag, request.source_to, request.size, Access.REMOTE_READ, _SOURCE)
-        return region.view[at : at + request.size]
+        return region.view[at : at + octets]
 
     def _refuse(self, terminate: Terminate, what: str) -> None:
         if not self.ended:
@@ -361,6 +407,7 @@ class Stream:
                     octets = len(segment.payload)
                     region, at = self._reach(segment.stag, segment.to, octets, Access.REMOTE_WRITE, _SINK)
                     region.view[at : at + octets] = segment.payload
+                self._write_begun = None if segment.last else segment
             case Opcode.RDMA_READ_RESPONSE:
                 self._read_response(segment)
             case _:
@@ -376,8 +423,8 @@ class Stream:
             if segment.stag != work.sink.stag:
                 what = f"RDMA Read Response to STag {segment.stag:#x} where {work.sink.stag:#x} is due"
                 raise DdpError(what, Fault.STAG)
-            if segment.to != work.sink_to + work.arrived:
-                due = work.sink_to + work.arrived
+            if segment.to != work.sink.to + work.arrived:
+                due = work.sink.to + work.arrived
                 raise DdpError(f"RDMA Read Response at TO {segment.to:#x} where {due:#x} is due", Fault.BOUNDS)
         arrived = work.arrived + octets
         if arrived > work.octets or (segment.last and arrived < work.octets):
@@ -421,7 +468,7 @@ class Stream:
                 return False
             if not self.drops:
                 raise DdpError(f"{opcode} with MSN {segment.msn} where no buffer is posted", Fault.NO_BUFFER)
-            self._rx_mo = 0 if segment.last else end
+            self._rx_mo, self._send_begun = 0 if segment.last else end, not segment.last
             return True
         receive = self._receives[0]
         if end > len(receive.buffer):
@@ -429,13 +476,12 @@ class Stream:
         revoked = self._revocable(int.from_bytes(segment.rdmap, "big")) if opcode.invalidates else None
         if payload:
             receive.buffer[segment.mo : end] = payload
-        self._rx_mo = end
+        self._rx_mo, self._send_begun = 0 if segment.last else end, not segment.last
         if segment.last:
-            self._rx_mo = 0
             self._receives.popleft()
             receive.octets = end
-            receive.solicited = opcode.solicited
-            if revoked:
+            receive.opcode = opcode
+            if revoked is not None:
                 receive.invalidated = revoked.stag
                 revoked.deregister()
             self.completed.append(receive)
@@ -458,10 +504,10 @@ class Stream:
 
     def _reach(self, stag: int, to: int, octets: int, right: Access, faults: _Faults) -> tuple[Region, int]:
         """The region, and where in it ``to`` lies; raises DdpError for octets that are out of the peer's reach."""
-        region = find(stag)
+        region = self.domain.stags.find(stag)
         if region is None:
             raise DdpError(f"STag {stag:#x} is not valid", faults.stag)
-        if not self._may_use(region):
+        if not self.domain.allows(region, self):
             raise DdpError(f"STag {stag:#x} is not for this stream", faults.stream)
         if not region.access & right:
             raise DdpError(f"STag {stag:#x} has no right {right.name}", faults.access)
@@ -473,17 +519,18 @@ class Stream:
             raise DdpError(f"{octets} octets from TO {to:#x} on are not in STag {stag:#x}, {ends}", faults.bounds)
         return region, at
 
-    def _may_use(self, region: Region) -> bool:
-        return region.domain is self.domain and region.stream in (None, self)
-
     def _revocable(self, stag: int) -> Region:
         """What a Send with Invalidate may revoke (RFC 5040 §5.3, §7.2, §8.1.1 rule 7)."""
-        region = find(stag)
+        region = self.domain.stags.find(stag)
         if region is None:
             raise DdpError(f"STag {stag:#x}, to be invalidated, is not valid", Fault.SOURCE_STAG)
         if region.stream is not self:
             raise DdpError(f"STag {stag:#x}, to be invalidated, is not this stream's alone", Fault.CANNOT_INVALIDATE)
         return region
+
+
+def _reads(work: Work) -> bool:
+    return work.request.opcode is Opcode.RDMA_READ_REQUEST
 
 
 @dataclass(frozen=True)
@@ -510,4 +557,5 @@ _QUEUES = {
     Opcode.RDMA_READ_REQUEST: READ_QN,
     Opcode.TERMINATE: TERMINATE_QN,
 }
+_REQUESTS = {opcode for opcode, qn in _QUEUES.items() if qn != TERMINATE_QN} | {Opcode.RDMA_WRITE}
 _NOTHING = memoryview(b"")

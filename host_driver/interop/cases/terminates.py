@@ -69,7 +69,7 @@ async def _guest_errs(setting: Setting, what: str, code: str) -> Finding:
         connection.post_receive(bytearray(_OCTETS))
         view = offers.ours.view
         error = await connection.disconnected()
-        check(not any(view), "memory was changed")
+        check(not any(bytes(view)), "memory was changed")
     _is(error, rdma.By.LOCAL, code)
     output = await client
     outcome = next((line for line in output.lines if line.startswith((word.split("=")[0], "ended"))), "nothing told")
