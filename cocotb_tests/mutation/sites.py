@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, ResetSignal, Shape, Signal, Value
+from amaranth.hdl._ast import Switch
 
 PACKAGE = "open_rnic.rtl"
 WIDTH = 16
@@ -189,16 +190,11 @@ def _reset_inserter(inserted: Callable[..., None]) -> Callable[..., None]:
         inserted(self, fragment, domain, lhs_masks)
         for signal, start, stop in lhs_masks.chunks():
             if hasattr(signal, "_mutant_init"):
-                m = signal[start:stop].eq(signal._mutant_init[start:stop])
-                _switch(fragment, domain, self.controls[domain], m, self.src_loc)
+                reset = signal[start:stop].eq(signal._mutant_init[start:stop])
+                switch = Switch(self.controls[domain], [(1, [reset], None)], src_loc=self.src_loc)
+                fragment.add_statements(domain, switch)
 
     return insert
-
-
-def _switch(fragment: Any, domain: str, test: Value, statement: Any, src_loc: Any) -> None:
-    from amaranth.hdl._ast import Switch
-
-    fragment.add_statements(domain, Switch(test, [(1, [statement], None)], src_loc=src_loc))
 
 
 # --- rewriting ----------------------------------------------------------------------------------
