@@ -3,6 +3,7 @@
 # make prove: set everything up, and prove what the RTL must never do.
 # make soak: set everything up, and try a million mutated startup frames and MPA streams; SOAK has more options.
 # make coverage: set everything up, run what collects functional coverage, and put its table into docs/testing.md.
+# make mutate: set everything up, and try tests and proofs on 500 mutants of the RTL; ARGS=--sample: a few, in minutes.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
 # make site: set everything up, and make the pages of docs a site in build/site.
@@ -13,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := rtl host_driver boards cocotb_tests
 
-.PHONY: demo test prove soak coverage interop boards setup lint types lock docs site clean system
+.PHONY: demo test prove soak mutate coverage interop boards setup lint types lock docs site clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -30,6 +31,9 @@ soak: setup
 coverage: setup
 	$(BIN)/pytest -n auto --dist worksteal cocotb_tests/system/test_coverage.py
 	$(BIN)/python -m open_rnic.cocotb_tests.coverage docs/testing.md
+
+mutate: setup
+	$(BIN)/python -m open_rnic.cocotb_tests.mutation $(ARGS)
 
 interop: setup
 	$(BIN)/rnic interop linux -v

@@ -231,16 +231,27 @@ def frames():
 @bench(cycles=2_000_000)
 async def cobs_decodes_what_the_library_encodes(dut):
     await RisingEdge(dut.clk)
+    found, ended = bytearray(), 0
+
+    async def give(octet, valid):
+        nonlocal ended
+        dut.decoder__i__payload.value, dut.decoder__i__valid.value = octet, valid
+        await FallingEdge(dut.clk)
+        if dut.decoder__valid.value:
+            found.append(int(dut.decoder__octet.value))
+        ended += int(dut.decoder__end.value)
+        await RisingEdge(dut.clk)
+
     for frame in frames():
-        found, ended = bytearray(), 0
-        dut.decoder__i__valid.value = 1
-        for octet in b"\0" + cobs.encode(frame) + b"\0":
-            dut.decoder__i__payload.value = octet
-            await FallingEdge(dut.clk)
-            if dut.decoder__valid.value:
-                found.append(int(dut.decoder__octet.value))
-            ended += int(dut.decoder__end.value)
-            await RisingEdge(dut.clk)
+        cut_off = cobs.encode(b"cut off")[:-random.randrange(1, 5)]
+        for octet in b"\0" + cut_off + b"\0":
+            await give(octet, 1)
+        found.clear()
+        ended = 0
+        for octet in cobs.encode(frame) + b"\0":
+            if random.random() < 0.1:
+                await give(random.choice([0, octet]), 0)  # no octet, whatever it looks like
+            await give(octet, 1)
         dut.decoder__i__valid.value = 0
         assert (bytes(found), ended) == (frame, 1)
 
@@ -251,7 +262,7 @@ async def the_library_decodes_what_cobs_encodes_and_it_can_be_sent_again(dut):
         await RisingEdge(dut.clk)
         dut.responses__half.value = nth % 2
         dut.responses__i__valid.value = 1
-        for word in (*frame, 0x100):
+        for word in (*frame, 0x100 | random.getrandbits(8)):  # the end has no octet
             dut.responses__i__payload.value = word
             await FallingEdge(dut.clk)
             while not dut.responses__i__ready.value:

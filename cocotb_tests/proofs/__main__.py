@@ -83,7 +83,7 @@ class Job:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         stated, mutant = self.stated, self.mutant
-        patch = [json.dumps([*mutant.place, mutant.old, mutant.new])] if mutant else []
+        patch = [json.dumps(mutant.patch)] if mutant else []
         made = subprocess.run(
             [sys.executable, "-m", f"{__package__}.model", stated.family, stated.name, str(self.lanes), *patch],
             capture_output=True,

@@ -28,9 +28,23 @@ class Mutant:
     new: str
 
     @property
-    def place(self) -> tuple[str, str]:
-        """The module, and the name in it."""
-        return self.of.__module__, self.of.__qualname__
+    def patch(self) -> list[str]:
+        """The module, the name in it, and the two texts, as :mod:`.model` takes them."""
+        return [self.of.__module__, self.of.__qualname__, self.old, self.new]
+
+
+@dataclass(frozen=True)
+class SiteMutant(Mutant):
+    """A mutant of :mod:`open_rnic.cocotb_tests.mutation`, by its key."""
+
+    what: str
+    of: Any = None
+    old: str = ""
+    new: str = ""
+
+    @property
+    def patch(self) -> list[str]:
+        return [self.what]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 ``python -m open_rnic.cocotb_tests.proofs.model FAMILY NAME LANES [PATCH]``
 
+PATCH is a mutant's module, the name of a class or function in it, the text there and the text instead, or a key of :mod:`..mutation.sites`; as JSON.
 A process of its own for each, so that a mutant of a module is what every other module imports.
 """
 
@@ -13,6 +14,7 @@ import re
 import sys
 from pathlib import Path
 
+from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Bench
 
 
@@ -33,8 +35,12 @@ def _mutate(module: str, name: str, old: str, new: str):
 
 def main():
     family, name, lanes, *patch = sys.argv[1:]
-    if patch:
-        _mutate(*json.loads(patch[0]))
+    match json.loads(patch[0]) if patch else []:
+        case [key]:
+            sites.install()
+            sites.begin({}, only=key)
+        case [module, name_in_it, old, new]:
+            _mutate(module, name_in_it, old, new)
     importlib.import_module(f"open_rnic.cocotb_tests.proofs.{family}")
     (stated,) = (each for each in PROPERTIES if (each.family, each.name) == (family, name))
     bench = Bench(stated.block(int(lanes)), inductive=not patch)

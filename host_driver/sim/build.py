@@ -113,9 +113,13 @@ def build(component: Any, *, waves: bool = False) -> Simulation:
         return simulation
     from amaranth.back import rtlil
 
-    source = rtlil.convert(component, name=TOP, emit_src=False)
+    return build_rtlil(type(component).__name__, rtlil.convert(component, name=TOP, emit_src=False), waves=waves)
+
+
+def build_rtlil(name: str, source: str, *, waves: bool = False) -> Simulation:
+    """The simulation of a design in RTLIL, whose top is called ``top``; ``name`` begins the name of its folder."""
     key = hashlib.sha256(source.encode()).hexdigest()
-    return _build(type(component).__name__, key, lambda: _yosys(source), waves)
+    return _build(name, key, lambda: _yosys(source), waves)
 
 
 def recall(what: str, sources: Iterable[str], *, waves: bool) -> tuple[Path, Simulation | None]:

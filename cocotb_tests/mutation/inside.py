@@ -1,0 +1,119 @@
+"""Inside a simulation that holds mutants: every test of a process is tried on each of them, in a fork of its own.
+
+cocotb imports this module instead of the tests, which are imported here. :func:`.harness.bench` is wrapped: the
+first test of the process forks once for no mutant, which says how long each test takes, and then for each mutant. A
+fork ends at the first test that fails, or when a test has taken four times as long, in cycles, as without a mutant. The
+parent runs no test; it says which forks have failed.
+"""
+
+import atexit
+import functools
+import importlib
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import cocotb
+from cocotb.regression import Test, TestGenerator
+from cocotb.triggers import RisingEdge, with_timeout
+from cocotb.utils import get_sim_time
+
+from open_rnic.cocotb_tests import harness
+from open_rnic.cocotb_tests.mutation.task import KILLED, Task
+
+SECONDS = 600  # of processor time, for a fork in which no cycle passes
+_bench = harness.bench
+_number: int | None = None  # of the mutant of this fork; None before the fork
+_cycles: dict[str, float] = {}  # that each test takes without a mutant
+
+
+def _fork(number: int) -> int:
+    process = os.fork()
+    if not process:
+        global _number
+        _number = number
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        atexit.register(os._exit, 0)  # the simulator would wait for threads of the parent
+        os.environ["COCOTB_RESULTS_FILE"] = "results.xml" if number == 0 else f"results-{number}.xml"
+        if number:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+    return process
+
+
+def _failed(number: int, status: int) -> bool:
+    """Whether the fork of this mutant has failed: that it has ended well is for its results to say."""
+    results = Path(f"results-{number}.xml")
+    failed = status != 0 or bool(harness._problems(results))
+    results.unlink(missing_ok=True)
+    return failed
+
+
+def _branch() -> None:
+    """Return once in each fork, never in the parent."""
+    task = Task.read()
+    baseline = _fork(0)
+    if not baseline:
+        return
+    if os.waitpid(baseline, 0)[1] or harness._problems(Path("results.xml")):
+        os._exit(2)
+    _cycles.update(json.loads(Path("cycles.json").read_text()))
+    waiting, running, killed = list(task.mutants), {}, []
+    while waiting or running:
+        while waiting and len(running) < task.jobs:
+            number = waiting.pop(0)
+            process = _fork(number)
+            if not process:
+                return
+            running[process] = number
+        process, status = os.wait()
+        number = running.pop(process)
+        if _failed(number, status):
+            killed.append(number)
+    Path(task.outcome).write_text(json.dumps(sorted(killed)))
+    os._exit(0)
+
+
+async def _reset(dut: Any) -> None:
+    """As :func:`.harness.bench` does, for the mutant: some are of reset values."""
+    dut.mutant.value = _number
+    if hasattr(dut, "clk"):
+        dut.rst.value = 1
+        await RisingEdge(dut.clk)
+        await RisingEdge(dut.clk)
+        dut.rst.value = 0
+
+
+def bench(cycles: int = 100_000, **options: Any) -> Any:
+    """As :func:`.harness.bench`."""
+
+    def mark(body: Any) -> Any:
+        @functools.wraps(body)
+        async def on_a_mutant(dut: Any, **arguments: Any) -> None:
+            if _number is None:
+                _branch()
+            try:
+                await _reset(dut)
+                start, limit = get_sim_time("ns"), _cycles.get(body.__name__)
+                task = cocotb.start_soon(body(dut, **arguments))
+                await (with_timeout(task, limit, "ns") if limit else task)
+            except BaseException:
+                if _number:
+                    os._exit(KILLED)
+                raise
+            if _number == 0:
+                _cycles[body.__name__] = 4 * (get_sim_time("ns") - start) + 1000 * harness.PERIOD
+                Path("cycles.json").write_text(json.dumps(_cycles))
+
+        return _bench(cycles, **options)(on_a_mutant)
+
+    return mark
+
+
+harness.bench = bench
+# cocotb takes the tests of this module, and no module without a test.
+_tests = vars(importlib.import_module(Task.read().module))
+globals().update({name: each for name, each in _tests.items() if isinstance(each, Test | TestGenerator)})

@@ -1,0 +1,128 @@
+"""A pytest plugin that runs the tests of RTL on mutants: each simulation on all that are alive and in its design.
+
+It is given a plan, a JSON file, in an option, and writes it again when the tests are over::
+
+    {"mutants": {key: number}, "killed": {key: test}, "jobs": 2, "lanes": 4,
+     "own": true, "owners": {file: test of the system}, "system": [test]}
+"""
+
+import functools
+import json
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amaranth.back import rtlil
+from amaranth.hdl import Value
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib.wiring import In
+
+from open_rnic.cocotb_tests.mutation import sites
+from open_rnic.cocotb_tests.mutation.task import Task
+
+SEED = 1  # of the tests, so that a campaign can be repeated
+
+
+class Mutation:
+    """Stands in for what :mod:`.harness` builds and starts."""
+
+    def __init__(self, plan: Path):
+        from open_rnic.cocotb_tests import harness
+        from open_rnic.host_driver.sim import build
+
+        self._path = plan
+        self._plan: dict[str, Any] = json.loads(plan.read_text())
+        self._harness, self._build = harness, build
+        self._known: dict[str, tuple[str, str, set[str]]] = {}
+        self._task: Task
+        self._test_simulate, self._environment = harness.simulate, harness.environment
+        sites.begin(self._plan["mutants"])
+        harness.simulate = self.simulate
+        harness.build = self._built
+        harness.environment = lambda module: self._environment(f"{__package__}.inside") | self._task.variable()
+
+    @property
+    def lanes(self) -> int:
+        """The width of the tests to run."""
+        return self._plan["lanes"]
+
+    def simulate(self, component: Any, test_module: str, **options: Any) -> None:
+        """As :func:`.harness.simulate`, of all mutants that are alive."""
+        __tracebackhide__ = True
+        mutants, killed = self._plan["mutants"], self._plan["killed"]
+        due = {key for key in mutants if key not in killed and self._due(key)}
+        if not due:
+            return
+        lazy = isinstance(component, functools.partial)
+        name = repr(component) if lazy else f"{type(component)} {id(component)}"
+        if name not in self._known:
+            sites.live.clear()
+            made = component() if lazy else component
+            source = rtlil.convert(made, name=self._build.TOP, emit_src=False, ports=_ports(made))
+            self._known[name] = type(made).__name__, source, set(sites.live)
+        self._design = self._known[name]
+        alive = {mutants[key]: key for key in due & self._design[2]}
+        if not alive:
+            return
+        test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = Path(folder) / "killed.json"
+            self._task = Task(test_module, sorted(alive), self._plan["jobs"], str(outcome))
+            random.seed(SEED)
+            self._test_simulate(component, test_module, **{**options, "seed": SEED, "seconds": None})
+            dead = json.loads(outcome.read_text())
+        for number in dead:
+            killed[alive[number]] = test
+        print(f"{test}: {len(dead)} of {len(alive)}")
+        self.save()
+
+    def _due(self, key: str) -> bool:
+        """Whether this mutant is for this test to kill, see :meth:`.Campaign.test`."""
+        test = os.environ["PYTEST_CURRENT_TEST"].partition("::")[0].rpartition("/")[2]
+        owner = self._plan["owners"].get(key.split(" ")[0])
+        return test not in self._plan["system"] or (owner == test) == self._plan["own"]
+
+    def save(self) -> None:
+        """Write the plan."""
+        self._path.write_text(json.dumps(self._plan, indent=1))
+
+    def _built(self, component: Any, waves: bool = False) -> Any:
+        name, source, _ = self._design
+        return self._build.build_rtlil(name, source, waves=waves)
+
+
+def _ports(component: Any) -> dict[str, Any]:
+    """Those of its signature, as amaranth.back.rtlil.convert() has them, and the selector."""
+    found = {"mutant": (sites.selector, PortDirection.Input)}
+    for path, member, value in component.signature.flatten(component):
+        direction = PortDirection.Input if member.flow == In else PortDirection.Output
+        found["__".join(map(str, path))] = (Value.cast(value), direction)
+    return found
+
+
+def pytest_addoption(parser: Any) -> None:
+    parser.addoption("--mutants", type=Path, required=True, help="the plan")
+
+
+def pytest_configure(config: Any) -> None:
+    sites.install()
+    config.mutation = Mutation(config.option.mutants)
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    """Keep the tests that simulate, at this width; those of no width are for 1 lane."""
+    lanes = config.mutation.lanes
+    items[:] = [
+        each
+        for each in items
+        if "simulate" in each.function.__code__.co_names
+        and (each.callspec.params if hasattr(each, "callspec") else {}).get("lanes", 1) == lanes
+    ]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: Any) -> None:
+    config.mutation.save()
