@@ -38,7 +38,7 @@ class SiteMutant(Mutant):
     """A mutant of :mod:`open_rnic.cocotb_tests.mutation`, by its key."""
 
     what: str
-    of: Any = None
+    of: type | Callable = object
     old: str = ""
     new: str = ""
 

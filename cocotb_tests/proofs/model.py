@@ -2,7 +2,8 @@
 
 ``python -m open_rnic.cocotb_tests.proofs.model FAMILY NAME LANES [PATCH]``
 
-PATCH is a mutant's module, the name of a class or function in it, the text there and the text instead, or a key of :mod:`..mutation.sites`; as JSON.
+PATCH is JSON: the module of a mutant, a class or function in it, its text there and the text instead; or a key of
+:mod:`..mutation.sites`.
 A process of its own for each, so that a mutant of a module is what every other module imports.
 """
 
