@@ -5,7 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from .stream import Fifo, Packet, TxUlpdu, check_lanes
+from .layouts import Packet, TxUlpdu
+from .stream import Fifo, check_lanes
 
 __all__ = ["UNKNOWN", "LengthFifo", "check_measure"]
 

@@ -9,8 +9,9 @@ from open_rnic.cocotb_tests.harness import Monitor, Sink, Source, bench, never, 
 from open_rnic.cocotb_tests.mpa import Checker, Fault, MpaError, MpaMonitor, MpaSink, MpaSource, layout, spoilt
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.fpdu import FpduDelineator, FpduFramer
+from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.registers import LANES, Cause
-from open_rnic.rtl.stream import Buffer, Packet
+from open_rnic.rtl.stream import Buffer
 
 CAUSES = {Fault.CRC: Cause.CRC, Fault.FPDUPTR: Cause.FPDUPTR, Fault.LENGTH: Cause.RX_LENGTH}
 

@@ -7,8 +7,8 @@ from amaranth.sim import Simulator
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.registers import BY_NAME, Verdict
-from open_rnic.rtl.stream import RxUlpdu, TxUlpdu
 
 
 class Loopback(wiring.Component):
