@@ -132,7 +132,7 @@ class Quick(SideBySide):
         await self.set("CONFIG", **config)
 
     async def _settle(self, beats):
-        await self.rtl.cycles(2 if not beats else 40 + 2 * beats)
+        await self.rtl.cycles(2 if not beats else 100 + 8 * beats)
 
 
 def configurations():
