@@ -61,8 +61,8 @@ def simulate(
     ``component`` may be a ``functools.partial`` that makes it: that saves elaborating it when it is built.
     ``name`` chooses one test. ``parameters`` are what :func:`parameter` gives inside. ``seed`` (or the
     environment's COCOTB_RANDOM_SEED) repeats a run; every failure names the seed it had. The working
-    folder, with the log and with ``waves`` an FST file, is kept after a failure. ``collects``: functional coverage of an
-    ``MpaDatapath`` is noted (:mod:`.coverage`), which takes half as long again. ``seconds`` of wall time
+    folder, with the log and with ``waves`` an FST file, is kept after a failure. ``collects``: functional coverage of
+    an ``MpaDatapath`` is noted (:mod:`.coverage`), which takes half as long again. ``seconds`` of wall time
     end a simulation in which no cycles pass; cycles are :func:`bench`'s to limit.
     """
     __tracebackhide__ = True
