@@ -25,7 +25,7 @@ __all__ = ["LinkAndRegisters", "measure"]
 
 # Tables of more than 4 inputs, which this flow makes of several, are for speed.
 _SYNTHESIS = "read_rtlil top.il; proc -norom; synth_lattice -family ecp5 -nowidelut -top top -json top.json"
-_LINK = ("interrupt", "tx_ulpdu", "rx_mpa", "tx_mpa", "rx_ulpdu")  # members that the data path would have
+_LINK = ("irq", "tx_ulpdu", "rx_mpa", "tx_mpa", "rx_ulpdu")  # members that the data path would have
 _CONSTANT = ("IDENTITY", "VERSION", "CAPABILITIES")
 
 
@@ -35,7 +35,7 @@ class LinkAndRegisters(wiring.Component):
     Members
     -------
     rx, tx : the wires
-    interrupt, the streams, reset, and each register's NAME : as of the parts, towards the data path
+    irq, the streams, reset, and each register's NAME : as of the parts, towards the data path
     """
 
     def __init__(self, lanes: int, period: Fraction):
@@ -62,7 +62,7 @@ class LinkAndRegisters(wiring.Component):
         m.d.comb += [
             uart.rx.eq(self.rx),
             self.tx.eq(uart.tx),
-            link.interrupt.eq(self.interrupt),
+            link.irq.eq(self.irq),
             bank.reset.eq(self.reset),
             bank.IDENTITY.value.eq(IDENTITY),
             Cat(bank.VERSION.minor, bank.VERSION.major).eq(VERSION),
@@ -71,7 +71,7 @@ class LinkAndRegisters(wiring.Component):
         ]
         for part, names in ((link, _LINK), (bank, self.open)):
             for name in names:
-                if name not in ("interrupt", "reset"):
+                if name not in ("irq", "reset"):
                     wiring.connect(m, getattr(part, name), wiring.flipped(getattr(self, name)))
         return m
 

@@ -133,7 +133,7 @@ class AxiMpaDatapath(wiring.Component):
         for name, member in _LITE.items():
             inner, outer = getattr(bridge, name), getattr(self, name)
             m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
-        m.d.comb += self.irq.eq(path.interrupt)
+        m.d.comb += self.irq.eq(path.irq)
 
         if self.measure:
             lengths = LengthFifo(self.lanes, self.measure)

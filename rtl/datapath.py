@@ -51,7 +51,7 @@ class MpaDatapath(wiring.Component):
     rx_mpa : from the peer: octets of the stream, in chunks cut anywhere
     rx_ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
     bus : registers (:mod:`.registers`)
-    interrupt : an event is waiting
+    irq : an event is waiting
     reset : CONTROL.reset takes effect in this cycle; a queue that belongs to the connection must forget, too
 
     """
@@ -70,7 +70,7 @@ class MpaDatapath(wiring.Component):
             "rx_mpa": In(stream.Signature(Packet(lanes))),
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
             "bus": In(RegisterBus()),
-            "interrupt": Out(1),
+            "irq": Out(1),
             "reset": Out(1),
         })
 
@@ -169,7 +169,7 @@ class MpaDatapath(wiring.Component):
         taken = Signal(48)
         oldest = events.o.payload
         m.d.comb += [
-            self.interrupt.eq(events.o.valid),
+            self.irq.eq(events.o.valid),
             events.o.ready.eq(registers.EVENT.pop),
             *(getattr(registers.EVENT, name).eq(Mux(events.o.valid, oldest[name], 0))
               for name in ("kind", "detail", "value")),

@@ -45,7 +45,7 @@ class LinkedDatapath(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), link.i)
         wiring.connect(m, link.o, wiring.flipped(self.o))
         wiring.connect(m, link.bus, datapath.bus)
-        m.d.comb += [link.interrupt.eq(datapath.interrupt), self.active.eq(link.active)]
+        m.d.comb += [link.irq.eq(datapath.irq), self.active.eq(link.active)]
         for name in ("tx_ulpdu", "rx_mpa"):
             wiring.connect(m, getattr(link, name), getattr(datapath, name))
         for name in ("tx_mpa", "rx_ulpdu"):

@@ -169,7 +169,7 @@ def request(sequence, session, ask=0):
 
 @bench(cycles=200_000)
 async def the_link_refuses_unknown_sessions_and_counts_damaged_frames_alone(dut):
-    for port in ("i__valid", "tx_mpa__valid", "rx_ulpdu__valid", "tx_ulpdu__ready", "rx_mpa__ready", "interrupt"):
+    for port in ("i__valid", "tx_mpa__valid", "rx_ulpdu__valid", "tx_ulpdu__ready", "rx_mpa__ready", "irq"):
         getattr(dut, port).value = 0
     dut.bus__ack.value = dut.o__ready.value = 1
     writes = 0

@@ -24,6 +24,7 @@ from open_rnic.rtl.framer import FpduFramer
 from open_rnic.rtl.lane_appender import LaneAppender
 from open_rnic.rtl.lane_receiver import LaneReceiver
 from open_rnic.rtl.layouts import Packet, RxUlpdu
+from open_rnic.rtl.length import LengthFifo
 from open_rnic.rtl.markers import MarkerInserter
 from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.rtr import RtrGenerator
@@ -241,6 +242,14 @@ _block(
     "the memory is read on though nobody takes",
     "read.en.eq((fetched != kept) & (self.o.ready | ~self.o.valid))",
     "read.en.eq(fetched != kept)",
+)
+_block(
+    lambda lanes: LengthFifo(lanes, 128),
+    LengthFifo,
+    "a length leaves though nobody takes the beat",
+    "lengths.o.ready.eq(beats.r_rdy & self.o.ready & self.o.payload.last)",
+    "lengths.o.ready.eq(beats.r_rdy & self.o.payload.last)",
+    states=lambda queue: fifo_states(queue["lengths"]),
 )
 _block(
     lambda lanes: EventQueue(2, 3),

@@ -167,7 +167,7 @@ async def the_offset_is_that_of_the_event_taken_last(dut):
     assert set(kinds[:2]) == {EventKind.TX_MPA, EventKind.RX_MPA}  # in any order: each looks every few cycles
     assert (EventKind.ERROR, 28) in seen
     assert seen[-1] == (EventKind.NONE, seen[kinds.index(EventKind.NONE) - 1][1])
-    assert dut.interrupt.value == 0
+    assert dut.irq.value == 0
 
 
 @bench(cycles=200_000)

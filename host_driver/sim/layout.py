@@ -38,7 +38,7 @@ STATUS = {
     "rx_ulpdu_written": 16,
     "rx_ulpdu_notes": 16,
     "turn": 1,
-    "interrupt": 1,
+    "irq": 1,
     "read_data": 32,
 }
 

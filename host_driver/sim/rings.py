@@ -150,7 +150,7 @@ class SimulatedDatapath(wiring.Component):  # type: ignore[misc]
             self.status.rx_ulpdu_written.eq(rx_ulpdu.written),
             self.status.rx_ulpdu_notes.eq(rx_ulpdu.notes),
             self.status.turn.eq(turn),
-            self.status.interrupt.eq(datapath.interrupt),
+            self.status.irq.eq(datapath.irq),
             self.status.read_data.eq(read_data),
         ]
         return m

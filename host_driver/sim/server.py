@@ -204,7 +204,7 @@ class Server:
             out = self._move(status)
             while self._accesses:
                 out += await self._answer(*self._accesses.popleft())
-            if status["interrupt"]:
+            if status["irq"]:
                 out += await self._events()
             if out:
                 self._link.send(out)

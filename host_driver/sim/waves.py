@@ -21,7 +21,7 @@ def _groups(lanes: int) -> Iterator[tuple[str, dict[str, int]]]:
         signals |= {f"{stream}__payload.{name}": bits for name, bits in fields.items()}
         yield stream, {f"{_DATAPATH}.{name}": bits for name, bits in signals.items()}
     yield "registers", {f"{_DATAPATH}.bus__{name}": bits for name, bits in _BUS.items()}
-    yield "events", {f"{_DATAPATH}.interrupt": 1}
+    yield "events", {f"{_DATAPATH}.irq": 1}
 
 
 def save_views(trace: Path, lanes: int) -> None:

@@ -120,7 +120,7 @@ class Link(wiring.Component):
     i : octets of the line, one in any cycle
     o : octets for the line
     bus : registers
-    interrupt : an event is waiting
+    irq : an event is waiting
     active : a request waits or is carried out, or a response is sent
     tx_ulpdu, rx_mpa, tx_mpa, rx_ulpdu : the streams of :class:`.MpaDatapath`
 
@@ -137,7 +137,7 @@ class Link(wiring.Component):
             "i": In(stream.Signature(8)),
             "o": Out(stream.Signature(8)),
             "bus": Out(RegisterBus()),
-            "interrupt": In(1),
+            "irq": In(1),
             "active": Out(1),
             "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes))),
             "rx_mpa": Out(stream.Signature(Packet(lanes))),
@@ -375,7 +375,7 @@ class Link(wiring.Component):
 
     def _end_response(self, m, x):
         """Behind the records: status, damaged frames, version and size, CRC; then the response is sent."""
-        x.giving(m, "Status", Cat(x.refused, self.interrupt, ~x.known), then="Damaged")
+        x.giving(m, "Status", Cat(x.refused, self.irq, ~x.known), then="Damaged")
         x.giving(m, "Damaged", x.damaged, then="Info")
         x.giving(m, "Info", VERSION << 4 | self.size.bit_length() - 1, then="Crc")
         x.giving(m, "Crc", x.crc.crc, times=4, then="End", as_well=[x.crc.shift.eq(1)])
