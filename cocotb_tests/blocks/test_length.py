@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The queue that measures ULPDUs: lengths come first, whole packets are kept, and none is too long for it to go on."""
 
 import random

@@ -200,14 +200,20 @@ def test_a_missing_compiler_is_named_with_its_package(monkeypatch, tmp_path):
     run(body())
 
 
+def builders():
+    """The processes of this one that build a simulation."""
+    started = [int(each) for task in Path("/proc/self/task").glob("*/children") for each in task.read_text().split()]
+    return [each for each in started if b"sim.prepare" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
+
 def test_a_builder_that_is_killed_is_an_error_that_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
 
     async def body():
         building = asyncio.create_task(SimulatedDevice.open(lanes=1))
-        while not (found := "".join(each.read_text() for each in Path("/proc/self/task").glob("*/children"))):
+        while not (found := builders()):
             await asyncio.sleep(0.01)
-        os.kill(int(found), signal.SIGKILL)
+        os.kill(found[0], signal.SIGKILL)
         with pytest.raises(DeviceError, match=r"^the simulation cannot be built: SIGKILL$"):
             await building
 
