@@ -71,10 +71,11 @@ system:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "$(PYTHON) is older than 3.11: install the Debian package python3.11, or set PYTHON" >&2; exit 1; }
 
-# Needs pip-tools, on the oldest Python that must do (3.11.2, of Debian 12). The lock has no addresses, so any index can serve it.
+# Needs pip-tools, on the oldest Python that must do: 3.11.2, Debian 12's. The lock has no addresses, so any index can
+# serve it.
 lock:
-	pip-compile --quiet --strip-extras --extra sim --extra boards --extra bench --extra docs --extra dev --generate-hashes --unsafe-package scapy --unsafe-package open-rnic --no-annotate --no-header \
-	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
+	pip-compile --quiet --strip-extras --extra dev --generate-hashes --unsafe-package scapy --unsafe-package open-rnic \
+	  --no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 	sed -i '/^#/d' requirements.lock
 
 docs: setup
