@@ -293,9 +293,15 @@ class Connection:
         """
         if self.negotiated.enhanced or self.negotiated.role is Role.INITIATOR:
             return True
-        while not (validated := await self.device.get("RX_FPDUS")) and not self._finishing:
-            await asyncio.sleep(POLL)
-        return validated > 0
+
+        async def validated() -> bool:
+            return await self.device.get("RX_FPDUS") > 0
+
+        async def known() -> bool:
+            return await validated() or self._finishing
+
+        await _until(known)
+        return await validated()
 
     async def linger(self) -> None:
         """Let the peer close first, within a second: to close with octets unread would destroy a Terminate."""

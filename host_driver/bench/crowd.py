@@ -13,11 +13,12 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from time import perf_counter
 
 from open_rnic.host_driver import rdma
+from open_rnic.host_driver.bench.connections import SPARE_FILES, Progress
 from open_rnic.host_driver.bench.responder import allow_files
 from open_rnic.host_driver.fpdu import FpduFramer
 from open_rnic.host_driver.mpa_rtr import rtr_ulpdu
@@ -31,9 +32,6 @@ REQUEST = StartupFrame(
 RTR = FpduFramer(markers=False, crc=True).frame(rtr_ulpdu(Rtr.WRITE))
 REPLY_OCTETS = HEADER_OCTETS + ENHANCED_OCTETS
 PATIENT = rdma.Options(linger=60.0)
-SPARE_FILES = 64
-
-Progress = Callable[[str, int], None]  # what was done once more, and how often it will be done in all
 
 
 @dataclass(frozen=True)
