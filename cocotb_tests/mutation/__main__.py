@@ -54,7 +54,8 @@ def mutants_at(widths: Iterable[int]) -> set[str]:
     sites.begin({})
     designs: list[Any] = [Uart(Fraction(25, 3))]
     for lanes in widths:
-        designs += [AxiMpaDatapath(lanes), LengthFifo(lanes, 128), MpaDatapath(lanes, store_and_forward=2048), LinkedDatapath(lanes)]
+        designs += [AxiMpaDatapath(lanes), LinkedDatapath(lanes), LengthFifo(lanes, 128)]
+        designs += [MpaDatapath(lanes, store_and_forward=2048)]
     for design in designs:
         rtlil.convert(design, name="top", emit_src=False)
     return set(sites.live)

@@ -107,8 +107,13 @@ def pytest_addoption(parser: Any) -> None:
     parser.addoption("--mutants", type=Path, required=True, help="the plan")
 
 
-def pytest_configure(config: Any) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Rewrite the RTL before a conftest imports it."""
     sites.install()
+
+
+def pytest_configure(config: Any) -> None:
     config.mutation = Mutation(config.option.mutants)
 
 
