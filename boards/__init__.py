@@ -2,9 +2,7 @@
 
 from importlib import import_module
 
-from open_rnic.host_driver.extras import need
-
-from .board import Board
+from open_rnic.boards.board import Board
 
 BOARDS = (
     "arty_a7",
@@ -27,9 +25,8 @@ BOARDS = (
 
 
 def find(name: str) -> Board:
-    """What is known of a board; raises ValueError for an unknown one, MissingExtraError without amaranth-boards."""
+    """What is known of a board; raises ValueError for an unknown one, ModuleNotFoundError without amaranth-boards."""
     if name not in BOARDS:
         raise ValueError(f"no board is called {name!r}; there are {', '.join(BOARDS)}")
-    need("boards")
     found: Board = import_module(f"{__name__}.{name}").BOARD
     return found

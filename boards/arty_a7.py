@@ -2,7 +2,7 @@
 
 from amaranth_boards.arty_a7 import ArtyA7_35Platform
 
-from .board import Board
+from open_rnic.boards.board import Board
 
 __all__ = ["BOARD"]
 

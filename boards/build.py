@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from . import find
-from .board import LEAST_PERIOD, Board
-from .flows import FLOWS, Flow
-from .top import BoardTop
+from open_rnic.boards import find
+from open_rnic.boards.board import LEAST_PERIOD, Board
+from open_rnic.boards.flows import FLOWS, Flow
+from open_rnic.boards.top import BoardTop
 
 __all__ = ["BuildError", "Result", "bitstream", "build", "recall"]
 

@@ -11,7 +11,7 @@ from amaranth.build import Attrs, Clock, Pins, Resource
 from amaranth.vendor import LatticeECP5Platform
 from amaranth_boards.resources import UARTResource
 
-from . import colorlight_5a75b
+from open_rnic.boards import colorlight_5a75b
 
 __all__ = ["BOARD"]
 

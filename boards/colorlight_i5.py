@@ -1,7 +1,7 @@
 """Colorlight i5, revision 7.0, on its extension board."""
 
-from .board import Board
-from .colorlight import ColorlightI5Platform
+from open_rnic.boards.board import Board
+from open_rnic.boards.colorlight import ColorlightI5Platform
 
 __all__ = ["BOARD"]
 

@@ -1,7 +1,7 @@
 """Colorlight i9, revision 7.2, on its extension board."""
 
-from .board import Board
-from .colorlight import ColorlightI9Platform
+from open_rnic.boards.board import Board
+from open_rnic.boards.colorlight import ColorlightI9Platform
 
 __all__ = ["BOARD"]
 

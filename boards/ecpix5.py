@@ -2,7 +2,7 @@
 
 from amaranth_boards.ecpix5 import ECPIX585Platform
 
-from .board import Board
+from open_rnic.boards.board import Board
 
 __all__ = ["BOARD"]
 

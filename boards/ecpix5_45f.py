@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from amaranth_boards.ecpix5 import ECPIX545Platform
 
-from . import ecpix5
+from open_rnic.boards import ecpix5
 
 __all__ = ["BOARD"]
 

@@ -2,7 +2,7 @@
 
 from amaranth_boards.ice40_hx8k_b_evn import ICE40HX8KBEVNPlatform
 
-from .board import Board
+from open_rnic.boards.board import Board
 
 __all__ = ["BOARD"]
 

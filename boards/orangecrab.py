@@ -4,7 +4,7 @@ from amaranth.build import Attrs
 from amaranth_boards.orangecrab_r0_2 import OrangeCrabR0_2_25FPlatform
 from amaranth_boards.resources import UARTResource
 
-from .board import Board
+from open_rnic.boards.board import Board
 
 __all__ = ["BOARD"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from amaranth_boards.orangecrab_r0_2 import OrangeCrabR0_2_85FPlatform
 
-from . import orangecrab
+from open_rnic.boards import orangecrab
 
 __all__ = ["BOARD"]
 

@@ -2,8 +2,8 @@
 
 from amaranth_boards.tang_primer_20k import TangPrimer20kDockPlatform
 
-from .board import Board
-from .gowin import HimbaechelPlatform
+from open_rnic.boards.board import Board
+from open_rnic.boards.gowin import HimbaechelPlatform
 
 __all__ = ["BOARD"]
 

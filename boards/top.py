@@ -4,10 +4,9 @@ from amaranth.build import Subsignal
 from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import io
 
-from open_rnic.rtl.top import UartDatapath
-
-from .board import Board
-from .clock import Pll
+from open_rnic.boards.board import Board
+from open_rnic.boards.clock import Pll
+from open_rnic.rtl.link.top import UartDatapath
 
 __all__ = ["BoardTop"]
 

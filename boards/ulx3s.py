@@ -2,7 +2,7 @@
 
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
-from .board import Board
+from open_rnic.boards.board import Board
 
 __all__ = ["BOARD"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from amaranth_boards.ulx3s import ULX3S_12F_Platform
 
-from . import ulx3s
+from open_rnic.boards import ulx3s
 
 __all__ = ["BOARD"]
 

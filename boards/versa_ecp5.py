@@ -2,7 +2,7 @@
 
 from amaranth_boards.versa_ecp5 import VersaECP5Platform
 
-from .board import Board
+from open_rnic.boards.board import Board
 
 __all__ = ["BOARD"]
 

@@ -7,7 +7,7 @@ from cocotb.triggers import First, RisingEdge
 from open_rnic.cocotb_tests.coverage import FENCE, RECEIVE, REFUSED, TRANSMIT, Bin, Cross
 from open_rnic.cocotb_tests.harness import Beat, Probe
 from open_rnic.cocotb_tests.mpa import Checker, Fault, Fpdu
-from open_rnic.host_driver.mpa_rtr import is_empty_read_response, is_terminate, rtr_kind
+from open_rnic.host_driver.mpa.rtr import is_empty_read_response, is_terminate, rtr_kind
 from open_rnic.rtl.registers import BY_NAME, MAP, MAX_ULPDU, Rtr
 
 STREAMS = ("tx_ulpdu", "tx_mpa", "rx_mpa")

@@ -9,8 +9,8 @@ from cocotb.triggers import RisingEdge, Timer
 
 from open_rnic.cocotb_tests.harness import PERIOD, Received, Sink, Source
 from open_rnic.host_driver.device import Event, Ulpdu
-from open_rnic.host_driver.fpdu import MARKER_INTERVAL, FpduFramer
-from open_rnic.host_driver.mpa_datapath import MpaDatapath as Software
+from open_rnic.host_driver.mpa.datapath import MpaDatapath as Software
+from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL, FpduFramer
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Verdict
 
 STREAM_ONLY = 0xFFFF_FFFF  # octets of stream mode: more than any test sends

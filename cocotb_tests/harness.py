@@ -35,8 +35,8 @@ from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
 from open_rnic.cocotb_tests import coverage
 from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.host_driver.sim.build import build, environment
-from open_rnic.host_driver.sim.look import look
+from open_rnic.host_driver.devices.sim.build import build, environment
+from open_rnic.host_driver.devices.sim.look import look
 
 PERIOD = 10  # ns
 UNTIL_VALID = -1  # of a sink's pattern: ``ready`` waits for ``valid``
@@ -194,7 +194,7 @@ def pauses(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[
 def stalls(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[int]:
     """How a sink stalls before each beat: with ``chance``, for 1 to ``longest`` cycles or until ``valid`` is 1.
 
-    Only the latter finds a block whose ``valid`` waits for ``ready``, which ``rtl.stream`` forbids.
+    Only the latter finds a block whose ``valid`` waits for ``ready``, which ``rtl.lib.stream`` forbids.
     """
     rng = random.Random(random.getrandbits(64) if seed is None else seed)
     for pause in pauses(chance, longest, rng.random()):
@@ -305,7 +305,7 @@ class Sink(_Driver):
     """Takes packets from the stream whose ports begin with ``prefix``; ``backpressure`` says when it is not ready.
 
     Before each beat, ``backpressure`` gives a number of cycles, or UNTIL_VALID: see :func:`stalls`. The sink checks the
-    transfer rules of ``rtl.stream`` and raises AssertionError where they are broken.
+    transfer rules of ``rtl.lib.stream`` and raises AssertionError where they are broken.
     """
 
     def __init__(self, dut: Any, prefix: str, backpressure: Iterator[int] | None = None):

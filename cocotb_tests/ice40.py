@@ -6,7 +6,7 @@ from amaranth.hdl import Fragment, Module
 from amaranth.lib import wiring
 from amaranth_boards.ice40_hx8k_b_evn import ICE40HX8KBEVNPlatform
 
-from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.rtl.mpa.datapath import MpaDatapath
 
 __all__ = ["Ice40", "datapath"]
 

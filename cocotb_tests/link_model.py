@@ -2,7 +2,7 @@
 
 import random
 
-from open_rnic.host_driver.serial.frames import ZERO, frame, unframe
+from open_rnic.host_driver.devices.serial.frames import ZERO, frame, unframe
 from open_rnic.rtl.link.protocol import (
     HEADER,
     LAST,

@@ -30,11 +30,11 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from open_rnic.host_driver.folders import built
-from open_rnic.host_driver.fpdu import FpduDelineator, FpduFramer
-from open_rnic.host_driver.mpa_datapath import MpaDatapath
-from open_rnic.host_driver.mpa_rtr import rtr_ulpdu
-from open_rnic.host_driver.negotiation import Config, Established, Failed, Negotiation, Rejected, Requested
-from open_rnic.host_driver.startup import (
+from open_rnic.host_driver.mpa.datapath import MpaDatapath
+from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
+from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Negotiation, Rejected, Requested
+from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
+from open_rnic.host_driver.mpa.startup import (
     MAX_PRIVATE_DATA,
     NO_NEGOTIATION,
     Dialect,

@@ -9,7 +9,7 @@ import signal
 def main() -> None:
     """Run the command line. Until that is imported, a SIGINT ends the process, with nothing to clear away."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from open_rnic.host_driver import cli
+    from open_rnic.host_driver.tools import cli
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     cli.main()

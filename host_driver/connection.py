@@ -27,8 +27,8 @@ from struct import pack
 from typing import Any, Protocol, Self
 
 from open_rnic.host_driver.device import Device, DeviceError, Event
-from open_rnic.host_driver.fpdu import mulpdu
-from open_rnic.host_driver.negotiation import (
+from open_rnic.host_driver.mpa.fpdu import mulpdu
+from open_rnic.host_driver.mpa.negotiation import (
     Config,
     Established,
     Failed,
@@ -42,8 +42,8 @@ from open_rnic.host_driver.negotiation import (
     Send,
     State,
 )
-from open_rnic.host_driver.negotiation import Event as Outcome
-from open_rnic.host_driver.startup import StartupFrame
+from open_rnic.host_driver.mpa.negotiation import Event as Outcome
+from open_rnic.host_driver.mpa.startup import StartupFrame
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Model, Role, Rtr, Verdict
 
 CHUNK_OCTETS = 65536  # at most so many are taken from the socket at once

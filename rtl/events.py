@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from .registers import EventKind
+from open_rnic.rtl.registers import EventKind
 
 __all__ = ["Event", "EventQueue", "check_depth", "one_of", "report"]
 

@@ -13,7 +13,7 @@ import cocotb
 from cocotb.queue import Queue
 
 from open_rnic.cocotb_tests.mpa.fpdu import Checker, Fault, Fpdu, MpaError, spoilt
-from open_rnic.host_driver.fpdu import FpduFramer
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.registers import MAX_ULPDU
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from open_rnic.host_driver.fpdu import MARKER_INTERVAL
+from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
 from open_rnic.rtl.registers import MAX_ULPDU
 
 

@@ -25,16 +25,20 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 REASONS = HERE / "equivalent.toml"
 # In this order: those that cost least first.
-BLOCKS = ("test_tx.py", "test_rx.py", "test_queues.py", "test_crc.py", "test_length.py", "test_link.py")
+BLOCKS = (
+    "mpa/test_tx.py", "mpa/test_rx.py", "lib/test_queues.py", "lib/test_crc.py", "mpa/test_length.py",
+    "link/test_link.py",
+)  # fmt: skip
 SYSTEM = (
     "test_stream_mode.py", "test_axi.py", "test_registers.py", "test_fence.py", "test_errors.py", "test_vectors.py",
     "test_datapath.py", "test_linked.py",
 )  # fmt: skip
 # What has no test as a block, and the test of the system that is of it.
 OWN = {
-    "rtl/axi.py": "test_axi.py", "rtl/datapath.py": "test_registers.py", "rtl/fence.py": "test_fence.py",
-    "rtl/register_bank.py": "test_registers.py", "rtl/rtr.py": "test_fence.py", "rtl/store.py": "test_errors.py",
-    "rtl/stream_mode.py": "test_stream_mode.py", "rtl/top.py": "test_linked.py",
+    "rtl/register_bank.py": "test_registers.py", "rtl/mpa/axi.py": "test_axi.py",
+    "rtl/mpa/datapath.py": "test_registers.py", "rtl/mpa/rtr.py": "test_fence.py",
+    "rtl/mpa/rx/store.py": "test_errors.py", "rtl/mpa/stream_mode.py": "test_stream_mode.py",
+    "rtl/mpa/tx/fence.py": "test_fence.py", "rtl/link/top.py": "test_linked.py",
     **dict.fromkeys((f"rtl/link/{name}.py" for name in ("beats", "crc", "link", "requests")), "test_linked.py"),
 }  # fmt: skip
 LANES = (1, 4)  # of the tests that have several widths
@@ -45,11 +49,11 @@ def mutants_at(widths: Iterable[int]) -> set[str]:
     """The keys of all mutants of the designs that tests have, at these widths."""
     from amaranth.back import rtlil
 
-    from open_rnic.rtl.axi import AxiMpaDatapath
-    from open_rnic.rtl.datapath import MpaDatapath
-    from open_rnic.rtl.length import LengthFifo
+    from open_rnic.rtl.link.top import LinkedDatapath
     from open_rnic.rtl.link.uart import Uart
-    from open_rnic.rtl.top import LinkedDatapath
+    from open_rnic.rtl.mpa.axi import AxiMpaDatapath
+    from open_rnic.rtl.mpa.datapath import MpaDatapath
+    from open_rnic.rtl.mpa.length import LengthFifo
 
     sites.begin({})
     designs: list[Any] = [Uart(Fraction(25, 3))]
@@ -135,7 +139,7 @@ class Campaign:
 
 
 def _by(killer: str) -> str:
-    return "proofs" if killer.startswith("proof ") else "blocks" if "/blocks/" in killer else "system"
+    return "proofs" if killer.startswith("proof ") else "blocks" if "/rtl/" in killer else "system"
 
 
 def table(campaign: Campaign, excused: dict[str, str]) -> str:
@@ -173,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="chooses the mutants; default: 1")
     parser.add_argument("--count", type=int, help=f"how many; default: 500, of a sample {SAMPLE}")
-    parser.add_argument("--block", default="", help="only mutants whose key has this, as rtl/fence.py or Fence")
+    parser.add_argument("--block", default="", help="only mutants whose key has this, as rtl/mpa/tx/fence.py or Fence")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at a time; default: one for each core")
     parser.add_argument(
         "--sample", action="store_true", help="in minutes: of those without a reason, at 1 lane as far as that will do"
@@ -194,7 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--block {options.block!r} is in no mutant's key")
     mutants = choose(candidates, options.seed, count)
     campaign = Campaign(built("mutation"), mutants, options.jobs, resume=options.resume)
-    blocks = [TESTS / "blocks" / each for each in BLOCKS]
+    blocks = [TESTS / "rtl" / each for each in BLOCKS]
     system = [TESTS / "system" / each for each in SYSTEM]
     for files, own in ((blocks + system, True), (system, False)):
         for lanes in LANES:

@@ -31,7 +31,7 @@ class Mutation:
 
     def __init__(self, plan: Path):
         from open_rnic.cocotb_tests import harness
-        from open_rnic.host_driver.sim import build
+        from open_rnic.host_driver.devices.sim import build
 
         self._path = plan
         self._plan: dict[str, Any] = json.loads(plan.read_text())

@@ -1,4 +1,4 @@
-"""The CRC is that of RFC 5044 §4.4, however a packet is cut into beats (rtl/crc32c.py).
+"""The CRC is that of RFC 5044 §4.4, however a packet is cut into beats (rtl/lib/crc32c.py).
 
 Solvers are bad at long sums modulo 2. But the CRC is linear, and so is the logic: :func:`_is_linear` looks at it. So it
 is right for all data if it is right for all in which at most one bit is 1: those are looked at.
@@ -8,7 +8,7 @@ from amaranth.asserts import AnyConst
 from amaranth.hdl import Cat, Const, Fragment, Mux, Signal, _ir, _nir
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
-from open_rnic.rtl.crc32c import BASIS, Crc32c, times, undone
+from open_rnic.rtl.lib.crc32c import BASIS, Crc32c, times, undone
 
 _REFLECTED = int(f"{0x1EDC6F41:032b}"[::-1], 2)  # the polynomial of CRC-32C, least significant bit first
 

@@ -6,8 +6,8 @@ from amaranth.lib.wiring import Component, In, connect, flipped
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
 from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.datapath import MpaDatapath
 from open_rnic.rtl.events import Event, EventQueue
+from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import MAP, EventKind
 

@@ -1,4 +1,4 @@
-"""The fence: what may leave, and when (rtl/fence.py).
+"""The fence: what may leave, and when (rtl/mpa/tx/fence.py).
 
 ULPDUs of the host are told from those that the device makes by a bit that the fence never looks at: :func:`_of_host`.
 The host sets it, and the device's octets there are zero.
@@ -9,7 +9,7 @@ from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import beats, ready_buffer_states
 from open_rnic.rtl.events import Event
-from open_rnic.rtl.fence import Fence
+from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.registers import EventKind, Model, Role
 
 _LONGEST = 48  # octets that hold the longest ULPDU of the device

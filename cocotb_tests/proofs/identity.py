@@ -6,23 +6,23 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
-from open_rnic.rtl.checker import FpduChecker
-from open_rnic.rtl.chunks import ChunkPacker
-from open_rnic.rtl.crc import CrcAppender
-from open_rnic.rtl.delineator import Delineator
-from open_rnic.rtl.framer import FpduFramer
-from open_rnic.rtl.lane_appender import LaneAppender
-from open_rnic.rtl.lane_receiver import LaneReceiver
 from open_rnic.rtl.layouts import CHECKED, Packet
+from open_rnic.rtl.lib.stream import keep_octets
+from open_rnic.rtl.mpa.rx.checker import FpduChecker
+from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.delineator import Delineator
+from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.tx.crc import CrcAppender
+from open_rnic.rtl.mpa.tx.framer import FpduFramer
+from open_rnic.rtl.mpa.tx.lane_appender import LaneAppender
 from open_rnic.rtl.registers import MAX_ULPDU, Cause
-from open_rnic.rtl.stream import keep_octets
 
 _OCTETS = 5  # of the longest ULPDU looked at: every PAD, and none to more than a beat
 _CYCLES = 29  # enough for all to have come
 
 
 class BackToBack(Component):
-    """Framing, CRC field and its way back, without markers and with the CRC off, as in rtl/datapath.py."""
+    """Framing, CRC field and its way back, without markers and with the CRC off, as in rtl/mpa/datapath.py."""
 
     def __init__(self, lanes):
         self.lanes = lanes

@@ -1,4 +1,4 @@
-"""Queues give what they have got, all of it, once, and in order (rtl/stream.py)."""
+"""Queues give what they have got, all of it, once, and in order (rtl/lib/stream.py)."""
 
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Mux, Signal
@@ -11,7 +11,7 @@ from open_rnic.cocotb_tests.proofs.rules import (
     ready_buffer_states,
     ready_fifo_states,
 )
-from open_rnic.rtl.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
 
 _WIDTH, _DEPTH = 2, 4
 

@@ -1,4 +1,4 @@
-"""The RTR stays in the device (rtl/rtr.py, RFC 6581 §4.4.2)."""
+"""The RTR stays in the device (rtl/mpa/rtr.py, RFC 6581 §4.4.2)."""
 
 from amaranth.hdl import Cat, Const, Mux, Signal
 from amaranth.lib import data
@@ -6,8 +6,8 @@ from amaranth.lib import data
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
 from open_rnic.rtl.layouts import CHECKED
+from open_rnic.rtl.mpa.rtr import RtrDetector
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
-from open_rnic.rtl.rtr import RtrDetector
 
 _HEADER = 48  # octets that hold the longest RTR
 _LOOKED = (0, 1, *range(6, 18), *range(30, 34))  # DDP and RDMAP control; QN, MSN, MO; RDMA Read Message Size

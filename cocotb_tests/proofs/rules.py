@@ -1,11 +1,11 @@
-"""What rtl/stream.py says of streams, and the states of its queues."""
+"""What rtl/lib/stream.py says of streams, and the states of its queues."""
 
 from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In
 
 from open_rnic.rtl.layouts import CHECKED
-from open_rnic.rtl.stream import keep_octets
+from open_rnic.rtl.lib.stream import keep_octets
 
 _AT_THE_END = {*CHECKED, "verdict"}
 

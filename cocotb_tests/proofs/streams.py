@@ -1,4 +1,4 @@
-"""Streams keep valid and payload until taken, if their inputs do (the transfer rules of rtl/stream.py)."""
+"""Streams keep valid and payload until taken, if their inputs do (the transfer rules of rtl/lib/stream.py)."""
 
 from amaranth.hdl import Const, Module
 from amaranth.lib import stream
@@ -12,25 +12,25 @@ from open_rnic.cocotb_tests.proofs.rules import (
     ready_buffer_states,
     ready_fifo_states,
 )
-from open_rnic.rtl.aligner import FpduAligner
-from open_rnic.rtl.checker import FpduChecker
-from open_rnic.rtl.chunks import ChunkPacker
-from open_rnic.rtl.crc import CrcAppender
-from open_rnic.rtl.delineator import Delineator
 from open_rnic.rtl.events import EventQueue
-from open_rnic.rtl.fence import Fence
-from open_rnic.rtl.finder import FpduFinder
-from open_rnic.rtl.framer import FpduFramer
-from open_rnic.rtl.lane_appender import LaneAppender
-from open_rnic.rtl.lane_receiver import LaneReceiver
 from open_rnic.rtl.layouts import Packet, RxUlpdu
-from open_rnic.rtl.length import LengthFifo
-from open_rnic.rtl.markers import MarkerInserter
+from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.mpa.length import LengthFifo
+from open_rnic.rtl.mpa.rtr import RtrGenerator
+from open_rnic.rtl.mpa.rx.aligner import FpduAligner
+from open_rnic.rtl.mpa.rx.checker import FpduChecker
+from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.delineator import Delineator
+from open_rnic.rtl.mpa.rx.finder import FpduFinder
+from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.store import StoreAndForward
+from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, TxModeSwitch, in_turn
+from open_rnic.rtl.mpa.tx.crc import CrcAppender
+from open_rnic.rtl.mpa.tx.fence import Fence
+from open_rnic.rtl.mpa.tx.framer import FpduFramer
+from open_rnic.rtl.mpa.tx.lane_appender import LaneAppender
+from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.registers import DirectionState
-from open_rnic.rtl.rtr import RtrGenerator
-from open_rnic.rtl.store import StoreAndForward
-from open_rnic.rtl.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
-from open_rnic.rtl.stream_mode import RxModeSwitch, TxModeSwitch, in_turn
 
 
 def _keeps(given, fixed, states):

@@ -10,10 +10,10 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
-from open_rnic.host_driver.fpdu import FpduFramer
-from open_rnic.rtl.axi import AxiMpaDatapath
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, MAP, Access, EventKind, Verdict
-from open_rnic.rtl.stream import LANES
 
 # cocotbext-axi 0.1.28 still calls what cocotb 2 has deprecated.
 warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")

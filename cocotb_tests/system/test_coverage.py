@@ -11,10 +11,10 @@ from open_rnic.cocotb_tests.datapath import STREAM_ONLY, Datapath, SideBySide, t
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
 from open_rnic.cocotb_tests.mpa import Fault, MpaSink, MpaSource, layout
 from open_rnic.cocotb_tests.system.test_fence import RESPONSE, RTRS, TERMINATE, fpdus, spoilt
-from open_rnic.host_driver.mpa_datapath import MpaDatapath as Software
-from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.host_driver.mpa.datapath import MpaDatapath as Software
+from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import BY_NAME, Cause, Model, Role, Rtr, Verdict
-from open_rnic.rtl.stream import LANES
 
 LONGEST = 700  # RX_MAX_ULPDU, over what reaches the next marker from anywhere
 CAUSES = {Fault.CRC: Cause.CRC, Fault.FPDUPTR: Cause.FPDUPTR, Fault.LENGTH: Cause.RX_LENGTH}

@@ -10,10 +10,10 @@ from open_rnic.cocotb_tests import ice40
 from open_rnic.cocotb_tests.datapath import Datapath
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.mpa import MpaSink, MpaSource
-from open_rnic.host_driver.fpdu import FpduFramer
-from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import Verdict
-from open_rnic.rtl.stream import LANES
 
 
 def shuffled_sizes(lanes):

@@ -8,10 +8,10 @@ from crc32c import crc32c
 
 from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
-from open_rnic.host_driver.fpdu import FpduFramer
-from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import Cause, EventKind, Role
-from open_rnic.rtl.stream import LANES
 
 LONGEST = 2047
 TERMINATE = bytes.fromhex("4147 00000000 00000002 00000001 00000000 20020000")

@@ -8,10 +8,10 @@ import pytest
 from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.vectors import FPDUS
-from open_rnic.host_driver.fpdu import FpduFramer
-from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind, Model, Role, Rtr
-from open_rnic.rtl.stream import LANES
 
 SEND, WRITE, READ, RESPONSE, TERMINATE = (
     next(each.ulpdu for each in FPDUS if each.source.startswith(start))

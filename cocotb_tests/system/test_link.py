@@ -27,19 +27,19 @@ from open_rnic.cocotb_tests.devices import (
     stream_octets,
 )
 from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.host_driver import cli
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices import open_device
-from open_rnic.host_driver.serial import device as serial_device
-from open_rnic.host_driver.serial.device import SerialDevice
-from open_rnic.host_driver.serial.simulated import Noise, SimulatedBoardDevice
+from open_rnic.host_driver.devices.serial import device as serial_device
+from open_rnic.host_driver.devices.serial.device import SerialDevice
+from open_rnic.host_driver.devices.serial.simulated import Noise, SimulatedBoardDevice
+from open_rnic.host_driver.tools import cli
 from open_rnic.rtl.registers import IDENTITY, EventKind
 
 BOARD = "serial:sim:colorlight_5a75b"
 FAST = Fraction(4)  # clock cycles in a bit: the least that the UART can do
 PARTS = 4  # of the operations on a noisy line, with other noise in each: they run on all cores
 OPERATIONS = 10_000 // PARTS
-RNIC = [sys.executable, "-c", "from open_rnic.host_driver.cli import main; main()"]
+RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 
 
 async def open_fast(noise=None, lanes=2, size=2048):

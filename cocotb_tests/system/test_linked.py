@@ -9,11 +9,11 @@ import pytest
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
-from open_rnic.host_driver.fpdu import FpduFramer
-from open_rnic.host_driver.serial.driver import Driver
-from open_rnic.host_driver.serial.exchange import Exchange
+from open_rnic.host_driver.devices.serial.driver import Driver
+from open_rnic.host_driver.devices.serial.exchange import Exchange
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.rtl.link.top import LinkedDatapath
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, MAP, Access, EventKind, Verdict
-from open_rnic.rtl.top import LinkedDatapath
 
 CYCLE = 20e-6  # seconds that the driver takes a cycle for: so it repeats a request after some thousand
 

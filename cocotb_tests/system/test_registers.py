@@ -8,9 +8,9 @@ import pytest
 from open_rnic.cocotb_tests import ice40
 from open_rnic.cocotb_tests.datapath import COUNTERS, SideBySide, word_of
 from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
-from open_rnic.host_driver.fpdu import FpduFramer
-from open_rnic.host_driver.mpa_datapath import MpaDatapath as Software
-from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.host_driver.mpa.datapath import MpaDatapath as Software
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import BY_NAME, MAP, Access, Cause, EventKind
 
 TERMINATE = bytes.fromhex("4147 00000000 00000002 00000001 00000000 20020000")

@@ -18,9 +18,9 @@ from open_rnic.cocotb_tests.devices import collect, pass_stream_octets_both_ways
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.connection import initiate, listen
 from open_rnic.host_driver.device import DeviceError, Ulpdu
-from open_rnic.host_driver.negotiation import Config
-from open_rnic.host_driver.sim.wire import WINDOW
-from open_rnic.host_driver.simulated import SimulatedDevice
+from open_rnic.host_driver.devices.sim.wire import WINDOW
+from open_rnic.host_driver.devices.simulated import SimulatedDevice
+from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.rtl.registers import IDENTITY, EventKind, Role
 
 

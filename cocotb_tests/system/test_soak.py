@@ -15,9 +15,9 @@ from open_rnic.cocotb_tests import soak
 from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
 from open_rnic.cocotb_tests.soak import KINDS, Case, attempt, batch, shrunk
-from open_rnic.host_driver.fpdu import FpduDelineator, FpduFramer
-from open_rnic.host_driver.mpa_rtr import rtr_ulpdu
-from open_rnic.rtl.datapath import MpaDatapath
+from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
+from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
+from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import LANES, Model, Role, Rtr
 
 SEED = int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from open_rnic.cocotb_tests.vectors import FPDUS
-from open_rnic.host_driver import cli
-from open_rnic.host_driver.cli.common import whole_file
+from open_rnic.host_driver.tools import cli
+from open_rnic.host_driver.tools.cli.common import whole_file
 
 WIDTHS = (1, 4, 16)
 TESTBENCH = Path(__file__).with_name("mpa_tb.v")

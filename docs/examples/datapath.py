@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
 from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.datapath import MpaDatapath
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
 

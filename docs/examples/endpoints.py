@@ -5,7 +5,7 @@ import sys
 
 from open_rnic.host_driver.connection import Listener, initiate, listen
 from open_rnic.host_driver.devices import open_device
-from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.rtl.registers import Role
 
 

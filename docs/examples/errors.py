@@ -4,7 +4,7 @@ import asyncio
 
 from open_rnic.host_driver.connection import Listener, MpaConnectionError, RejectedError, initiate, listen
 from open_rnic.host_driver.devices import open_device
-from open_rnic.host_driver.negotiation import Config
+from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.rtl.registers import Role
 
 

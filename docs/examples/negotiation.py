@@ -1,6 +1,6 @@
 """Both ends of a startup exchange, without sockets, clocks or devices."""
 
-from open_rnic.host_driver.negotiation import Config, Established, Event, Negotiation, Requested, Send
+from open_rnic.host_driver.mpa.negotiation import Config, Established, Event, Negotiation, Requested, Send
 from open_rnic.rtl.registers import Role, Rtr
 
 

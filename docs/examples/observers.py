@@ -6,9 +6,9 @@ from pathlib import Path
 from open_rnic.host_driver.connection import Direction, initiate, listen
 from open_rnic.host_driver.device import Event
 from open_rnic.host_driver.devices import open_device
-from open_rnic.host_driver.negotiation import Config
-from open_rnic.host_driver.pcap import Capture, CaptureEnd
-from open_rnic.host_driver.startup import StartupFrame
+from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.mpa.startup import StartupFrame
+from open_rnic.host_driver.tools.pcap import Capture, CaptureEnd
 from open_rnic.rtl.registers import Role
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import socket
 
-from open_rnic.host_driver.negotiation import Config
-from open_rnic.host_driver.sctp_transport import Link, MessageLink, open_session, request
+from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.sctp.transport import Link, MessageLink, open_session, request
 from open_rnic.rtl.registers import Role
 
 

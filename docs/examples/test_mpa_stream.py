@@ -10,7 +10,7 @@ from cocotbext.axi import AxiStreamBus, AxiStreamFrame, AxiStreamMonitor
 from open_rnic.cocotb_tests.harness import bench, simulate
 from open_rnic.cocotb_tests.mpa import Fault, MpaMonitor, MpaSink, MpaSource
 from open_rnic.cocotb_tests.system.test_axi import Axi
-from open_rnic.rtl.axi import AxiMpaDatapath
+from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 
 # cocotbext-axi 0.1.28 still calls what cocotb 2 has deprecated.
 warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")

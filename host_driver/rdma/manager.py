@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self
 from open_rnic.host_driver import connection as mpa
 from open_rnic.host_driver.connection import SILENT, Address, Arrival, MpaConnectionError, Observer
 from open_rnic.host_driver.device import Device, DeviceError
-from open_rnic.host_driver.negotiation import Config, ProtocolError, Reason
+from open_rnic.host_driver.mpa.negotiation import Config, ProtocolError, Reason
+from open_rnic.host_driver.mpa.startup import StartupFrame
 from open_rnic.host_driver.rdma.connection import (
     Connection,
     OpenDevice,
@@ -20,7 +21,6 @@ from open_rnic.host_driver.rdma.connection import (
     open_stream,
 )
 from open_rnic.host_driver.rdma.memory import ProtectionDomain, StagTable
-from open_rnic.host_driver.startup import StartupFrame
 from open_rnic.rtl.registers import Model, Role
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ HEARING = 4096  # connections without one, of which no whole Request has come, o
 
 async def software() -> Device:
     """A software device, the data path that is used when no other is asked for."""
-    from open_rnic.host_driver.software import SoftwareDevice
+    from open_rnic.host_driver.devices.software import SoftwareDevice
 
     return SoftwareDevice()
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from open_rnic.host_driver.ddp import (
+from open_rnic.host_driver.rdma.ddp import (
     FIRST_MSN,
     MAX_MESSAGE,
     READ_QN,

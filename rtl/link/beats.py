@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..layouts import Packet
-from ..stream import check_lanes
+from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.lib.stream import check_lanes
 
 __all__ = ["ToBeats"]
 

@@ -7,8 +7,8 @@ from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .. import gf2
-from ..crc32c import POLYNOMIAL
+from open_rnic.rtl.lib import gf2
+from open_rnic.rtl.lib.crc32c import POLYNOMIAL
 
 __all__ = ["RESIDUE", "FrameCrc"]
 

@@ -4,12 +4,11 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..bus import RegisterBus
-from ..layouts import Packet, RxUlpdu, TxUlpdu
-from ..registers import Verdict
-from ..stream import check_lanes
-from .crc import FrameCrc
-from .protocol import (
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.link.crc import FrameCrc
+from open_rnic.rtl.link.protocol import (
     HEADER,
     LAST,
     MARGIN,
@@ -21,9 +20,10 @@ from .protocol import (
     VERSION,
     Op,
 )
-from .requests import Requests
-from .responses import Responses
-from .streams import FromStreams, ToStreams
+from open_rnic.rtl.link.requests import Requests
+from open_rnic.rtl.link.responses import Responses
+from open_rnic.rtl.link.streams import FromStreams, ToStreams
+from open_rnic.rtl.registers import Verdict
 
 __all__ = ["PATIENCE", "Link"]
 

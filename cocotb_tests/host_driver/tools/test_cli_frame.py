@@ -1,0 +1,233 @@
+"""``rnic frame`` and ``rnic deframe``, as a user runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.vectors import FPDUS
+from open_rnic.host_driver.device import Device, DeviceError
+from open_rnic.host_driver.devices.software import SoftwareDevice
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.host_driver.tools.cli.frame import deframe_lines, frame_lines
+
+RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
+
+
+def rnic(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:
+    """Exit status, lines on standard output, and all of standard error."""
+    text = lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines)
+    done = subprocess.run([*RNIC, *arguments], input=text, capture_output=True, text=True, timeout=HANG)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def options(vector) -> list[str]:
+    return ["--stream-offset", str(vector.stream_offset)] + ["--markers"] * vector.markers
+
+
+@pytest.mark.parametrize("vector", FPDUS[:3], ids=str)
+def test_vectors_frame_and_deframe(vector):
+    assert rnic("frame", *options(vector), lines=[vector.ulpdu.hex()]) == (0, [vector.wire.hex()], "")
+    found = rnic("deframe", *options(vector), lines=[vector.wire[:7].hex(), "", vector.wire[7:].hex().upper()])
+    assert found == (0, [json.dumps({"ulpdu": vector.ulpdu.hex()})], "")
+
+
+def test_an_empty_line_is_an_empty_ulpdu_and_the_last_line_needs_no_end():
+    assert rnic("frame", lines="\n  6162 \r\n\n63") == (
+        0,
+        [FpduFramer(markers=False, crc=True).frame(each).hex() for each in (b"", b"ab", b"", b"c")],
+        "",
+    )
+
+
+def test_without_crc_the_field_is_zero():
+    assert rnic("frame", "--no-crc", lines=["6162"]) == (0, ["0002616200000000"], "")
+    assert rnic("deframe", "--no-crc", lines=["0002616201020304"]) == (0, ['{"ulpdu": "6162"}'], "")
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "message"),
+    [
+        ("frame", "61g2", "line 3: 'g' in column 3 is not a hex digit"),
+        ("frame", " 61 62", "line 3: ' ' in column 4 is not a hex digit"),
+        ("deframe", "ü", "line 3: 'ü' in column 1 is not a hex digit"),
+        ("deframe", "616", "line 3: an odd number of hex digits, 3"),
+        ("frame", "00" * 64769, "line 3: a ULPDU has at most 64768 octets, not 64769"),
+    ],
+)
+def test_a_bad_line_is_named_after_what_came_before_it(command, line, message):
+    good = FpduFramer(markers=False, crc=True)
+    fpdus = [good.frame(each).hex() for each in (b"a", b"b")]
+    ulpdus = ["61", "62"]
+    given, made = (ulpdus, fpdus) if command == "frame" else (fpdus, [json.dumps({"ulpdu": each}) for each in ulpdus])
+    assert rnic(command, lines=[*given, line, *given]) == (2, made, f"rnic: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stream-offset", "6"], "--stream-offset is a multiple of 4 from 0 up, not 6"),
+        (["--stream-offset", "-4"], "--stream-offset is a multiple of 4 from 0 up, not -4"),
+        (["--lanes", "3"], "a device is 1, 2, 4, 8 or 16 lanes wide, not 3"),
+        (["--lanes", "four"], "Invalid value for '--lanes': 'four' is not a whole number"),
+        (
+            ["--device", "toaster"],
+            "no device is called 'toaster'; there are software, simulated, serial:PORT[:BAUD] and serial:sim:BOARD",
+        ),
+    ],
+)
+def test_bad_options_are_one_line(arguments, message):
+    assert rnic("frame", *arguments) == (2, [], f"rnic: {message}\n")
+
+
+BIG = 10**30 * 512  # a stream may start anywhere
+
+
+@pytest.mark.parametrize("stream_offset", [0, 508, 4, BIG, BIG + 16])
+def test_an_error_has_its_place_in_the_whole_stream_and_is_the_last(stream_offset):
+    framer = FpduFramer(markers=True, crc=True, offset=stream_offset)
+    first = framer.frame(b"good")
+    place = framer.offset
+    second = bytearray(framer.frame(bytes(600)))
+    second[99] ^= 8
+    third = framer.frame(b"late")
+    status, out, errors = rnic(
+        "deframe",
+        "--markers",
+        "--stream-offset",
+        str(stream_offset),
+        lines=[first.hex(), second.hex(), third.hex(), "this is never read"],
+    )
+    assert (status, errors) == (1, "")
+    assert [json.loads(line) for line in out] == [
+        {"ulpdu": b"good".hex()},
+        {"error": 2, "what": "the CRC of the FPDU with ULPDU_Length 600 does not match", "offset": place},
+    ]
+
+
+def test_an_impossible_length_is_error_3_at_once():
+    status, out, _ = rnic("deframe", lines=["ff00"])
+    assert (status, json.loads(out[0])) == (
+        1,
+        {"error": 3, "what": "ULPDU_Length 65280 is over the maximum", "offset": 0},
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cut", "inside", "offset"),
+    [
+        ([0, 10], 5, "11 octets", 12),
+        ([0, 10], 15, "1 octet", 12),
+        ([502, 0], 8, "4 octets", 512),
+        ([502, 0], 12, "", 0),
+    ],
+)
+def test_a_stream_that_ends_inside_an_fpdu_is_error_1_at_its_start(sizes, cut, inside, offset):
+    """The third: the marker before an FPDU is that FPDU's first part (RFC 5044 §4.3). The fourth: it never came."""
+    framer = FpduFramer(markers=True, crc=True)
+    stream = b"".join(framer.frame(bytes(size)) for size in sizes)[:-cut]
+    status, out, _ = rnic("deframe", "--markers", lines=[stream.hex()])
+    assert json.loads(out[0]) == {"ulpdu": "00" * sizes[0]}
+    expected = {"error": 1, "what": f"the stream ends inside an FPDU, {inside} after its start", "offset": offset}
+    assert [json.loads(line) for line in out[1:]] == ([expected] if inside else [])
+    assert status == (1 if inside else 0)
+
+
+@pytest.mark.parametrize("command", ["frame", "deframe"])
+def test_output_appears_as_input_arrives(command):
+    fpdu = FpduFramer(markers=False, crc=True).frame(b"a").hex()
+    given, made = ("61", fpdu) if command == "frame" else (fpdu, '{"ulpdu": "61"}')
+    with subprocess.Popen([*RNIC, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(2):
+            print(given, file=process.stdin, flush=True)
+            assert process.stdout.readline().strip() == made
+        process.stdin.close()
+        assert process.wait(HANG) == 0
+
+
+def test_interrupted_it_exits_130_and_says_nothing():
+    with subprocess.Popen(
+        [*RNIC, "frame"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        print("61", file=process.stdin, flush=True)
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(HANG), process.stderr.read()) == (130, "")
+
+
+def test_a_reader_that_goes_away_is_no_matter_for_a_message():
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*RNIC, "frame"]
+    done = subprocess.run(command, input="61\n", stdout=writing, stderr=subprocess.PIPE, text=True, timeout=HANG)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_input_and_output_may_be_files(tmp_path):
+    choice = random.Random(5044)
+    ulpdus = [choice.randbytes(choice.randrange(3000)).hex() for _ in range(200)]
+    source = tmp_path / "ulpdus"
+    source.write_text("\n".join(ulpdus) + "\n")
+    with source.open() as lines:
+        command = [*RNIC, "frame", "--markers"]
+        framed = subprocess.run(command, stdin=lines, capture_output=True, text=True, timeout=HANG)
+    stream = framed.stdout.replace("\n", "")
+    chunks = []
+    while stream:
+        size = 2 * choice.randrange(4000)
+        chunks.append(stream[:size])
+        stream = stream[size:]
+    status, out, _ = rnic("deframe", "--markers", lines=chunks)
+    assert (status, [json.loads(line)["ulpdu"] for line in out]) == (0, ulpdus)
+
+
+async def each(*lines: bytes) -> AsyncIterator[bytes]:
+    for line in lines:
+        yield line
+
+
+async def started(device: Device) -> Device:
+    await device.set_fields("CONFIG", rdmap=0)
+    await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+    return device
+
+
+def test_more_than_the_queues_hold_in_one_line_comes_out():
+    ulpdu = bytes(60000)
+    framer = FpduFramer(markers=False, crc=True)
+    chunk = b"".join(framer.frame(ulpdu) for _ in range(20)).hex().encode()
+
+    async def main() -> list[str]:
+        out: list[str] = []
+        async with asyncio.timeout(HANG), await started(SoftwareDevice()) as device:
+            assert await deframe_lines(each(chunk), device, out.append, markers=False, stream_offset=0)
+        return out
+
+    assert asyncio.run(main()) == [json.dumps({"ulpdu": ulpdu.hex()})] * 20
+
+
+def test_a_device_that_goes_away_ends_the_command():
+    async def lines(device: Device) -> AsyncIterator[bytes]:
+        yield b"61"
+        await device.close()
+        await asyncio.sleep(3600)
+
+    async def main() -> None:
+        device = await started(SoftwareDevice())
+        out: list[str] = []
+        async with asyncio.timeout(HANG):
+            with pytest.raises(DeviceError):
+                await frame_lines(lines(device), device, out.append)
+
+    asyncio.run(main())

@@ -1,0 +1,167 @@
+"""``rnic`` as a program: standard output that cannot be written, Ctrl-C at any moment, and what is told unasked."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+import typer
+
+from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.host_driver.devices.sim.look import look
+from open_rnic.host_driver.tools import cli
+from open_rnic.host_driver.tools.bench.rtl.cluster import _deaf
+from open_rnic.host_driver.tools.cli.common import interruptible
+
+RNIC = [sys.executable, "-m", "open_rnic.host_driver"]
+
+
+def rnic(*arguments, **more):
+    """Run the program; exit status, standard output and standard error."""
+    more = {"stdout": subprocess.PIPE, "stdin": subprocess.DEVNULL, "timeout": HANG} | more
+    done = subprocess.run([*RNIC, *arguments], stderr=subprocess.PIPE, text=True, check=False, **more)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_version_is_that_of_the_package():
+    assert rnic("--version") == (0, f"rnic {version('open-rnic')}\n", "")
+
+
+WRITERS = [
+    ["--help"],
+    ["--version"],
+    ["listen", "--help"],
+    ["registers"],
+    ["registers", "--markdown"],
+    ["boards"],
+    ["boards", "--names"],
+    ["verilog", "--lanes", "1", "-o", "-"],
+    ["frame"],
+    ["deframe"],
+    ["listen"],
+    ["listen", "--once", "--json"],
+    ["connect", "127.0.0.1", "1", "--json"],
+    ["rping", "-s", "-v", "-a", "127.0.0.1", "-p", "0"],
+    ["demo", "--device", "software", "--size", "1"],
+    ["demo", "--device", "software", "--size", "1", "--json"],
+    ["bench", "host", "--connections", "1", "--repeats", "1", "--size", "1"],
+    ["bench", "crowd", "--silent", "0", "--slow", "0", "--idle", "0", "--clients", "1"],
+    ["interop", "--help"],
+]
+INPUT = {"frame": "61\n", "deframe": "000161006bd02a72\n"}
+
+
+@pytest.mark.parametrize("arguments", WRITERS, ids=" ".join)
+def test_a_full_standard_output_is_an_error_by_its_name(arguments, tmp_path):
+    given = tmp_path / "given"
+    given.write_text(INPUT.get(arguments[0], ""))
+    with open("/dev/full", "w") as full, given.open() as lines:
+        status, _, err = rnic(*arguments, stdout=full, stdin=lines)
+    *others, last = err.splitlines()
+    assert (status, last) == (1, "rnic: standard output: No space left on device")
+    assert all(each.startswith("rnic: ") for each in others)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["registers"], ["listen"], ["frame"], ["demo", "--device", "software"], ["--help"]], ids=" ".join
+)
+def test_a_closed_standard_output_is_an_error_by_its_name(arguments, tmp_path):
+    given = tmp_path / "given"
+    given.write_text(INPUT.get(arguments[0], ""))
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *RNIC, *arguments]
+    with given.open() as lines:
+        done = subprocess.run(command, stdin=lines, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG)
+    assert (done.returncode, done.stderr) == (1, "rnic: standard output: it is closed\n")
+
+
+def test_a_command_that_writes_nothing_needs_no_standard_output(tmp_path):
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *RNIC, "verilog", "--lanes", "1", "-o", str(tmp_path / "mpa.v")]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=HANG)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "endmodule" in (tmp_path / "mpa.v").read_text()
+
+
+def test_a_closed_standard_error_keeps_no_command_from_its_work():
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *RNIC, "registers"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=HANG)
+    assert (done.returncode, "CONTROL" in done.stdout) == (0, True)
+    command[-1] = "no-such-command"
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=HANG)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_ctrl_c_while_it_is_being_imported_ends_it_without_a_word(tmp_path):
+    interrupt = "import os, signal, threading\nos.kill(os.getpid(), signal.SIGINT)\nthreading.Event().wait()\n"
+    (tmp_path / "typer.py").write_text(interrupt)  # the first thing that the command line imports
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    assert rnic("registers", env=environment) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_in_the_making_of_gateware_says_nothing_of_what_was_not_used():
+    interrupted = (
+        "import os, signal\n"
+        "from open_rnic.host_driver import __main__\n"
+        "from open_rnic.host_driver.devices.sim import build\n"
+        "build.verilog = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "__main__.main()\n"
+    )
+    command = [sys.executable, "-c", interrupted, "verilog", "--lanes", "1", "-o", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_while_workers_start_is_not_lost_and_they_do_not_hear_it():
+    started = []
+
+    def start():
+        with _deaf():
+            command = [sys.executable, "-c", "print(input(), flush=True)"]
+            started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            os.kill(os.getpid(), signal.SIGINT)
+            started[0].send_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    with started[0] as child:
+        out, _ = child.communicate("still here\n", timeout=HANG)
+    assert (child.returncode, out) == (0, "still here\n")
+
+
+def test_ctrl_c_in_the_last_moment_of_a_part_of_the_work_is_not_lost(capsys):
+    async def part():
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            while True:
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            return "done already"
+
+    with pytest.raises(typer.Exit) as ended:
+        interruptible(part(), kept=True)
+    assert ended.value.exit_code == 130
+    assert capsys.readouterr().err.startswith("interrupted; what is done is kept")
+
+
+def test_the_first_build_is_told_of_without_a_terminal(tmp_path):
+    environment = os.environ | {"OPEN_RNIC_BUILD": str(tmp_path), "CXX": "no-such-compiler"}
+    status, _, err = rnic("demo", env=environment)
+    *first, last = err.splitlines()
+    assert set(first) == {"rnic: building the simulation (device 4), once: about a minute"}
+    assert (status, last) == (1, "rnic: the simulation cannot be built: c++ is missing, which simulation needs: "
+                                   "install the Debian package g++")  # fmt: skip
+
+
+def test_long_work_is_told_of_without_a_terminal(capsys):
+    status = cli.run(["bench", "crowd", "--silent", "2", "--slow", "1", "--idle", "1", "--clients", "1", "--json"])
+    lines = ["silent, 2 of them", "idle, 1 of them", "slow, 1 of them", "good clients, 1 of them"]
+    assert (status, capsys.readouterr().err.splitlines()) == (0, [f"rnic: {each}" for each in lines])
+
+
+@pytest.mark.filterwarnings("error")
+def test_to_look_at_a_component_is_no_misuse():
+    from open_rnic.rtl.mpa.datapath import MpaDatapath
+
+    assert "tx_mpa" in look(lambda: MpaDatapath(1), lambda path: list(path.signature.members))

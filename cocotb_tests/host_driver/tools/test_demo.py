@@ -1,0 +1,227 @@
+"""``rnic demo``, on the software device."""
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+
+from open_rnic.cocotb_tests.host_driver.tools.test_pcap import judge, needs_tshark
+from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.host_driver.rdma.ddp import SendReceiver
+from open_rnic.host_driver.tools import cli
+from open_rnic.host_driver.tools.demo import Endpoint, Result
+from open_rnic.rtl.registers import Role
+
+RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
+SOFTWARE = ["demo", "--device", "software"]
+
+
+@pytest.fixture
+def rnic(capsys):
+    """Run a command in this process: exit status, standard output and standard error."""
+
+    def run(*arguments):
+        status = cli.run([str(each) for each in arguments])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+def test_the_story_ends_with_every_octet_verified(rnic):
+    status, out, err = rnic(*SOFTWARE, "--size", "100K")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[-1] == "verified 102400 octets each way"
+    story = [
+        "─ MPA Request ─",
+        "A=1 peer-to-peer, RTR Write, IRD 16, ORD 16",
+        "─ MPA Reply ─",
+        "● RTR sent: Write",
+        "─ RTR: RDMA Write ─",
+        "FPDU of 24 octets: ULPDU_Length 14",
+        "RTR received: Write ●",
+        "TX fence opens ●",
+        "Send, QN 0, MSN 1, MO 0",
+        "● TCP connection closed",
+        "102,400 of 102,400",
+        "SHA-256 received",
+    ]
+    at = 0
+    for part in story:
+        at = out.index(part, at)
+
+
+@needs_tshark
+@pytest.mark.parametrize(
+    ("model", "rtr"),
+    [("peer-to-peer", "send"), ("peer-to-peer", "write"), ("peer-to-peer", "read"), ("client-server", "write")],
+)
+def test_every_setting_moves_the_data_and_tshark_finds_it_good(rnic, tmp_path, model, rtr):
+    for markers, crc in product(("--markers", "--no-markers"), ("--crc", "--no-crc")):
+        path = tmp_path / "a.pcapng"
+        options = ["--model", model, "--rtr", rtr, "--size", 5000, "--mulpdu", 1430, "--pcap", path, "--json"]
+        status, out, err = rnic(*SOFTWARE, markers, crc, *options)
+        assert (status, err) == (0, "")
+        result = json.loads(out)
+        ends = result["initiator"], result["responder"]
+        assert result["verified"]
+        assert [end["octets_received"] for end in ends] == [5000, 5000]
+        assert all((end["tx_markers"] > 0) == (markers == "--markers") for end in ends)
+        sent = sum(end["tx_fpdus"] for end in ends)
+        assert sent == 8 + (model == "peer-to-peer") + (model == "peer-to-peer" and rtr == "read")
+        judge(path, fpdus=sent, crc=crc == "--crc")
+        agreed = result["initiator"]["negotiated"]
+        assert (agreed["model"], agreed["crc"]) == (model, crc == "--crc")
+        assert agreed["rtr_send"] == (rtr if model == "peer-to-peer" else "none")
+
+
+@needs_tshark
+@pytest.mark.parametrize("mulpdu", [0, 502, 1430])
+@pytest.mark.parametrize("options", [["--rtr", "write"], ["--rtr", "read"], ["--model", "client-server"]])
+def test_no_fpdu_ends_where_tshark_would_count_a_marker_too_many(rnic, tmp_path, mulpdu, options):
+    path = tmp_path / "a.pcapng"
+    status, out, _ = rnic(*SOFTWARE, *options, "--size", "250K", "--mulpdu", mulpdu, "--pcap", path, "--json")
+    result = json.loads(out)
+    assert status == 0
+    judge(path, fpdus=result["initiator"]["tx_fpdus"] + result["responder"]["tx_fpdus"], crc=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4, 300000])
+def test_a_file_goes_both_ways(rnic, tmp_path, size):
+    path = tmp_path / "file"
+    path.write_bytes(random.Random(size).randbytes(size))
+    status, out, _ = rnic(*SOFTWARE, "--file", path, "--json")
+    result = json.loads(out)
+    assert (status, result["octets"]) == (0, size)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    for end in (result["initiator"], result["responder"]):
+        assert end["sha256_sent"] == end["sha256_received"] == digest
+
+
+def test_json_has_the_ladder(rnic):
+    _, out, _ = rnic(*SOFTWARE, "--size", 10, "--rtr", "read", "--json")
+    ladder = json.loads(out)["ladder"]
+    request = next(step for step in ladder if step["what"] == "MPA Request")
+    assert (request["from"], request["to"], request["D_rtr_read"], request["C_rtr_write"]) == (
+        "initiator", "responder", 1, 0,
+    )  # fmt: skip
+    assert {"at": "responder", "event": "RTR_RECEIVED", "rtr": "read"}.items() <= next(
+        step for step in ladder if step.get("event") == "RTR_RECEIVED"
+    ).items()
+    assert [step["opcode"] for step in ladder if "opcode" in step] == ["RDMA_READ_REQUEST", "RDMA_READ_RESPONSE"]
+
+
+def test_data_that_differs_is_told_and_is_a_failure(rnic, monkeypatch):
+    take = SendReceiver.take
+    monkeypatch.setattr(SendReceiver, "take", lambda self, ulpdu: take(self, ulpdu)[:-1] + b"?")
+    status, out, err = rnic(*SOFTWARE, "--size", 10)
+    assert status == 1
+    assert "verified" not in out
+    assert err.startswith("rnic: the responder received 10 octets with SHA-256 ")
+    assert err.count("\n") == 1
+
+
+def test_a_shorter_delivery_is_a_difference():
+    one, other = Endpoint(Role.INITIATOR, (), 5, 5, 7), Endpoint(Role.RESPONDER, (), 7, 7, 4)
+    assert len(Result(one, other, 1.0).differences()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "what"),
+    [
+        (["--file", "no/such"], 1, "no/such: No such file or directory"),
+        (["--file", "."], 1, ".: Is a directory"),
+        (["--file", "/dev/null"], 1, "/dev/null is not a regular file"),
+        (["--pcap", "no/such/file"], 1, "no/such/file: No such file or directory"),
+        (["--size", "many"], 2, "'many' is not a number of octets, such as 100000, 64K or 4M"),
+        (["--size", "-1"], 2, "'-1' is not a number of octets"),
+        (["--lanes", "3"], 2, "1, 2, 4, 8 or 16 lanes wide, not 3"),
+        (["--device", "none"], 2, "no device is called 'none'"),
+        (["--mulpdu", "127"], 2, "--mulpdu is 128 to 64768 octets (RFC 5044 §4.5), not 127"),
+        (["--port", "65536"], 2, "--port is 0 to 65535, not 65536"),
+        (["--waves", "x"], 2, "the software device has no waveforms"),
+        (["--rtr", "atomic"], 2, "'atomic' is not one of"),
+        (["--model", "none"], 2, "'none' is not one of"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(rnic, arguments, status, what):
+    got, out, err = rnic(*SOFTWARE, *arguments)
+    assert got == status
+    assert what in err
+    assert err.startswith("rnic: ")
+    assert err.count("\n") == 1
+    assert "verified" not in out
+
+
+def test_a_port_in_use_is_told_in_one_line(rnic):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, _, err = rnic(*SOFTWARE, "--port", port)
+    assert (status, err) == (1, f"rnic: cannot listen at 127.0.0.1 port {port}: Address already in use\n")
+
+
+def test_the_given_port_is_used(rnic):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    _, out, _ = rnic(*SOFTWARE, "--port", port, "--size", 1, "--json")
+    assert json.loads(out)["responder"]["address"] == ["127.0.0.1", port]
+
+
+def children(pid):
+    """The processes that this one has started."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(each) for each in file.read().split()]
+
+
+def is_alive(pid):
+    """Whether there is such a process, one that has ended but was not waited for aside."""
+    with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.parametrize("device", ["software", "simulated"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_at_once_and_all_that_it_started(device, number):
+    command = [*RNIC, "demo", "--device", device, "--size", "10G"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            while b"TX fence opens" not in process.stdout.readline():
+                assert process.poll() is None
+            started = children(process.pid)
+            assert len(started) == (2 if device == "simulated" else 0)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=HANG)  # 10 GB would take hours
+            assert (process.returncode, err) == (128 + number, b"")
+            assert not [pid for pid in started if is_alive(pid)]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_rtl_moves_the_data_too(rnic):
+    status, out, err = rnic("demo", "--size", "100K", "--rtr", "read", "--json")
+    assert (status, err) == (0, "")
+    result = json.loads(out)
+    for end in (result["initiator"], result["responder"]):
+        assert end["octets_received"] == 102400
+        assert end["octets_per_cycle"] > 1
+        assert end["cycles"] > 102400 / 16
+
+
+def test_the_capture_cannot_replace_the_file_to_send(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_bytes(b"precious")
+    assert cli.run(["demo", "--device", "software", "--file", str(file), "--pcap", str(file)]) == 1
+    assert capsys.readouterr().err == f"rnic: {file} cannot be the capture: it is the file to send\n"
+    assert file.read_bytes() == b"precious"

@@ -1,0 +1,499 @@
+"""``rnic interop linux`` as far as it goes without QEMU: what is missing, the relay, the guest's files, the table."""
+
+import asyncio
+import json
+import lzma
+import random
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from open_rnic.cocotb_tests.host_driver.test_connection import run
+from open_rnic.host_driver.connection import Direction
+from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.tools.cli import run as rnic
+from open_rnic.host_driver.tools.interop import case, initramfs, matrix, module, packages, prepare, report, tools
+from open_rnic.host_driver.tools.interop.case import Case, Finding, Transfer, tell
+from open_rnic.host_driver.tools.interop.cases import MATRIX, programs
+from open_rnic.host_driver.tools.interop.errors import InteropError
+from open_rnic.host_driver.tools.interop.guest import Output
+from open_rnic.host_driver.tools.interop.matrix import Row
+from open_rnic.host_driver.tools.interop.relay import Treatment, relay
+from open_rnic.rtl.registers import Rtr
+
+REQUEST = StartupFrame(FrameKind.REQUEST).encode()
+REPLY = StartupFrame(FrameKind.REPLY, private_data=b"reply").encode()
+
+
+def one_line(capsys):
+    """What was said, which is one line on standard error."""
+    said = capsys.readouterr().err
+    assert said.startswith("rnic: ")
+    assert said.count("\n") == 1
+    return said
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "board"], "no device is called 'board'"),
+        (["--case", "nothing"], "no case has 'nothing' in its name"),
+        (["--case", "nothing", "--case", "more"], "'nothing' or 'more'"),
+    ],
+)
+def test_a_wrong_option_is_one_line(capsys, arguments, said):
+    assert rnic(["interop", "linux", *arguments]) == 2
+    assert said in one_line(capsys)
+
+
+def test_the_cases_can_be_listed_without_running_any(capsys):
+    assert rnic(["interop", "linux", "--list", "--case", "rping"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [each.name for each in MATRIX if "rping" in each.name]
+
+
+@pytest.mark.parametrize("option", [[], ["--shell"]])
+def test_a_missing_program_is_one_line_that_names_the_package(monkeypatch, capsys, tmp_path, option):
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if "qemu" in name else which("sh"))
+    monkeypatch.setattr(tools, "is_root", lambda: False)
+    assert rnic(["interop", "linux", "--folder", str(tmp_path), *option]) == 1
+    assert "qemu-system-x86_64: not installed; as root, run apt-get install qemu-system-x86" in one_line(capsys)
+
+
+def test_root_without_a_network_is_told_what_is_missing_and_why(monkeypatch, capsys, tmp_path):
+    async def no_network(command, **_):
+        raise InteropError("apt-get update failed with status 100: could not connect")
+
+    monkeypatch.setattr(shutil, "which", lambda name: None if "qemu" in name else "/bin/true")
+    monkeypatch.setattr(tools, "is_root", lambda: True)
+    monkeypatch.setattr(tools, "run", no_network)
+    assert rnic(["interop", "linux", "--folder", str(tmp_path)]) == 1
+    said = one_line(capsys)
+    assert "qemu-system-x86_64: not installed" in said
+    assert "could not connect" in said
+
+
+def test_a_system_that_is_no_debian_is_one_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert rnic(["interop", "linux", "--folder", str(tmp_path)]) == 1
+    assert "apt-get is missing" in one_line(capsys)
+
+
+def test_packages_that_cannot_be_had_are_one_line(monkeypatch, capsys, tmp_path):
+    async def no_network(command, **_):
+        raise InteropError("apt-get download failed with status 100: could not connect")
+
+    monkeypatch.setattr(shutil, "which", lambda name: "/bin/true")
+    monkeypatch.setattr(packages, "run", no_network)
+    monkeypatch.setattr(packages, "is_root", lambda: False)
+    assert rnic(["interop", "linux", "--folder", str(tmp_path)]) == 1
+    assert "apt does not know linux-image-amd64" in one_line(capsys)
+
+
+def test_every_case_has_a_name_of_its_own_that_a_file_can_have():
+    names = [each.name for each in MATRIX]
+    assert len(set(names)) == len(names)
+    assert all(name == name.lower() and "/" not in name and " " not in name for name in names)
+    assert {each.variant for each in MATRIX} <= set(module.VARIANTS)
+
+
+# Other programs
+
+
+def test_a_program_that_fails_or_hangs_is_told_and_nothing_of_it_stays():
+    with pytest.raises(InteropError, match="sh failed with status 3: why"):
+        asyncio.run(tools.run(["sh", "-c", "echo why >&2; exit 3"]))
+    with pytest.raises(InteropError, match=r"sh did not end within 0\.2 s"):
+        asyncio.run(tools.run(["sh", "-c", "sleep 60 & sleep 60"], timeout=0.2))
+    with pytest.raises(InteropError, match="no-such-program"):
+        asyncio.run(tools.run(["no-such-program"]))
+
+
+# Packages
+
+
+def test_what_an_earlier_run_has_fetched_serves_without_a_network(monkeypatch, tmp_path):
+    files = ["linux-image-6.1.0-9-amd64_6.1.99-1_amd64.deb", "linux-source-6.1_6.1.99-1_all.deb"]
+    for name in files:
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "packages.json").write_text(json.dumps({"release": "6.1.0-9-amd64", "files": files}))
+
+    async def no_network(command, **_):
+        raise InteropError("no network")
+
+    monkeypatch.setattr(packages, "run", no_network)
+    found = asyncio.run(packages.fetch(tmp_path))
+    assert (found.release, found.version, found.series) == ("6.1.0-9-amd64", "6.1.99-1", "6.1")
+    assert [file.name for file in found.unpacked] == files[:1]
+    (tmp_path / files[0]).unlink()
+    with pytest.raises(InteropError, match="no network"):
+        asyncio.run(packages.fetch(tmp_path))
+
+
+def test_only_what_is_not_there_whole_is_downloaded(monkeypatch, tmp_path):
+    commands = []
+
+    async def apt(command, *, folder=None, **_):
+        commands.append(command)
+        if command[:2] == ["apt-cache", "depends"]:
+            return "linux-image-amd64\n  Depends: linux-image-6.1.0-9-amd64\n"
+        names = [word for word in command[2:] if not word.startswith("-")]
+        if "--print-uris" in command:
+            return "".join(f"'scheme:{name}' {name}_1_amd64.deb 3 SHA256:0\n" for name in names)
+        for name in names:
+            (folder / f"{name}_1_amd64.deb").write_bytes(b"deb")
+        return ""
+
+    monkeypatch.setattr(packages, "run", apt)
+    (tmp_path / "libc6_1_amd64.deb").write_bytes(b"deb")
+    (tmp_path / "rdmacm-utils_1_amd64.deb").write_bytes(b"d")  # a download that was cut off
+    found = asyncio.run(packages.fetch(tmp_path))
+    assert found.release == "6.1.0-9-amd64"
+    assert "rdmacm-utils" in commands[-1]
+    assert "libc6" not in commands[-1]
+    asyncio.run(packages.fetch(tmp_path))
+    assert "--print-uris" in commands[-1]
+
+
+# The guest's files
+
+
+def test_modules_are_loaded_behind_what_they_need(tmp_path):
+    needs = {"siw": "ib_core,libcrc32c", "ib_core": "", "libcrc32c": "crc-base", "crc_base": "built_in"}
+    folder = tmp_path / "lib/modules/6.1.0-9-amd64/kernel"
+    folder.mkdir(parents=True)
+    for name, others in needs.items():
+        octets = b"ELF\0license=GPL\0depends=" + others.encode() + b"\0name=x\0"
+        file = folder / f"{name}.ko"
+        if name == "ib_core":
+            file.with_suffix(".ko.xz").write_bytes(lzma.compress(octets))
+        else:
+            file.write_bytes(octets)
+    order = [file.name.split(".")[0] for file in module.in_order(tmp_path, ["siw"])]
+    assert order == ["ib_core", "crc_base", "libcrc32c", "siw"]
+
+
+def test_a_variant_is_the_driver_with_other_constants(tmp_path):
+    file = tmp_path / "siw_main.c"
+    file.write_text("const bool peer_to_peer;\nu_char mpa_version = MPA_REVISION_2;\nint main;\n")
+    module._patch(file, {"peer_to_peer": "true", "mpa_version": "MPA_REVISION_1"})
+    assert file.read_text() == "const bool peer_to_peer = true;\nu_char mpa_version = MPA_REVISION_1;\nint main;\n"
+    with pytest.raises(InteropError, match="no constant mpa_crc_required"):
+        module._patch(file, {"mpa_crc_required": "true"})
+
+
+def test_the_archive_has_every_file_and_the_folders_around_it():
+    files = {"init": b"#!sh\n", "usr/bin/peer": bytes(range(256)), "etc/empty": b""}
+    members, archive = {}, initramfs.archive(files)
+    while True:
+        assert archive[:6] == b"070701"
+        mode, size, length = (int(archive[at : at + 8], 16) for at in (14, 54, 94))
+        name = archive[110 : 110 + length - 1].decode()
+        body = 110 + length + -(110 + length) % 4
+        if name == "TRAILER!!!":
+            break
+        members[name] = mode, archive[body : body + size]
+        archive = archive[body + size + -size % 4 :]
+    assert {name: octets for name, (mode, octets) in members.items() if mode & 0o100000} == files
+    folders = [name for name, (mode, _) in members.items() if mode & 0o40000]
+    assert set(folders) == {"usr", "usr/bin", "etc", "dev", "proc", "sys"}
+    assert folders.index("usr") < folders.index("usr/bin")
+
+
+def test_a_file_that_no_package_brought_is_named(tmp_path):
+    peer = tmp_path / "peer"
+    peer.write_bytes(b"")
+    with pytest.raises(InteropError, match="no package has brought bin/busybox"):
+        initramfs.collect(tmp_path, {}, [], peer)
+
+
+def test_what_a_command_printed_can_be_asked_for():
+    output = Output("\nrequest: ird 1 \n\nended: well\n", 0)
+    assert output.lines == ["request: ird 1", "ended: well"]
+    assert output.value("request:") == "ird 1"
+    assert output.value("reply:") is None
+
+
+# The relay
+
+
+async def through(forth=None, back=None, *, sent, answered=b""):
+    """What arrives at the responder and at the initiator, in the pieces in which each got it, with their times."""
+    loop = asyncio.get_running_loop()
+    arrived = [], []
+
+    async def collect(reader, pieces):
+        while octets := await reader.read(1 << 20):
+            pieces.append((octets, loop.time()))
+
+    async def respond(reader, writer):
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        first = await reader.readexactly(len(REQUEST))
+        assert first == REQUEST
+        writer.write(REPLY)
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(answered)
+        writer.write_eof()
+        await collect(reader, arrived[0])
+        writer.close()
+        done.set()
+
+    done = asyncio.Event()
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with relay(port, forth, back) as relayed:
+            reader, writer = await asyncio.open_connection("127.0.0.1", relayed)
+            writer.write(REQUEST)
+            assert await reader.readexactly(len(REPLY)) == REPLY
+            for octets in sent:
+                writer.write(octets)
+                await asyncio.sleep(0.001)
+            writer.write_eof()
+            await collect(reader, arrived[1])
+            await done.wait()
+            writer.close()
+    return arrived
+
+
+def joined(pieces):
+    return b"".join(octets for octets, _ in pieces)
+
+
+@pytest.mark.parametrize("treatment", [Treatment(), Treatment(cut=7), Treatment(cut=40, step=4), Treatment(join=900)])
+def test_a_relay_changes_no_octet(treatment):
+    sent, answered = [random.randbytes(n) for n in (1, 500, 40, 3000)], random.randbytes(5000)
+
+    async def test():
+        there, back = await through(treatment, treatment, sent=sent, answered=answered)
+        assert joined(there) == b"".join(sent)
+        assert joined(back) == answered
+
+    run(test())
+
+
+def test_a_relay_joins_what_comes_in_small_pieces(monkeypatch):
+    monkeypatch.setattr("open_rnic.host_driver.tools.interop.relay.HELD", 5.0)  # for a busy machine
+
+    async def test():
+        there, _ = await through(treatment := Treatment(join=1000), sent=[b"x" * 10] * 100)
+        assert len(there[0][0]) >= 1000
+        assert treatment.joins == 1
+
+    run(test())
+
+
+def test_pieces_are_of_whole_steps_and_not_too_long():
+    treatment = Treatment(cut=97, step=4)
+    pieces = list(treatment.pieces(bytes(10000), random.Random(1)))
+    assert treatment.cuts == len(pieces) - 1
+    assert sum(map(len, pieces)) == 10000
+    assert all(len(piece) % 4 == 0 and len(piece) <= 97 for piece in pieces)
+    assert len({len(piece) for piece in pieces}) > 10
+
+
+def test_a_relay_turns_one_bit_over_where_it_is_told_to():
+    sent = [bytes(60), bytes(60)]
+
+    async def test():
+        there, _ = await through(Treatment(corrupt=75), sent=sent)
+        octets = joined(there)
+        assert [at for at, octet in enumerate(octets) if octet] == [75]
+        assert octets[75].bit_count() == 1
+
+    run(test())
+
+
+def test_a_relay_stands_still_inside_an_octet_stream(monkeypatch):
+    monkeypatch.setattr("open_rnic.host_driver.tools.interop.relay.PAUSE", 1.0)
+
+    async def test():
+        there, _ = await through(Treatment(pause=58), sent=[bytes(100)])
+        assert len(there[0][0]) == 58
+        assert there[1][1] - there[0][1] > 0.5
+        assert len(joined(there)) == 100
+
+    run(test())
+
+
+# The table
+
+
+async def act(setting):
+    raise NotImplementedError
+
+
+def row(device="software", *, wrong=(), departs="", seconds=2.0):
+    tried = Case("a-case", "what is tried", "what | must be", act)
+    transfer = Transfer(1000, seconds, {"guest": seconds / 2, "host driver": seconds / 4})
+    finding = None if wrong else Finding("siw did this", "we did that", departs)
+    commands = [("peer listen 7174", "listening\nrequest: ird 1\n")]
+    judged, capture = "3 FPDUs, 3 good CRCs", Path("a-case.pcapng")
+    return Row(tried, device, finding, list(wrong), judged, transfer, 1.0, capture, commands)
+
+
+def test_the_slowest_stage_is_the_one_that_was_busy_longest():
+    assert report.rate(row()) == "1,000 octets at 500 octets/s, slowest: guest 50%"
+    waiting = Transfer(1000, 2.0, {"guest": 0.5, "host driver": 0.2})
+    assert waiting.slowest == "round trips (busiest: guest 25%)"
+    assert report.rate(row(seconds=0.01)) == ""  # the clock of processors is too coarse for that
+
+
+def test_a_row_says_what_is_wrong_and_what_departs():
+    assert row().verdict == "pass"
+    assert row(departs="a rule").verdict == "pass, siw departs"
+    assert any("departs   a rule" in line for line in report.details(row(departs="a rule")))
+    failed = row(wrong=["this", "that"], departs="a rule")
+    assert failed.verdict == "FAIL"
+    assert [line.split()[-1] for line in report.details(failed) if "WRONG" in line] == ["this", "that"]
+    assert report.details(failed)[-1] == "    guest     peer listen 7174: listening request: ird 1"
+
+
+def test_the_summary_counts_rows_and_cases():
+    rows = [row(departs="a rule"), row("simulated", departs="a rule"), row("simulated", wrong=["this"])]
+    assert report.summary(rows, 61.4) == "3 rows, 1 FAILED, siw departs from a standard in 1 cases; 61 s"
+    assert "all passed" in report.summary(rows[:2], 1)
+
+
+def test_a_document_s_table_has_a_line_for_each_case():
+    lines = report.table([row(), row("simulated", departs="a rule")], "Title").markdown().splitlines()
+    assert lines[:2] == ["**Title**", ""]
+    assert len(lines) == 5
+    assert len({line.replace("\\|", "").count("|") for line in lines[2:]}) == 1
+    assert "| siw did this | we did that | software: pass; simulated: pass, siw departs. a rule |" in lines[4]
+    assert "what \\| must be" in lines[4]
+
+
+def test_what_devices_do_otherwise_is_said_of_each():
+    other = row("simulated")
+    other.finding = Finding("siw did that", "we did that")
+    line = report.table([row(), other], "Title").markdown().splitlines()[4]
+    assert "| software: siw did this; simulated: siw did that | we did that | pass |" in line
+
+
+@pytest.mark.parametrize("text", [None, "# A page without a place for it", "<!-- rnic interop linux -->"])
+def test_a_page_that_cannot_keep_the_table_is_told_before_the_run(monkeypatch, capsys, tmp_path, text):
+    page = tmp_path / "page.md"
+    if text is not None:
+        page.write_text(text)
+    monkeypatch.setattr(prepare, "prepare", None)
+    assert rnic(["interop", "linux", "--markdown", str(page)]) == 1
+    assert str(page) in one_line(capsys)
+    assert not page.exists() or page.read_text() == text
+
+
+def test_an_error_that_nobody_foresaw_says_where_it_arose():
+    assert matrix._told(case.Mismatch("this")) == "Mismatch: this"
+    with pytest.raises(IndexError) as caught:
+        [][0]
+    assert "IndexError: list index out of range (test_interop.py:" in matrix._told(caught.value)
+
+
+def test_earlier_captures_of_other_rows_are_left_alone(monkeypatch, tmp_path):
+    async def no_device(name, lanes):
+        raise InteropError("no device")
+
+    monkeypatch.setattr(matrix, "open_device", no_device)
+    names = ["a-case-software.pcapng", "aligned/a-case-software.pcapng", "a-case-simulated.pcapng", "sub/mine.pcapng"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+
+    async def test():
+        async for _ in matrix.run(None, tmp_path, [row().case], ["software"]):
+            pass
+
+    with pytest.raises(InteropError):
+        run(test())
+    assert [name for name in names if (tmp_path / name).exists()] == names[2:]
+
+
+def test_startup_frames_are_told_in_a_few_words():
+    data = EnhancedData(ird=NO_NEGOTIATION, ord=2, peer_to_peer=True, rtr=frozenset({Rtr.WRITE}))
+    frame = StartupFrame(FrameKind.REPLY, markers=True, enhanced=data, private_data=b"x")
+    assert tell(frame) == "Reply Rev 2, M=1 C=1 S=1, A=1 Write RTR, IRD 0x3FFF ORD 2, 1 octets of private data"
+
+
+# What a case does besides
+
+
+class Deaf:
+    """A connection whose peer notices nothing before the third FPDU."""
+
+    def __init__(self, seen):
+        self.seen, self.error, self.written = seen, None, 0
+        seen.stream(Direction.TX, bytes(20))
+
+    async def write(self, octets, stag):
+        assert (octets, stag) == (b"", case.NUDGE_STAG)
+        self.written += 1
+        self.seen.heard = self.written == 3
+
+
+def test_a_silent_peer_is_nudged_until_it_is_heard(monkeypatch):
+    monkeypatch.setattr(case, "NUDGE", 0.001)
+
+    async def test():
+        connection = Deaf(seen := case.Seen())
+        await case.nudge(connection, seen)
+        assert (connection.written, seen.nudges) == (3, 3)
+        await case.nudge(connection, seen)
+        seen.heard, connection.error = False, "over"
+        await case.nudge(connection, seen)
+        assert connection.written == 3
+
+    run(test())
+
+
+def test_a_peer_that_was_sent_nothing_is_not_nudged(monkeypatch):
+    monkeypatch.setattr(case, "NUDGE", 0.001)
+
+    async def test():
+        connection = Deaf(seen := case.Seen())
+        seen.fpdus = 0
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(case.nudge(connection, seen), 0.05)
+        assert connection.written == 0
+
+    run(test())
+
+
+def test_what_a_connection_has_seen_is_counted():
+    seen, reply = case.Seen(), StartupFrame(FrameKind.REPLY)
+    seen.stream(Direction.TX, REQUEST)
+    seen.stream(Direction.TX, bytes(20))
+    seen.stream(Direction.RX, reply.encode()[:5])
+    seen.frame(Direction.RX, reply)
+    seen.stream(Direction.RX, reply.encode()[5:])
+    assert (seen.fpdus, seen.heard) == (1, False)
+    assert seen.whole
+    seen.stream(Direction.RX, b"\0")
+    assert seen.heard
+    assert (seen.octets_out, seen.octets_in) == (20, len(reply.encode()) + 1)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 100])
+def test_whether_a_stream_ends_behind_an_fpdu_is_known(size):
+    frame = StartupFrame(FrameKind.REPLY, private_data=b"abc").encode()
+    stream, ends = frame + bytes(8) + b"\0\5" + bytes(10) + b"\0\2" + bytes(6), []
+    seen = case.Seen()
+    for at in range(0, len(stream), size):
+        seen.stream(Direction.RX, stream[at : at + size])
+        if seen.whole:
+            ends.append(seen.octets_in)
+    whole = [len(frame), len(frame) + 8, len(frame) + 20, len(frame) + 28]
+    assert ends == [end for end in whole if end % size == 0 or end == len(stream)]
+
+
+def test_a_program_that_saw_other_data_has_not_ended_well():
+    programs.ended(Output("", 0))
+    programs.ended(Output(programs._RACE, 255))
+    for output in (Output("", 1), Output(f"data mismatch!\n{programs._RACE}", 255), Output("data mismatch!", 0)):
+        with pytest.raises(case.Mismatch):
+            programs.ended(output)

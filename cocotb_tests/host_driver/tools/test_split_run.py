@@ -1,0 +1,102 @@
+"""Splits that run in simulation: what they give, what crosses the host link, and how well their cycles are predicted.
+
+A run raises SplitError unless what comes out is what the whole software data path gives.
+"""
+
+import random
+from itertools import combinations, product
+from statistics import median
+
+import pytest
+
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.host_driver.tools.split import run as split_run
+from open_rnic.host_driver.tools.split.cycles import device_cycles
+from open_rnic.host_driver.tools.split.run import Case, SplitError, run, run_all
+from open_rnic.host_driver.tools.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Side, Split, Stage
+from open_rnic.rtl.registers import MAX_ULPDU
+
+LANES = 2
+LOADS = {
+    "one octet": [1],
+    "nothing": [0],
+    "two MTUs": [1442] * 2,
+    "small": [64] * 8,
+    "mixed": [1, 300, 2, 40, 8, 7, 9, 1000, 0, 0, 3],
+}
+
+
+def placements(direction):
+    """All ways to place the stages that the RTL can do in this direction."""
+    stages = [stage for stage in (TRANSMIT if direction is Direction.TRANSMIT else RECEIVE) if stage in RTL]
+    return [Split(frozenset(chosen)) for count in range(5) for chosen in combinations(stages, count)]
+
+
+def ulpdus(lengths):
+    return tuple(random.randbytes(each) for each in lengths)
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_every_placement_runs_and_its_cycles_are_predicted(direction):
+    splits = placements(direction)
+    assert len(splits) == 16
+    runs = run_all(
+        Case(split, direction, LANES, ulpdus(lengths), markers, crc)
+        for split, lengths, markers, crc in product(splits, LOADS.values(), (False, True), (False, True))
+    )
+    assert all((each.error is None) == (each.case.split == Split(frozenset())) for each in runs)
+    errors = {each: abs(each.error) for each in runs if each.error is not None}
+    worst = max(errors, key=errors.__getitem__)
+    assert median(errors.values()) <= 0.03
+    assert errors[worst] <= 0.10, (worst.case.split, list(map(len, worst.case.ulpdus)), worst.segments)
+
+
+def test_octets_that_cross_the_host_link_are_those_between_the_stages():
+    sent = ulpdus([1000, 3])
+    split = Split(frozenset({Stage.MARKER_INSERTION}))
+    found = run(split, Direction.TRANSMIT, lanes=LANES, ulpdus=sent, markers=True, crc=True)
+    framed = sum(map(len, FpduFramer(markers=False, crc=True).frame_all(sent))) - 4 * 2  # without CRCs
+    assert [(each.to, each.before, each.packets, each.octets) for each in found.crossings] == [
+        (Side.DEVICE, Stage.MARKER_INSERTION, 2, framed),
+        (Side.HOST, Stage.CRC_GENERATION, 2, framed + 4 * 3),  # and markers, the last one between PAD and CRC
+    ]
+
+
+def test_a_stage_without_rtl_is_refused():
+    with pytest.raises(ValueError, match="the RTL has no placement"):
+        run(Split.of(["placement"]), Direction.RECEIVE, lanes=LANES, ulpdus=[b"1"], markers=True, crc=True)
+    with pytest.raises(ValueError, match="the RTL has no placement"):
+        device_cycles((Stage.PLACEMENT,), Direction.RECEIVE, LANES, [1], markers=True, crc=True)
+
+
+def test_a_width_without_rtl_is_refused():
+    with pytest.raises(ValueError, match="lanes must be one of 1, 2, 4, 8, 16, not 3"):
+        Case(Split.of([]), Direction.TRANSMIT, 3, (b"",), True, True)
+
+
+def test_a_ulpdu_that_mpa_does_not_carry_is_refused():
+    with pytest.raises(ValueError, match="ULPDU 1 has 64769 octets"):
+        Case(Split.of([]), Direction.TRANSMIT, LANES, (b"", bytes(MAX_ULPDU + 1)), True, True)
+
+
+def test_a_split_that_gives_something_else_is_an_error(monkeypatch):
+    monkeypatch.setattr(split_run.software, "frame", lambda ulpdus: (bytes(4) for _ in ulpdus))
+    with pytest.raises(SplitError, match="transmit"):
+        run(Split.of([]), Direction.TRANSMIT, lanes=LANES, ulpdus=[b"1"], markers=True, crc=True)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("direction", Direction)
+def test_a_long_stream_takes_a_cycle_a_beat(direction, lanes):
+    stages = tuple(stage for stage in (TRANSMIT if direction is Direction.TRANSMIT else RECEIVE) if stage in RTL)
+    few, many = ([1442] * count for count in (10, 170))  # 160 FPDUs more are whole beats of the stream, too
+    more = (device_cycles(stages, direction, lanes, each, markers=False, crc=True) for each in (many, few))
+    assert next(more) - next(more) == 160 * -(-1448 // (4 * lanes))
+
+
+def test_segments_together_have_the_latency_of_all_of_their_blocks():
+    """One beat of a ULPDU: through fence, framer, inserter and appender, and out."""
+    stages = Stage.FENCE, Stage.FRAMING, Stage.MARKER_INSERTION, Stage.CRC_GENERATION
+    alone = [device_cycles((each,), Direction.TRANSMIT, LANES, [1], markers=False, crc=True) - 2 for each in stages]
+    together = device_cycles(stages, Direction.TRANSMIT, LANES, [1], markers=False, crc=True) - 2
+    assert together == sum(alone)

@@ -1,0 +1,136 @@
+"""Mutation testing itself: which mutants there are, that a wrong design is noticed, and what is told of the others."""
+
+import ast
+from collections import Counter
+
+import pytest
+
+from open_rnic.cocotb_tests.mutation import __main__ as mutation
+from open_rnic.cocotb_tests.mutation import sites
+
+KEY = "rtl/a.py A.elaborate: a < b -> a <= b"
+
+SOURCE = """\
+class Block:
+    def elaborate(self, platform):
+        m = Module()
+        with m.If(~self.a & (self.b < 3)):
+            m.d.sync += self.o.eq(1)
+            m.next = "Idle"
+        m.d.comb += self.p.eq(Mux(self.q.any(), self.b + 1, 0))
+        return m
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_sites(monkeypatch):
+    monkeypatch.setattr(sites, "SITES", [])
+
+
+def keys(source):
+    sites.Rewriter("rtl/block.py").visit(ast.parse(source))
+    return [key for site in sites.SITES for key in site.keys.values()]
+
+
+def test_every_kind_of_mutant_is_made():
+    found = {each.removeprefix("rtl/block.py Block.elaborate: ") for each in keys(SOURCE)}
+    assert {
+        "If ~self.a & (self.b < 3) -> If True",
+        "If ~self.a & (self.b < 3) -> If False",
+        "~self.a & (self.b < 3) -> ~self.a | (self.b < 3)",
+        "~self.a & (self.b < 3) -> self.b < 3",
+        "~self.a -> self.a",
+        "self.b < 3 -> self.b <= 3",
+        "self.b < 3 -> self.b < 3 + 1",
+        "self.o.eq(1) -> nothing",
+        "self.o.eq(1) -> self.o.eq(1 ^ 1)",
+        "m.next = 'Idle' -> nothing",
+        "Mux self.q.any() -> Mux True",
+        "self.q.any() -> self.q.all()",
+        "self.b + 1 -> self.b - 1",
+    } <= found
+
+
+def test_keys_are_unique_and_do_not_change_when_lines_move():
+    twice = SOURCE.replace("        return m\n", "        m.d.comb += self.r.eq(self.b < 3)\n        return m\n")
+    found = keys(twice)
+    assert max(Counter(found).values()) == 1
+    assert "rtl/block.py Block.elaborate: self.b < 3 -> self.b <= 3 (2)" in found
+    sites.SITES.clear()
+    assert keys("# a comment\n\n" + twice) == found
+
+
+def test_what_is_chosen_stays_chosen_when_others_come():
+    few = [f"rtl/a.py f: {n} -> nothing" for n in range(100)]
+    more = [*few, *(f"rtl/b.py f: {n} -> nothing" for n in range(10))]
+    assert len(set(mutation.choose(few, 1, 50)) - set(mutation.choose(more, 1, 50))) <= 10
+    assert mutation.choose(few, 1, 50) == mutation.choose(reversed(few), 1, 50) != mutation.choose(few, 2, 50)
+
+
+@pytest.mark.parametrize(
+    ("killed", "excused", "known", "told"),
+    [
+        ({}, {}, {KEY}, f"survived: {KEY}"),
+        ({}, {KEY: "why"}, {KEY}, None),
+        ({KEY: "test_a"}, {}, {KEY}, None),
+        ({KEY: "test_a"}, {KEY: "why"}, {KEY}, f"equivalent.toml has a mutant that test_a kills: {KEY}"),
+        ({KEY: "test_a"}, {"gone": "why"}, {KEY}, "equivalent.toml has a mutant that there is not: gone"),
+    ],
+)
+def test_a_survivor_and_a_reason_that_is_of_no_use_are_told(tmp_path, killed, excused, known, told):
+    campaign = mutation.Campaign(tmp_path, [KEY], 1)
+    campaign._plan["killed"] = killed
+    assert mutation.complaints(campaign, excused, known) == ([told] if told else [])
+
+
+def test_the_reasons_can_be_read():
+    assert all(reason.strip() for reason in mutation.reasons().values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--count", "0"], "--count must be at least 1, not 0"),
+        (["--jobs", "-1"], "--jobs must be at least 1, not -1"),
+    ],
+)
+def test_a_wrong_option_is_named(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        mutation.main(arguments)
+    assert message in capsys.readouterr().err
+
+
+BENCH = '''\
+from cocotb.triggers import RisingEdge
+from open_rnic.cocotb_tests.harness import bench, simulate
+from open_rnic.rtl.lib.stream import Stage
+
+
+@bench(cycles=100)
+async def a_beat_passes(dut):
+    dut.o__ready.value = 1
+    dut.i__valid.value = 1
+    dut.i__payload.value = 5
+    await RisingEdge(dut.clk)
+    await RisingEdge(dut.clk)
+    await RisingEdge(dut.clk)
+    assert dut.o__valid.value
+    assert dut.o__payload.value.to_unsigned() == 5
+
+def test_a_beat_passes():
+    simulate(Stage(8), __name__)
+'''
+
+
+def test_a_test_kills_what_it_sees_and_nothing_else(tmp_path):
+    """A test that never takes ``ready`` away: of one stage, its mutants in one build."""
+    stage = "rtl/lib/stream.py Stage.elaborate: "
+    seen = stage + "self.o.valid.eq(self.i.valid) -> nothing"
+    reset = stage + "reset of o__valid = 0 -> 1"
+    unseen = stage + "self.o.ready & ~stays -> ~stays"
+    (tmp_path / "test_stage.py").write_text(BENCH)
+    campaign = mutation.Campaign(tmp_path, [seen, unseen, reset], 2)
+    assert campaign.test([tmp_path / "test_stage.py"], 1, own=True)
+    assert list(campaign.killed) == [seen]
+    assert campaign.alive == [unseen, reset]
+    assert mutation.Campaign(tmp_path, [seen, unseen], 2, resume=True).alive == [unseen]

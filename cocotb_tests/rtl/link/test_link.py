@@ -1,0 +1,313 @@
+# amaranth: UnusedElaboratable=no
+"""The blocks of the link: the UART's bits, COBS against a library's, and what their constructors refuse."""
+
+import random
+from fractions import Fraction
+from functools import partial
+
+import cocotb
+import pytest
+from cobs import cobs
+from cocotb.triggers import FallingEdge, RisingEdge, Timer
+
+from open_rnic.cocotb_tests.harness import PERIOD, bench, parameter, simulate
+from open_rnic.cocotb_tests.rtl.together import Together
+from open_rnic.host_driver.devices.serial.frames import frame as framed
+from open_rnic.host_driver.devices.serial.frames import unframe
+from open_rnic.rtl.link.cobs import CobsDecoder
+from open_rnic.rtl.link.crc import FrameCrc
+from open_rnic.rtl.link.link import Link
+from open_rnic.rtl.link.protocol import Ask, Op, Status, op
+from open_rnic.rtl.link.responses import Responses
+from open_rnic.rtl.link.uart import Uart, UartRx, UartTx
+
+SIZE = 2048
+PERIODS = [Fraction(4), Fraction(25, 3), Fraction(16), Fraction(25_000_000, 115_200)]
+
+
+# --- the UART
+
+
+def bit_edges(bits, length):
+    """Times in ns from now at which each of the bits ends."""
+    return [round((n + 1) * length) for n in range(bits)]
+
+
+async def send_bits(wire, octet, length):
+    """An octet as a UART sends it, with bits of ``length`` ns."""
+    now = 0
+    for bit, end in zip([0, *(octet >> n & 1 for n in range(8)), 1], bit_edges(10, length), strict=True):
+        wire.value = bit
+        await Timer(end - now, "ns")
+        now = end
+
+
+def listen(dut):
+    """A list, which octets join as they are received."""
+    received = []
+
+    async def take():
+        while True:
+            await RisingEdge(dut.clk)
+            if dut.o__valid.value:
+                received.append(int(dut.o__payload.value))
+
+    cocotb.start_soon(take())
+    return received
+
+
+@bench(cycles=500_000)
+async def octets_are_received_from_a_sender_two_percent_off(dut):
+    dut.rx.value = 1
+    await Timer(round(12 * parameter("period") * PERIOD), "ns")  # it was 0 before, which looked like an octet
+    for error in (-0.02, 0, 0.02):
+        length = parameter("period") * PERIOD * (1 + error)
+        octets = random.randbytes(40)
+        received = []
+
+        async def listen(received=received, octets=octets):
+            while len(received) < len(octets):
+                await RisingEdge(dut.clk)
+                if dut.o__valid.value:
+                    received.append(int(dut.o__payload.value))
+
+        listening = cocotb.start_soon(listen())
+        await Timer(random.randrange(1, 20), "ns")
+        for each in octets:
+            await send_bits(dut.rx, each, length)
+            if random.random() < 0.3:
+                await Timer(random.randrange(1, 2000), "ns")
+        await listening
+        assert bytes(received) == octets
+
+
+@bench(cycles=500_000)
+async def an_octet_without_a_stop_bit_is_dropped_and_the_next_is_not(dut):
+    length = parameter("period") * PERIOD
+    dut.rx.value = 0
+    await Timer(round(14 * length), "ns")  # a break
+    dut.rx.value = 1
+    await Timer(round(2 * length), "ns")
+    sending = cocotb.start_soon(send_bits(dut.rx, 0xA5, length))
+    while not dut.o__valid.value:
+        await RisingEdge(dut.clk)
+    assert int(dut.o__payload.value) == 0xA5
+    await sending
+
+
+@bench(cycles=500_000)
+async def octets_survive_a_glitch_of_one_sample_in_every_bit(dut):
+    length = parameter("period") * PERIOD
+    dut.rx.value = 1
+    await Timer(round(12 * length), "ns")
+    received = listen(dut)
+    octets = random.randbytes(40)
+    bits = [bit for octet in octets for bit in (1, 0, *(octet >> n & 1 for n in range(8)), 1)]  # an idle line before
+    for before, bit, after in zip([1, *bits], bits, [*bits[1:], 1], strict=False):
+        wrong = random.randrange(round(length / 2) - PERIOD, round(length / 2))
+        # In a bit of 4 samples one that is wrong may move an edge beside it.
+        glitch = 1 - bit if length >= 8 * PERIOD or before == bit == after else bit
+        for level, time in ((bit, wrong), (glitch, PERIOD), (bit, round(length) - wrong - PERIOD)):
+            dut.rx.value = level
+            await Timer(time, "ns")
+    await Timer(round(2 * length), "ns")
+    assert bytes(received) == octets
+
+
+@bench(cycles=500_000)
+async def an_octet_needs_a_start_bit_that_lasts(dut):
+    length = parameter("period") * PERIOD
+    dut.rx.value = 1
+    await Timer(round(12 * length), "ns")
+    received = listen(dut)
+    dut.rx.value = 0
+    await Timer(max(round(0.3 * length), PERIOD), "ns")
+    dut.rx.value = 1
+    # Timed from the glitch on, bits of a fast sender would be sampled behind 9 parts of 10, and then later and later.
+    await Timer(round(2.3 * length), "ns")
+    await send_bits(dut.rx, 0xA5, length * (0.98 if parameter("period") >= 16 else 1))
+    await Timer(round(2 * length), "ns")
+    assert received == [0xA5]
+
+
+@bench(cycles=500_000)
+async def octets_leave_one_after_the_other_with_bits_of_the_right_length(dut):
+    length = parameter("period") * PERIOD
+    octets = random.randbytes(20)
+    async def give():
+        for each in octets:
+            dut.i__payload.value, dut.i__valid.value = each, 1
+            await RisingEdge(dut.clk)
+            while not dut.i__ready.value:
+                await RisingEdge(dut.clk)
+        dut.i__valid.value = 0
+
+    cocotb.start_soon(give())
+    await FallingEdge(dut.tx)
+    now = 0
+    for nth, octet in enumerate(octets):
+        for n, bit in enumerate([0, *(octet >> n & 1 for n in range(8)), 1]):
+            middle = round((10 * nth + n + 0.5) * length)  # with no gap in 20 octets, and no drift
+            await Timer(middle - now, "ns")
+            now = middle
+            assert dut.tx.value == bit, f"bit {n} of octet {nth}"
+
+
+@pytest.mark.parametrize("period", PERIODS, ids=str)
+def test_uart(period):
+    simulate(partial(Uart, period), __name__, parameters={"period": float(period)}, name="(octets|an_octet).*")
+
+
+# --- the link
+
+
+def request(sequence, session, ask=0):
+    """A request that writes a register, as a frame."""
+    write = bytes((op(Op.WRITE), *random.randbytes(4), 7))
+    return framed(bytes((sequence | ask,)) + session.to_bytes(4, "little") + write + bytes((op(Op.END),)))
+
+
+@bench(cycles=200_000)
+async def the_link_refuses_unknown_sessions_and_counts_damaged_frames_alone(dut):
+    for port in ("i__valid", "tx_mpa__valid", "rx_ulpdu__valid", "tx_ulpdu__ready", "rx_mpa__ready", "irq"):
+        getattr(dut, port).value = 0
+    dut.bus__ack.value = dut.o__ready.value = 1
+    writes = 0
+
+    async def exchange(octets):
+        """Status, frames counted as damaged, and writes carried out; None if there is no answer."""
+        nonlocal writes
+        dut.i__valid.value = 1
+        for each in octets:
+            dut.i__payload.value = each
+            await RisingEdge(dut.clk)
+        dut.i__valid.value = 0
+        found, silent, before = bytearray(), 0, writes
+        while silent < 5:  # until a frame would have begun to be looked at
+            await RisingEdge(dut.clk)
+            silent = 0 if dut.active.value else silent + 1
+            writes += int(dut.bus__request.value and dut.bus__write.value)
+            if dut.o__valid.value:
+                found.append(int(dut.o__payload.value))
+        if not found:
+            assert writes == before
+            return None
+        body = unframe(bytes(found[:-1]))
+        return Status(body[-3]), body[-2], writes - before
+
+    known, unknown = random.sample(range(1, 1 << 32), 2)
+    assert await exchange(request(0, known)) == (Status.REFUSED | Status.FRESH, 0, 0)
+    assert await exchange(request(0, known, Ask.OPEN)) == (Status(0), 0, 1)
+    assert await exchange(request(1, unknown)) == (Status.REFUSED, 0, 0)
+    second = request(1, known)
+    assert await exchange(second) == (Status(0), 0, 1)
+    assert await exchange(second) == (Status(0), 0, 0)  # the same response again
+    assert await exchange(request(12, known)) is None  # too old
+    assert await exchange(bytes(3)) is None  # frames of nothing
+    assert await exchange(request(2, known)) == (Status(0), 0, 1)
+    damaged = 20
+    for _ in range(damaged):
+        spoilt = bytearray(cobs.decode(request(3, known, Ask.OPEN)[:-1]))
+        spoilt[random.randrange(len(spoilt))] ^= random.randrange(1, 256)
+        assert await exchange(cobs.encode(bytes(spoilt)) + b"\0") is None
+    assert await exchange(request(3, known)) == (Status(0), damaged, 1)
+
+
+def test_link():
+    simulate(partial(Link, 1, size=512), __name__, name="the_link.*")
+
+
+# --- COBS
+
+
+def frames():
+    """Some that are hard, and some of any kind."""
+    yield from (b"\0", b"\0\0", bytes(300), b"\1" * 253, b"\1" * 254, b"\1" * 255, b"\1" * 254 + b"\0", b"\xff" * 1000)
+    for _ in range(60):
+        yield bytes(random.choices((0, *range(256)), [random.choice((0, 1, 50)), *[1] * 256], k=random.randint(1, 900)))
+
+
+@bench(cycles=2_000_000)
+async def cobs_decodes_what_the_library_encodes(dut):
+    await RisingEdge(dut.clk)
+    found, ended = bytearray(), 0
+
+    async def give(octet, valid):
+        nonlocal ended
+        dut.decoder__i__payload.value, dut.decoder__i__valid.value = octet, valid
+        await FallingEdge(dut.clk)
+        if dut.decoder__valid.value:
+            found.append(int(dut.decoder__octet.value))
+        ended += int(dut.decoder__end.value)
+        await RisingEdge(dut.clk)
+
+    for frame in frames():
+        cut_off = cobs.encode(b"cut off")[:-random.randrange(1, 5)]
+        for octet in b"\0" + cut_off + b"\0":
+            await give(octet, 1)
+        found.clear()
+        ended = 0
+        for octet in cobs.encode(frame) + b"\0":
+            if random.random() < 0.1:
+                await give(random.choice([0, octet]), 0)  # no octet, whatever it looks like
+            await give(octet, 1)
+        dut.decoder__i__valid.value = 0
+        assert (bytes(found), ended) == (frame, 1)
+
+
+@bench(cycles=2_000_000)
+async def the_library_decodes_what_cobs_encodes_and_it_can_be_sent_again(dut):
+    for nth, frame in enumerate(frames()):
+        await RisingEdge(dut.clk)
+        dut.responses__half.value = nth % 2
+        dut.responses__i__valid.value = 1
+        for word in (*frame, 0x100 | random.getrandbits(8)):  # the end has no octet
+            dut.responses__i__payload.value = word
+            await FallingEdge(dut.clk)
+            while not dut.responses__i__ready.value:
+                await FallingEdge(dut.clk)
+            await RisingEdge(dut.clk)
+        dut.responses__i__valid.value = 0
+        for _ in range(2):
+            dut.responses__send.value = 1
+            await RisingEdge(dut.clk)
+            dut.responses__send.value = 0
+            sent = bytearray()
+            while not sent.endswith(b"\0"):  # half of the frames leave only when `ready` has waited for `valid`
+                ready = random.getrandbits(1) if nth % 4 < 2 else int(dut.responses__o__valid.value)
+                dut.responses__o__ready.value = ready
+                await FallingEdge(dut.clk)
+                if dut.responses__o__valid.value and dut.responses__o__ready.value:
+                    sent.append(int(dut.responses__o__payload.value))
+                await RisingEdge(dut.clk)
+            dut.responses__o__ready.value = 0
+            assert cobs.decode(bytes(sent[:-1])) == frame
+            await FallingEdge(dut.clk)
+            while dut.responses__sending.value:
+                await FallingEdge(dut.clk)
+
+
+def cobs_blocks():
+    return Together(decoder=CobsDecoder(), responses=Responses(SIZE, 64))
+
+
+def test_cobs():
+    simulate(partial(cobs_blocks), __name__, name="(cobs|the_library).*")
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: UartRx(3), "a bit takes 4 clock cycles at least, not 3.00"),
+        (lambda: UartTx(Fraction(7, 2)), "a bit takes 4 clock cycles at least, not 3.50"),
+        (lambda: Link(3), "lanes must be one of 1, 2, 4, 8, 16, not 3"),
+        (lambda: Link(2, size=1000), "size must be one of 512, 1024, 2048, 4096, not 1000"),
+        (lambda: FrameCrc(8), "bits must be 1, 2 or 4, not 8"),
+    ],
+)
+def test_constructors_say_what_they_refuse(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

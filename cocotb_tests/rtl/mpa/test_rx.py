@@ -1,0 +1,178 @@
+# amaranth: UnusedElaboratable=no
+"""The blocks of receive, from chunks to ULPDUs, alone and in chains."""
+
+import functools
+import random
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from cocotb.triggers import RisingEdge
+
+from open_rnic.cocotb_tests.datapath import cut, filler
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.ice40 import Ice40
+from open_rnic.cocotb_tests.rtl.together import Chain, Together
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.rtl.layouts import Packet, StreamBeat
+from open_rnic.rtl.lib.stream import Buffer
+from open_rnic.rtl.mpa.rx.checker import FpduChecker
+from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.delineator import Delineator
+from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.registers import Cause
+
+
+class Counted(wiring.Component):
+    """Says on every beat how many octets are valid, as :class:`.RxModeSwitch` does."""
+
+    def __init__(self, lanes):
+        shape = Packet(lanes)
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.i), wiring.flipped(self.o))
+        with m.If(~self.i.payload.last):
+            m.d.comb += self.o.payload.octets.eq(4 * self.i.payload.shape().lanes)
+        return m
+
+
+def blocks(lanes, ice40=False):
+    # The sink wants even those octets to stay as they are that are not valid, so a buffer comes last.
+    checker = FpduChecker(lanes)
+    chain = Chain(Counted(lanes), ChunkPacker(lanes), Delineator(lanes), checker, Buffer(checker.o.payload.shape()))
+    return Ice40(Together(rx=chain)) if ice40 else Together(rx=chain)
+
+
+class Lanes(wiring.Component):
+    """A :class:`ChunkPacker` that leaves markers in the stream."""
+
+    def __init__(self):
+        super().__init__({"i": In(stream.Signature(Packet(1))), "o": Out(stream.Signature(StreamBeat(1)))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.packer = packer = ChunkPacker(1)
+        wiring.connect(m, wiring.flipped(self.i), packer.i)
+        wiring.connect(m, packer.o, wiring.flipped(self.o))
+        return m
+
+
+def one_lane():
+    return Together(rx=Chain(Counted(1), Lanes(), LaneReceiver()))
+
+
+class Receiver:
+    """The chain, at a random place of the marked stream."""
+
+    def __init__(self, dut, start, markers):
+        self.source = Source(dut, "rx__i", pauses(0.3))
+        self.sink = Sink(dut, "rx__o", stalls(0.3))
+        self.framer = FpduFramer(markers=bool(markers), crc=True, offset=4 * start)
+
+    @classmethod
+    async def begin(cls, dut, markers, maximum=64768):
+        start = random.randrange(128)
+        for port, value in {"markers": markers, "start": start, "maximum": maximum, "enable": 1}.items():
+            getattr(dut, f"rx__{port}").value = value
+        await RisingEdge(dut.clk)
+        return cls(dut, start, markers)
+
+    async def receive(self):
+        """A ULPDU, and what has been found of it."""
+        octets, fields = await self.sink.receive()
+        return octets, Cause(fields["cause"]), fields["value"], fields["size"], fields["markers"]
+
+
+def ulpdus(width):
+    sizes = [*range(2 * width + 2), *range(495, 515), 2000]
+    return [random.randbytes(each) for each in random.sample(sizes, len(sizes))]
+
+
+async def ulpdus_come_out_as_they_were_framed(dut, markers):
+    receiver = await Receiver.begin(dut, markers)
+    sent = ulpdus(4 * parameter("lanes"))
+    fpdus = [receiver.framer.frame(each) for each in sent]
+    for chunk in cut(b"".join(fpdus), random.choice([1, 40, 2000])):
+        receiver.source.send(chunk)
+    for ulpdu, fpdu in zip(sent, fpdus, strict=True):
+        octets, cause, value, size, count = await receiver.receive()
+        assert (octets, cause, value, size) == (ulpdu, Cause.NONE, len(ulpdu), len(fpdu) // 4)
+        assert count == size - (len(ulpdu) + 5) // 4 - 1
+
+
+@bench()
+async def ulpdus_come_out(dut):
+    await ulpdus_come_out_as_they_were_framed(dut, 0)
+
+
+@bench()
+async def ulpdus_come_out_without_markers(dut):
+    await ulpdus_come_out_as_they_were_framed(dut, 1)
+
+
+@bench()
+async def a_marker_between_pad_and_crc_is_in_the_fpdu(dut):
+    receiver = await Receiver.begin(dut, 1)
+    for size in [*range(20), 487]:
+        ulpdu = random.randbytes(size)
+        before = filler(receiver.framer.offset, 512 - (2 + size + 3) // 4 * 4)
+        for each in (before, ulpdu):
+            fpdu = receiver.framer.frame(each)
+            receiver.source.send(fpdu)
+            octets, cause, *_, markers = await receiver.receive()
+            assert (octets, cause) == (each, Cause.NONE)
+        assert markers == 1
+        assert fpdu[-8:-4] == (len(fpdu) - 8).to_bytes(4, "big")
+
+
+@bench()
+async def delineation_stops_where_ulpdu_length_is_over_the_maximum(dut):
+    receiver = await Receiver.begin(dut, 1, maximum=90)
+    for size in (90, 3, 91, 4):
+        receiver.source.send(receiver.framer.frame(bytes(size)))
+    for expected in (Cause.NONE, 90), (Cause.NONE, 3), (Cause.RX_LENGTH, 91):
+        assert (await receiver.receive())[1:3] == expected
+    for _ in range(100):
+        receiver.source.send(bytes(64))
+    await receiver.source.drained()
+    assert receiver.sink.empty()
+
+
+@bench()
+async def an_fpdu_comes_out_without_what_follows_it(dut):
+    receiver = await Receiver.begin(dut, 1)
+    for size in (0, 500, 7, 1000, 1, 2, 3):
+        receiver.source.send(receiver.framer.frame(bytes(size)))
+        assert (await receiver.receive())[0] == bytes(size)
+
+
+@bench()
+async def wrong_crcs_are_found(dut):
+    receiver = await Receiver.begin(dut, random.randrange(2))
+    expected = []
+    for nth, each in enumerate(ulpdus(4 * parameter("lanes"))):
+        fpdu = receiver.framer.frame(each)
+        bad = nth % 5 == 3
+        at = random.randrange(6, len(fpdu))  # behind ULPDU_Length
+        receiver.source.send(fpdu[:at] + bytes([fpdu[at] ^ bad]) + fpdu[at + 1:])
+        expected.append((each, Cause.CRC if bad else Cause.NONE))
+    for ulpdu, cause in expected:
+        octets, found, value, *_ = await receiver.receive()
+        assert (found, value) == (cause, len(ulpdu))
+        assert octets == ulpdu or cause is Cause.CRC
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 16])
+def test_rx_blocks(lanes):
+    simulate(functools.partial(blocks, lanes), __name__, parameters={"lanes": lanes})
+
+
+def test_rx_blocks_of_an_ice40():
+    simulate(functools.partial(blocks, 2, ice40=True), __name__, parameters={"lanes": 2})
+
+
+def test_rx_blocks_of_1_lane():
+    simulate(functools.partial(one_lane), __name__, parameters={"lanes": 1})

@@ -1,0 +1,24 @@
+"""Names in the design: whoever reads a netlist, a timing report or waves finds the signals of the source."""
+
+from fractions import Fraction
+
+import pytest
+from amaranth.back import rtlil
+
+from open_rnic.host_driver.tools.split.segment import receive, transmit
+from open_rnic.rtl.link.top import UartDatapath
+from open_rnic.rtl.mpa.axi import AxiMpaDatapath
+
+DESIGNS = {
+    "axi-1": lambda: AxiMpaDatapath(1),
+    "axi-4": lambda: AxiMpaDatapath(4),
+    "axi-2-store": lambda: AxiMpaDatapath(2, store_and_forward=4096),
+    "uart-1": lambda: UartDatapath(1, Fraction(16)),
+    "transmit-2": lambda: transmit(2),
+    "receive-2": lambda: receive(2),
+}
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_every_signal_has_a_name(design):
+    assert "$signal" not in rtlil.convert(DESIGNS[design](), name="top", emit_src=False)

@@ -1,0 +1,131 @@
+"""The package as users get it: what an installation lacks is said, and a wheel has all that a checkout has."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from open_rnic.host_driver.extras import EXTRAS
+
+ROOT = Path(__file__).parents[1]
+WITHOUT = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+from open_rnic.host_driver.tools.cli import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def rnic(blocked, *arguments, cwd):
+    along = {"cocotb_tools", "find_libpython"} if "cocotb" in blocked else set()
+    program = WITHOUT.format(blocked={*blocked, *along})
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False,
+                          cwd=cwd, env=variables, timeout=600)  # fmt: skip
+
+
+@pytest.mark.parametrize(("extra", "package", "arguments"), [
+    ("sim", "cocotb", ["demo", "--size", "1K"]),
+    ("sim", "cocotb", ["verilog", "--lanes", "1", "-o", "-"]),
+    ("sim", "cocotb", ["bench", "sim", "--ulpdus", "1", "--rounds", "1"]),
+    ("boards", "amaranth-boards", ["build", "ulx3s"]),
+    ("boards", "amaranth-boards", ["boards"]),
+    ("boards", "amaranth-boards", ["program", "ulx3s"]),
+    ("boards", "amaranth-boards", ["demo", "--device", "serial:sim:ulx3s", "--size", "1K"]),
+])  # fmt: skip
+def test_a_command_says_which_extra_it_lacks(extra, package, arguments, tmp_path):
+    done = rnic(EXTRAS[extra].values(), *arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("rnic: ")
+    assert f"the Python package {package} is missing: install open-rnic[{extra}]" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [
+    ["demo", "--device", "software", "--size", "1K"], ["registers"], ["split", "--host", "cortex-a53"], ["--help"],
+])  # fmt: skip
+def test_what_needs_no_extra_works_without(arguments, tmp_path):
+    everything = {module for modules in EXTRAS.values() for module in modules.values()}
+    done = rnic(everything, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_extras_are_those_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra, packages in EXTRAS.items():
+        named = {each.partition(">")[0] for each in project["optional-dependencies"][extra]}
+        assert named == set(packages)
+        assert not named & {each.partition(">")[0] for each in project["dependencies"]}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"  # as git has it: a build writes into the folder that it is of
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps",
+                    "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), "."],
+                   cwd=source, check=True, timeout=600)  # fmt: skip
+    [made] = folder.glob("*.whl")
+    return made
+
+
+def test_a_wheel_has_every_module_and_every_file_that_one_reads(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder in ("rtl", "host_driver", "boards", "cocotb_tests"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                assert f"open_rnic/{path.relative_to(ROOT)}" in names
+    assert not [name for name in names if not name.startswith(("open_rnic/", "open_rnic-"))]
+
+
+def test_a_wheel_works_and_brings_its_types_outside_the_checkout(wheel, tmp_path):
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    code = "import sys; from open_rnic.host_driver.tools.cli import run; sys.exit(run(sys.argv[1:]))"
+    # -S -E: neither this checkout, which is installed for editing, nor PYTHONPATH; the other packages by their folder.
+    others = next(each for each in sys.path if each.endswith("site-packages"))
+    start = f"import sys; sys.path[:0] = [{str(site)!r}, {others!r}]; {code}"
+    done = subprocess.run([sys.executable, "-S", "-E", "-c", start, "demo", "--device", "software", "--size", "1K"],
+                          cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "verified 1024 octets each way" in done.stdout
+
+
+
+def test_a_wheel_brings_its_types(wheel, tmp_path):
+    """As in a user's folder, with the package installed in an environment of its own."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True, timeout=600)
+    [site] = (tmp_path / "venv").glob("lib/python*/site-packages")
+    zipfile.ZipFile(wheel).extractall(site)
+    (tmp_path / "user.py").write_text(
+        "from open_rnic.host_driver.devices import open_device\n"
+        "from open_rnic.rtl.registers import Role\n\n"
+        "async def main() -> None:\n"
+        "    async with await open_device('software', lanes=4) as device:\n"
+        "        reveal_type(device.lanes)\n"
+        "        device.nonesuch\n"
+        "    Role.NONESUCH\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--python-executable",
+                           str(tmp_path / "venv/bin/python"), "--cache-dir", str(tmp_path / "cache"), "user.py"],
+                          cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)  # fmt: skip
+    revealed, device, role, *_ = done.stdout.splitlines()
+    assert re.search(r'Revealed type is "(builtins\.)?int"', revealed), done.stdout
+    assert 'has no attribute "nonesuch"' in device
+    assert 'has no attribute "NONESUCH"' in role

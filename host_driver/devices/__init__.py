@@ -1,0 +1,78 @@
+"""The devices, by name: the one place where an application picks a data path."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from open_rnic.host_driver.device import Device
+from open_rnic.host_driver.extras import need
+from open_rnic.rtl.registers import LANES
+
+NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD")
+_SERIAL = "serial:"
+_SIMULATED = "sim:"
+
+
+def check(spec: str, *, lanes: int) -> None:
+    """Raise ValueError when there is no device of this name or width, as far as can be told without opening it."""
+    if lanes not in LANES:
+        raise ValueError(f"a device is {', '.join(map(str, LANES[:-1]))} or {LANES[-1]} lanes wide, not {lanes}")
+    if spec in ("software", "simulated"):
+        return
+    if not spec.startswith(_SERIAL):
+        raise ValueError(f"no device is called {spec!r}; there are {', '.join(NAMES[:-1])} and {NAMES[-1]}")
+    where = spec.removeprefix(_SERIAL)
+    if where.startswith(_SIMULATED):
+        need("boards")
+        from open_rnic.boards import find
+
+        find(where.removeprefix(_SIMULATED))
+    else:
+        _port(where)
+
+
+async def open_device(spec: str, *, lanes: int, waves: Path | None = None) -> Device:
+    """A data path, just reset.
+
+    ``spec`` is "software" (:mod:`.software`), "simulated" (the RTL in Verilator, in a process of its own),
+    "serial:PORT" or "serial:PORT:BAUD" (a board), or "serial:sim:BOARD" (a board's whole top in Verilator, behind a
+    pseudo-terminal). It has ``lanes`` 32-bit lanes; a board has what it was built with. ``waves`` is a folder in which
+    a simulated device writes its waveforms. Raises ValueError for another name or width or waves that there are none
+    of, and DeviceError when the device cannot be opened.
+    """
+    check(spec, lanes=lanes)
+    if waves is not None and spec != "simulated":
+        raise ValueError(f"the {spec} device has no waveforms: only the simulated one writes them")
+    match spec:
+        case "software":
+            from open_rnic.host_driver.devices.software import SoftwareDevice
+
+            return SoftwareDevice(lanes=lanes)
+        case "simulated":
+            from open_rnic.host_driver.devices.simulated import SimulatedDevice
+
+            return await SimulatedDevice.open(lanes=lanes, waves=waves)
+    where = spec.removeprefix(_SERIAL)
+    if where.startswith(_SIMULATED):
+        from open_rnic.host_driver.devices.serial.simulated import SimulatedBoardDevice
+
+        return await SimulatedBoardDevice.open_board(where.removeprefix(_SIMULATED))
+    from open_rnic.host_driver.devices.serial.device import SerialDevice
+
+    port, baud = _port(where)
+    return await SerialDevice.open(port, baud)
+
+
+def _port(where: str) -> tuple[str, int]:
+    """The port and the baud rate of ``PORT`` or ``PORT:BAUD``; ports may have colons in their names, too."""
+    from open_rnic.host_driver.devices.serial import BAUD
+
+    name, colon, baud = where.rpartition(":")
+    if not colon or not baud.isascii() or not baud.isdecimal() or os.path.exists(where):
+        name, baud = where, str(BAUD)
+    if not name:
+        raise ValueError("serial: needs the name of a port, as in serial:/dev/ttyUSB0")
+    if not int(baud):
+        raise ValueError("a baud rate is not 0")
+    return name, int(baud)

@@ -1,0 +1,343 @@
+"""What a board does for its program, sans-IO: registers, events and streams, made into requests.
+
+The calls say what is wanted, octets and the time go in, and octets and what came of it go out. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from open_rnic.host_driver.device import Event, Ulpdu
+from open_rnic.host_driver.devices.serial.exchange import Exchange
+from open_rnic.host_driver.devices.serial.frames import PUT_OCTETS, Part, Piece, Request, Response
+from open_rnic.rtl.link.protocol import MARGIN, Ask, Op, Status
+from open_rnic.rtl.registers import BY_NAME, Verdict
+
+WINDOW = 1 << 17  # octets of a stream that wait for the program, above which no more are asked for
+EVENTS = 64  # that wait for the program, above which none is taken from the device
+_SOON, _LATE = 0.0005, 0.02  # seconds between two looks at a board that has had nothing to say
+_CAUTIOUS = 64  # octets that are given to a stream after it took less than it was given
+_ACCESS = 6  # octets of an operation on a register, and of its record, at most
+_MAX_LENGTH = 0xFFFF  # a longer ULPDU is over any maximum, and announced as this
+_CONTROL = BY_NAME["CONTROL"]
+_EVENT = tuple(BY_NAME[name].address for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI"))
+
+
+@dataclass
+class Value:
+    """The answer to an access: what was read, or was written."""
+
+    access: int
+    value: int
+
+
+@dataclass
+class Access:
+    """An access to a register that is to be made."""
+
+    key: int
+    address: int
+    word: int | None  # to write
+    resets: bool = False
+
+
+class Feed:
+    """A stream into the device: packets, of which the device may take as little as it likes at a time."""
+
+    def __init__(self, kind: Op) -> None:
+        self.kind = kind
+        self.octets = 0  # that the device has not taken, as far as is known
+        self._packets: deque[bytes] = deque()
+        self._sent = (0, 0)  # the next octet to give: packet, place in it
+        self._taken = 0  # octets of the first packet
+        self._turn = 0
+        self.careful = 0  # octets to give at most; 0: as many as fit
+
+    def add(self, packet: bytes) -> None:
+        """One more packet."""
+        self._packets.append(packet)
+        self.octets += len(packet)
+
+    def clear(self) -> None:
+        """Forget all; the device has done so."""
+        self.__init__(self.kind)  # type: ignore[misc]
+
+    @property
+    def more(self) -> bool:
+        """Whether there is something to give."""
+        return self._sent[0] < len(self._packets)
+
+    def give(self, request: Request, room: int) -> list[Given]:
+        """Put up to ``room`` octets and operations into the request; what was put there."""
+        room = min(room, request.room)
+        allowed = self.careful or room
+        given = []
+        while self.more and allowed > 0 and room > PUT_OCTETS:
+            nth, place = self._sent
+            packet = self._packets[nth]
+            count = min(len(packet) - place, room - PUT_OCTETS, allowed)
+            last = place + count == len(packet)
+            piece = request.put(
+                self.kind,
+                packet[place : place + count],
+                length=min(len(packet), _MAX_LENGTH),
+                last=last,
+                turn=self._turn,
+            )
+            given.append(Given(self, piece, count, last, self._turn))
+            self._sent = (nth + 1, 0) if last else (nth, place + count)
+            room -= PUT_OCTETS + count
+            allowed -= PUT_OCTETS + count
+        return given
+
+    def answered(self, given: Sequence[Given], short: Sequence[int]) -> bool:
+        """What became of what one request gave: ``short`` are the places behind which octets were refused.
+
+        False when it was refused in part.
+        """
+        for each in given:
+            if each.turn != self._turn:  # refused, and given again since
+                continue
+            stop = next((place for place in short if each.piece.first <= place <= each.piece.final), None)
+            if stop is None:
+                self._advance(each.count, each.last)
+                continue
+            self._advance(stop - each.piece.first, False)
+            self._sent = (0, self._taken)
+            self._turn ^= 1
+            self.careful = _CAUTIOUS
+            return False
+        if given and self.careful:
+            self.careful = 2 * self.careful if self.careful < 1 << 12 else 0
+        return True
+
+    def _advance(self, count: int, last: bool) -> None:
+        self._taken += count
+        self.octets -= count
+        if last:
+            self._packets.popleft()
+            self._taken = 0
+            self._sent = (self._sent[0] - 1, self._sent[1])
+
+
+@dataclass
+class Given:
+    """Octets of a feed in a request."""
+
+    feed: Feed
+    piece: Piece
+    count: int
+    last: bool
+    turn: int
+
+
+@dataclass
+class _Made:
+    """A request that is under way."""
+
+    accesses: list[Access] = field(default_factory=list)
+    event: bool = False
+    given: list[Given] = field(default_factory=list)
+    resets: bool = False
+
+
+class Driver:
+    """A board behind an :class:`.Exchange`, from its first request on.
+
+    Attributes
+    ----------
+    ulpdus, mpa, events, values : what has come, for the caller to take
+    curious : the program waits for something that only the board can say, so it is asked again and again
+
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.ulpdus: deque[Ulpdu] = deque()
+        self.mpa: deque[bytes] = deque()
+        self.events: deque[Event] = deque()
+        self.values: deque[Value] = deque()
+        self.ulpdu_octets = self.mpa_octets = 0  # of ulpdus, mpa, and what is not complete
+        self.curious = False
+        self.tx_ulpdu, self.rx_mpa = Feed(Op.ULPDU), Feed(Op.MPA)
+        self._accesses: deque[Access] = deque()
+        self._keys = 0
+        self._made: dict[int, _Made] = {}
+        self._partial_ulpdu, self._partial_mpa = bytearray(), bytearray()
+        self._event_waits = False
+        self._busy = False  # the last response had a lot in it: there may be more
+        self._stuck = False  # the last response did not bring anything further
+        self._interval = _SOON
+        self._look = 0.0  # when to ask next, if there is nothing else to say
+
+    # --- for the program
+
+    def read(self, register: str) -> int:
+        """Read the register, by its name; the key of the Value to come."""
+        return self._access(BY_NAME[register].address, None, False)
+
+    def write(self, register: str, word: int) -> int:
+        """Write the register; the key of the Value to come. A reset of the connection drops all that is on its way."""
+        return self._access(
+            BY_NAME[register].address, word, register == "CONTROL" and bool(word & _CONTROL["reset"].mask)
+        )
+
+    def _access(self, address: int, word: int | None, resets: bool) -> int:
+        self._keys += 1
+        self._accesses.append(Access(self._keys, address, word, resets))
+        return self._keys
+
+    def take_ulpdu(self) -> Ulpdu:
+        """The next of ``ulpdus``."""
+        ulpdu = self.ulpdus.popleft()
+        self.ulpdu_octets -= len(ulpdu.octets)
+        return ulpdu
+
+    def take_mpa(self) -> bytes:
+        """The next of ``mpa``."""
+        octets = self.mpa.popleft()
+        self.mpa_octets -= len(octets)
+        return octets
+
+    # --- for the line
+
+    def receive(self, octets: bytes, now: float) -> None:
+        """Take octets from the line."""
+        for key, answer in self.exchange.receive(octets, now):
+            self._answered(self._made.pop(key), answer, now)
+
+    def tick(self, now: float) -> None:
+        """Do what is due; raises LinkFailureError when the board answers no more."""
+        self.exchange.tick(now)
+
+    def to_send(self, now: float) -> bytes:
+        """Octets for the line."""
+        while self.exchange.room and self._ask(now):
+            pass
+        return self.exchange.to_send()
+
+    @property
+    def deadline(self) -> float | None:
+        """When :meth:`tick` and :meth:`to_send` are to be called if nothing else happens; None: not at all."""
+        waits = [self.exchange.deadline] if self.exchange.under_way else []
+        if not self._made and (self.curious or self.tx_ulpdu.more or self.rx_mpa.more):
+            waits.append(self._look)
+        return min((each for each in waits if each is not None), default=None)
+
+    def _ask(self, now: float) -> bool:
+        """Make one more request, if there is reason to."""
+        if any(each.resets for each in self._made.values()):
+            return False
+        request, made = Request(self.exchange.size), _Made()
+        if self._accesses and self._accesses[0].resets:
+            if self._made:
+                return False
+            access = self._accesses.popleft()
+            assert access.word is not None
+            request.clear()
+            request.write(access.address, access.word)
+            request.clear()
+            made.accesses.append(access)
+            made.resets = True
+            self._send(request, made, Ask(0), now)
+            return True
+        # Room for the records of all this, too, as a response is as long as a request at most.
+        room = (self.exchange.size - 4 * MARGIN) // 2
+        while self._accesses and not self._accesses[0].resets and room > _ACCESS:
+            access = self._accesses.popleft()
+            if access.word is None:
+                request.read(access.address)
+            else:
+                request.write(access.address, access.word)
+            made.accesses.append(access)
+            room -= _ACCESS
+        if self._event_waits and len(self.events) < EVENTS and not any(each.event for each in self._made.values()):
+            for address in _EVENT:
+                request.read(address)
+            made.event = True
+        if not self._stuck or now >= self._look:
+            # The responses to it are about as long; half of a response is for what the device has besides.
+            both = self.tx_ulpdu.more and self.rx_mpa.more
+            for feed in (self.tx_ulpdu, self.rx_mpa):
+                made.given += feed.give(request, request.room // (2 if both and feed is self.tx_ulpdu else 1))
+        if request.empty:
+            # Nothing to say: look for more where there was a lot, or when it is time to.
+            limit = 2 if self._busy else 1
+            if len(self._made) >= limit or not (self._busy or (self.curious and now >= self._look)):
+                return False
+        ask = Ask(0)
+        if self.ulpdu_octets < WINDOW:
+            ask |= Ask.ULPDU
+        if self.mpa_octets < WINDOW:
+            ask |= Ask.MPA
+        if request.empty and not ask and not self.curious:
+            return False
+        self._send(request, made, ask, now)
+        return True
+
+    def _send(self, request: Request, made: _Made, ask: Ask, now: float) -> None:
+        self._made[self.exchange.request(request, ask, now)] = made
+
+    def _answered(self, made: _Made, answer: Response, now: float) -> None:
+        values = iter(answer.values)
+        for access in made.accesses:
+            self.values.append(Value(access.key, next(values) if access.word is None else access.word))
+        if made.event:
+            self._event(*(next(values) for _ in _EVENT))
+        self._event_waits = bool(answer.status & Status.EVENT)
+        if made.resets:
+            self._reset()
+            return
+        octets = 0
+        for part in answer.ulpdu:
+            octets += len(part.octets)
+            self._ulpdu(part)
+        for part in answer.mpa:
+            octets += len(part.octets)
+            self._mpa(part)
+        moved = bool(octets or made.accesses or made.event)
+        refused = False
+        for feed in (self.tx_ulpdu, self.rx_mpa):
+            given = [each for each in made.given if each.feed is feed]
+            before = feed.octets
+            refused |= not feed.answered(given, answer.short)
+            moved |= feed.octets != before or (any(each.last for each in given) and not refused)
+        self._busy = octets >= self.exchange.size // 4
+        self._stuck = refused and not moved
+        self._interval = _SOON if moved else min(2 * self._interval, _LATE)
+        self._look = now + (0 if octets else self._interval)
+
+    def _reset(self) -> None:
+        self.tx_ulpdu.clear()
+        self.rx_mpa.clear()
+        self.ulpdus.clear()
+        self.mpa.clear()
+        self.events.clear()
+        self._partial_ulpdu.clear()
+        self._partial_mpa.clear()
+        self.ulpdu_octets = self.mpa_octets = 0
+        self._busy = self._stuck = False
+
+    def _event(self, word: int, low: int, high: int) -> None:
+        if word:  # unless the program has read the register itself
+            self.events.append(Event.read(word, low, high))
+
+    def _ulpdu(self, part: Part) -> None:
+        self._partial_ulpdu += part.octets
+        self.ulpdu_octets += len(part.octets)
+        if part.last:
+            # A bad ULPDU is not delivered: its event tells of it.
+            if part.verdict in (Verdict.GOOD, Verdict.STREAM):
+                self.ulpdus.append(Ulpdu(bytes(self._partial_ulpdu), part.verdict))
+            else:
+                self.ulpdu_octets -= len(self._partial_ulpdu)
+            self._partial_ulpdu.clear()
+
+    def _mpa(self, part: Part) -> None:
+        self._partial_mpa += part.octets
+        self.mpa_octets += len(part.octets)
+        if part.last:
+            self.mpa.append(bytes(self._partial_mpa))
+            self._partial_mpa.clear()

@@ -1,0 +1,93 @@
+"""A board in simulation behind a pseudo-terminal, which the board device opens as it opens any serial port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import tty
+from dataclasses import dataclass
+from fractions import Fraction
+
+from open_rnic.boards import find
+from open_rnic.host_driver.devices.serial import BAUD
+from open_rnic.host_driver.devices.serial.device import BITS, SerialDevice
+from open_rnic.host_driver.devices.sim.prepare import prepare
+from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
+from open_rnic.host_driver.devices.sim.wire import NOISE, TERMINAL
+
+_SERVER = "open_rnic.host_driver.devices.sim.board_server"  # needs cocotb, which only that process has
+_CYCLES = 200_000  # that a second of simulation has, about
+
+
+@dataclass(frozen=True)
+class Noise:
+    """On the line: each octet, either way, is flipped, lost or doubled with this chance."""
+
+    seed: int
+    chance: float
+
+
+class SimulatedBoardDevice(SerialDevice):
+    """A board whose other end of the cable is a simulation of its whole top, UART and all. Use :meth:`open_board`."""
+
+    process: SimulationProcess
+
+    @classmethod
+    async def open_board(cls, name: str) -> SimulatedBoardDevice:
+        """The board of this name; the first time it is built, which takes a minute.
+
+        Raises ValueError when there is none, and DeviceError when the simulation cannot be built or started.
+        """
+        board = find(name)
+        return await cls.open_top(board.lanes, board.period, board.size)
+
+    @classmethod
+    async def open_top(
+        cls, lanes: int, period: Fraction, size: int, noise: Noise | None = None
+    ) -> SimulatedBoardDevice:
+        """A board of so many lanes, with ``period`` clock cycles in a bit, and frames of ``size`` octets."""
+        simulation = await prepare("board", str(lanes), str(period), str(size))
+        master, slave = pty.openpty()
+        tty.setraw(slave)
+        with open(slave, "rb"):  # once the device has opened it, too, the simulation ends with the device
+            with open(master, "rb"):
+                variables = {TERMINAL: str(master)}
+                if noise is not None:
+                    variables[NOISE] = f"{noise.seed} {noise.chance}"
+                process = SimulationProcess(simulation, _SERVER, master, variables)
+            try:
+                await _up(slave, process)
+                device = cls(os.ttyname(slave), BAUD, float(BITS * period / _CYCLES))
+            except BaseException:
+                process.kill()
+                raise
+            device.process = process
+        try:
+            await device._meet(BAUD)
+        except BaseException:
+            await device.close()
+            raise
+        return device
+
+    async def close(self) -> None:
+        """As of any board; the simulation ends with it."""
+        await super().close()
+        await self.process.end()
+
+    def _lost(self, why: str) -> None:
+        self._fail(self.process.death())
+
+
+async def _up(terminal: int, process: SimulationProcess) -> None:
+    """Wait for the zero that the simulation sends first; raises DeviceError when it ends before."""
+    up, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(terminal, up.set)
+    try:
+        await asyncio.wait_for(up.wait(), START)
+    except TimeoutError:
+        raise process.late() from None
+    finally:
+        loop.remove_reader(terminal)
+    if os.read(terminal, 1) != b"\0":
+        raise process.death()

@@ -1,0 +1,307 @@
+"""What runs in the simulation's process: it serves one device over the socket that it was started with.
+
+Python takes a step only every so many clock cycles, moves all that has come together meanwhile, and sleeps
+while there is nothing to do: simulated time then stands still.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections import deque
+from typing import Any
+
+import cocotb
+from cocotb.handle import Immediate
+from cocotb.triggers import Timer
+
+from open_rnic.host_driver.devices.sim.dut import PERIOD, Memory, start
+from open_rnic.host_driver.devices.sim.layout import CONTROL, COUNT, DEPTH, MARK_WORD, NOTE_WORD, STATUS, pack, unpack
+from open_rnic.host_driver.devices.sim.wire import (
+    EVENT,
+    EVENT_WINDOW,
+    HEADER,
+    LANES,
+    SOCKET,
+    WORD,
+    Kind,
+    beats,
+    frame,
+    take_frames,
+    window,
+)
+from open_rnic.rtl.registers import BY_NAME, Verdict
+
+SHORT, LONG = 16, 256  # cycles between two steps of Python, with little and with much to do
+QUIET = 64  # cycles in which nothing has moved, after which nothing will
+_CONTROL = BY_NAME["CONTROL"]
+_EMPTY = dict.fromkeys(("tx_ulpdu_posted", "rx_mpa_posted", "tx_mpa_freed", "rx_ulpdu_freed"), 0)  # all rings
+
+
+class Feed:
+    """A flow from the socket into a ring."""
+
+    def __init__(self, kind: Kind, ring: str, lanes: int):
+        self.kind = kind
+        self.posted = 0
+        self._beat = 4 * lanes
+        self._beats = Memory(f"{cocotb.top._name}.{ring}.shared_beats", self._beat)
+        self._marks = Memory(f"{cocotb.top._name}.{ring}.shared_marks", MARK_WORD.size)
+        self._taken = 0
+        self._waiting = bytearray()
+        self._waiting_marks = bytearray()
+
+    def add(self, octets: bytes) -> None:
+        """Queue a packet."""
+        count = beats(len(octets), self._beat // 4)
+        self._waiting += octets
+        self._waiting += bytes(count * self._beat - len(octets))
+        length = min(len(octets), 0xFFFF)  # a longer ULPDU is over any maximum
+        if count > 1:
+            self._waiting_marks += MARK_WORD.pack(0, 0, length) + bytes(MARK_WORD.size * (count - 2))
+        self._waiting_marks += MARK_WORD.pack(len(octets) - (count - 1) * self._beat, 1, length)
+
+    def step(self, taken: int) -> bytes:
+        """Fill the ring, from which ``taken`` beats have been taken; what to send."""
+        self._taken = taken
+        room = DEPTH - (self.posted - taken) % COUNT
+        count = min(room, len(self._waiting_marks) // MARK_WORD.size)
+        if not count:
+            return b""
+        self._beats.write(self.posted, bytes(self._waiting[: count * self._beat]))
+        self._marks.write(self.posted, bytes(self._waiting_marks[: count * MARK_WORD.size]))
+        del self._waiting[: count * self._beat]
+        del self._waiting_marks[: count * MARK_WORD.size]
+        self.posted = (self.posted + count) % COUNT
+        return frame(Kind.GRANT, self.kind, WORD.pack(count))
+
+    def clear(self) -> bytes:
+        """Forget what the RTL has not taken, as the ring is flushed; what to send."""
+        dropped = len(self._waiting_marks) // MARK_WORD.size
+        self._waiting.clear()
+        self._waiting_marks.clear()
+        self.posted = self._taken = 0
+        return frame(Kind.GRANT, self.kind, WORD.pack(dropped))
+
+    @property
+    def backlog(self) -> int:
+        """Beats that the RTL could take next."""
+        return (self.posted - self._taken) % COUNT
+
+
+class Drain:
+    """A flow from a ring to the socket."""
+
+    def __init__(self, kind: Kind, ring: str, lanes: int):
+        self.kind = kind
+        self.freed = 0
+        self.credit = window(lanes)
+        self._beat = 4 * lanes
+        self._beats = Memory(f"{cocotb.top._name}.{ring}.shared_beats", self._beat)
+        self._notes = Memory(f"{cocotb.top._name}.{ring}.shared_notes", NOTE_WORD.size)
+        self._notes_read = 0
+        self._partial = b""
+
+    def step(self, written: int, notes: int) -> bytes:
+        """Empty the ring, as the reader's window allows: what to send."""
+        count = (written - self.freed) % COUNT
+        if not count or self.credit <= 0:
+            return b""
+        octets = self._beats.read(self.freed, count)
+        start, at = self.freed, 0
+        sent: list[bytes] = []
+        found = (notes - self._notes_read) % COUNT
+        if found:
+            for valid, verdict, end in NOTE_WORD.iter_unpack(self._notes.read(self._notes_read, found)):
+                # A note tells where the packet ends; the beat before that has only `valid` octets.
+                after = (end - start) % COUNT * self._beat
+                packet = self._partial + octets[at : after - self._beat + valid]
+                self._partial, at = b"", after
+                if verdict in (Verdict.GOOD, Verdict.STREAM):
+                    sent += HEADER.pack(self.kind, verdict, len(packet)), packet
+                    self.credit -= beats(len(packet), self._beat // 4)
+            self._notes_read = notes
+        self._partial += octets[at:]
+        self.freed = written
+        return b"".join(sent)
+
+    def clear(self) -> None:
+        """Forget what was not sent, as the ring is flushed."""
+        self.freed = self._notes_read = 0
+        self._partial = b""
+
+
+class Link:
+    """The socket to the program; only :meth:`wait` blocks."""
+
+    def __init__(self, descriptor: int):
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(False)
+        self._received = bytearray()
+        self._unsent = bytearray()
+
+    def send(self, octets: bytes) -> None:
+        """Send as much as goes, and the rest later."""
+        self._unsent += octets
+        while self._unsent:
+            try:
+                del self._unsent[: self._socket.send(self._unsent, socket.MSG_NOSIGNAL)]
+            except BlockingIOError:
+                break
+            except ConnectionError:  # which the next `receive` finds, too
+                self._unsent.clear()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def wait(self) -> None:
+        """Sleep until there is something to receive, or to send more of what waits."""
+        select.select([self._socket], [self._socket] if self._unsent else [], [])
+
+    def receive(self) -> list[tuple[int, int, bytes]] | None:
+        """The frames that are there; None at the end, when the program has closed its side or died."""
+        try:
+            while True:
+                octets = self._socket.recv(1 << 18)
+                if not octets:
+                    return None
+                self._received += octets
+                if len(octets) < 1 << 18:
+                    break
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            return None
+        return list(take_frames(self._received))
+
+
+class Server:
+    """The device at the other end of a link."""
+
+    def __init__(self, dut: Any, link: Link, lanes: int):
+        self._dut = dut
+        self._link = link
+        self._tx_ulpdu = Feed(Kind.ULPDU, "tx_ulpdu", lanes)
+        self._rx_mpa = Feed(Kind.MPA, "rx_mpa", lanes)
+        self._tx_mpa = Drain(Kind.MPA, "tx_mpa", lanes)
+        self._rx_ulpdu = Drain(Kind.ULPDU, "rx_ulpdu", lanes)
+        self._event_credit = EVENT_WINDOW
+        self._accesses: deque[tuple[int, int, bytes]] = deque()
+        self._control = dict.fromkeys(CONTROL, 0)
+        self._written = 0
+
+    async def run(self) -> None:
+        """Serve until the program goes away."""
+        self._link.send(frame(Kind.HELLO))
+        status = await self._step(SHORT)
+        moved, quiet = False, 0
+        while (frames := self._link.receive()) is not None:
+            for each in frames:
+                self._take(*each)
+            before = self._state(status)
+            out = self._move(status)
+            while self._accesses:
+                out += await self._answer(*self._accesses.popleft())
+            if status["irq"]:
+                out += await self._events()
+            if out:
+                self._link.send(out)
+            cycles = max(SHORT, min(LONG, self._tx_ulpdu.backlog + self._rx_mpa.backlog)) if moved else SHORT
+            status = await self._step(cycles)
+            moved = self._state(status) != before
+            quiet = 0 if moved or out or frames else quiet + cycles
+            if quiet >= QUIET:
+                self._link.wait()
+                self._link.send(b"")
+
+    @staticmethod
+    def _state(status: dict[str, int]) -> list[int]:
+        """What changes when a beat moves."""
+        return list(status.values())[:6]
+
+    def _take(self, kind: int, note: int, octets: bytes) -> None:
+        match kind:
+            case Kind.ULPDU:
+                self._tx_ulpdu.add(octets)
+            case Kind.MPA:
+                self._rx_mpa.add(octets)
+            case Kind.GET | Kind.SET:
+                self._accesses.append((kind, note, octets))
+            case Kind.GRANT:
+                (more,) = WORD.unpack(octets)
+                match note:
+                    case Kind.ULPDU:
+                        self._rx_ulpdu.credit += more
+                    case Kind.MPA:
+                        self._tx_mpa.credit += more
+                    case Kind.EVENT:
+                        self._event_credit += more
+
+    def _move(self, status: dict[str, int]) -> bytes:
+        """All that the streams have ready, both ways; what to send of it."""
+        out = (
+            self._tx_ulpdu.step(status["tx_ulpdu_taken"])
+            + self._rx_mpa.step(status["rx_mpa_taken"])
+            + self._tx_mpa.step(status["tx_mpa_written"], status["tx_mpa_notes"])
+            + self._rx_ulpdu.step(status["rx_ulpdu_written"], status["rx_ulpdu_notes"])
+        )
+        self._control["tx_ulpdu_posted"] = self._tx_ulpdu.posted
+        self._control["rx_mpa_posted"] = self._rx_mpa.posted
+        self._control["tx_mpa_freed"] = self._tx_mpa.freed
+        self._control["rx_ulpdu_freed"] = self._rx_ulpdu.freed
+        return out
+
+    async def _step(self, cycles: int) -> dict[str, int]:
+        """Let the clock run; called and back while it is low, away from the edge at which registers change."""
+        control = pack(CONTROL, self._control)
+        if control != self._written:
+            self._dut.control.set(Immediate(control))
+            self._written = control
+        await Timer(cycles * PERIOD, "step")
+        return unpack(STATUS, int(self._dut.status.value))
+
+    async def _access(self, address: int, write: int = 0, value: int = 0) -> int:
+        turn = self._control["turn"] ^ 1
+        self._control.update(turn=turn, write=write, address=address, write_data=value)
+        while (status := await self._step(4))["turn"] != turn:
+            pass
+        return status["read_data"]
+
+    async def _answer(self, kind: int, address: int, octets: bytes) -> bytes:
+        (value,) = WORD.unpack(octets) if kind == Kind.SET else (0,)
+        out = b""
+        if kind == Kind.SET and address == _CONTROL.address // 4 and value & _CONTROL["reset"].mask:
+            out = self._flush()
+        result = await self._access(address, kind == Kind.SET, value)
+        if self._control["flush"]:
+            await self._step(SHORT)  # with the rings shut, nothing of what was before is left anywhere
+            self._control["flush"] = 0
+        return out + frame(Kind.VALUE, address, WORD.pack(result))
+
+    def _flush(self) -> bytes:
+        """Empty all that is on its way, until `flush` is 0 again; what to send."""
+        self._control |= _EMPTY | {"flush": 1}
+        self._tx_mpa.clear()
+        self._rx_ulpdu.clear()
+        return self._tx_ulpdu.clear() + self._rx_mpa.clear()
+
+    async def _events(self) -> bytes:
+        event, low, high = (
+            BY_NAME[name].address // 4 for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI")
+        )
+        out = b""
+        while self._event_credit and (word := await self._access(event)):
+            out += frame(Kind.EVENT, 0, EVENT.pack(word, await self._access(low), await self._access(high)))
+            self._event_credit -= 1
+        return out
+
+
+@cocotb.test()  # type: ignore[untyped-decorator]
+async def serve(dut: Any) -> None:
+    """The only test of the simulation: it is over when the program that started it is."""
+    await start(dut)
+    link = Link(int(os.environ[SOCKET]))
+    await Server(dut, link, int(os.environ[LANES])).run()
+    link.close()

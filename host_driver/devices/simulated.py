@@ -1,0 +1,323 @@
+"""The device in simulation: the RTL in Verilator, under cocotb, in a process of its own.
+
+What an application does with it is what it would do with a board. ``host_driver.devices.sim.server`` is the other side
+of the socket, ``host_driver.devices.sim.wire`` what passes over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
+from open_rnic.host_driver.devices.sim.build import Simulation
+from open_rnic.host_driver.devices.sim.prepare import prepare
+from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
+from open_rnic.host_driver.devices.sim.waves import save_views
+from open_rnic.host_driver.devices.sim.wire import (
+    EVENT,
+    EVENT_WINDOW,
+    LANES,
+    SOCKET,
+    WORD,
+    Kind,
+    beats,
+    frame,
+    take_frames,
+    window,
+)
+from open_rnic.rtl.registers import BY_NAME, Verdict
+
+_Item = TypeVar("_Item")
+_log = logging.getLogger(__name__)
+
+
+class _Gate:
+    """Where tasks wait until they are told to look again."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        try:
+            await waiting
+        finally:
+            if waiting in self._waiting:  # cancelled
+                self._waiting.remove(waiting)
+
+    def wake(self) -> None:
+        for each in self._waiting:
+            if not each.done():
+                each.set_result(None)
+        self._waiting.clear()
+
+
+class _Inbox(Generic[_Item]):
+    """What has come in one flow and was not read yet, with what each costs of the flow's window."""
+
+    def __init__(self, kind: Kind, size: int) -> None:
+        self.kind = kind
+        self.gate = _Gate()
+        self.items: deque[tuple[_Item, int]] = deque()
+        self.read = 0  # of the window, and not granted again yet
+        self.batch = size // 4
+
+    def put(self, item: _Item, cost: int) -> None:
+        self.items.append((item, cost))
+        self.gate.wake()
+
+    def clear(self) -> None:
+        self.read += sum(cost for _, cost in self.items)
+        self.items.clear()
+
+
+class _Outbox:
+    """The credit of one flow."""
+
+    def __init__(self, kind: Kind, credit: int) -> None:
+        self.kind = kind
+        self.gate = _Gate()
+        self.credit = credit
+
+
+class SimulatedDevice(Device, asyncio.Protocol):
+    """The RTL in Verilator. Open it with :meth:`open`.
+
+    Each stream holds, in each direction, at most 256 KiB and one packet between the application and the
+    simulation; when the application does not read, the RTL's ``ready`` goes low. Events that nobody reads stay in
+    the RTL's FIFO beyond the first 64. ULPDUs whose CRC or marker is bad are dropped: the event tells of them.
+    """
+
+    name = "simulated"
+
+    @classmethod
+    async def open(cls, *, lanes: int = 4, waves: Path | str | None = None) -> SimulatedDevice:
+        """Start a device of ``lanes`` 32-bit lanes, just reset; the first time, build it, which takes a minute.
+
+        ``waves`` is a folder, in which the device writes an FST file of its own,
+        and views of it for GTKWave and Surfer. Raises ValueError for another
+        width than 1, 2, 4, 8 or 16, and DeviceError when the simulation cannot be built or started; the message
+        names the log.
+        """
+        if lanes not in (1, 2, 4, 8, 16):
+            raise ValueError(f"lanes must be 1, 2, 4, 8 or 16, not {lanes}")
+        simulation = await prepare("device", str(lanes), waves=waves is not None)
+        trace = None if waves is None else _fresh_file(Path(waves), lanes)
+        device = cls(lanes)
+        try:
+            await device._start(simulation, trace)
+        except BaseException:
+            await device.close()
+            raise
+        return device
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        size = window(lanes)
+        self._ulpdus = _Inbox[Ulpdu](Kind.ULPDU, size)
+        self._mpa = _Inbox[bytes](Kind.MPA, size)
+        self._events = _Inbox[Event](Kind.EVENT, EVENT_WINDOW)
+        self._tx_ulpdu = _Outbox(Kind.ULPDU, size)
+        self._rx_mpa = _Outbox(Kind.MPA, size)
+        self._values: deque[tuple[asyncio.Future[int], bool]] = deque()  # and whether it ends a reset
+        self._hello = asyncio.Event()
+        self._received = bytearray()
+        self._unsent: list[bytes] = []
+        self._failure: DeviceError | None = None
+        self._process: SimulationProcess | None = None
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def process(self) -> int:
+        """The id of the simulation's process."""
+        assert self._process is not None
+        return self._process.pid
+
+    # --- the device interface
+
+    async def get(self, register: str) -> int:
+        """The register's 32-bit value; raises ValueError when there is none of this name."""
+        return await self._access(frame(Kind.GET, _address(register)))
+
+    async def set(self, register: str, value: int) -> None:
+        """Write the register; what is handed over or asked for after this finds it written.
+
+        What was handed over before may not have reached the RTL yet; a reset drops it, and what was not read yet.
+        Raises ValueError for an unknown name and for more than 32 bits.
+        """
+        address = _address(register)
+        if not 0 <= value < 1 << 32:
+            raise ValueError(f"{register} holds 32 bits, not {value}")
+        resets = register == "CONTROL" and bool(value & _RESET)
+        await self._access(frame(Kind.SET, address, WORD.pack(value)), resets)
+
+    async def next_event(self) -> Event:
+        """The oldest event not seen yet; waits for one."""
+        return await self._take(self._events)
+
+    async def write_ulpdu(self, octets: bytes) -> None:
+        """Hand over one ULPDU, or a packet of stream octets; waits while too much is on its way."""
+        await self._give(self._tx_ulpdu, octets)
+
+    async def read_ulpdu(self) -> Ulpdu:
+        """The next good ULPDU, or some stream octets; waits for it."""
+        return await self._take(self._ulpdus)
+
+    async def write_mpa(self, octets: bytes) -> None:
+        """Hand over octets of the peer's MPA stream, as one chunk; waits while too much is on its way."""
+        if octets:
+            await self._give(self._rx_mpa, octets)
+
+    async def read_mpa(self) -> bytes:
+        """The next FPDU, or packet of stream octets, for the peer; waits for it."""
+        return await self._take(self._mpa)
+
+    async def close(self) -> None:
+        """End the simulation and let every waiting task raise DeviceError. Idempotent."""
+        if self._failure is None:
+            self._fail(DeviceError("the device has been closed"))
+        if self._transport is not None:
+            self._transport.abort()
+        if self._process is not None:
+            await self._process.end()  # as its socket has
+
+    # --- the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """For asyncio."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """For asyncio."""
+        self._received += data
+        for kind, note, octets in take_frames(self._received):
+            match kind:
+                case Kind.ULPDU:
+                    self._ulpdus.put(Ulpdu(octets, Verdict(note)), beats(len(octets), self.lanes))
+                case Kind.MPA:
+                    self._mpa.put(octets, beats(len(octets), self.lanes))
+                case Kind.EVENT:
+                    self._events.put(Event.read(*EVENT.unpack(octets)), 1)
+                case Kind.VALUE:
+                    waiting, resets = self._values.popleft()
+                    if resets:  # all that came before this is of the time before
+                        self._forget()
+                    if not waiting.done():
+                        waiting.set_result(WORD.unpack(octets)[0])
+                case Kind.GRANT:
+                    box = self._tx_ulpdu if note == Kind.ULPDU else self._rx_mpa
+                    box.credit += WORD.unpack(octets)[0]
+                    box.gate.wake()
+                case Kind.HELLO:
+                    self._hello.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """For asyncio."""
+        if self._failure is None:
+            assert self._process is not None
+            self._fail(self._process.death())
+
+    async def _start(self, simulation: Simulation, trace: Path | None) -> None:
+        mine, its = socket.socketpair()
+        with its:
+            variables = {SOCKET: str(its.fileno()), LANES: str(self.lanes)}
+            server = "open_rnic.host_driver.devices.sim.server"
+            self._process = SimulationProcess(simulation, server, its.fileno(), variables, trace)
+        # The simulation has the only other copy of `its`, and nobody else has `mine`: each side sees the other's end.
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=mine)
+        try:
+            await asyncio.wait_for(self._hello.wait(), START)
+        except TimeoutError:
+            self._fail(self._process.late())
+        self._check()
+
+    def _fail(self, failure: DeviceError) -> None:
+        self._failure = failure
+        boxes = (self._ulpdus, self._mpa, self._events, self._tx_ulpdu, self._rx_mpa)
+        self._hello.set()
+        for box in boxes:
+            box.gate.wake()
+        for each, _ in self._values:
+            if not each.done():
+                each.set_exception(failure)
+        self._values.clear()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise DeviceError(*self._failure.args)
+
+    def _send(self, octets: bytes) -> None:
+        # What is sent in one go of the event loop is one write.
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent.append(octets)
+
+    def _flush(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+
+    def _forget(self) -> None:
+        for box in (self._ulpdus, self._mpa, self._events):
+            box.clear()
+            self._grant(box)
+
+    def _grant(self, box: _Inbox[Any]) -> None:
+        self._send(frame(Kind.GRANT, box.kind, WORD.pack(box.read)))
+        box.read = 0
+
+    async def _access(self, request: bytes, resets: bool = False) -> int:
+        self._check()
+        value: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._values.append((value, resets))
+        self._send(request)
+        return await value
+
+    async def _give(self, box: _Outbox, octets: bytes) -> None:
+        self._check()
+        while box.credit <= 0:
+            await box.gate.wait()
+            self._check()
+        box.credit -= beats(len(octets), self.lanes)
+        self._send(frame(box.kind, 0, octets))
+
+    async def _take(self, box: _Inbox[_Item]) -> _Item:
+        while not box.items:
+            self._check()
+            await box.gate.wait()
+        item, cost = box.items.popleft()
+        box.read += cost
+        if box.read >= box.batch and self._failure is None:
+            self._grant(box)
+        return item
+
+
+_RESET = BY_NAME["CONTROL"]["reset"].mask
+
+
+def _address(register: str) -> int:
+    if register not in BY_NAME:
+        raise ValueError(f"no register is called {register}")
+    return BY_NAME[register].address // 4
+
+
+def _fresh_file(folder: Path, lanes: int) -> Path:
+    """An empty file for waves in ``folder`` that no other device has, with its views beside it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            path = folder.absolute() / f"device{number}.fst"
+            with contextlib.suppress(FileExistsError), open(path, "x"):
+                save_views(path, lanes)
+                return path
+            number += 1
+    except OSError as problem:
+        raise DeviceError(f"no waves can be written to {folder}: {problem.strerror}") from None

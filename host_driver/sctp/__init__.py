@@ -1,0 +1,1 @@
+"""DDP stream sessions over SCTP (RFC 5043, RFC 6581 §7)."""

@@ -1,0 +1,511 @@
+"""DDP stream sessions (:mod:`.session`) over a kernel's SCTP socket, or over any socket that keeps messages whole.
+
+    ULP ── send, receive ── SctpConnection ── Link ── socket ── the peer
+
+A ``KernelLink`` is a one-to-one SCTP socket (RFC 6458 §4) with one stream each way, the DDP Adaptation Indication
+(RFC 5043 §11.1), and the PPID of each message beside it. A ``MessageLink`` needs only whole messages in order, as of
+``socket.socketpair(AF_UNIX, SOCK_SEQPACKET)``, and puts the PPID, 4 octets in network byte order, before each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import socket
+import struct
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Self, TypeVar
+
+from open_rnic.host_driver.connection import Address, MpaConnectionError
+from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Negotiated, Reason
+from open_rnic.host_driver.sctp.session import (
+    ADAPTATION,
+    MIN_SEGMENT,
+    Ended,
+    Event,
+    Received,
+    Session,
+    SessionRejected,
+    SessionRequested,
+    State,
+    Transmit,
+)
+from open_rnic.rtl.registers import Model, Role
+
+SEGMENTS_WAITING = 16  # so many are received ahead of the ULP
+_POLL = 0.01  # seconds between two looks at a session that is about to end
+LINGER = 1.0  # seconds for which a Terminate may wait for the Accept's delivery, and then its receiver take to close
+_MESSAGE_OCTETS = 1 << 16
+
+# What the socket module does not have: RFC 6458, in Linux's <linux/sctp.h>
+_SCTP = 132  # IPPROTO_SCTP
+_INITMSG, _NODELAY, _ADAPTATION_LAYER, _EVENTS, _STATUS = 2, 3, 7, 11, 14  # options
+_SNDRCV = 1  # ancillary data
+_SNDRCVINFO = struct.Struct("=HHHxxIIIIIi")  # stream, SSN, flags, PPID in network byte order, ..., association
+_UNORDERED = 1
+_SUBSCRIBED = bytes([1, 1, 0, 0, 0, 0, 0, 1, 0, 1])  # data I/O, association, adaptation, sender dry
+_STATUS_OCTETS, _FRAGMENTATION_POINT = 176, 20
+_NOTIFICATION = 0x8000  # flag of a received message
+_ADAPTATION_INDICATION, _SENDER_DRY = 0x8007, 0x8009  # types of it
+_Result = TypeVar("_Result")
+_Outcome = SessionRequested | Established | SessionRejected
+
+
+class SctpRejectedError(MpaConnectionError):
+    """The passive side said no, with this chunk."""
+
+    def __init__(self, rejected: SessionRejected) -> None:
+        super().__init__(rejected.what, Reason.CONNECTION_LOST)
+        self.control = rejected.control
+        self.may_retry_unenhanced = rejected.may_retry_unenhanced
+
+
+class Link(ABC):
+    """Carries whole messages, each with a PPID; raises OSError. One task at a time may be in each method."""
+
+    max_segment: int  # octets
+
+    async def ready(self) -> None:  # noqa: B027 -- most are
+        """Wait until the peer has shown that it speaks DDP over SCTP (RFC 5043 §11.1)."""
+
+    @abstractmethod
+    async def send(self, ppid: int, octets: bytes) -> bool:
+        """Send a message; waits while there is no room. True: nothing sent later can overtake it."""
+
+    @abstractmethod
+    async def receive(self) -> tuple[int, bytes] | bool:
+        """The next message; True when all that was sent is known to have been received, False at the end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the socket. Idempotent."""
+
+
+class MessageLink(Link):
+    """Over a socket that keeps messages whole and in order."""
+
+    def __init__(self, sock: socket.socket, max_segment: int = 8192) -> None:
+        self.max_segment = max_segment
+        self._socket = sock
+        sock.setblocking(False)
+
+    async def send(self, ppid: int, octets: bytes) -> bool:
+        """See Link."""
+        message = struct.pack(">I", ppid) + octets
+        await _ready(self._socket, lambda: self._socket.send(message), writing=True)
+        return True
+
+    async def receive(self) -> tuple[int, bytes] | bool:
+        """See Link."""
+        octets = await _ready(self._socket, lambda: self._socket.recv(_MESSAGE_OCTETS))
+        return (int.from_bytes(octets[:4], "big"), octets[4:]) if octets else False
+
+    def close(self) -> None:
+        """See Link."""
+        self._socket.close()
+
+
+class KernelLink(Link):
+    """Over an association of the kernel's SCTP, made with ``sctp_socket``."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._adapted = False
+        # The DDP-SSN takes 2 octets of what fits without fragmentation (RFC 5043 §9)
+        status = sock.getsockopt(_SCTP, _STATUS, _STATUS_OCTETS)
+        self.max_segment = max(struct.unpack_from("=I", status, _FRAGMENTATION_POINT)[0] - 2, MIN_SEGMENT)
+
+    async def send(self, ppid: int, octets: bytes) -> bool:
+        """See Link."""
+        ancillary = [(_SCTP, _SNDRCV, ancillary_data(ppid))]
+        await _ready(self._socket, lambda: self._socket.sendmsg([octets], ancillary), writing=True)
+        return False
+
+    async def ready(self) -> None:
+        """See Link; raises ConnectionError for a peer that speaks something else."""
+        while not self._adapted:
+            octets, _, flags = await self._receive()
+            if not octets or not flags & _NOTIFICATION:
+                raise ConnectionError("the peer shows no DDP Adaptation Indication")
+            kind, indication = struct.unpack_from("=H6xI", octets)
+            self._adapted = (kind, indication) == (_ADAPTATION_INDICATION, ADAPTATION)
+
+    async def receive(self) -> tuple[int, bytes] | bool:
+        """See Link."""
+        whole = b""
+        while True:
+            octets, ancillary, flags = await self._receive()
+            if not octets:
+                return False
+            if flags & _NOTIFICATION:
+                if struct.unpack_from("=H", octets) == (_SENDER_DRY,):
+                    return True
+                continue
+            whole += octets
+            if len(whole) > _MESSAGE_OCTETS:
+                raise ConnectionError(f"the peer sends a message of more than {_MESSAGE_OCTETS} octets")
+            if flags & socket.MSG_EOR:
+                return payload_protocol(ancillary), whole
+
+    async def _receive(self) -> tuple[bytes, list[tuple[int, int, bytes]], int]:
+        space = socket.CMSG_SPACE(_SNDRCVINFO.size)
+        return (await _ready(self._socket, lambda: self._socket.recvmsg(_MESSAGE_OCTETS, space)))[:3]
+
+    def close(self) -> None:
+        """See Link."""
+        self._socket.close()
+
+
+def ancillary_data(ppid: int) -> bytes:
+    """What goes beside a message on stream 0, unordered (RFC 5043 §10): struct sctp_sndrcvinfo."""
+    return _SNDRCVINFO.pack(0, 0, _UNORDERED, socket.htonl(ppid), 0, 0, 0, 0, 0)
+
+
+def payload_protocol(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """The PPID in what came beside a message; -1 when there is none."""
+    for level, kind, octets in ancillary:
+        if (level, kind) == (_SCTP, _SNDRCV) and len(octets) >= _SNDRCVINFO.size:
+            return socket.ntohl(_SNDRCVINFO.unpack_from(octets)[3])
+    return -1
+
+
+def sctp_socket(family: int = socket.AF_INET) -> socket.socket:
+    """A one-to-one SCTP socket, set up for DDP; raises MpaConnectionError where the system has none."""
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM, _SCTP)
+    except OSError as error:
+        what = f"this system has no SCTP: {os.strerror(error.errno or 0)}"
+        raise MpaConnectionError(what, Reason.LOCAL) from error
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(_SCTP, _INITMSG, struct.pack("=HHHH", 1, 1, 0, 0))  # as many streams out as in (RFC 5043 §8)
+        sock.setsockopt(_SCTP, _ADAPTATION_LAYER, struct.pack("=I", ADAPTATION))
+        sock.setsockopt(_SCTP, _EVENTS, _SUBSCRIBED)
+        sock.setsockopt(_SCTP, _NODELAY, 1)
+    except OSError as error:
+        sock.close()
+        raise MpaConnectionError(f"SCTP cannot be set up: {os.strerror(error.errno or 0)}", Reason.LOCAL) from error
+    return sock
+
+
+class SctpConnection:
+    """A DDP stream session, made by ``initiate`` or ``SctpRequest.accept``; an asynchronous context manager.
+
+    ``error`` is what ended it out of order.
+    """
+
+    def __init__(self, link: Link, config: Config) -> None:
+        self.error: MpaConnectionError | None = None
+        self._link = link
+        self._session = Session(config, link.max_segment)
+        self._negotiated: Negotiated | None = None
+        self._sending = asyncio.Lock()
+        self._outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        self._segments: deque[bytes] = deque()
+        self._no_more = False
+        self._told = False  # the peer, of an error
+        self._change = asyncio.Condition()  # of the two above
+        self._reader: asyncio.Task[None] | None = None
+
+    # For the ULP
+
+    @property
+    def negotiated(self) -> Negotiated:
+        """What the two ends agreed on."""
+        if self._negotiated is None:
+            raise RuntimeError("nothing is negotiated before the session is established")
+        return self._negotiated
+
+    @property
+    def max_segment(self) -> int:
+        """The longest DDP segment, in octets."""
+        return self._session.max_segment
+
+    async def send(self, segment: bytes) -> None:
+        """Send one DDP segment; waits while SCTP has no room. Raises MpaConnectionError, and ValueError if too long."""
+        self._check()
+        await self._carry_out(self._session.send(segment))
+
+    async def receive(self) -> bytes | None:
+        """The next DDP segment; None when the peer has terminated in order. Raises MpaConnectionError."""
+        async with self._change:
+            await self._change.wait_for(lambda: self._segments or self._no_more)
+            if self._segments:
+                self._change.notify_all()
+                return self._segments.popleft()
+        self._check()
+        return None
+
+    async def terminate(self) -> None:
+        """Send nothing more. The peer may go on, and is heard until it terminates too."""
+        self._check()
+        await self._carry_out(self._session.terminate())
+
+    async def abort(self, what: str) -> None:
+        """End because of an error at this end: with Terminate 2/0/5 (RFC 6581 §9.3), and close."""
+        if not self._session.state.final:
+            await self._carry_out(self._session.abort(what))
+        await self.close()
+
+    async def close(self) -> None:
+        """End the task and the socket. Idempotent.
+
+        A Terminate that waits for the Accept's delivery has a second. So has a peer that is told of an error to close
+        first: SCTP makes of a close with messages unread an ABORT, which would destroy what tells it.
+        """
+        for _ in range(int(LINGER / _POLL)):
+            if self._session.state is not State.ENDING:
+                break
+            await asyncio.sleep(_POLL)
+        if self._reader:
+            if self._told:
+                await asyncio.wait((self._reader,), timeout=LINGER)
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        await self._fail(MpaConnectionError("the session was closed at this end", Reason.CONNECTION_LOST))
+        self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # The exchange
+
+    async def _start(self) -> _Outcome:
+        try:
+            async with asyncio.timeout(self._session.config.timeout):
+                await self._link.ready()
+            await self._carry_out(self._session.start(asyncio.get_running_loop().time()))
+            self._reader = asyncio.create_task(self._read())
+            try:
+                async with asyncio.timeout_at(self._session.deadline):
+                    return await asyncio.shield(self._outcome)
+            except TimeoutError:
+                await self._carry_out(self._session.tick(math.inf))
+            return await self._outcome
+        except MpaConnectionError:
+            await self.close()
+            raise
+        except OSError as error:  # TimeoutError is one
+            await self.close()
+            what = _how(error) or f"no DDP Adaptation Indication within {self._session.config.timeout:g} s"
+            raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._link.receive()) is not False:
+                if isinstance(message, bool):
+                    await self._carry_out(self._session.delivered())
+                else:
+                    await self._carry_out(self._session.receive(*message))
+            await self._carry_out(self._session.closed("the peer closed the association"))
+        except OSError as error:
+            await self._carry_out(self._session.closed(_how(error)))
+
+    async def _carry_out(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Transmit(ppid, octets):
+                    await self._transmit(ppid, octets)
+                case Received(segment):
+                    async with self._change:
+                        await self._change.wait_for(lambda: len(self._segments) < SEGMENTS_WAITING or self.error)
+                        self._segments.append(segment)
+                        self._change.notify_all()
+                case Ended():
+                    await self._finish()
+                case Failed():
+                    self._told = isinstance(events[0], Transmit)
+                    await self._fail(MpaConnectionError(event.what, event.reason, failed=event))
+                case _:
+                    if isinstance(event, Established):
+                        self._negotiated = event.negotiated
+                    if not self._outcome.done():
+                        self._outcome.set_result(event)
+
+    async def _transmit(self, ppid: int, octets: bytes) -> None:
+        try:
+            async with self._sending:
+                in_order = await self._link.send(ppid, octets)
+        except OSError as error:
+            await self._carry_out(self._session.closed(_how(error)))
+        else:
+            if in_order:
+                await self._carry_out(self._session.delivered())
+
+    async def _finish(self) -> None:
+        async with self._change:
+            self._no_more = True
+            self._change.notify_all()
+
+    async def _fail(self, error: MpaConnectionError) -> None:
+        self.error = self.error or error
+        if not self._outcome.done():
+            self._outcome.set_exception(self.error)
+            self._outcome.exception()  # seen, even if nobody waits
+        await self._finish()
+
+    def _check(self) -> None:
+        if self.error:
+            raise self.error
+
+
+class SctpRequest:
+    """A session request that waits for the ULP: ``control`` and ``model`` are what the active side asks for."""
+
+    def __init__(self, connection: SctpConnection, requested: SessionRequested) -> None:
+        self.control = requested.control
+        self.model = requested.model
+        self._connection = connection
+
+    async def accept(self, private_data: bytes = b"", config: Config | None = None) -> SctpConnection:
+        """Open the session; raises ValueError for too much private data."""
+        connection = self._connection
+        connection._check()
+        await connection._carry_out(connection._session.accept(private_data, config))
+        connection._check()
+        return connection
+
+    async def reject(self, private_data: bytes = b"", config: Config | None = None) -> None:
+        """Refuse the session and close; raises ValueError for too much private data."""
+        connection = self._connection
+        connection._check()
+        await connection._carry_out(connection._session.reject(private_data, config=config))
+        await connection.close()
+
+    async def abort(self, what: str) -> None:
+        """Refuse the session with a Terminate, as when too many requests wait (RFC 5043 §6.4), and close."""
+        await self._connection.abort(what)
+
+
+class SctpListener:
+    """Where associations arrive, made by ``listen``; an asynchronous context manager.
+
+    Requests are taken as the ULP asks for them; the system keeps at most ``backlog`` more (RFC 5043 §6.4).
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.address: Address = sock.getsockname()
+        self._socket = sock
+
+    async def request(self, config: Config) -> SctpRequest:
+        """Wait for an association and its Initiate.
+
+        Raises MpaConnectionError when none good comes, and at once ValueError for an initiator's ``config``.
+        """
+        config.check_role(Role.RESPONDER)
+        sock, _ = await _ready(self._socket, self._socket.accept)
+        return await request(_kernel_link(sock), config)
+
+    async def close(self) -> None:
+        """Listen no more. Idempotent; sessions stay."""
+        self._socket.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def listen(host: str = "127.0.0.1", port: int = 0, backlog: int = 128) -> SctpListener:
+    """Listen for associations at a numeric address; raises MpaConnectionError when it cannot be had."""
+    sock = sctp_socket(_family(host))
+    try:
+        sock.bind((host, port))
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        raise MpaConnectionError(f"cannot listen at {host} port {port}: {_how(error)}", Reason.LOCAL) from error
+    return SctpListener(sock)
+
+
+async def initiate(host: str, port: int, config: Config, *, fallback: bool = False) -> SctpConnection:
+    """Associate with a numeric address and open a session; ``fallback`` is that of ``connection.initiate``.
+
+    Raises SctpRejectedError when the passive side says no, MpaConnectionError for all else that goes wrong, and
+    ValueError for a responder's ``config``.
+    """
+    config.check_role(Role.INITIATOR)
+    sock = sctp_socket(_family(host))
+    try:
+        async with asyncio.timeout(config.timeout):
+            await asyncio.get_running_loop().sock_connect(sock, (host, port))
+        link = _kernel_link(sock)
+    except OSError as error:  # TimeoutError is one
+        sock.close()
+        reason = _how(error) or f"no answer within {config.timeout:g} s"
+        what = f"cannot connect to {host} port {port}: {reason}"
+        raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
+    try:
+        return await open_session(link, config)
+    except MpaConnectionError as error:
+        if not (fallback and error.may_retry_unenhanced):
+            raise
+        return await initiate(host, port, replace(config, enhanced=False, model=Model.CLIENT_SERVER))
+
+
+async def open_session(link: Link, config: Config) -> SctpConnection:
+    """Open a session over a link as its active side; see ``initiate``."""
+    config.check_role(Role.INITIATOR)
+    connection = SctpConnection(link, config)
+    outcome = await connection._start()
+    if isinstance(outcome, SessionRejected):
+        await connection.close()
+        raise SctpRejectedError(outcome)
+    return connection
+
+
+async def request(link: Link, config: Config) -> SctpRequest:
+    """Wait for an Initiate over a link; see ``SctpListener.request``."""
+    config.check_role(Role.RESPONDER)
+    connection = SctpConnection(link, config)
+    outcome = await connection._start()
+    if isinstance(outcome, SessionRejected):  # the configuration itself rejects it
+        await connection.close()
+        raise SctpRejectedError(outcome)
+    assert isinstance(outcome, SessionRequested)
+    return SctpRequest(connection, outcome)
+
+
+def _kernel_link(sock: socket.socket) -> KernelLink:
+    sock.setblocking(False)
+    try:
+        return KernelLink(sock)
+    except OSError as error:  # gone already
+        sock.close()
+        what = f"the association was lost at once: {_how(error)}"
+        raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
+
+
+def _family(host: str) -> int:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+async def _ready(sock: socket.socket, action: Callable[[], _Result], *, writing: bool = False) -> _Result:
+    """Do it as soon as the socket lets it: asyncio has no such methods for messages."""
+    loop = asyncio.get_running_loop()
+    add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
+    while True:
+        try:
+            return action()
+        except BlockingIOError:
+            is_ready = asyncio.Event()
+            add(sock, is_ready.set)
+            try:
+                await is_ready.wait()
+            finally:
+                remove(sock)
+
+
+def _how(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)

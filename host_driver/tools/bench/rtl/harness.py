@@ -1,0 +1,105 @@
+"""What surrounds a block when it is placed and routed alone, and what stands beside our blocks."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.crc.catalog import CRC32_ISCSI
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.mpa import datapath
+
+__all__ = ["DUT", "AmaranthCrc", "BothDirections", "Registered"]
+
+DUT = "dut"  # the block's name inside Registered
+_FOLDED = 4  # what a lookup table takes
+
+
+class Registered(wiring.Component):  # type: ignore[misc]
+    """A block with all ports and its reset registered, behind four pins: ``clk``, ``rst``, ``si`` and ``so``.
+
+    Without ``reset`` the block has the FPGA's global reset, which takes no wires, and ``rst`` goes nowhere.
+    A shift register from ``si`` is all its inputs. Its outputs are registered, and then folded into ``so`` by XOR, a
+    level of it in a cycle: every output counts, so that nothing is optimized away.
+    """
+
+    def __init__(self, block: Any, *, reset: bool = True):
+        super().__init__({"si": In(1), "so": Out(1)})
+        self.block = block
+        self._reset = reset
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        block = self.block
+        m.domains += ClockDomain(DUT, reset_less=not self._reset)
+        m.d.comb += ClockSignal(DUT).eq(ClockSignal())
+        if self._reset:
+            reset = Signal(reset_less=True)
+            m.d.sync += reset.eq(ResetSignal())
+            m.d.comb += ResetSignal(DUT).eq(reset)
+        m.submodules[DUT] = DomainRenamer(DUT)(block)
+        inputs: list[Value] = []
+        outputs: list[Value] = []
+        for _, member, port in block.signature.flatten(block):
+            (inputs if member.flow is wiring.In else outputs).append(Value.cast(port))
+        shifted = Signal(len(Cat(inputs)), reset_less=True)
+        m.d.sync += shifted.eq(Cat(self.si, shifted))
+        at = 0
+        for port in inputs:
+            m.d.comb += port.eq(shifted[at : at + len(port)])
+            at += len(port)
+        folded = Signal(len(Cat(outputs)), reset_less=True, name="registered")
+        m.d.sync += folded.eq(Cat(outputs))
+        while len(folded) > 1:
+            groups = [folded[at : at + _FOLDED] for at in range(0, len(folded), _FOLDED)]
+            folded = Signal(len(groups), reset_less=True, name="folded")
+            m.d.sync += folded.eq(Cat(group.xor() for group in groups))
+        m.d.comb += self.so.eq(folded)
+        return m
+
+
+class BothDirections(wiring.Component):  # type: ignore[misc]
+    """Transmit and receive with what they tell each other: a data path but for its registers, counters and events.
+
+    Its ports are those of the two that are left.
+    """
+
+    def __init__(self, lanes: int):
+        self._halves = {"tx": datapath.TxDatapath(lanes), "rx": datapath.RxDatapath(lanes)}
+        super().__init__({
+            half: Out(wiring.Signature({
+                name: member for name, member in component.signature.members.items() if name not in datapath.BETWEEN
+            }))
+            for half, component in self._halves.items()
+        })  # fmt: skip
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        m.submodules.tx, m.submodules.rx = tx, rx = self._halves.values()
+        datapath.couple(m, tx, rx)
+        for half, component in self._halves.items():
+            inside = {path: port for path, _, port in component.signature.flatten(component)}
+            outside = getattr(self, half)
+            for path, member, port in outside.signature.flatten(outside):
+                driven, value = (inside[path], port) if member.flow is wiring.In else (port, inside[path])
+                m.d.comb += Value.cast(driven).eq(Value.cast(value))
+        return m
+
+
+class AmaranthCrc(wiring.Component):  # type: ignore[misc]
+    """The CRC-32C that Amaranth brings along, for words of the data path's width and nothing shorter."""
+
+    def __init__(self, lanes: int):
+        super().__init__({"i": In(stream.Signature(32 * lanes, always_ready=True)), "start": In(1), "crc": Out(32)})
+        self.lanes = lanes
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        m.submodules.crc = crc = CRC32_ISCSI(data_width=32 * self.lanes).create()
+        m.d.comb += [
+            crc.data.eq(self.i.payload),
+            crc.valid.eq(self.i.valid),
+            crc.start.eq(self.start),
+            self.crc.eq(crc.crc),
+        ]
+        return m

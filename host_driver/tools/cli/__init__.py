@@ -1,0 +1,145 @@
+"""The command line: one program, ``rnic``.
+
+A command is a plain function in a module of its own, registered below by one line. It imports what is
+heavy inside its body, so that ``rnic --help`` answers at once, and it raises what ``report`` knows:
+``UsageError`` or ``CommandError`` (``host_driver.tools.cli.common``), ``DeviceError`` or ``OSError``.
+Raise ``typer.Exit(code)`` to end with another exit status.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.extras import MissingExtraError
+from open_rnic.host_driver.tools.cli import (
+    bench,
+    boards,
+    build,
+    connect,
+    demo,
+    frame,
+    interop,
+    listen,
+    output,
+    program,
+    registers,
+    rping,
+    split,
+    verilog,
+)
+from open_rnic.host_driver.tools.cli.common import CommandError
+from open_rnic.host_driver.tools.cli.output import give_up_output, name_output
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"rnic {version('open-rnic')}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    help="An open iWARP RNIC: MPA (RFC 5044, RFC 6581) in hardware, with its host driver.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Show the version.")
+    ] = False,
+) -> None:
+    """What may stand before a command."""
+
+
+app.command()(demo.demo)
+app.command()(frame.frame)
+app.command()(frame.deframe)
+app.command()(verilog.verilog)
+app.command()(registers.registers)
+app.command()(boards.boards)
+app.command()(build.build)
+app.command()(program.program)
+app.command()(listen.listen)
+app.command()(connect.connect)
+app.command()(rping.rping)
+app.command()(split.split)
+app.add_typer(bench.app, name="bench")
+app.add_typer(interop.app, name="interop")
+
+
+def report(error: BaseException) -> int:
+    """Say on standard error what went wrong, in one line; the exit status for it.
+
+    An exception that is not an expected failure is a bug: it is raised again, with its traceback.
+    """
+    while isinstance(error, BaseExceptionGroup):  # of a task group: what failed first is what to tell
+        error = error.exceptions[0]
+    status = 1
+    match error:
+        case KeyboardInterrupt() | typer.Abort():
+            return 130
+        case BrokenPipeError():
+            give_up_output()
+            return 1
+        case CommandError():
+            line, status = str(error), error.status
+        case TyperException():
+            line, status = error.format_message(), error.exit_code
+        case OSError():
+            if isinstance(error, ConnectionError):
+                from open_rnic.host_driver.tools.cli.endpoint import status_of
+
+                status = status_of(error)
+            if error.filename == output.NAME:
+                give_up_output()
+            line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+        case DeviceError() | MissingExtraError():
+            line = str(error)
+        case _:
+            raise error
+    if line:  # none after a help text that nobody asked for
+        print("rnic:", " ".join(line.split()), file=sys.stderr)
+    return status
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status; ``arguments`` are the process's own by default."""
+    try:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        status = app(given, prog_name="rnic", standalone_mode=False, obj=given)  # obj: reports quote the command line
+        sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            raise
+        return report(error)
+    return status if isinstance(status, int) else 0
+
+
+def main() -> None:
+    """What ``rnic`` runs: see ``host_driver.__main__``."""
+    name_output()
+    logging.basicConfig(level=logging.INFO, format="rnic: %(message)s")  # what takes time is told
+    # Of gateware that an interrupt or an error kept from being used; the category would take an import of Amaranth.
+    warnings.filterwarnings("ignore", "(?s).* created but never used")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
+    status = run()
+    try:
+        sys.stdout.flush()
+    except OSError:  # behind an error that has been told
+        give_up_output()
+    sys.exit(status)

@@ -1,0 +1,402 @@
+"""``rnic bench``: what this software costs and the RTL reaches, measured here and now."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from open_rnic.host_driver.tools.bench.table import Table
+from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, whole_number
+from open_rnic.host_driver.tools.cli.figures import (
+    ColumnsOption,
+    CsvOption,
+    JsonOption,
+    MarkdownOption,
+    check_files,
+    check_folder,
+    check_page,
+    counting_bars,
+    keep_tables,
+    show_tables,
+    write_to,
+)
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from rich.progress import Progress, TaskID
+
+    from open_rnic.host_driver.tools.bench.connections import Many, Memory, Rate
+    from open_rnic.host_driver.tools.bench.datapath import Cost
+    from open_rnic.host_driver.tools.bench.rtl.report import Report
+
+_T = TypeVar("_T")
+
+app = typer.Typer(help="Measure what the software costs, and what the RTL reaches.", no_args_is_help=True)
+
+_RATED = 500  # connections of one measurement of the rate
+_SIZES = (1024, 65536, 1 << 20)
+_MULPDU = 8882  # octets: what an EMSS of 8960 leaves with markers (RFC 5044 §4.5)
+
+
+@app.command()
+def host(
+    connections: Annotated[
+        int, typer.Option("--connections", metavar="N", parser=whole_number, help="Connections open at once.")
+    ] = 1000,
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="N", parser=whole_number, help="Repeats that medians are taken of.")
+    ] = 25,
+    size: Annotated[
+        list[int] | None,
+        typer.Option("--size", metavar="N", parser=whole_number, help="Octets of a message; repeatable."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of tables.")] = False,
+    columns: ColumnsOption = False,
+) -> None:
+    """Measure the host half: what the software data path costs, and connections.
+
+    The data path's cost is set against what its CRCs and one copy of the data cost alone.
+
+    Connections: how many enhanced ones are established a second between two processes over loopback, what an idle one
+    holds, and what is left when as many as --connections were open at once, exchanged messages, and were closed.
+    """
+    sizes = size or _SIZES
+    for name, value in {"--connections": connections, "--repeats": repeats, "--size": min(sizes)}.items():
+        if value < 1:
+            raise UsageError(f"{name} is 1 or more, not {value}")
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty()) as bars:
+        costs = _data_path(bars, sizes, repeats)
+        try:
+            rate, memory, many = interruptible(_connections(bars, connections, min(repeats, 5)))
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+    if as_json:
+        figures = {"rate": asdict(rate), "memory": asdict(memory), "many": asdict(many)}
+        print(json.dumps({"datapath": [asdict(cost) for cost in costs], **figures}))
+    else:
+        show_tables(_host_tables(costs, rate, memory, many), everything=columns)
+    if _left(many):
+        raise CommandError(f"left behind: {_left(many)}")
+
+
+def _data_path(bars: Progress, sizes: Sequence[int], repeats: int) -> list[Cost]:
+    from open_rnic.host_driver.tools.bench.datapath import Case, measure
+
+    cases = [Case(size, _MULPDU, markers, crc) for size in sizes for markers in (True, False) for crc in (True, False)]
+    bar = bars.add_task("data path", total=len(cases) * repeats)
+    return [measure(case, repeats, lambda: bars.advance(bar)) for case in cases]
+
+
+async def _connections(bars: Progress, count: int, repeats: int) -> tuple[Rate, Memory, Many]:
+    from open_rnic.host_driver.tools.bench import connections
+
+    tasks: dict[str, TaskID] = {}
+
+    def progress(what: str, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = bars.add_task(f"connections {what}", total=total)
+        bars.advance(tasks[what])
+
+    async with connections.responder(count) as other:  # first of all, as memory once used is not seen to grow
+        memory, many = await connections.many(other, count, 1024, progress)
+    async with connections.responder(count) as other:
+        return await connections.rate(other, min(count, _RATED), repeats, progress), memory, many
+
+
+def _left(many: Many) -> str:
+    return ", ".join(f"{count} {name}" for name, count in many.left.items() if count)
+
+
+def _host_tables(costs: Sequence[Cost], rate: Rate, memory: Memory, many: Many) -> list[Table]:
+    headings = ("octets", "FPDUs", "markers", "CRC", "reference, µs", "TX, µs", "RX, µs", "TX ratio", "RX ratio")
+    rows = [
+        (
+            f"{cost.case.octets:,}",
+            f"{cost.fpdus}",
+            "yes" if cost.case.markers else "no",
+            "yes" if cost.case.crc else "no",
+            *(f"{1e6 * seconds:.2f}" for seconds in (cost.reference_s, cost.tx_s, cost.rx_s)),
+            f"{cost.tx_ratio:.2f} ({cost.tx_ratio_median:.2f})",
+            f"{cost.rx_ratio:.2f} ({cost.rx_ratio_median:.2f})",
+        )
+        for cost in costs
+    ]
+    caption = (
+        "The reference is crc32c of the same FPDUs and one copy of the message. "
+        "Least times and their ratio to it, in parentheses the median ratio of the repeats."
+    )
+    title = f"One message through the software data path, MULPDU {_MULPDU:,} octets"
+    path = Table(title, headings, rows, left=(7, 8), extra=(1, 4), caption=caption)
+    figures = (
+        ("established", f"{rate.per_second:,.0f} a second", f"median of {rate.repeats} times {rate.connections:,}"),
+        (
+            "processor time of one",
+            f"{1e3 * rate.initiator_cpu_s:.2f} ms and {1e3 * rate.responder_cpu_s:.2f} ms",
+            "initiator and responder, closing included",
+        ),
+        ("memory of an idle one", f"{memory.allocated_octets / 1024:.1f} KiB", "allocated by Python, initiator"),
+        ("", f"{memory.initiator_rss_octets / 1024:.1f} KiB", "growth of the initiators' process"),
+        ("", f"{memory.responder_rss_octets / 1024:.1f} KiB", "growth of the responders' process"),
+        (
+            "open at once",
+            f"{many.connections:,}",
+            f"each {many.messages} Sends of {many.octets:,} octets each way, in {many.exchange_s:.2f} s",
+        ),
+        ("left behind", _left(many) or "nothing", f"of {', '.join(many.left)}, at both ends"),
+    )
+    title = "Enhanced connections, software device, two processes over loopback"
+    return [path, Table(title, ("", "figure", "of"), figures, left=(0, 1, 2))]
+
+
+@app.command()
+def crowd(
+    silent: Annotated[
+        int, typer.Option("--silent", metavar="N", parser=whole_number, help="Connections that say nothing.")
+    ] = 1000,
+    slow: Annotated[
+        int, typer.Option("--slow", metavar="N", parser=whole_number, help="Connections that send an octet a second.")
+    ] = 1000,
+    idle: Annotated[
+        int, typer.Option("--idle", metavar="N", parser=whole_number, help="Established connections that say nothing.")
+    ] = 1000,
+    clients: Annotated[
+        int, typer.Option("--clients", metavar="N", parser=whole_number, help="Good clients, one after the other.")
+    ] = 40,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of a table.")] = False,
+) -> None:
+    """Measure how long a good client of rnic listen waits while others crowd it, and what those cost it.
+
+    A good client connects, sends, and has its Send back.
+    """
+    for name, value, least in (
+        ("--silent", silent, 0), ("--slow", slow, 0), ("--idle", idle, 0), ("--clients", clients, 1)
+    ):  # fmt: skip
+        if value < least:
+            raise UsageError(f"{name} is {least} or more, not {value}")
+    from statistics import median
+
+    from rich.console import Console
+
+    from open_rnic.host_driver.tools.bench import crowd as bench
+    from open_rnic.host_driver.tools.bench.table import Table, show
+
+    tasks: dict[str, TaskID] = {}
+
+    def progress(what: str, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = bars.add_task(what, total=total)
+        bars.advance(tasks[what])
+
+    with counting_bars() as bars:
+        try:
+            found = interruptible(bench.crowd(silent, slow, idle, clients, progress))
+        except (ValueError, ConnectionError) as error:
+            raise CommandError(str(error)) from None
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    rows = [
+        ["good client, nobody else there, ms", *(f"{1e3 * of(found.alone_s):.1f}" for of in (median, max))],
+        ["good client in the crowd, ms", *(f"{1e3 * of(found.waited_s):.1f}" for of in (median, max))],
+        ["memory of a silent connection, KiB", f"{found.silent_octets / 1024:.1f}", ""],
+        ["memory of an idle connection, KiB", f"{found.idle_octets / 1024:.1f}", ""],
+    ]
+    title = f"rnic listen with {silent:,} silent, {slow:,} slow and {idle:,} idle connections"
+    show(Console(), [Table(title, ("", "median", "most"), rows, left=(0,))])
+
+
+@app.command()
+def rtl(
+    block: Annotated[
+        list[str] | None, typer.Option("--block", metavar="NAME", help="TX, RX, TX+RX, or a component; repeatable.")
+    ] = None,
+    lanes: Annotated[
+        list[int] | None,
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width, 1 to 16; repeatable; default: all."),
+    ] = None,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", metavar="NAME", help="25f, 85f, hx8k or gw2a; repeatable.")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", metavar="N", parser=whole_number, help="Seeds of the placement; default: 5."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few loads; and TX, RX, TX+RX of 2 lanes on 25f, seed 1, unless asked else.")
+    ] = False,
+    cycles: Annotated[bool, typer.Option(help="Count cycles in simulation.")] = True,
+    synthesis: Annotated[bool, typer.Option(help="Synthesize, place and route.")] = True,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="Show what was measured before, and measure nothing.")
+    ] = False,
+    limit: Annotated[
+        float | None, typer.Option("--limit", metavar="SECONDS", help="What a tool may take; default: 1800.")
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", metavar="ADDRESS", help="A Dask scheduler; default: all cores of this machine."),
+    ] = None,
+    as_json: JsonOption = None,
+    as_csv: CsvOption = None,
+    plots: Annotated[Path | None, typer.Option("--plots", metavar="DIR", help="Write plots, as SVG files.")] = None,
+    markdown: MarkdownOption = None,
+    columns: ColumnsOption = False,
+) -> None:
+    """Measure the RTL: cycles in simulation; frequency and cells after place and route on four parts.
+
+    Beats used against beats needed, back to back, and latency, for TX, RX and both; then for each block the clock
+    frequency over some seeds, its cells, and what that comes to in Gb/s. Beside them stands amaranth.lib.crc.
+
+    What was measured before is kept, until the RTL or the tools change: a run that was interrupted is taken up again.
+    The full sweep takes many hours of processor time.
+    """
+    from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH
+    from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
+    from open_rnic.rtl.registers import LANES
+
+    blocks = _choose("--block", block, DATA_PATH if quick else BLOCKS, BLOCKS)
+    widths = _choose("--lanes", lanes, (2,) if quick else LANES, LANES)
+    parts = _choose("--part", part, ("25f",) if quick else PARTS, PARTS)
+    seeds = seeds if seeds is not None else 1 if quick else 5
+    if limit is not None and not limit > 0:
+        raise UsageError(f"--limit is more than 0 seconds, not {limit:g}")
+    if seeds < 1:
+        raise UsageError(f"--seeds is 1 or more, not {seeds}")
+    if not synthesis and not (cycles and set(blocks) & set(DATA_PATH)):
+        raise UsageError(f"nothing to measure: nothing is synthesized, and cycles are those of {', '.join(DATA_PATH)}")
+    check_files(as_json, as_csv)
+    check_folder(plots)
+    check_page(markdown, "rnic bench rtl")
+    try:
+        report = interruptible(
+            _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, kept, scheduler),
+            kept=True,
+        )
+        if markdown is not None:
+            keep_tables(markdown, "rnic bench rtl", report.tables())
+        write_to(as_json, report.write_json)
+        write_to(as_csv, report.write_csv)
+        if plots is not None:
+            report.plot(plots)
+    except (ConnectionError, ModuleNotFoundError) as error:
+        raise CommandError(str(error)) from None
+    if Path("-") not in (as_json, as_csv):
+        show_tables(report.tables(), everything=columns)
+
+
+@app.command()
+def sim(
+    lanes: Annotated[
+        list[int] | None,
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width, 1 to 16; repeatable; default: 4."),
+    ] = None,
+    ulpdus: Annotated[
+        int, typer.Option("--ulpdus", metavar="N", parser=whole_number, help="ULPDUs in a round, of 1,460 octets.")
+    ] = 4000,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", parser=whole_number, help="Rounds that medians are taken of.")
+    ] = 3,
+    as_json: JsonOption = None,
+    markdown: MarkdownOption = None,
+) -> None:
+    """Measure the simulated device: clock cycles and octets a second.
+
+    Beside it the same RTL is driven beat by beat from Python, with cocotbext-axi and with a loop that does the least.
+    """
+    for name, value in {"--ulpdus": ulpdus, "--rounds": rounds}.items():
+        if value < 1:
+            raise UsageError(f"{name} is 1 or more, not {value}")
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from open_rnic.host_driver.devices.sim.build import BuildError
+    from open_rnic.host_driver.tools.bench.sim import Speed, measure, plain, table
+    from open_rnic.host_driver.tools.bench.simulation import MeasurementError
+    from open_rnic.rtl.registers import LANES
+
+    widths = _choose("--lanes", lanes, (4,), LANES)
+    check_files(as_json)
+    check_page(markdown, "rnic bench sim")
+
+    async def work() -> list[Speed]:
+        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
+            bar = bars.add_task("simulation", total=4 * rounds * len(widths))
+            found = [await measure(each, ulpdus, rounds, lambda: bars.advance(bar)) for each in widths]
+            return [speed for each in found for speed in each]
+
+    try:
+        speeds = interruptible(work())
+    except (ValueError, BuildError, MeasurementError) as error:
+        raise CommandError(str(error)) from None
+    if markdown is not None:
+        keep_tables(markdown, "rnic bench sim", [table(speeds)])
+    write_to(as_json, lambda file: print(json.dumps(plain(speeds), indent=1), file=file))
+    if as_json != Path("-"):
+        show_tables([table(speeds)])
+
+
+async def _measure_rtl(
+    blocks: Sequence[str],
+    lanes: Sequence[int],
+    parts: Sequence[str],
+    seeds: int,
+    cycles: bool,
+    quick: bool,
+    limit: float | None,
+    kept: bool,
+    scheduler: str | None,
+) -> Report:
+    from functools import cache
+
+    from open_rnic.host_driver.tools.bench.rtl.blocks import DATA_PATH
+    from open_rnic.host_driver.tools.bench.rtl.cluster import executor
+    from open_rnic.host_driver.tools.bench.rtl.jobs import LIMIT
+    from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
+    from open_rnic.host_driver.tools.bench.rtl.report import Report
+    from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
+    from open_rnic.host_driver.tools.bench.rtl.sweep import CYCLES, Sweep, cases
+
+    counted = [(block, width) for width in lanes for block in blocks if block in DATA_PATH] if cycles else []
+    wanted = cases(blocks, lanes, parts, seeds)
+    with counting_bars() as bars, ExitStack() as stack:
+        tasks = {CYCLES: bars.add_task("cycles", total=len(counted))} if counted else {}
+        for part in parts:
+            total = sum(case.seeds for case in wanted if case.part == part)
+            tasks[part] = bars.add_task(f"place and route, {PARTS[part].title}", total=total)
+
+        @cache
+        def workers() -> tuple[Executor, int]:
+            return stack.enter_context(executor(scheduler))
+
+        at_once = 2 * (workers()[1] if scheduler else os.cpu_count() or 1)
+        sweep = Sweep(
+            lambda: workers()[0],
+            Store(folder()),
+            lambda what: bars.advance(tasks[what]),
+            at_once,
+            limit or LIMIT,
+            kept,
+        )
+        return Report(cycles=await sweep.count(counted, quick=quick), rows=await sweep.run(wanted))
+
+
+def _choose(option: str, asked: Sequence[_T] | None, default: Iterable[_T], known: Iterable[_T]) -> list[_T]:
+    """What was asked for, in the order in which it is known; raises UsageError for what is not."""
+    names = {str(each).lower(): each for each in known}
+    for each in asked or ():
+        if str(each).lower() not in names:
+            raise UsageError(f"{option} is one of {', '.join(map(str, names.values()))}, not {each}")
+    wanted = {str(each).lower() for each in asked or default}
+    return [each for name, each in names.items() if name in wanted]

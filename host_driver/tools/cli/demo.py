@@ -1,0 +1,203 @@
+"""``rnic demo``: one connection from its startup frames to its end, and proof that every octet arrived."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from contextlib import nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from open_rnic.host_driver.tools.bench.table import Table
+from open_rnic.host_driver.tools.cli.common import (
+    CommandError,
+    DeviceOption,
+    LanesOption,
+    UsageError,
+    interruptible,
+    open_device,
+    whole_number,
+)
+from open_rnic.host_driver.tools.cli.figures import show_tables
+from open_rnic.rtl.registers import MAX_ULPDU, Model, Role, Rtr
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from open_rnic.host_driver.tools.demo import Result
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE = 8 << 20
+_SIZE_WITH_WAVES = 16 << 10  # a waveform file has some 2,000 octets for each octet sent
+_SIZE_OF_A_BOARD, _SIZE_OF_A_SIMULATED_BOARD = 1 << 20, 16 << 10  # some 10 seconds, by their lines
+
+
+class ModelName(StrEnum):
+    """The connection models, as RFC 6581 calls them."""
+
+    PEER_TO_PEER = "peer-to-peer"
+    CLIENT_SERVER = "client-server"
+
+
+class RtrName(StrEnum):
+    """The RTR indications."""
+
+    SEND = "send"
+    WRITE = "write"
+    READ = "read"
+
+
+def octets(text: str | int) -> int:
+    """A number of octets, or of KiB, MiB or GiB with K, M or G behind it."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", str(text).strip(), re.IGNORECASE)
+    if not match:
+        raise typer.BadParameter(f"{text!r} is not a number of octets, such as 100000, 64K or 4M")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def demo(
+    device: DeviceOption = "simulated",
+    lanes: LanesOption = 4,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="PATH", help="What to send, both ways, instead of --size.")
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            "--size",
+            metavar="N",
+            parser=octets,
+            help="Octets to make and send each way, without --file: 8M if not given, 1M through boards, and 16K with "
+            "--waves or through simulated boards.",
+        ),
+    ] = None,
+    model: Annotated[ModelName, typer.Option("--model", help="The connection model.")] = ModelName.PEER_TO_PEER,
+    rtr: Annotated[RtrName, typer.Option("--rtr", help="The RTR, in the peer-to-peer model.")] = RtrName.WRITE,
+    markers: Annotated[bool, typer.Option("--markers/--no-markers", help="Markers in both directions.")] = True,
+    crc: Annotated[bool, typer.Option("--crc/--no-crc", help="CRCs, in both directions.")] = True,
+    mulpdu: Annotated[
+        int,
+        typer.Option(
+            "--mulpdu",
+            metavar="N",
+            parser=whole_number,
+            help="Longest ULPDU in octets; 0: as long as the TCP connection's segments allow.",
+        ),
+    ] = 0,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", parser=whole_number, help="The responder's; 0: the system chooses.")
+    ] = 0,
+    pcap: Annotated[
+        Path | None, typer.Option("--pcap", metavar="FILE", help="Write the connection as pcapng, for Wireshark.")
+    ] = None,
+    waves: Annotated[
+        Path | None, typer.Option("--waves", metavar="DIR", help="Write a simulated device's waveforms there.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of text.")] = False,
+) -> None:
+    """Show one connection: startup frames, RTR, and data both ways through two devices over TCP.
+
+    Two endpoints in this process, each with its own device, connect over loopback. Two names with a comma between them
+    are the initiator's device and the responder's.
+
+    Both send at the same time, and what arrives is compared by its SHA-256.
+    """
+    from open_rnic.host_driver.mpa.fpdu import MIN_MULPDU
+    from open_rnic.host_driver.rdma.ddp import DdpError
+    from open_rnic.host_driver.tools.demo import Options, run
+    from open_rnic.host_driver.tools.ladder import Ladder
+
+    if mulpdu and not MIN_MULPDU <= mulpdu <= MAX_ULPDU:
+        raise UsageError(f"--mulpdu is {MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
+    if not 0 <= port <= 65535:
+        raise UsageError(f"--port is 0 to 65535, not {port}")
+    options = Options(
+        file=file,
+        size=size if size is not None else _size(device, bool(waves)),
+        port=port,
+        markers=markers,
+        crc=crc,
+        model=Model[model.name],
+        rtr=Rtr[rtr.name],
+        mulpdu=mulpdu or None,
+        pcap=pcap,
+    )
+    ladder = Ladder((lambda _: None) if as_json else _tell)
+    names = device.split(",", 1)
+    if not as_json:
+        what = f"a {device} device of {lanes} lanes" if device in ("software", "simulated") else device
+        both = f"each with {what}" if len(names) == 1 else f"the initiator with {names[0]}, the other with {names[1]}"
+        _tell(f"Two endpoints over TCP on loopback, {both}.\n")
+    # Both ends open one after the other: the first is the initiator's.
+    next_name = iter((names * 2)[: len(Role)])
+    try:
+        with _Bars() if sys.stderr.isatty() and not as_json else nullcontext() as bars:
+            result = interruptible(run(options, lambda: open_device(next(next_name), lanes, waves), ladder, bars))
+    except (ValueError, DdpError) as error:
+        raise CommandError(str(error)) from None
+    if as_json:
+        print(json.dumps({**result.as_json(), "ladder": [step.as_json() for step in ladder.steps]}))
+    else:
+        _show(result)
+    for line in result.differences():
+        raise CommandError(line)
+    if not as_json:
+        print(f"verified {result.initiator.sent} octets each way")
+
+
+def _size(device: str, waves: bool) -> int:
+    if waves:
+        return _SIZE_WITH_WAVES
+    if "serial:sim:" in device:
+        return _SIZE_OF_A_SIMULATED_BOARD
+    return _SIZE_OF_A_BOARD if "serial:" in device else _SIZE
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _show(result: Result) -> None:
+    rate = min(end.received for end in (result.initiator, result.responder)) / max(result.seconds, 1e-9)
+    caption = f"{result.seconds:.2f} s, {rate:,.0f} octets a second each way at once"
+    headings = "", "initiator to responder", "responder to initiator"
+    typer.echo()
+    show_tables([Table("", headings, list(result.rows()), left=(0, 1, 2), caption=caption)])
+
+
+class _Bars:
+    """Progress bars on standard error, one for each direction."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=Console(stderr=True),
+            redirect_stdout=sys.stdout.isatty(),  # a file must get what is printed
+            transient=True,
+        )
+        self._bars: dict[Role, TaskID] = {}
+
+    def __enter__(self) -> _Bars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def began(self, role: Role, octets: int) -> None:
+        """So many octets are to arrive at this end."""
+        self._progress.start()
+        self._bars[role] = self._progress.add_task(f"to the {role.name.lower()}", total=octets)
+
+    def moved(self, role: Role, octets: int) -> None:
+        """So many more have arrived."""
+        self._progress.advance(self._bars[role], octets)

@@ -1,0 +1,256 @@
+"""``rnic frame`` and ``rnic deframe``: framing alone, through any device, one line at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from open_rnic.host_driver.tools.cli.common import (
+    DeviceOption,
+    LanesOption,
+    UsageError,
+    interruptible,
+    open_device,
+    whole_number,
+)
+from open_rnic.rtl.registers import MAX_ULPDU, EventKind, Verdict
+
+if TYPE_CHECKING:
+    from open_rnic.host_driver.device import Device, Event
+
+_STDIN = 0
+
+MarkersOption = Annotated[bool, typer.Option("--markers", help="The stream has markers (RFC 5044 §4.3).")]
+NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="No CRC: the field is sent as zero, and not checked.")]
+OffsetOption = Annotated[
+    int,
+    typer.Option(
+        "--stream-offset",
+        metavar="N",
+        parser=whole_number,
+        help="Where in the marked stream this starts; a multiple of 4.",
+    ),
+]
+
+
+def frame(
+    device: DeviceOption = "software",
+    lanes: LanesOption = 4,
+    markers: MarkersOption = False,
+    no_crc: NoCrcOption = False,
+    stream_offset: OffsetOption = 0,
+) -> None:
+    """Make FPDUs: one ULPDU a line in, one FPDU a line out, both in hex.
+
+    An empty line is a ULPDU of no octets.
+    """
+
+    async def run() -> None:
+        async with await _framing_device(device, lanes, markers, not no_crc, stream_offset) as opened:
+            await frame_lines(read_lines(_STDIN), opened, _write)
+
+    interruptible(run())
+
+
+def deframe(
+    device: DeviceOption = "software",
+    lanes: LanesOption = 4,
+    markers: MarkersOption = False,
+    no_crc: NoCrcOption = False,
+    stream_offset: OffsetOption = 0,
+) -> None:
+    """Take ULPDUs out of an MPA stream that comes in chunks, one a line in hex, cut anywhere.
+
+    Writes one JSON object a line: {"ulpdu": "<hex>"}, or as the last {"error": <MPA error code>, "what": "...",
+    "offset": <stream offset of the FPDU>}. Exits with 1 when there was an error.
+    """
+
+    async def run() -> bool:
+        async with await _framing_device(device, lanes, markers, not no_crc, stream_offset) as opened:
+            return await deframe_lines(
+                read_lines(_STDIN), opened, _write, markers=markers, stream_offset=stream_offset
+            )
+
+    if not interruptible(run()):
+        raise typer.Exit(1)
+
+
+async def frame_lines(lines: AsyncIterator[bytes], device: Device, write: Callable[[str], None]) -> None:
+    """Send each line through ``device`` and ``write`` its FPDU as soon as it is there.
+
+    Raises UsageError for a line that is not a ULPDU, after everything before it has been written.
+    """
+    due: asyncio.Queue[bool] = asyncio.Queue()  # True: an FPDU is on its way; False: that was all
+
+    async def feed() -> None:
+        try:
+            async for number, ulpdu in _from_hex(lines):
+                if len(ulpdu) > MAX_ULPDU:
+                    raise UsageError(f"line {number}: a ULPDU has at most {MAX_ULPDU} octets, not {len(ulpdu)}")
+                due.put_nowait(True)
+                await device.write_ulpdu(ulpdu)
+        finally:
+            due.put_nowait(False)
+
+    feeding = asyncio.create_task(feed())
+    try:
+        while await due.get():
+            write((await device.read_mpa()).hex())
+        await feeding
+    finally:
+        await _cancel(feeding)
+
+
+async def deframe_lines(
+    lines: AsyncIterator[bytes],
+    device: Device,
+    write: Callable[[str], None],
+    *,
+    markers: bool,
+    stream_offset: int,
+) -> bool:
+    """Send each line through ``device`` and ``write`` what comes of it; False when there was an error.
+
+    A device does not tell when it is idle. So each ULPDU_Length is followed here as well, without looking at
+    anything else: every FPDU that is complete is due to give a ULPDU or an error, and what is left over at the
+    end is an FPDU cut short. Raises UsageError for a line that is not hex, after everything before it.
+    """
+    from open_rnic.host_driver.mpa.fpdu import FpduDelineator
+
+    walk = FpduDelineator(markers=markers, crc=False, offset=stream_offset)
+    due: asyncio.Queue[int | None] = asyncio.Queue()  # offsets of FPDUs; None: that was all
+
+    async def feed() -> None:
+        try:
+            async for _, chunk in _from_hex(lines):
+                walk.feed(chunk)
+                start = walk.offset
+                while walk.next() is not None:
+                    due.put_nowait(start)
+                    start = walk.offset
+                if walk.error:  # the device will see at least this
+                    due.put_nowait(start)
+                await device.write_mpa(chunk)
+                if walk.error:  # whatever follows changes nothing, but hardware may want to see some beats of it
+                    await device.write_mpa(bytes(256))
+                    return
+        finally:
+            due.put_nowait(None)
+
+    async def failure() -> Event:
+        while True:
+            event = await device.next_event()
+            if event.kind is EventKind.ERROR:
+                return event
+
+    def absolute(offset: int) -> int:  # the device was given the offset modulo 512
+        return stream_offset - stream_offset % 512 + offset
+
+    feeding, failing = asyncio.create_task(feed()), asyncio.create_task(failure())
+    try:
+        while (start := await due.get()) is not None:
+            reading = asyncio.create_task(device.read_ulpdu())
+            try:
+                await asyncio.wait({reading, failing}, return_when=asyncio.FIRST_COMPLETED)
+                if not failing.done() or start < absolute(failing.result().offset):
+                    ulpdu = await reading
+                    if ulpdu.verdict is Verdict.GOOD:
+                        write(json.dumps({"ulpdu": ulpdu.octets.hex()}))
+                        continue
+                event = await failing
+            finally:
+                await _cancel(reading)
+            write(_error(event.cause.code, event.what, absolute(event.offset)))
+            return False
+        await feeding
+    finally:
+        await _cancel(feeding, failing)
+    if walk.held:
+        octets = f"{walk.held} octet{'s' * (walk.held > 1)}"
+        write(_error(1, f"the stream ends inside an FPDU, {octets} after its start", walk.offset))
+    return not walk.held
+
+
+async def read_lines(fd: int) -> AsyncIterator[bytes]:
+    """The lines of an open file as they arrive, without their ends; other tasks run meanwhile."""
+    line = bytearray()
+    while True:
+        await _readable(fd)
+        octets = os.read(fd, 1 << 16)
+        if not octets:
+            break
+        first, *rest = octets.split(b"\n")
+        line += first
+        for each in rest:
+            yield bytes(line)
+            line[:] = each
+    if line:
+        yield bytes(line)
+
+
+async def _readable(fd: int) -> None:
+    """Wait until a read will not block; at once for a file on disk, for which nothing can be asked."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(fd, ready.set)
+    except PermissionError:
+        return
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+async def _from_hex(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
+    """Each line's number, from 1, and octets; raises UsageError for a line that is not hex."""
+    number = 0
+    async for line in lines:
+        number += 1
+        digits = line.strip()
+        try:
+            octets = binascii.unhexlify(digits)
+        except ValueError:
+            text = line.decode(errors="replace").rstrip()
+            if bad := re.search(r"[^0-9a-fA-F]", text.lstrip()):
+                column = len(text) - len(text.lstrip()) + bad.start() + 1
+                raise UsageError(f"line {number}: {bad[0]!r} in column {column} is not a hex digit") from None
+            raise UsageError(f"line {number}: an odd number of hex digits, {len(digits)}") from None
+        yield number, octets
+
+
+async def _framing_device(name: str, lanes: int, markers: bool, crc: bool, stream_offset: int) -> Device:
+    """A device in MPA mode both ways: fence open, no RTR expected, nothing of RDMAP looked at."""
+    if stream_offset < 0 or stream_offset % 4:
+        raise UsageError(f"--stream-offset is a multiple of 4 from 0 up, not {stream_offset}")
+    if sys.stdin is None:
+        raise UsageError("standard input is closed")
+    device = await open_device(name, lanes)
+    for direction in ("TX", "RX"):
+        await device.set(f"{direction}_STREAM_OCTETS", 0)
+        await device.set(f"{direction}_MPA_OFFSET", stream_offset % 512)
+    await device.set_fields("CONFIG", markers_tx=markers, markers_rx=markers, crc_tx=crc, crc_rx=crc, rdmap=0)
+    await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+    return device
+
+
+def _error(code: int, what: str, offset: int) -> str:
+    return json.dumps({"error": code, "what": what, "offset": offset})
+
+
+def _write(line: str) -> None:
+    print(line, flush=True)
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

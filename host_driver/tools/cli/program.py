@@ -1,0 +1,70 @@
+"""``rnic program``: a bitstream into a board."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from open_rnic.host_driver.extras import need
+from open_rnic.host_driver.tools.cli.boards import FOLDER
+from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
+
+# What openFPGALoader and the libraries below it say, and what that means to a person.
+_KNOWN = (
+    (("permission", "access denied", "libusb_error_access", "unable to claim"),
+     "no permission to use the USB cable: openFPGALoader's documentation has udev rules for it"),
+    (("device not found", "unable to open ftdi", "no device", "not found", "cable not", "fail to open", "no dfu"),
+     "no board found: is it plugged in, and has it power?"),
+)  # fmt: skip
+
+
+def program(
+    board: Annotated[str, typer.Argument(metavar="BOARD", help="One that `rnic boards` lists.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where it was built; default: build/boards/BOARD.")
+    ] = None,
+    flash: Annotated[bool, typer.Option("--flash", help="Into the flash, to stay without power.")] = False,
+    cable: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The JTAG cable, by openFPGALoader's name; default: the board's.")
+    ] = None,
+) -> None:
+    """Load the bitstream that `rnic build BOARD` made, with openFPGALoader."""
+    need("boards")
+    from open_rnic.boards import find
+    from open_rnic.boards.build import bitstream
+
+    try:
+        chosen = find(board)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    made = bitstream(board, out or FOLDER / board)
+    if not made.exists():
+        raise CommandError(f"{board}: there is no {made}: `rnic build {board}` makes it")
+    loader = shutil.which("openFPGALoader")
+    if loader is None:
+        raise CommandError("openFPGALoader is not installed: Debian's package is openfpgaloader")
+    arguments = [
+        loader,
+        *(chosen.loader if cable is None else ("--cable", cable)),
+        *(["--write-flash"] if flash else []),
+    ]
+    try:
+        done = subprocess.run([*arguments, str(made)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    except OSError as error:
+        raise CommandError(f"{loader}: {error.strerror}") from None
+    said = done.stdout.decode(errors="replace").strip()
+    if done.returncode:
+        raise CommandError(f"{board}: {_meaning(said)}")
+    typer.echo(f"{board}: {made} is loaded{' into flash' if flash else ''}")
+
+
+def _meaning(said: str) -> str:
+    for signs, meaning in _KNOWN:
+        if any(sign in said.lower() for sign in signs):
+            return meaning
+    last = said.splitlines()[-1] if said else "it says nothing"
+    return f"openFPGALoader failed: {last}"

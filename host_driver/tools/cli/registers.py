@@ -1,0 +1,39 @@
+"""``rnic registers``: the register map, for people, for C and for tools."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from open_rnic.host_driver.tools import describe
+from open_rnic.host_driver.tools.bench.table import Table
+from open_rnic.host_driver.tools.cli.common import UsageError
+from open_rnic.host_driver.tools.cli.figures import show_tables
+from open_rnic.rtl.registers import MAP
+
+
+def registers(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Write the whole reference as Markdown.")] = False,
+    c: Annotated[bool, typer.Option("--c", help="Write a C header.")] = False,
+    systemrdl: Annotated[bool, typer.Option("--systemrdl", help="Write SystemRDL 2.0, as PeakRDL reads it.")] = False,
+) -> None:
+    """Show the device's registers, from the one description that gateware and host share."""
+    asked = [(markdown, describe.markdown), (c, describe.c_header), (systemrdl, describe.systemrdl)]
+    match [write for wanted, write in asked if wanted]:
+        case []:
+            _show()
+        case [write]:
+            typer.echo(write(), nl=False)
+        case _:
+            raise UsageError("one of --markdown, --c and --systemrdl at a time")
+
+
+def _show() -> None:
+    rows = []
+    for register in MAP:
+        for index, field in enumerate(register.fields):
+            place = ("", "") if index else (f"0x{register.address:03x}", register.name)
+            rows.append((*place, describe.bits(field), field.name, field.access.name, f"{field.reset:#x}"))
+    headings = "address", "register", "bits", "field", "access", "reset"
+    show_tables([Table("", headings, rows, left=range(len(headings)))])

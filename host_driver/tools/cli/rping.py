@@ -1,0 +1,177 @@
+"""``rnic rping``: RDMA Reads and Writes against anything that speaks the well-known rping's protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from open_rnic.host_driver.tools.cli.common import (
+    CommandError,
+    DeviceOption,
+    LanesOption,
+    UsageError,
+    allow_files,
+    interruptible,
+    whole_number,
+)
+from open_rnic.host_driver.tools.cli.endpoint import (
+    DialectName,
+    MarkersOption,
+    ModelOption,
+    NoCrcOption,
+    RequireCrcOption,
+    RtrOption,
+    configuration,
+    opener,
+    place,
+    port_number,
+    prepare,
+)
+from open_rnic.rtl.registers import Role
+
+if TYPE_CHECKING:
+    from open_rnic.host_driver.connection import Address
+    from open_rnic.host_driver.mpa.negotiation import Config
+    from open_rnic.host_driver.rdma import ConnectionRequest
+    from open_rnic.host_driver.rdma.connection import OpenDevice
+
+_PORT, _SIZE = 7174, 64
+
+
+def rping(
+    serve: Annotated[bool, typer.Option("-s", "--server", help="Be the server: answer pings.")] = False,
+    ping: Annotated[bool, typer.Option("-c", "--client", help="Be the client: ping.")] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "-a", "--address", metavar="HOST", help="Where the server is; any address, and 127.0.0.1 for a client."
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("-I", "--bind", metavar="ADDRESS", help="The address that a client connects from."),
+    ] = None,
+    port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
+    count: Annotated[
+        int, typer.Option("-C", "--count", metavar="N", parser=whole_number, help="Ping so often; 0: for ever.")
+    ] = 0,
+    size: Annotated[
+        int, typer.Option("-S", "--size", metavar="N", parser=whole_number, help="Octets of a ping: 26 to 65535.")
+    ] = _SIZE,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the data.")] = False,
+    validate: Annotated[bool, typer.Option("-V", "--validate", help="Compare what came back.")] = False,
+    persistent: Annotated[bool, typer.Option("-P", "--persistent", help="Serve one client after the other.")] = False,
+    model: ModelOption = None,
+    rtr: RtrOption = None,
+    require_crc: RequireCrcOption = False,
+    no_crc: NoCrcOption = False,
+    markers: MarkersOption = False,
+    device: DeviceOption = "software",
+    lanes: LanesOption = 4,
+) -> None:
+    """Ping with RDMA: the server reads the client's text, and writes it back.
+
+    It speaks the protocol of rping, which comes with librdmacm, and its options mean what they mean there.
+    """
+    from open_rnic.host_driver.rdma.rping import MAX_SIZE, MIN_SIZE
+
+    if serve == ping:
+        raise UsageError("rping is either a server, with -s, or a client, with -c")
+    if serve and model:
+        raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
+    if ping and persistent:
+        raise UsageError("-P is for a server: a client ends after -C pings")
+    if serve and source:
+        raise UsageError(f"-I {source} is for a client: a server listens at -a")
+    if ping and port == 0:
+        raise UsageError("nothing can be reached at port 0")
+    if not MIN_SIZE <= size <= MAX_SIZE:
+        raise UsageError(f"-S is {MIN_SIZE} to {MAX_SIZE} octets, not {size}")
+    if count < 0:
+        raise UsageError(f"-C is at least 0, not {count}")
+    config = configuration(
+        Role.RESPONDER if serve else Role.INITIATOR,
+        model=model,
+        rtr=rtr,
+        ird=1,  # as rping has them
+        ord=1,
+        require_crc=require_crc,
+        no_crc=no_crc,
+        markers=markers,
+        dialect=DialectName.RFC6581,
+        timeout=10.0,
+    )
+    path = opener(device, lanes)
+    if serve:
+        allow_files()
+        interruptible(_serve(address or "0.0.0.0", port, config, path, verbose, persistent))
+    else:
+        interruptible(_ping(address or "127.0.0.1", port, config, path, source, count, size, verbose, validate))
+
+
+def _show(line: str) -> None:
+    print(line, flush=True)
+
+
+def _hide(line: str) -> None:
+    """What -v is not given for."""
+
+
+async def _ping(
+    host: str,
+    port: int,
+    config: Config,
+    device: OpenDevice,
+    source: str | None,
+    count: int,
+    size: int,
+    verbose: bool,
+    validate: bool,
+) -> None:
+    from open_rnic.host_driver import rdma
+    from open_rnic.host_driver.rdma.rping import RpingError, client
+
+    local_addr = (source, 0) if source else None
+    async with await rdma.connect(host, port, config, device=device, local_addr=local_addr) as connection:
+        try:
+            await client(connection, count=count, size=size, validate=validate, show=_show if verbose else _hide)
+        except RpingError as error:
+            raise CommandError(str(error)) from None
+
+
+async def _serve(
+    host: str, port: int, config: Config, device: OpenDevice, verbose: bool, persistent: bool
+) -> None:
+    from open_rnic.host_driver import rdma
+    from open_rnic.host_driver.rdma.rping import RpingError, server
+
+    def failed(peer: Address, error: Exception) -> None:
+        print(f"rnic: [{place(peer)}] {error}", file=sys.stderr, flush=True)
+
+    async def handle(request: ConnectionRequest) -> None:
+        try:
+            async with await request.accept() as connection:
+                pings = await server(connection, show=_show if verbose else _hide)
+                if verbose:
+                    _show(f"{place(connection.peer)} has gone after {pings} pings")
+        except (rdma.MpaConnectionError, rdma.RdmaError, RpingError) as error:
+            if persistent:
+                failed(request.peer, error)
+            elif isinstance(error, RpingError):
+                raise CommandError(str(error)) from None
+            else:
+                raise
+
+    await prepare(device)
+    async with await rdma.listen(host, port, config, device=device, failed=failed) as listener:
+        if verbose:
+            _show(f"listening at {place(listener.address)}")
+        if not persistent:
+            await handle(await listener.request())
+            return
+        async with asyncio.TaskGroup() as group:
+            async for request in listener:
+                group.create_task(handle(request))

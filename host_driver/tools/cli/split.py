@@ -1,0 +1,240 @@
+"""``rnic split``: what each split of MPA's work between host and device is worth."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, whole_file, whole_number
+from open_rnic.host_driver.tools.cli.figures import (
+    ColumnsOption,
+    CsvOption,
+    JsonOption,
+    MarkdownOption,
+    check_files,
+    check_page,
+    counting_bars,
+    keep_tables,
+    show_tables,
+    write_to,
+)
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from open_rnic.host_driver.tools.split.model import Setting
+    from open_rnic.host_driver.tools.split.profile import Host
+    from open_rnic.host_driver.tools.split.report import Report
+    from open_rnic.host_driver.tools.split.simulate import Simulated
+
+_LEAST_EMSS = 128 + 6 + 4 * 2  # RFC 5044 §4.5: a MULPDU of 128, and what is around it
+
+
+def split(
+    context: typer.Context,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", metavar="NAME", help="this (measured the first time), cortex-a53, xeon-avx512, or a FILE.toml."
+        ),
+    ] = "this",
+    link: Annotated[
+        str, typer.Option("--link", metavar="NAME", help="pcie-gen3-x4, pcie-gen3-x16, uart-3mbaud, or a FILE.toml.")
+    ] = "pcie-gen3-x4",
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", help="25f, 85f, hx8k, gw2a (rnic bench rtl), or a FILE.toml.")
+    ] = "25f",
+    lanes: Annotated[
+        list[int] | None,
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width; repeatable; default: all known."),
+    ] = None,
+    markers: Annotated[bool, typer.Option(help="Markers, both ways.")] = True,
+    crc: Annotated[bool, typer.Option(help="CRCs, both ways.")] = True,
+    tier: Annotated[
+        str | None, typer.Option("--crc-tier", metavar="NAME", help="The host's way to do a CRC; default: the fastest.")
+    ] = None,
+    emss: Annotated[
+        int, typer.Option("--emss", metavar="N", parser=whole_number, help="Octets of a TCP segment.")
+    ] = 1460,
+    pieces: Annotated[
+        int,
+        typer.Option(
+            "--pieces", metavar="N", parser=whole_number, help="Octets of a piece of memory; 0: all together."
+        ),
+    ] = 0,
+    wire: Annotated[float, typer.Option("--wire", metavar="GBITS", help="What the wire carries, in Gb/s.")] = 100.0,
+    cores: Annotated[
+        int, typer.Option("--cores", metavar="N", parser=whole_number, help="Cores that a direction may use.")
+    ] = 1,
+    everything: Annotated[bool, typer.Option("--all", help="Show all splits, not only the best.")] = False,
+    simulate: Annotated[
+        bool, typer.Option("--run", help="Simulate every split, too, and show prediction and simulation; minutes.")
+    ] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure this machine again; takes some seconds.")] = False,
+    save_host: Annotated[
+        Path | None, typer.Option("--save-host", metavar="FILE", help="Write the host's profile, as TOML.")
+    ] = None,
+    save_device: Annotated[
+        Path | None, typer.Option("--save-device", metavar="FILE", help="Write the device's profile, as TOML.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="A Dask scheduler; default: this process.")
+    ] = None,
+    as_json: JsonOption = None,
+    as_csv: CsvOption = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="The report as one page, with plots.")
+    ] = None,
+    markdown: MarkdownOption = None,
+    columns: ColumnsOption = False,
+) -> None:
+    """Compare splits of MPA's work: each stage on the host or on the device.
+
+    For each split: throughput and half round trip for messages of 1 octet to 1 MiB, host cycles and cores, octets over
+    the link between host and device, LUTs and clock, set-up time, and what limits it.
+
+    A host, a link and a device are files of figures, each with its source. This machine is measured the first time;
+    a device is what rnic bench rtl has found. What was worked out before is kept.
+    """
+    for name, value, least in (("--emss", emss, _LEAST_EMSS), ("--pieces", pieces, 0), ("--cores", cores, 1)):
+        if value < least:
+            raise UsageError(f"{name} is {least} or more, not {value}")
+    if not 0 < wire < float("inf"):
+        raise UsageError(f"--wire is more than 0 Gb/s, not {wire:g}")
+    if emss > 65535:
+        raise UsageError(f"--emss is at most 65535, not {emss}")
+    check_files(as_json, as_csv, html, save_host, save_device)
+    check_page(markdown, "rnic split")
+    from dataclasses import replace
+
+    from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError
+    from open_rnic.host_driver.tools.split import devices
+    from open_rnic.host_driver.tools.split.measure import MeasureError
+    from open_rnic.host_driver.tools.split.model import Setting, UnknownWidthError
+    from open_rnic.host_driver.tools.split.page import page
+    from open_rnic.host_driver.tools.split.profile import Link, ProfileError, dump, find
+
+    try:
+        chosen = _host(host, measure)
+        on = devices.device(device)
+        setting = Setting(chosen, find(Link, link), on.device, 0, markers, crc, emss, pieces, wire, cores, tier)
+        if tier is not None and tier not in chosen.crc:
+            raise UsageError(f"--crc-tier is one of {', '.join(chosen.crc)}, not {tier}")
+        widths = _widths(lanes, [int(each) for each in on.device.lanes], on.device.title)
+        for path, profile in ((save_host, chosen), (save_device, on.device)):
+            if path is not None:
+                with whole_file(path) as file:
+                    file.write(dump(profile))
+        origins = [on.origin, *devices.whole(on.device)]
+        report = interruptible(_predict(setting, widths, origins, scheduler), kept=True)
+        if simulate:
+            runs = _simulate(setting, widths if lanes else widths[:1], scheduler)
+            report = replace(report, runs=interruptible(runs, kept=True))
+        if html is not None:
+            with whole_file(html) as file:
+                file.write(page(report, shlex.join(["rnic", *context.obj]), date.today()))
+    except ProfileError as error:
+        raise UsageError(str(error)) from None
+    except (MeasureError, UnknownWidthError, ToolError, ConnectionError, ModuleNotFoundError) as error:
+        raise CommandError(str(error)) from None
+    if markdown is not None:
+        keep_tables(markdown, "rnic split", report.tables(short=True))
+    write_to(as_json, report.write_json)
+    write_to(as_csv, report.write_csv)
+    if Path("-") not in (as_json, as_csv):
+        from rich.console import Console
+
+        show_tables(report.tables(everything=everything), everything=columns)
+        for line in report.origins:
+            Console().print(line, highlight=False, soft_wrap=True)
+
+
+def _host(name: str, measure: bool) -> Host:
+    from open_rnic.host_driver.tools.split.measure import this_host
+    from open_rnic.host_driver.tools.split.profile import Host, find, known
+
+    if name != "this":
+        if measure:
+            raise UsageError(f"--measure measures this machine, not {name}")
+        if not name.endswith(".toml") and name not in known(Host):
+            raise UsageError(f"no host is called {name!r}: there are this, {', '.join(known(Host))}, "
+                             "or a file that ends in .toml")  # fmt: skip
+        return find(Host, name)
+    with counting_bars() as bars:
+        bar = bars.add_task("measuring this machine", total=None)
+        return this_host(lambda done, total: bars.update(bar, completed=done, total=total), anew=measure)
+
+
+def _widths(asked: Sequence[int] | None, known: Sequence[int], title: str) -> list[int]:
+    if not known:
+        raise UsageError(f"{title} has no figures for any width")
+    for width in asked or ():
+        if width not in known:
+            raise UsageError(f"--lanes is one of {', '.join(map(str, known))} for {title}, not {width}")
+    return sorted(set(asked or known))
+
+
+async def _predict(setting: Setting, widths: Sequence[int], origins: Sequence[str], scheduler: str | None) -> Report:
+    from concurrent.futures import ThreadPoolExecutor
+    from dataclasses import replace
+    from functools import cache
+
+    from open_rnic.host_driver.tools.bench.rtl.cluster import executor
+    from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
+    from open_rnic.host_driver.tools.split.model import named, splits
+    from open_rnic.host_driver.tools.split.report import Report
+    from open_rnic.host_driver.tools.split.sweep import Sweep
+
+    wanted = []
+    for width in widths:
+        this = replace(setting, lanes=width)
+        wanted += [(this, each) for each in splits(this) if each.device or width == widths[0]]
+    nothing, *_, everything = named(replace(setting, markers=True, crc=True))
+    question = []
+    for markers, crc in ((False, False), (True, False), (False, True), (True, True)):
+        for width in widths:
+            this = replace(setting, lanes=width, markers=markers, crc=crc)
+            question += [(this, each) for each in (nothing, everything) if each.device or width == widths[0]]
+    with counting_bars() as bars, ExitStack() as stack:
+        bar = bars.add_task("splits", total=len(wanted) + len(question))
+
+        @cache
+        def workers() -> Executor:
+            if scheduler is None:
+                return stack.enter_context(ThreadPoolExecutor(1))
+            return stack.enter_context(executor(scheduler))[0]
+
+        sweep = Sweep(workers, Store(folder()), lambda: bars.advance(bar))
+        found = await sweep.run([*wanted, *question])
+    names = frozenset(each.device for each in named(replace(setting, lanes=widths[0])))
+    return Report(replace(setting, lanes=widths[-1]), origins, found[: len(wanted)], names, found[len(wanted) :])
+
+
+async def _simulate(setting: Setting, widths: Sequence[int], scheduler: str | None) -> list[Simulated]:
+    from dataclasses import replace
+    from functools import cache
+    from itertools import product
+
+    from open_rnic.host_driver.tools.bench.rtl.cluster import executor
+    from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
+    from open_rnic.host_driver.tools.split.simulate import run, tasks
+
+    on = (True, False)
+    settings = [
+        replace(setting, lanes=each, markers=markers, crc=crc) for each, markers, crc in product(widths, on, on)
+    ]
+    wanted = tasks(settings)
+    with counting_bars() as bars, ExitStack() as stack:
+        bar = bars.add_task("simulations", total=len(wanted))
+
+        @cache
+        def workers() -> Executor:
+            return stack.enter_context(executor(scheduler))[0]
+
+        return await run(workers, Store(folder()), wanted, lambda: bars.advance(bar))

@@ -1,0 +1,58 @@
+"""``rnic verilog``: the data path for other people's designs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from open_rnic.host_driver.tools.cli.common import LanesOption, UsageError, whole_file, whole_number
+
+
+def verilog(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; - is standard output.")
+    ],
+    lanes: LanesOption = 4,
+    event_depth: Annotated[
+        int, typer.Option(metavar="N", parser=whole_number, help="Entries of the event FIFO, 2 to 255.")
+    ] = 16,
+    store_and_forward: Annotated[
+        int,
+        typer.Option(
+            metavar="OCTETS",
+            parser=whole_number,
+            help="Memory in which received ULPDUs wait for their verdict, a power of 2, and the longest ULPDU then; "
+            "0: they do not wait.",
+        ),
+    ] = 0,
+    measure: Annotated[
+        int,
+        typer.Option(
+            metavar="OCTETS",
+            parser=whole_number,
+            help="Memory that measures the host's ULPDUs, a power of 2, so that s_axis_ulpdu needs no tuser; 0: none.",
+        ),
+    ] = 0,
+    name: Annotated[str, typer.Option(metavar="NAME", help="The module's name.")] = "mpa_datapath",
+) -> None:
+    """Write the data path as Verilog, with AXI4-Stream and AXI4-Lite ports.
+
+    The same options give the same text. docs/verilog.md explains the ports.
+    """
+    from open_rnic.host_driver.tools import verilog as writer
+    from open_rnic.rtl.mpa.axi import AxiMpaDatapath
+
+    options = {"lanes": lanes, "event_depth": event_depth, "store_and_forward": store_and_forward,
+               "measure": measure}  # fmt: skip
+    try:
+        writer.check_name(name)
+    except ValueError as error:
+        raise UsageError(f"--name: {error}") from None
+    with whole_file(output) as file:  # before the component, which Amaranth wants to be used once there is one
+        try:
+            component = AxiMpaDatapath(**options)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        file.write(writer.module(component, name, {key.replace("_", "-"): value for key, value in options.items()}))

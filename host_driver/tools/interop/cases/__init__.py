@@ -1,0 +1,14 @@
+"""The matrix: every case, in the order in which they run."""
+
+from __future__ import annotations
+
+from open_rnic.host_driver.tools.interop.case import Case
+from open_rnic.host_driver.tools.interop.cases import ends, programs, startup, streams, terminates
+
+MATRIX: tuple[Case, ...] = (
+    *programs.CASES,
+    *startup.CASES,
+    *terminates.CASES,
+    *streams.CASES,
+    *ends.CASES,
+)

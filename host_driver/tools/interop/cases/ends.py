@@ -1,0 +1,83 @@
+"""A guest that dies in the middle of a transfer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.mpa.negotiation import Reason
+from open_rnic.host_driver.rdma import RdmaError
+from open_rnic.host_driver.tools.interop.case import Case, Finding, Mismatch, Setting, check
+from open_rnic.host_driver.tools.interop.cases.offers import exchanged
+from open_rnic.host_driver.tools.interop.judge import Expected
+
+_OCTETS = 1 << 20
+_SOON = 10.0  # seconds within which a transfer must be under way, and then its end be told
+_UNDER_WAY = 3 << 19  # octets that must have passed before the guest dies: within a message, both ways
+_MESSAGE = 4 << 20
+
+
+async def _dies_receiving(setting: Setting) -> Finding:
+    await setting.serve(f"peer listen {setting.guest.service} memory={_OCTETS} hold")
+    async with await setting.connect() as connection, exchanged(connection) as offers:
+        data, written = bytes(_OCTETS), 0
+
+        async def write() -> None:
+            nonlocal written
+            while True:
+                await connection.write(data, offers.stag, offers.to)
+                written += 1
+
+        writing = asyncio.create_task(write())
+        told = await _killed(setting, connection, lambda: setting.first.octets_out)
+        try:
+            await writing
+        except RdmaError as error:  # behind a FIN, too: what is sent then is answered by RST
+            check(isinstance(error, rdma.LostError), f"the RDMA Write under way ended otherwise: {error}")
+            ended = f"{written} RDMA Writes of 1 MiB were complete, and the next failed: {type(error).__name__}"
+    return Finding("died", f"{told}; {ended}")
+
+
+async def _dies_sending(setting: Setting) -> Finding:
+    listener = await setting.listen()
+    words = " ".join([f"write={_MESSAGE}"] * 200)
+    setting.run(f"peer connect {setting.host} {listener.address[1]} {words}")
+    async with await (await listener.request()).accept() as connection, exchanged(connection, _MESSAGE):
+        told = await _killed(setting, connection, lambda: setting.first.octets_in)
+    return Finding("died", told)
+
+
+async def _killed(setting: Setting, connection: rdma.Connection, moved: Callable[[], int]) -> str:
+    """Kill the guest when enough octets have ``moved``; what became of that at our end."""
+    try:
+        async with asyncio.timeout(_SOON):
+            while moved() < _UNDER_WAY:
+                check(connection.error is None, f"it ended before the guest did: {connection.error}")
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise Mismatch(f"{moved()} octets moved within {_SOON:g} s, not {_UNDER_WAY}: no transfer") from None
+    before = moved()
+    await setting.guest.kill()
+    try:
+        async with asyncio.timeout(_SOON):
+            error = await connection.disconnected()
+    except TimeoutError:
+        raise Mismatch(f"{_SOON:g} s after the guest's death the ULP knew nothing of it") from None
+    if error is None:  # a FIN behind an FPDU looks like an orderly end to MPA; inside one it must not
+        check(setting.first.whole, "the stream ended inside an FPDU, and the ULP was told that the peer closed")
+        told = "TCP ended between two FPDUs, and the ULP was told that the peer closed"
+    else:
+        lost = isinstance(error, rdma.LostError) and error.reason is Reason.CONNECTION_LOST
+        check(lost, f"the error is another: {error}")
+        told = f"error 1: {error}"
+    return f"{told}; {before:,} octets had moved before, {moved():,} in all"
+
+
+_RULE = "RFC 5044 §8: TCP lost, or closed by a FIN, is error 1, and the ULP is told"
+_EXPECTED = Expected(whole=False)
+
+CASES = (
+    Case("death-receiving", "the guest is killed while we write to it", _RULE, _dies_receiving, _EXPECTED, kills=True),
+    Case("death-sending", "the guest is killed while it writes to us", _RULE, _dies_sending, _EXPECTED, kills=True),
+)

@@ -1,0 +1,192 @@
+"""Much at once, cut and joined: a relay between the ends, several connections, and long transfers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.rdma import rping
+from open_rnic.host_driver.tools.interop.case import MULPDU, Case, Finding, Setting, check
+from open_rnic.host_driver.tools.interop.cases.offers import crc, exchanged, printed, theirs, work
+from open_rnic.host_driver.tools.interop.cases.programs import ended
+from open_rnic.host_driver.tools.interop.judge import SMALL, Expected
+from open_rnic.host_driver.tools.interop.relay import Treatment
+from open_rnic.rtl.registers import Model, Role
+
+_SIZE = 65000  # octets of a ping
+_BULK = 1 << 20  # octets of a transfer
+_SEVERAL = 4
+_PINGS = 5  # of each of several
+_CUT, _JOIN = SMALL, 20000  # octets
+_SMALL = 510  # MULPDU; as with MULPDU, FPDUs are whole words without a PAD
+_LONG_MESSAGE = 65536
+
+_INITIATOR = Config(Role.INITIATOR, ird=1, ord=1)
+_RESPONDER = Config(Role.RESPONDER, ird=1, ord=1)
+
+
+async def _relayed_to_guest(setting: Setting, config: Config, to_siw: Treatment, from_siw: Treatment) -> Finding:
+    to_siw, from_siw = replace(to_siw), replace(from_siw)
+    command = f"rping -s -a {setting.address} -p {setting.guest.service} -C {_PINGS} -S {_SIZE} -V"
+    server = await setting.serve(command)
+    port = await setting.relay(setting.guest.port, to_siw, from_siw)
+    config = replace(config, role=Role.INITIATOR)
+    async with await setting.connect(config, port=port, mulpdu=_mulpdu(to_siw)) as connection:
+        with setting.measured(2 * _SIZE * _PINGS, connection):
+            await rping.client(connection, count=_PINGS, size=_SIZE, validate=True)
+    ended(await server)
+    _were(to_siw, from_siw)
+    return Finding(setting.reply, f"{_PINGS} pings of {_SIZE} octets came back unchanged")
+
+
+async def _relayed_from_guest(setting: Setting, config: Config, to_siw: Treatment, from_siw: Treatment) -> Finding:
+    to_siw, from_siw = replace(to_siw), replace(from_siw)
+    listener = await setting.listen(replace(config, role=Role.RESPONDER), mulpdu=_mulpdu(to_siw))
+    port = await setting.relay(listener.address[1], from_siw, to_siw)
+    client = setting.run(f"rping -c -a {setting.host} -p {port} -C {_PINGS} -S {_SIZE} -V")
+    async with await (await listener.request()).accept() as connection:
+        with setting.measured(2 * _SIZE * _PINGS, connection):
+            served = await rping.server(connection)
+    ended(await client)
+    check(served == _PINGS, f"{served} pings came, not {_PINGS}")
+    _were(to_siw, from_siw)
+    return Finding(setting.reply, f"{setting.ours}; answered {_PINGS} pings of {_SIZE} octets")
+
+
+def _mulpdu(treatment: Treatment) -> int:
+    return _SMALL if treatment.join else MULPDU
+
+
+def _were(*treatments: Treatment) -> None:
+    """See that the relay has done in each direction what it is there for; each ping's data passes once."""
+    for treatment in treatments:
+        if treatment.cut:
+            least = _PINGS * _SIZE // treatment.cut - _PINGS
+            check(treatment.cuts >= least, f"the relay has cut {treatment.cuts} times, not {least} and more")
+        if treatment.join:
+            check(treatment.joins >= _PINGS, f"the relay has joined {treatment.joins} times, not {_PINGS} and more")
+
+
+async def _several_to_guest(setting: Setting) -> Finding:
+    shown = "server ping data: rdma-ping-"  # of each ping; the lines are longer than what stdio holds back
+    rping_ = f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {_SIZE} -v -V"
+    server = await setting.serve(f"{rping_} 2>&1 | cut -c1-{len(shown) + 1}")
+    connections = [await setting.connect(_INITIATOR) for _ in range(_SEVERAL)]
+    try:
+        with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
+            await asyncio.gather(*(rping.client(c, count=_PINGS, size=_SIZE, validate=True) for c in connections))
+    finally:
+        await asyncio.gather(*(connection.close() for connection in connections))
+    await setting.guest.run("killall rping")
+    lines = (await server).lines
+    for number in range(_PINGS):
+        got = lines.count(f"{shown}{number}")
+        check(got == _SEVERAL, f"the server got ping {number} {got} times, not {_SEVERAL}: {' | '.join(lines[-3:])}")
+    siw = f"{_SEVERAL} connections: {setting.reply}; the server showed every ping"
+    return Finding(siw, f"{_PINGS} pings of {_SIZE} octets on each")
+
+
+async def _several_from_guest(setting: Setting) -> Finding:
+    listener = await setting.listen(_RESPONDER)
+    command = f"rping -c -a {setting.host} -p {listener.address[1]} -C {_PINGS} -S {_SIZE} -V"
+    clients = [setting.run(command) for _ in range(_SEVERAL)]
+
+    async def answer(connection: rdma.Connection) -> int:
+        async with connection:
+            return await rping.server(connection)
+
+    connections = [await (await listener.request()).accept() for _ in range(_SEVERAL)]
+    with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
+        served = await asyncio.gather(*(answer(connection) for connection in connections))
+    check(served == [_PINGS] * _SEVERAL, f"pings on each connection: {served}")
+    for output in await asyncio.gather(*clients):
+        ended(output)
+    return Finding(f"{_SEVERAL} connections: {setting.reply}", f"answered {_PINGS} pings of {_SIZE} octets on each")
+
+
+async def _bulk_to_guest(setting: Setting) -> Finding:
+    """We send, write and read; ``peer`` checks what came."""
+    words = f"memory={_BULK} receive check hold"
+    server = await setting.serve(f"peer listen {setting.guest.service} ird=16 ord=16 {words}")
+    data = work(_BULK)
+    async with await setting.connect() as connection, exchanged(connection) as offers:
+        with setting.measured(2 * _BULK + _LONG_MESSAGE, connection):
+            octets = await connection.read(_BULK, offers.stag, offers.to)
+            await connection.write(data, offers.stag, offers.to)
+            await connection.send(data[:_LONG_MESSAGE])
+            await connection.read(1, offers.stag, offers.to)  # answered behind all that was written
+        check(octets == theirs(_BULK), "what was read is not what is in the guest's memory")
+    sent = f"received {_LONG_MESSAGE} crc {crc(data[:_LONG_MESSAGE])}"
+    printed(await server, sent, f"memory crc {crc(data)}")
+    return Finding(setting.reply, f"1 MiB read, 1 MiB written and {_LONG_MESSAGE} octets sent, all unchanged")
+
+
+async def _bulk_from_guest(setting: Setting) -> Finding:
+    """The guest writes, reads and sends."""
+    listener = await setting.listen()
+    words = f"ird=16 ord=16 write={_BULK} read={_BULK} send={_LONG_MESSAGE} hold"
+    client = setting.run(f"peer connect {setting.host} {listener.address[1]} {words}")
+    data = work(_BULK)
+    async with await (await listener.request()).accept() as connection, exchanged(connection, _BULK) as offers:
+        with setting.measured(2 * _BULK + _LONG_MESSAGE, connection):
+            received = await connection.receive()
+        check(bytes(offers.ours.view) == data, "what was written is not what the guest wrote")
+        check(bytes(received) == data[:_LONG_MESSAGE], "what was sent is not what the guest sent")
+    printed(await client, f"write {_BULK}: success", f"read {_BULK}: success", f"crc {crc(data)}")
+    return Finding(setting.reply, f"{setting.ours}; 1 MiB came, 1 MiB was read back, {_LONG_MESSAGE} octets came")
+
+
+def _relayed() -> list[Case]:
+    any_cut, words = Treatment(cut=_CUT), Treatment(cut=_CUT, step=4)
+    joined = Treatment(join=_JOIN)
+    plain = replace(_INITIATOR, model=Model.CLIENT_SERVER, crc=False)
+    kinds = (
+        # What siw makes of a CRC that is cut is a case of its own, crc-split-to-guest
+        ("cut", f"cut at random into 1 to {_CUT} octets, to siw into whole words; CRC", _INITIATOR, words, any_cut),
+        ("cut-no-crc", f"cut at random into 1 to {_CUT} octets both ways; no CRC", plain, any_cut, any_cut),
+        ("joined", f"joined to {_JOIN} octets and more both ways; CRC", _INITIATOR, joined, joined),
+    )
+    cases = []
+    for name, how, config, to_siw, from_siw in kinds:
+        small, inside = ((50, 1500), (0, 0)) if to_siw.cut else ((0, 0), (300, 100))  # half of what was seen
+        expected = Expected(crc=config.crc, small=small, inside=inside)
+        rule = "RFC 5044 §5.1: FPDUs may be cut anywhere and share segments"
+        for ends, who, act in (
+            ("to-guest", "we ping", _relayed_to_guest),
+            ("from-guest", "the guest pings", _relayed_from_guest),
+        ):
+            relayed = partial(act, config=config, to_siw=to_siw, from_siw=from_siw)
+            cases.append(Case(f"{name}-{ends}", f"FPDUs {how}; {who}", rule, relayed, expected))
+    return cases
+
+
+CASES = (
+    *_relayed(),
+    Case(
+        "several-to-guest",
+        f"{_SEVERAL} connections at once, we ping",
+        "RFC 5044 §3: each is a stream of its own",
+        _several_to_guest,
+    ),
+    Case(
+        "several-from-guest",
+        f"{_SEVERAL} connections at once, the guest pings",
+        "RFC 5044 §3: each is a stream of its own",
+        _several_from_guest,
+    ),
+    Case(
+        "bulk-to-guest",
+        "1 MiB read and 1 MiB written by us, a Send of 64 KiB",
+        "RFC 5040 §5: octets arrive unchanged and in order",
+        _bulk_to_guest,
+    ),
+    Case(
+        "bulk-from-guest",
+        "1 MiB written and 1 MiB read by the guest, a Send of 64 KiB",
+        "RFC 5040 §5: octets arrive unchanged and in order",
+        _bulk_from_guest,
+    ),
+)

@@ -1,0 +1,174 @@
+"""What one end does wrong on purpose, and the Terminate that the other end sends."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.rdma import TerminatedError
+from open_rnic.host_driver.tools.interop.case import Case, Finding, Setting, check
+from open_rnic.host_driver.tools.interop.cases.offers import exchanged
+from open_rnic.host_driver.tools.interop.cases.startup import REVERSED
+from open_rnic.host_driver.tools.interop.judge import Expected
+from open_rnic.host_driver.tools.interop.relay import Treatment
+from open_rnic.rtl.registers import Role, Rtr
+
+_MEMORY = 4096
+_OCTETS = 64
+_LONG = 80000  # octets of a Send, for a buffer of 70,000
+_EMPTY, _SEND = 20, 40  # octets of the FPDUs of an empty RDMA Write, and of a Send of 16 octets
+_SPOILED = 60  # which octet of a Send's FPDU the relay spoils
+_WRITE_RTR = Config(Role.INITIATOR, rtr=(Rtr.WRITE,))
+
+
+def _sent(setting: Setting) -> int:
+    """Octets that have left once offers are exchanged: an RTR, what ``nudge`` has sent, and the offer."""
+    return _EMPTY * (1 + setting.first.nudges) + _SEND
+
+
+async def _we_err(setting: Setting, what: str, seen: str) -> Finding:
+    """We do something wrong; siw's Terminate is expected to arrive as ``seen``."""
+    server = await setting.serve(f"peer listen {setting.guest.service} memory={_MEMORY} hold")
+    async with await setting.connect() as connection, exchanged(connection) as offers:
+        wrong, past = offers.stag ^ 0x5A00, offers.to + _MEMORY - _OCTETS // 2
+        match what:
+            case "badwrite":
+                connection.post_write(bytes(_OCTETS), wrong, offers.to)
+            case "farwrite":
+                connection.post_write(bytes(_OCTETS), offers.stag, past)
+            case "badread":
+                connection.post_read(offers.ours, _OCTETS, wrong, offers.to)
+            case "farread":
+                connection.post_read(offers.ours, _OCTETS, offers.stag, past)
+            case "longsend":
+                connection.post_send(bytes(_LONG))
+        error = await connection.disconnected()
+    _is(error, rdma.By.PEER, seen)
+    await server
+    return Finding(f"Terminate {seen}", f"error: {error}", _departure(what, seen))
+
+
+def _departure(what: str, seen: str) -> str:
+    due = _DUE[what]
+    if seen == due:
+        return ""
+    layer, kind, code = seen.split("/")
+    meant = f"{kind}/{layer}/{code}"
+    if meant == due:
+        return REVERSED
+    return f"{meant} where {due} is due; {REVERSED}"
+
+
+async def _guest_errs(setting: Setting, what: str, code: str) -> Finding:
+    """The guest does something wrong, and we end with this Terminate."""
+    listener = await setting.listen()
+    word = f"send={_LONG}" if what == "longsend" else what
+    client = setting.run(f"peer connect {setting.host} {listener.address[1]} {word} hold")
+    async with await (await listener.request()).accept() as connection, exchanged(connection, _MEMORY) as offers:
+        connection.post_receive(bytearray(_OCTETS))
+        view = offers.ours.view
+        error = await connection.disconnected()
+        check(not any(bytes(view)), "memory was changed")
+    _is(error, rdma.By.LOCAL, code)
+    output = await client
+    outcome = next((line for line in output.lines if line.startswith((word.split("=")[0], "ended"))), "nothing told")
+    return Finding(f"the program: {outcome}", f"Terminate {code}; memory is as it was")
+
+
+async def _spoiled_to_guest(setting: Setting) -> Finding:
+    server = await setting.serve(f"peer listen {setting.guest.service} hold")
+    treatment = Treatment()
+    port = await setting.relay(setting.guest.port, forth=treatment)
+    async with await setting.connect(_WRITE_RTR, port=port) as connection, exchanged(connection):
+        treatment.corrupt = _sent(setting) + _SPOILED
+        connection.post_send(bytes(1000))
+        error = await connection.disconnected()
+    _is(error, rdma.By.PEER, "0/2/2")
+    await server
+    return Finding("Terminate 0/2/2", f"error: {error}", REVERSED)
+
+
+async def _split_to_guest(setting: Setting) -> Finding:
+    server = await setting.serve(f"peer listen {setting.guest.service} receive hold")
+    treatment = Treatment()
+    port = await setting.relay(setting.guest.port, forth=treatment)
+    async with await setting.connect(_WRITE_RTR, port=port) as connection, exchanged(connection):
+        treatment.pause = _sent(setting) + _SEND - 2  # the middle of its CRC
+        connection.post_send(bytes(16))
+        error = await connection.disconnected()
+    _is(error, rdma.By.PEER, "0/2/2")
+    await server
+    departs = "RFC 5044 §5.1: FPDUs may be cut anywhere; siw loses the CRC's first part when its rest comes later"
+    return Finding("Terminate 0/2/2, although the CRC is good", f"error: {error}", f"{departs}; {REVERSED}")
+
+
+async def _spoiled_from_guest(setting: Setting) -> Finding:
+    server = await setting.serve(f"peer listen {setting.guest.service} send=1000 hold")
+    port = await setting.relay(setting.guest.port, back=Treatment(corrupt=_SEND + _SPOILED))
+    async with await setting.connect(port=port) as connection, exchanged(connection):
+        error = await connection.disconnected()
+    _is(error, rdma.By.LOCAL, "2/0/2")
+    return Finding(f"ended the connection: {(await server).value('ended:')}", f"Terminate 2/0/2: {_what(error)}")
+
+
+def _what(error: Exception | None) -> str:
+    return error.what if isinstance(error, TerminatedError) else str(error)
+
+
+def _is(error: Exception | None, by: rdma.By, code: str) -> None:
+    check(isinstance(error, TerminatedError), f"no Terminate ended the connection, but: {error}")
+    assert isinstance(error, TerminatedError)
+    numbers = f"{error.layer}/{error.type}/{error.code}"
+    check(error.by == by and numbers == code, f"{numbers} by {error.by}, not {code} by {by}: {error}")
+
+
+_WRONG = {
+    "badwrite": "an RDMA Write with an STag that was never given",
+    "farwrite": "an RDMA Write past the end of the memory",
+    "badread": "an RDMA Read with an STag that was never given",
+    "farread": "an RDMA Read past the end of the memory",
+    "longsend": "a Send that is longer than its buffer",
+}
+_DUE = {"badwrite": "1/1/0", "farwrite": "1/1/1", "badread": "0/1/0", "farread": "0/1/1", "longsend": "1/2/5"}
+_OF_SIW = {"badwrite": "1/1/0", "farwrite": "1/1/1", "badread": "1/0/0", "farread": "1/0/1", "longsend": "2/1/2"}
+
+
+def _cases() -> list[Case]:
+    cases = []
+    for what, told in _WRONG.items():
+        rule = f"RFC 5040 §4.8, RFC 5041 §7.2: Terminate {_DUE[what]}"
+        seen = _OF_SIW[what]
+        expected = Expected(terminates=(f"siw {seen}",))
+        act = partial(_we_err, what=what, seen=seen)
+        cases.append(Case(f"{what}-to-guest", f"{told}, from us", rule, act, expected))
+        expected = Expected(terminates=(f"ours {_DUE[what]}",))
+        refuse = partial(_guest_errs, what=what, code=_DUE[what])
+        cases.append(Case(f"{what}-from-guest", f"{told}, from the guest", rule, refuse, expected))
+    return cases
+
+
+CASES = (
+    *_cases(),
+    Case(
+        "crc-spoiled-to-guest",
+        "a relay turns a bit over in what we send",
+        "RFC 5044 §8: Terminate 2/0/2",
+        _spoiled_to_guest,
+        Expected(terminates=("siw 0/2/2",), bad_ours=1),
+    ),
+    Case(
+        "crc-spoiled-from-guest",
+        "a relay turns a bit over in what siw sends",
+        "RFC 5044 §8: Terminate 2/0/2",
+        _spoiled_from_guest,
+        Expected(terminates=("ours 2/0/2",)),
+    ),
+    Case(
+        "crc-split-to-guest",
+        "a relay cuts one FPDU of ours in the middle of its CRC",
+        "RFC 5044 §5.1, §6: a receiver must cope with FPDUs that are cut anywhere",
+        _split_to_guest,
+        Expected(terminates=("siw 0/2/2",)),
+    ),
+)

@@ -1,0 +1,286 @@
+"""The guest: a Linux kernel in QEMU, in software emulation, reached over loopback alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from open_rnic.host_driver.tools.interop.errors import InteropError
+from open_rnic.host_driver.tools.interop.initramfs import AGENT_PORT, READY, STATUS
+from open_rnic.host_driver.tools.interop.tools import end_group
+
+BOOT = 120.0  # seconds; it takes 5 on an idle machine
+MEMORY = 768  # MiB
+GRACE = 5.0  # seconds that the guest may take to say that a command has been killed
+PROGRAMS = "peer rping rdma_client rdma_server ucmatose"  # whatever may hang
+_TICKS = os.sysconf("SC_CLK_TCK")
+_FAULTS = re.compile(r"Kernel panic.*|Oops: .*|BUG: .*|kernel BUG .*|general protection fault.*|WARNING: .*")
+
+
+@dataclass(frozen=True)
+class Image:
+    """What is booted."""
+
+    kernel: Path
+    initramfs: Path
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command in the guest printed; ``status`` is its exit status, None when the guest never told."""
+
+    text: str
+    status: int | None
+
+    @property
+    def lines(self) -> list[str]:
+        """What it printed, without empty lines."""
+        return [line.strip() for line in self.text.splitlines() if line.strip()]
+
+    def value(self, start: str) -> str | None:
+        """The rest of the first line that begins so."""
+        return next((line.removeprefix(start).strip() for line in self.lines if line.startswith(start)), None)
+
+
+class Guest:
+    """A running guest, made by ``start``; an asynchronous context manager that ends it.
+
+    ``port`` is this machine's end of the guest's ``service`` port, at which its servers are to listen.
+    """
+
+    service = 7174
+
+    def __init__(self, image: Image, log: Path) -> None:
+        self.image = image
+        self.log = log
+        self.port = 0
+        self._agent = 0
+        self._process: asyncio.subprocess.Process | None = None
+        self._folder: Path | None = None
+        self._monitor: _Monitor | None = None
+        self._variant = "siw"
+
+    @classmethod
+    async def start(cls, image: Image, log: Path) -> Self:
+        """Boot; ``log`` gets the console. Raises InteropError when the guest does not come up."""
+        guest = cls(image, log)
+        try:
+            await guest._boot()
+        except BaseException:
+            await guest.kill()
+            raise
+        return guest
+
+    async def run(self, command: str, timeout: float = 60.0, heard: bytearray | None = None) -> Output:
+        """Run a line of shell, which is killed after ``timeout`` seconds; the status is then that of SIGKILL.
+
+        What it prints goes to ``heard`` at once, for those who may not wait until it ends.
+        """
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._agent)
+        except OSError as error:
+            raise InteropError(f"the guest takes no command: {error.strerror}; its console is {self.log}") from None
+        text = bytearray() if heard is None else heard
+        writer.write(f"timeout -s KILL {max(timeout, 1):.0f} sh -c {_quoted(command)}\n".encode())
+        try:
+            async with asyncio.timeout(timeout + GRACE):
+                while octets := await reader.read(65536):
+                    text += octets
+        except (TimeoutError, OSError):
+            pass  # what came is what there is
+        finally:
+            writer.transport.abort()
+        body, _, status = text.decode(errors="replace").rpartition(STATUS)
+        if not status.strip().isdigit():
+            return Output(text.decode(errors="replace"), None)
+        return Output(body, int(status))
+
+    async def load(self, variant: str) -> None:
+        """Have this variant of siw loaded; raises InteropError."""
+        if variant != self._variant:
+            output = await self.run(f"load {variant}")
+            if output.status != 0:
+                raise InteropError(f"the guest cannot load {variant}: {' '.join(output.lines) or 'no reason given'}")
+            self._variant = variant
+
+    async def listening(self, port: int, timeout: float = 20.0) -> None:
+        """Wait until a server in the guest listens at this port, and waits itself; raises InteropError."""
+        # In /proc/net/tcp, an address is in hex and 0A is LISTEN. siw's socket listens before siw knows of it, and a
+        # connection that comes in between is never answered: so the call that listens must have ended, too.
+        listens = f"grep -qi ':{port:04x} 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6"
+        works = f"cat $(printf '/proc/%s/stat ' $(pidof {PROGRAMS})) | grep -q ') [RD] '"
+        looks = f"until {listens} && ! {works}; do usleep 20000; done"
+        if (await self.run(looks, timeout)).status != 0:
+            raise InteropError(f"nothing in the guest listens at port {port} within {timeout:g} s")
+
+    async def clear(self) -> bool:
+        """Kill what cases have left behind; whether the guest is as good as new then."""
+        gone = f"! grep -qi ':{self.service:04x} .* 0A ' /proc/net/tcp /proc/net/tcp6 && ! pidof {PROGRAMS}"
+        try:
+            output = await self.run(f"killall -q -9 {PROGRAMS}; until {gone}; do usleep 20000; done", 5)
+        except InteropError:
+            return False
+        return output.status == 0 and self.fault is None
+
+    @contextlib.asynccontextmanager
+    async def captured(self, file: Path) -> AsyncIterator[None]:
+        """Write what crosses the guest's network interface meanwhile into ``file``, as pcap."""
+        assert self._monitor
+        await self._monitor.execute(
+            "object-add", **{"qom-type": "filter-dump", "id": "dump", "netdev": "net", "file": str(file)}
+        )
+        try:
+            yield
+        finally:
+            with contextlib.suppress(InteropError):  # the guest may have been killed
+                await self._monitor.execute("object-del", id="dump")
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time that it has used."""
+        return cpu_seconds(self._process.pid) if self._process else 0.0
+
+    @property
+    def fault(self) -> str | None:
+        """What the kernel complains of on its console, if it does."""
+        match = _FAULTS.search(self._console())
+        return match[0].strip() if match else None
+
+    @property
+    def alive(self) -> bool:
+        """Not killed yet."""
+        return self._process is not None
+
+    async def kill(self) -> None:
+        """End it at once. Idempotent."""
+        process, self._process = self._process, None
+        if process:
+            end_group(process.pid)
+            await process.wait()
+        if self._monitor:
+            self._monitor.close()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill()
+
+    async def _boot(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="rnic-guest-"))
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.write_bytes(b"")
+        self._agent, self.port = free_ports(2)
+        control = self._folder / "qmp"
+        words = command(
+            self.image, serial=f"file:{self.log}", forwards={self._agent: AGENT_PORT, self.port: self.service}
+        )
+        self._process = await asyncio.create_subprocess_exec(
+            *words,
+            "-qmp",
+            f"unix:{control},server=on,wait=off",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(BOOT):
+                while READY not in self._console():
+                    if self._process.returncode is not None:
+                        raise InteropError(await self._why())
+                    await asyncio.sleep(0.05)
+                while (await self.run("true", 2)).status != 0:  # it says that it is ready just before it listens
+                    await asyncio.sleep(0.05)
+                self._monitor = await _Monitor.open(control)
+        except TimeoutError:
+            raise InteropError(f"the guest was not ready within {BOOT:g} s; its console is {self.log}") from None
+
+    async def _why(self) -> str:
+        assert self._process
+        assert self._process.stderr
+        said = (await self._process.stderr.read()).decode(errors="replace").strip().splitlines()
+        return f"the guest ended: {said[-1] if said else self.fault or 'no reason given'}; its console is {self.log}"
+
+    def _console(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class _Monitor:
+    """QEMU's control socket (QMP)."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, path: Path) -> _Monitor:
+        reader, writer = await asyncio.open_unix_connection(path)
+        await reader.readline()  # a greeting
+        monitor = cls(reader, writer)
+        await monitor.execute("qmp_capabilities")
+        return monitor
+
+    async def execute(self, command: str, **arguments: Any) -> None:
+        try:
+            self._writer.write(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+            async with asyncio.timeout(20):
+                while line := await self._reader.readline():
+                    answer = json.loads(line)
+                    if "error" in answer:
+                        raise InteropError(f"QEMU refused {command}: {answer['error']['desc']}")
+                    if "return" in answer:
+                        return
+        except (OSError, TimeoutError):
+            pass
+        raise InteropError(f"QEMU did not answer {command}")
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def command(image: Image, *, serial: str, forwards: dict[int, int], append: str = "") -> list[str]:
+    """What runs QEMU; ``forwards`` leads ports of this machine's loopback to the guest's."""
+    user = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in forwards.items())
+    return [
+        "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",  # it must not outlive us, however we end
+        "-accel", "tcg", "-cpu", "qemu64,+rdrand", "-m", str(MEMORY),
+        "-no-reboot", "-display", "none", "-nodefaults", "-no-user-config",
+        "-kernel", str(image.kernel), "-initrd", str(image.initramfs),
+        "-append", f"console=ttyS0 quiet panic=-1 mitigations=off {append}",
+        "-serial", serial, "-netdev", f"user,id=net,ipv6=off,{user}", "-device", "virtio-net-pci,netdev=net",
+    ]  # fmt: skip
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine's loopback that nobody uses now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def cpu_seconds(process: int) -> float:
+    """The processor time that a process has used, with the children that it has waited for; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,115 @@
+"""The guest's files, as an archive that the kernel unpacks into memory (cpio, "newc").
+
+``init`` loads the modules in order, sets the network up and serves commands: a connection to AGENT_PORT brings one
+line for the shell, and gets what it prints, with its exit status in a last line.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from open_rnic.host_driver.tools.interop.errors import InteropError
+
+AGENT_PORT = 7000
+READY = "the guest is ready"
+ADDRESS = "10.0.2.15"  # of the guest, in QEMU's user network
+HOST = "10.0.2.2"  # where the guest finds this machine's loopback
+STATUS = "exit status"  # begins an answer's last line
+
+MODULES = ("virtio_pci", "virtio_net", "rdma_ucm", "ib_uverbs", "crc32c_generic", "libcrc32c")
+PROGRAMS = ("rping", "rdma_client", "rdma_server", "ucmatose")
+_LIBRARIES = "lib/x86_64-linux-gnu"
+_NEEDED = (  # what the programs link, and what those link
+    "libbsd.so.0",
+    "libc.so.6",
+    "libcap.so.2",
+    "libgcc_s.so.1",
+    "libibverbs.so.1",
+    "libmd.so.0",
+    "libmnl.so.0",
+    "libnl-3.so.200",
+    "libnl-route-3.so.200",
+    "librdmacm.so.1",
+)
+
+INIT = f"""#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin:/usr/bin
+mount -t devtmpfs dev /dev; mount -t proc proc /proc; mount -t sysfs sys /sys
+exec >/dev/console 2>&1 </dev/console
+while read -r module; do insmod /modules/$module || echo "cannot load $module"; done </modules/order
+ip link set lo up; ip link set eth0 up
+ip addr add {ADDRESS}/24 dev eth0; ip route add default via {HOST}
+/bin/load siw
+if grep -q rnic.shell /proc/cmdline; then setsid cttyhack sh; poweroff -f; fi
+echo '{READY}'
+exec nc -ll -p {AGENT_PORT} -e /bin/agent
+"""
+LOAD = """#!/bin/busybox sh
+rdma link delete siw0 2>/dev/null
+rmmod siw 2>/dev/null
+insmod /modules/$1.ko && rdma link add siw0 type siw netdev eth0
+"""
+AGENT = f"""#!/bin/busybox sh
+IFS= read -r line
+sh -c "$line" </dev/null 2>&1
+status=$?
+echo
+echo "{STATUS} $status"
+"""
+
+
+def collect(root: Path, modules: Mapping[str, bytes], order: Iterable[str], peer: Path) -> dict[str, bytes]:
+    """The guest's files by name, from what is unpacked under ``root``; raises InteropError for one that is not there.
+
+    ``modules`` are files for /modules, and those named in ``order`` are loaded, in that order.
+    """
+    files = {
+        "init": INIT.encode(),
+        "bin/load": LOAD.encode(),
+        "bin/agent": AGENT.encode(),
+        "modules/order": "".join(f"{name}\n" for name in order).encode(),
+        "etc/libibverbs.d/siw.driver": b"driver siw\n",
+        "usr/bin/peer": peer.read_bytes(),
+        "bin/busybox": _find(root, "bin/busybox"),
+        "lib64/ld-linux-x86-64.so.2": _find(root, f"{_LIBRARIES}/ld-linux-x86-64.so.2"),
+        "usr/bin/rdma": _find(root, "bin/rdma"),
+    }
+    for name, octets in modules.items():
+        files[f"modules/{name}"] = octets
+    for name in PROGRAMS:
+        files[f"usr/bin/{name}"] = _find(root, f"usr/bin/{name}")
+    for name in _NEEDED:
+        files[f"{_LIBRARIES}/{name}"] = _find(root, f"{_LIBRARIES}/{name}")
+    for file in root.glob("usr/lib/x86_64-linux-gnu/libibverbs/libsiw-*.so"):
+        files[f"usr/lib/x86_64-linux-gnu/libibverbs/{file.name}"] = file.read_bytes()
+    return files
+
+
+def archive(files: Mapping[str, bytes]) -> bytes:
+    """The archive: every file may be run, and the folders that they lie in are made."""
+    folders = sorted({str(parent) for name in files for parent in Path(name).parents} - {"."} | {"dev", "proc", "sys"})
+    members = [_member(name, stat.S_IFDIR | 0o755) for name in folders]
+    members += [_member(name, stat.S_IFREG | 0o755, octets) for name, octets in files.items()]
+    return b"".join(members) + _member("TRAILER!!!", 0)
+
+
+def _member(name: str, mode: int, octets: bytes = b"") -> bytes:
+    encoded = name.encode() + b"\0"
+    # magic, inode, mode, uid, gid, links, time, size, device (2), special device (2), length of the name, checksum
+    numbers = (0, mode, 0, 0, 1, 0, len(octets), 0, 0, 0, 0, len(encoded), 0)
+    return _padded(b"070701" + b"".join(b"%08X" % number for number in numbers) + encoded) + _padded(octets)
+
+
+def _padded(octets: bytes) -> bytes:
+    return octets + bytes(-len(octets) % 4)
+
+
+def _find(root: Path, name: str) -> bytes:
+    """A file that may lie in / or in /usr: both are one place in an installed system."""
+    for folder in (root, root / "usr"):
+        if (folder / name).is_file():
+            return (folder / name).read_bytes()
+    raise InteropError(f"no package has brought {name}")

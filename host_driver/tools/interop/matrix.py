@@ -1,0 +1,190 @@
+"""Runs the matrix: one guest for as many cases as it survives, one case at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+import traceback
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+from open_rnic.host_driver.connection import MpaConnectionError
+from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.rdma import RdmaError
+from open_rnic.host_driver.rdma.connection import OpenDevice
+from open_rnic.host_driver.rdma.rping import RpingError
+from open_rnic.host_driver.tools.interop import judge
+from open_rnic.host_driver.tools.interop.capture import Traffic, extract
+from open_rnic.host_driver.tools.interop.case import Case, Finding, Mismatch, Setting, Transfer
+from open_rnic.host_driver.tools.interop.errors import InteropError
+from open_rnic.host_driver.tools.interop.guest import Guest, Image
+
+LANES = 4
+OVERLOOKED = "siw overlooked FPDUs that came right behind its Reply until more came"
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Row:
+    """What became of a case with one device. ``wrong`` is empty when it passed."""
+
+    case: Case
+    device: str
+    finding: Finding | None
+    wrong: list[str]
+    judged: str  # what tshark saw
+    transfer: Transfer
+    seconds: float
+    capture: Path
+    commands: list[tuple[str, str]]  # run in the guest, and what each has printed
+
+    @property
+    def passed(self) -> bool:
+        """Everything was as it must be."""
+        return not self.wrong
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if not self.passed:
+            return "FAIL"
+        return "pass, siw departs" if self.finding and self.finding.departs else "pass"
+
+
+@dataclass
+class Bench:
+    """Holds the guest, and boots another one when a case has killed it."""
+
+    image: Image
+    folder: Path  # for captures and the console
+    guest: Guest | None = None
+    boots: int = 0
+
+    async def ready(self, variant: str) -> Guest:
+        """A guest with this variant of siw loaded; raises InteropError when even a new one does not come up."""
+        if self.guest:
+            try:
+                await self.guest.load(variant)
+            except InteropError as error:
+                _log.info("%s; another guest is booted", error)
+                await self.drop()
+            else:
+                return self.guest
+        self.boots += 1
+        self.guest = await Guest.start(self.image, self.folder / f"console-{self.boots}.log")
+        await self.guest.load(variant)
+        return self.guest
+
+    async def drop(self) -> None:
+        """End the guest."""
+        guest, self.guest = self.guest, None
+        if guest:
+            await guest.kill()
+
+
+async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequence[str]) -> AsyncIterator[Row]:
+    """Run every case with every device, and give each row when it is there. Raises InteropError.
+
+    Captures go to ``folder`` and ``folder/aligned``. Those that an earlier run has left of the same rows are deleted
+    first, so that none is there for a row that was not run to its end.
+    """
+    (folder / "aligned").mkdir(parents=True, exist_ok=True)
+    for name, case in product(devices, cases):
+        for old in _files(folder, case, name):
+            old.unlink(missing_ok=True)
+    bench = Bench(image, folder.resolve())
+    try:
+        for name in devices:
+            device = partial(open_device, name, lanes=LANES)
+            await (await device()).close()  # a simulation may have to be built, which is no case's time
+            for case in cases:
+                yield await _row(bench, case, name, device)
+    finally:
+        await bench.drop()
+
+
+def _files(folder: Path, case: Case, device: str) -> tuple[Path, Path, Path]:
+    """What a row captures, its packets alone, and the copy that tshark judges."""
+    name = f"{case.name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', device)}"
+    return folder / f"{name}.pcap", folder / f"{name}.pcapng", folder / "aligned" / f"{name}.pcapng"
+
+
+async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
+    began = time.perf_counter()
+    guest = await bench.ready(case.variant)
+    raw, capture, aligned = _files(bench.folder, case, name)
+    setting, wrong, finding, judged = Setting(guest, device), [], None, "nothing"
+    try:
+        async with guest.captured(raw):
+            try:
+                async with asyncio.timeout(case.timeout), setting:
+                    finding = await case.act(setting)
+            except TimeoutError:
+                wrong.append(f"not done within {case.timeout:g} s")
+            except Exception as error:  # of the case, whatever it is: the other rows are to run
+                wrong.append(_told(error))
+            if not case.kills or guest.alive:
+                await _quiet(raw)
+        if (fault := guest.fault) and not case.kills:
+            wrong.append(f"the guest's kernel: {fault}")
+    except Exception as error:
+        wrong.append(_told(error))
+    if case.kills or not await guest.clear():
+        if not case.kills:
+            _log.info("%s: the guest is not as it was, and another one is booted", case.name)
+        await bench.drop()
+    try:
+        traffic = extract(raw, capture, aligned, setting.ports)
+        raw.unlink()
+        dissection = await judge.dissect(aligned)
+        judged = judge.summary(dissection)
+        wrong += judge.verdict(dissection, traffic.octets, case.expected, setting.fpdus)
+        wrong += judge.streams(traffic, case.expected)
+        if finding:
+            finding = _seen_in(traffic, setting, case, finding, wrong)
+    except Exception as error:
+        wrong.append(f"the capture could not be judged: {_told(error)}")
+    commands = [(command, printed.decode(errors="replace")) for command, printed in setting.commands]
+    return Row(case, name, finding, wrong, judged, setting.transfer, time.perf_counter() - began, capture, commands)
+
+
+def _seen_in(traffic: Traffic, setting: Setting, case: Case, finding: Finding, wrong: list[str]) -> Finding:
+    """The finding with what only the capture tells; what is wrong there is added to ``wrong``."""
+    small, inside = case.expected.small, case.expected.inside
+    if any((*small, *inside)):
+        got = judge.pieces(traffic, setting.first.pieces)
+        finding = replace(finding, siw=f"{finding.siw}; got {got[0]}", ours=f"{finding.ours}; got {got[1]}")
+        for who, pieces, least in zip(("siw", "we"), got, zip(small, inside, strict=True), strict=True):
+            if pieces.small < least[0] or pieces.inside < least[1]:
+                wrong.append(f"{who} got {pieces}; due: {least[0]} and {least[1]}")
+    if setting.nudges:
+        ours = judge.overlooked(traffic, setting.nudges)
+        wrong += ours
+        if not ours:
+            finding = replace(finding, departs="; ".join(filter(None, (finding.departs, OVERLOOKED))))
+    return finding
+
+
+def _told(error: Exception) -> str:
+    """An error in a line; with the place where it arose, unless it is one that says all that is to be said."""
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, (Mismatch, RpingError, RdmaError, MpaConnectionError, DeviceError, InteropError, OSError)):
+        return said
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{said} ({Path(where.filename).name}:{where.lineno})"
+
+
+async def _quiet(raw: Path, still: float = 0.1, at_most: float = 2.0) -> None:
+    """Wait until the capture has not grown for a while: what was sent last is to be in it."""
+    size = -1
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(at_most):
+            while size != (size := raw.stat().st_size):
+                await asyncio.sleep(still)

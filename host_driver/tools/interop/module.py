@@ -1,0 +1,92 @@
+"""The kernel modules: Debian's own, and siw, which Debian's kernel is built without."""
+
+from __future__ import annotations
+
+import logging
+import lzma
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from open_rnic.host_driver.tools.interop.errors import InteropError
+from open_rnic.host_driver.tools.interop.tools import run
+
+# What the source has as constants, and what a variant makes of them
+VARIANTS = {
+    "siw": {},  # as it is
+    "siw-strict": {"peer_to_peer": "true", "mpa_crc_required": "true"},  # asks for an RTR and for CRCs
+    "siw-rev1": {"mpa_version": "MPA_REVISION_1"},  # knows RFC 5044 alone
+}
+_log = logging.getLogger(__name__)
+
+
+async def build(root: Path, source: Path, variant: str, folder: Path) -> Path:
+    """Build siw from ``source`` with the headers unpacked under ``root``; the module's file.
+
+    Raises InteropError when it cannot be built, with the first error that the compiler tells.
+    """
+    _log.info("building %s", variant)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, folder)
+    _patch(folder / "siw_main.c", VARIANTS[variant])
+    headers = _headers(root)
+    libraries = folder / "lib"  # what the headers' own tools link
+    libraries.mkdir()
+    for name in ("libelf.so.1", "libz.so.1"):
+        shutil.copy(next(root.glob(f"**/x86_64-linux-gnu/{name}")), libraries)
+    await run(
+        ["make", "-C", headers, f"M={folder}", "CONFIG_RDMA_SIW=m", "CC=gcc", "modules"],
+        timeout=300,
+        environment={"LD_LIBRARY_PATH": str(libraries)},
+    )
+    return folder / "siw.ko"
+
+
+def in_order(root: Path, wanted: Sequence[str]) -> list[Path]:
+    """The files of these modules under ``root``, and of all that they depend on, in the order of loading."""
+    files = {_name(file): file for file in root.glob("lib/modules/*/kernel/**/*.ko*")}
+    order: dict[str, Path] = {}
+
+    def add(name: str) -> None:
+        if name in order or name not in files:
+            return  # a module that is not there is built into the kernel
+        for other in depends(contents(files[name])):
+            add(other)
+        order[name] = files[name]
+
+    for name in wanted:
+        add(name)
+    return list(order.values())
+
+
+def contents(file: Path) -> bytes:
+    """A module, which Debian may have compressed."""
+    octets = file.read_bytes()
+    return lzma.decompress(octets) if file.suffix == ".xz" else octets
+
+
+def depends(module: bytes) -> list[str]:
+    """The modules that this one needs, as its section .modinfo says."""
+    match = re.search(rb"\0depends=([^\0]*)\0", module)
+    return [name.replace("-", "_") for name in match[1].decode().split(",") if name] if match else []
+
+
+def _name(file: Path) -> str:
+    return file.name.split(".")[0].replace("-", "_")
+
+
+def _headers(root: Path) -> Path:
+    headers = next(root.glob("usr/src/linux-headers-*-amd64"))
+    makefile = headers / "Makefile"  # has the place where the package would be installed
+    makefile.write_text(re.sub(r"^include \S*?/usr/src/", f"include {root}/usr/src/", makefile.read_text(), flags=re.M))
+    return headers
+
+
+def _patch(file: Path, constants: dict[str, str]) -> None:
+    text = file.read_text()
+    for name, value in constants.items():
+        text, count = re.subn(rf"^((?:const )?\w+ {name})\b[^;\n]*;", rf"\1 = {value};", text, flags=re.MULTILINE)
+        if count != 1:
+            raise InteropError(f"{file.name} of siw has no constant {name} any more")
+    file.write_text(text)

@@ -1,0 +1,61 @@
+"""From packages to something that boots; what was built for a kernel version is not built again."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from types import ModuleType
+
+from open_rnic.host_driver.tools.interop import initramfs, module, packages, program, tools
+from open_rnic.host_driver.tools.interop.guest import Image
+from open_rnic.host_driver.tools.interop.packages import Packages
+from open_rnic.host_driver.tools.interop.tools import run
+
+
+async def prepare(folder: Path) -> tuple[Image, Packages]:
+    """What the guest boots, below ``folder``: ``cache`` has the packages, the rest is made from them.
+
+    Raises InteropError.
+    """
+    await tools.install()
+    folder = folder.resolve()
+    found = await packages.fetch(folder / "cache")
+    names = [file.name.encode() for file in sorted(found.files)]
+    kernel = folder / f"{found.release}-{_hash(*names, *map(_text, (packages, module)))}"
+    if not (kernel / "done").exists():
+        await _kernel(found, kernel)
+    key = _hash(*map(_text, (initramfs, program)), program.SOURCE.read_bytes())
+    image = Image(kernel / "root/boot" / f"vmlinuz-{found.release}", kernel / f"initramfs-{key}")
+    if not image.initramfs.exists():
+        await _initramfs(kernel, image.initramfs)
+    return image, found
+
+
+async def _kernel(found: Packages, folder: Path) -> None:
+    """Unpack everything, and build every variant of siw."""
+    root, source = folder / "root", folder / "source"
+    await packages.unpack(found, root)
+    await packages.unpack_driver(found, source)
+    for variant in module.VARIANTS:
+        file = await module.build(root, source, variant, folder / variant)
+        await run(["strip", "--strip-debug", file])
+    (folder / "done").touch()
+
+
+async def _initramfs(folder: Path, file: Path) -> None:
+    root = folder / "root"
+    order = {each.name.removesuffix(".xz"): module.contents(each) for each in module.in_order(root, initramfs.MODULES)}
+    variants = {f"{variant}.ko": (folder / variant / "siw.ko").read_bytes() for variant in module.VARIANTS}
+    peer = await program.build(root, folder / "peer")
+    octets = initramfs.archive(initramfs.collect(root, {**order, **variants}, order, peer))
+    part = file.with_suffix(".part")
+    part.write_bytes(octets)
+    part.rename(file)
+
+
+def _text(source: ModuleType) -> bytes:
+    return Path(str(source.__file__)).read_bytes()
+
+
+def _hash(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]

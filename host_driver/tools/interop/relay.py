@@ -1,0 +1,142 @@
+"""A relay between the two ends, which does to their octets what a network may do, or must not.
+
+Startup frames pass as they are: RFC 6581 §4.3 supposes a segment of their own for them, and siw insists on it. They
+may be cut, too, but never joined with FPDUs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from open_rnic.host_driver.mpa.startup import FrameKind, StartupDecoder, StartupError
+
+CHUNK = 65536
+PAUSE = 0.2  # seconds
+HELD = 0.02  # seconds for which octets wait for others to be joined with
+PACED = 200  # pieces, the first of a direction, that TCP gets apart: on a slow machine it would join them again
+PACE = 0.002  # seconds between these
+
+
+@dataclass
+class Treatment:
+    """What is done to the octets of one direction; a treatment serves one connection.
+
+    ``cut``: pieces of at most so many octets, of random length, each in a segment of its own; lengths are multiples of
+    ``step``. ``join``: octets are held until there are so many, or nothing has come for HELD seconds. ``corrupt``: in
+    the octet at this offset behind the startup frame, one bit is turned over. ``pause``: at this offset the
+    stream stands still for PAUSE seconds.
+
+    ``cuts`` and ``joins`` count what was done: pieces that were cut from others, and the times that so many octets were
+    there to be given at once.
+    """
+
+    cut: int = 0
+    step: int = 1
+    join: int = 0
+    corrupt: int | None = None
+    pause: int | None = None
+    cuts: int = 0
+    joins: int = 0
+
+    def spoil(self, octets: bytes, offset: int) -> bytes:
+        """The octets that begin at this offset of the MPA stream, with the bit turned over if it is in them."""
+        if self.corrupt is None or not 0 <= (at := self.corrupt - offset) < len(octets):
+            return octets
+        return octets[:at] + bytes([octets[at] ^ 0x10]) + octets[at + 1 :]
+
+    def pieces(self, octets: bytes, chance: random.Random) -> Iterator[bytes]:
+        """The octets, cut."""
+        while self.cut and octets:
+            size = self.step * chance.randint(1, max(1, self.cut // self.step))
+            yield octets[:size]
+            octets = octets[size:]
+            self.cuts += bool(octets)
+        if octets:
+            yield octets
+
+
+@contextlib.asynccontextmanager
+async def relay(
+    port: int, forth: Treatment | None = None, back: Treatment | None = None, *, seed: int = 0
+) -> AsyncIterator[int]:
+    """Relay connections to ``port`` of this machine's loopback; gives the port at which they are taken.
+
+    ``forth`` treats what the initiator sends, ``back`` what the responder sends.
+    """
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(initiator: socket.socket) -> None:
+        loop, responder = asyncio.get_running_loop(), socket.socket()
+        responder.setblocking(False)
+        with initiator, responder:
+            for sock in (initiator, responder):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError, StartupError):
+                await loop.sock_connect(responder, ("127.0.0.1", port))
+                await asyncio.gather(
+                    _carry(initiator, responder, FrameKind.REQUEST, forth or Treatment(), random.Random(seed)),
+                    _carry(responder, initiator, FrameKind.REPLY, back or Treatment(), random.Random(seed + 1)),
+                )
+
+    async def accept(listener: socket.socket) -> None:
+        while True:
+            initiator, _ = await asyncio.get_running_loop().sock_accept(listener)
+            task = asyncio.create_task(serve(initiator))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        tasks.add(asyncio.create_task(accept(listener)))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _carry(
+    source: socket.socket, sink: socket.socket, kind: FrameKind, treatment: Treatment, chance: random.Random
+) -> None:
+    """Carry one direction to its end; raises OSError when either side has been reset."""
+    loop, startup = asyncio.get_running_loop(), StartupDecoder(kind)
+
+    async def give(octets: bytes) -> None:
+        for piece in treatment.pieces(octets, chance):
+            await loop.sock_sendall(sink, piece)
+            if treatment.cut:
+                await asyncio.sleep(PACE if treatment.cuts < PACED else 0)
+
+    offset, held = 0, b""
+    while True:
+        try:
+            async with asyncio.timeout(HELD if held else None):
+                octets = await loop.sock_recv(source, CHUNK)
+        except TimeoutError:
+            await give(held)
+            held = b""
+            continue
+        if not octets:
+            break
+        while octets and startup.missing:
+            taken, octets = octets[: startup.missing], octets[startup.missing :]
+            startup.feed(taken)
+            await give(taken)
+        held += treatment.spoil(octets, offset)
+        offset += len(octets)
+        if treatment.pause is not None and 0 < (behind := offset - treatment.pause) < len(octets):
+            await give(held[:-behind])
+            await asyncio.sleep(PAUSE)
+            held = held[-behind:]
+        if len(held) >= treatment.join:
+            treatment.joins += bool(treatment.join)
+            await give(held)
+            held = b""
+    await give(held)
+    sink.shutdown(socket.SHUT_WR)

@@ -1,0 +1,84 @@
+"""The matrix as a table, for a terminal and for a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from open_rnic.host_driver.tools.bench.table import Table
+from open_rnic.host_driver.tools.interop.matrix import Row
+
+WORTH = 0.05  # seconds: what a shorter transfer says of rates is noise
+
+
+def line(row: Row) -> str:
+    """A row while the matrix runs."""
+    return f"{row.verdict:<18} {row.seconds:5.1f} s  {row.device:<9} {row.case.name}"
+
+
+def details(row: Row) -> list[str]:
+    """What there is to say of a row, a line each."""
+    lines = [f"tried     {row.case.tried}", f"standard  {row.case.standard}"]
+    if row.finding:
+        lines += [f"siw       {row.finding.siw}", f"ours      {row.finding.ours}"]
+        if row.finding.departs:
+            lines.append(f"departs   {row.finding.departs}")
+    lines.append(f"tshark    {row.judged}: {row.capture.name}")
+    if speed := rate(row):
+        lines.append(f"rate      {speed}")
+    if row.wrong:
+        lines += [f"WRONG     {wrong}" for wrong in row.wrong]
+        lines += [f"guest     {command}: {' '.join(printed.split()) or 'nothing'}" for command, printed in row.commands]
+    return [f"    {text}" for text in lines]
+
+
+def rate(row: Row) -> str:
+    """How fast a row moved octets, and which stage was the slowest; "" when it moved too few."""
+    transfer = row.transfer
+    if transfer.seconds < WORTH:
+        return ""
+    return f"{transfer.octets:,} octets at {transfer.rate:,.0f} octets/s, slowest: {transfer.slowest}"
+
+
+def summary(rows: Sequence[Row], seconds: float) -> str:
+    """The last line."""
+    failed = sum(not row.passed for row in rows)
+    departing = len({row.case.name for row in rows if row.finding and row.finding.departs})
+    ended = f"{failed} FAILED" if failed else "all passed"
+    return f"{len(rows)} rows, {ended}, siw departs from a standard in {departing} cases; {seconds:.0f} s"
+
+
+def departure(row: Row) -> str:
+    """Where siw departs in a row; "" when it does not."""
+    return row.finding.departs if row.finding else ""
+
+
+def table(rows: Sequence[Row], title: str) -> Table:
+    """A document's table: a line for each case. What the devices agree on is said once, and all else of each."""
+    by_case: dict[str, list[Row]] = {}
+    for row in rows:
+        by_case.setdefault(row.case.name, []).append(row)
+    headings = ("case", "tried", "the standard says", "siw", "ours", "verdict", "octets/s, slowest stage")
+    lines = []
+    for name, group in by_case.items():
+        rates = "; ".join(
+            f"{row.device} {row.transfer.rate:,.0f}, {row.transfer.slowest}"
+            for row in group
+            if row.transfer.seconds >= WORTH
+        )
+        cells = [
+            *(f"`{name}`", group[0].case.tried, group[0].case.standard),
+            _of_each(group, lambda row: row.finding.siw if row.finding else "—"),
+            _of_each(group, lambda row: row.finding.ours if row.finding else "—"),
+            _of_each(group, lambda row: ". ".join(filter(None, (row.verdict, departure(row), *row.wrong)))),
+            rates,
+        ]
+        lines.append([cell.replace("|", "\\|") for cell in cells])
+    return Table(title, headings, lines, left=range(len(headings)))
+
+
+def _of_each(group: Sequence[Row], cell: Callable[[Row], str]) -> str:
+    """What the rows have in a cell, by device where that differs."""
+    told = [cell(row) for row in group]
+    if len(set(told)) == 1:
+        return told[0]
+    return "; ".join(f"{row.device}: {each}" for row, each in zip(group, told, strict=True))

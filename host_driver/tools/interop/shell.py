@@ -1,0 +1,29 @@
+"""The guest for a person: its console in the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from open_rnic.host_driver.tools.interop.guest import Guest, Image, command
+
+WELCOME = """\
+A shell in the guest; `exit` ends it. siw0 is up, at {address}; this machine is {host}.
+Port {service} of the guest is 127.0.0.1:{port} here. To ping, there and here:
+    rping -s -a {address} -p {service} -v
+    rnic rping -c -a 127.0.0.1 -p {port} -C 5 -v
+"""
+
+
+async def run(image: Image, port: int) -> int:
+    """Boot, and give the terminal to the guest until it ends; the exit status of QEMU."""
+    words = command(image, serial="chardev:terminal", forwards={port: Guest.service}, append="rnic.shell")
+    terminal = "stdio,id=terminal,signal=off"  # Ctrl-C is the guest's
+    process = await asyncio.create_subprocess_exec(*words, "-chardev", terminal)
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,508 @@
+"""What a split is worth: throughput, latency, host cycles, octets over the link and set-up time, from figures alone.
+
+An octet's way is a row of stations: what the host does, crossings of the host link, what the device does, the wire, and
+the same at the other end. Memory is at the host's end of the link and the wire at the device's. Stations of one kind
+at one end share a resource: the host's cores, one direction of the link, the device's clock.
+
+- Throughput: messages follow each other, and the resource that takes longest for one sets the pace.
+- Half round trip: the first FPDU passes all stations, and the others follow at the pace of the slowest resource.
+
+TCP is beyond the device's end in every split, and costs nothing here. Stages are passes of their own: what a host would
+save by doing two of them at once is not counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import combinations
+from typing import Any
+
+from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL, mulpdu
+from open_rnic.host_driver.tools.split.cycles import device_cycles
+from open_rnic.host_driver.tools.split.profile import Device, Figure, Host, Link
+from open_rnic.host_driver.tools.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Side, Split, Stage
+
+__all__ = [
+    "LINK",
+    "RATES",
+    "REFERENCE",
+    "SIZES",
+    "WHOLE",
+    "Point",
+    "Prediction",
+    "Setting",
+    "UnknownWidthError",
+    "blocks_needed",
+    "figures",
+    "name",
+    "named",
+    "predict",
+    "sources",
+    "splits",
+]
+
+SIZES = tuple(1 << exponent for exponent in range(21))  #: octets of a message
+RATES = (1, 10, 25, 40, 100)  #: Gb/s
+REFERENCE = 65536  #: octets of the messages that tables are about
+HEADER = 14  # octets of a tagged segment's (RFC 5041 §4.2)
+_CRC = 4
+_PACKET = 78  # octets beside the FPDU: TCP and IPv4 40; Ethernet with preamble and gap 38 (IEEE 802.3 §4.4.2)
+_WRITES, _READS = 7, 4  # of registers, to bring a connection up: docs/verilog.md
+_STEADY = 64  # ULPDUs at least, so that a device's filling does not count
+_BLOCKS = {
+    Stage.FENCE: ("Fence",),
+    Stage.FRAMING: ("FpduFramer", "Delineator"),
+    Stage.MARKER_INSERTION: ("MarkerInserter",),
+    Stage.CRC_GENERATION: ("CrcAppender",),
+    Stage.MARKER_REMOVAL: ("ChunkPacker",),
+    Stage.CRC_CHECK: ("FpduChecker",),
+    Stage.RTR_DETECTION: ("RtrDetector",),
+}
+_AROUND = ("TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue")  # whatever the device does
+WHOLE = "MpaDatapath"
+LINK = "link"  # the host's work to have octets cross it
+WIRE = "wire"
+_HOST = "host "
+_ENDS = {Direction.TRANSMIT: "TX", Direction.RECEIVE: "RX"}
+
+
+class UnknownWidthError(ValueError):
+    """A device has no figures for a block of this width."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a split is looked at with. Both ends of the connection are the same.
+
+    ``pieces`` are the octets of a piece of memory, 0 if all of a message lies together; ``wire`` are Gb/s; ``tier`` is
+    the host's way to do a CRC, the fastest one by default.
+    """
+
+    host: Host
+    link: Link
+    device: Device
+    lanes: int = 2
+    markers: bool = True
+    crc: bool = True
+    emss: int = 1460
+    pieces: int = 0
+    wire: float = 100.0
+    cores: int = 1
+    tier: str | None = None
+
+    @cached_property
+    def ends(self) -> dict[Any, Any]:
+        """What has been worked out before: splits differ at one end, and are the same at the other."""
+        return {}
+
+    @property
+    def idle(self) -> frozenset[Stage]:
+        """The stages that have nothing to do."""
+        markers = () if self.markers else (Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL)
+        return frozenset((*markers, *(() if self.crc else (Stage.CRC_GENERATION, Stage.CRC_CHECK))))
+
+    def active(self, direction: Direction) -> tuple[Stage, ...]:
+        """The stages that have something to do, in the order in which an octet passes them."""
+        order = TRANSMIT if direction is Direction.TRANSMIT else RECEIVE
+        return tuple(stage for stage in order if stage not in self.idle)
+
+    def ulpdus(self, message: int) -> tuple[int, ...]:
+        """The lengths of the segments of a message."""
+        room = mulpdu(self.emss, markers=self.markers) - HEADER
+        whole, rest = divmod(message, room)
+        return (room + HEADER,) * whole + ((rest + HEADER,) if rest or not whole else ())
+
+
+@dataclass(frozen=True)
+class Point:
+    """One split and one size of message.
+
+    ``rate`` are octets of messages a second, one way; ``other`` the same as if the host had cores enough.
+    """
+
+    size: int
+    rate: float
+    limit: str
+    other: float
+    other_limit: str
+    half_round_trip: float  #: seconds
+    slowest: str  #: what most of the half round trip is
+    cycles: dict[str, dict[str, float]]  #: the host's for a message, by direction and stage, or ``LINK``
+    link: dict[str, float]  #: octets of a message over the host link, by direction
+
+    @property
+    def cycles_per_octet(self) -> float:
+        """Of an octet that is sent and one that is received."""
+        return sum(self.stages.values()) / self.size
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """The host's cycles for a message by stage, of both directions together."""
+        found: dict[str, float] = defaultdict(float)
+        for each in self.cycles.values():
+            for stage, cycles in each.items():
+                found[stage] += cycles
+        return dict(found)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one split comes to. ``setup`` is in seconds; ``hertz`` is the host's clock, ``clock`` the device's."""
+
+    split: Split
+    lanes: int
+    markers: bool
+    crc: bool
+    points: tuple[Point, ...]
+    luts: float
+    clock: float | None
+    setup: float
+    hertz: float
+
+    def at(self, size: int) -> Point:
+        """The point of this size."""
+        return next(point for point in self.points if point.size == size)
+
+    def cores(self, gigabits: float, size: int = REFERENCE) -> float | str:
+        """Cores in use when messages of this size are sent and received at a rate, or what does not allow it."""
+        point = self.at(size)
+        return point.other_limit if point.other < gigabits * 1e9 / 8 else self.worth(gigabits, size)
+
+    def worth(self, gigabits: float, size: int = REFERENCE) -> float:
+        """Cores that a rate would take, whether something else allows it or not."""
+        return gigabits * 1e9 / 8 * self.at(size).cycles_per_octet / self.hertz
+
+    @property
+    def name(self) -> str:
+        """What the device does, in short."""
+        return name(self.split.device)
+
+
+_NAMES: dict[str, frozenset[Stage]] = {
+    "nothing": frozenset(),
+    "CRC": frozenset({Stage.CRC_GENERATION, Stage.CRC_CHECK}),
+    "markers": frozenset({Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL}),
+    "markers, CRC": frozenset({Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL, Stage.CRC_GENERATION, Stage.CRC_CHECK}),
+    "FPDUs": RTL - {Stage.FENCE, Stage.RTR_DETECTION},
+    "all RTL": RTL,
+}
+
+
+_SHORT = {
+    Stage.MARKER_INSERTION: "markers TX",
+    Stage.CRC_GENERATION: "CRC TX",
+    Stage.MARKER_REMOVAL: "markers RX",
+    Stage.CRC_CHECK: "CRC RX",
+    Stage.RTR_DETECTION: "RTR",
+}
+
+
+def name(device: frozenset[Stage]) -> str:
+    """What is done on the device: a name where there is one, or the stages in short."""
+    known = {stages: each for each, stages in _NAMES.items()}
+    return known.get(device) or ", ".join(_SHORT.get(stage, stage) for stage in Stage if stage in device)
+
+
+def named(setting: Setting) -> list[Split]:
+    """The splits that have a name, each that differs from the others once."""
+    active = frozenset(setting.active(Direction.TRANSMIT)) | frozenset(setting.active(Direction.RECEIVE))
+    seen: dict[frozenset[Stage], Split] = {}
+    for stages in _NAMES.values():
+        seen.setdefault(stages & active, Split(stages))
+    return list(seen.values())
+
+
+def splits(setting: Setting) -> Iterator[Split]:
+    """All splits that differ: each stage that has something to do, and that the device can do, on either side."""
+    active = {*setting.active(Direction.TRANSMIT), *setting.active(Direction.RECEIVE), Stage.STARTUP}
+    can = [stage for stage in Stage if stage in active and (stage in RTL or stage in setting.device.stages)]
+    known = {split.device & active: split for split in named(setting)}
+    for count in range(len(can) + 1):
+        for chosen in combinations(can, count):
+            yield known.get(frozenset(chosen), Split(frozenset(chosen)))
+
+
+def blocks_needed() -> tuple[str, ...]:
+    """All blocks of RTL that a split may need."""
+    return (*dict.fromkeys(block for blocks in _BLOCKS.values() for block in blocks), *_AROUND)
+
+
+def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
+    """LUTs and clock in Hz of what the device does; a device that does nothing has no clock.
+
+    They are those of its blocks alone: the sum, and the slowest. A block of a stage that has nothing to do is left out,
+    but for those that framing needs besides. Raises UnknownWidthError for a block that has no figures.
+    """
+    if not split.device:
+        return 0.0, None
+    blocks = setting.device.lanes.get(str(setting.lanes))  # type: ignore[call-overload]
+    if blocks is None:
+        raise UnknownWidthError(f"{setting.device.title} has no figures for {setting.lanes} lanes: "
+                                f"there are {', '.join(setting.device.lanes) or 'none'}")  # fmt: skip
+    idle = setting.idle
+    stages = split.device - idle
+    if Stage.FRAMING in stages:  # octets become beats in the packer, and ULPDUs leave FPDUs in the checker
+        stages |= idle & {Stage.MARKER_REMOVAL, Stage.CRC_CHECK}
+    wanted = [block for stage in Stage if stage in stages for block in _BLOCKS.get(stage, ())]
+    wanted += _AROUND if wanted else ()
+    if missing := [block for block in wanted if block not in blocks]:
+        raise UnknownWidthError(f"{setting.device.title} has no figures for {missing[0]} of {setting.lanes} lanes")
+    found = [*(blocks[block] for block in wanted), *(work for stage, work in setting.device.stages.items()
+                                                     if Stage(stage) in split.device)]  # fmt: skip
+    if not found:
+        return 0.0, None
+    return sum(each.luts.value for each in found), min(each.clock_hz.value for each in found)
+
+
+def predict(setting: Setting, split: Split, sizes: Sequence[int] = SIZES) -> Prediction:
+    """What this split comes to, for messages of these sizes in octets; raises UnknownWidthError."""
+    luts, clock = figures(setting, split)
+    ways = {direction: _way(setting, split, direction) for direction in Direction}
+    points = tuple(_point(setting, ways, size, clock) for size in sizes)
+    rtr = _point(setting, ways, 1, clock).half_round_trip
+    device = split.device & setting.device.stages.keys()
+    startup = setting.host.startup_cycles.value / setting.host.clock_hz.value
+    if Stage.STARTUP in device:
+        startup = setting.device.stages["startup"].per_fpdu.value / setting.device.stages["startup"].clock_hz.value
+    crossings = 0 if Stage.STARTUP in device else 4  # Request and Reply, each at both ends
+    latency = setting.link.latency_s.value
+    registers = 2 * latency * _READS + _seconds(setting.link, 4) * (_READS + _WRITES) if split.device else 0.0
+    setup = startup + crossings * (latency + _seconds(setting.link, 20)) + 2 * registers + rtr
+    return Prediction(split, setting.lanes, setting.markers, setting.crc, points, luts, clock, setup,
+                      setting.host.clock_hz.value)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Station:
+    """Where an octet passes: what it takes, and which resource has to do it."""
+
+    resource: str
+    kind: Side | None  # None: the link
+    stages: tuple[Stage, ...] = ()
+    place: int = 0  # of the link: how many stages are before it
+
+
+def _way(setting: Setting, split: Split, direction: Direction) -> tuple[_Station, ...]:
+    """The stations of one end. Octets begin and end in the host's memory, and on the wire, which the device is at."""
+    out = direction is Direction.TRANSMIT
+    end = _ENDS[direction]
+    active = setting.active(direction)
+    row: list[_Station] = []
+    side, place = (Side.HOST, 0) if out else (Side.DEVICE, 0)
+
+    def cross(to: Side) -> None:
+        row.append(_Station(f"link {end}, to the {to.value}", None, place=place))
+
+    for where, together in split.segments(direction):
+        stages = tuple(stage for stage in together if stage in active)
+        if not stages:
+            continue
+        if where is not side:
+            cross(where)
+            side = where
+        if row and row[-1].kind is where:  # what lay between has nothing to do
+            stages = row.pop().stages + stages
+        # Each of the device's pieces is a pipeline of its own; the host has the same cores for all of its own.
+        reach = f": {' to '.join(dict.fromkeys((stages[0], stages[-1])))}" if where is Side.DEVICE else ""
+        row.append(_Station(f"{where.value} {end}{reach}", where, stages))
+        place = sum(len(station.stages) for station in row)
+    last = Side.DEVICE if out else Side.HOST
+    if side is not last:
+        cross(last)
+    return tuple(row)
+
+
+def _octets(setting: Setting, direction: Direction, ulpdu: int) -> list[float]:
+    """The octets of a segment before each active stage, and behind the last.
+
+    Markers that were taken out go on beside the FPDU until its CRC, which covers them, has been checked.
+    """
+    framed = (ulpdu + 5) & ~3
+    fpdu = (framed + _CRC) * (MARKER_INTERVAL / (MARKER_INTERVAL - 4) if setting.markers else 1.0)
+    payload = ulpdu - HEADER
+    if direction is Direction.TRANSMIT:
+        before: dict[Stage, float] = {
+            Stage.COPIES: payload, Stage.PLACEMENT: payload, Stage.FENCE: ulpdu, Stage.FRAMING: ulpdu,
+            Stage.MARKER_INSERTION: framed, Stage.CRC_GENERATION: fpdu - _CRC,
+        }  # fmt: skip
+        last: float = fpdu
+    else:
+        before = {
+            Stage.MARKER_REMOVAL: fpdu, Stage.FRAMING: fpdu, Stage.CRC_CHECK: fpdu,
+            Stage.RTR_DETECTION: ulpdu, Stage.PLACEMENT: ulpdu, Stage.COPIES: payload,
+        }  # fmt: skip
+        last = payload
+    return [*(before[stage] for stage in setting.active(direction)), last]
+
+
+def _crossing(setting: Setting, direction: Direction, station: _Station, ulpdu: int) -> float:
+    """The octets of a segment that cross the link here."""
+    return _octets(setting, direction, ulpdu)[station.place]
+
+
+def _seconds(link: Link, octets: float) -> float:
+    transactions = -(-octets // link.transaction_octets.value)
+    return (octets + transactions * link.overhead_octets.value) * 8 / link.bits_per_second.value
+
+
+def _stage_cycles(setting: Setting, direction: Direction, stage: Stage, octets: float, message: int) -> float:
+    """The host's clock cycles for a stage and one FPDU."""
+    host = setting.host
+    match stage:
+        case Stage.COPIES:
+            cached = message <= host.copies.cache_octets.value
+            each = host.copies.per_octet if cached else host.copies.per_octet_from_memory
+            return host.copies.per_fpdu.value + each.value * octets
+        case Stage.PLACEMENT:
+            out = direction is Direction.TRANSMIT
+            placement = host.placement_transmit if out else host.placement_receive
+            payload = octets if out else octets - HEADER
+            more = max(-(-payload // setting.pieces) - 1, 0) if setting.pieces else 0
+            return placement.per_fpdu.value + placement.per_piece.value * more
+        case Stage.CRC_GENERATION | Stage.CRC_CHECK:
+            tiers = [host.crc[setting.tier]] if setting.tier else host.crc.values()
+            return min(each.per_fpdu.value + each.per_octet.value * octets for each in tiers)
+        case Stage.FRAMING:
+            cost = host.framing_transmit if direction is Direction.TRANSMIT else host.framing_receive
+        case _:
+            cost = getattr(host, stage.value.replace("-", "_"))
+    return float(cost.per_fpdu.value + cost.per_octet.value * octets)
+
+
+@lru_cache(maxsize=65536)
+def _device_cycles(
+    stages: tuple[Stage, ...], direction: Direction, lanes: int, ulpdus: tuple[int, ...], markers: bool, crc: bool
+) -> int:
+    return device_cycles(stages, direction, lanes, ulpdus, markers=markers, crc=crc)
+
+
+def _rtl_cycles(setting: Setting, direction: Direction, stages: tuple[Stage, ...], ulpdus: tuple[int, ...]) -> float:
+    """The device's clock cycles for these segments, back to back; other stages than RTL are added."""
+    rtl = tuple(stage for stage in stages if stage in RTL)
+    cycles = float(_device_cycles(rtl, direction, setting.lanes, ulpdus, setting.markers, setting.crc)) if rtl else 0.0
+    for stage in stages:
+        if stage not in RTL:
+            work = setting.device.stages[stage.value]  # type: ignore[index]
+            cycles += sum(work.per_fpdu.value + work.per_octet.value * each for each in ulpdus)
+    return cycles
+
+
+@dataclass(frozen=True)
+class _End:
+    """One end and one size of message. Seconds by resource: of the first FPDU, of all, and of one of many messages."""
+
+    first: dict[str, float]
+    whole: dict[str, float]
+    pace: dict[str, float]
+    cycles: dict[str, float]  # of the host
+    link: float  # octets
+    latency: float
+
+
+def _end(setting: Setting, direction: Direction, row: tuple[_Station, ...], message: int, clock: float | None) -> _End:
+    ulpdus = setting.ulpdus(message)
+    kinds = {length: ulpdus.count(length) for length in dict.fromkeys(ulpdus)}
+    active = setting.active(direction)
+    hertz = setting.host.clock_hz.value
+    host = f"{_HOST}{_ENDS[direction]}"
+    first, whole, pace, cycles = (defaultdict[str, float](float) for _ in range(4))
+    link = 0.0
+
+    def spend(resource: str, length: int, seconds: float) -> None:
+        first[resource] += seconds if length == ulpdus[0] else 0.0
+        whole[resource] += kinds[length] * seconds
+        pace[resource] += kinds[length] * seconds
+
+    for station in row:
+        if station.kind is Side.DEVICE:
+            assert clock is not None
+            one, all_ = (_rtl_cycles(setting, direction, station.stages, each) / clock for each in (ulpdus[:1], ulpdus))
+            first[station.resource] = one
+            whole[station.resource] = all_
+            more = -(
+                -_STEADY // len(ulpdus)
+            )  # messages behind it; none, where its own FPDUs are enough to hide a start
+            if len(ulpdus) < _STEADY:
+                many = _rtl_cycles(setting, direction, station.stages, ulpdus * (1 + more)) / clock
+                pace[station.resource] = (many - all_) / more
+            else:
+                pace[station.resource] = all_
+            continue
+        for length, count in kinds.items():
+            if station.kind is Side.HOST:
+                octets = _octets(setting, direction, length)
+                for stage in station.stages:
+                    each = _stage_cycles(setting, direction, stage, octets[active.index(stage)], message)
+                    cycles[stage.value] += count * each
+                    spend(host, length, each / hertz)
+            else:
+                over = _crossing(setting, direction, station, length)
+                link += count * over
+                cycles[LINK] += count * setting.link.host_s_per_transfer.value * hertz
+                spend(host, length, setting.link.host_s_per_transfer.value)
+                spend(station.resource, length, _seconds(setting.link, over))
+    if direction is Direction.TRANSMIT:  # the wire counts once
+        for length in kinds:
+            spend(WIRE, length, (_octets(setting, direction, length)[-1] + _PACKET) * 8 / (setting.wire * 1e9))
+    crossings = sum(station.kind is None for station in row)
+    return _End(first, whole, pace, cycles, link, crossings * setting.link.latency_s.value)
+
+
+def _point(setting: Setting, ways: dict[Direction, tuple[_Station, ...]], message: int, clock: float | None) -> Point:
+    ends = {}
+    for direction, row in ways.items():
+        key = direction, row, message, clock
+        if key not in setting.ends:
+            setting.ends[key] = _end(setting, direction, row, message, clock)
+        ends[direction] = setting.ends[key]
+    out, into = ends[Direction.TRANSMIT], ends[Direction.RECEIVE]
+    first, whole, pace = ({**getattr(out, each), **getattr(into, each)} for each in ("first", "whole", "pace"))
+    for resource in pace:
+        if resource.startswith(_HOST):
+            pace[resource] /= setting.cores
+    slowest = max(pace, key=lambda each: pace[each])
+    others = {resource: seconds for resource, seconds in pace.items() if not resource.startswith(_HOST)}
+    other = max(others, key=lambda each: others[each])
+    latency = out.latency + into.latency
+    parts = whole | {"link latency": latency}
+    return Point(
+        size=message,
+        rate=message / pace[slowest],
+        limit=_limit(slowest, ends),
+        other=message / pace[other],
+        other_limit=other,
+        half_round_trip=latency + sum(first.values()) + max(whole[each] - first[each] for each in whole),
+        slowest=max(parts, key=lambda each: parts[each]),
+        cycles={direction.value: dict(end.cycles) for direction, end in ends.items()},
+        link={direction.value: end.link for direction, end in ends.items()},
+    )
+
+
+def _limit(resource: str, ends: dict[Direction, _End]) -> str:
+    """The resource, and of a host's which stage takes most."""
+    for direction, end in ends.items():
+        if resource == f"{_HOST}{_ENDS[direction]}":
+            return f"{resource}: {max(end.cycles, key=lambda each: end.cycles[each])}"
+    return resource
+
+
+def sources(setting: Setting) -> list[tuple[str, Figure]]:
+    """Every figure that goes in, with its source."""
+    import msgspec
+
+    found: list[tuple[str, Figure]] = []
+
+    def visit(where: str, plain: object) -> None:
+        if isinstance(plain, dict):
+            if plain.keys() == {"value", "source"}:
+                found.append((where, Figure(plain["value"], plain["source"])))
+            else:
+                for key, value in plain.items():
+                    visit(f"{where} {key}".strip(), value)
+
+    for profile in (setting.host, setting.link, setting.device):
+        visit("", msgspec.to_builtins(profile))
+    return found

@@ -1,0 +1,347 @@
+"""What splits come to, for people and for programs: tables, JSON and CSV. The page is in :mod:`.page`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+from typing import Any, TextIO
+
+from open_rnic.host_driver.tools.bench.table import Table
+from open_rnic.host_driver.tools.split import simulate
+from open_rnic.host_driver.tools.split.model import RATES, REFERENCE, Prediction, Setting, sources
+from open_rnic.host_driver.tools.split.profile import Cost
+from open_rnic.host_driver.tools.split.simulate import Simulated
+from open_rnic.host_driver.tools.split.sizes import size_of
+from open_rnic.host_driver.tools.split.stages import Stage
+
+__all__ = ["Crossover", "Report", "crossovers", "front", "size_of", "standing"]
+
+_NOTHING = 1e-3  # a difference that counts as none, as a share
+_SHORT = 64  # octets of the messages that latency is told of, beside REFERENCE
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Where one split begins to be better than another: octets of a message, in between two that were looked at."""
+
+    size: float
+    value: float
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """``predictions`` are of all splits and widths. ``question`` are those with markers and CRCs on and off.
+
+    ``named`` says which of the splits every table and plot has. ``runs`` are what was simulated.
+    """
+
+    setting: Setting
+    origins: Sequence[str]  #: where figures are from, a line each
+    predictions: Sequence[Prediction]
+    named: frozenset[frozenset[Stage]]
+    question: Sequence[Prediction] = ()
+    runs: Sequence[Simulated] = ()
+
+    # --- for people
+
+    def tables(self, *, everything: bool = False, short: bool = False) -> list[Table]:
+        """Those to show; with ``everything`` all splits, and in ``short`` not every run by itself."""
+        question = [self.markers_and_crc()] if self.question else []
+        simulated = [simulate.table(self.runs)] if self.runs and not short else []
+        summary = [simulate.summary(self.runs)] if self.runs else []
+        return [self.splits(everything=everything), *question, self.costs(), *simulated, *summary]
+
+    def shown(self, *, everything: bool = False) -> list[Prediction]:
+        """What a table has a row for: splits with names, and those that no other is better than; or all."""
+        best = {id(each) for each in front(self.predictions)}
+        return [
+            each for each in self.predictions
+            if everything or id(each) in best or each.split.device in self.named
+        ]  # fmt: skip
+
+    def splits(self, *, everything: bool = False) -> Table:
+        """A row for each split."""
+        headings = (
+            "on the device", "lanes", "host cycles an octet", *(f"cores {rate} Gb/s" for rate in RATES), "Gb/s",
+            f"½ RTT µs, {_SHORT} octets", f"½ RTT µs, {size_of(REFERENCE)}", "link octets", "LUTs", "MHz",
+            "set-up ms", "limit",
+        )  # fmt: skip
+        rows = []
+        for each in self.shown(everything=everything):
+            point = each.at(REFERENCE)
+            rows.append((
+                each.name,
+                str(each.lanes) if each.split.device else "",
+                f"{point.cycles_per_octet:.3f}",
+                *(_cores(each, rate) for rate in RATES),
+                _figure(point.rate * 8e-9),
+                _figure(each.at(_SHORT).half_round_trip * 1e6),
+                _figure(point.half_round_trip * 1e6),
+                f"{sum(point.link.values()) / point.size:.2f}",
+                f"{each.luts:,.0f}",
+                "" if each.clock is None else f"{each.clock / 1e6:.0f}",
+                f"{each.setup * 1e3:.2f}",
+                _limit(point.limit),
+            ))  # fmt: skip
+        setting = self.setting
+        on = " and ".join(name for name, there in (("markers", setting.markers), ("CRCs", setting.crc)) if there)
+        where = "; ".join((setting.host.title, setting.link.title, setting.device.title))
+        title = f"{where}: messages of {size_of(REFERENCE)}, EMSS {setting.emss:,}, {on or 'neither markers nor CRCs'}"
+        few = {"on the device", "lanes", "host cycles an octet", "Gb/s", headings[-6], "LUTs", "limit"}
+        extra = [nth for nth, heading in enumerate(headings) if heading not in few]
+        return Table(title, headings, rows, left=(0, len(headings) - 1), extra=extra)
+
+    def markers_and_crc(self) -> Table:
+        """What markers and CRCs cost, where the host does all and where the device does."""
+        headings = ("markers", "CRC", "on the device", "lanes", "host cycles an octet", "more than neither",
+                    "Gb/s", f"½ RTT µs, {_SHORT} octets", "LUTs", "limit")  # fmt: skip
+        rows = []
+        for each in self.question:
+            [base] = [
+                other for other in self.question
+                if not (other.markers or other.crc)
+                and (other.lanes, bool(other.split.device)) == (each.lanes, bool(each.split.device))
+            ]  # fmt: skip
+            point = each.at(REFERENCE)
+            more = point.cycles_per_octet - base.at(REFERENCE).cycles_per_octet
+            rows.append((
+                "yes" if each.markers else "no",
+                "yes" if each.crc else "no",
+                each.name,
+                str(each.lanes) if each.split.device else "",
+                f"{point.cycles_per_octet:.3f}",
+                f"{more:+.3f}" if each is not base else "",
+                _figure(point.rate * 8e-9),
+                _figure(each.at(_SHORT).half_round_trip * 1e6),
+                f"{each.luts:,.0f}",
+                _limit(point.limit),
+            ))  # fmt: skip
+        title = f"What markers and CRCs cost: messages of {size_of(REFERENCE)}"
+        return Table(title, headings, rows, left=(0, 1, 2, 9), extra=(7, 8, 9))
+
+    def costs(self) -> Table:
+        """What the stages cost on the host, one by one."""
+        setting, host = self.setting, self.setting.host
+        fpdu = max(setting.ulpdus(REFERENCE)) + 6
+        costs = {f"CRC, {tier}": cost for tier, cost in host.crc.items()}
+        costs |= {"marker insertion": host.marker_insertion, "marker removal": host.marker_removal}
+        costs |= {"copy, in cache": Cost(host.copies.per_octet, host.copies.per_fpdu)}
+        costs |= {"copy, from memory": Cost(host.copies.per_octet_from_memory, host.copies.per_fpdu)}
+        rows = []
+        for name, cost in costs.items():
+            cycles = cost.per_fpdu.value / fpdu + cost.per_octet.value
+            rate = f"{host.clock_hz.value / cycles * 8e-9:,.0f}" if cycles else ""
+            rows.append((name, f"{cost.per_octet.value:.3f}", f"{cost.per_fpdu.value:.1f}", f"{cycles:.3f}", rate))
+        headings = (
+            "stage",
+            "cycles an octet",
+            "and an FPDU",
+            f"cycles an octet of FPDUs of {fpdu:,}",
+            "Gb/s, one core",
+        )
+        clock = f"{host.clock_hz.value / 1e9:.2f} GHz"
+        return Table(f"What stages cost on {host.title}, {clock}", headings, rows, left=(0,))
+
+    # --- for programs
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain data; units are in the names."""
+        setting = self.setting
+        return {
+            "host": setting.host.title,
+            "link": setting.link.title,
+            "device": setting.device.title,
+            "emss_octets": setting.emss,
+            "piece_octets": setting.pieces,
+            "wire_gbit_per_s": setting.wire,
+            "cores": setting.cores,
+            "origins": list(self.origins),
+            "figures": [{"name": name, "value": each.value, "source": each.source} for name, each in sources(setting)],
+            "splits": [_plain(each) for each in self.predictions],
+            "question": [_plain(each) for each in self.question],
+            "runs": [_run(each) for each in self.runs],
+            "crossovers": {
+                what: [vars(each) for each in crossovers(list(self.lines(lanes)), what)]
+                for what in ("throughput", "half round trip")
+                for lanes in [max(each.lanes for each in self.predictions)]
+            },
+        }
+
+    def lines(self, lanes: int) -> list[Prediction]:
+        """The splits with a name, at a width: what the plots show."""
+        return [
+            each for each in self.predictions
+            if each.split.device in self.named and (each.lanes == lanes or not each.split.device)
+        ]  # fmt: skip
+
+    def write_json(self, file: TextIO) -> None:
+        """One JSON object."""
+        json.dump(self.plain(), file, indent=1)
+        file.write("\n")
+
+    def write_csv(self, file: TextIO) -> None:
+        """A line for each split and size."""
+        rows = [row for each in self.predictions for row in _rows(each)]
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def front(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """Those that no other beats in LUTs and in host cycles at once, from few LUTs to many.
+
+    More LUTs must be worth half a percent of the cycles.
+    """
+    found: list[Prediction] = []
+    for each in sorted(predictions, key=lambda each: (each.luts, each.at(REFERENCE).cycles_per_octet)):
+        if not found or each.at(REFERENCE).cycles_per_octet < 0.995 * found[-1].at(REFERENCE).cycles_per_octet:
+            found.append(each)
+    return found
+
+
+def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
+    """Where, as messages grow, one split begins to be better than another; ``what`` is which plot.
+
+    That is told of each split and the host alone, and of those that are the best of all, one after the other. One that
+    is within a thousandth counts as neither.
+    """
+    values = {id(line): _values(line, what) for line in lines}
+
+    def value(line: Prediction, nth: int) -> float:
+        return values[id(line)][nth]
+
+    def crossing(one: Prediction, other: Prediction, before: int, after: int) -> Crossover | None:
+        """Of two, between two sizes."""
+        gaps = [value(one, nth) - value(other, nth) for nth in (before, after)]
+        if gaps[0] * gaps[1] > 0:
+            return None
+        share = gaps[0] / (gaps[0] - gaps[1])
+        size, height = (
+            low + share * (high - low)
+            for low, high in (
+                (log(one.points[before].size), log(one.points[after].size)),
+                (value(other, before), value(other, after)),
+            )
+        )
+        names = (other.name, one.name) if gaps[1] > 0 else (one.name, other.name)
+        return Crossover(exp(size), exp(height if what == "throughput" else -height), *names)
+
+    found: list[Crossover | None] = []
+    for base in (line for line in lines if not line.split.device):
+        for line in lines:
+            sure = [nth for nth in range(len(line.points)) if abs(value(line, nth) - value(base, nth)) > _NOTHING]
+            found += [crossing(line, base, before, after) for before, after in pairwise(sure)]
+    best: Prediction | None = None
+    since = 0
+    for nth in range(len(lines[0].points) if lines else 0):
+        now = max(lines, key=lambda line: value(line, nth))
+        if best is None or value(now, nth) > value(best, nth) + _NOTHING:
+            if best is not None and best.split.device and now.split.device:
+                found.append(crossing(now, best, since, nth))
+            best = now
+        since = nth
+    return sorted((each for each in found if each is not None), key=lambda each: each.size)
+
+
+def standing(lines: Sequence[Prediction], what: str) -> tuple[list[str], list[str], list[str]]:
+    """Names of those with a device that are better than the host alone at every size, worse at every size, and alike.
+
+    Those that are better at one size and worse at another are in none. A thousandth counts as no difference.
+    """
+    better: list[str] = []
+    worse: list[str] = []
+    same: list[str] = []
+    for base in (line for line in lines if not line.split.device):
+        for line in (each for each in lines if each.split.device):
+            gaps = [one - other for one, other in zip(_values(line, what), _values(base, what), strict=True)]
+            sure = [gap for gap in gaps if abs(gap) > _NOTHING]
+            if not sure:
+                same.append(line.name)
+            elif min(sure) > 0:
+                better.append(line.name)
+            elif max(sure) < 0:
+                worse.append(line.name)
+    return better, worse, same
+
+
+def _values(line: Prediction, what: str) -> list[float]:
+    """At each size; more is better, and a difference is a share."""
+    return [log(point.rate) if what == "throughput" else -log(point.half_round_trip) for point in line.points]
+
+
+def _run(each: Simulated) -> dict[str, Any]:
+    task = each.task
+    return {
+        "on_device": sorted(task.split.device),
+        "direction": task.direction.value,
+        "lanes": task.lanes,
+        "markers": task.markers,
+        "crc": task.crc,
+        "message_octets": task.message,
+        "cycles_predicted": each.predicted,
+        "cycles_simulated": each.simulated,
+        "link_octets": each.link,
+    }
+
+
+def _plain(each: Prediction) -> dict[str, Any]:
+    return {
+        "on_device": sorted(each.split.device),
+        "name": each.name,
+        "lanes": each.lanes,
+        "markers": each.markers,
+        "crc": each.crc,
+        "luts": each.luts,
+        "clock_hz": each.clock,
+        "setup_s": each.setup,
+        "points": list(_rows(each)),
+    }
+
+
+def _rows(each: Prediction) -> list[dict[str, Any]]:
+    return [
+        {
+            "on_device": "+".join(sorted(each.split.device)),
+            "lanes": each.lanes,
+            "markers": each.markers,
+            "crc": each.crc,
+            "message_octets": point.size,
+            "throughput_octets_per_s": point.rate,
+            "half_round_trip_s": point.half_round_trip,
+            "host_cycles_per_octet": point.cycles_per_octet,
+            **{f"host_cycles_{stage}": point.stages.get(stage, 0.0) for stage in (*map(str, Stage), "link")},
+            **{f"link_octets_{direction}": octets for direction, octets in point.link.items()},
+            **{f"cores_at_{rate}_gbit_per_s": _number(each.cores(rate, point.size)) for rate in RATES},
+            "luts": each.luts,
+            "clock_hz": each.clock,
+            "setup_s": each.setup,
+            "limit": point.limit,
+            "slowest": point.slowest,
+        }
+        for point in each.points
+    ]
+
+
+def _limit(resource: str) -> str:
+    """In short; what a device's pipeline begins and ends with is in the CSV."""
+    return resource.partition(":")[0] if resource.startswith("device") else resource
+
+
+def _number(cores: float | str) -> float | None:
+    return None if isinstance(cores, str) else cores
+
+
+def _cores(each: Prediction, rate: float) -> str:
+    """In brackets where something else does not allow the rate."""
+    worth = f"{each.worth(rate):.2f}"
+    return f"({worth})" if isinstance(each.cores(rate), str) else worth
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

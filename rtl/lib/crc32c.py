@@ -1,0 +1,183 @@
+"""CRC-32C of packets of whole lanes, one beat a cycle, at any width.
+
+The CRC is that of RFC 5044 §4.4: bits enter least significant first, all ones before, complemented after. In that
+order a 32-bit word ``w`` takes the CRC register from ``s`` to ``M(s + w)``, where ``M`` is the matrix of 32 steps and
+``+`` is XOR, so a beat of ``n`` lanes takes it to ``M^n s + M^n w0 + ... + M w(n-1)``.
+
+Three things make that fast and small:
+
+* The register is kept in other coordinates, ``s = T z``, in which ``M`` is a companion matrix: a shift with feedback
+  from the bit that falls out. So the only loop, ``z' = T^-1 M^n T z + ...``, is a shift by ``n``.
+* All that the data add is outside the loop and pipelined, as one tree of XORs over all lanes. Its first level is shared
+  by all bits of the result: of each 3 neighbouring bits there are only 7 sums. Of two lanes it has those of each 4,
+  which leaves 16 terms at most: two levels of tables, and no more registers behind them.
+* A short last beat is filled up with lanes of zeros, and what they did is undone afterwards (to make a CRC) or expected
+  (to check one). So the loop has one matrix only, and to undo is a shift with feedback, too.
+
+All ones at the start is the same as complementing the first lane.
+"""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.lib import gf2
+from open_rnic.rtl.lib.stream import check_lanes
+
+__all__ = ["BASIS", "ONES", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "times", "undone"]
+
+POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41 with its bits in the order in which they are sent
+ONES = 0xFFFF_FFFF
+SHARED = 3  # neighbouring bits whose sums all rows of a matrix share
+SUMMED = 16  # terms of a sum between registers: two levels of 4-input tables
+
+
+def _word_matrix() -> gf2.Matrix:
+    """What 32 zero bits do to the CRC register."""
+    step = tuple((bit >> 1) ^ (POLYNOMIAL if bit & 1 else 0) for bit in gf2.identity(32))
+    return gf2.power(step, 32)
+
+
+def _basis() -> gf2.Matrix:
+    columns = [1]
+    while len(columns) < 32:
+        columns.append(gf2.apply(WORD, columns[-1]))
+    return tuple(columns)
+
+
+WORD = _word_matrix()  # M
+BASIS = _basis()  # T
+TO_Z = gf2.inverse(BASIS)
+STEP = gf2.multiply(TO_Z, gf2.multiply(WORD, BASIS))  # what a lane of zeros does to ``z``: the companion matrix
+
+
+def residue(missing: int) -> int:
+    """``z`` after a packet that ends with its own CRC and with ``missing`` lanes of zeros."""
+    return gf2.apply(TO_Z, gf2.apply(gf2.power(WORD, missing + 1), ONES))
+
+
+def _parts(row: int, shared: int = SHARED) -> list[int]:
+    """``row`` cut into what it has of each so many neighbouring bits."""
+    group = (1 << shared) - 1
+    return [part for at in range(0, 32, shared) if (part := row & group << at)]
+
+
+def _sum(vector: Value, mask: int) -> Value:
+    return Cat(bit for i, bit in enumerate(vector) if mask >> i & 1).xor()
+
+
+def times(matrix: gf2.Matrix, vector: Value) -> Value:
+    """``matrix`` times ``vector``, as logic."""
+    return Cat(Cat(_sum(vector, part) for part in _parts(row)).xor() if row else Const(0, 1)
+               for row in gf2.rows(matrix))
+
+
+def undone(m: Module, z: Value, missing: Value, least: int = 1) -> Value:
+    """``z`` without ``missing * least`` lanes of zeros, as logic: a level for each bit of ``missing``."""
+    for i, bit in enumerate(missing):
+        # A signal for each level: of a nested expression each use would be logic of its own.
+        before = z
+        z = Signal(32, name=f"without_{least << i}")
+        m.d.comb += z.eq(Mux(bit, times(gf2.power(STEP, -least << i), before), before))
+    return z
+
+
+class Crc32c(wiring.Component):
+    """The CRC register over packets, in the coordinates ``z``.
+
+    Latency :attr:`latency` cycles from a packet's last beat to ``z``, 3 or 4; one beat a cycle; it never waits.
+
+    With ``markers`` a beat may have a marker besides its lanes, and takes a step of one lane more.
+
+    Members
+    -------
+    valid : a beat is given
+    data : the beat; with ``markers`` it has a lane more, the first, which is zero if none of them is a marker
+    used : how many of its lanes count, on the last beat, a marker aside; 1 to ``lanes``
+    marked : with ``markers``: one of the lanes is a marker
+    first, last : the beat begins, ends a packet
+    z_valid : ``z`` and ``missing`` are those of a whole packet
+    z : the register, after the packet and ``missing`` lanes of zeros
+    missing : ``lanes - used``
+    """
+
+    def __init__(self, lanes: int, *, markers: bool = False):
+        check_lanes(lanes)
+        self.lanes = lanes
+        self.markers = markers
+        self.latency, self._shared = (3, 4) if lanes + markers <= 2 else (4, SHARED)
+        super().__init__({
+            "valid": In(1),
+            "data": In(32 * (lanes + markers)),
+            "used": In(range(lanes + 1)),
+            **({"marked": In(1)} if markers else {}),
+            "first": In(1),
+            "last": In(1),
+            "z_valid": Out(1),
+            "z": Out(32),
+            "missing": Out(range(lanes)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+
+        # What the beat adds: a sum for each bit of z, with registers behind each level of it.
+        terms = self._shared_sums(m)
+        for level in range(2, self.latency):
+            summed = SUMMED if level < self.latency - 1 else 32 * lanes
+            terms = [self._registered_sums(m, f"sum_{level}_{bit}", summands, summed)
+                     for bit, summands in enumerate(terms)]
+        beat = Cat(terms)
+
+        # The same time later: what the beat is.
+        missing = Signal.like(self.missing)
+        m.d.comb += missing.eq(-self.used)  # modulo ``lanes``
+        marked = self.marked if self.markers else Const(0)
+        valid, first, last = self.valid, self.first, self.last
+        for stage in range(1, self.latency):
+            before = valid, first, last, marked, missing
+            valid, first, last, marked, missing = (
+                Signal.like(each, name=f"{name}_{stage}")
+                for each, name in zip(before, ("valid", "first", "last", "marked", "missing"), strict=True)
+            )
+            m.d.sync += Cat(valid, first, last, marked, missing).eq(Cat(before))
+
+        # The register.
+        def stepped(lanes):
+            start = gf2.apply(TO_Z, gf2.apply(gf2.power(WORD, lanes), ONES))
+            return Mux(first, start, times(gf2.power(STEP, lanes), self.z))
+
+        m.d.sync += self.z_valid.eq(valid & last)
+        with m.If(valid):
+            m.d.sync += [
+                self.z.eq((Mux(marked, stepped(lanes + 1), stepped(lanes)) if self.markers else stepped(lanes)) ^ beat),
+                self.missing.eq(missing),
+            ]
+        return m
+
+    def _shared_sums(self, m: Module) -> list[list[Value]]:
+        """For each bit of ``z`` what it sums, in registers; lanes that do not count are zero."""
+        terms: list[list[Value]] = [[] for _ in range(32)]
+        for lane in range(-self.markers, self.lanes):
+            rows = gf2.rows(gf2.multiply(TO_Z, gf2.power(WORD, self.lanes - lane)))
+            parts = sorted({part for row in rows for part in _parts(row, self._shared)})
+            sums = Signal(len(parts), name=f"sums_{lane + self.markers}", reset_less=True)
+            word = self.data.word_select(lane + self.markers, 32)
+            with m.If(self.last & self.used.matches(*range(1, lane + 1))):
+                m.d.sync += sums.eq(0)
+            with m.Else():
+                m.d.sync += sums.eq(Cat(_sum(word, part) for part in parts))
+            for summands, row in zip(terms, rows, strict=True):
+                summands += [sums[parts.index(part)] for part in _parts(row, self._shared)]
+        return terms
+
+    def _registered_sums(self, m: Module, name: str, terms: Sequence[Value], summed: int) -> list[Signal]:
+        """``terms`` summed up, so many to a register."""
+        sums = []
+        for at in range(0, len(terms), summed):
+            sums.append(Signal(name=f"{name}_{at}", reset_less=True))
+            m.d.sync += sums[-1].eq(Cat(terms[at:at + summed]).xor())
+        return sums

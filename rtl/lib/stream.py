@@ -1,0 +1,290 @@
+"""The packet streams that all blocks speak.
+
+A packet is carried in beats of ``lanes`` 32-bit lanes. The transfer rules, once for the whole project:
+
+* Octet 0 of a packet is in bits 7:0 of ``data`` of its first beat, octet 1 in bits 15:8, and so on; lane
+  ``n`` is bits ``32n+31:32n``. So a 16- or 32-bit field in network order is octet-swapped in a lane:
+  :func:`swap_octets` is the way in and out.
+* Every beat but the last is full. On the last one, ``last`` is 1 and ``octets`` says how many octets
+  are valid, counted from octet 0; on other beats ``octets`` means nothing. Octets that are not valid may
+  have any value.
+* ``octets`` is 0 only in the single beat of a packet of no octets.
+* A beat moves in each cycle in which ``valid`` and ``ready`` are both 1. Once ``valid`` is 1, it and the
+  payload, but for octets that are not valid, stay as they are until the beat has moved. At the ports of the
+  data path those octets stay, too. ``ready`` may depend on ``valid``, so ``valid`` must not wait for ``ready``.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.registers import LANES
+
+__all__ = [
+    "LANES",
+    "Buffer",
+    "Fifo",
+    "ReadyBuffer",
+    "ReadyFifo",
+    "Stage",
+    "Through",
+    "check_lanes",
+    "keep_octets",
+    "swap_octets",
+]
+
+
+def check_lanes(lanes: int) -> None:
+    """Raise ValueError when ``lanes`` is not a width of the data path."""
+    if lanes not in LANES:
+        raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {lanes!r}")
+
+
+def swap_octets(value: ValueLike) -> Value:
+    """``value`` with its octets in opposite order: between network order in a lane and an integer."""
+    value = Value.cast(value)
+    return Cat(value.word_select(i, 8) for i in reversed(range(len(value) // 8)))
+
+
+def check_depth(depth: int) -> None:
+    """Raise ValueError when ``depth`` is not that of a queue."""
+    if depth < 2 or depth & (depth - 1):
+        raise ValueError(f"depth must be a power of 2, at least 2, not {depth!r}")
+
+
+def stored_beats(
+    m: Module, platform, payload, depth: int, enters: Value, tail: Value, next_head: Value, head: Value
+) -> Value:
+    """Memory for a queue: writes ``payload`` to ``tail`` if it ``enters``, and gives what is stored at ``head``.
+
+    That it does in the same cycle, or where the FPGA has no memory that can, by reading ahead at ``next_head``.
+    """
+    from amaranth.vendor import LatticeICE40Platform
+
+    m.submodules.memory = memory = Memory(shape=Value.cast(payload).shape(), depth=depth, init=[])
+    write = memory.write_port()
+    m.d.comb += [write.en.eq(enters), write.addr.eq(tail), write.data.eq(payload)]
+    if isinstance(platform, LatticeICE40Platform):
+        read = memory.read_port(transparent_for=(write,))
+        m.d.comb += read.addr.eq(next_head)
+    else:
+        read = memory.read_port(domain="comb")
+        m.d.comb += read.addr.eq(head)
+    return read.data
+
+
+def keep_octets(value: Value, octets: Value) -> Value:
+    """``value`` with all but its first ``octets`` octets cleared."""
+    return Cat(Mux(i < octets, value.word_select(i, 8), 0) for i in range(len(value) // 8))
+
+
+class Buffer(wiring.Component):
+    """Cuts every path between its two sides: the beat, and ``ready`` on its way back.
+
+    Latency 1 cycle, one beat a cycle, room for 2 beats.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        slots = [Signal(Value.cast(self.i.payload).shape(), name=f"slot_{n}", reset_less=True) for n in range(2)]
+        gives = Signal()  # the slot that is read
+        takes = Signal()  # the slot that is written
+        some = Signal()  # a slot is in use
+        both = Signal()  # both slots are in use
+        m.d.comb += [
+            self.i.ready.eq(~both),
+            self.o.valid.eq(some),
+            Value.cast(self.o.payload).eq(Mux(gives, *reversed(slots))),
+        ]
+        for n, slot in enumerate(slots):
+            with m.If(~both & (takes == n)):
+                m.d.sync += slot.eq(self.i.payload)
+        # As sums of products, not as cases: so ``ready``, which comes late, has one table to pass, and enables nothing.
+        m.d.sync += [
+            some.eq(self.i.valid | both | (some & ~self.o.ready)),
+            both.eq(some & ~self.o.ready & (self.i.valid | both)),
+            takes.eq(takes ^ (self.i.valid & ~both)),
+            gives.eq(gives ^ (some & self.o.ready)),
+        ]
+        return m
+
+
+class ReadyBuffer(Buffer):
+    """A :class:`Buffer` whose next beat is in a register; so ``o.ready`` must come sooner in the cycle."""
+
+    def elaborate(self, platform):
+        m = Module()
+        shape = Value.cast(self.i.payload).shape()
+        first = Signal(shape, reset_less=True)
+        second = Signal(shape, reset_less=True)
+        both = Signal()
+        free = Signal()
+        m.d.comb += [
+            free.eq(~self.o.valid | self.o.ready),
+            self.i.ready.eq(~both),
+            Value.cast(self.o.payload).eq(first),
+        ]
+        with m.If(free):
+            m.d.sync += first.eq(Mux(both, second, self.i.payload))
+        with m.If(~both):
+            m.d.sync += second.eq(self.i.payload)
+        # As in :class:`Buffer`.
+        m.d.sync += [
+            self.o.valid.eq(self.i.valid | both | (self.o.valid & ~self.o.ready)),
+            both.eq(~free & (self.i.valid | both)),
+        ]
+        return m
+
+
+class Stage(wiring.Component):
+    """A register for the beat, which stands still, even if it is empty, while ``o.ready`` is 0.
+
+    So that must not wait for ``o.valid``. Latency 1 cycle, one beat a cycle; one in which the field ``twice`` is 1
+    comes two times. The path of ``ready`` is not cut.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    again : with ``twice``: the beat at ``o`` comes for the second time
+    """
+
+    def __init__(self, shape, *, twice: str = ""):
+        again = {"again": Out(1)} if twice else {}
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), **again})
+        self.twice = twice
+
+    def elaborate(self, platform):
+        m = Module()
+        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
+        stays = Signal()  # for one cycle more
+        m.d.comb += [self.i.ready.eq(self.o.ready & ~stays), Value.cast(self.o.payload).eq(held)]
+        with m.If(self.i.ready):
+            m.d.sync += [self.o.valid.eq(self.i.valid), held.eq(self.i.payload)]
+        if self.twice:
+            with m.If(self.o.ready):
+                m.d.sync += [self.again.eq(stays), stays.eq(self.i.valid & self.i.payload[self.twice] & ~stays)]
+        return m
+
+
+class Through(wiring.Component):
+    """In the place of a :class:`Stage`, nothing.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.i), wiring.flipped(self.o))
+        return m
+
+
+class Fifo(wiring.Component):
+    """A queue of ``depth`` beats, a power of 2, in memory.
+
+    Latency 1 cycle, one beat a cycle; no path from one side to the other. The beat at the output comes out of the
+    memory in the same cycle, where the FPGA has memory that can do that.
+
+    Members
+    -------
+    i, o : streams of ``shape``
+    spare : there is room for ``spare`` beats or more
+    """
+
+    def __init__(self, shape, depth: int, *, spare: int = 2):
+        check_depth(depth)
+        super().__init__({
+            "i": In(stream.Signature(shape)),
+            "o": Out(stream.Signature(shape)),
+            "spare": Out(1),
+        })
+        self.depth = depth
+        self.few = range(spare)  # beats that ``spare`` does not report room for
+
+    def elaborate(self, platform):
+        m = Module()
+        head = Signal(range(self.depth))
+        tail = Signal(range(self.depth))
+        after_head = Signal.like(head)
+        after_tail = Signal.like(tail)
+        full = Signal()
+        enters = Signal()
+        leaves = Signal()
+        m.d.comb += [
+            self.i.ready.eq(~full),
+            self.spare.eq(~full & ~(head - tail)[: len(head)].matches(*self.few[1:])),
+            enters.eq(self.i.valid & ~full),
+            leaves.eq(self.o.valid & self.o.ready),
+            after_head.eq(head + 1),
+            after_tail.eq(tail + 1),
+        ]
+        next_head = Mux(leaves, after_head, head)
+        stored = stored_beats(m, platform, self.i.payload, self.depth, enters, tail, next_head, head)
+        m.d.comb += Value.cast(self.o.payload).eq(stored)
+        with m.If(enters):
+            m.d.sync += tail.eq(after_tail)
+        with m.If(leaves):
+            m.d.sync += head.eq(after_head)
+        # As in :class:`Buffer`.
+        m.d.sync += [
+            self.o.valid.eq(enters | (self.o.valid & ~(leaves & (after_head == tail)))),
+            full.eq(~leaves & (full | (enters & (after_tail == head)))),
+        ]
+        return m
+
+
+class ReadyFifo(Fifo):
+    """A :class:`Fifo` whose next beat is in a register."""
+
+    def elaborate(self, platform):
+        m = Module()
+        # The beat in the register has been in memory, too: ``head`` is the place behind it.
+        head = Signal(range(self.depth))
+        tail = Signal(range(self.depth))
+        after_head = Signal.like(head)
+        after_tail = Signal.like(tail)
+        almost = Signal()  # full but for one
+        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
+        several = Signal()  # more beats than the one in the register
+        full = Signal()
+        enters = Signal()
+        free = Signal()
+        takes = Signal()
+        next_head = Mux(takes, after_head, head)
+        stored = stored_beats(m, platform, self.i.payload, self.depth, enters, tail, next_head, head)
+        m.d.comb += [
+            self.i.ready.eq(~full),
+            almost.eq((after_tail + 1)[: len(head)] == head),
+            self.spare.eq(~(head - tail - 1)[: len(head)].matches(*self.few)),
+            Value.cast(self.o.payload).eq(held),
+            after_head.eq(head + 1),
+            after_tail.eq(tail + 1),
+            enters.eq(self.i.valid & ~full),
+            free.eq(~self.o.valid | self.o.ready),
+            takes.eq(free & (several | enters)),
+        ]
+        with m.If(enters):
+            m.d.sync += tail.eq(after_tail)
+        with m.If(takes):
+            m.d.sync += head.eq(after_head)
+        with m.If(free):
+            m.d.sync += held.eq(Mux(several, stored, self.i.payload))
+        # As in :class:`Buffer`.
+        m.d.sync += [
+            self.o.valid.eq(several | enters | (self.o.valid & ~self.o.ready)),
+            several.eq((several & (enters | ~free | (after_head != tail))) | (enters & ~free)),
+            full.eq(~free & (full | (enters & almost))),
+        ]
+        return m

@@ -1,0 +1,84 @@
+"""The data path with a link to its host."""
+
+from fractions import Fraction
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.link.link import Link
+from open_rnic.rtl.link.uart import Uart, check_period
+from open_rnic.rtl.mpa.datapath import MpaDatapath
+
+__all__ = ["LinkedDatapath", "UartDatapath"]
+
+
+class LinkedDatapath(wiring.Component):
+    """A data path, and the link's end behind which there are only octets: of a UART, or of anything else.
+
+    Parameters
+    ----------
+    lanes, event_depth, store_and_forward : as of :class:`.MpaDatapath`
+    size : as of :class:`.Link`
+
+    Members
+    -------
+    i : octets from the host, one in any cycle
+    o : octets to the host
+    active : as of :class:`.Link`
+
+    """
+
+    def __init__(self, lanes: int, *, size: int = 2048, event_depth: int = 16, store_and_forward: int = 0):
+        self.link = Link(lanes, size=size)
+        self.datapath = MpaDatapath(lanes, event_depth=event_depth, store_and_forward=store_and_forward)
+        super().__init__({
+            "i": In(stream.Signature(8)),
+            "o": Out(stream.Signature(8)),
+            "active": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.link = link = self.link
+        m.submodules.datapath = datapath = self.datapath
+        wiring.connect(m, wiring.flipped(self.i), link.i)
+        wiring.connect(m, link.o, wiring.flipped(self.o))
+        wiring.connect(m, link.bus, datapath.bus)
+        m.d.comb += [link.irq.eq(datapath.irq), self.active.eq(link.active)]
+        for name in ("tx_ulpdu", "rx_mpa"):
+            wiring.connect(m, getattr(link, name), getattr(datapath, name))
+        for name in ("tx_mpa", "rx_ulpdu"):
+            wiring.connect(m, getattr(datapath, name), getattr(link, name))
+        return m
+
+
+class UartDatapath(wiring.Component):
+    """A data path, its link, and a UART: all that a board needs but pins and a clock.
+
+    Parameters
+    ----------
+    period : clock cycles in a bit of the UART, 4 at least; need not be whole
+    others : as of :class:`LinkedDatapath`
+
+    Members
+    -------
+    rx, tx : the UART's wires
+    active : as of :class:`.Link`, for an LED
+
+    """
+
+    def __init__(self, lanes: int, period: Fraction | int, **others):
+        check_period(period)
+        self.period = period
+        self.path = LinkedDatapath(lanes, **others)
+        super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.path = self.path
+        m.submodules.uart = uart = Uart(self.period)
+        wiring.connect(m, uart.o, self.path.i)
+        wiring.connect(m, self.path.o, uart.i)
+        m.d.comb += [uart.rx.eq(self.rx), self.tx.eq(uart.tx), self.active.eq(self.path.active)]
+        return m

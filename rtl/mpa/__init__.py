@@ -1,0 +1,1 @@
+"""MPA (RFC 5044): the data path of one connection."""

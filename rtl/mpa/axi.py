@@ -1,0 +1,177 @@
+"""The data path with the ports of other people's designs: AXI4-Stream and AXI4-Lite."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Module, Mux, ResetInserter
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.mpa.length import LengthFifo, check_measure
+
+__all__ = ["AxiLiteBridge", "AxiMpaDatapath"]
+
+ADDRESS_BITS = 10
+OKAY, SLVERR = 0, 2
+
+
+def _stream(prefix: str, lanes: int, user: int, flow, back) -> dict:
+    ports = {"tdata": 32 * lanes, "tkeep": 4 * lanes, "tlast": 1, "tuser": user, "tvalid": 1}
+    forth = {f"{prefix}_{name}": flow(width) for name, width in ports.items() if width}
+    return {**forth, f"{prefix}_tready": back(1)}
+
+
+_LITE = {
+    "s_axil_awaddr": In(ADDRESS_BITS), "s_axil_awprot": In(3), "s_axil_awvalid": In(1), "s_axil_awready": Out(1),
+    "s_axil_wdata": In(32), "s_axil_wstrb": In(4), "s_axil_wvalid": In(1), "s_axil_wready": Out(1),
+    "s_axil_bresp": Out(2), "s_axil_bvalid": Out(1), "s_axil_bready": In(1),
+    "s_axil_araddr": In(ADDRESS_BITS), "s_axil_arprot": In(3), "s_axil_arvalid": In(1), "s_axil_arready": Out(1),
+    "s_axil_rdata": Out(32), "s_axil_rresp": Out(2), "s_axil_rvalid": Out(1), "s_axil_rready": In(1),
+}  # fmt: skip
+
+
+class AxiLiteBridge(wiring.Component):
+    """AXI4-Lite in front of a register bus; one access at a time, writes first.
+
+    The lowest 2 bits of an address are ignored. Addresses without a register read zero. A write of less than 32 bits
+    gets SLVERR and does nothing.
+
+    Members
+    -------
+    s_axil_* : AXI4-Lite subordinate
+    bus : to the registers
+    """
+
+    def __init__(self):
+        super().__init__({**_LITE, "bus": Out(RegisterBus())})
+
+    def elaborate(self, platform):
+        m = Module()
+        bus = self.bus
+        with m.FSM():
+            with m.State("Idle"):
+                with m.If(self.s_axil_awvalid & self.s_axil_wvalid):
+                    m.d.comb += [self.s_axil_awready.eq(1), self.s_axil_wready.eq(1)]
+                    m.d.sync += [
+                        bus.address.eq(self.s_axil_awaddr[2:]),
+                        bus.write_data.eq(self.s_axil_wdata),
+                        bus.write.eq(1),
+                    ]
+                    with m.If(self.s_axil_wstrb.all()):
+                        m.d.sync += [bus.request.eq(1), self.s_axil_bresp.eq(OKAY)]
+                        m.next = "Access"
+                    with m.Else():
+                        m.d.sync += self.s_axil_bresp.eq(SLVERR)
+                        m.next = "WriteResponse"
+                with m.Elif(self.s_axil_arvalid):
+                    m.d.comb += self.s_axil_arready.eq(1)
+                    m.d.sync += [bus.address.eq(self.s_axil_araddr[2:]), bus.write.eq(0), bus.request.eq(1)]
+                    m.next = "Access"
+            with m.State("Access"):
+                with m.If(bus.ack):
+                    m.d.sync += [bus.request.eq(0), self.s_axil_rdata.eq(bus.read_data)]
+                    with m.If(bus.write):
+                        m.next = "WriteResponse"
+                    with m.Else():
+                        m.next = "ReadResponse"
+            with m.State("WriteResponse"):
+                m.d.comb += self.s_axil_bvalid.eq(1)
+                with m.If(self.s_axil_bready):
+                    m.next = "Idle"
+            with m.State("ReadResponse"):
+                m.d.comb += self.s_axil_rvalid.eq(1)
+                with m.If(self.s_axil_rready):
+                    m.next = "Idle"
+        return m
+
+
+class AxiMpaDatapath(wiring.Component):
+    """:class:`.MpaDatapath` behind AXI4-Stream and AXI4-Lite, with ``clk`` and a synchronous ``rst``.
+
+    ``tdata`` has octet 0 in bits 7:0. ``tkeep`` is all ones but on a packet's last beat, where it keeps octets from
+    octet 0 on without a gap; a beat that keeps nothing, with ``tlast``, is a packet of no octets.
+
+    Parameters
+    ----------
+    lanes, event_depth, store_and_forward : as of MpaDatapath
+    measure : octets of a :class:`.LengthFifo` for packets from the host, whose port has no ``tuser`` then; 0: none
+
+    Members
+    -------
+    s_axis_ulpdu_* : from the host; ``tuser`` on the first beat is the ULPDU's length in octets
+    m_axis_mpa_* : to the peer, an FPDU a packet
+    s_axis_mpa_* : from the peer, cut anywhere; here any beat may be short
+    m_axis_ulpdu_* : to the host; ``tuser`` on the last beat is the verdict: 0 good, 1 octets of stream mode, 2 CRC,
+        3 FPDUPTR
+    s_axil_* : registers
+    irq : an event is waiting
+
+    """
+
+    def __init__(self, lanes: int = 4, *, measure: int = 0, **options: int):
+        if measure:
+            check_measure(measure)
+        self.measure = measure
+        self.datapath = MpaDatapath(lanes, **options)
+        self.lanes = lanes
+        super().__init__({
+            **_stream("s_axis_ulpdu", lanes, 0 if measure else 16, In, Out),
+            **_stream("m_axis_mpa", lanes, 0, Out, In),
+            **_stream("s_axis_mpa", lanes, 0, In, Out),
+            **_stream("m_axis_ulpdu", lanes, 2, Out, In),
+            **_LITE,
+            "irq": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.datapath = path = self.datapath
+        m.submodules.registers = bridge = AxiLiteBridge()
+        wiring.connect(m, bridge.bus, path.bus)
+        for name, member in _LITE.items():
+            inner, outer = getattr(bridge, name), getattr(self, name)
+            m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        m.d.comb += self.irq.eq(path.irq)
+
+        if self.measure:
+            lengths = LengthFifo(self.lanes, self.measure)
+            m.submodules.lengths = ResetInserter(path.reset)(lengths)
+            self._take(m, "s_axis_ulpdu", lengths.i)
+            wiring.connect(m, lengths.o, path.tx_ulpdu)
+        else:
+            self._take(m, "s_axis_ulpdu", path.tx_ulpdu)
+            m.d.comb += path.tx_ulpdu.payload.length.eq(self.s_axis_ulpdu_tuser)
+        self._give(m, "m_axis_mpa", path.tx_mpa)
+        self._take(m, "s_axis_mpa", path.rx_mpa)
+        with m.If(~self.s_axis_mpa_tkeep.all()):
+            m.d.comb += path.rx_mpa.payload.last.eq(1)
+        self._give(m, "m_axis_ulpdu", path.rx_ulpdu)
+        m.d.comb += self.m_axis_ulpdu_tuser.eq(path.rx_ulpdu.payload.verdict)
+        return m
+
+    def _take(self, m, prefix, packets):
+        keep = getattr(self, f"{prefix}_tkeep")
+        width = len(keep)
+        # Where the ones end: of a gapless tkeep at most one place.
+        ends = [keep[n - 1] & (~keep[n] if n < width else 1) for n in range(1, width + 1)]
+        octets = reduce(or_, (Mux(end, n, 0) for n, end in enumerate(ends, 1)))
+        m.d.comb += [
+            packets.payload.data.eq(getattr(self, f"{prefix}_tdata")),
+            packets.payload.octets.eq(octets),
+            packets.payload.last.eq(getattr(self, f"{prefix}_tlast")),
+            packets.valid.eq(getattr(self, f"{prefix}_tvalid")),
+            getattr(self, f"{prefix}_tready").eq(packets.ready),
+        ]
+
+    def _give(self, m, prefix, packets):
+        beat = packets.payload
+        keep = getattr(self, f"{prefix}_tkeep")
+        m.d.comb += [
+            getattr(self, f"{prefix}_tdata").eq(beat.data),
+            keep.eq(Cat(~beat.last | (n < beat.octets) for n in range(len(keep)))),
+            getattr(self, f"{prefix}_tlast").eq(beat.last),
+            getattr(self, f"{prefix}_tvalid").eq(packets.valid),
+            packets.ready.eq(getattr(self, f"{prefix}_tready")),
+        ]

@@ -1,0 +1,210 @@
+"""The data path of one connection: the top of the RTL."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.events import EventQueue, check_depth
+from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.mpa.rx.receive import RxDatapath
+from open_rnic.rtl.mpa.rx.store import check_store
+from open_rnic.rtl.mpa.tx.transmit import TxDatapath
+from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers import IDENTITY, MAX_ULPDU, VERSION, Cause, EventKind
+
+__all__ = ["BETWEEN", "MpaDatapath", "couple"]
+
+BETWEEN = ("good", "rtr", "respond", "sink", "failed", "asked")  # what transmit and receive tell each other
+
+
+def couple(m: Module, tx: TxDatapath, rx: RxDatapath):
+    """Let receive tell transmit, and transmit receive, what they need to know."""
+    m.d.sync += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond")]
+    m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
+
+
+class MpaDatapath(wiring.Component):
+    """MPA for one connection, both directions, with its registers.
+
+    ::
+
+        tx_ulpdu ▸ TxDatapath ▸ tx_mpa
+                       ▴ RTR, errors
+        rx_ulpdu ◂ RxDatapath ◂ rx_mpa
+
+    In MPA mode each direction moves a full beat, or the end of an FPDU, in every cycle.
+
+    Parameters
+    ----------
+    lanes : width of the streams in 32-bit lanes: 1, 2, 4, 8 or 16
+    event_depth : entries of the event FIFO, 2 to 255
+    store_and_forward : octets of memory, a power of 2, in which received ULPDUs wait for their verdict, so that bad
+        ones are not delivered at all; a longer ULPDU_Length is error 3, whatever RX_MAX_ULPDU says; 0: they are
+        delivered as they come, and the verdict on the last beat says that they were bad
+
+    Members
+    -------
+    tx_ulpdu : from the host: stream-mode packets, then ULPDUs
+    tx_mpa : to the peer: stream-mode packets, then a packet for each FPDU
+    rx_mpa : from the peer: octets of the stream, in chunks cut anywhere
+    rx_ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
+    bus : registers (:mod:`.registers`)
+    irq : an event is waiting
+    reset : CONTROL.reset takes effect in this cycle; a queue that belongs to the connection must forget, too
+
+    """
+
+    def __init__(self, lanes: int = 4, *, event_depth: int = 16, store_and_forward: int = 0):
+        check_lanes(lanes)
+        check_depth(event_depth)
+        if store_and_forward:
+            check_store(store_and_forward)
+        self.lanes = lanes
+        self.event_depth = event_depth
+        self.store_and_forward = store_and_forward
+        super().__init__({
+            "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))),
+            "tx_mpa": Out(stream.Signature(Packet(lanes))),
+            "rx_mpa": In(stream.Signature(Packet(lanes))),
+            "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
+            "bus": In(RegisterBus()),
+            "irq": Out(1),
+            "reset": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.registers = registers = RegisterBank()
+        reset = Signal()  # reaches all of the connection, so it has a cycle for the way
+        m.d.sync += reset.eq(registers.CONTROL.reset)
+        m.d.comb += [registers.reset.eq(reset), self.reset.eq(reset)]
+        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        # All but the register bank, which has an access to finish, starts anew with a connection.
+        m.submodules.connection = ResetInserter(reset)(self._connection(registers))
+        return m
+
+    def _connection(self, registers):
+        m = Module()
+        lanes = self.lanes
+
+        m.submodules.tx = tx = TxDatapath(lanes)
+        m.submodules.rx = rx = RxDatapath(lanes, store_and_forward=self.store_and_forward)
+        wiring.connect(m, wiring.flipped(self.tx_ulpdu), tx.ulpdu)
+        wiring.connect(m, tx.mpa, wiring.flipped(self.tx_mpa))
+        wiring.connect(m, wiring.flipped(self.rx_mpa), rx.mpa)
+        wiring.connect(m, rx.ulpdu, wiring.flipped(self.rx_ulpdu))
+
+        couple(m, tx, rx)
+
+        # What the host has set. Long before octets come, so what is worked out from it may take a cycle.
+        config, control = registers.CONFIG, registers.CONTROL
+        storable = min(self.store_and_forward or MAX_ULPDU, MAX_ULPDU)
+        m.d.comb += [
+            *(getattr(tx, name).eq(getattr(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
+            *(getattr(rx, name).eq(getattr(config, name)) for name in ("role", "model", "rtr_accept", "permissive")),
+            tx.markers.eq(config.markers_tx),
+            rx.markers.eq(config.markers_rx),
+            tx.crc.eq(config.crc_tx),
+            rx.crc.eq(config.crc_rx),
+            tx.stream_octets.eq(registers.TX_STREAM_OCTETS.value),
+            rx.stream_octets.eq(registers.RX_STREAM_OCTETS.value),
+            tx.enable.eq(control.tx_enable),
+            rx.enable.eq(control.rx_enable),
+            tx.start.eq(registers.TX_MPA_OFFSET.value[2:]),
+            rx.start.eq(registers.RX_MPA_OFFSET.value[2:]),
+        ]
+        for direction, limit, register in (
+            (tx, MAX_ULPDU, registers.TX_MAX_ULPDU),
+            (rx, storable, registers.RX_MAX_ULPDU),
+        ):
+            asked = Signal(16, reset_less=True)
+            over = Signal(reset_less=True)
+            maximum = Signal(16, reset_less=True)
+            m.d.sync += [
+                asked.eq(register.value),
+                over.eq(register.value > limit),
+                maximum.eq(Mux(over, limit, asked)),
+            ]
+            m.d.comb += direction.maximum.eq(maximum)
+
+        # What the host reads.
+        m.d.comb += [
+            registers.CAPABILITIES.lanes.eq(lanes),
+            registers.CAPABILITIES.event_depth.eq(self.event_depth),
+            registers.CAPABILITIES.store_and_forward.eq(bool(self.store_and_forward)),
+            registers.IDENTITY.value.eq(IDENTITY),
+            Cat(registers.VERSION.minor, registers.VERSION.major).eq(VERSION),
+            registers.STATE.tx.eq(tx.state),
+            registers.STATE.rx.eq(rx.state),
+            registers.STATE.fence_open.eq(tx.fence_open),
+        ]
+        # Transmit, which can have events in cycles that follow each other, does not wait for receive, which cannot.
+        self._events(m, registers, [tx.event, rx.event])
+        # Counted where stream-mode packets do not pass.
+        self._count(m, registers, {
+            "CYCLES": 1,
+            "TX_FPDUS": tx.fpdu,
+            "TX_OCTETS": tx.octets,
+            "TX_MARKERS": tx.marker,
+            "TX_STALLS": self.tx_mpa.valid & ~self.tx_mpa.ready,
+            "RX_FPDUS": rx.fpdu,
+            "RX_OCTETS": Mux(rx.fpdu, Cat(Const(0, 2), rx.size), 0),
+            "RX_MARKERS": Mux(rx.fpdu, rx.marker_count, 0),
+            "RX_CRC_ERRORS": rx.crc_error,
+            "RX_STALLS": self.rx_mpa.valid & ~self.rx_mpa.ready,
+        })
+        return m
+
+    def _events(self, m, registers, given):
+        m.submodules.events = events = EventQueue(len(given), self.event_depth)
+        sources = events.i  # a cycle late
+        for source, event in zip(sources, given, strict=True):
+            kind = Signal.like(event.kind)
+            fields = Signal.like(event, reset_less=True)
+            m.d.sync += [kind.eq(event.kind), fields.eq(event)]
+            m.d.comb += [source.eq(fields), source.kind.eq(kind)]
+
+        taken = Signal(48)
+        oldest = events.o.payload
+        m.d.comb += [
+            self.irq.eq(events.o.valid),
+            events.o.ready.eq(registers.EVENT.pop),
+            *(getattr(registers.EVENT, name).eq(Mux(events.o.valid, oldest[name], 0))
+              for name in ("kind", "detail", "value")),
+            Cat(registers.EVENT_OFFSET_LO.value, registers.EVENT_OFFSET_HI.value).eq(taken),
+            registers.EVENT_STATUS.level.eq(events.level),
+        ]
+        with m.If(registers.EVENT.pop & events.o.valid):
+            m.d.sync += taken.eq(oldest.offset)
+        with m.If(events.lost):
+            m.d.sync += registers.EVENT_STATUS.overflow.eq(1)
+        with m.Elif(registers.EVENT_STATUS.clear_overflow):
+            m.d.sync += registers.EVENT_STATUS.overflow.eq(0)
+        for source in sources:
+            with m.If(source.kind == EventKind.ERROR):
+                m.d.sync += [
+                    registers.ERROR.code.eq(_code(source.detail)),
+                    registers.ERROR.cause.eq(source.detail),
+                    registers.ERROR.value.eq(source.value),
+                    Cat(registers.ERROR_OFFSET_LO.value, registers.ERROR_OFFSET_HI.value).eq(source.offset),
+                ]
+
+    def _count(self, m, registers, increments):
+        """Counters, a cycle late; the high half of a wide one takes the carry of its low half a cycle after that."""
+        for name, increment in increments.items():
+            step = Signal.like(Value.cast(increment), name=f"{name}_step")
+            m.d.sync += step.eq(increment)
+            if hasattr(registers, name):
+                counter = getattr(registers, name).value
+                m.d.sync += counter.eq(counter + step)
+            else:
+                low, high = (getattr(registers, f"{name}_{half}").value for half in ("LO", "HI"))
+                carry = Signal(name=f"{name}_carry")
+                m.d.sync += [Cat(low, carry).eq(low + step), high.eq(high + carry)]
+
+
+def _code(cause):
+    """The MPA error code for a Cause, as logic."""
+    return Array(Const(each.code, 8) for each in Cause)[cause]

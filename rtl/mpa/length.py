@@ -1,0 +1,89 @@
+"""For sources that do not know a ULPDU's length before its end: a queue that measures."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import Packet, TxUlpdu
+from open_rnic.rtl.lib.stream import Fifo, check_lanes
+
+__all__ = ["UNKNOWN", "LengthFifo", "check_measure"]
+
+UNKNOWN = 0xFFFF  # more than MAX_ULPDU, so nothing lets a ULPDU of this length pass
+_PACKETS = 16  # whole ones that may wait
+
+
+def check_measure(octets: int) -> None:
+    """Raise ValueError when ``octets`` is no size of the queue."""
+    if octets < 128 or octets & (octets - 1):
+        raise ValueError(f"measure must be a power of 2 from 128 on, not {octets!r}")
+
+
+class LengthFifo(wiring.Component):
+    """Keeps each packet until its end has come, and announces its length with its first beat.
+
+    A packet that does not fit is announced with the length UNKNOWN, and passes beat by beat: :class:`.Fence` refuses it
+    (TX_LENGTH, value 65535), and :class:`.TxModeSwitch` does (TX_STREAM) unless TX_STREAM_OCTETS allows as much.
+
+    Latency 3 cycles from a packet's last beat to its first. Throughput: one beat per cycle, if the memory holds two
+    packets. At most 16 whole packets wait.
+
+    Parameters
+    ----------
+    lanes : width of the streams in 32-bit lanes
+    octets : size of the memory, a power of 2 from 128 on; a packet of as many octets fits
+
+    Members
+    -------
+    i : packets
+    o : the same with their lengths
+
+    """
+
+    def __init__(self, lanes: int, octets: int):
+        check_lanes(lanes)
+        check_measure(octets)
+        self.lanes = lanes
+        self.octets = octets
+        super().__init__({"i": In(stream.Signature(Packet(lanes))), "o": Out(stream.Signature(TxUlpdu(lanes)))})
+
+    def elaborate(self, platform):
+        m = Module()
+        beat = self.i.payload
+        depth = self.octets // (4 * self.lanes)
+        m.submodules.beats = beats = SyncFIFOBuffered(width=Value.cast(beat).shape().width, depth=depth)
+        m.submodules.lengths = lengths = Fifo(16, _PACKETS)  # of packets whose last beat has not left
+        measured = Signal(16)  # octets of earlier beats of a packet, at most UNKNOWN
+        total = Signal(17)
+        length = Signal(16)
+        inside = Signal()  # a beat of the packet is in the memory
+        announced = Signal()  # its length is in the queue: UNKNOWN
+        does_not_fit = Signal()
+        enters = Signal()
+        m.d.comb += [
+            enters.eq(self.i.valid & self.i.ready),
+            self.i.ready.eq(beats.w_rdy & lengths.i.ready),
+            beats.w_en.eq(enters),
+            beats.w_data.eq(beat),
+            total.eq(measured + Mux(beat.last, beat.octets, 4 * self.lanes)),
+            length.eq(Mux(total > UNKNOWN, UNKNOWN, total)),
+            does_not_fit.eq(self.i.valid & (beats.level == depth) & inside & ~announced & ~lengths.o.valid),
+            lengths.i.valid.eq((enters & beat.last & ~announced) | does_not_fit),
+            lengths.i.payload.eq(Mux(does_not_fit, UNKNOWN, length)),
+        ]
+        with m.If(does_not_fit):
+            m.d.sync += announced.eq(1)
+        with m.If(enters):
+            m.d.sync += [inside.eq(~beat.last), measured.eq(Mux(beat.last, 0, length))]
+            with m.If(beat.last):
+                m.d.sync += announced.eq(0)
+
+        m.d.comb += [
+            Cat(*(self.o.payload[name] for name in Packet(self.lanes).members)).eq(beats.r_data),
+            self.o.payload.length.eq(lengths.o.payload),
+            self.o.valid.eq(beats.r_rdy & lengths.o.valid),
+            beats.r_en.eq(lengths.o.valid & self.o.ready),
+            lengths.o.ready.eq(beats.r_rdy & self.o.ready & self.o.payload.last),
+        ]
+        return m

@@ -1,0 +1,1 @@
+"""The way in: FPDUs become ULPDUs."""

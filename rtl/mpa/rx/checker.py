@@ -1,0 +1,178 @@
+"""Judges FPDUs that were received: CRC and markers (RFC 5044 §4.3, §4.4, §8)."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import CHECKED, AlignedBeat, Packet, aligned
+from open_rnic.rtl.lib.crc32c import Crc32c, residue
+from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer, check_lanes, swap_octets
+from open_rnic.rtl.registers import Cause
+
+__all__ = ["FpduChecker"]
+
+DEPTH = 16  # beats that wait for a verdict: more than it takes, so that one-beat FPDUs do not wait for each other
+ROOM = 4  # beats: those that may come in the 3 cycles until ``room`` has an effect, and one
+
+_NOTE = data.StructLayout({"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8})
+
+
+class FpduChecker(wiring.Component):
+    """Takes the ULPDUs out of FPDUs, and judges each on its last beat.
+
+    The first of these that holds is the cause: ULPDU_Length over the maximum; CRC; a FPDUPTR that is not the distance
+    to ULPDU_Length (RFC 5044 §8: error 3 is of FPDUs whose CRC is good). The lowest 2 bits of FPDUPTR and the reserved
+    half of a marker are not looked at (RFC 5044 §4.3).
+
+    The checks are made beside the ULPDUs, which wait only with their last beat.
+
+    Latency 2 cycles for a beat that is not the last, and 10 at most for the last one; one beat a cycle.
+
+    Members
+    -------
+    i : as :func:`.aligned` says
+    o : ULPDUs, with ``CHECKED`` on the last beat
+    enable : check CRCs
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(aligned(lanes)),
+            "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        i, o = self.i.payload, self.o.payload
+        m.submodules.ulpdus = ulpdus = Fifo(Packet(lanes), DEPTH, spare=ROOM)
+        m.submodules.crc = crc = Crc32c(lanes, markers=True)
+        m.submodules.crcs = crcs = Fifo(1, DEPTH)
+        m.submodules.notes = notes = Fifo(_NOTE, DEPTH)
+
+        # The ULPDU, from the third octet of the FPDU on.
+        m.d.sync += self.i.room.eq(ulpdus.spare)
+        m.d.comb += [
+            ulpdus.i.valid.eq(self.i.valid & i.gives),
+            ulpdus.i.payload.data.eq(i.data[16:]),
+            ulpdus.i.payload.octets.eq(i.octets),
+            ulpdus.i.payload.last.eq(i.ends),
+        ]
+
+        # The beat, for the checks; where its marker lies is worked out on the way.
+        valid = Signal()
+        first = Signal(init=1)
+        beat = Signal(AlignedBeat(lanes), reset_less=True)
+        marked = Signal()
+        before = Signal(lanes + 1)  # lanes before the marker
+        here = Signal(lanes + 1)  # the marker's lane
+        begins = Signal(init=1)
+        has_marker = i.marked & (i.place < i.count)
+        m.d.sync += [
+            valid.eq(self.i.valid),
+            beat.eq(i),
+            first.eq(begins),
+            marked.eq(has_marker),
+            before.eq(Cat(has_marker & (n < i.place) for n in range(lanes + 1))),
+            here.eq(Cat(has_marker & (n == i.place) for n in range(lanes + 1))),
+        ]
+        with m.If(self.i.valid):
+            m.d.sync += begins.eq(i.last)
+
+        # The CRC: with a marker, what is behind it is in its place anyway, and what is before it one place lower.
+        words = [beat.data.word_select(n, 32) for n in range(lanes)]
+        m.d.comb += [
+            crc.valid.eq(valid),
+            crc.data.eq(Cat(
+                Mux(here[n], beat.marker,
+                    Mux(before[n], words[n] if n < lanes else 0, words[n - 1] if n else 0))
+                for n in range(lanes + 1)
+            )),
+            crc.used.eq(beat.count),
+            crc.marked.eq(marked),
+            crc.first.eq(first),
+            crc.last.eq(beat.last),
+        ]
+        expected = Array(Const(residue(missing), 32) for missing in range(lanes))
+        difference = Signal(32, reset_less=True)
+        done = Signal()
+        m.d.sync += [difference.eq(crc.z ^ expected[crc.missing]), done.eq(crc.z_valid)]
+        m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(difference == 0)]
+
+        # The markers: where they are, in lanes since ULPDU_Length, and where they say they are.
+        passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included, but for one before ULPDU_Length
+        leads = first & here[0]
+        checks = Signal()
+        ended = Signal()
+        place = Signal(14, reset_less=True)
+        pointer = Signal(16, reset_less=True)
+        m.d.sync += [
+            checks.eq(valid & marked),
+            ended.eq(valid & beat.last),
+            place.eq(passed + beat.place),
+            pointer.eq(swap_octets(beat.marker[16:])),
+        ]
+        with m.If(valid):
+            m.d.sync += passed.eq(Mux(beat.last, 0, passed + lanes + (marked & ~leads)))
+
+        astray = Signal()
+        first_astray = Signal(16, reset_less=True)
+        markers = Signal(8)
+        wrong = Signal()
+        found_wrong = astray | wrong
+        m.d.comb += wrong.eq(checks & (pointer[2:] != place))
+        length = Signal(16)
+        too_long = Signal()
+        size = Signal(15)
+        ends = Signal()
+        note = notes.i.payload
+        m.d.sync += [
+            length.eq(beat.length),
+            too_long.eq(beat.too_long),
+            size.eq((beat.length + (2 + 3 + 4))[2:]),
+            # A cycle later, all of the FPDU:
+            ends.eq(ended),
+            note.too_long.eq(too_long),
+            note.length.eq(length),
+            note.astray.eq(found_wrong),
+            note.pointer.eq(Mux(astray, first_astray, pointer)),
+            note.size.eq(size + (markers + checks)),
+            note.markers.eq(markers + checks),
+        ]
+        m.d.comb += notes.i.valid.eq(ends)
+        with m.If(ended):
+            m.d.sync += [astray.eq(0), markers.eq(0)]
+        with m.Else():
+            m.d.sync += [astray.eq(found_wrong), markers.eq(markers + checks)]
+        with m.If(wrong & ~astray):
+            m.d.sync += first_astray.eq(pointer)
+
+        # Beat and verdict.
+        ulpdu, checked = ulpdus.o.payload, notes.o.payload
+        m.submodules.given = given = ReadyBuffer(o.shape())
+        out = given.i.payload
+        with m.If(checked.too_long):
+            m.d.comb += [out.cause.eq(Cause.RX_LENGTH), out.value.eq(checked.length)]
+        with m.Elif(self.enable & ~crcs.o.payload):
+            m.d.comb += [out.cause.eq(Cause.CRC), out.value.eq(checked.length)]
+        with m.Elif(checked.astray):
+            m.d.comb += [out.cause.eq(Cause.FPDUPTR), out.value.eq(checked.pointer)]
+        with m.Else():
+            m.d.comb += out.value.eq(checked.length)
+        judged = Signal()
+        m.d.comb += [
+            *(out[name].eq(ulpdu[name]) for name in Packet(lanes).members),
+            out.size.eq(checked.size),
+            out.markers.eq(checked.markers),
+            judged.eq(~ulpdu.last | crcs.o.valid),
+            out.none.eq(ulpdu.last & checked.too_long),
+            given.i.valid.eq(ulpdus.o.valid & judged),
+            ulpdus.o.ready.eq(given.i.ready & judged),
+            crcs.o.ready.eq(given.i.ready & ulpdus.o.valid & ulpdu.last),
+            notes.o.ready.eq(crcs.o.valid & crcs.o.ready),
+        ]
+        wiring.connect(m, given.o, wiring.flipped(self.o))
+        return m

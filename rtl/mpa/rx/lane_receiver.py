@@ -1,0 +1,173 @@
+"""From lanes to judged ULPDUs at 1 lane: delineation (RFC 5044 §6), markers (§4.3) and CRC (§4.4)."""
+
+from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import CHECKED, INTERVAL, Packet, StreamBeat
+from open_rnic.rtl.lib.crc32c import ONES, WORD, times
+from open_rnic.rtl.lib.gf2 import apply
+from open_rnic.rtl.lib.stream import ReadyBuffer, swap_octets
+from open_rnic.rtl.registers import Cause
+
+__all__ = ["LaneReceiver"]
+
+
+class LaneReceiver(wiring.Component):
+    """:class:`.Delineator` and :class:`.FpduChecker` in one, where a beat is a lane.
+
+    Then a marker has a beat of its own, FPDUs begin in lane 0 anyway, and a CRC is ready a cycle after its beat. So
+    beats pass one behind the other, with nothing to align and nothing that waits, but the last one of a ULPDU for the
+    beat of the CRC.
+
+    After a ULPDU_Length over the maximum nothing can be found any more: one beat says so, then what comes in is taken
+    and dropped.
+
+    Latency 4 cycles; one beat a cycle.
+
+    Members
+    -------
+    i : the stream, its markers not taken out
+    o, enable : as of :class:`.FpduChecker`
+    markers, start : as of :class:`.ChunkPacker`
+    maximum : the largest ULPDU_Length; does not change once octets have come
+    """
+
+    def __init__(self):
+        super().__init__({
+            "i": In(stream.Signature(StreamBeat(1))),
+            "o": Out(stream.Signature(Packet(1, **CHECKED))),
+            "markers": In(1),
+            "start": In(range(INTERVAL)),
+            "maximum": In(16),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.given = given = ReadyBuffer(self.o.payload.shape())
+        wiring.connect(m, given.o, wiring.flipped(self.o))
+        goes = given.i.ready  # in a register; all stages stand still without it
+        m.d.comb += self.i.ready.eq(goes)
+
+        # First: is it a marker?
+        started = Signal()
+        place = Signal(range(INTERVAL))  # lanes since a marker was due
+        there = Signal()
+        word = Signal(32, reset_less=True)
+        is_marker = Signal()
+        with m.If(~started):
+            m.d.sync += place.eq(self.start)
+        with m.If(goes):
+            m.d.sync += [
+                there.eq(self.i.valid),
+                word.eq(self.i.payload.data),
+                is_marker.eq(self.markers & (place == 0)),
+            ]
+            with m.If(self.i.valid):
+                m.d.sync += [started.eq(1), place.eq(place + 1)]
+
+        # Then: where in its FPDU is it?
+        begins = Signal(init=1)  # the next lane that is no marker holds ULPDU_Length
+        ends = Signal()  # the lane is the CRC
+        fresh = Signal(init=1)  # it is the first of the FPDU; a marker may be
+        left = Signal(15)  # lanes from the one before to the CRC
+        length = Signal(16)
+        tail = Signal()  # the lane before the CRC has octets of the last beat that no other lane has
+        stopped = Signal()
+        comes = goes & there & ~stopped
+        announced = Signal(16)
+        too_long = Signal()
+        m.d.comb += [announced.eq(swap_octets(word[:16])), too_long.eq(announced > self.maximum)]
+        with m.If(comes):
+            m.d.sync += fresh.eq(ends & ~is_marker)
+        with m.If(comes & ~is_marker):
+            m.d.sync += begins.eq(ends)
+            with m.If(begins):
+                m.d.sync += [
+                    length.eq(announced),
+                    left.eq((announced + 2 + 3)[2:]),
+                    ends.eq(announced <= 2),
+                    tail.eq((announced[:2] == 1) | (announced[:2] == 2)),
+                    stopped.eq(too_long),
+                ]
+            with m.Else():
+                m.d.sync += [left.eq(left - 1), ends.eq(~ends & (left == 2))]
+
+        # Beats of the ULPDU, from the third octet of the FPDU on. The last one goes when the CRC has come.
+        upper = Signal(16, reset_less=True)
+        beat = Signal(32, reset_less=True)
+        gives = Signal()
+        last = Signal()
+        over = Signal()
+        with m.If(comes & ~is_marker):
+            m.d.sync += upper.eq(word[16:])
+            with m.If(~ends | tail):
+                m.d.sync += beat.eq(upper | (word[:16] << 16))
+        with m.If(goes):
+            m.d.sync += [
+                gives.eq(comes & ~is_marker & Mux(begins, too_long, tail | ends | (left != 2))),
+                last.eq(begins | ends),
+                over.eq(begins),
+            ]
+
+        # CRC and markers. A marker before ULPDU_Length points to it, like the others: 0 lanes back.
+        crc = Signal(32, reset_less=True)
+        passed = Signal(14)  # lanes since ULPDU_Length
+        size = Signal(15, reset_less=True)
+        led = Signal()  # by a marker, which is one of its size, too
+        marks = Signal(8, reset_less=True)
+        pointer = Signal(16)
+        astray = Signal()
+        first_astray = Signal(16, reset_less=True)
+        m.d.comb += pointer.eq(swap_octets(word[16:]))
+        wrong = is_marker & (pointer[2:] != passed)
+        with m.If(comes):
+            m.d.sync += [
+                crc.eq(times(WORD, Mux(fresh, Const(ONES, 32), crc) ^ word)),
+                marks.eq(Mux(fresh, 0, marks) + is_marker),
+                astray.eq((astray & ~fresh) | wrong),
+                led.eq(Mux(fresh, is_marker, led)),
+                passed.eq(Mux(ends & ~is_marker, 0, passed + ~(begins & is_marker))),
+                size.eq(passed + 1 + led),
+            ]
+            with m.If(wrong & (fresh | ~astray)):
+                m.d.sync += first_astray.eq(pointer)
+
+        # The verdict: that on the CRC takes a cycle.
+        judged = Signal(data.StructLayout({
+            "valid": 1, "data": 32, "last": 1, "over": 1, "good": 1, "astray": 1, "length": 16, "pointer": 16,
+            "size": 15, "markers": 8, "empty": 1,
+        }))  # fmt: skip
+        with m.If(goes):
+            m.d.sync += [
+                judged.valid.eq(gives),
+                judged.data.eq(beat),
+                judged.last.eq(last),
+                judged.over.eq(over),
+                judged.good.eq((crc == apply(WORD, ONES)) | ~self.enable),
+                judged.astray.eq(astray),
+                judged.length.eq(length),
+                judged.pointer.eq(first_astray),
+                judged.size.eq(size),
+                judged.markers.eq(marks),
+                judged.empty.eq(length == 0),
+            ]
+        out = given.i.payload
+        m.d.comb += [
+            given.i.valid.eq(judged.valid),
+            out.data.eq(judged.data),
+            out.last.eq(judged.last),
+            out.octets.eq(Mux(judged.length[:2] == 0, Mux(judged.empty, 0, 4), judged.length[:2])),
+            out.size.eq(judged.size),
+            out.markers.eq(judged.markers),
+            out.value.eq(judged.length),
+            out.none.eq(judged.over),
+        ]
+        with m.If(judged.over):
+            m.d.comb += out.cause.eq(Cause.RX_LENGTH)
+        with m.Elif(~judged.good):
+            m.d.comb += out.cause.eq(Cause.CRC)
+        with m.Elif(judged.astray):
+            m.d.comb += [out.cause.eq(Cause.FPDUPTR), out.value.eq(judged.pointer)]
+        return m

@@ -1,0 +1,126 @@
+"""The way in: from the MPA stream to ULPDUs."""
+
+from amaranth.hdl import Module, Mux
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.events import Event, one_of
+from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, RxUlpdu
+from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.mpa.rtr import RtrDetector
+from open_rnic.rtl.mpa.rx.checker import FpduChecker
+from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.delineator import Delineator
+from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.store import StoreAndForward, check_store
+from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, in_turn
+from open_rnic.rtl.registers import DirectionState, Model, Role
+
+__all__ = ["RxDatapath"]
+
+
+class RxDatapath(wiring.Component):
+    """Receive of one connection.
+
+    ::
+
+        ulpdu ◂ StoreAndForward ◂ RtrDetector ◂ FpduChecker ◂ Delineator ◂ ChunkPacker ◂ RxModeSwitch ◂ mpa
+                 (an option)                                   stream mode ─────────────────┘
+
+    Members
+    -------
+    mpa : from the peer: octets of the stream, in chunks cut anywhere
+    ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
+    stream_octets, enable : as :class:`.RxModeSwitch` has them
+    role, model, rtr_accept, permissive, markers, crc : as in register CONFIG
+    start : where in the marked stream the first FPDU begins, in lanes
+    maximum : the largest ULPDU_Length
+    asked : from :class:`.TxDatapath`
+    good, rtr, respond, sink, failed : as of :class:`.RtrDetector`
+    state : of this direction
+    event : RX_MPA; those of :class:`.RtrDetector`
+    fpdu, size, marker_count, crc_error : for the counters: a good FPDU has ended, of so many lanes of which so many are
+        markers; one with a wrong CRC has
+    """
+
+    def __init__(self, lanes: int, *, store_and_forward: int = 0):
+        check_lanes(lanes)
+        if store_and_forward:
+            check_store(store_and_forward)
+        self.lanes = lanes
+        self.store_and_forward = store_and_forward
+        super().__init__({
+            "mpa": In(stream.Signature(Packet(lanes))),
+            "ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
+            "stream_octets": In(32),
+            "enable": In(1),
+            "role": In(Role),
+            "model": In(Model),
+            "rtr_accept": In(3),
+            "permissive": In(1),
+            "markers": In(1),
+            "crc": In(1),
+            "start": In(range(INTERVAL)),
+            "maximum": In(16),
+            "asked": In(1),
+            "good": Out(1),
+            "rtr": Out(1),
+            "respond": Out(1),
+            "sink": Out(SINK),
+            "failed": Out(1),
+            "state": Out(DirectionState),
+            "event": Out(Event),
+            "fpdu": Out(1),
+            "size": Out(15),
+            "marker_count": Out(8),
+            "crc_error": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        m.submodules.switch = switch = RxModeSwitch(lanes)
+        m.submodules.packer = packer = ChunkPacker(lanes)
+        m.submodules.detector = detector = RtrDetector(lanes)
+        wiring.connect(m, wiring.flipped(self.mpa), switch.i)
+        wiring.connect(m, switch.mpa, packer.i)
+        if lanes == 1:
+            m.submodules.receiver = unmarks = delineator = checker = LaneReceiver()
+        else:
+            m.submodules.delineator = delineator = Delineator(lanes)
+            m.submodules.checker = checker = FpduChecker(lanes)
+            unmarks = packer
+            wiring.connect(m, delineator.o, checker.i)
+        wiring.connect(m, packer.o, delineator.i)
+        wiring.connect(m, checker.o, detector.i)
+        ulpdus = detector.o
+        if self.store_and_forward:
+            m.submodules.store = store = StoreAndForward(lanes, self.store_and_forward)
+            wiring.connect(m, ulpdus, store.i)
+            ulpdus = store.o
+        in_turn(m, switch, ulpdus, wiring.flipped(self.ulpdu))
+
+        m.d.comb += [
+            switch.octets.eq(self.stream_octets),
+            switch.enable.eq(self.enable),
+            unmarks.markers.eq(self.markers),
+            unmarks.start.eq(self.start),
+            delineator.maximum.eq(self.maximum),
+            checker.enable.eq(self.crc),
+            detector.start.eq(self.start << 2),
+            *(getattr(detector, name).eq(getattr(self, name)) for name in (
+                "role", "model", "rtr_accept", "permissive", "asked",
+            )),
+            *(getattr(self, name).eq(getattr(detector, name)) for name in (
+                "good", "rtr", "respond", "sink", "failed",
+            )),
+            self.state.eq(Mux(detector.failed, DirectionState.STOPPED, switch.state)),
+            self.event.eq(one_of(switch.event, detector.event)),
+        ]
+        m.d.sync += [
+            self.fpdu.eq(detector.good),
+            self.size.eq(detector.size),
+            self.marker_count.eq(detector.markers),
+            self.crc_error.eq(detector.crc_error),
+        ]
+        return m

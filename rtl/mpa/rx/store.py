@@ -1,0 +1,65 @@
+"""Store and forward: ULPDUs that turn out bad are not delivered."""
+
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import RxUlpdu
+from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.registers import Verdict
+
+__all__ = ["StoreAndForward", "check_store"]
+
+
+def check_store(octets: int) -> None:
+    """Raise ValueError when ``octets`` is no size of the store."""
+    if octets < 128 or octets & (octets - 1):
+        raise ValueError(f"store_and_forward must be a power of 2 from 128 on, not {octets!r}")
+
+
+class StoreAndForward(wiring.Component):
+    """Keeps each ULPDU until its verdict has come, and drops it if that is not GOOD.
+
+    Latency 2 cycles from a ULPDU's last beat to its first; one beat a cycle.
+
+    Members
+    -------
+    i, o : ULPDUs; one has at most ``octets`` octets
+    """
+
+    def __init__(self, lanes: int, octets: int):
+        check_lanes(lanes)
+        check_store(octets)
+        self.lanes = lanes
+        self.beats = max(2, octets // (4 * lanes))
+        super().__init__({"i": In(stream.Signature(RxUlpdu(lanes))), "o": Out(stream.Signature(RxUlpdu(lanes)))})
+
+    def elaborate(self, platform):
+        m = Module()
+        shape = RxUlpdu(self.lanes)
+        m.submodules.memory = memory = Memory(shape=shape.size, depth=self.beats, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        bits = len(write.addr) + 1
+        written = Signal(bits)
+        kept = Signal(bits)
+        fetched = Signal(bits)
+
+        m.d.comb += [
+            self.i.ready.eq((written - fetched)[:bits] != self.beats),
+            write.addr.eq(written),
+            write.data.eq(self.i.payload),
+            write.en.eq(self.i.valid & self.i.ready),
+            read.addr.eq(fetched),
+            read.en.eq((fetched != kept) & (self.o.ready | ~self.o.valid)),
+            Value.cast(self.o.payload).eq(read.data),
+        ]
+        with m.If(write.en):
+            m.d.sync += written.eq(written + 1)
+            with m.If(self.i.payload.last & (self.i.payload.verdict == Verdict.GOOD)):
+                m.d.sync += kept.eq(written + 1)
+            with m.Elif(self.i.payload.last):
+                m.d.sync += written.eq(kept)
+        with m.If(self.o.ready | ~self.o.valid):
+            m.d.sync += [self.o.valid.eq(read.en), fetched.eq(fetched + read.en)]
+        return m

@@ -1,0 +1,122 @@
+"""The CRC field of FPDUs (RFC 5044 §4.4)."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.lib.crc32c import BASIS, Crc32c, times, undone
+from open_rnic.rtl.lib.stream import Fifo, ReadyFifo, check_lanes
+from open_rnic.rtl.mpa.tx.lane_appender import LaneAppender
+
+__all__ = ["CrcAppender", "crc_appender"]
+
+UNDONE = 2  # bits of the number of lanes to undo, in a cycle
+DEPTH = 16  # beats that wait for a CRC: more than its latency, so that one-beat FPDUs do not wait for each other
+
+
+def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
+    """Send the beats of ``i`` both into the queue, as the caller says, and into the CRC pipeline, which never waits."""
+    first = Signal(init=1)
+    m.d.comb += [
+        beats.i.valid.eq(i.valid),
+        i.ready.eq(beats.i.ready),
+        crc.valid.eq(i.valid & i.ready),
+        crc.data.eq(i.payload.data),
+        crc.used.eq(i.payload.octets[2:]),
+        crc.first.eq(first),
+        crc.last.eq(i.payload.last),
+    ]
+    with m.If(i.valid & i.ready):
+        m.d.sync += first.eq(i.payload.last)
+
+
+# With a beat that waits for its FPDU's CRC: the FPDU and its CRC end with it; it is full, so the CRC follows alone.
+_LAST = {"ends": 1, "full": 1}
+
+
+class CrcAppender(wiring.Component):
+    """Puts the CRC behind each FPDU.
+
+    Latency 2 cycles for a beat that is not the last, and for the CRC 6 to 9, by width; one beat a cycle goes out. An
+    FPDU that fills its last beat gets one more.
+
+    Members
+    -------
+    i : FPDUs without CRC; one with ``abort`` on its last beat gets the complement of its CRC, so that no receiver takes
+        it for good (without CRCs nothing can tell it so)
+    o : whole FPDUs
+    enable : make CRCs; the field is zero otherwise
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(Packet(lanes, abort=1))),
+            "o": Out(stream.Signature(Packet(lanes))),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        i, o = self.i.payload, self.o.payload
+
+        # Beats wait for the CRC in one queue, CRCs for their beat in another.
+        m.submodules.beats = beats = ReadyFifo(
+            data.StructLayout({"data": 32 * lanes, "used": range(lanes), **_LAST}), DEPTH
+        )
+        m.submodules.crc = crc = Crc32c(lanes)
+        m.submodules.crcs = crcs = Fifo(32, DEPTH)
+        _feed(m, self.i, beats, crc)
+        fills = i.octets[-1]  # all lanes are in use
+        m.d.comb += [
+            beats.i.payload.data.eq(i.data),
+            beats.i.payload.used.eq(i.octets[2:]),
+            beats.i.payload.ends.eq(i.last & ~fills),
+            beats.i.payload.full.eq(i.last & fills),
+        ]
+
+        # Lanes of zeros are undone, as many bits of their number at a time as a cycle has time for; then it is a CRC.
+        done, z, missing = crc.z_valid, crc.z, crc.missing
+        stages = range(0, len(missing), UNDONE)
+        for at in stages:
+            before = done, undone(m, z, missing[at:at + UNDONE], 1 << at), missing
+            done = Signal(name=f"done_{at}")
+            z = Signal(32, name=f"z_{at}", reset_less=True)
+            missing = Signal.like(missing, name=f"missing_{at}", reset_less=True)
+            m.d.sync += [done.eq(before[0]), z.eq(before[1]), missing.eq(before[2])]
+        abort = i.abort
+        for stage in range(crc.latency + len(stages)):
+            before = abort
+            abort = Signal(name=f"abort_{stage}", reset_less=True)
+            m.d.sync += abort.eq(before)
+        # Wire order: the CRC register's least significant octet first (RFC 5044 §4.4), so no swap.
+        m.d.sync += [
+            crcs.i.valid.eq(done),
+            crcs.i.payload.eq(Mux(self.enable, times(BASIS, z) ^ (~abort).replicate(32), 0)),
+        ]
+
+        beat, field = beats.o.payload, crcs.o.payload
+        alone = Signal()  # the beat that the CRC did not fit into has left, but stays here; the CRC follows
+        lane = Signal(range(lanes))  # of the CRC
+        m.d.comb += lane.eq(Mux(alone, 0, beat.used))
+        m.d.comb += [
+            o.data.eq(Cat(
+                Mux((alone | beat.ends) & (lane == n), field, beat.data.word_select(n, 32)) for n in range(lanes)
+            )),
+            o.octets.eq(Array(range(4, 4 * lanes + 4, 4))[lane]),
+            o.last.eq(alone | beat.ends),
+            self.o.valid.eq(Mux(alone, crcs.o.valid, beats.o.valid & (crcs.o.valid | ~beat.ends))),
+            beats.o.ready.eq(self.o.ready & Mux(alone | beat.ends, crcs.o.valid, ~beat.full)),
+            crcs.o.ready.eq(self.o.ready & (alone | (beats.o.valid & beat.ends))),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += alone.eq(~alone & beat.full)
+        return m
+
+
+def crc_appender(lanes: int) -> CrcAppender | LaneAppender:
+    """The block that puts the CRC behind FPDUs of beats of so many lanes."""
+    return LaneAppender() if lanes == 1 else CrcAppender(lanes)

@@ -1,0 +1,50 @@
+"""The CRC field of FPDUs at 1 lane (RFC 5044 §4.4)."""
+
+from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.lib.crc32c import ONES, WORD, times
+from open_rnic.rtl.lib.stream import Buffer, Stage
+
+__all__ = ["LaneAppender"]
+
+
+class LaneAppender(wiring.Component):
+    """:class:`.CrcAppender` where a beat is a lane, so that the CRC has one of its own; nothing waits for it.
+
+    Latency 2 cycles, 3 for the CRC; one beat a cycle goes out.
+
+    Members
+    -------
+    i, o, enable : as of :class:`.CrcAppender`
+    """
+
+    def __init__(self):
+        super().__init__({
+            "i": In(stream.Signature(Packet(1, abort=1))),
+            "o": Out(stream.Signature(Packet(1))),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        # Instead of a last beat that comes for the second time, the CRC goes out.
+        m.submodules.stage = stage = Stage(self.i.payload.shape(), twice="last")
+        wiring.connect(m, wiring.flipped(self.i), stage.i)
+        m.submodules.given = given = Buffer(self.o.payload.shape())  # the stage's ``ready`` must not wait for a beat
+        wiring.connect(m, given.o, wiring.flipped(self.o))
+        beat, o = stage.o.payload, given.i.payload
+        crc = Signal(32, init=ONES)
+        m.d.comb += [
+            given.i.valid.eq(stage.o.valid),
+            stage.o.ready.eq(given.i.ready),
+            # Wire order: the CRC register's least significant octet first, so no swap.
+            o.data.eq(Mux(stage.again, Mux(self.enable, crc ^ (~beat.abort).replicate(32), 0), beat.data)),
+            o.octets.eq(4),
+            o.last.eq(stage.again),
+        ]
+        with m.If(given.i.valid & given.i.ready):
+            m.d.sync += crc.eq(Mux(stage.again, Const(ONES, 32), times(WORD, crc ^ beat.data)))
+        return m

@@ -1,0 +1,113 @@
+"""The way out: from ULPDUs to the MPA stream."""
+
+from amaranth.hdl import Module, Mux
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.events import Event, one_of
+from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, TxUlpdu
+from open_rnic.rtl.lib.stream import Buffer, Stage, check_lanes
+from open_rnic.rtl.mpa.stream_mode import TxModeSwitch, in_turn
+from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.fence import Fence
+from open_rnic.rtl.mpa.tx.framer import FpduFramer
+from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.registers import DirectionState, Model, Role, Rtr
+
+__all__ = ["TxDatapath"]
+
+
+class TxDatapath(wiring.Component):
+    """Transmit of one connection.
+
+    ::
+
+        ulpdu ▸ TxModeSwitch ▸ Fence ▸ FpduFramer ▸ MarkerInserter ▸ CrcAppender ▸ mpa
+                  └───────────────────── stream mode ───────────────────────────────┘
+
+    Members
+    -------
+    ulpdu : from the host: stream-mode packets, then ULPDUs
+    mpa : to the peer: stream-mode packets, then a packet for each FPDU
+    stream_octets, enable : as :class:`.TxModeSwitch` has them
+    role, model, rtr_send, rdmap, markers, crc : as in register CONFIG
+    start : where in the marked stream the first FPDU begins, in lanes
+    maximum : the longest ULPDU that may leave, in octets
+    good, rtr, respond, sink, failed : from :class:`.RxDatapath`
+    asked : a Read RTR has left
+    state : of this direction
+    fence_open : the fence is open
+    event : TX_MPA and errors of stream mode; those of :class:`.Fence`
+    fpdu, octets, marker : in this cycle, for the counters: an FPDU has left, so many octets, a marker has been put in
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "ulpdu": In(stream.Signature(TxUlpdu(lanes))),
+            "mpa": Out(stream.Signature(Packet(lanes))),
+            "stream_octets": In(32),
+            "enable": In(1),
+            "role": In(Role),
+            "model": In(Model),
+            "rtr_send": In(Rtr),
+            "rdmap": In(1),
+            "markers": In(1),
+            "crc": In(1),
+            "start": In(range(INTERVAL)),
+            "maximum": In(16),
+            "good": In(1),
+            "rtr": In(1),
+            "respond": In(1),
+            "sink": In(SINK),
+            "failed": In(1),
+            "asked": Out(1),
+            "state": Out(DirectionState),
+            "fence_open": Out(1),
+            "event": Out(Event),
+            "fpdu": Out(1),
+            "octets": Out(range(4 * lanes + 1)),
+            "marker": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        m.submodules.switch = switch = TxModeSwitch(lanes)
+        m.submodules.fence = fence = Fence(lanes)
+        m.submodules.framer = framer = FpduFramer(lanes)
+        m.submodules.framed = framed = Buffer(framer.o.payload.shape())
+        m.submodules.inserter = inserter = MarkerInserter(lanes)
+        m.submodules.marked = marked = Stage(Packet(lanes, abort=1))
+        m.submodules.appender = appender = crc_appender(lanes)
+        wiring.connect(m, wiring.flipped(self.ulpdu), switch.i)
+        wiring.connect(m, switch.mpa, fence.i)
+        wiring.connect(m, fence.o, framer.i)
+        wiring.connect(m, framer.o, framed.i)
+        wiring.connect(m, framed.o, inserter.i)
+        wiring.connect(m, inserter.o, marked.i)
+        wiring.connect(m, marked.o, appender.i)
+        in_turn(m, switch, appender.o, wiring.flipped(self.mpa))
+
+        leaving = appender.o.payload
+        leaves = appender.o.valid & appender.o.ready
+        m.d.comb += [
+            switch.octets.eq(self.stream_octets),
+            switch.enable.eq(self.enable),
+            *(getattr(fence, name).eq(getattr(self, name)) for name in (
+                "role", "model", "rtr_send", "rdmap", "maximum", "good", "rtr", "respond", "sink", "failed",
+            )),
+            fence.mpa.eq(switch.state == DirectionState.MPA),
+            inserter.enable.eq(self.markers),
+            inserter.start.eq(self.start),
+            appender.enable.eq(self.crc),
+            self.asked.eq(fence.asked),
+            self.state.eq(Mux(fence.stopped, DirectionState.STOPPED, switch.state)),
+            self.fence_open.eq(fence.open),
+            self.event.eq(one_of(switch.event, fence.event)),
+            self.fpdu.eq(leaves & leaving.last),
+            self.octets.eq(Mux(leaves, Mux(leaving.last, leaving.octets, 4 * lanes), 0)),
+            self.marker.eq(inserter.inserted),
+        ]
+        return m
