@@ -1,4 +1,4 @@
-"""A device's figures: those that ``rnic bench rtl`` has measured here, or else those that come with this package."""
+"""The figures of a device: results of ``rnic bench rtl`` on this machine, or else those shipped with this package."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from open_rnic.rtl.registers import LANES
 
 __all__ = ["Found", "device", "whole"]
 
-_SEEDS = (5, 3, 1)  # the most that there are results of
+_SEEDS = (5, 3, 1)  # numbers of seeds to look for in the store: the largest one that has results is used
 
 
 class _NotMeasured(Exception):  # noqa: N818
-    """There is no such result yet, and nobody is to make it."""
+    """The store has no such result, and no job may be started to measure it."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A device, and where its figures are from, in a line to show."""
+    """A device, and a line of text that names the origin of its figures."""
 
     device: Device
     origin: str
 
 
 def device(name: str, store: Path | None = None) -> Found:
-    """The device of this name: a part of ``rnic bench rtl``, a profile that comes with this package, or a file.
+    """Return a device by name: a part of ``rnic bench rtl``, a profile shipped with this package, or a file.
 
-    Of a part, the widths that were measured here are taken from there, and the others from the profile of this name.
-    Raises ProfileError.
+    For a part, widths that were measured on this machine use the measured figures; other widths use the shipped
+    profile of the same name. Raises ProfileError.
     """
     if name not in PARTS:
         return Found(find(Device, name), f"figures of {name}")
@@ -58,7 +58,7 @@ def device(name: str, store: Path | None = None) -> Found:
 
 
 def whole(device: Device) -> list[str]:
-    """A line for each width of which the whole data path has figures, beside its blocks': splits have the latter."""
+    """Compare the whole data path with the sum of its blocks, which splits use: a line for each width that has both."""
     told = []
     for lanes, blocks in device.lanes.items():
         if {WHOLE, *blocks_needed()} <= blocks.keys():
@@ -71,7 +71,7 @@ def whole(device: Device) -> list[str]:
 
 
 def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:
-    """All blocks that a split may need, or None when one has no result here."""
+    """Return the figures of all blocks that a split may need, or None if a block has no result in the store."""
     found: dict[str, Block] = {}
     for name in (*blocks_needed(), WHOLE):
         row = next((row for seeds in _SEEDS if (row := _row(Case(name, lanes, part, seeds), store))), None)
@@ -85,7 +85,7 @@ def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:
 
 
 def _row(case: Case, store: Path) -> Row | None:
-    """What was measured of a case; None when some of it was not."""
+    """Return the result of a case, or None if a part of it is not in the store."""
     if not BLOCKS[case.block].wide:
         case = next((Case(case.block, lanes, case.part, case.seeds) for lanes in LANES
                      if _ready(Case(case.block, lanes, case.part, case.seeds), store)), case)  # fmt: skip
