@@ -1,4 +1,4 @@
-"""The register map in other languages: Markdown for people, a C header and SystemRDL for others' drivers and tools."""
+"""The register map in other formats: Markdown for readers, a C header and SystemRDL for drivers and tools."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from open_rnic.rtl.registers import MAP, VERSION, Access, Cause, Field, Register
 
 __all__ = ["bits", "c_header", "markdown", "systemrdl"]
 
-# SystemRDL 2.0: what software may do (Table 10), and what of it is special (Tables 11 to 13).
+# SystemRDL 2.0: software access (Table 10) and its side effects (Tables 11 to 13).
 _RDL_ACCESS = {
     Access.RO: "sw = r; hw = w;",
     Access.RW: "sw = rw; hw = r;",
     Access.PULSE: "sw = rw; hw = r; singlepulse;",
     Access.CLEAR: "sw = rw; hw = rw; onwrite = woclr;",
 }
-_RDL_KEYWORDS = {"level"}  # of those in its Table 3, those that are names here; a backslash makes them names there
+_RDL_KEYWORDS = {"level"}  # field names that are keywords of SystemRDL (Table 3); a backslash escapes them
 
 
 def bits(field: Field) -> str:
-    """The place of a field in its register: ``7:0``, or ``3``."""
+    """Return the position of a field in its register: ``7:0``, or ``3``."""
     high = field.lsb + field.width - 1
     return f"{high}:{field.lsb}" if field.width > 1 else f"{high}"
 
 
 def markdown() -> str:
-    """The reference, ``docs/registers.md``."""
+    """Return the register reference, ``docs/registers.md``."""
     lines = [
         "# Registers",
         "",
@@ -57,10 +57,11 @@ def markdown() -> str:
 
 
 def c_header() -> str:
-    """Addresses, masks and values for C.
+    """Return a C header with addresses, masks and values.
 
-    ``RNIC_REGISTER`` is a register's address in octets and ``RNIC_REGISTER_AT_RESET`` its value after reset;
-    ``RNIC_REGISTER_FIELD`` with ``_SHIFT`` and ``_MASK`` is what ``RNIC_GET`` and ``RNIC_PUT`` take without them.
+    ``RNIC_REGISTER`` is a register's address in octets, and ``RNIC_REGISTER_AT_RESET`` its value after reset. The
+    macros ``RNIC_GET`` and ``RNIC_PUT`` take a field as ``RNIC_REGISTER_FIELD``, to which they add ``_SHIFT`` and
+    ``_MASK``.
     """
     lines = [
         "/* Registers of the MPA data path. Made by `rnic registers --c` from rtl/registers.py: change it there.",
@@ -68,7 +69,7 @@ def c_header() -> str:
         "#ifndef RNIC_REGISTERS_H",
         "#define RNIC_REGISTERS_H",
         "",
-        "/* Of a field in a register's word: RNIC_GET(word, RNIC_STATE_TX). */",
+        "/* Access a field in a register's word: RNIC_GET(word, RNIC_STATE_TX). */",
         "#define RNIC_GET(word, field) (((word) & field##_MASK) >> field##_SHIFT)",
         "#define RNIC_PUT(value, field) (((value) << field##_SHIFT) & field##_MASK)",
         "",
@@ -96,7 +97,7 @@ def c_header() -> str:
 
 
 def systemrdl() -> str:
-    """The map in SystemRDL 2.0 (Accellera), which PeakRDL and others read."""
+    """Return the register map in SystemRDL 2.0 (Accellera), which PeakRDL and other tools read."""
     lines = [
         "// Registers of the MPA data path. Made by `rnic registers --systemrdl` from rtl/registers.py:",
         "// change it there. SPDX-License-Identifier: Apache-2.0",
@@ -113,7 +114,7 @@ def systemrdl() -> str:
         "    default regwidth = 32; default accesswidth = 32;",
     ]
     for register in MAP:
-        # What reading does is the FIFO's, and not a property that the language has.
+        # A read pops the FIFO, which SystemRDL has no property for.
         lines += ["", f"    {'external ' if register.pops else ''}reg {{", f"        desc = {_quoted(register.doc)};"]
         lines += [f"        {_rdl_field(register, field)}" for field in register.fields]
         lines += [f"    }} {register.name} @ 0x{register.address:03x};"]
@@ -132,7 +133,7 @@ def _rdl_field(register: Register, field: Field) -> str:
 
 
 def _enums() -> list[type[IntEnum]]:
-    """What fields hold, and what else a driver meets: the cause in an event's detail, the verdict on a ULPDU."""
+    """Return the enums of all fields, and two more that a driver needs: an event's cause, and a ULPDU's verdict."""
     found = [field.enum for register in MAP for field in register.fields if field.enum is not None]
     return list(dict.fromkeys([*found, Cause, Verdict]))
 

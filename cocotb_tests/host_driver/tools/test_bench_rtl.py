@@ -306,7 +306,7 @@ def test_cycles_used_are_counted_against_cycles_needed(each, length):
 def test_octets_that_came_out_changed_are_no_rate():
     slow = Slow(1, Handles())
     slow.spoils = True
-    with pytest.raises(ValueError, match="TX, x octets: what came out of tx_mpa is not what it should be"):
+    with pytest.raises(ValueError, match="TX, x octets: the output of tx_mpa is wrong"):
         asyncio.run(flow(slow, Load("x", (8,), 100), "TX", markers=False, crc=True))
 
 

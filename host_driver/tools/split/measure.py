@@ -2,8 +2,8 @@
 
 All results are in clock cycles: nanoseconds times the clock frequency. The frequency is measured before and after each
 sample by a chain of instructions that take one cycle each. If the two differ, something else was running, and the
-sample is discarded. The result is the first quartile of the samples: interruptions only add time, but a change of the clock
-can shift a sample in either direction.
+sample is discarded. The result is the first quartile of the samples: interruptions only add time, but a change of the
+clock can shift a sample in either direction.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OPTIONS = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-std=gnu11")
 
 
 class MeasureError(Exception):
-    """This machine cannot be measured; the message is one line with the reason."""
+    """A measurement is not possible on this machine; the message is one line with the reason."""
 
 
 class Kernels:
