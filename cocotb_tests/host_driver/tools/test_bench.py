@@ -54,7 +54,7 @@ def test_a_figure_that_makes_no_sense_is_refused_by_name(options, line, capsys):
 
 def test_more_connections_than_files_are_refused(capsys):
     assert run(["bench", "host", "--connections", "100000000", "--repeats", "1", "--size", "1"]) == 1
-    assert "100000064 open files are needed, and the system allows" in capsys.readouterr().err
+    assert "100000064 open files are needed, but the system permits" in capsys.readouterr().err
 
 
 def test_a_message_is_cut_to_the_mulpdu():
