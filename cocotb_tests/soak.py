@@ -313,7 +313,7 @@ def batch(kind: str, seed: int, numbers: range) -> Report:
         ended, wrong = attempt(case)
         report.outcomes[f"{kind}: {ended}"] += 1
         if wrong:
-            report.failures.append(_told(*_smaller(case, wrong)))
+            report.failures.append(_failure_line(*_smaller(case, wrong)))
         elif number % 100 == 0:
             _check_good()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
@@ -345,11 +345,11 @@ def _batch_rtl(seed: int, numbers: range) -> Report:
         if named is None:
             report.failures.append(f"rtl {seed}, cases {numbers[0]} to {numbers[-1]}, {lanes} lanes: {error}")
         else:
-            report.failures.append(_told(replace(cases[int(named[1])], lanes=lanes), str(error)[-500:]))
+            report.failures.append(_failure_line(replace(cases[int(named[1])], lanes=lanes), str(error)[-500:]))
     return report
 
 
-def _told(case: Case, wrong: str) -> str:
+def _failure_line(case: Case, wrong: str) -> str:
     path = keep(case, wrong)
     return f"{case.seed}: {wrong}\n  again: {Path(sys.executable)} -m open_rnic.cocotb_tests.soak --replay {path}"
 

@@ -61,7 +61,7 @@ class Fpdu:
     ----------
     offset : stream offset at which the FPDU starts, with its leading marker if it has one
     length : ULPDU_Length
-    octets : all octets; if ULPDU_Length is over the maximum, only those up to ULPDU_Length
+    octets : all octets; if ULPDU_Length is over the maximum, only those up to and including ULPDU_Length
     fields : the fields, in order
     cuts : stream offsets at which chunks began, within the FPDU and at its start
     problems : faults, in the order in which a receiver detects them

@@ -77,7 +77,7 @@ def choose(keys: Iterable[str], seed: int, count: int) -> list[str]:
 
 
 def reasons() -> dict[str, str]:
-    """Return the mutants that cannot be distinguished from the original from outside, each with the reason."""
+    """Return the mutants that behave like the original at the ports, each with the reason."""
     return dict(tomllib.loads(REASONS.read_text()))
 
 
@@ -112,7 +112,7 @@ class Campaign:
     def test(self, files: Iterable[Path], lanes: int, own: bool) -> bool:
         """Run these tests at a width; returns whether they could be run.
 
-        A test of the system only gets the mutants of files that it covers if ``own`` is set, and all others otherwise.
+        If ``own`` is set, a test of the system is tried on mutants of its files in ``OWN``; otherwise, on all others.
         """
         plan = {**self._plan, "lanes": lanes, "own": own, "owners": OWN, "system": SYSTEM}
         self._file.write_text(json.dumps(plan))

@@ -21,7 +21,7 @@ def _bit_by_bit(m, register, word):
 
 
 def _is_linear(crc: Crc32c) -> bool:
-    """Whether ``crc.data`` only passes XORs, registers, and choices that do not depend on data."""
+    """Whether ``crc.data`` passes only XORs, registers, and choices that do not depend on data."""
     ports = [(name, getattr(crc, name), None) for name in crc.signature.members]
     netlist = _ir.build_netlist(Fragment.get(crc, None), ports)
     start, width = netlist.top.ports_i["data"]

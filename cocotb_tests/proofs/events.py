@@ -54,8 +54,7 @@ def _(m, queue):
     some = [_some(event) for event in queue.i]
     owed = Signal(8)  # number of events that were reported, but not yet read
     m.d.sync += owed.eq(owed + sum(some) - reads)
-    # Without new events, the place of each source is empty after _SOURCES cycles, and queued events show 2 cycles
-    # later.
+    # Without new events, each source's place is empty after _SOURCES cycles, and queued events show 2 cycles later.
     idle = Signal(range(_SOURCES + 3))
     with m.If(sum(some) != 0):
         m.d.sync += idle.eq(0)

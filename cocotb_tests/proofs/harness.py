@@ -16,8 +16,7 @@ NO_LANES = (0,)  # for a block without a width
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault in the RTL that a property must catch: ``new`` replaces ``old``, which occurs once in the source of
-    ``of``.
+    """A fault in the RTL that a property must catch: ``new`` instead of ``old``, which occurs once in ``of``.
 
     ``of`` is the class or function itself, so that a mutant does not depend on names of modules. White space between
     the tokens of ``old`` is ignored.

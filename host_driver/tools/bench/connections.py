@@ -29,7 +29,7 @@ MESSAGES = 4  # Sends in each direction of every connection
 LEFT = ("tasks", "sockets", "processes", "regions")  # resources that must all be freed at the end
 SETTLED = 5.0  # seconds within which the responders must have freed their resources
 
-Progress = Callable[[str, int], None]  # the step that has been done once more, and its total number
+Progress = Callable[[str, int], None]  # called after each step, with its name and the total number of such steps
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ One round sends a message through ``host_driver.mpa.datapath``, and receives it 
 of the stream. The reference is measured in the same round: ``crc32c`` of each of these FPDUs (unless CRCs are off), and
 one copy of the message. All octets have just been used, like those that a socket delivers.
 
-A repeat is a number of rounds, of which the shortest time of each of the three counts, since interruptions only add
-time. The result is the minimum over all repeats. A second ratio is the median of the ratios of each repeat.
+A repeat consists of several rounds. It keeps the shortest time of each of the three, because interruptions only add
+time. The result is the minimum over all repeats; a second ratio is the median of the ratios of all repeats.
 """
 
 from __future__ import annotations

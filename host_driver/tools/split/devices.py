@@ -44,30 +44,30 @@ def device(name: str, store: Path | None = None) -> Found:
     measured = {lanes: blocks for lanes in LANES if (blocks := _measured(name, lanes, store or folder()))}
     shipped = find(Device, name) if name in known(Device) else None
     if not measured and shipped is None:
-        raise ProfileError(f"nothing is known of {PARTS[name].title}: run rnic bench rtl --part {name} first")
+        raise ProfileError(f"there are no figures for {PARTS[name].title}: run rnic bench rtl --part {name} first")
     lanes = dict(shipped.lanes) if shipped else {}
-    told = []
+    origins = []
     if measured:
-        told.append(f"figures of rnic bench rtl here, for {_listed(measured)} lanes")
+        origins.append(f"figures of rnic bench rtl here, for {_listed(measured)} lanes")
         lanes |= {str(each): blocks for each, blocks in measured.items()}  # type: ignore[misc]
     if rest := [int(each) for each in lanes if int(each) not in measured]:
-        told.append(f"figures that come with this package, for {_listed(rest)} lanes")
+        origins.append(f"figures that come with this package, for {_listed(rest)} lanes")
     found = Device(PARTS[name].title, dict(sorted(lanes.items(), key=lambda item: int(item[0]))),
                    shipped.stages if shipped else {})  # fmt: skip
-    return Found(found, "; ".join(told))
+    return Found(found, "; ".join(origins))
 
 
 def whole(device: Device) -> list[str]:
-    """Compare the whole data path with the sum of its blocks, which splits use: a line for each width that has both."""
-    told = []
+    """Return lines that compare the whole data path with its separate blocks, for each width with figures of both."""
+    lines = []
     for lanes, blocks in device.lanes.items():
         if {WHOLE, *blocks_needed()} <= blocks.keys():
             alone = [blocks[name] for name in blocks_needed()]
             luts, clock = sum(each.luts.value for each in alone), min(each.clock_hz.value for each in alone)
-            told.append(f"{WHOLE} of {lanes} lanes as a whole: {blocks[WHOLE].luts.value:,.0f} LUTs, "
+            lines.append(f"{WHOLE} of {lanes} lanes as a whole: {blocks[WHOLE].luts.value:,.0f} LUTs, "
                         f"{blocks[WHOLE].clock_hz.value / 1e6:.0f} MHz; "
                         f"its blocks alone: {luts:,.0f} LUTs, {clock / 1e6:.0f} MHz")  # fmt: skip
-    return told
+    return lines
 
 
 def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:

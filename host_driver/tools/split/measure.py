@@ -167,7 +167,7 @@ def measure(progress: Callable[[int, int], None] = lambda done, total: None) -> 
         return Cost(Figure(round(each, 4), source), Figure(round(fixed, 1), source))
 
     def nothing_more(name: str) -> Cost:
-        return Cost(Figure(0.0, "by what the stage does: no octet of the ULPDU is looked at"), fixed_cost(name))
+        return Cost(Figure(0.0, "by definition: the stage does not read the octets of the ULPDU"), fixed_cost(name))
 
     pieces = (2048 - 1024) // _PIECE
     piece = (taken[_Case("scatter", 2048)] - taken[_Case("scatter", 1024)]) / pieces
@@ -177,7 +177,7 @@ def measure(progress: Callable[[int, int], None] = lambda done, total: None) -> 
         f"{COMMAND}: scatter, pieces of {_PIECE} octets anywhere in 256 KiB, less a copy of as many octets",
     )
     memory = taken[_Case("copies", _LARGE, from_memory=True)] / _LARGE
-    nowhere = Figure(0.0, "by what the stage does: the gather that goes with it is counted on receive")
+    nowhere = Figure(0.0, "by definition: the corresponding gather is counted on receive")
     return Host(
         title=f"{_processor()}, measured",
         clock_hz=Rate(round(ghz * 1e9, -7), f"{COMMAND}: a chain of XORs, of one cycle each, at its fastest; "
@@ -289,8 +289,8 @@ def _compiled() -> Path:
     if shutil.which(compiler) is None:
         raise MeasureError(f"{compiler} is missing, but measuring needs a C compiler: install the Debian package gcc")
     with as_file(files(__package__) / "kernels.c") as source:
-        said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-        digest = hashlib.sha256(source.read_bytes() + said.encode() + repr(_OPTIONS).encode()).hexdigest()[:16]
+        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+        digest = hashlib.sha256(source.read_bytes() + version.encode() + repr(_OPTIONS).encode()).hexdigest()[:16]
         library = folder() / f"kernels-{digest}.so"
         if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True)
@@ -306,14 +306,14 @@ def _compiled() -> Path:
 def _processor() -> str:
     """Return the name of the processor, and its features that matter here."""
     try:
-        told = Path("/proc/cpuinfo").read_text()
+        cpuinfo = Path("/proc/cpuinfo").read_text()
     except OSError:
         return platform.processor() or platform.machine()
-    name = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", told, re.MULTILINE)
-    have = set(flags[1].split()) if flags else set()
-    that = [each for each in ("sse4_2", "pclmulqdq", "avx512f", "vpclmulqdq", "crc32", "pmull") if each in have]
-    return f"{name[1] if name else platform.machine()} ({', '.join(that) or 'no CRC instruction'})"
+    name = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    known = set(flags[1].split()) if flags else set()
+    features = [each for each in ("sse4_2", "pclmulqdq", "avx512f", "vpclmulqdq", "crc32", "pmull") if each in known]
+    return f"{name[1] if name else platform.machine()} ({', '.join(features) or 'no CRC instruction'})"
 
 
 def _large() -> int:

@@ -90,18 +90,18 @@ def _thickness(nth: int, lines: Sequence[Prediction]) -> float:
 
 def _said(lines: Sequence[Prediction], what: str, better: str, worse: str) -> str:
     """Describe which split is better above which size, and which are better or worse than the host at all sizes."""
-    told = []
+    sentences = []
     found = crossovers(lines, what)
     if found:
-        told.append("Circles: " + "; ".join(
+        sentences.append("Circles: " + "; ".join(
             f"from about {size_of(each.size)} “{each.after}” is {better} than “{each.before}”" for each in found
         ) + ".")  # fmt: skip
     for names, word in zip(standing(lines, what), (f"{better} than", f"{worse} than", "the same as"), strict=True):
         if names:
             which = " and ".join(filter(None, (", ".join(f"“{each}”" for each in names[:-1]), f"“{names[-1]}”")))
             are = "is" if len(names) == 1 else "are"
-            told.append(f"At every size {which} {are} {word} the host alone.")
-    return " ".join(told)
+            sentences.append(f"At every size {which} {are} {word} the host alone.")
+    return " ".join(sentences)
 
 
 def verdicts(report: Report) -> list[str]:
@@ -110,7 +110,7 @@ def verdicts(report: Report) -> list[str]:
     host = next((each for each in widest if not each.split.device), None)
     if host is None:
         return []
-    told = []
+    sentences = []
     base = host.at(REFERENCE)
     for each in widest:
         if each is host:
@@ -129,9 +129,9 @@ def verdicts(report: Report) -> list[str]:
         rate = "stays the same"
         if abs(change) >= 0.005:
             rate = f"{'rises' if change > 0 else 'falls'} by {abs(change):.0%}"
-        told.append(f"On the device “{each.name}” with {_lanes(each.lanes)} {cycles}; throughput {rate}, for "
+        sentences.append(f"On the device “{each.name}” with {_lanes(each.lanes)} {cycles}; throughput {rate}, for "
                     f"{each.luts:,.0f} LUTs: offload {pays}.")  # fmt: skip
-    return told
+    return sentences
 
 
 def _lanes(count: int) -> str:
@@ -217,9 +217,9 @@ def _stacked(axes: Any, lines: Sequence[Prediction]) -> None:
 
 def _pareto(axes: Any, report: Report) -> None:
     for nth, lanes in enumerate(sorted({each.lanes for each in report.predictions})):
-        those = [each for each in report.predictions if each.lanes == lanes]
-        cycles = [each.at(REFERENCE).cycles_per_octet for each in those]
-        axes.plot([each.luts for each in those], cycles, _MARKERS[nth % len(_MARKERS)], color="#888888", markersize=4,
+        shown = [each for each in report.predictions if each.lanes == lanes]
+        cycles = [each.at(REFERENCE).cycles_per_octet for each in shown]
+        axes.plot([each.luts for each in shown], cycles, _MARKERS[nth % len(_MARKERS)], color="#888888", markersize=4,
                   alpha=0.6, label=_lanes(lanes))  # fmt: skip
     best = front(report.predictions)
     values = [each.at(REFERENCE).cycles_per_octet for each in best]

@@ -196,21 +196,21 @@ def _walk(case: Case) -> Generator[tuple[tuple[Direction, int], dict[str, Any]],
             opening, packets = _in_software(case, stages, opening, packets)
             continue
         names = BLOCKS[case.direction]
-        takes, gives = names[stages[0]][0], names[stages[-1]][1]
+        first_block, last_block = names[stages[0]][0], names[stages[-1]][1]
         fields = _model(case.direction, case.lanes)[2]
-        opened, words = port(fields[f"{takes}__i"]).write(opening, packets)
+        opened, words = port(fields[f"{first_block}__i"]).write(opening, packets)
         found = yield (
             (case.direction, case.lanes),
             {
-                "inputs": _inputs(case, takes, gives),
-                "takes": takes,
-                "gives": gives,
+                "inputs": _inputs(case, first_block, last_block),
+                "first_block": first_block,
+                "last_block": last_block,
                 "opening": opened,
                 "words": words,
                 "fence": Stage.FENCE in stages,
             },
         )
-        opening, packets = port(fields[f"{gives}__o"]).read(found["opening"], found["words"])
+        opening, packets = port(fields[f"{last_block}__o"]).read(found["opening"], found["words"])
         lengths = list(map(len, case.ulpdus))
         predicted = device_cycles(
             stages, case.direction, case.lanes, lengths, markers=case.markers, crc=case.crc, offset=offset
@@ -248,7 +248,7 @@ def _size(packet: bytes | Unmarked | Checked) -> int:
     return len(packet)
 
 
-def _inputs(case: Case, takes: str, gives: str) -> dict[str, int]:
+def _inputs(case: Case, first_block: str, last_block: str) -> dict[str, int]:
     """Return the values of the device's inputs other than streams."""
     responder = {"role": Role.RESPONDER, "model": Model.PEER_TO_PEER}
     names = ["fence", "framer", "framed", "inserter", "marked", "appender"]
@@ -266,7 +266,7 @@ def _inputs(case: Case, takes: str, gives: str) -> dict[str, int]:
             "detector": responder | {"rtr_accept": 7},
         }
     values = {f"{block}__{name}": int(value) for block, each in inputs.items() for name, value in each.items()}
-    return values | {"first": names.index(takes), "last": names.index(gives)}
+    return values | {"first": names.index(first_block), "last": names.index(last_block)}
 
 
 def _in_software(

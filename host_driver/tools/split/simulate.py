@@ -160,12 +160,12 @@ def summary(runs: Sequence[Simulated]) -> Table:
     rows = []
     for lanes in sorted({each.task.lanes for each in runs}):
         for direction in Direction:
-            those = [each for each in runs if (each.task.lanes, each.task.direction) == (lanes, direction)]
-            if those:
-                middle, most = errors(those)
-                worst = max(those, key=lambda each: abs(each.error))
+            selected = [each for each in runs if (each.task.lanes, each.task.direction) == (lanes, direction)]
+            if selected:
+                middle, most = errors(selected)
+                worst = max(selected, key=lambda each: abs(each.error))
                 where = f"{name(worst.task.split.device)}: {size_of(worst.task.message)}, {_both(worst)}"
-                rows.append((direction.value, str(lanes), f"{len(those)}", f"{middle:.2%}", f"{most:.2%}", where))
+                rows.append((direction.value, str(lanes), f"{len(selected)}", f"{middle:.2%}", f"{most:.2%}", where))
     middle, most = errors(runs)
     title = (f"Clock cycles of the device, predicted and simulated, in {len(runs):,} runs: "
              f"median error {middle:.2%}, worst {most:.2%}")  # fmt: skip
@@ -181,8 +181,8 @@ def table(runs: Sequence[Simulated]) -> Table:
         task = each.task
         group = task.direction, task.lanes, task.markers, task.crc, task.split.device
         groups.setdefault(group, []).append(each)
-    for (direction, lanes, markers, crc, device), those in groups.items():
-        by_size = {each.task.message: each for each in those}
+    for (direction, lanes, markers, crc, device), selected in groups.items():
+        by_size = {each.task.message: each for each in selected}
         assert isinstance(direction, Direction)
         assert isinstance(device, frozenset)
         rows.append((
@@ -192,7 +192,7 @@ def table(runs: Sequence[Simulated]) -> Table:
             "yes" if markers else "no",
             "yes" if crc else "no",
             *(_both(by_size.get(size)) for size in sizes),
-            f"{max((each.error for each in those), key=abs):+.1%}",
+            f"{max((each.error for each in selected), key=abs):+.1%}",
         ))  # fmt: skip
     middle, worst = errors(runs)
     title = (f"Clock cycles of the device, predicted / simulated, in {len(runs):,} runs: "

@@ -43,8 +43,11 @@ class Sweep:
     async def run(self, wanted: Sequence[tuple[Setting, Split]], sizes: Sequence[int] = SIZES) -> list[Prediction]:
         """Return the predictions, in order; known predictions come from the store."""
         read = sources()
-        told = {id(setting): _told(setting) for setting, _ in wanted}
-        names = [key("split", told[id(setting)], sorted(split.device), list(sizes), read) for setting, split in wanted]
+        descriptions = {id(setting): _description(setting) for setting, _ in wanted}
+        names = [
+            key("split", descriptions[id(setting)], sorted(split.device), list(sizes), read)
+            for setting, split in wanted
+        ]
         found: dict[str, Prediction] = {}
         missing: dict[int, list[tuple[str, Setting, Split]]] = {}
         for name, (setting, split) in zip(names, wanted, strict=True):
@@ -75,7 +78,7 @@ class Sweep:
         return [found[name] for name in names]
 
 
-def _told(setting: Setting) -> list[object]:
+def _description(setting: Setting) -> list[object]:
     """Return everything that a setting holds, as text and plain data."""
     plain = {each.name: getattr(setting, each.name) for each in fields(setting)}
     profiles = [dump(plain.pop(name)) for name in ("host", "link", "device")]

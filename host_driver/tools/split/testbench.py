@@ -18,14 +18,14 @@ _PORT = "payload", "valid", "ready"
 class Bench:
     """A segment, between the port where beats enter and the port where they leave, whose ``ready`` is always set.
 
-    ``came`` holds the cycle and the payload of each output beat since ``offer``. ``began`` is the cycle in which the
-    first input beat was transferred.
+    ``received`` holds the cycle and the payload of each output beat since ``offer``. ``began`` is the cycle in which
+    the first input beat was transferred.
     """
 
-    def __init__(self, dut: Any, takes: str, gives: str):
+    def __init__(self, dut: Any, first_block: str, last_block: str):
         self._edge = RisingEdge(dut.clk)
-        self._payload, self._valid, self._ready = (getattr(dut, f"{takes}__i__{name}") for name in _PORT)
-        self._out, self._out_valid, ready = (getattr(dut, f"{gives}__o__{name}") for name in _PORT)
+        self._payload, self._valid, self._ready = (getattr(dut, f"{first_block}__i__{name}") for name in _PORT)
+        self._out, self._out_valid, ready = (getattr(dut, f"{last_block}__o__{name}") for name in _PORT)
         ready.value = 1
         self.cycle = 0
         self.offer([])
@@ -36,7 +36,7 @@ class Bench:
         self._next()
         self.began = self._moved = self.cycle
         self._begun = False
-        self.came: list[tuple[int, int]] = []
+        self.received: list[tuple[int, int]] = []
 
     def _next(self) -> None:
         word = next(self._words, None)
@@ -55,7 +55,7 @@ class Bench:
             self._moved = self.cycle
             self._next()
         if self._out_valid.value:
-            self.came.append((self.cycle, self._out.value.to_unsigned()))
+            self.received.append((self.cycle, self._out.value.to_unsigned()))
             self._moved = self.cycle
 
     async def settle(self) -> None:
@@ -72,15 +72,15 @@ async def run(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
         getattr(dut, name).value = value
     await ClockCycles(dut.clk, 2)
     dut.rst.value = 0
-    bench = Bench(dut, case["takes"], case["gives"])
+    bench = Bench(dut, case["first_block"], case["last_block"])
     await bench.step()  # the blocks take over the stream offset in this cycle
     bench.offer(case["opening"])
     await bench.settle()
-    opening = [word for _, word in bench.came]
+    opening = [word for _, word in bench.received]
     bench.offer(case["words"])
     if case["fence"]:
         await bench.settle()
-        if bench.came:
+        if bench.received:
             raise RuntimeError("a beat has passed the closed fence")
         for comes in (1, 0):
             dut.fence__rtr.value = comes
@@ -93,8 +93,8 @@ async def run(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
             raise RuntimeError(f"an input beat was stalled for {QUIET} cycles")
     return {
         "opening": opening,
-        "words": [word for _, word in bench.came],
-        "cycles": bench.came[-1][0] - bench.began + 1 if bench.came else 0,
+        "words": [word for _, word in bench.received],
+        "cycles": bench.received[-1][0] - bench.began + 1 if bench.received else 0,
     }
 
 

@@ -31,8 +31,8 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         raise ModuleNotFoundError("the Python package distributed is missing: install open-rnic[bench]") from None
 
     if scheduler is None:
-        # Closed explicitly: as contexts, they would have to be left in the task that entered them. Files of jobs are
-        # removed with the folder, even if a process could not do so itself.
+        # Closed explicitly, because a context must be left by the task that entered it. The files of jobs are removed
+        # with the folder, even if a process is killed before it can do so.
         with ExitStack() as stack:
             folder = stack.enter_context(TemporaryDirectory(prefix="rnic-bench-"))
             stack.enter_context(dask.config.set({"distributed.comm.timeouts.connect": _START}))

@@ -95,7 +95,7 @@ class Bench:
         dut.bus__request.value = 0
 
     async def move(self, given: dict[str, list[int]], wanted: dict[str, int]) -> dict[str, list[tuple[int, int]]]:
-        """Offer these payloads to streams without gaps, until the ``wanted`` streams have output so many packets.
+        """Offer these payloads to streams without gaps, until each stream in ``wanted`` has output that many packets.
 
         Returns the cycle and the payload of each output beat; the first beats are offered in cycle 0. Raises
         TimeoutError after four times the expected number of cycles.
