@@ -257,7 +257,7 @@ def attempt(case: Case) -> tuple[str, str]:
     """Run a case; return its outcome, and the error, which is empty if the case passed."""
 
     def late(*_: Any) -> None:
-        raise Hang(f"no end after {HANG} s of processor time")
+        raise Hang(f"not finished after {HANG} s of processor time")
 
     before = signal.signal(signal.SIGVTALRM, late)
     signal.setitimer(signal.ITIMER_VIRTUAL, HANG)

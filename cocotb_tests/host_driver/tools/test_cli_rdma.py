@@ -241,10 +241,10 @@ def test_both_ends_report_the_terminate_of_an_initiator_that_cannot_honour_the_r
         status, out, err = rnic("connect", "127.0.0.1", port, "--json", *ours)
         assert (status, err.count("\n")) == (4, 1)
         assert err.startswith("rnic: terminated: this end ended the connection")
-        (event,), told = events_of(out), listener.events("terminated")[-1]
+        (event,), peers_event = events_of(out), listener.events("terminated")[-1]
         numbers = "layer", "type", "code", "by"
         assert [event[name] for name in ("event", *numbers)] == ["terminated", 2, 0, code, "local"]
-        assert [told[name] for name in numbers] == [2, 0, code, "peer"]
+        assert [peers_event[name] for name in numbers] == [2, 0, code, "peer"]
         assert event["peer"] == ["127.0.0.1", port]
         status, out, err = listener.end()
         assert (status, out) == (4, "")

@@ -80,14 +80,14 @@ def test_a_connection_above_the_limit_closes_the_oldest_one(monkeypatch):
     monkeypatch.setattr(manager, "HEARING", 8)
 
     async def test():
-        told = []
-        async with await rdma.listen(config=PATIENT, failed=lambda *what: told.append(what)) as listener:
+        failures = []
+        async with await rdma.listen(config=PATIENT, failed=lambda *failure: failures.append(failure)) as listener:
             serving = asyncio.create_task(serve(listener))
             with ExitStack() as stack:
                 silent = peers(stack, listener, 10)
                 await good_client(listener)  # the third one above the limit
-                assert [peer for peer, _ in told] == [each.getsockname() for each in silent[:3]]
-                assert str(told[0][1]) == "closed before its MPA Request was taken: 8 newer connections wait"
+                assert [peer for peer, _ in failures] == [each.getsockname() for each in silent[:3]]
+                assert str(failures[0][1]) == "closed before its MPA Request was taken: 8 newer connections wait"
                 for each in silent[:3]:
                     assert each.recv(1) == b""
                 silent[3].setblocking(False)
@@ -166,15 +166,15 @@ def test_reaching_the_file_limit_is_reported_once():
             while not telling.done():
                 opened.append(asyncio.create_task(rdma.connect("127.0.0.1", port)))
                 await asyncio.wait((opened[-1], telling), return_when=asyncio.FIRST_COMPLETED)
-            told = telling.result()
-            failed = told[-1]
+            reported = telling.result()
+            failed = reported[-1]
             assert failed["reason"].endswith("Too many open files, 60 is this process's limit (ulimit -n)")
             assert failed["peer"] == ["127.0.0.1", port]
             await (await opened[0]).close()  # frees a file
             await opened[-1]
-            while [each["event"] for each in told].count("established") < len(opened):
-                told += await events("established")
-            assert [each["event"] for each in told].count("failed") == 1, told
+            while [each["event"] for each in reported].count("established") < len(opened):
+                reported += await events("established")
+            assert [each["event"] for each in reported].count("failed") == 1, reported
             for each in opened[1:]:
                 await (await each).abort()
 

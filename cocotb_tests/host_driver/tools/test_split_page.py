@@ -94,7 +94,7 @@ def test_the_page_has_all_plots_tables_and_sources(text):
     assert "figures &lt;invented&gt; for a test" in text
     assert "invented for a test" in text
     assert "estimate: CRC32CX of 8 octets" in text
-    assert text.count("<li>On the device") == 5
+    assert text.count("<li>“") == 5
 
 
 def captions(text, figure):

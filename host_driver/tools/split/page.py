@@ -129,7 +129,7 @@ def verdicts(report: Report) -> list[str]:
         rate = "stays the same"
         if abs(change) >= 0.005:
             rate = f"{'rises' if change > 0 else 'falls'} by {abs(change):.0%}"
-        sentences.append(f"On the device “{each.name}” with {_lanes(each.lanes)} {cycles}; throughput {rate}, for "
+        sentences.append(f"“{each.name}” on the device with {_lanes(each.lanes)} {cycles}; throughput {rate}, for "
                     f"{each.luts:,.0f} LUTs: offload {pays}.")  # fmt: skip
     return sentences
 

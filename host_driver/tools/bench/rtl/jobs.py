@@ -64,7 +64,7 @@ class TimeLimitError(ToolError):
         self.seconds = seconds
 
     def __str__(self) -> str:
-        return f"no end after {self.seconds:.0f} s"
+        return f"not finished after {self.seconds:.0f} s"
 
 
 class Netlist(NamedTuple):
