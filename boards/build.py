@@ -98,10 +98,10 @@ def build(
     if baud is not None:
         fastest = board.clock_hz // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:
-            raise ValueError(f"{name} has a UART of {SLOWEST:,} to {fastest:,} baud, not {baud:,}")
+            raise ValueError(f"the UART of {name} runs at {SLOWEST:,} to {fastest:,} baud, not {baud:,}")
         board = replace(board, baud=baud)
     if not 1 <= seed < 2**31:
-        raise ValueError(f"a seed is 1 to {2**31 - 1}, not {seed}")
+        raise ValueError(f"the seed must be 1 to {2**31 - 1}, not {seed}")
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*flow.stages, flow.bitstream, "report.json", _RESULT):
         (folder / old).unlink(missing_ok=True)

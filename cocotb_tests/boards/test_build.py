@@ -108,9 +108,9 @@ def test_an_impossible_clock_is_rejected(flow):
     (["build", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
     (["program", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
     (["build", "ulx3s", "--lanes", "3"], 2, "ulx3s has room for lanes 1, 2, 4, 8, 16, not 3"),
-    (["build", "ulx3s", "--baud", "7000000"], 2, "ulx3s has a UART of 1,200 to 6,250,000 baud, not 7,000,000"),
-    (["build", "ulx3s", "--baud", "0"], 2, "ulx3s has a UART of 1,200 to 6,250,000 baud, not 0"),
-    (["build", "ulx3s", "--seed", "0"], 2, "a seed is 1 to 2147483647, not 0"),
+    (["build", "ulx3s", "--baud", "7000000"], 2, "the UART of ulx3s runs at 1,200 to 6,250,000 baud, not 7,000,000"),
+    (["build", "ulx3s", "--baud", "0"], 2, "the UART of ulx3s runs at 1,200 to 6,250,000 baud, not 0"),
+    (["build", "ulx3s", "--seed", "0"], 2, "the seed must be 1 to 2147483647, not 0"),
     (["boards", "--json", "--markdown"], 2, "one of --json, --markdown and --names at a time"),
     (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: there is no nowhere/top.bit: `rnic build ulx3s` makes it"),
 ])  # fmt: skip

@@ -365,6 +365,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 def install() -> None:
     """Mutate modules of ``rtl`` that are imported from now on."""
     if any(name.startswith(PACKAGE + ".") for name in sys.modules):
-        raise RuntimeError(f"{PACKAGE} is imported already")
+        raise RuntimeError(f"{PACKAGE} has already been imported")
     sys.meta_path.insert(0, _Finder())
     ResetInserter._insert_control = _reset_inserter(ResetInserter._insert_control)
