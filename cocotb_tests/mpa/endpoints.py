@@ -148,7 +148,7 @@ class MpaSink:
             chunk = _octets(await self._get())
             self._found = self._checker.feed(chunk)
             if self._packets and chunk and (len(self._found) != 1 or self._checker.held):
-                raise AssertionError(f"a packet of {len(chunk)} octets, before stream offset {self.offset}, is not exactly one FPDU")
+                raise AssertionError(f"a packet of {len(chunk)} octets before {self.offset} is not exactly one FPDU")
         fpdu = self._found.pop(0)
         for problem in fpdu.problems:
             if problem.fault not in self._tolerate:
