@@ -28,7 +28,7 @@ def flip(octets, bit):
 
 
 def remade(fpdu, at, octets):
-    """Return ``fpdu`` with ``octets`` inserted at ``at``, and a correct CRC."""
+    """Return ``fpdu`` with ``octets`` written over those at ``at``, and a correct CRC."""
     covered = fpdu[:at] + octets + fpdu[at + len(octets):-4]
     return covered + crc32c(covered).to_bytes(4, "little")
 
