@@ -49,7 +49,7 @@ FOLDER = "soak"  # folder inside built() for failing cases
 BATCH = 2000
 HANG = 60  # limit of processor time for a case, in seconds
 GROWTH = 64 << 20  # limit of memory that a batch may add to a process, in octets
-RTL_SHARE = 500  # one of so many cases is simulated: this takes about 200 times as long
+RTL_SHARE = 500  # one case in 500 is simulated, because simulation takes about 200 times as long
 
 
 def mutated(rng: random.Random, octets: bytes) -> bytes:

@@ -105,7 +105,7 @@ def _said(lines: Sequence[Prediction], what: str, better: str, worse: str) -> st
 
 
 def verdicts(report: Report) -> list[str]:
-    """Return a sentence for each named split, which says whether it pays off."""
+    """Return a sentence for each named split on whether it pays off."""
     widest = report.lines(max(each.lanes for each in report.predictions))
     host = next((each for each in widest if not each.split.device), None)
     if host is None:
