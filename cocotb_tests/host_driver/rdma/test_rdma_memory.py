@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain
+from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, StagTable
 
 
 @pytest.fixture
@@ -40,6 +40,16 @@ def test_regions_are_valid_until_they_are_deregistered(domain):
     assert domain.stags.find(region.stag) is None
     region.deregister()
     buffer.append(0)
+
+
+def test_domains_know_each_other_s_stags_only_if_they_were_given_the_same_table(domain):
+    stags = StagTable()
+    one, other = ProtectionDomain(stags), ProtectionDomain(stags)
+    with one.register(bytearray(4), Access.REMOTE_READ) as region:
+        assert other.stags.find(region.stag) is region
+        assert domain.stags.find(region.stag) is None
+        assert (len(stags), len(domain.stags)) == (1, 0)
+    assert len(stags) == 0
 
 
 def test_a_stream_s_regions_are_released_together(domain):
