@@ -231,12 +231,13 @@ def test_a_worker_with_other_tools_is_refused():
 
 
 CLUSTER = """
-import os, subprocess, sys
+import logging, os, subprocess, sys
 from open_rnic.host_driver.tools.bench.rtl.cluster import executor
 from open_rnic.host_driver.tools.bench.rtl.jobs import tool_version
 from distributed import LocalCluster
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
     with executor() as (here, count):
         assert count == os.cpu_count()
         assert here.submit(tool_version, "amaranth").result() == tool_version("amaranth")
@@ -252,7 +253,7 @@ def test_jobs_run_on_a_local_cluster_and_a_named_one_and_no_process_is_left(tmp_
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=HANG, check=False)
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch, capsys):

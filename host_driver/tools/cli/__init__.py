@@ -133,7 +133,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """What ``rnic`` runs: see ``host_driver.__main__``."""
     name_output()
-    logging.basicConfig(level=logging.INFO, format="rnic: %(message)s")  # what takes time is told
+    logging.basicConfig(format="rnic: %(message)s")
+    logging.getLogger("open_rnic").setLevel(logging.INFO)  # what takes time is told; of others' only what is wrong
     # Of gateware that an interrupt or an error kept from being used; the category would take an import of Amaranth.
     warnings.filterwarnings("ignore", "(?s).* created but never used")
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
