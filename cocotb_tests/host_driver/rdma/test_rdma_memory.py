@@ -44,12 +44,13 @@ def test_regions_are_valid_until_they_are_deregistered(domain):
 
 def test_domains_know_each_other_s_stags_only_if_they_were_given_the_same_table(domain):
     stags = StagTable()
-    one, other = ProtectionDomain(stags), ProtectionDomain(stags)
-    with one.register(bytearray(4), Access.REMOTE_READ) as region:
-        assert other.stags.find(region.stag) is region
-        assert domain.stags.find(region.stag) is None
-        assert (len(stags), len(domain.stags)) == (1, 0)
-    assert len(stags) == 0
+    with (
+        ProtectionDomain(stags).register(bytearray(4), Access.REMOTE_READ) as shared,
+        domain.register(bytearray(4), Access.REMOTE_READ) as own,
+    ):
+        assert ProtectionDomain(stags).stags.find(shared.stag) is shared
+        assert ProtectionDomain().stags.find(own.stag) is None
+        assert (len(stags), len(domain.stags), len(ProtectionDomain().stags)) == (1, 1, 0)
 
 
 def test_a_stream_s_regions_are_released_together(domain):
