@@ -232,12 +232,13 @@ def test_a_worker_with_other_tools_is_refused():
 
 CLUSTER = """
 import logging, os, subprocess, sys
+if __name__ == "__main__":  # as a command does before it imports anything else
+    logging.basicConfig(level=logging.INFO)
 from open_rnic.host_driver.tools.bench.rtl.cluster import executor
 from open_rnic.host_driver.tools.bench.rtl.jobs import tool_version
 from distributed import LocalCluster
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO)
     with executor() as (here, count):
         assert count == os.cpu_count()
         assert here.submit(tool_version, "amaranth").result() == tool_version("amaranth")
