@@ -1,7 +1,9 @@
 """``rnic`` as a program: standard output that cannot be written, Ctrl-C at any moment, and what is told unasked."""
 
 import asyncio
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -143,6 +145,15 @@ def test_ctrl_c_in_the_last_moment_of_a_part_of_the_work_is_not_lost(capsys):
         interruptible(part(), kept=True)
     assert ended.value.exit_code == 130
     assert capsys.readouterr().err.startswith("interrupted; what is done is kept")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_help_is_wrapped_where_the_terminal_ends_and_nowhere_else(width):
+    status, out, err = rnic("connect", "--help", env=os.environ | {"COLUMNS": str(width)})
+    assert (status, err) == (0, "")
+    [paragraph] = [each for each in re.split(r"\n\s*\n", out) if "It sends what" in each]
+    for line, following in itertools.pairwise(paragraph.splitlines()):
+        assert len(line.rstrip()) + len(following.split()[0]) >= width - 3
 
 
 def test_the_first_build_is_told_of_without_a_terminal(tmp_path):
