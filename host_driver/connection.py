@@ -27,6 +27,7 @@ from struct import pack
 from typing import Any, Protocol, Self
 
 from open_rnic.host_driver.device import Device, DeviceError, Event
+from open_rnic.host_driver.machine import ProtocolError
 from open_rnic.host_driver.mpa.fpdu import mulpdu
 from open_rnic.host_driver.mpa.negotiation import (
     Config,
@@ -35,7 +36,6 @@ from open_rnic.host_driver.mpa.negotiation import (
     Input,
     Negotiated,
     Negotiation,
-    ProtocolError,
     Reason,
     Rejected,
     Requested,

@@ -16,11 +16,12 @@ behind the peer's frame is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import inf
 
+from open_rnic.host_driver.machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.startup import (
     ENHANCED_OCTETS,
     MAX_PRIVATE_DATA,
@@ -86,15 +87,6 @@ class Reason(Enum):
     def code(self) -> int:
         """The MPA error code, 0 when there is none."""
         return self.value
-
-
-class ProtocolError(Exception):
-    """An input that has no meaning in the state."""
-
-    def __init__(self, state: Enum, given: Enum) -> None:
-        self.state = state
-        self.given = given
-        super().__init__(f"{given.name} is not possible in state {state.name}")
 
 
 @dataclass(frozen=True)
@@ -235,15 +227,6 @@ class Failed:
 Event = Send | Requested | Established | Rejected | Failed
 
 
-class _Otherwise(Exception):  # noqa: N818 -- it steers, it is no error
-    """An action ends in another state than the table's."""
-
-    def __init__(self, state: State, *events: Event) -> None:
-        super().__init__()
-        self.state = state
-        self.events = list(events)
-
-
 def check_private_data(octets: bytes, enhanced: bool) -> None:
     """Raise ValueError when a frame has no room for these octets of the ULP's."""
     room, rule = MAX_PRIVATE_DATA, "RFC 5044 §7.1.1"
@@ -254,17 +237,8 @@ def check_private_data(octets: bytes, enhanced: bool) -> None:
         raise ValueError(f"private data may have {room} octets, not {len(octets)} ({rule})")
 
 
-@dataclass(frozen=True)
-class _Given:
-    """What came with an input."""
-
-    now: float = 0.0
-    private_data: bytes = b""
-    what: str = ""
-
-
 @dataclass
-class Negotiation:
+class Negotiation(Machine[State, Input, Event]):
     """One end of the startup exchange; see the module's text."""
 
     config: Config
@@ -291,7 +265,7 @@ class Negotiation:
 
     def start(self, now: float) -> list[Event]:
         """Begin, at time ``now``: an initiator sends its Request, a responder waits for one."""
-        return self._input(Input.INITIATE if self.config.role is Role.INITIATOR else Input.LISTEN, _Given(now=now))
+        return self._input(Input.INITIATE if self.config.role is Role.INITIATOR else Input.LISTEN, Facts(now=now))
 
     def receive(self, octets: bytes) -> list[Event]:
         """Take octets from the peer, at most ``wanted``; raises ValueError for more."""
@@ -300,7 +274,7 @@ class Negotiation:
         try:
             self._decoder.feed(octets)
         except StartupError as error:
-            return self._input(Input.BAD_FRAME, _Given(what=str(error)))
+            return self._input(Input.BAD_FRAME, Facts(what=str(error)))
         if self._decoder.frame is None or not octets:
             return []
         self._theirs = self._decoder.frame
@@ -313,7 +287,7 @@ class Negotiation:
 
         Raises ValueError for too much private data.
         """
-        return self._decide(Input.ACCEPT, config, _Given(private_data=private_data))
+        return self._decide(Input.ACCEPT, config, Facts(octets=private_data))
 
     def reject(
         self,
@@ -325,37 +299,28 @@ class Negotiation:
 
         Raises ValueError for too much private data.
         """
-        return self._decide(Input.REJECT, config, _Given(private_data=private_data, what=what))
+        return self._decide(Input.REJECT, config, Facts(octets=private_data, what=what))
 
     def abort(self, what: str) -> list[Event]:
         """Something failed at this end, during the exchange or right after it.
 
         RFC 6581 §9.3 wants Terminate 2/0/5 then; before both frames are exchanged no FPDU can carry it.
         """
-        return self._input(Input.ABORT, _Given(what=what))
+        return self._input(Input.ABORT, Facts(what=what))
 
     def connection_lost(self, how: str) -> list[Event]:
         """The TCP connection ended; ``how`` says it for a person. After the exchange it concerns others."""
-        return [] if self.state.final else self._input(Input.CLOSED, _Given(what=how))
+        return [] if self.state.final else self._input(Input.CLOSED, Facts(what=how))
 
-    def tick(self, now: float) -> list[Event]:
-        """Note the time."""
-        return [] if self.deadline is None or now < self.deadline else self._input(Input.TIMEOUT)
+    @classmethod
+    def _table(cls) -> Mapping[tuple[State, Input], tuple[_Action, State]]:
+        return TABLE
 
-    def _input(self, given: Input, what: _Given = _Given()) -> list[Event]:
-        if (self.state, given) not in TABLE:
-            raise ProtocolError(self.state, given)
-        action, after = TABLE[self.state, given]
-        try:
-            events = action(self, what)
-        except _Otherwise as other:
-            after, events = other.state, other.events
-        self.state = after
-        if after not in (State.WAIT_REPLY, State.WAIT_REQUEST):
-            self.deadline = None
-        return events
+    @classmethod
+    def _timed(cls) -> tuple[frozenset[State], Input]:
+        return frozenset({State.WAIT_REPLY, State.WAIT_REQUEST}), Input.TIMEOUT
 
-    def _decide(self, given: Input, config: Config | None, what: _Given) -> list[Event]:
+    def _decide(self, given: Input, config: Config | None, what: Facts) -> list[Event]:
         if config is not None:
             if (config.role, config.dialect) != (self.config.role, self.config.dialect):
                 raise ValueError("the role and the dialect of a negotiation cannot change")
@@ -364,7 +329,7 @@ class Negotiation:
 
     # What an initiator does
 
-    def _initiate(self, given: _Given) -> list[Event]:
+    def _initiate(self, given: Facts) -> list[Event]:
         config = self.config
         self.deadline = given.now + config.timeout
         self._ours = StartupFrame(
@@ -377,24 +342,24 @@ class Negotiation:
         )
         return [Send(self._ours, self._ours.encode())]
 
-    def _accepted(self, _: _Given) -> list[Event]:
+    def _accepted(self, _: Facts) -> list[Event]:
         self._check_rev()
         ours, theirs = self._ours.enhanced, self._theirs.enhanced
         if ours and not theirs and self._theirs.rev == ENHANCED_REV and ours.dialect is Dialect.DRAFT_02:
             theirs = _DRAFT_DEFAULT
         if bool(ours) != bool(theirs):
             what = f"MPA Reply with S={int(bool(theirs))} to a Request with S={int(bool(ours))} (RFC 6581 §10)"
-            raise _Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=ours is not None))
+            raise Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=ours is not None))
         self._agreed = self._agree()
         if theirs:
             try:
                 terms = conclude(self.config, theirs)
             except Disagreement as error:
-                raise _Otherwise(State.FAILED, self._terminated(error.reason, str(error))) from None
+                raise Otherwise(State.FAILED, self._terminated(error.reason, str(error))) from None
             self._agreed = terms.put_into(self._agreed)
         return [Established(self._agreed)]
 
-    def _rejected(self, _: _Given) -> list[Event]:
+    def _rejected(self, _: Facts) -> list[Event]:
         self._check_rev()
         what = "the responder rejected the connection (R=1)"
         if self._ours.markers:
@@ -407,30 +372,30 @@ class Negotiation:
 
     # What a responder does
 
-    def _listen(self, given: _Given) -> list[Event]:
+    def _listen(self, given: Facts) -> list[Event]:
         self.deadline = given.now + self.config.timeout
         return []
 
-    def _requested(self, _: _Given) -> list[Event]:
+    def _requested(self, _: Facts) -> list[Event]:
         self._check_rev()
         theirs = self._theirs.enhanced
         if theirs and (what := refusal(self.config, theirs)):
             # RFC 6581 §9.1 speaks of TERM 2/0/6 here, but a responder sends no FPDU before it has received one and
             # none after R=1 (RFC 5044 §7.1.2 rules 2 and 4), so the Reply alone says it.
-            raise _Otherwise(State.REJECTED, *self._reject(_Given(private_data=self.config.private_data, what=what)))
+            raise Otherwise(State.REJECTED, *self._reject(Facts(octets=self.config.private_data, what=what)))
         return [Requested(self._theirs, _model(self._theirs))]
 
-    def _accept(self, given: _Given) -> list[Event]:
+    def _accept(self, given: Facts) -> list[Event]:
         agreed, enhanced = self._answer()
-        sent = self._reply(enhanced, given.private_data)
+        sent = self._reply(enhanced, given.octets)
         self._agreed = agreed
         return [sent, Established(agreed)]
 
-    def _reject(self, given: _Given) -> list[Event]:
+    def _reject(self, given: Facts) -> list[Event]:
         _, enhanced = self._answer()
         if enhanced:
             enhanced = rejecting(self.config, enhanced)
-        sent = self._reply(enhanced, given.private_data, rejected=True)
+        sent = self._reply(enhanced, given.octets, rejected=True)
         return [sent, Rejected(sent.frame, given.what, self._theirs)]
 
     def _reply(self, enhanced: EnhancedData | None, private_data: bytes, rejected: bool = False) -> Send:
@@ -490,22 +455,22 @@ class Negotiation:
             what = f"{frame.kind} with S=1 and Rev {frame.rev} at stream offset 16: S needs Rev 2 (RFC 6581 §6)"
         if what:
             retry = initiator and config.enhanced and frame.rev == 1
-            raise _Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=retry))
+            raise Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=retry))
 
-    def _bad_frame(self, given: _Given) -> list[Event]:
+    def _bad_frame(self, given: Facts) -> list[Event]:
         return [Failed(Reason.BAD_FRAME, given.what)]
 
-    def _abort(self, given: _Given) -> list[Event]:
+    def _abort(self, given: Facts) -> list[Event]:
         return [Failed(Reason.LOCAL, given.what)]
 
-    def _abort_established(self, given: _Given) -> list[Event]:
+    def _abort_established(self, given: Facts) -> list[Event]:
         return [self._terminated(Reason.LOCAL, given.what)]
 
     def _terminated(self, reason: Reason, what: str) -> Failed:
         first = replace(self._agreed, model=Model.CLIENT_SERVER, rtr_send=Rtr.NONE, rtr_accept=frozenset())
         return Failed(reason, what, first)
 
-    def _closed(self, given: _Given) -> list[Event]:
+    def _closed(self, given: Facts) -> list[Event]:
         received, frame = self._decoder.received, self._decoder.expected
         if self.state is State.IDLE:
             where = "before the startup exchange"
@@ -519,7 +484,7 @@ class Negotiation:
         retry = self.state is State.WAIT_REPLY and self.config.enhanced and not received
         return [Failed(Reason.CONNECTION_LOST, f"{given.what} {where}", may_retry_unenhanced=retry)]
 
-    def _late(self, _: _Given) -> list[Event]:
+    def _late(self, _: Facts) -> list[Event]:
         frame, came = self._decoder.expected, self._decoder.received
         what = f"no whole {frame} within {self.config.timeout:g} s, {came} octets of it came"
         return [Failed(Reason.TIMED_OUT, what)]
@@ -709,7 +674,7 @@ def _names(kinds: Iterable[Rtr]) -> str:
     return " or ".join(kind.name.capitalize() for kind in sorted(kinds)) or "nothing"
 
 
-_Action = Callable[[Negotiation, _Given], list[Event]]
+_Action = Callable[[Negotiation, Facts], list[Event]]
 
 TABLE: dict[tuple[State, Input], tuple[_Action, State]] = {
     (State.IDLE, Input.INITIATE): (Negotiation._initiate, State.WAIT_REPLY),

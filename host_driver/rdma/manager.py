@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self
 from open_rnic.host_driver import connection as mpa
 from open_rnic.host_driver.connection import SILENT, Address, Arrival, MpaConnectionError, Observer
 from open_rnic.host_driver.device import Device, DeviceError
-from open_rnic.host_driver.mpa.negotiation import Config, ProtocolError, Reason
+from open_rnic.host_driver.machine import ProtocolError
+from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import StartupFrame
 from open_rnic.host_driver.rdma.connection import (
     Connection,

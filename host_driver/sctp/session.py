@@ -20,17 +20,17 @@ raises ProtocolError when the caller did it, and ends the session when the peer 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
+from open_rnic.host_driver.machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.negotiation import (
     Config,
     Disagreement,
     Established,
     Failed,
     Negotiated,
-    ProtocolError,
     Reason,
     Terms,
     answer,
@@ -242,27 +242,15 @@ class Ended:
 Event = Transmit | SessionRequested | Established | SessionRejected | Received | Ended | Failed
 
 
-class _Otherwise(Exception):  # noqa: N818 -- it steers, it is no error
-    """An action ends in another state than the table's."""
-
-    def __init__(self, state: State, *events: Event) -> None:
-        super().__init__()
-        self.state = state
-        self.events = list(events)
-
-
 @dataclass(frozen=True)
-class _Given:
-    """What came with an input."""
+class _Given(Facts):
+    """The facts of an input, with the chunk of one from the peer."""
 
-    now: float = 0.0
-    octets: bytes = b""
-    what: str = ""
     control: Control = field(default_factory=lambda: Control(Function.TERMINATE))
 
 
 @dataclass
-class Session:
+class Session(Machine[State, Input, Event]):
     """One end of a DDP stream session; see the module's text.
 
     ``config`` is that of ``negotiation``, of which CRC, markers and ``permissive`` have no meaning here.
@@ -287,23 +275,23 @@ class Session:
 
     def start(self, now: float) -> list[Event]:
         """Begin, at time ``now``: the initiator sends its Initiate, a responder waits for one."""
-        return self._input(Input.ACTIVE if self.config.role is Role.INITIATOR else Input.PASSIVE, _Given(now=now))
+        return self._input(Input.ACTIVE if self.config.role is Role.INITIATOR else Input.PASSIVE, Facts(now=now))
 
     def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
         """The passive ULP takes the session; see ``Negotiation.accept``."""
         self.config = config or self.config
-        return self._input(Input.ACCEPT, _Given(octets=private_data))
+        return self._input(Input.ACCEPT, Facts(octets=private_data))
 
     def reject(
         self, private_data: bytes = b"", what: str = "the ULP rejected the session", config: Config | None = None
     ) -> list[Event]:
         """The passive ULP refuses the session; see ``Negotiation.reject``."""
         self.config = config or self.config
-        return self._input(Input.REJECT, _Given(octets=private_data, what=what))
+        return self._input(Input.REJECT, Facts(octets=private_data, what=what))
 
     def send(self, segment: bytes) -> list[Event]:
         """Send a DDP segment; raises ValueError for one over ``max_segment`` (RFC 5043 §9)."""
-        return self._input(Input.SEND, _Given(octets=segment))
+        return self._input(Input.SEND, Facts(octets=segment))
 
     def terminate(self) -> list[Event]:
         """Send nothing more; what the peer still sends is received."""
@@ -314,7 +302,7 @@ class Session:
 
         That is also how to answer an Initiate when too many wait for the ULP (RFC 5043 §6.4).
         """
-        return self._input(Input.ABORT, _Given(what=what))
+        return self._input(Input.ABORT, Facts(what=what))
 
     def delivered(self) -> list[Event]:
         """All messages so far are known to have been received."""
@@ -322,11 +310,7 @@ class Session:
 
     def closed(self, how: str) -> list[Event]:
         """The SCTP association ended; ``how`` says it for a person. After the session it concerns others."""
-        return [] if self.state.final else self._input(Input.CLOSED, _Given(what=how))
-
-    def tick(self, now: float) -> list[Event]:
-        """Note the time."""
-        return [] if self.deadline is None or now < self.deadline else self._input(Input.TIMEOUT)
+        return [] if self.state.final else self._input(Input.CLOSED, Facts(what=how))
 
     def receive(self, ppid: int, octets: bytes) -> list[Event]:
         """Take one message from the peer, in whatever order SCTP delivers them."""
@@ -355,7 +339,7 @@ class Session:
 
     def _take(self, ppid: int, octets: bytes) -> list[Event]:
         if ppid == Ppid.SEGMENT:
-            return self._input(Input.PEER_SEGMENT, _Given(octets=octets[2:], what="a DDP segment"))
+            return self._input(Input.PEER_SEGMENT, Facts(octets=octets[2:], what="a DDP segment"))
         if ppid != Ppid.CONTROL:
             return self._bad(f"a chunk with payload protocol identifier {ppid}: 16 and 17 are DDP's (RFC 5043 §5.2)")
         try:
@@ -367,25 +351,22 @@ class Session:
         return self._input(_PEER[control.function.plain], _Given(control=control, what=str(control.function)))
 
     def _bad(self, what: str) -> list[Event]:
-        return self._input(Input.BAD_CHUNK, _Given(what=what))
+        return self._input(Input.BAD_CHUNK, Facts(what=what))
 
-    def _input(self, given: Input, what: _Given = _Given()) -> list[Event]:
-        if (self.state, given) in TABLE:
-            action, after = TABLE[self.state, given]
-        elif given in _FROM_PEER and not self.state.final:
-            action, after = Session._illegal, State.FAILED
-        else:
-            raise ProtocolError(self.state, given)
-        try:
-            events = action(self, what)
-        except _Otherwise as other:
-            after, events = other.state, other.events
-        self.state = after
-        if after not in (State.WAIT_ANSWER, State.WAIT_INITIATE):
-            self.deadline = None
-        return events
+    @classmethod
+    def _table(cls) -> Mapping[tuple[State, Input], tuple[_Action, State]]:
+        return TABLE
 
-    def _illegal(self, given: _Given) -> list[Event]:
+    @classmethod
+    def _timed(cls) -> tuple[frozenset[State], Input]:
+        return frozenset({State.WAIT_ANSWER, State.WAIT_INITIATE}), Input.TIMEOUT
+
+    def _illegal(self, given: Input) -> tuple[_Action, State]:
+        if given in _FROM_PEER and not self.state.final:
+            return Session._violated, State.FAILED
+        return super()._illegal(given)
+
+    def _violated(self, given: Facts) -> list[Event]:
         what = given.what if given.what.startswith("a chunk") else f"{given.what} in state {self.state.name}"
         # An end that knows RFC 5043 alone takes function code 5 for this, too
         told = [self._control(Function.TERMINATE)] if self.state in _MAY_TERMINATE else []
@@ -393,7 +374,7 @@ class Session:
 
     # The active side
 
-    def _initiate(self, given: _Given) -> list[Event]:
+    def _initiate(self, given: Facts) -> list[Event]:
         self.deadline = given.now + self.config.timeout
         if not self.config.enhanced:  # RFC 6581 §10
             return [self._control(Function.INITIATE, None, self.config.private_data)]
@@ -403,42 +384,42 @@ class Session:
         self._theirs = theirs = given.control
         if self.config.enhanced and not theirs.enhanced:
             what = f"{theirs.function} to an Enhanced Initiate (RFC 6581 §10)"
-            raise _Otherwise(State.FAILED, *self._told(Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=True)))
+            raise Otherwise(State.FAILED, *self._told(Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=True)))
         if not theirs.enhanced:
             return [Established(self._agree(None))]
         try:
             return [Established(self._agree(conclude(self.config, theirs.enhanced)))]
         except Disagreement as error:
-            raise _Otherwise(State.FAILED, *self._told(Failed(error.reason, str(error)))) from None
+            raise Otherwise(State.FAILED, *self._told(Failed(error.reason, str(error)))) from None
 
     def _rejected(self, given: _Given) -> list[Event]:
         retry = given.control.function is Function.ENHANCED_REJECT
         return [SessionRejected(given.control, "the passive side rejected the session", may_retry_unenhanced=retry)]
 
-    def _refused(self, _: _Given) -> list[Event]:
+    def _refused(self, _: Facts) -> list[Event]:
         what = "the passive side terminated the session without asking its ULP (RFC 5043 §6.4)"
         return [Failed(Reason.CONNECTION_LOST, what, may_retry_unenhanced=self.config.enhanced)]
 
     # The passive side
 
-    def _listen(self, given: _Given) -> list[Event]:
+    def _listen(self, given: Facts) -> list[Event]:
         self.deadline = given.now + self.config.timeout
         return []
 
     def _requested(self, given: _Given) -> list[Event]:
         self._theirs = theirs = given.control
         if theirs.enhanced and (what := refusal(self.config, theirs.enhanced)):
-            raise _Otherwise(State.REJECTED, *self._reject(_Given(what=what)))
+            raise Otherwise(State.REJECTED, *self._reject(Facts(what=what)))
         peer_to_peer = theirs.enhanced is not None and theirs.enhanced.peer_to_peer
         return [SessionRequested(theirs, Model.PEER_TO_PEER if peer_to_peer else Model.CLIENT_SERVER)]
 
-    def _accept(self, given: _Given) -> list[Event]:
+    def _accept(self, given: Facts) -> list[Event]:
         if not self._theirs.enhanced:
             return [self._control(Function.ACCEPT, None, given.octets), Established(self._agree(None))]
         reply, terms = answer(self.config, self._theirs.enhanced)
         return [self._control(Function.ENHANCED_ACCEPT, reply, given.octets), Established(self._agree(terms))]
 
-    def _reject(self, given: _Given) -> list[Event]:
+    def _reject(self, given: Facts) -> list[Event]:
         control = Control(Function.REJECT, None, given.octets)
         if self._theirs.enhanced:
             reply = rejecting(self.config, answer(self.config, self._theirs.enhanced)[0])
@@ -466,45 +447,45 @@ class Session:
             private_data=self._theirs.private_data,
         )
 
-    def _send(self, given: _Given) -> list[Event]:
+    def _send(self, given: Facts) -> list[Event]:
         if len(given.octets) > self.max_segment:
             raise ValueError(f"a DDP segment has up to {self.max_segment} octets here, not {len(given.octets)}")
         return [self._segment(given.octets)]
 
-    def _received(self, given: _Given) -> list[Event]:
+    def _received(self, given: Facts) -> list[Event]:
         return [Received(given.octets)]
 
-    def _nothing(self, _: _Given) -> list[Event]:
+    def _nothing(self, _: Facts) -> list[Event]:
         return []
 
-    def _terminate(self, _: _Given) -> list[Event]:
+    def _terminate(self, _: Facts) -> list[Event]:
         return [self._control(Function.TERMINATE)]
 
-    def _received_and_terminate(self, given: _Given) -> list[Event]:
+    def _received_and_terminate(self, given: Facts) -> list[Event]:
         return [Received(given.octets), self._control(Function.TERMINATE)]
 
-    def _ended(self, _: _Given) -> list[Event]:
+    def _ended(self, _: Facts) -> list[Event]:
         return [Ended()]
 
-    def _ended_and_terminate(self, _: _Given) -> list[Event]:
+    def _ended_and_terminate(self, _: Facts) -> list[Event]:
         return [Ended(), self._control(Function.TERMINATE)]
 
-    def _abort(self, given: _Given) -> list[Event]:
+    def _abort(self, given: Facts) -> list[Event]:
         return [Failed(Reason.LOCAL, given.what)]
 
-    def _abort_request(self, given: _Given) -> list[Event]:
+    def _abort_request(self, given: Facts) -> list[Event]:
         return [self._control(Function.TERMINATE), Failed(Reason.LOCAL, given.what)]
 
-    def _abort_accepted(self, given: _Given) -> list[Event]:
+    def _abort_accepted(self, given: Facts) -> list[Event]:
         return [self._error(Reason.LOCAL), Failed(Reason.LOCAL, given.what)]
 
-    def _abort_open(self, given: _Given) -> list[Event]:
+    def _abort_open(self, given: Facts) -> list[Event]:
         return self._told(Failed(Reason.LOCAL, given.what))
 
-    def _closed(self, given: _Given) -> list[Event]:
+    def _closed(self, given: Facts) -> list[Event]:
         return [Failed(Reason.CONNECTION_LOST, f"{given.what} in state {self.state.name}")]
 
-    def _late(self, _: _Given) -> list[Event]:
+    def _late(self, _: Facts) -> list[Event]:
         due = "answer to the Initiate" if self.state is State.WAIT_ANSWER else "Initiate"
         return [Failed(Reason.TIMED_OUT, f"no {due} within {self.config.timeout:g} s")]
 

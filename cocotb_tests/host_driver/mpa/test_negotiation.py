@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from open_rnic.host_driver.machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import (
     TABLE,
     Config,
@@ -14,7 +15,6 @@ from open_rnic.host_driver.mpa.negotiation import (
     Failed,
     Input,
     Negotiation,
-    ProtocolError,
     Reason,
     Rejected,
     Requested,
