@@ -106,19 +106,23 @@ class Device(ABC):
     async def write_ulpdu(self, octets: bytes) -> None:
         """Hand over one ULPDU, or in stream mode a packet of stream octets."""
 
+    @abstractmethod
     async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
-        """Hand over these, as ``write_ulpdu`` does one: the segments of a message, of some hundred KiB at most."""
-        for each in ulpdus:
-            await self.write_ulpdu(each)
+        """Hand over several ULPDUs: the segments of a message, of some hundred KiB at most.
+
+        Waits as ``write_ulpdu`` does, once, and then hands over all of them. A call that is cancelled hands over none.
+        """
 
     @abstractmethod
     async def read_ulpdu(self) -> Ulpdu:
         """The next ULPDU received, or in stream mode some stream octets; waits for it."""
 
+    @abstractmethod
     async def read_ulpdus(self) -> list[bytes]:
-        """All good ULPDUs that are there now; waits for the first. None when something else comes in its place."""
-        ulpdu = await self.read_ulpdu()
-        return [ulpdu.octets] if ulpdu.verdict is Verdict.GOOD else []
+        """Return all good ULPDUs received so far; waits for the first.
+
+        Returns an empty list if stream octets are next: they stay for ``read_ulpdu``.
+        """
 
     @abstractmethod
     async def write_mpa(self, octets: bytes) -> None:
@@ -128,9 +132,18 @@ class Device(ABC):
     async def read_mpa(self) -> bytes:
         """The next octets to send to the peer: one FPDU with its markers, or one stream-mode packet."""
 
+    @abstractmethod
     async def read_fpdus(self) -> list[bytes]:
-        """All that ``read_mpa`` would give now, each for itself; waits for the first."""
-        return [await self.read_mpa()]
+        """Return all that ``read_mpa`` would return now, one entry each; waits for the first."""
+
+    @abstractmethod
+    async def drained(self) -> None:
+        """Wait until the receive direction holds nothing that could still be delivered.
+
+        Then the data path has processed all octets given to ``write_mpa``, and ``read_ulpdu`` and ``next_event`` have
+        returned all that came of them. Octets of an incomplete FPDU may remain. MPA must be enabled on receive.
+        The transmit direction needs no such method: a ULPDU leaves as one FPDU, so the caller of ``read_fpdus`` counts.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -31,32 +32,11 @@ from open_rnic.host_driver.devices.sim.wire import (
     take_frames,
     window,
 )
+from open_rnic.host_driver.gate import Gate
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
 _Item = TypeVar("_Item")
 _log = logging.getLogger(__name__)
-
-
-class _Gate:
-    """Where tasks wait until they are told to look again."""
-
-    def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
-
-    async def wait(self) -> None:
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
-        try:
-            await waiting
-        finally:
-            if waiting in self._waiting:  # cancelled
-                self._waiting.remove(waiting)
-
-    def wake(self) -> None:
-        for each in self._waiting:
-            if not each.done():
-                each.set_result(None)
-        self._waiting.clear()
 
 
 class _Inbox(Generic[_Item]):
@@ -64,14 +44,9 @@ class _Inbox(Generic[_Item]):
 
     def __init__(self, kind: Kind, size: int) -> None:
         self.kind = kind
-        self.gate = _Gate()
         self.items: deque[tuple[_Item, int]] = deque()
         self.read = 0  # of the window, and not granted again yet
         self.batch = size // 4
-
-    def put(self, item: _Item, cost: int) -> None:
-        self.items.append((item, cost))
-        self.gate.wake()
 
     def clear(self) -> None:
         self.read += sum(cost for _, cost in self.items)
@@ -83,7 +58,6 @@ class _Outbox:
 
     def __init__(self, kind: Kind, credit: int) -> None:
         self.kind = kind
-        self.gate = _Gate()
         self.credit = credit
 
 
@@ -127,6 +101,8 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._tx_ulpdu = _Outbox(Kind.ULPDU, size)
         self._rx_mpa = _Outbox(Kind.MPA, size)
         self._values: deque[tuple[asyncio.Future[int], bool]] = deque()  # and whether it ends a reset
+        self._drains = self._drained = 0  # asked for, answered
+        self._gate = Gate()
         self._hello = asyncio.Event()
         self._received = bytearray()
         self._unsent: list[bytes] = []
@@ -164,20 +140,51 @@ class SimulatedDevice(Device, asyncio.Protocol):
 
     async def write_ulpdu(self, octets: bytes) -> None:
         """Hand over one ULPDU, or a packet of stream octets; waits while too much is on its way."""
-        await self._give(self._tx_ulpdu, octets)
+        await self._give(self._tx_ulpdu, [octets])
+
+    async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
+        """Hand over several ULPDUs; waits as ``write_ulpdu`` does, once."""
+        await self._give(self._tx_ulpdu, ulpdus)
 
     async def read_ulpdu(self) -> Ulpdu:
         """The next good ULPDU, or some stream octets; waits for it."""
         return await self._take(self._ulpdus)
 
+    async def read_ulpdus(self) -> list[bytes]:
+        """See Device."""
+        await self._there(self._ulpdus)
+        ulpdus = []
+        while self._ulpdus.items and self._ulpdus.items[0][0].verdict is Verdict.GOOD:
+            ulpdus.append(self._pop(self._ulpdus).octets)
+        return ulpdus
+
     async def write_mpa(self, octets: bytes) -> None:
         """Hand over octets of the peer's MPA stream, as one chunk; waits while too much is on its way."""
         if octets:
-            await self._give(self._rx_mpa, octets)
+            await self._give(self._rx_mpa, [octets])
 
     async def read_mpa(self) -> bytes:
         """The next FPDU, or packet of stream octets, for the peer; waits for it."""
         return await self._take(self._mpa)
+
+    async def read_fpdus(self) -> list[bytes]:
+        """See Device."""
+        fpdus = [await self.read_mpa()]
+        while self._mpa.items:
+            fpdus.append(self._pop(self._mpa))
+        return fpdus
+
+    async def drained(self) -> None:
+        """See Device. The simulation answers when nothing has moved for some clock cycles."""
+        self._check()
+        self._drains += 1
+        number = self._drains
+        self._send(frame(Kind.DRAIN))
+        unread = self._ulpdus, self._events
+        await self._gate.until(
+            lambda: self._failure or (self._drained >= number and not any(box.items for box in unread))
+        )
+        self._check()
 
     async def close(self) -> None:
         """End the simulation and let every waiting task raise DeviceError. Idempotent."""
@@ -200,11 +207,11 @@ class SimulatedDevice(Device, asyncio.Protocol):
         for kind, note, octets in take_frames(self._received):
             match kind:
                 case Kind.ULPDU:
-                    self._ulpdus.put(Ulpdu(octets, Verdict(note)), beats(len(octets), self.lanes))
+                    self._ulpdus.items.append((Ulpdu(octets, Verdict(note)), beats(len(octets), self.lanes)))
                 case Kind.MPA:
-                    self._mpa.put(octets, beats(len(octets), self.lanes))
+                    self._mpa.items.append((octets, beats(len(octets), self.lanes)))
                 case Kind.EVENT:
-                    self._events.put(Event.read(*EVENT.unpack(octets)), 1)
+                    self._events.items.append((Event.read(*EVENT.unpack(octets)), 1))
                 case Kind.VALUE:
                     waiting, resets = self._values.popleft()
                     if resets:  # all that came before this is of the time before
@@ -214,9 +221,11 @@ class SimulatedDevice(Device, asyncio.Protocol):
                 case Kind.GRANT:
                     box = self._tx_ulpdu if note == Kind.ULPDU else self._rx_mpa
                     box.credit += WORD.unpack(octets)[0]
-                    box.gate.wake()
+                case Kind.DRAINED:
+                    self._drained += 1
                 case Kind.HELLO:
                     self._hello.set()
+        self._gate.look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """For asyncio."""
@@ -240,10 +249,8 @@ class SimulatedDevice(Device, asyncio.Protocol):
 
     def _fail(self, failure: DeviceError) -> None:
         self._failure = failure
-        boxes = (self._ulpdus, self._mpa, self._events, self._tx_ulpdu, self._rx_mpa)
         self._hello.set()
-        for box in boxes:
-            box.gate.wake()
+        self._gate.look()
         for each, _ in self._values:
             if not each.done():
                 each.set_exception(failure)
@@ -280,22 +287,29 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._send(request)
         return await value
 
-    async def _give(self, box: _Outbox, octets: bytes) -> None:
+    async def _give(self, box: _Outbox, packets: Sequence[bytes]) -> None:
         self._check()
-        while box.credit <= 0:
-            await box.gate.wait()
+        await self._gate.until(lambda: self._failure or box.credit > 0)
+        self._check()
+        for each in packets:
+            box.credit -= beats(len(each), self.lanes)
+            self._send(frame(box.kind, 0, each))
+
+    async def _there(self, box: _Inbox[Any]) -> None:
+        await self._gate.until(lambda: box.items or self._failure)
+        if not box.items:
             self._check()
-        box.credit -= beats(len(octets), self.lanes)
-        self._send(frame(box.kind, 0, octets))
 
     async def _take(self, box: _Inbox[_Item]) -> _Item:
-        while not box.items:
-            self._check()
-            await box.gate.wait()
+        await self._there(box)
+        return self._pop(box)
+
+    def _pop(self, box: _Inbox[_Item]) -> _Item:
         item, cost = box.items.popleft()
         box.read += cost
         if box.read >= box.batch and self._failure is None:
             self._grant(box)
+        self._gate.look()
         return item
 
 

@@ -12,7 +12,8 @@ from open_rnic.host_driver.devices.serial import BAUD
 from open_rnic.host_driver.devices.serial.driver import Driver, Feed
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError, NoAnswerError
 from open_rnic.host_driver.devices.serial.port import Port
-from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION
+from open_rnic.host_driver.gate import Gate
+from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION, Verdict
 
 BITS = 10  # that an octet takes on the line
 _ROOM = 1 << 17  # octets: above this a queue takes no more
@@ -50,7 +51,7 @@ class SerialDevice(Device):
         self._port_name = port
         self._driver = Driver(Exchange(secrets.randbelow((1 << 32) - 1) + 1, pace))
         self._failure: DeviceError | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._gate = Gate()
         self._values: dict[int, asyncio.Future[int]] = {}
         self._curious = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -83,7 +84,7 @@ class SerialDevice(Device):
     async def next_event(self) -> Event:
         """The oldest event not seen yet; waits for one."""
         await self._wait(lambda: bool(self._driver.events))
-        return self._driver.events.popleft()
+        return self._taken(self._driver.events.popleft())
 
     async def write_ulpdu(self, octets: bytes) -> None:
         """Hand over one ULPDU, or a packet of stream octets; waits while too much is on its way."""
@@ -98,6 +99,14 @@ class SerialDevice(Device):
         await self._wait(lambda: bool(self._driver.ulpdus))
         return self._taken(self._driver.take_ulpdu())
 
+    async def read_ulpdus(self) -> list[bytes]:
+        """See Device."""
+        await self._wait(lambda: bool(self._driver.ulpdus))
+        ulpdus = []
+        while self._driver.ulpdus and self._driver.ulpdus[0].verdict is Verdict.GOOD:
+            ulpdus.append(self._driver.take_ulpdu().octets)
+        return self._taken(ulpdus)
+
     async def write_mpa(self, octets: bytes) -> None:
         """Hand over octets of the peer's MPA stream; waits while too much is on its way."""
         if octets:
@@ -109,11 +118,15 @@ class SerialDevice(Device):
         return self._taken(self._driver.take_mpa())
 
     async def read_fpdus(self) -> list[bytes]:
-        """All FPDUs and stream-mode packets that have come; waits for the first."""
+        """See Device."""
         fpdus = [await self.read_mpa()]
         while self._driver.mpa:
             fpdus.append(self._driver.take_mpa())
         return fpdus
+
+    async def drained(self) -> None:
+        """See Device. The board shows it by its responses: two in a row that bring nothing."""
+        await self._wait(lambda: self._driver.drained)
 
     async def close(self) -> None:
         """Let go of the port, and let every waiting task raise DeviceError. Idempotent."""
@@ -167,7 +180,7 @@ class SerialDevice(Device):
             waiting = self._values.pop(value.access)
             if not waiting.done():
                 waiting.set_result(value.value)
-        self._wake()
+        self._gate.look()
         self._attend()
 
     def _attend(self) -> None:
@@ -200,7 +213,7 @@ class SerialDevice(Device):
             if not each.done():
                 each.set_exception(failure)
         self._values.clear()
-        self._wake()
+        self._gate.look()
 
     # --- waiting
 
@@ -209,12 +222,6 @@ class SerialDevice(Device):
             raise type(self._failure)(*self._failure.args)
         return True
 
-    def _wake(self) -> None:
-        for each in self._waiting:
-            if not each.done():
-                each.set_result(None)
-        self._waiting.clear()
-
     async def _access(self, key: int) -> int:
         self._values[key] = waiting = self._loop.create_future()
         self._attend()
@@ -222,36 +229,27 @@ class SerialDevice(Device):
         return value
 
     async def _give(self, feed: Feed, packets: Sequence[bytes]) -> None:
-        while feed.octets >= _ROOM:
-            await self._pass()
+        self._usable()
+        await self._gate.until(lambda: self._failure or feed.octets < _ROOM)
         self._usable()
         for each in packets:
             feed.add(each)
         self._attend()
 
-    async def _wait(self, there: Callable[[], bool]) -> None:
+    async def _wait(self, holds: Callable[[], bool]) -> None:
         self._usable()
-        while not there():
+        if not holds():
             self._curious += 1
             self._attend()
             try:
-                await self._pass()
+                await self._gate.until(lambda: self._failure or holds())
             finally:
                 self._curious -= 1
-
-    async def _pass(self) -> None:
-        self._usable()
-        waiting = self._loop.create_future()
-        self._waiting.append(waiting)
-        try:
-            await waiting
-        finally:
-            if waiting in self._waiting:  # cancelled
-                self._waiting.remove(waiting)
-        self._usable()
+            self._usable()
 
     def _taken(self, what: _T) -> _T:
         self._attend()  # there is room for more
+        self._gate.look()
         return what
 
 

@@ -141,6 +141,7 @@ class _Made:
     event: bool = False
     given: list[Given] = field(default_factory=list)
     resets: bool = False
+    looks: bool = False  # it asks for ULPDUs, and gives no octets of the peer's
 
 
 class Driver:
@@ -169,6 +170,7 @@ class Driver:
         self._event_waits = False
         self._busy = False  # the last response had a lot in it: there may be more
         self._stuck = False  # the last response did not bring anything further
+        self._idle_looks = 0  # consecutive responses to `looks` requests without a ULPDU or an event
         self._interval = _SOON
         self._look = 0.0  # when to ask next, if there is nothing else to say
 
@@ -200,6 +202,15 @@ class Driver:
         octets = self.mpa.popleft()
         self.mpa_octets -= len(octets)
         return octets
+
+    @property
+    def drained(self) -> bool:
+        """Whether the board has taken all octets of ``rx_mpa``, and the program all that came of them.
+
+        The board processes what it has taken within a few hundred clock cycles, and two requests and their responses
+        take it many thousands.
+        """
+        return self._idle_looks >= 2 and not (self.rx_mpa.octets or self.ulpdus or self.events)
 
     # --- for the line
 
@@ -274,6 +285,7 @@ class Driver:
             ask |= Ask.MPA
         if request.empty and not ask and not self.curious:
             return False
+        made.looks = bool(ask & Ask.ULPDU) and not any(each.feed is self.rx_mpa for each in made.given)
         self._send(request, made, ask, now)
         return True
 
@@ -290,6 +302,8 @@ class Driver:
         if made.resets:
             self._reset()
             return
+        idle = made.looks and not (answer.ulpdu or self._event_waits or made.event)
+        self._idle_looks = self._idle_looks + 1 if idle else 0
         octets = 0
         for part in answer.ulpdu:
             octets += len(part.octets)
@@ -319,6 +333,7 @@ class Driver:
         self._partial_mpa.clear()
         self.ulpdu_octets = self.mpa_octets = 0
         self._busy = self._stuck = False
+        self._idle_looks = 0
 
     def _event(self, word: int, low: int, high: int) -> None:
         if word:  # unless the program has read the register itself

@@ -89,6 +89,11 @@ class Feed:
         """Beats that the RTL could take next."""
         return (self.posted - self._taken) % COUNT
 
+    @property
+    def empty(self) -> bool:
+        """Whether the RTL has taken all beats."""
+        return not self.backlog and not self._waiting_marks
+
 
 class Drain:
     """A flow from a ring to the socket."""
@@ -188,6 +193,7 @@ class Server:
         self._tx_mpa = Drain(Kind.MPA, "tx_mpa", lanes)
         self._rx_ulpdu = Drain(Kind.ULPDU, "rx_ulpdu", lanes)
         self._event_credit = EVENT_WINDOW
+        self._drains = 0  # requests that wait for an answer
         self._accesses: deque[tuple[int, int, bytes]] = deque()
         self._control = dict.fromkeys(CONTROL, 0)
         self._written = 0
@@ -196,7 +202,7 @@ class Server:
         """Serve until the program goes away."""
         self._link.send(frame(Kind.HELLO))
         status = await self._step(SHORT)
-        moved, quiet = False, 0
+        moved, quiet, still = False, 0, 0  # still: cycles since the receive direction has moved
         while (frames := self._link.receive()) is not None:
             for each in frames:
                 self._take(*each)
@@ -211,6 +217,10 @@ class Server:
             cycles = max(SHORT, min(LONG, self._tx_ulpdu.backlog + self._rx_mpa.backlog)) if moved else SHORT
             status = await self._step(cycles)
             moved = self._state(status) != before
+            still = still + cycles if self._received_all(status) and self._state(status)[3:] == before[3:] else 0
+            if self._drains and still >= QUIET:
+                self._link.send(self._drains * frame(Kind.DRAINED))
+                self._drains = 0
             quiet = 0 if moved or out or frames else quiet + cycles
             if quiet >= QUIET:
                 self._link.wait()
@@ -218,8 +228,14 @@ class Server:
 
     @staticmethod
     def _state(status: dict[str, int]) -> list[int]:
-        """What changes when a beat moves."""
-        return list(status.values())[:6]
+        """What changes when a beat moves: first in the transmit direction, then in the receive direction."""
+        transmit = "tx_ulpdu_taken", "tx_mpa_written", "tx_mpa_notes"
+        receive = "rx_mpa_taken", "rx_ulpdu_written", "rx_ulpdu_notes"
+        return [status[name] for name in (*transmit, *receive)]
+
+    def _received_all(self, status: dict[str, int]) -> bool:
+        """Whether the RTL has taken all octets from the peer, and all that came of them so far has been sent."""
+        return self._rx_mpa.empty and status["rx_ulpdu_written"] == self._rx_ulpdu.freed and not status["irq"]
 
     def _take(self, kind: int, note: int, octets: bytes) -> None:
         match kind:
@@ -229,6 +245,8 @@ class Server:
                 self._rx_mpa.add(octets)
             case Kind.GET | Kind.SET:
                 self._accesses.append((kind, note, octets))
+            case Kind.DRAIN:
+                self._drains += 1
             case Kind.GRANT:
                 (more,) = WORD.unpack(octets)
                 match note:

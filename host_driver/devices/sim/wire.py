@@ -33,6 +33,8 @@ class Kind(IntEnum):
     GET = 5  # note: register address / 4; answered by VALUE
     SET = 6  # note: register address / 4; a WORD; answered by VALUE
     VALUE = 7  # a WORD
+    DRAIN = 8  # answered by DRAINED as soon as the receive direction has nothing more to deliver
+    DRAINED = 9
 
 
 def beats(octets: int, lanes: int) -> int:
