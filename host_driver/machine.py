@@ -54,8 +54,8 @@ class Facts:
 class Machine(ABC, Generic[_State, _Input, _Event]):
     """The driver of a table.
 
-    ``deadline`` is the time at which ``tick`` must be called next; None means never. An action sets it. It holds
-    until the machine enters a state outside ``_timed``.
+    ``deadline`` is the time at which ``tick`` must be called next; None means never. An action sets it, and it holds
+    until the machine enters a state without an entry for ``_timeout``.
     """
 
     state: _State
@@ -67,15 +67,16 @@ class Machine(ABC, Generic[_State, _Input, _Event]):
         """The table."""
 
     @classmethod
-    @abstractmethod
-    def _timed(cls) -> tuple[frozenset[_State], _Input]:
-        """The states that can have a deadline, and the input for a deadline that has passed."""
+    def _timeout(cls) -> _Input | None:
+        """The input for a deadline that has passed; None if no state has a deadline."""
+        return None
 
     def tick(self, now: float) -> list[_Event]:
         """Note the time."""
-        return [] if self.deadline is None or now < self.deadline else self._input(self._timed()[1])
+        timeout = self._timeout()
+        return [] if timeout is None or self.deadline is None or now < self.deadline else self.take(timeout)
 
-    def _input(self, given: _Input, facts: Facts = Facts()) -> list[_Event]:
+    def take(self, given: _Input, facts: Facts = Facts()) -> list[_Event]:
         """Take an input; raises ProtocolError if it is illegal in this state."""
         action, after = self._table().get((self.state, given)) or self._illegal(given)
         try:
@@ -83,7 +84,7 @@ class Machine(ABC, Generic[_State, _Input, _Event]):
         except Otherwise as other:
             after, events = other.state, other.events  # type: ignore[assignment]
         self.state = after
-        if after not in self._timed()[0]:
+        if (after, self._timeout()) not in self._table():
             self.deadline = None
         return events
 

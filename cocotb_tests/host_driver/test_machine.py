@@ -30,8 +30,8 @@ class Door(Machine):
         return TABLE
 
     @classmethod
-    def _timed(cls):
-        return frozenset({State.WAITING}), Input.TIMEOUT
+    def _timeout(cls):
+        return Input.TIMEOUT
 
     def _knock(self, given):
         self.deadline = given.now + 5
@@ -55,23 +55,23 @@ TABLE = {
 
 def test_an_action_runs_in_the_old_state_and_the_table_gives_the_new_one():
     door = Door()
-    assert door._input(Input.KNOCK, Facts(now=10)) == ["knocked"]
+    assert door.take(Input.KNOCK, Facts(now=10)) == ["knocked"]
     assert (door.state, door.deadline) == (State.WAITING, 15)
-    assert door._input(Input.ANSWER) == ["opened"]
+    assert door.take(Input.ANSWER) == ["opened"]
     assert (door.state, door.deadline) == (State.OPEN, None)
 
 
 def test_an_action_may_choose_another_state():
     door = Door()
-    door._input(Input.KNOCK)
-    assert door._input(Input.ANSWER, Facts(what="kick")) == ["crash"]
+    door.take(Input.KNOCK)
+    assert door.take(Input.ANSWER, Facts(what="kick")) == ["crash"]
     assert (door.state, door.deadline) == (State.BROKEN, None)
 
 
 def test_time_counts_from_the_deadline_on():
     door = Door()
     assert door.tick(1000) == []
-    door._input(Input.KNOCK, Facts(now=10))
+    door.take(Input.KNOCK, Facts(now=10))
     assert door.tick(14.9) == []
     assert door.tick(15) == ["late"]
     assert (door.state, door.deadline) == (State.SHUT, None)
@@ -80,6 +80,6 @@ def test_time_counts_from_the_deadline_on():
 def test_an_illegal_input_is_named_and_changes_nothing():
     door = Door()
     with pytest.raises(ProtocolError, match="ANSWER is not possible in state SHUT") as refused:
-        door._input(Input.ANSWER)
+        door.take(Input.ANSWER)
     assert (refused.value.state, refused.value.given) == (State.SHUT, Input.ANSWER)
     assert door.state is State.SHUT

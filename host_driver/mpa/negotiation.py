@@ -139,6 +139,10 @@ class Config:
         if self.role is not role:
             raise ValueError(f"a Config with role {role.name} is needed here, not {self.role.name}")
 
+    def unenhanced(self) -> Config:
+        """The same without enhanced frames, for a peer that knows RFC 5044 only (RFC 6581 §10)."""
+        return replace(self, enhanced=False, model=Model.CLIENT_SERVER)
+
     @property
     def negotiates(self) -> bool:
         """An initiator's: whether there is anything in it that takes enhanced data."""
@@ -265,7 +269,7 @@ class Negotiation(Machine[State, Input, Event]):
 
     def start(self, now: float) -> list[Event]:
         """Begin, at time ``now``: an initiator sends its Request, a responder waits for one."""
-        return self._input(Input.INITIATE if self.config.role is Role.INITIATOR else Input.LISTEN, Facts(now=now))
+        return self.take(Input.INITIATE if self.config.role is Role.INITIATOR else Input.LISTEN, Facts(now=now))
 
     def receive(self, octets: bytes) -> list[Event]:
         """Take octets from the peer, at most ``wanted``; raises ValueError for more."""
@@ -274,13 +278,13 @@ class Negotiation(Machine[State, Input, Event]):
         try:
             self._decoder.feed(octets)
         except StartupError as error:
-            return self._input(Input.BAD_FRAME, Facts(what=str(error)))
+            return self.take(Input.BAD_FRAME, Facts(what=str(error)))
         if self._decoder.frame is None or not octets:
             return []
         self._theirs = self._decoder.frame
         if self.config.role is Role.RESPONDER:
-            return self._input(Input.REQUEST)  # R is not checked in a Request (RFC 5044 §7.1.1)
-        return self._input(Input.REJECTING_REPLY if self._theirs.rejected else Input.ACCEPTING_REPLY)
+            return self.take(Input.REQUEST)  # R is not checked in a Request (RFC 5044 §7.1.1)
+        return self.take(Input.REJECTING_REPLY if self._theirs.rejected else Input.ACCEPTING_REPLY)
 
     def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
         """The responder's ULP takes the connection, with another ``config`` if the Request makes it want one.
@@ -306,26 +310,26 @@ class Negotiation(Machine[State, Input, Event]):
 
         RFC 6581 §9.3 wants Terminate 2/0/5 then; before both frames are exchanged no FPDU can carry it.
         """
-        return self._input(Input.ABORT, Facts(what=what))
+        return self.take(Input.ABORT, Facts(what=what))
 
     def connection_lost(self, how: str) -> list[Event]:
         """The TCP connection ended; ``how`` says it for a person. After the exchange it concerns others."""
-        return [] if self.state.final else self._input(Input.CLOSED, Facts(what=how))
+        return [] if self.state.final else self.take(Input.CLOSED, Facts(what=how))
 
     @classmethod
     def _table(cls) -> Mapping[tuple[State, Input], tuple[_Action, State]]:
         return TABLE
 
     @classmethod
-    def _timed(cls) -> tuple[frozenset[State], Input]:
-        return frozenset({State.WAIT_REPLY, State.WAIT_REQUEST}), Input.TIMEOUT
+    def _timeout(cls) -> Input:
+        return Input.TIMEOUT
 
     def _decide(self, given: Input, config: Config | None, what: Facts) -> list[Event]:
         if config is not None:
             if (config.role, config.dialect) != (self.config.role, self.config.dialect):
                 raise ValueError("the role and the dialect of a negotiation cannot change")
             self.config = config
-        return self._input(given, what)
+        return self.take(given, what)
 
     # What an initiator does
 

@@ -275,42 +275,42 @@ class Session(Machine[State, Input, Event]):
 
     def start(self, now: float) -> list[Event]:
         """Begin, at time ``now``: the initiator sends its Initiate, a responder waits for one."""
-        return self._input(Input.ACTIVE if self.config.role is Role.INITIATOR else Input.PASSIVE, Facts(now=now))
+        return self.take(Input.ACTIVE if self.config.role is Role.INITIATOR else Input.PASSIVE, Facts(now=now))
 
     def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
         """The passive ULP takes the session; see ``Negotiation.accept``."""
         self.config = config or self.config
-        return self._input(Input.ACCEPT, Facts(octets=private_data))
+        return self.take(Input.ACCEPT, Facts(octets=private_data))
 
     def reject(
         self, private_data: bytes = b"", what: str = "the ULP rejected the session", config: Config | None = None
     ) -> list[Event]:
         """The passive ULP refuses the session; see ``Negotiation.reject``."""
         self.config = config or self.config
-        return self._input(Input.REJECT, Facts(octets=private_data, what=what))
+        return self.take(Input.REJECT, Facts(octets=private_data, what=what))
 
     def send(self, segment: bytes) -> list[Event]:
         """Send a DDP segment; raises ValueError for one over ``max_segment`` (RFC 5043 §9)."""
-        return self._input(Input.SEND, Facts(octets=segment))
+        return self.take(Input.SEND, Facts(octets=segment))
 
     def terminate(self) -> list[Event]:
         """Send nothing more; what the peer still sends is received."""
-        return self._input(Input.TERMINATE)
+        return self.take(Input.TERMINATE)
 
     def abort(self, what: str) -> list[Event]:
         """Something failed at this end: an Initiate is answered by a Terminate, an open session told of error 2/0/5.
 
         That is also how to answer an Initiate when too many wait for the ULP (RFC 5043 §6.4).
         """
-        return self._input(Input.ABORT, Facts(what=what))
+        return self.take(Input.ABORT, Facts(what=what))
 
     def delivered(self) -> list[Event]:
         """All messages so far are known to have been received."""
-        return [] if (self.state, Input.DELIVERED) not in TABLE else self._input(Input.DELIVERED)
+        return [] if (self.state, Input.DELIVERED) not in TABLE else self.take(Input.DELIVERED)
 
     def closed(self, how: str) -> list[Event]:
         """The SCTP association ended; ``how`` says it for a person. After the session it concerns others."""
-        return [] if self.state.final else self._input(Input.CLOSED, Facts(what=how))
+        return [] if self.state.final else self.take(Input.CLOSED, Facts(what=how))
 
     def receive(self, ppid: int, octets: bytes) -> list[Event]:
         """Take one message from the peer, in whatever order SCTP delivers them."""
@@ -339,7 +339,7 @@ class Session(Machine[State, Input, Event]):
 
     def _take(self, ppid: int, octets: bytes) -> list[Event]:
         if ppid == Ppid.SEGMENT:
-            return self._input(Input.PEER_SEGMENT, Facts(octets=octets[2:], what="a DDP segment"))
+            return self.take(Input.PEER_SEGMENT, Facts(octets=octets[2:], what="a DDP segment"))
         if ppid != Ppid.CONTROL:
             return self._bad(f"a chunk with payload protocol identifier {ppid}: 16 and 17 are DDP's (RFC 5043 §5.2)")
         try:
@@ -348,18 +348,18 @@ class Session(Machine[State, Input, Event]):
             return self._bad(str(error))
         if control.enhanced and not self.config.enhanced:
             return self._bad(f"{control.function} to an end without RFC 6581")
-        return self._input(_PEER[control.function.plain], _Given(control=control, what=str(control.function)))
+        return self.take(_PEER[control.function.plain], _Given(control=control, what=str(control.function)))
 
     def _bad(self, what: str) -> list[Event]:
-        return self._input(Input.BAD_CHUNK, Facts(what=what))
+        return self.take(Input.BAD_CHUNK, Facts(what=what))
 
     @classmethod
     def _table(cls) -> Mapping[tuple[State, Input], tuple[_Action, State]]:
         return TABLE
 
     @classmethod
-    def _timed(cls) -> tuple[frozenset[State], Input]:
-        return frozenset({State.WAIT_ANSWER, State.WAIT_INITIATE}), Input.TIMEOUT
+    def _timeout(cls) -> Input:
+        return Input.TIMEOUT
 
     def _illegal(self, given: Input) -> tuple[_Action, State]:
         if given in _FROM_PEER and not self.state.final:

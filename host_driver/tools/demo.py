@@ -11,7 +11,7 @@ import hashlib
 import random
 import stat
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,17 +20,15 @@ from typing import Any, Protocol
 from open_rnic.host_driver.connection import (
     Address,
     Connection,
-    Direction,
     MpaConnectionError,
-    Observer,
     initiate,
     listen,
 )
-from open_rnic.host_driver.device import Device, Event
+from open_rnic.host_driver.device import Device
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
-from open_rnic.host_driver.mpa.startup import StartupFrame
+from open_rnic.host_driver.observer import Observer, tee
 from open_rnic.host_driver.rdma import ddp
 from open_rnic.host_driver.tools.ladder import Ladder
 from open_rnic.host_driver.tools.pcap import Capture
@@ -212,7 +210,7 @@ async def run(
         async with asyncio.TaskGroup() as group:
             opening = [group.create_task(opened()) for _ in Role]
         ours, theirs = (each.result() for each in opening)
-        ends = {role: (options.config(role), _Tee(observers[role])) for role in Role}
+        ends = {role: (options.config(role), tee(*observers[role])) for role in Role}
         host, port = listener.address[:2]
         async with asyncio.TaskGroup() as group:
             accepting = group.create_task(listener.accept(theirs, *ends[Role.RESPONDER]))
@@ -336,34 +334,3 @@ class _Source:
             with self._file.open("rb") as opened:
                 while piece := opened.read(MESSAGE_OCTETS):
                     yield piece
-
-
-class _Tee:
-    """Hands everything to several observers."""
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = observers
-
-    def opened(self, local: Address, peer: Address) -> None:
-        for each in self._observers:
-            each.opened(local, peer)
-
-    def frame(self, direction: Direction, frame: StartupFrame) -> None:
-        for each in self._observers:
-            each.frame(direction, frame)
-
-    def negotiated(self, negotiated: Negotiated) -> None:
-        for each in self._observers:
-            each.negotiated(negotiated)
-
-    def stream(self, direction: Direction, octets: bytes) -> None:
-        for each in self._observers:
-            each.stream(direction, octets)
-
-    def event(self, event: Event) -> None:
-        for each in self._observers:
-            each.event(event)
-
-    def closed(self) -> None:
-        for each in self._observers:
-            each.closed()

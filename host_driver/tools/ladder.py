@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from open_rnic.host_driver.connection import Address, Direction, Silent
+from open_rnic.host_driver.connection import Address
 from open_rnic.host_driver.device import Event
 from open_rnic.host_driver.mpa.negotiation import Negotiated
-from open_rnic.host_driver.mpa.startup import StartupFrame
+from open_rnic.host_driver.observer import Agreed, Closed, Direction, Frame, Octets, Opened, Reported, Seen
 from open_rnic.host_driver.rdma import ddp
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
@@ -91,8 +91,8 @@ class Ladder:
             self._tell(line)
 
 
-class LadderEnd(Silent):
-    """What happens at one end."""
+class LadderEnd:
+    """The observer of one end."""
 
     def __init__(self, ladder: Ladder, role: Role) -> None:
         self._ladder = ladder
@@ -101,37 +101,27 @@ class LadderEnd(Silent):
         self._fpdu_seen = False
         self._startup_sent = 0
 
-    def opened(self, local: Address, peer: Address) -> None:
-        """See Observer."""
-        if self._role is Role.INITIATOR:
-            self._ladder.head(local, peer)
+    def __call__(self, seen: Seen) -> None:
+        """See ``host_driver.observer``."""
+        match seen:
+            case Opened(local, peer) if self._role is Role.INITIATOR:
+                self._ladder.head(local, peer)
+            case Frame(Direction.TX, frame):
+                self._startup_sent = len(frame.encode())
+                self._ladder.add(self._role, str(frame.kind), *frame.describe(), sent=True, fields=frame.fields())
+            case Agreed(negotiated):
+                self._negotiated = negotiated
+            case Octets(Direction.TX, octets) if self._startup_sent:
+                self._startup_sent -= len(octets)
+            case Octets(Direction.TX, octets) if self._negotiated and not self._fpdu_seen:
+                self._fpdu_seen = True
+                self._first_fpdu(octets, self._negotiated)
+            case Reported(event):
+                self._event(event)
+            case Closed():
+                self._ladder.add(self._role, "TCP connection closed", fields={})
 
-    def frame(self, direction: Direction, frame: StartupFrame) -> None:
-        """See Observer."""
-        if direction is Direction.TX:
-            self._startup_sent = len(frame.encode())
-            self._ladder.add(self._role, str(frame.kind), *frame.describe(), sent=True, fields=frame.fields())
-
-    def closed(self) -> None:
-        """See Observer."""
-        self._ladder.add(self._role, "TCP connection closed", fields={})
-
-    def negotiated(self, negotiated: Negotiated) -> None:
-        """See Observer."""
-        self._negotiated = negotiated
-
-    def stream(self, direction: Direction, octets: bytes) -> None:
-        """See Observer."""
-        if direction is Direction.RX or self._fpdu_seen:
-            return
-        if self._startup_sent:
-            self._startup_sent -= len(octets)
-        elif self._negotiated:
-            self._fpdu_seen = True
-            self._first_fpdu(octets, self._negotiated)
-
-    def event(self, event: Event) -> None:
-        """See Observer."""
+    def _event(self, event: Event) -> None:
         fields: dict[str, Any] = {"event": event.kind.name, "offset": event.offset}
         details: tuple[str, ...] = ()
         what = _EVENTS.get(event.kind, str(event))

@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 from dpkt import ethernet, ip, ip6, pcapng, tcp
 
-from open_rnic.host_driver.connection import Address, Direction, Silent
+from open_rnic.host_driver.connection import Address
+from open_rnic.host_driver.observer import Closed, Direction, Observer, Octets, Opened, Seen
 from open_rnic.rtl.registers import Role
 
 _SNAPLEN = 1 << 18
@@ -50,9 +51,19 @@ class Capture:
         self._clock = clock
         self._ends = {role: _End(mac=bytes((2, 0, 0, 0, 0, role + 1))) for role in Role}  # locally administered
 
-    def end(self, role: Role) -> CaptureEnd:
+    def end(self, role: Role) -> Observer:
         """The observer for one end of the connection."""
-        return CaptureEnd(self, role)
+
+        def observe(seen: Seen) -> None:
+            match seen:
+                case Opened(local, peer):
+                    self.opened(role, local, peer)
+                case Octets(Direction.TX, octets):
+                    self.sent(role, octets)
+                case Closed():
+                    self.closed(role)
+
+        return observe
 
     def opened(self, role: Role, local: Address, peer: Address) -> None:
         """Write the handshake, once."""
@@ -116,24 +127,3 @@ class Capture:
         )
         packet.len = len(packet)
         return packet, ethernet.ETH_TYPE_IP
-
-
-class CaptureEnd(Silent):
-    """Hands what one end of a connection sends to a Capture."""
-
-    def __init__(self, capture: Capture, role: Role) -> None:
-        self._capture = capture
-        self._role = role
-
-    def opened(self, local: Address, peer: Address) -> None:
-        """See Observer."""
-        self._capture.opened(self._role, local, peer)
-
-    def stream(self, direction: Direction, octets: bytes) -> None:
-        """See Observer."""
-        if direction is Direction.TX:
-            self._capture.sent(self._role, octets)
-
-    def closed(self) -> None:
-        """See Observer."""
-        self._capture.closed(self._role)
