@@ -10,17 +10,16 @@ A ``KernelLink`` is a one-to-one SCTP socket (RFC 6458 §4) with one stream each
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-import os
 import socket
 import struct
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Self, TypeVar
+from typing import Self
 
-from open_rnic.host_driver.connection import Address, MpaConnectionError
+from open_rnic.host_driver.errors import MpaConnectionError, how
+from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Negotiated, Reason
 from open_rnic.host_driver.sctp.session import (
     ADAPTATION,
@@ -34,10 +33,10 @@ from open_rnic.host_driver.sctp.session import (
     State,
     Transmit,
 )
-from open_rnic.rtl.registers import Model, Role
+from open_rnic.host_driver.sockets import ListeningSocket, no_answer, place, when_ready
+from open_rnic.rtl.registers import Role
 
-SEGMENTS_WAITING = 16  # so many are received ahead of the ULP
-_POLL = 0.01  # seconds between two looks at a session that is about to end
+SEGMENTS_WAITING = 16  # segments that are received ahead of the ULP
 LINGER = 1.0  # seconds for which a Terminate may wait for the Accept's delivery, and then its receiver take to close
 _MESSAGE_OCTETS = 1 << 16
 
@@ -51,7 +50,6 @@ _SUBSCRIBED = bytes([1, 1, 0, 0, 0, 0, 0, 1, 0, 1])  # data I/O, association, ad
 _STATUS_OCTETS, _FRAGMENTATION_POINT = 176, 20
 _NOTIFICATION = 0x8000  # flag of a received message
 _ADAPTATION_INDICATION, _SENDER_DRY = 0x8007, 0x8009  # types of it
-_Result = TypeVar("_Result")
 _Outcome = SessionRequested | Established | SessionRejected
 
 
@@ -96,12 +94,12 @@ class MessageLink(Link):
     async def send(self, ppid: int, octets: bytes) -> bool:
         """See Link."""
         message = struct.pack(">I", ppid) + octets
-        await _ready(self._socket, lambda: self._socket.send(message), writing=True)
+        await when_ready(self._socket, lambda: self._socket.send(message), writing=True)
         return True
 
     async def receive(self) -> tuple[int, bytes] | bool:
         """See Link."""
-        octets = await _ready(self._socket, lambda: self._socket.recv(_MESSAGE_OCTETS))
+        octets = await when_ready(self._socket, lambda: self._socket.recv(_MESSAGE_OCTETS))
         return (int.from_bytes(octets[:4], "big"), octets[4:]) if octets else False
 
     def close(self) -> None:
@@ -122,7 +120,7 @@ class KernelLink(Link):
     async def send(self, ppid: int, octets: bytes) -> bool:
         """See Link."""
         ancillary = [(_SCTP, _SNDRCV, ancillary_data(ppid))]
-        await _ready(self._socket, lambda: self._socket.sendmsg([octets], ancillary), writing=True)
+        await when_ready(self._socket, lambda: self._socket.sendmsg([octets], ancillary), writing=True)
         return False
 
     async def ready(self) -> None:
@@ -153,7 +151,7 @@ class KernelLink(Link):
 
     async def _receive(self) -> tuple[bytes, list[tuple[int, int, bytes]], int]:
         space = socket.CMSG_SPACE(_SNDRCVINFO.size)
-        return (await _ready(self._socket, lambda: self._socket.recvmsg(_MESSAGE_OCTETS, space)))[:3]
+        return (await when_ready(self._socket, lambda: self._socket.recvmsg(_MESSAGE_OCTETS, space)))[:3]
 
     def close(self) -> None:
         """See Link."""
@@ -178,7 +176,7 @@ def sctp_socket(family: int = socket.AF_INET) -> socket.socket:
     try:
         sock = socket.socket(family, socket.SOCK_STREAM, _SCTP)
     except OSError as error:
-        what = f"this system has no SCTP: {os.strerror(error.errno or 0)}"
+        what = f"this system has no SCTP: {how(error)}"
         raise MpaConnectionError(what, Reason.LOCAL) from error
     try:
         sock.setblocking(False)
@@ -188,7 +186,7 @@ def sctp_socket(family: int = socket.AF_INET) -> socket.socket:
         sock.setsockopt(_SCTP, _NODELAY, 1)
     except OSError as error:
         sock.close()
-        raise MpaConnectionError(f"SCTP cannot be set up: {os.strerror(error.errno or 0)}", Reason.LOCAL) from error
+        raise MpaConnectionError(f"SCTP cannot be set up: {how(error)}", Reason.LOCAL) from error
     return sock
 
 
@@ -208,7 +206,7 @@ class SctpConnection:
         self._segments: deque[bytes] = deque()
         self._no_more = False
         self._told = False  # the peer, of an error
-        self._change = asyncio.Condition()  # of the two above
+        self._gate = Gate()  # for conditions on all these
         self._reader: asyncio.Task[None] | None = None
 
     # For the ULP
@@ -232,11 +230,11 @@ class SctpConnection:
 
     async def receive(self) -> bytes | None:
         """The next DDP segment; None when the peer has terminated in order. Raises MpaConnectionError."""
-        async with self._change:
-            await self._change.wait_for(lambda: self._segments or self._no_more)
-            if self._segments:
-                self._change.notify_all()
-                return self._segments.popleft()
+        await self._gate.until(lambda: self._segments or self._no_more)
+        if self._segments:
+            segment = self._segments.popleft()
+            self._gate.look()
+            return segment
         self._check()
         return None
 
@@ -257,16 +255,15 @@ class SctpConnection:
         A Terminate that waits for the Accept's delivery has a second. So has a peer that is told of an error to close
         first: SCTP makes of a close with messages unread an ABORT, which would destroy what tells it.
         """
-        for _ in range(int(LINGER / _POLL)):
-            if self._session.state is not State.ENDING:
-                break
-            await asyncio.sleep(_POLL)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                await self._gate.until(lambda: self._session.state is not State.ENDING)
         if self._reader:
             if self._told:
                 await asyncio.wait((self._reader,), timeout=LINGER)
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
-        await self._fail(MpaConnectionError("the session was closed at this end", Reason.CONNECTION_LOST))
+        self._fail(MpaConnectionError("the session was closed at this end", Reason.CONNECTION_LOST))
         self._link.close()
 
     async def __aenter__(self) -> Self:
@@ -294,7 +291,7 @@ class SctpConnection:
             raise
         except OSError as error:  # TimeoutError is one
             await self.close()
-            what = _how(error) or f"no DDP Adaptation Indication within {self._session.config.timeout:g} s"
+            what = how(error) or f"no DDP Adaptation Indication within {self._session.config.timeout:g} s"
             raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
         except BaseException:
             await self.close()
@@ -309,7 +306,7 @@ class SctpConnection:
                     await self._carry_out(self._session.receive(*message))
             await self._carry_out(self._session.closed("the peer closed the association"))
         except OSError as error:
-            await self._carry_out(self._session.closed(_how(error)))
+            await self._carry_out(self._session.closed(how(error)))
 
     async def _carry_out(self, events: list[Event]) -> None:
         for event in events:
@@ -317,42 +314,38 @@ class SctpConnection:
                 case Transmit(ppid, octets):
                     await self._transmit(ppid, octets)
                 case Received(segment):
-                    async with self._change:
-                        await self._change.wait_for(lambda: len(self._segments) < SEGMENTS_WAITING or self.error)
-                        self._segments.append(segment)
-                        self._change.notify_all()
+                    await self._gate.until(lambda: len(self._segments) < SEGMENTS_WAITING or self.error)
+                    self._segments.append(segment)
                 case Ended():
-                    await self._finish()
+                    self._no_more = True
                 case Failed():
                     self._told = isinstance(events[0], Transmit)
-                    await self._fail(MpaConnectionError(event.what, event.reason, failed=event))
+                    self._fail(MpaConnectionError(event.what, event.reason, failed=event))
                 case _:
                     if isinstance(event, Established):
                         self._negotiated = event.negotiated
                     if not self._outcome.done():
                         self._outcome.set_result(event)
+            self._gate.look()
+        self._gate.look()
 
     async def _transmit(self, ppid: int, octets: bytes) -> None:
         try:
             async with self._sending:
                 in_order = await self._link.send(ppid, octets)
         except OSError as error:
-            await self._carry_out(self._session.closed(_how(error)))
+            await self._carry_out(self._session.closed(how(error)))
         else:
             if in_order:
                 await self._carry_out(self._session.delivered())
 
-    async def _finish(self) -> None:
-        async with self._change:
-            self._no_more = True
-            self._change.notify_all()
-
-    async def _fail(self, error: MpaConnectionError) -> None:
+    def _fail(self, error: MpaConnectionError) -> None:
         self.error = self.error or error
         if not self._outcome.done():
             self._outcome.set_exception(self.error)
             self._outcome.exception()  # seen, even if nobody waits
-        await self._finish()
+        self._no_more = True
+        self._gate.look()
 
     def _check(self) -> None:
         if self.error:
@@ -387,15 +380,11 @@ class SctpRequest:
         await self._connection.abort(what)
 
 
-class SctpListener:
-    """Where associations arrive, made by ``listen``; an asynchronous context manager.
+class SctpListener(ListeningSocket):
+    """A port at which associations arrive, made by ``listen``; an asynchronous context manager.
 
     Requests are taken as the ULP asks for them; the system keeps at most ``backlog`` more (RFC 5043 §6.4).
     """
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.address: Address = sock.getsockname()
-        self._socket = sock
 
     async def request(self, config: Config) -> SctpRequest:
         """Wait for an association and its Initiate.
@@ -403,18 +392,8 @@ class SctpListener:
         Raises MpaConnectionError when none good comes, and at once ValueError for an initiator's ``config``.
         """
         config.check_role(Role.RESPONDER)
-        sock, _ = await _ready(self._socket, self._socket.accept)
+        sock, _ = await when_ready(self._socket, self._socket.accept)
         return await request(_kernel_link(sock), config)
-
-    async def close(self) -> None:
-        """Listen no more. Idempotent; sessions stay."""
-        self._socket.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 async def listen(host: str = "127.0.0.1", port: int = 0, backlog: int = 128) -> SctpListener:
@@ -425,7 +404,7 @@ async def listen(host: str = "127.0.0.1", port: int = 0, backlog: int = 128) -> 
         sock.listen(backlog)
     except OSError as error:
         sock.close()
-        raise MpaConnectionError(f"cannot listen at {host} port {port}: {_how(error)}", Reason.LOCAL) from error
+        raise MpaConnectionError(f"cannot listen at {place((host, port))}: {how(error)}", Reason.LOCAL) from error
     return SctpListener(sock)
 
 
@@ -443,15 +422,15 @@ async def initiate(host: str, port: int, config: Config, *, fallback: bool = Fal
         link = _kernel_link(sock)
     except OSError as error:  # TimeoutError is one
         sock.close()
-        reason = _how(error) or f"no answer within {config.timeout:g} s"
-        what = f"cannot connect to {host} port {port}: {reason}"
+        reason = how(error) or no_answer(config.timeout)
+        what = f"cannot connect to {place((host, port))}: {reason}"
         raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
     try:
         return await open_session(link, config)
     except MpaConnectionError as error:
         if not (fallback and error.may_retry_unenhanced):
             raise
-        return await initiate(host, port, replace(config, enhanced=False, model=Model.CLIENT_SERVER))
+        return await initiate(host, port, config.unenhanced())
 
 
 async def open_session(link: Link, config: Config) -> SctpConnection:
@@ -483,29 +462,9 @@ def _kernel_link(sock: socket.socket) -> KernelLink:
         return KernelLink(sock)
     except OSError as error:  # gone already
         sock.close()
-        what = f"the association was lost at once: {_how(error)}"
+        what = f"the association was lost at once: {how(error)}"
         raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
 
 
 def _family(host: str) -> int:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-async def _ready(sock: socket.socket, action: Callable[[], _Result], *, writing: bool = False) -> _Result:
-    """Do it as soon as the socket lets it: asyncio has no such methods for messages."""
-    loop = asyncio.get_running_loop()
-    add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
-    while True:
-        try:
-            return action()
-        except BlockingIOError:
-            is_ready = asyncio.Event()
-            add(sock, is_ready.set)
-            try:
-                await is_ready.wait()
-            finally:
-                remove(sock)
-
-
-def _how(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)
