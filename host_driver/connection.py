@@ -455,7 +455,7 @@ class Connection:
 
     @contextlib.contextmanager
     def interrupted(self) -> Iterator[None]:
-        """In its body waiting ends with ``error`` as soon as there is one, by the means of ``asyncio.timeout``."""
+        """Stop what waits in the body as soon as there is an error, and raise it: as ``asyncio.timeout`` does."""
         if self.error:
             raise self.error
         task = asyncio.current_task()
@@ -474,7 +474,7 @@ class Connection:
 
 
 class Request:
-    """A connection request that waits for the ULP: ``frame`` and ``model`` are what the initiator asks for."""
+    """A connection request that waits for the ULP: the initiator's ``frame``, and the ``model`` it asks for."""
 
     def __init__(self, connection: Connection, requested: Requested) -> None:
         self.frame = requested.frame
@@ -483,9 +483,9 @@ class Request:
         self._connection = connection
 
     async def accept(self, private_data: bytes = b"", config: Config | None = None) -> Connection:
-        """Answer with a Reply and turn MPA on; with another ``config`` if the Request makes the ULP want one.
+        """Answer with a Reply and turn MPA on. ``config`` replaces the listener's, if the ULP chooses by the Request.
 
-        Raises ValueError for too much private data, and ProtocolError when it has been answered.
+        Raises ValueError for too much private data, and ProtocolError if the request has been answered.
         """
         connection = self._connection
         self._check(Input.ACCEPT)
@@ -498,9 +498,9 @@ class Request:
         what: str = "the ULP rejected the connection",
         config: Config | None = None,
     ) -> None:
-        """Answer with a rejecting Reply and close; ``min_ord`` of a ``config`` tells the initiator what it takes.
+        """Answer with a rejecting Reply and close; ``min_ord`` of ``config`` shows the initiator which ORD is needed.
 
-        Raises ValueError for too much private data, and ProtocolError when it has been answered.
+        Raises ValueError for too much private data, and ProtocolError if the request has been answered.
         """
         connection = self._connection
         self._check(Input.REJECT)
@@ -509,11 +509,11 @@ class Request:
 
     @property
     def answered(self) -> bool:
-        """It has been accepted or rejected."""
+        """Whether the request has been accepted or rejected."""
         return self._connection._negotiation.state in (State.ESTABLISHED, State.REJECTED)
 
     async def close(self) -> None:
-        """Close without an answer; does nothing when there has been one."""
+        """Close without an answer; does nothing if the request has been answered."""
         if not self.answered:
             await self._connection.close()
 
@@ -525,7 +525,7 @@ class Request:
 
 
 class Arrival:
-    """A TCP connection that has come, before its Request."""
+    """An incoming TCP connection, before its Request."""
 
     def __init__(self, sock: socket.socket, peer: Address) -> None:
         self.peer = peer
@@ -533,10 +533,10 @@ class Arrival:
         self._heard = b""
 
     async def hear(self, config: Config) -> None:
-        """Wait until the peer has sent a whole Request, or something else: ``request`` need not wait for the peer then.
+        """Wait until the peer has sent a whole Request or something else; then ``request`` need not wait for the peer.
 
-        Until then a connection costs a socket, and the octets of one startup frame at most. Raises MpaConnectionError
-        when the peer closes before, or ``config.timeout`` seconds have passed.
+        Until then a connection costs a socket, and at most the octets of one startup frame. Raises MpaConnectionError
+        if the peer closes first, or after ``config.timeout`` seconds.
         """
         loop, negotiation = asyncio.get_running_loop(), Negotiation(config)
         outcome = negotiation.start(loop.time())
@@ -557,10 +557,7 @@ class Arrival:
                 raise MpaConnectionError(failed.what, failed.reason, failed=failed)
 
     async def request(self, device: Device, config: Config, observer: Observer = silent) -> Request:
-        """Wait for the Request; raises RejectedError and MpaConnectionError as ``Listener.request`` does.
-
-        Raises ValueError for an initiator's ``config``.
-        """
+        """Wait for the Request; raises the same errors as ``Listener.request``."""
         config.check_role(Role.RESPONDER)
         connection = _connection(self._socket, device, config, observer, self._heard)
         requested = await connection._run(connection._start())
@@ -568,7 +565,7 @@ class Arrival:
         return Request(connection, requested)
 
     def close(self) -> None:
-        """Close it unheard."""
+        """Close the connection without an answer."""
         self._socket.close()
 
 
@@ -576,14 +573,15 @@ class Listener(ListeningSocket):
     """A port at which connection requests arrive, made by ``listen``; an asynchronous context manager."""
 
     async def arrival(self) -> Arrival:
-        """Wait for a TCP connection. While its Request is awaited, others can be taken.
+        """Wait for a TCP connection. Others can be taken while its Request is awaited.
 
-        Raises MpaConnectionError when the system has no file descriptor for it; it waits then, and can be taken later.
+        Raises MpaConnectionError if the system has no file descriptor for the connection. It stays in the kernel, and
+        can be taken later.
         """
         try:
             while True:
-                await ready(self._socket)  # or accept fails without descriptors even when nobody has come
-                with contextlib.suppress(ConnectionAbortedError):  # that one has gone again
+                await ready(self._socket)  # accept fails without descriptors even if no connection waits
+                with contextlib.suppress(ConnectionAbortedError):  # the peer has gone again
                     return Arrival(*await asyncio.get_running_loop().sock_accept(self._socket))
         except OSError as error:
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -594,20 +592,20 @@ class Listener(ListeningSocket):
     async def request(self, device: Device, config: Config, observer: Observer = silent) -> Request:
         """Wait for a TCP connection and for the Request that comes over it.
 
-        Raises RejectedError when the configuration itself rejects it, MpaConnectionError when no good Request comes,
-        and at once ValueError for an initiator's ``config``. One peer is heard after the other: to hear many at a time
-        is what ``host_driver.rdma.listen`` does.
+        Raises RejectedError if the configuration itself rejects the Request, MpaConnectionError if no good Request
+        comes, and at once ValueError for an initiator's ``config``. Peers are heard one after the other;
+        ``host_driver.rdma.listen`` hears many at a time.
         """
         config.check_role(Role.RESPONDER)
         return await (await self.arrival()).request(device, config, observer)
 
     async def accept(self, device: Device, config: Config, observer: Observer = silent) -> Connection:
-        """Accept the next connection request, whatever it is."""
+        """Accept the next connection request."""
         return await (await self.request(device, config, observer)).accept()
 
 
 async def listen(host: str = "127.0.0.1", port: int = 0) -> Listener:
-    """Listen for connections; port 0 lets the system choose. Raises MpaConnectionError when it cannot be had."""
+    """Listen for connections; port 0 lets the system choose. Raises MpaConnectionError if the port is not available."""
     family, _, _, _, address = (await resolve(host, port))[0]
     try:
         sock = socket.create_server(address, family=family, backlog=BACKLOG)
@@ -630,10 +628,10 @@ async def initiate(
 ) -> Connection:
     """Connect and negotiate as an initiator; returns when MPA is on.
 
-    ``local_addr`` is this end's address and port, port 0 lets the system choose; None: both are the system's choice.
-    ``fallback``: try once more, unenhanced, when the responder seems to know RFC 5044 only (RFC 6581 §10);
-    ``retrying`` is called before that, with what became of the first attempt. Raises RejectedError when the responder's
-    ULP says no, MpaConnectionError for all else that goes wrong, and ValueError for a responder's ``config``.
+    ``local_addr`` is this end's address and port. Port 0 lets the system choose the port, and None both. ``fallback``
+    asks for one more attempt without enhanced frames if the responder seems to know RFC 5044 only (RFC 6581 §10);
+    ``retrying`` is called before that attempt, with the error of the first. Raises RejectedError if the responder
+    rejects, MpaConnectionError for every other failure, and ValueError for a responder's ``config``.
     """
     config.check_role(Role.INITIATOR)
     connection = _connection(await connect(host, port, config.timeout, local_addr), device, config, observer)

@@ -8,15 +8,15 @@ from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
 from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
 
-_ROOM = 1 << 18  # octets: above this a queue takes no more
-_CHUNK = 1 << 16  # octets of the MPA stream that are dealt with in one go
+_ROOM = 1 << 18  # octets: a queue that holds more takes nothing
+_CHUNK = 1 << 16  # octets of the MPA stream that are processed at once
 
 
 class SoftwareDevice(Device):
-    """A data path in Python. One task at a time may be in each of the methods that wait.
+    """A data path in Python. One task at a time may wait in each method.
 
-    A ULPDU or chunk is taken when fewer than 256 KiB wait in its direction, so what is held is bounded by that
-    and what the last one brought. ``lanes`` changes nothing but what CAPABILITIES says.
+    A ULPDU or chunk is taken if less than 256 KiB wait in its direction, so each direction holds at most that and one
+    ULPDU or chunk more. ``lanes`` is only reported in CAPABILITIES.
     """
 
     name = "software"
@@ -28,7 +28,7 @@ class SoftwareDevice(Device):
         self._gate = Gate()
 
     async def get(self, register: str) -> int:
-        """The register's word; raises ValueError when there is none of this name."""
+        """Return the register's word; raises ValueError for an unknown name."""
         self._check()
         return self._path.read(register)
 
@@ -39,33 +39,33 @@ class SoftwareDevice(Device):
         self._gate.look()
 
     async def next_event(self) -> Event:
-        """Pop the event FIFO, as reading EVENT does; waits for an event."""
+        """Pop the event FIFO, as a read of EVENT does; waits for an event."""
         await self._until(self._has_event)
         event = self._path.take_event()
         self._gate.look()
         return event
 
     async def write_ulpdu(self, octets: bytes) -> None:
-        """Hand over one ULPDU or stream-mode packet; waits while too much is on its way to the peer."""
+        """Hand over one ULPDU or stream-mode packet; waits while 256 KiB are on their way to the peer."""
         await self._until(self._has_tx_room)
         self._path.transmit(octets)
         self._gate.look()
 
     async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
-        """Hand over all these; waits as ``write_ulpdu`` does, once."""
+        """See Device."""
         await self._until(self._has_tx_room)
         self._path.transmit_all(ulpdus)
         self._gate.look()
 
     async def read_ulpdu(self) -> Ulpdu:
-        """The next ULPDU or stream octets. A ULPDU that is not good is never delivered: its event tells of it."""
+        """Return the next ULPDU or stream octets. A bad ULPDU is not delivered; an event reports it."""
         await self._until(self._has_ulpdu)
         ulpdu = self._path.ulpdus.pop()
         self._gate.look()
         return ulpdu
 
     async def read_ulpdus(self) -> list[bytes]:
-        """All good ULPDUs that wait for the host; waits for the first, and gives none when stream octets are due."""
+        """See Device."""
         await self._until(self._has_ulpdu)
         if self._path.ulpdus.stream:
             return []
@@ -74,7 +74,7 @@ class SoftwareDevice(Device):
         return ulpdus
 
     async def write_mpa(self, octets: bytes) -> None:
-        """Hand over octets from the peer; waits while too much is on its way to the host."""
+        """Hand over octets from the peer; waits while 256 KiB are on their way to the host."""
         self._check()
         for at in range(0, len(octets), _CHUNK):
             await self._until(self._has_rx_room)
@@ -82,14 +82,14 @@ class SoftwareDevice(Device):
             self._gate.look()
 
     async def read_mpa(self) -> bytes:
-        """The next FPDU or stream-mode packet for the peer."""
+        """Return the next FPDU or stream-mode packet for the peer."""
         await self._until(self._has_mpa)
         octets = self._path.mpa.pop()
         self._gate.look()
         return octets
 
     async def read_fpdus(self) -> list[bytes]:
-        """All FPDUs and stream-mode packets that wait for the peer; waits for the first."""
+        """See Device."""
         await self._until(self._has_mpa)
         fpdus = self._path.mpa.pop_all()
         self._gate.look()
@@ -100,7 +100,7 @@ class SoftwareDevice(Device):
         await self._until(self._is_drained)
 
     async def close(self) -> None:
-        """Make every method raise DeviceError, in the tasks that wait in one, too."""
+        """Make every method raise DeviceError, also in tasks that wait in one."""
         self._closed = True
         self._gate.look()
 
