@@ -224,7 +224,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
                     self._drained += 1
                 case Kind.HELLO:
                     self._hello.set()
-        self._gate.look()
+            self._gate.look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """For asyncio."""

@@ -26,6 +26,7 @@ class SoftwareDevice(Device):
         self._path = MpaDatapath(lanes=lanes)
         self._closed = False
         self._gate = Gate()
+        self._event_gate = Gate()
 
     async def get(self, register: str) -> int:
         """Return the register's word; raises ValueError for an unknown name."""
@@ -36,32 +37,32 @@ class SoftwareDevice(Device):
         """Write the register; raises ValueError for an unknown name and for more than 32 bits."""
         self._check()
         self._path.write(register, value)
-        self._gate.look()
+        self._look()
 
     async def next_event(self) -> Event:
         """Pop the event FIFO, as a read of EVENT does; waits for an event."""
-        await self._until(self._has_event)
+        await self._until(self._has_event, self._event_gate)
         event = self._path.take_event()
-        self._gate.look()
+        self._look()
         return event
 
     async def write_ulpdu(self, octets: bytes) -> None:
         """Hand over one ULPDU or stream-mode packet; waits while 256 KiB are on their way to the peer."""
         await self._until(self._has_tx_room)
         self._path.transmit(octets)
-        self._gate.look()
+        self._look()
 
     async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
         """See Device."""
         await self._until(self._has_tx_room)
         self._path.transmit_all(ulpdus)
-        self._gate.look()
+        self._look()
 
     async def read_ulpdu(self) -> Ulpdu:
         """Return the next ULPDU or stream octets. A bad ULPDU is not delivered; an event reports it."""
         await self._until(self._has_ulpdu)
         ulpdu = self._path.ulpdus.pop()
-        self._gate.look()
+        self._look()
         return ulpdu
 
     async def read_ulpdus(self) -> list[bytes]:
@@ -70,7 +71,7 @@ class SoftwareDevice(Device):
         if self._path.ulpdus.stream:
             return []
         ulpdus = self._path.ulpdus.good.pop_all()
-        self._gate.look()
+        self._look()
         return ulpdus
 
     async def write_mpa(self, octets: bytes) -> None:
@@ -79,20 +80,20 @@ class SoftwareDevice(Device):
         for at in range(0, len(octets), _CHUNK):
             await self._until(self._has_rx_room)
             self._path.receive(octets[at : at + _CHUNK])
-            self._gate.look()
+            self._look()
 
     async def read_mpa(self) -> bytes:
         """Return the next FPDU or stream-mode packet for the peer."""
         await self._until(self._has_mpa)
         octets = self._path.mpa.pop()
-        self._gate.look()
+        self._look()
         return octets
 
     async def read_fpdus(self) -> list[bytes]:
         """See Device."""
         await self._until(self._has_mpa)
         fpdus = self._path.mpa.pop_all()
-        self._gate.look()
+        self._look()
         return fpdus
 
     async def drained(self) -> None:
@@ -102,15 +103,19 @@ class SoftwareDevice(Device):
     async def close(self) -> None:
         """Make every method raise DeviceError, also in tasks that wait in one."""
         self._closed = True
-        self._gate.look()
+        self._look()
 
     def _check(self) -> None:
         if self._closed:
             raise DeviceError("the device has been closed")
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
+    def _look(self) -> None:
+        self._event_gate.look()  # events are seen before the octets that they announce
+        self._gate.look()
+
+    async def _until(self, holds: Callable[[], bool], gate: Gate | None = None) -> None:
         self._check()
-        await self._gate.until(lambda: self._closed or holds())
+        await (gate or self._gate).until(lambda: self._closed or holds())
         self._check()
 
     def _has_event(self) -> bool:
