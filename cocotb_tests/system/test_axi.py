@@ -45,6 +45,8 @@ class Axi:
 @bench(cycles=200_000)
 async def registers_answer(dut):
     axi = Axi(dut)
+    for channel in (axi.registers.read_if.r_channel, axi.registers.write_if.b_channel):
+        channel.set_pause_generator(itertools.cycle(random.choices([0, 1], k=97)))
     assert await axi.get("IDENTITY") == IDENTITY
     for register in MAP:
         for field in register.fields:
@@ -93,6 +95,37 @@ async def fpdus_go_round(dut):
     assert not dut.irq.value
 
 
+@bench(cycles=50_000)
+async def any_beat_from_the_peer_may_be_short(dut):
+    """Without ``tlast``: AXI4-Stream calls octets that ``tkeep`` leaves out null octets."""
+    axi = Axi(dut)
+    await axi.set("CONFIG", rdmap=0)
+    await axi.set("CONTROL", tx_enable=1, rx_enable=1)
+    width = 4 * parameter("lanes")
+    ulpdus = [random.randbytes(size) for size in range(4 * width)]
+    stream = b"".join(map(FpduFramer(markers=False, crc=True).frame, ulpdus))
+    data, keep = bytearray(), bytearray()
+    while stream:
+        kept = random.randint(1, width)
+        data += stream[:kept].ljust(width, b"?")
+        keep += bytes(n < min(kept, len(stream)) for n in range(width))
+        stream = stream[kept:]
+    await axi.mpa_in.send(AxiStreamFrame(data, tkeep=keep))
+    for ulpdu in ulpdus:
+        assert bytes((await axi.ulpdu_out.recv()).tdata) == ulpdu
+
+
+@bench(cycles=50_000)
+async def a_verdict_is_on_the_last_beat(dut):
+    axi = Axi(dut)
+    await axi.set("CONFIG", rdmap=0)
+    await axi.set("CONTROL", tx_enable=1, rx_enable=1)
+    fpdu = FpduFramer(markers=False, crc=True).frame(bytes(100))
+    for stream, verdict in ((fpdu, Verdict.GOOD), (bytes([*fpdu[:-1], fpdu[-1] ^ 1]), Verdict.CRC)):
+        await axi.mpa_in.send(stream)
+        assert (await axi.ulpdu_out.recv(compact=False)).tuser[-1] == verdict
+
+
 @bench(cycles=20_000)
 async def a_reset_forgets_ulpdus_that_were_measured(dut):
     axi = Axi(dut)
@@ -113,6 +146,12 @@ def test_a_reset_forgets_ulpdus_that_were_measured():
 @pytest.mark.parametrize("lanes", LANES)
 def test_registers_answer(lanes):
     simulate(partial(AxiMpaDatapath, lanes), __name__, name="registers_answer")
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("name", ["any_beat_from_the_peer_may_be_short", "a_verdict_is_on_the_last_beat"])
+def test_beats(name, lanes):
+    simulate(partial(AxiMpaDatapath, lanes), __name__, name=name, parameters={"lanes": lanes})
 
 
 @pytest.mark.parametrize("pauses", [False, True])
