@@ -15,28 +15,27 @@ from open_rnic.host_driver.devices.serial.port import Port
 from open_rnic.host_driver.gate import Gate
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION, Verdict
 
-BITS = 10  # that an octet takes on the line
-_ROOM = 1 << 17  # octets: above this a queue takes no more
+BITS = 10  # bits of an octet on the line
+_ROOM = 1 << 17  # octets: a queue that holds more takes nothing
 _T = TypeVar("_T")
 
 
 class SerialDevice(Device):
     """A data path behind a serial port. Open it with :meth:`open`.
 
-    Each stream holds, in each direction, at most 128 KiB, one packet and two frames between the program and the board;
-    when the program does not read, the board's streams stand. ULPDUs whose CRC or marker is bad are dropped: the event
-    tells of them.
+    Between the program and the board each stream holds at most 128 KiB, one packet or call of ``write_ulpdus``, and two
+    frames in each direction. If the program does not read, the board's streams stall. ULPDUs with a bad CRC or marker
+    are dropped; an event reports them.
     """
 
     name = "serial"
 
     @classmethod
     async def open(cls, port: str, baud: int = BAUD, *, pace: float | None = None) -> SerialDevice:
-        """The board at this port, just reset.
+        """Open the board at this port and reset it.
 
-        ``pace`` is how many seconds the line takes for an octet, if that does not follow from ``baud``. Raises
-        DeviceError when there is no such port or no right to it, when it is in use, and when nobody or something else
-        answers.
+        ``pace`` is the time of an octet on the line in seconds, if it does not follow from ``baud``. Raises DeviceError
+        if the port does not exist, cannot be opened or is in use, and if no board or another device answers.
         """
         device = cls(port, baud, BITS / baud if pace is None else pace)
         try:
@@ -61,20 +60,21 @@ class SerialDevice(Device):
 
     @property
     def driver(self) -> Driver:
-        """For a look at what the link has been through."""
+        """The driver, with the link's statistics."""
         return self._driver
 
     # --- the device interface
 
     async def get(self, register: str) -> int:
-        """The register's 32-bit value; raises ValueError when there is none of this name."""
+        """Return the register's 32-bit value; raises ValueError for an unknown name."""
         _check(register)
         return await self._access(self._driver.read(register) if self._usable() else 0)
 
     async def set(self, register: str, value: int) -> None:
-        """Write the register; what was handed over before may not have reached the data path yet.
+        """Write the register. ULPDUs and octets handed over before may not have reached the data path yet.
 
-        A reset drops that, and what was not read yet. Raises ValueError for an unknown name and for more than 32 bits.
+        A reset drops them, and all that was not read yet. Raises ValueError for an unknown name and for more than 32
+        bits.
         """
         _check(register)
         if not 0 <= value < 1 << 32:
@@ -82,20 +82,20 @@ class SerialDevice(Device):
         await self._access(self._driver.write(register, value) if self._usable() else 0)
 
     async def next_event(self) -> Event:
-        """The oldest event not seen yet; waits for one."""
+        """See Device."""
         await self._wait(lambda: bool(self._driver.events))
         return self._taken(self._driver.events.popleft())
 
     async def write_ulpdu(self, octets: bytes) -> None:
-        """Hand over one ULPDU, or a packet of stream octets; waits while too much is on its way."""
+        """Hand over one ULPDU, or a packet of stream octets; waits while 128 KiB are on their way."""
         await self._give(self._driver.tx_ulpdu, [octets])
 
     async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
-        """Hand over all these; waits as ``write_ulpdu`` does, once."""
+        """See Device."""
         await self._give(self._driver.tx_ulpdu, ulpdus)
 
     async def read_ulpdu(self) -> Ulpdu:
-        """The next good ULPDU, or some stream octets; waits for it."""
+        """Return the next good ULPDU, or some stream octets; waits for it."""
         await self._wait(lambda: bool(self._driver.ulpdus))
         return self._taken(self._driver.take_ulpdu())
 
@@ -108,12 +108,12 @@ class SerialDevice(Device):
         return self._taken(ulpdus)
 
     async def write_mpa(self, octets: bytes) -> None:
-        """Hand over octets of the peer's MPA stream; waits while too much is on its way."""
+        """Hand over octets of the peer's MPA stream; waits while 128 KiB are on their way."""
         if octets:
             await self._give(self._driver.rx_mpa, [octets])
 
     async def read_mpa(self) -> bytes:
-        """The next FPDU, or packet of stream octets, for the peer; waits for it."""
+        """Return the next FPDU, or packet of stream octets, for the peer; waits for it."""
         await self._wait(lambda: bool(self._driver.mpa))
         return self._taken(self._driver.take_mpa())
 
@@ -125,11 +125,11 @@ class SerialDevice(Device):
         return fpdus
 
     async def drained(self) -> None:
-        """See Device. The board shows it by its responses: two in a row that bring nothing."""
+        """See Device. The board has drained when two responses in a row bring nothing."""
         await self._wait(lambda: self._driver.drained)
 
     async def close(self) -> None:
-        """Let go of the port, and let every waiting task raise DeviceError. Idempotent."""
+        """Release the port, and make every waiting task raise DeviceError. Idempotent."""
         self._fail(DeviceError("the device has been closed"))
 
     # --- beginning
@@ -184,7 +184,7 @@ class SerialDevice(Device):
         self._attend()
 
     def _attend(self) -> None:
-        """Send what there is to send, once the tasks that run now have had their say."""
+        """Send all requests, after the tasks that run now have made theirs."""
         if not self._soon and self._failure is None:
             self._soon = True
             self._loop.call_soon(self._send)
