@@ -1,17 +1,16 @@
 """The startup exchange of RFC 5044 §7.1 with RFC 6581, without sockets or clocks.
 
-A ``Negotiation`` is one end of one connection. It takes the peer's octets, what the ULP decides and what
-happens to the TCP connection, and answers each with a list of events; times are seconds on any
-clock that only goes forward. What it does stands in one table, ``TABLE``: (state, input) gives
-the action and the next state. An action that finds a rule broken ends in FAILED instead. What is not in the table is a
-protocol error: it fails the negotiation when the peer did it, and raises ProtocolError when the caller did.
+A ``Negotiation`` is one end of one connection. It takes the peer's octets, the ULP's decisions and the fate of the TCP
+connection, and answers each with a list of events. Times are seconds on any clock that never goes back. ``TABLE`` is
+the table of its ``Machine``. An action that finds a broken rule enters FAILED instead of the table's state. An input
+that is not in the table raises ProtocolError.
 
     initiator:  start()   ─▸ Send ─▸ receive(Reply)   ─▸ Established, Rejected or Failed
     responder:  start()   ─▸         receive(Request) ─▸ Requested or Failed
                 accept() or reject()  ─▸ Send, and Established or Rejected
 
-``wanted`` says how many octets may be handed to ``receive`` now, so that none of the FPDUs
-behind the peer's frame is taken.
+``wanted`` is the number of octets that ``receive`` may be given now, so that none of the FPDUs behind the peer's frame
+is taken.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ENHANCED_REV = 2  # RFC 6581 §6: the enhanced data needs this or a higher Rev
 
 
 class State(Enum):
-    """Where a negotiation stands. The last three are final."""
+    """The state of a negotiation. The last three are final."""
 
     IDLE = auto()
     WAIT_REPLY = auto()
@@ -51,7 +50,7 @@ class State(Enum):
 
     @property
     def final(self) -> bool:
-        """Nothing more will come of the exchange."""
+        """Whether the exchange is over."""
         return self in (State.ESTABLISHED, State.REJECTED, State.FAILED)
 
 
@@ -72,10 +71,10 @@ class Input(Enum):
 
 
 class Reason(Enum):
-    """Why a negotiation, or later a connection, failed. ``code`` is the MPA error (RFC 5044 §8, RFC 6581 §8)."""
+    """The reason why a negotiation or a connection failed. ``code`` is the MPA error (RFC 5044 §8, RFC 6581 §8)."""
 
     CONNECTION_LOST = 1
-    BAD_CRC = 2  # this and the next are not of the negotiation, but complete the list
+    BAD_CRC = 2  # this and the next do not occur in a negotiation
     BAD_MARKER = 3
     BAD_FRAME = 4
     LOCAL = 5
@@ -85,13 +84,13 @@ class Reason(Enum):
 
     @property
     def code(self) -> int:
-        """The MPA error code, 0 when there is none."""
+        """The MPA error code, or 0 if there is none."""
         return self.value
 
 
 @dataclass(frozen=True)
 class Config:
-    """What one end wants of a connection. Raises ValueError for what contradicts itself."""
+    """The requirements of one end on a connection. Raises ValueError if they contradict each other."""
 
     role: Role
     model: Model = Model.PEER_TO_PEER  # an initiator's; a responder follows the Request
@@ -101,15 +100,15 @@ class Config:
     max_ird: int = 128  # RDMA Read Requests that the device has room for, incoming
     max_ord: int = 128  # and outstanding
     min_ord: int = 0  # a responder's: with less the Request is rejected (RFC 6581 §9.1)
-    negotiate_ird: bool = True  # False: 0x3FFF is sent and ``ird`` stays as it is
-    negotiate_ord: bool = True  # False: 0x3FFF is sent and ``ord`` stays as it is
+    negotiate_ird: bool = True  # if False, 0x3FFF is sent and ``ird`` is not changed
+    negotiate_ord: bool = True  # if False, 0x3FFF is sent and ``ord`` is not changed
     crc: bool = True  # C: this end requires CRCs; they are used when either end does (RFC 5044 §7.1.1)
-    markers: bool = False  # M: this end wants markers in what the peer sends; where it wants none it gets none
+    markers: bool = False  # M: this end wants markers in the stream that it receives
     enhanced: bool = True  # RFC 6581; else RFC 5044 alone, with Rev 1
     dialect: Dialect = Dialect.RFC_6581  # of the enhanced data, both ways
     permissive: bool = False  # a responder's: any first FPDU but a Terminate counts as the RTR, for peers that need it
     private_data: bytes = b""  # an initiator's; a responder's goes along with a refusal by ``min_ord`` alone
-    timeout: float = 10.0  # seconds until the peer's startup frame must be there (RFC 5044 §7.1.2 rules 8 and 10)
+    timeout: float = 10.0  # seconds within which the peer's startup frame must arrive (RFC 5044 §7.1.2 rules 8 and 10)
 
     def __post_init__(self) -> None:
         for name in ("ird", "ord", "max_ird", "max_ord", "min_ord"):
@@ -135,7 +134,7 @@ class Config:
         check_private_data(self.private_data, self.enhanced)
 
     def check_role(self, role: Role) -> None:
-        """Raise ValueError when it is the other end's."""
+        """Raise ValueError if this is the configuration of the other role."""
         if self.role is not role:
             raise ValueError(f"a Config with role {role.name} is needed here, not {self.role.name}")
 
@@ -145,15 +144,15 @@ class Config:
 
     @property
     def negotiates(self) -> bool:
-        """An initiator's: whether there is anything in it that takes enhanced data."""
+        """Whether anything in an initiator's configuration needs enhanced data."""
         return self.model is Model.PEER_TO_PEER or self.negotiate_ird or self.negotiate_ord
 
 
 @dataclass(frozen=True)
 class Negotiated:
-    """What the two ends have agreed on: all that a device is configured with, and what the ULP must know.
+    """The agreement of the two ends, which configures the device and informs the ULP.
 
-    ``peer_ird`` and ``peer_ord`` are what the peer's frame said, NO_NEGOTIATION included, and None when it had no
+    ``peer_ird`` and ``peer_ord`` are the values in the peer's frame, NO_NEGOTIATION included, and None if it had no
     enhanced data (RFC 6581 §9.1: the ULP MUST see them).
     """
 
@@ -171,13 +170,13 @@ class Negotiated:
     peer_ird: int | None
     peer_ord: int | None
     private_data: bytes  # the peer's
-    ird_negotiated: bool = False  # both ends named a value for it; else ``ird`` is as it was configured
+    ird_negotiated: bool = False  # both ends sent a value; otherwise ``ird`` is the configured one
     ord_negotiated: bool = False
 
 
 @dataclass(frozen=True)
 class Send:
-    """These octets must go to the peer, as one TCP segment and apart from any FPDU (RFC 6581 §4.3)."""
+    """Send these octets to the peer, as one TCP segment and apart from any FPDU (RFC 6581 §4.3)."""
 
     frame: StartupFrame
     octets: bytes
@@ -185,7 +184,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Requested:
-    """A Request has come; the ULP calls accept() or reject()."""
+    """A Request was received; the ULP calls accept() or reject()."""
 
     frame: StartupFrame
     model: Model
@@ -232,7 +231,7 @@ Event = Send | Requested | Established | Rejected | Failed
 
 
 def check_private_data(octets: bytes, enhanced: bool) -> None:
-    """Raise ValueError when a frame has no room for these octets of the ULP's."""
+    """Raise ValueError if a frame has no room for these octets of the ULP."""
     room, rule = MAX_PRIVATE_DATA, "RFC 5044 §7.1.1"
     if enhanced:
         room -= ENHANCED_OCTETS
@@ -259,12 +258,12 @@ class Negotiation(Machine[State, Input, Event]):
 
     @property
     def wanted(self) -> int:
-        """How many octets ``receive`` may be given now."""
+        """The number of octets that ``receive`` may be given now."""
         return self._decoder.missing if self.state in (State.WAIT_REPLY, State.WAIT_REQUEST) else 0
 
     @property
     def received(self) -> StartupFrame | None:
-        """The peer's frame, once it is whole."""
+        """The peer's frame, or None until it is complete."""
         return self._decoder.frame
 
     def start(self, now: float) -> list[Event]:
@@ -287,7 +286,7 @@ class Negotiation(Machine[State, Input, Event]):
         return self.take(Input.REJECTING_REPLY if self._theirs.rejected else Input.ACCEPTING_REPLY)
 
     def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
-        """The responder's ULP takes the connection, with another ``config`` if the Request makes it want one.
+        """The responder's ULP accepts the connection. A ``config`` replaces the one given before.
 
         Raises ValueError for too much private data.
         """
@@ -299,21 +298,21 @@ class Negotiation(Machine[State, Input, Event]):
         what: str = "the ULP rejected the connection",
         config: Config | None = None,
     ) -> list[Event]:
-        """The responder's ULP refuses the connection; ``min_ord`` of a ``config`` tells the initiator what it takes.
+        """The responder's ULP rejects the connection; ``min_ord`` of ``config`` shows the initiator the ORD needed.
 
         Raises ValueError for too much private data.
         """
         return self._decide(Input.REJECT, config, Facts(octets=private_data, what=what))
 
     def abort(self, what: str) -> list[Event]:
-        """Something failed at this end, during the exchange or right after it.
+        """Report a failure at this end, during the exchange or right after it.
 
-        RFC 6581 §9.3 wants Terminate 2/0/5 then; before both frames are exchanged no FPDU can carry it.
+        RFC 6581 §9.3 requires Terminate 2/0/5; before both frames are exchanged no FPDU can carry it.
         """
         return self.take(Input.ABORT, Facts(what=what))
 
     def connection_lost(self, how: str) -> list[Event]:
-        """The TCP connection ended; ``how`` says it for a person. After the exchange it concerns others."""
+        """The TCP connection ended; ``how`` describes it for a person. Does nothing after the exchange."""
         return [] if self.state.final else self.take(Input.CLOSED, Facts(what=how))
 
     @classmethod
@@ -384,8 +383,8 @@ class Negotiation(Machine[State, Input, Event]):
         self._check_rev()
         theirs = self._theirs.enhanced
         if theirs and (what := refusal(self.config, theirs)):
-            # RFC 6581 §9.1 speaks of TERM 2/0/6 here, but a responder sends no FPDU before it has received one and
-            # none after R=1 (RFC 5044 §7.1.2 rules 2 and 4), so the Reply alone says it.
+            # RFC 6581 §9.1 names Terminate 2/0/6 here, but a responder sends no FPDU before it has received one and
+            # none after R=1 (RFC 5044 §7.1.2 rules 2 and 4), so only the Reply reports it.
             raise Otherwise(State.REJECTED, *self._reject(Facts(octets=self.config.private_data, what=what)))
         return [Requested(self._theirs, _model(self._theirs))]
 
@@ -416,7 +415,7 @@ class Negotiation(Machine[State, Input, Event]):
         return Send(self._ours, self._ours.encode())
 
     def _answer(self) -> tuple[Negotiated, EnhancedData | None]:
-        """What is agreed when the Request is accepted, and the Reply's enhanced data."""
+        """The agreement if the Request is accepted, and the enhanced data of the Reply."""
         agreed = self._agree()
         theirs = self._theirs.enhanced
         if theirs is None:
@@ -427,7 +426,7 @@ class Negotiation(Machine[State, Input, Event]):
     # What both do
 
     def _agree(self) -> Negotiated:
-        """What follows from the frames without a choice (RFC 5044 §7.1.1)."""
+        """The part of the agreement that follows from the frames without a choice (RFC 5044 §7.1.1)."""
         config, theirs = self.config, self._theirs
         request = self._ours if config.role is Role.INITIATOR else theirs
         return Negotiated(
@@ -494,11 +493,11 @@ class Negotiation(Machine[State, Input, Event]):
         return [Failed(Reason.TIMED_OUT, what)]
 
 
-# The rules of RFC 6581 §9, whatever carries the enhanced data: startup frames, or the session control of ``sctp``
+# The rules of RFC 6581 §9. They are the same for startup frames and for the session control of ``sctp``
 
 
-class Disagreement(Exception):  # noqa: N818 -- no fault of anyone's
-    """The initiator cannot keep to a Reply; ``reason`` is INSUFFICIENT_IRD or NO_MATCHING_RTR."""
+class Disagreement(Exception):  # noqa: N818 -- no end is at fault
+    """The initiator cannot comply with a Reply; ``reason`` is INSUFFICIENT_IRD or NO_MATCHING_RTR."""
 
     def __init__(self, reason: Reason, what: str) -> None:
         self.reason = reason
@@ -507,7 +506,7 @@ class Disagreement(Exception):  # noqa: N818 -- no fault of anyone's
 
 @dataclass(frozen=True)
 class Terms:
-    """What enhanced data settles: ``rtr`` are the kinds that the initiator may send, one of them at the initiator."""
+    """The result of the enhanced data. ``rtr`` are the kinds that the initiator may send, one at the initiator."""
 
     model: Model
     rtr: frozenset[Rtr]
@@ -517,7 +516,7 @@ class Terms:
     ord_negotiated: bool
 
     def put_into(self, agreed: Negotiated) -> Negotiated:
-        """What is agreed, with these."""
+        """The agreement with these terms."""
         agreed = replace(
             agreed,
             model=self.model,
@@ -532,7 +531,7 @@ class Terms:
 
 
 def request_data(config: Config) -> EnhancedData:
-    """What an initiator asks for."""
+    """The enhanced data of an initiator's Request."""
     peer_to_peer = config.model is Model.PEER_TO_PEER
     ird = config.ird if config.negotiate_ird else NO_NEGOTIATION
     ord_ = config.ord if config.negotiate_ord else NO_NEGOTIATION
@@ -547,14 +546,14 @@ def request_data(config: Config) -> EnhancedData:
 
 
 def refusal(config: Config, request: EnhancedData) -> str:
-    """Why a responder must reject a Request by itself (RFC 6581 §9.1); "" when it must not."""
+    """The reason why a responder must reject a Request by itself (RFC 6581 §9.1); empty if it need not."""
     if _responder_ord(config, request) >= config.min_ord:
         return ""
     return f"the initiator's IRD {request.ird} is under the ORD {config.min_ord} that this end needs"
 
 
 def answer(config: Config, request: EnhancedData) -> tuple[EnhancedData, Terms]:
-    """What a responder replies, and what is agreed with that."""
+    """The enhanced data of a responder's Reply, and the terms that result."""
     rtr = _responder_rtr(config, request)
     ird, ord_ = _responder_ird(config, request, rtr), _responder_ord(config, request)
     named = _negotiates_ird(config, request), _negotiates_ord(config, request)
@@ -570,14 +569,14 @@ def answer(config: Config, request: EnhancedData) -> tuple[EnhancedData, Terms]:
 
 
 def rejecting(config: Config, reply: EnhancedData) -> EnhancedData:
-    """The reply of a rejection: with the ORD that the responder needs (RFC 6581 §9.1)."""
+    """The enhanced data of a rejecting Reply, with the ORD that the responder needs (RFC 6581 §9.1)."""
     return replace(reply, ord=max(reply.ord, config.min_ord))
 
 
 def conclude(config: Config, reply: EnhancedData) -> Terms:
-    """What an initiator does with an accepting Reply; raises Disagreement.
+    """The terms that an initiator derives from an accepting Reply; raises Disagreement.
 
-    IRD at least the responder's ORD, ORD at most the responder's IRD (RFC 6581 §9.1), and one RTR.
+    Its IRD is at least the responder's ORD, its ORD at most the responder's IRD (RFC 6581 §9.1).
     """
     ird, ord_ = config.ird, config.ord
     named = config.negotiate_ird and reply.ord != NO_NEGOTIATION, config.negotiate_ord and reply.ird != NO_NEGOTIATION
@@ -593,7 +592,7 @@ def conclude(config: Config, reply: EnhancedData) -> Terms:
 
 
 def _initiator_rtr(config: Config, reply: EnhancedData) -> frozenset[Rtr]:
-    """The RTR to send: of those in the Reply the one that this end prefers (RFC 6581 §9.2)."""
+    """The RTR to send: the one in the Reply that this end prefers (RFC 6581 §9.2)."""
     peer_to_peer = config.model is Model.PEER_TO_PEER
     if config.dialect is Dialect.DRAFT_02:
         if not (peer_to_peer and reply.rtr):
@@ -614,8 +613,8 @@ def _initiator_rtr(config: Config, reply: EnhancedData) -> frozenset[Rtr]:
 def _responder_rtr(config: Config, request: EnhancedData) -> frozenset[Rtr]:
     """The kinds to name in the Reply.
 
-    RFC 6581 §9.2 allows several, but there are initiators that then send none: one, of those offered if it can be. The
-    drafts want all that were offered and can be had.
+    RFC 6581 §9.2 allows several, but some initiators send none then. So the Reply names one kind, if possible one that
+    was offered. The drafts require all offered kinds that this end supports.
     """
     if not request.peer_to_peer:
         return frozenset()
@@ -633,7 +632,7 @@ def _asked_ird(request: EnhancedData) -> int:
 
 
 def _ord_limit(request: EnhancedData) -> int:
-    """The initiator IRD, which the drafts do not tell: an initiator then fails when the answer is too much."""
+    """The initiator's IRD. The drafts do not send it: there an initiator fails if the answer is too large."""
     if request.dialect is Dialect.DRAFT_02:
         return NO_NEGOTIATION if request.ord == NO_NEGOTIATION else NO_NEGOTIATION - 1
     return request.ird

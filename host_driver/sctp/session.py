@@ -1,20 +1,20 @@
 """DDP stream sessions over SCTP: RFC 5043 with the enhanced session control of RFC 6581 §7, without sockets or clocks.
 
-A session is what a connection is over TCP: an Initiate, an Accept or Reject, DDP segments both ways and a Terminate.
-Each goes as one unordered SCTP message, in network byte order, with the payload protocol identifier beside it::
+A session corresponds to a connection over TCP: an Initiate, an Accept or Reject, DDP segments both ways, a Terminate.
+Each is one unordered SCTP message, in network byte order, with the payload protocol identifier beside it::
 
     0   DDP-SSN, 2 octets: the place of the chunk in the session, from 0
     2   PPID 16: a DDP segment
         PPID 17: Function Code, 2 octets
     4   with codes 5, 6 and 7 the enhanced data of RFC 6581 §9, 4 octets
-    ..  what the ULP put there; nothing with code 4
+    ..  private data of the ULP; none with code 4
 
 SCTP keeps messages whole and checks them, so there are no FPDUs, markers or CRCs. Either end may send first (RFC 6581
 §7): no RTR is sent, and the model and the RTR flags are negotiated for the ULP to know. IRD and ORD are negotiated by
 the rules of ``negotiation``, to which an Initiate is a Request, and an Accept or Reject a Reply.
 
-A ``Session`` is one end. What it does stands in one table, ``TABLE``, as in ``negotiation``; what is not in the table
-raises ProtocolError when the caller did it, and ends the session when the peer did (RFC 5043 §6.1).
+A ``Session`` is one end. ``TABLE`` is the table of its ``Machine``. An input that is not in the table raises
+ProtocolError if it came from the caller, and ends the session if it came from the peer (RFC 5043 §6.1).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from open_rnic.host_driver.rdma import ddp
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 ADAPTATION = 1  # the Adaptation Indication of DDP (RFC 5043 §5.1)
-MIN_SEGMENT = 516  # octets: a DDP segment of so many is always supported (RFC 5043 §9)
-HELD = 4 << 20  # octets of chunks, each with _OVERHEAD, that may wait for one before them (RFC 5043 §10)
+MIN_SEGMENT = 516  # octets: a DDP segment of this length is always supported (RFC 5043 §9)
+HELD = 4 << 20  # octets of chunks, each with _OVERHEAD, that may wait for a chunk before them (RFC 5043 §10)
 _OVERHEAD = 256
 _HEADER = struct.Struct(">HH")
 _SSNS = 1 << 16
@@ -81,7 +81,7 @@ class Function(IntEnum):
 
     @property
     def plain(self) -> Function:
-        """What it does, enhanced or not."""
+        """The function without enhanced data."""
         return Function(self - 4) if self.enhanced else self
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Function(IntEnum):
 
 
 class ChunkError(ValueError):
-    """A chunk is improperly formatted; the text names the field, its value and where it begins in the chunk."""
+    """A chunk is malformed; the text names the field, its value and its offset in the chunk."""
 
     def __init__(self, field: str, value: int, offset: int, rule: str) -> None:
         self.field = field
@@ -104,7 +104,7 @@ class Control:
     """A DDP Stream Session Control chunk (RFC 5043 §5.2.3), without its DDP-SSN.
 
     ``private_data`` is the ULP's: up to 512 octets, 508 with enhanced data, and none with a Terminate. Raises
-    ValueError for what cannot be encoded.
+    ValueError if it cannot be encoded.
     """
 
     function: Function
@@ -119,7 +119,7 @@ class Control:
         check_private_data(self.private_data, self.enhanced is not None)
 
     def encode(self, ssn: int) -> bytes:
-        """The message for SCTP, as number ``ssn`` of the session."""
+        """Return the message for SCTP, as number ``ssn`` of the session."""
         enhanced = self.enhanced.encode() if self.enhanced else b""
         return _HEADER.pack(ssn, self.function) + enhanced + self.private_data
 
@@ -146,7 +146,7 @@ class Control:
 
 
 class State(Enum):
-    """Where a session stands. The last three are final."""
+    """The state of a session. The last three are final."""
 
     IDLE = auto()
     WAIT_ANSWER = auto()
@@ -163,7 +163,7 @@ class State(Enum):
 
     @property
     def final(self) -> bool:
-        """Nothing more will happen."""
+        """Whether the session is over."""
         return self in (State.ENDED, State.REJECTED, State.FAILED)
 
 
@@ -209,7 +209,7 @@ class Transmit:
 
 @dataclass(frozen=True)
 class SessionRequested:
-    """An Initiate has come; the ULP calls accept() or reject()."""
+    """An Initiate was received; the ULP calls accept() or reject()."""
 
     control: Control
     model: Model
@@ -219,7 +219,7 @@ class SessionRequested:
 class SessionRejected:
     """The passive side refused, with this chunk.
 
-    ``may_retry_unenhanced``: an Enhanced Reject says that an Initiate without enhanced data could do (RFC 6581 §7).
+    ``may_retry_unenhanced``: an Enhanced Reject allows an Initiate without enhanced data (RFC 6581 §7).
     """
 
     control: Control
@@ -253,8 +253,8 @@ class _Given(Facts):
 class Session(Machine[State, Input, Event]):
     """One end of a DDP stream session; see the module's text.
 
-    ``config`` is that of ``negotiation``, of which CRC, markers and ``permissive`` have no meaning here.
-    ``max_segment`` is the longest DDP segment in octets that SCTP carries whole.
+    ``config`` is that of ``negotiation``; its CRC, markers and ``permissive`` have no meaning here. ``max_segment`` is
+    the length in octets of the longest DDP segment that SCTP carries whole.
     """
 
     config: Config
@@ -278,14 +278,14 @@ class Session(Machine[State, Input, Event]):
         return self.take(Input.ACTIVE if self.config.role is Role.INITIATOR else Input.PASSIVE, Facts(now=now))
 
     def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
-        """The passive ULP takes the session; see ``Negotiation.accept``."""
+        """The passive ULP accepts the session; see ``Negotiation.accept``."""
         self.config = config or self.config
         return self.take(Input.ACCEPT, Facts(octets=private_data))
 
     def reject(
         self, private_data: bytes = b"", what: str = "the ULP rejected the session", config: Config | None = None
     ) -> list[Event]:
-        """The passive ULP refuses the session; see ``Negotiation.reject``."""
+        """The passive ULP rejects the session; see ``Negotiation.reject``."""
         self.config = config or self.config
         return self.take(Input.REJECT, Facts(octets=private_data, what=what))
 
@@ -294,26 +294,26 @@ class Session(Machine[State, Input, Event]):
         return self.take(Input.SEND, Facts(octets=segment))
 
     def terminate(self) -> list[Event]:
-        """Send nothing more; what the peer still sends is received."""
+        """Send nothing more; segments from the peer are still received."""
         return self.take(Input.TERMINATE)
 
     def abort(self, what: str) -> list[Event]:
-        """Something failed at this end: an Initiate is answered by a Terminate, an open session told of error 2/0/5.
+        """Report a failure at this end: it answers an Initiate with a Terminate, and an open session with error 2/0/5.
 
-        That is also how to answer an Initiate when too many wait for the ULP (RFC 5043 §6.4).
+        Also answers an Initiate if too many wait for the ULP (RFC 5043 §6.4).
         """
         return self.take(Input.ABORT, Facts(what=what))
 
     def delivered(self) -> list[Event]:
-        """All messages so far are known to have been received."""
+        """The peer is known to have received all messages so far."""
         return [] if (self.state, Input.DELIVERED) not in TABLE else self.take(Input.DELIVERED)
 
     def closed(self, how: str) -> list[Event]:
-        """The SCTP association ended; ``how`` says it for a person. After the session it concerns others."""
+        """The SCTP association ended; ``how`` describes it for a person. Does nothing after the session."""
         return [] if self.state.final else self.take(Input.CLOSED, Facts(what=how))
 
     def receive(self, ppid: int, octets: bytes) -> list[Event]:
-        """Take one message from the peer, in whatever order SCTP delivers them."""
+        """Take one message from the peer; SCTP may deliver messages in any order."""
         if self.state.final:
             return []
         if len(octets) < 2:
@@ -368,7 +368,7 @@ class Session(Machine[State, Input, Event]):
 
     def _violated(self, given: Facts) -> list[Event]:
         what = given.what if given.what.startswith("a chunk") else f"{given.what} in state {self.state.name}"
-        # An end that knows RFC 5043 alone takes function code 5 for this, too
+        # An end that knows RFC 5043 alone also answers function code 5 like this
         told = [self._control(Function.TERMINATE)] if self.state in _MAY_TERMINATE else []
         return [*told, Failed(Reason.BAD_FRAME, what)]
 

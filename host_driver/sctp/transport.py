@@ -1,4 +1,4 @@
-"""DDP stream sessions (:mod:`.session`) over a kernel's SCTP socket, or over any socket that keeps messages whole.
+"""DDP stream sessions (:mod:`.session`) over the kernel's SCTP, or over any socket that keeps messages whole.
 
     ULP ── send, receive ── SctpConnection ── Link ── socket ── the peer
 
@@ -40,7 +40,7 @@ SEGMENTS_WAITING = 16  # segments that are received ahead of the ULP
 LINGER = 1.0  # seconds for which a Terminate may wait for the Accept's delivery, and then its receiver take to close
 _MESSAGE_OCTETS = 1 << 16
 
-# What the socket module does not have: RFC 6458, in Linux's <linux/sctp.h>
+# Constants that the socket module lacks: RFC 6458, in Linux's <linux/sctp.h>
 _SCTP = 132  # IPPROTO_SCTP
 _INITMSG, _NODELAY, _ADAPTATION_LAYER, _EVENTS, _STATUS = 2, 3, 7, 11, 14  # options
 _SNDRCV = 1  # ancillary data
@@ -54,7 +54,7 @@ _Outcome = SessionRequested | Established | SessionRejected
 
 
 class SctpRejectedError(MpaConnectionError):
-    """The passive side said no, with this chunk."""
+    """The passive side rejected the session with this chunk, ``control``."""
 
     def __init__(self, rejected: SessionRejected) -> None:
         super().__init__(rejected.what, Reason.CONNECTION_LOST)
@@ -67,16 +67,16 @@ class Link(ABC):
 
     max_segment: int  # octets
 
-    async def ready(self) -> None:  # noqa: B027 -- most are
-        """Wait until the peer has shown that it speaks DDP over SCTP (RFC 5043 §11.1)."""
+    async def ready(self) -> None:  # noqa: B027 -- most links are ready at once
+        """Wait until the peer has indicated DDP over SCTP (RFC 5043 §11.1)."""
 
     @abstractmethod
     async def send(self, ppid: int, octets: bytes) -> bool:
-        """Send a message; waits while there is no room. True: nothing sent later can overtake it."""
+        """Send a message; waits while there is no room. Returns True if no later message can overtake it."""
 
     @abstractmethod
     async def receive(self) -> tuple[int, bytes] | bool:
-        """The next message; True when all that was sent is known to have been received, False at the end."""
+        """Return the next message, True if the peer is known to have received all messages, or False at the end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -159,12 +159,12 @@ class KernelLink(Link):
 
 
 def ancillary_data(ppid: int) -> bytes:
-    """What goes beside a message on stream 0, unordered (RFC 5043 §10): struct sctp_sndrcvinfo."""
+    """The ancillary data of an unordered message on stream 0 (RFC 5043 §10): struct sctp_sndrcvinfo."""
     return _SNDRCVINFO.pack(0, 0, _UNORDERED, socket.htonl(ppid), 0, 0, 0, 0, 0)
 
 
 def payload_protocol(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """The PPID in what came beside a message; -1 when there is none."""
+    """The PPID in the ancillary data of a message; -1 if there is none."""
     for level, kind, octets in ancillary:
         if (level, kind) == (_SCTP, _SNDRCV) and len(octets) >= _SNDRCVINFO.size:
             return socket.ntohl(_SNDRCVINFO.unpack_from(octets)[3])
@@ -172,7 +172,7 @@ def payload_protocol(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def sctp_socket(family: int = socket.AF_INET) -> socket.socket:
-    """A one-to-one SCTP socket, set up for DDP; raises MpaConnectionError where the system has none."""
+    """Return a one-to-one SCTP socket, set up for DDP; raises MpaConnectionError if the system has no SCTP."""
     try:
         sock = socket.socket(family, socket.SOCK_STREAM, _SCTP)
     except OSError as error:
@@ -193,7 +193,7 @@ def sctp_socket(family: int = socket.AF_INET) -> socket.socket:
 class SctpConnection:
     """A DDP stream session, made by ``initiate`` or ``SctpRequest.accept``; an asynchronous context manager.
 
-    ``error`` is what ended it out of order.
+    ``error`` is the error that ended it out of order.
     """
 
     def __init__(self, link: Link, config: Config) -> None:
@@ -205,7 +205,7 @@ class SctpConnection:
         self._outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._segments: deque[bytes] = deque()
         self._no_more = False
-        self._told = False  # the peer, of an error
+        self._told = False  # the peer was told of an error
         self._gate = Gate()  # for conditions on all these
         self._reader: asyncio.Task[None] | None = None
 
@@ -229,7 +229,7 @@ class SctpConnection:
         await self._carry_out(self._session.send(segment))
 
     async def receive(self) -> bytes | None:
-        """The next DDP segment; None when the peer has terminated in order. Raises MpaConnectionError."""
+        """Return the next DDP segment, or None if the peer has terminated in order. Raises MpaConnectionError."""
         await self._gate.until(lambda: self._segments or self._no_more)
         if self._segments:
             segment = self._segments.popleft()
@@ -239,7 +239,7 @@ class SctpConnection:
         return None
 
     async def terminate(self) -> None:
-        """Send nothing more. The peer may go on, and is heard until it terminates too."""
+        """Send nothing more. Segments are received until the peer terminates, too."""
         self._check()
         await self._carry_out(self._session.terminate())
 
@@ -252,8 +252,9 @@ class SctpConnection:
     async def close(self) -> None:
         """End the task and the socket. Idempotent.
 
-        A Terminate that waits for the Accept's delivery has a second. So has a peer that is told of an error to close
-        first: SCTP makes of a close with messages unread an ABORT, which would destroy what tells it.
+        Waits for a second at most: for a Terminate that waits for the delivery of the Accept, and for a peer that was
+        told of an error to close first. SCTP turns a close with unread messages into an ABORT, which would destroy the
+        message that reports the error.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
@@ -343,7 +344,7 @@ class SctpConnection:
         self.error = self.error or error
         if not self._outcome.done():
             self._outcome.set_exception(self.error)
-            self._outcome.exception()  # seen, even if nobody waits
+            self._outcome.exception()  # retrieved, even if no task waits
         self._no_more = True
         self._gate.look()
 
@@ -353,7 +354,7 @@ class SctpConnection:
 
 
 class SctpRequest:
-    """A session request that waits for the ULP: ``control`` and ``model`` are what the active side asks for."""
+    """A session request that waits for the ULP: the active side's ``control`` chunk, and its ``model``."""
 
     def __init__(self, connection: SctpConnection, requested: SessionRequested) -> None:
         self.control = requested.control
@@ -361,7 +362,7 @@ class SctpRequest:
         self._connection = connection
 
     async def accept(self, private_data: bytes = b"", config: Config | None = None) -> SctpConnection:
-        """Open the session; raises ValueError for too much private data."""
+        """Accept the session; raises ValueError for too much private data."""
         connection = self._connection
         connection._check()
         await connection._carry_out(connection._session.accept(private_data, config))
@@ -369,14 +370,14 @@ class SctpRequest:
         return connection
 
     async def reject(self, private_data: bytes = b"", config: Config | None = None) -> None:
-        """Refuse the session and close; raises ValueError for too much private data."""
+        """Reject the session and close; raises ValueError for too much private data."""
         connection = self._connection
         connection._check()
         await connection._carry_out(connection._session.reject(private_data, config=config))
         await connection.close()
 
     async def abort(self, what: str) -> None:
-        """Refuse the session with a Terminate, as when too many requests wait (RFC 5043 §6.4), and close."""
+        """Answer with a Terminate, for instance if too many requests wait (RFC 5043 §6.4), and close."""
         await self._connection.abort(what)
 
 
@@ -389,7 +390,7 @@ class SctpListener(ListeningSocket):
     async def request(self, config: Config) -> SctpRequest:
         """Wait for an association and its Initiate.
 
-        Raises MpaConnectionError when none good comes, and at once ValueError for an initiator's ``config``.
+        Raises MpaConnectionError if no good Initiate comes, and at once ValueError for an initiator's ``config``.
         """
         config.check_role(Role.RESPONDER)
         sock, _ = await when_ready(self._socket, self._socket.accept)
@@ -397,7 +398,7 @@ class SctpListener(ListeningSocket):
 
 
 async def listen(host: str = "127.0.0.1", port: int = 0, backlog: int = 128) -> SctpListener:
-    """Listen for associations at a numeric address; raises MpaConnectionError when it cannot be had."""
+    """Listen for associations at a numeric address; raises MpaConnectionError if the address is not available."""
     sock = sctp_socket(_family(host))
     try:
         sock.bind((host, port))
@@ -411,8 +412,8 @@ async def listen(host: str = "127.0.0.1", port: int = 0, backlog: int = 128) -> 
 async def initiate(host: str, port: int, config: Config, *, fallback: bool = False) -> SctpConnection:
     """Associate with a numeric address and open a session; ``fallback`` is that of ``connection.initiate``.
 
-    Raises SctpRejectedError when the passive side says no, MpaConnectionError for all else that goes wrong, and
-    ValueError for a responder's ``config``.
+    Raises SctpRejectedError if the passive side rejects, MpaConnectionError for every other failure, and ValueError for
+    a responder's ``config``.
     """
     config.check_role(Role.INITIATOR)
     sock = sctp_socket(_family(host))
@@ -460,7 +461,7 @@ def _kernel_link(sock: socket.socket) -> KernelLink:
     sock.setblocking(False)
     try:
         return KernelLink(sock)
-    except OSError as error:  # gone already
+    except OSError as error:  # lost already
         sock.close()
         what = f"the association was lost at once: {how(error)}"
         raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error

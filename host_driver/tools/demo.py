@@ -41,20 +41,20 @@ _WIDE_COUNTERS = ("TX_OCTETS", "RX_OCTETS", "CYCLES")
 
 @dataclass(frozen=True)
 class Options:
-    """What the demonstration is to show."""
+    """The options of the demonstration."""
 
-    size: int  # octets to make, each way
-    file: Path | None = None  # what both send instead
+    size: int  # octets to generate, each way
+    file: Path | None = None  # both ends send this file instead
     port: int = 0  # 0: the system chooses
     markers: bool = True
     crc: bool = True
     model: Model = Model.PEER_TO_PEER
     rtr: Rtr = Rtr.WRITE  # in the peer-to-peer model
-    mulpdu: int | None = None  # octets; None: what the connection's EMSS gives
+    mulpdu: int | None = None  # octets; None: as the connection's EMSS allows
     pcap: Path | None = None
 
     def config(self, role: Role) -> Config:
-        """How this end negotiates."""
+        """The configuration of one end's negotiation."""
         return Config(role, model=self.model, rtr=(self.rtr,), crc=self.crc, markers=self.markers)
 
 
@@ -64,7 +64,7 @@ class Endpoint:
 
     role: Role
     address: Address = ()
-    due: int = 0  # octets of data that were to be sent
+    due: int = 0  # octets of data to send
     sent: int = 0
     received: int = 0
     sha256_sent: str = ""
@@ -76,19 +76,19 @@ class Endpoint:
 
 @dataclass
 class Result:
-    """What was moved, and whether it arrived."""
+    """The result of the transfer."""
 
     initiator: Endpoint
     responder: Endpoint
-    seconds: float  # that the data took, from the first ULPDU offered to the last received
+    seconds: float  # from the first ULPDU sent to the last received
 
     @property
     def verified(self) -> bool:
-        """Every octet has arrived, each way."""
+        """Whether every octet has arrived, each way."""
         return not self.differences()
 
     def differences(self) -> list[str]:
-        """What did not arrive as it was sent, a line for each direction."""
+        """The differences between sent and received data, a line for each direction that has one."""
         return [
             f"the {receiver.role.name.lower()} received {receiver.received} octets with SHA-256 "
             f"{receiver.sha256_received}, sent were {sender.sent} with {sender.sha256_sent}"
@@ -114,7 +114,7 @@ class Result:
         }
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """The closing table: what, from initiator to responder, and back."""
+        """The rows of the closing table: a name, initiator to responder, and back."""
         pairs = self.directions()
 
         def row(name: str, value: Callable[[Endpoint, Endpoint], object]) -> tuple[str, str, str]:
@@ -174,13 +174,13 @@ def _endpoint_json(end: Endpoint) -> dict[str, Any]:
 
 
 class Progress(Protocol):
-    """What is told of the data as it arrives."""
+    """A display of the arriving data."""
 
     def began(self, role: Role, octets: int) -> None:
-        """So many octets are to arrive at this end."""
+        """Begin: so many octets will arrive at this end."""
 
     def moved(self, role: Role, octets: int) -> None:
-        """So many more have arrived."""
+        """Note that so many more octets have arrived."""
 
 
 async def run(
@@ -189,9 +189,9 @@ async def run(
     ladder: Ladder,
     progress: Progress | None = None,
 ) -> Result:
-    """Run it. ``open_device`` is called for each endpoint.
+    """Run the demonstration. ``open_device`` is called for each endpoint.
 
-    Raises ValueError for a file that is no file, OSError (MpaConnectionError among them), DeviceError and DdpError.
+    Raises ValueError if ``file`` is not a regular file, OSError (MpaConnectionError is one), DeviceError and DdpError.
     """
     sources = {role: _Source(options, role) for role in Role}
     if options.file and options.pcap and options.pcap.exists() and options.pcap.samefile(options.file):
@@ -273,7 +273,7 @@ async def _receive(end: Endpoint, connection: Connection, progress: Progress | N
             if progress:
                 progress.moved(end.role, len(payload))
     except MpaConnectionError as error:
-        if error.event:  # what MPA finds wrong, its ULP tells the peer (RFC 5044 §8)
+        if error.event:  # the ULP reports MPA's errors to the peer (RFC 5044 §8)
             await connection.terminate(error.reason.code)
         raise
     sends.finish()
@@ -309,7 +309,7 @@ class _Capturable:
 
 
 class _Source:
-    """What one end sends."""
+    """The data that one end sends."""
 
     def __init__(self, options: Options, role: Role) -> None:
         self._file = options.file
@@ -323,7 +323,7 @@ class _Source:
             self.octets = status.st_size
 
     def messages(self) -> Iterator[bytes]:
-        """The data in pieces; one of no octets when there is none."""
+        """Yield the data in pieces; an empty one if there is no data."""
         if not self.octets:
             yield b""
         elif self._file is None:

@@ -1,7 +1,7 @@
-"""The exchange of a connection as a ladder: what each end sends to the other, and what its device reports.
+"""The exchange of a connection as a ladder: the frames between the two ends, and the reports of their devices.
 
-Both ends are observed. A startup frame is a rung; so is each direction's first FPDU, because that is
-what opens a fence; later ones would say no more.
+Both ends are observed. Each startup frame is a rung, and so is the first FPDU of each direction, because it opens a
+fence. Later FPDUs would add nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EVENTS = {
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happened at ``end``; ``sent`` when it went to the other end."""
+    """A step of the exchange at ``end``; ``sent`` if it went to the other end."""
 
     seconds: float  # since the first step, which is the MPA Request
     end: Role
@@ -63,7 +63,7 @@ class Step:
 
 
 class Ladder:
-    """The steps so far; ``tell`` is called with each line for a person as soon as it is known."""
+    """The steps so far. ``tell`` is called with each line for a person as soon as it is known."""
 
     def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.steps: list[Step] = []
@@ -76,12 +76,12 @@ class Ladder:
         return LadderEnd(self, role)
 
     def head(self, initiator: Address, responder: Address) -> None:
-        """Begin with who the ends are."""
+        """Begin with the names of the two ends."""
         left, right = f"initiator, port {initiator[1]}", f"responder, port {responder[1]}"
         self._tell(f"{'seconds':>9}  {left}{right:>{_WIDTH + 1 - len(left)}}")
 
     def add(self, end: Role, what: str, *details: str, sent: bool = False, fields: dict[str, Any]) -> None:
-        """Note what happened just now."""
+        """Add a step that happened just now."""
         now = self._clock()
         if self._start is None:
             self._start = now
