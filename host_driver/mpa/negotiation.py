@@ -213,10 +213,10 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Failed:
-    """There will be no connection. TCP is to be closed, after a Terminate when ``terminate`` is there.
+    """The negotiation failed. TCP must be closed, after a Terminate if ``terminate`` is given.
 
-    ``terminate`` is what to set the device to for sending it: the Terminate is the first FPDU, no RTR goes before it,
-    but a responder's waits for the initiator's first FPDU (RFC 5044 §7.1.2 rule 4). It carries layer 2, type 0 and the
+    ``terminate`` configures the device that sends the Terminate. It is the first FPDU, without an RTR before it; a
+    responder's waits for the initiator's first FPDU (RFC 5044 §7.1.2 rule 4). It carries layer 2, type 0 and the
     ``code`` of the reason, which is 5, 6 or 7 (RFC 6581 §8).
     ``may_retry_unenhanced``: the peer behaved as one that knows RFC 5044 only (RFC 6581 §10).
     """
@@ -406,7 +406,7 @@ class Negotiation(Machine[State, Input, Event]):
         self._ours = StartupFrame(
             FrameKind.REPLY,
             markers=self.config.markers,
-            crc=self.config.crc or self._theirs.crc,  # what will be done
+            crc=self.config.crc or self._theirs.crc,  # the agreement (RFC 5044 §7.1.1)
             rejected=rejected,
             rev=self._theirs.rev,
             enhanced=enhanced,
