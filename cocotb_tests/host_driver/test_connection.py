@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.host_driver.connection import MpaConnectionError, RejectedError, initiate, listen
+from open_rnic.host_driver.connection import Connection, MpaConnectionError, RejectedError, Request, initiate, listen
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
@@ -163,6 +163,48 @@ def test_an_observer_sees_frames_octets_and_events():
     assert sent[2] == ("TX", RTR)
     assert ("RX", "MPA Reply") in seen
     assert [entry for entry in seen if isinstance(entry, str)] == ["TX_MPA", "RTR_SENT WRITE", "FENCE_OPEN", "RX_MPA"]
+
+
+class Wire:
+    """A transport without a socket: one end of a TCP connection in memory."""
+
+    emss = 1460
+
+    def __init__(self, name):
+        self.local, self.peer, self.other = (name, 1), ("other", 1), None
+        self.queue = asyncio.Queue()
+
+    async def send(self, octets):
+        self.other.queue.put_nowait(octets)
+
+    async def receive(self):
+        return await self.queue.get()
+
+    def shut(self):
+        self.other.queue.put_nowait(b"")
+
+    def close(self, *, reset):
+        self.shut()
+
+
+def test_tcp_may_be_anything_that_is_a_transport():
+    async def test():
+        one, other = Wire("one"), Wire("other")
+        one.other, other.other = other, one
+        async with SoftwareDevice() as here, SoftwareDevice() as there:
+            ours, theirs = Connection(one, here, INITIATOR, silent), Connection(other, there, RESPONDER, silent)
+            starting = asyncio.create_task(ours._run(ours._start()))
+            await Request(theirs, await theirs._run(theirs._start())).accept()
+            await starting
+            assert ours.mulpdu == 1454
+            assert await asyncio.gather(transfer(ours, theirs, [b"there"]), transfer(theirs, ours, [b"back"])) == [
+                [b"there"],
+                [b"back"],
+            ]
+            await ours.close()
+            await theirs.close()
+
+    run(test())
 
 
 def test_a_slow_ulp_slows_its_peer():
