@@ -68,6 +68,7 @@ class TransmitState(Enum):
 
     STARTUP = auto()  # MPA is not enabled
     FENCED = auto()  # ULPDUs wait in the device for the RTR or the first FPDU (RFC 6581 §5, RFC 5044 §7.1.2)
+    BARRED = auto()  # as FENCED, and no FPDU will come any more
     OPEN = auto()  # ULPDUs leave
     ULP_TERMINATED = auto()  # the ULP sent a Terminate among its ULPDUs
     FINISHED = auto()  # this end's half is closed, in order
@@ -88,7 +89,7 @@ class TransmitInput(Enum):
     FENCE_OPEN = auto()  # from the device
     TERMINATE_LEFT = auto()
     VALID_FPDU = auto()  # from the peer: its first
-    NO_FPDU = auto()  # the peer closed without a valid FPDU
+    NO_FPDU = auto()  # no more valid FPDUs will come
     TIMEOUT = auto()
 
 
@@ -143,6 +144,11 @@ class Transmit(Machine[TransmitState, TransmitInput, Action]):
             raise Otherwise(TransmitState.TERMINATE_DUE)
         return self._write(given)
 
+    def _ask_barred(self, given: Facts) -> list[Action]:
+        if not self.may_terminate:
+            raise Otherwise(TransmitState.UNTOLD)
+        return self._ask(given)
+
     def _ask_open(self, given: Facts) -> list[Action]:
         self.may_terminate = True
         return self._ask(given)
@@ -179,7 +185,13 @@ TRANSMIT: dict[tuple[TransmitState, TransmitInput], tuple[_TransmitAction, Trans
     (_T.FENCED, _TI.TERMINATE): (Transmit._ask, _T.TERMINATING),  # or TERMINATE_DUE
     (_T.FENCED, _TI.TERMINATE_LEFT): (Transmit._nothing, _T.ULP_TERMINATED),
     (_T.FENCED, _TI.VALID_FPDU): (Transmit._allow, _T.FENCED),
+    (_T.FENCED, _TI.NO_FPDU): (Transmit._nothing, _T.BARRED),
     (_T.FENCED, _TI.CLOSE): (Transmit._release, _T.CLOSED),
+    (_T.BARRED, _TI.FENCE_OPEN): (Transmit._nothing, _T.OPEN),
+    (_T.BARRED, _TI.FINISH): (Transmit._half_close, _T.FINISHED),
+    (_T.BARRED, _TI.TERMINATE): (Transmit._ask_barred, _T.TERMINATING),  # or UNTOLD
+    (_T.BARRED, _TI.TERMINATE_LEFT): (Transmit._nothing, _T.ULP_TERMINATED),
+    (_T.BARRED, _TI.CLOSE): (Transmit._release, _T.CLOSED),
     (_T.OPEN, _TI.FINISH): (Transmit._half_close, _T.FINISHED),
     (_T.OPEN, _TI.TERMINATE): (Transmit._ask_open, _T.TERMINATING),
     (_T.OPEN, _TI.TERMINATE_LEFT): (Transmit._nothing, _T.ULP_TERMINATED),

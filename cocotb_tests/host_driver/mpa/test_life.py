@@ -120,7 +120,13 @@ TRANSMIT_CHANGES = {
     (T.FENCED, TI.FINISH): (T.FINISHED, [HalfClose()]),
     (T.FENCED, TI.TERMINATE): (T.TERMINATE_DUE, []),
     (T.FENCED, TI.TERMINATE_LEFT): (T.ULP_TERMINATED, []),
+    (T.FENCED, TI.NO_FPDU): (T.BARRED, []),
     (T.FENCED, TI.CLOSE): (T.CLOSED, [Release(reset=False)]),
+    (T.BARRED, TI.FENCE_OPEN): (T.OPEN, []),
+    (T.BARRED, TI.FINISH): (T.FINISHED, [HalfClose()]),
+    (T.BARRED, TI.TERMINATE): (T.UNTOLD, []),
+    (T.BARRED, TI.TERMINATE_LEFT): (T.ULP_TERMINATED, []),
+    (T.BARRED, TI.CLOSE): (T.CLOSED, [Release(reset=False)]),
     (T.OPEN, TI.FINISH): (T.FINISHED, [HalfClose()]),
     (T.OPEN, TI.TERMINATE): (T.TERMINATING, [WriteTerminate(TERMINATE)]),
     (T.OPEN, TI.TERMINATE_LEFT): (T.ULP_TERMINATED, []),
@@ -263,6 +269,15 @@ def test_a_peer_that_closes_without_an_fpdu_ends_the_wait_of_a_terminate():
     assert life.closed_by_peer() == [Drain()]
     life.drained(good=0, fence_open=False)
     assert (life.terminating, life.untold) == (False, True)
+
+
+@pytest.mark.parametrize("enhanced", [False, True])
+def test_a_terminate_behind_the_end_of_the_peer_does_not_wait_for_its_fpdu(enhanced):
+    life = started(agreed(Role.RESPONDER, enhanced=enhanced))
+    life.reported(Event(EventKind.ERROR, Cause.CRC))
+    life.drained(good=0, fence_open=False)
+    assert life.terminate(TERMINATE, 0) == ([WriteTerminate(TERMINATE)] if enhanced else [])
+    assert (life.terminating, life.untold) == (enhanced, True)
 
 
 def test_an_error_behind_this_end_s_fin_is_a_reset():
