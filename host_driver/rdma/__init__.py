@@ -6,6 +6,7 @@ ends a connection is an RdmaError in one of three kinds: TerminatedError, Closed
 """
 
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
+from open_rnic.host_driver.ddp import Fault, Opcode, Terminate
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated, ProtocolError, Reason
 from open_rnic.host_driver.rdma.connection import (
     By,
@@ -17,7 +18,6 @@ from open_rnic.host_driver.rdma.connection import (
     RdmaError,
     TerminatedError,
 )
-from open_rnic.host_driver.rdma.ddp import Fault, Opcode, Terminate
 from open_rnic.host_driver.rdma.manager import ConnectionRequest, Listener, connect, listen, software
 from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, Region, StagTable
 from open_rnic.host_driver.rdma.work import (

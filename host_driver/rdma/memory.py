@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from open_rnic.host_driver.rdma.ddp import Octets
+    from open_rnic.host_driver.ddp import Octets
 
 MAX_STAG = 2**32 - 1
 TO_END = 2**64  # a TO and a length together stay below it (RFC 5041 §7.1)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from open_rnic.host_driver.rdma.ddp import (
+from open_rnic.host_driver.ddp import (
     FIRST_MSN,
     MAX_MESSAGE,
     READ_QN,
@@ -314,9 +314,8 @@ class Stream:
                 yield Untagged(request.opcode, READ_QN, self._take_msn(READ_QN), 0, True, header).encode()
                 return  # it completes with its response
             case _:
-                stag = request.stag.to_bytes(4, "big")
-                msn = self._take_msn(SEND_QN)
-                yield from untagged_segments(request.opcode, SEND_QN, msn, work.message, mulpdu, rdmap=stag)
+                stag, msn = request.stag, self._take_msn(SEND_QN)
+                yield from untagged_segments(request.opcode, SEND_QN, msn, work.message, mulpdu, stag=stag)
         work.done = True  # it has been handed over, which is all that RFC 5040 §5.5 rules 9 and 14 want
         self._complete()
 
@@ -473,7 +472,7 @@ class Stream:
         receive = self._receives[0]
         if end > len(receive.buffer):
             raise DdpError(f"{opcode} of at least {end} octets for a buffer of {len(receive.buffer)}", Fault.TOO_LONG)
-        revoked = self._revocable(int.from_bytes(segment.rdmap, "big")) if opcode.invalidates else None
+        revoked = self._revocable(segment.stag) if opcode.invalidates else None
         if payload:
             receive.buffer[segment.mo : end] = payload
         self._rx_mo, self._send_begun = 0 if segment.last else end, not segment.last

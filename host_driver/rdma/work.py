@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
-from open_rnic.host_driver.rdma.ddp import Opcode
+from open_rnic.host_driver.ddp import Opcode
 from open_rnic.host_driver.rdma.memory import View
 
 if TYPE_CHECKING:

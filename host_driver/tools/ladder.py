@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from open_rnic.host_driver import ddp
 from open_rnic.host_driver.connection import Address, Direction, Silent
 from open_rnic.host_driver.device import Event
 from open_rnic.host_driver.mpa.negotiation import Negotiated
 from open_rnic.host_driver.mpa.startup import StartupFrame
-from open_rnic.host_driver.rdma import ddp
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 _WIDTH = 46  # columns between the two ends

@@ -14,13 +14,13 @@ import pytest
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.connection import Direction, Silent
+from open_rnic.host_driver.ddp import ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.rdma import Access, By, Fault, Opcode, manager, memory
-from open_rnic.host_driver.rdma.ddp import ReadRequest, Tagged, Untagged, decode
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
 INITIATOR = Config(Role.INITIATOR, timeout=HANG)
@@ -635,7 +635,7 @@ def write(stag, to, payload=b"abcd"):
 
 
 def send(msn=1, mo=0, payload=b"abcd", qn=0, opcode=Opcode.SEND, stag=0):
-    return Untagged(opcode, qn, msn, mo, True, payload, stag.to_bytes(4, "big")).encode()
+    return Untagged(opcode, qn, msn, mo, True, payload, stag).encode()
 
 
 def read(stag, to, size, msn=1):

@@ -106,8 +106,8 @@ def demo(
 
     Both send at the same time, and what arrives is compared by its SHA-256.
     """
+    from open_rnic.host_driver.ddp import DdpError
     from open_rnic.host_driver.mpa.fpdu import MIN_MULPDU
-    from open_rnic.host_driver.rdma.ddp import DdpError
     from open_rnic.host_driver.tools.demo import Options, run
     from open_rnic.host_driver.tools.ladder import Ladder
 
