@@ -504,7 +504,7 @@ def test_a_cancelled_receive_loses_no_send_and_keeps_their_order(stage, depth):
     async def test():
         async with bare(rdma.Options(receive_depth=depth)) as (peer, connection):
             for msn in range(1, 6):
-                first = Untagged(Opcode.SEND, 0, msn, 0, False, b"%d first, " % msn, bytes(4)).encode()
+                first = Untagged(Opcode.SEND, 0, msn, 0, False, b"%d first, " % msn).encode()
                 waiting = asyncio.create_task(connection.receive(64))
                 if stage != "before":
                     await peer.send(first)
@@ -550,7 +550,7 @@ def test_who_waits_behind_a_cancelled_receive_has_what_it_had_begun():
     async def test():
         async with bare() as (peer, connection):
             waiting = [asyncio.create_task(connection.receive(64)) for _ in range(3)]
-            await peer.send(Untagged(Opcode.SEND, 0, 1, 0, False, b"one", bytes(4)).encode())
+            await peer.send(Untagged(Opcode.SEND, 0, 1, 0, False, b"one").encode())
             while not connection._stream._rx_mo:
                 await asyncio.sleep(0)
             waiting[0].cancel()
@@ -870,7 +870,7 @@ def test_reads_that_a_closing_peer_does_not_answer_fail():
 
 
 def partial_send(msn=1, mo=0, payload=b"abcd", last=False):
-    return Untagged(Opcode.SEND, 0, msn, mo, last, payload, bytes(4)).encode()
+    return Untagged(Opcode.SEND, 0, msn, mo, last, payload).encode()
 
 
 INSIDE = {

@@ -1,7 +1,7 @@
-"""What runs inside the simulation for :mod:`.sim`: the RTL's own ports, and one loop.
+"""The testbench of :mod:`.sim` that does least in Python: it drives the RTL's own ports from one loop.
 
-The loop is that in which ``rnic bench rtl`` counts cycles. FPDUs are made, and what comes out is looked at, outside of
-the time that is measured.
+``rnic bench rtl`` counts cycles with the same loop. FPDUs are made, and the output is compared, outside of the measured
+time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.host_driver.tools.bench.rtl.testbench import OFFSET, Bench
 from open_rnic.host_driver.tools.bench.simulation import task, tell
+from open_rnic.host_driver.tools.bench.streams import OFFSET, Bench
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]

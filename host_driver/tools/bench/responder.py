@@ -55,8 +55,8 @@ def cpu() -> float:
     return times.user + times.system
 
 
-def allow_files(count: int) -> None:
-    """Let this process have so many files open; raises ValueError when the system does not."""
+def require_files(count: int) -> None:
+    """Allow this process to open this many files; raises ValueError if the system's limit is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
         raise ValueError(f"{count} open files are needed, and the system allows {hard}")
@@ -74,7 +74,7 @@ async def _serve(request: rdma.ConnectionRequest, domain: ProtectionDomain) -> N
 
 
 async def _main(files: int) -> None:
-    allow_files(files)
+    require_files(files)
     domain, tasks = ProtectionDomain(), set[asyncio.Task[None]]()
 
     async def accept() -> None:

@@ -1,4 +1,4 @@
-"""Runs a measurement inside a simulation: a cocotb test that reads ``TASK`` and writes ``RESULT``."""
+"""Run a measurement inside a simulation: a cocotb test that reads ``TASK`` and writes ``RESULT``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from typing import Any
 
 from open_rnic.host_driver.devices.sim.build import Simulation, environment
 
-__all__ = ["MeasurementError", "run", "task", "tell"]
+__all__ = ["MeasurementError", "run", "stream_fields", "task", "tell"]
 
 TASK, RESULT = "task.json", "result.json"  # in the folder in which the simulation runs
 
 
 class MeasurementError(Exception):
-    """A simulation was not what it had to be; the message is its last word."""
+    """A simulation failed; the message is the last error that it printed."""
 
 
 def run(simulation: Simulation, module: str, what: Any, *, seconds: float) -> Any:
-    """What ``module`` measured of a task, both plain data; raises MeasurementError, as after so many seconds."""
+    """Return what ``module`` measured; the task ``what`` and the result are plain data that JSON can hold.
+
+    Raises MeasurementError if the simulation fails, or is not over after this many seconds.
+    """
     with TemporaryDirectory(prefix="rnic-bench-") as name:
         folder = Path(name)
         (folder / TASK).write_text(json.dumps(what))
@@ -46,11 +49,19 @@ def run(simulation: Simulation, module: str, what: Any, *, seconds: float) -> An
         return json.loads((folder / RESULT).read_text())
 
 
+def stream_fields(path: Any) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return the fields of each packet stream of a data path: their least significant bits and widths."""
+    return {
+        name: {key: (field.offset, field.width) for key, field in getattr(path, name).payload.shape()}
+        for name in ("tx_ulpdu", "tx_mpa", "rx_mpa", "rx_ulpdu")
+    }
+
+
 def task() -> Any:
-    """Inside: what to measure."""
+    """Return the task, inside the simulation."""
     return json.loads(Path(TASK).read_text())
 
 
 def tell(result: Any) -> None:
-    """Inside: what came of it."""
+    """Report the result, inside the simulation."""
     Path(RESULT).write_text(json.dumps(result))

@@ -103,8 +103,8 @@ async def open_device(name: str, lanes: int, waves: Path | None = None) -> Devic
         raise UsageError(str(error)) from None
 
 
-def allow_files() -> None:
-    """Let this process have as many files open as the system lets it: each connection is one."""
+def raise_file_limit() -> None:
+    """Raise the number of files that this process may open as far as the system allows: each connection needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import DeviceOption, LanesOption, allow_files, interruptible, whole_number
+from open_rnic.host_driver.tools.cli.common import (
+    DeviceOption,
+    LanesOption,
+    interruptible,
+    raise_file_limit,
+    whole_number,
+)
 from open_rnic.host_driver.tools.cli.endpoint import (
     MAX_IRD,
     DialectName,
@@ -112,7 +118,7 @@ def listen(
         takes=set() if reject else {Model[model.name]} if model else set(Model),
         talk=talk(send, echo),
     )
-    allow_files()
+    raise_file_limit()
     raise typer.Exit(interruptible(responder.serve(host, port, config, opener(device, lanes), once)))
 
 

@@ -13,8 +13,8 @@ from open_rnic.host_driver.tools.cli.common import (
     DeviceOption,
     LanesOption,
     UsageError,
-    allow_files,
     interruptible,
+    raise_file_limit,
     whole_number,
 )
 from open_rnic.host_driver.tools.cli.endpoint import (
@@ -106,7 +106,7 @@ def rping(
     )
     path = opener(device, lanes)
     if serve:
-        allow_files()
+        raise_file_limit()
         interruptible(_serve(address or "0.0.0.0", port, config, path, verbose, persistent))
     else:
         interruptible(_ping(address or "127.0.0.1", port, config, path, source, count, size, verbose, validate))
