@@ -123,6 +123,20 @@ async def a_packet_that_runs_into_mpa_is_refused_whole(dut):
 
 
 @bench()
+async def a_packet_that_is_longer_than_announced_does_not_run_into_mpa(dut):
+    pair = both(dut)
+    width = 4 * parameter("lanes")
+    await pair.renew()
+    await pair.set("TX_STREAM_OCTETS", width)
+    await pair.set("CONTROL", **BOTH)
+    pair.rtl.send_ulpdu(bytes(2 * width), length=width)
+    await pair.rtl.cycles(200)
+    assert await state(pair, "tx") is DirectionState.STOPPED
+    [error] = [each for each in await pair.rtl.events() if each.kind is EventKind.ERROR]
+    assert (error.cause, error.value) == (Cause.TX_STREAM, width)
+
+
+@bench()
 async def stream_packets_are_not_counted_as_fpdus(dut):
     wait = [0]
     pair = SideBySide(dut, parameter("lanes"), None, iter(lambda: wait[0], None))

@@ -203,8 +203,9 @@ class RtrDetector(wiring.Component):
 
         queue, msn, mo, read_size = (field(at, 4) for at in (6, 10, 14, 30))
         is_first = (msn == 1 << 24) & (mo == 0)
-        untagged = (header[:8] & 0b1100_0011 == 0b0100_0001) & (header[14:16] == 1)
-        tagged = (header[:8] & 0b1100_0011 == 0b1100_0001) & (header[14:16] == 1)
+        versions = (header[:2] == 1) & (header[14:16] == 1)
+        untagged = versions & (header[6:8] == 0b01)
+        tagged = versions & (header[6:8] == 0b11)
         opcode = header[8:12]
         found = Signal(Rtr)
         matches = Signal(len(Rtr) - 1)  # a bit for each kind, in their order
@@ -217,7 +218,7 @@ class RtrDetector(wiring.Component):
             found.eq(Rtr.NONE),
             *(matches[kind - 1].eq(value) for kind, value in is_kind.items()),
             is_response.eq(tagged & (opcode == 2) & (last.value == 14)),
-            is_terminate.eq(untagged & (opcode == 7) & (queue == 2 << 24)),
+            is_terminate.eq(versions & ~header[7] & (opcode == 7) & (queue == 2 << 24)),  # or the first segment of one
             has_queue.eq(last.value >= 10),
         ]
         rtr_is_due = Signal()

@@ -10,14 +10,14 @@ import pytest
 from cobs import cobs
 from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
-from open_rnic.cocotb_tests.harness import PERIOD, bench, parameter, simulate
+from open_rnic.cocotb_tests.harness import PERIOD, Source, bench, parameter, pauses, simulate
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.host_driver.devices.serial.frames import frame as framed
 from open_rnic.host_driver.devices.serial.frames import unframe
 from open_rnic.rtl.link.cobs import CobsDecoder
 from open_rnic.rtl.link.crc import FrameCrc
 from open_rnic.rtl.link.link import Link
-from open_rnic.rtl.link.protocol import Ask, Op, Status, op
+from open_rnic.rtl.link.protocol import HEADER, Ask, Op, Status, op
 from open_rnic.rtl.link.responses import Responses
 from open_rnic.rtl.link.uart import Uart, UartRx, UartTx
 
@@ -153,6 +153,20 @@ async def octets_leave_one_after_the_other_with_bits_of_the_right_length(dut):
             assert dut.tx.value == bit, f"bit {n} of octet {nth}"
 
 
+@bench(cycles=500_000)
+async def octets_leave_at_once_if_the_wire_is_idle(dut):
+    bit = round(parameter("period") * PERIOD)
+    for _ in range(20):
+        await Timer(12 * bit + random.randrange(20 * bit), "ns")
+        await RisingEdge(dut.clk)
+        dut.i__payload.value, dut.i__valid.value = random.getrandbits(8), 1
+        await RisingEdge(dut.clk)
+        assert dut.i__ready.value
+        dut.i__valid.value = 0
+        await RisingEdge(dut.clk)
+        assert not dut.tx.value
+
+
 @pytest.mark.parametrize("period", PERIODS, ids=str)
 def test_uart(period):
     simulate(partial(Uart, period), __name__, parameters={"period": float(period)}, name="(octets|an_octet).*")
@@ -161,27 +175,84 @@ def test_uart(period):
 # --- the link
 
 
-def request(sequence, session, ask=0):
-    """A request that writes a register, as a frame."""
-    write = bytes((op(Op.WRITE), *random.randbytes(4), 7))
+def request(sequence, session, ask=0, *, writes=True):
+    """A request that writes a register, or does nothing, as a frame."""
+    write = bytes((op(Op.WRITE), *random.randbytes(4), 7)) if writes else b""
     return framed(bytes((sequence | ask,)) + session.to_bytes(4, "little") + write + bytes((op(Op.END),)))
+
+
+def quiet(dut):
+    """All inputs at rest; registers answer, and the line takes octets."""
+    for port in ("i__valid", "tx_mpa__valid", "rx_ulpdu__valid", "tx_ulpdu__ready", "rx_mpa__ready", "irq"):
+        getattr(dut, port).value = 0
+    dut.bus__ack.value = dut.o__ready.value = 1
+
+
+async def send(dut, octets):
+    dut.i__valid.value = 1
+    for each in octets:
+        dut.i__payload.value = each
+        await RisingEdge(dut.clk)
+    dut.i__valid.value = 0
+
+
+async def receive(dut):
+    """The body of the next response; the sequence, the session and its records."""
+    dut.o__ready.value = 1
+    found = bytearray()
+    while not found.endswith(b"\0"):
+        await RisingEdge(dut.clk)
+        if dut.o__valid.value:
+            found.append(int(dut.o__payload.value))
+    body = unframe(bytes(found[:-1]))
+    assert body is not None, "the response is damaged"
+    return body[0] & 15, int.from_bytes(body[1:HEADER], "little"), body[HEADER:-3]
+
+
+@bench(cycles=200_000)
+async def the_link_opens_a_session_after_another(dut):
+    quiet(dut)
+    for session in random.sample(range(1, 1 << 32), 4):
+        for sequence in range(random.randint(2, 5)):
+            await send(dut, request(sequence, session, 0 if sequence else Ask.OPEN))
+            assert (await receive(dut))[:2] == (sequence, session)
+
+
+@bench(cycles=200_000)
+async def the_link_overwrites_no_response_that_is_being_sent(dut):
+    quiet(dut)
+    dut.o__ready.value = 0
+    sessions = random.sample(range(1, 1 << 32), 2)
+    for session in sessions:
+        await send(dut, request(0, session, Ask.OPEN))
+        while not dut.o__valid.value:
+            await RisingEdge(dut.clk)
+    for _ in range(2000):
+        await RisingEdge(dut.clk)
+    for session in sessions:
+        assert (await receive(dut))[:2] == (0, session)
+
+
+@bench(cycles=200_000)
+async def the_link_makes_one_record_of_beats_with_gaps_between_them(dut):
+    quiet(dut)
+    octets = random.randbytes(100)
+    Source(dut, "tx_mpa", pauses(1, longest=4)).send(octets)
+    await send(dut, request(0, 1, Ask.OPEN | Ask.MPA, writes=False))
+    *_, records = await receive(dut)
+    assert records[:-2] == octets
+    assert records[-2] == len(octets)
 
 
 @bench(cycles=200_000)
 async def the_link_refuses_unknown_sessions_and_counts_damaged_frames_alone(dut):
-    for port in ("i__valid", "tx_mpa__valid", "rx_ulpdu__valid", "tx_ulpdu__ready", "rx_mpa__ready", "irq"):
-        getattr(dut, port).value = 0
-    dut.bus__ack.value = dut.o__ready.value = 1
+    quiet(dut)
     writes = 0
 
     async def exchange(octets):
         """Status, frames counted as damaged, and writes carried out; None if there is no answer."""
         nonlocal writes
-        dut.i__valid.value = 1
-        for each in octets:
-            dut.i__payload.value = each
-            await RisingEdge(dut.clk)
-        dut.i__valid.value = 0
+        await send(dut, octets)
         found, silent, before = bytearray(), 0, writes
         while silent < 5:  # until a frame would have begun to be looked at
             await RisingEdge(dut.clk)

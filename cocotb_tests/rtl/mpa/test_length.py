@@ -47,6 +47,15 @@ async def one_that_does_not_fit_passes_with_a_length_that_none_may_have(dut):
         assert await sink.receive() == (packet, {"length": length})
 
 
+@bench()
+async def the_rest_of_such_a_packet_passes_as_it_comes(dut):
+    source, sink = Source(dut, "i", pauses(0.5, longest=60)), Sink(dut, "o")
+    for _ in range(3):
+        packet = random.randbytes(3 * OCTETS)
+        source.send(packet)
+        assert await sink.receive() == (packet, {"length": UNKNOWN})
+
+
 @bench(cycles=200_000)
 async def lengths_saturate(dut):
     source, sink = Source(dut, "i"), Sink(dut, "o")

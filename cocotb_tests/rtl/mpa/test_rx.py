@@ -4,6 +4,7 @@
 import functools
 import random
 
+import crc32c
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
@@ -139,6 +140,21 @@ async def delineation_stops_where_ulpdu_length_is_over_the_maximum(dut):
         receiver.source.send(bytes(64))
     await receiver.source.drained()
     assert receiver.sink.empty()
+
+
+@bench()
+async def a_wrong_fpduptr_is_of_its_fpdu_alone(dut):
+    receiver = await Receiver.begin(dut, 1)
+    receiver.framer.frame(filler(receiver.framer.offset, 0))
+    dut.rx__start.value = receiver.framer.offset // 4 % 128  # so that the next FPDU begins with a marker
+    await RisingEdge(dut.clk)
+    for nth in range(6):
+        fpdu = receiver.framer.frame(bytes(500))
+        if wrong := nth % 2:
+            octets = bytes([fpdu[0], fpdu[1], 0, 4]) + fpdu[4:-4]
+            fpdu = octets + crc32c.crc32c(octets).to_bytes(4, "little")
+        receiver.source.send(fpdu)
+        assert (await receiver.receive())[1] is (Cause.FPDUPTR if wrong else Cause.NONE)
 
 
 @bench()

@@ -1,0 +1,32 @@
+# amaranth: UnusedElaboratable=no
+"""The packer of chunks alone: when beats leave that are not complete."""
+
+import functools
+
+import pytest
+from cocotb.triggers import RisingEdge
+
+from open_rnic.cocotb_tests.harness import Source, bench, parameter, simulate
+from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+
+
+@bench()
+async def a_beat_leaves_once_for_each_lane_that_is_added_whatever_empty_chunks_follow(dut):
+    dut.markers.value = dut.start.value = 0
+    dut.o__ready.value = 1
+    source = Source(dut, "i")
+    for _ in range(3 * parameter("lanes")):
+        source.send(bytes(4))
+        for _ in range(30):
+            source.send(b"")
+        beats = 0
+        for _ in range(40):
+            await RisingEdge(dut.clk)
+            beats += int(dut.o__valid.value)
+        assert beats == 1
+        assert int(dut.i__valid.value) == 0
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+def test_chunks(lanes):
+    simulate(functools.partial(ChunkPacker, lanes), __name__, parameters={"lanes": lanes})

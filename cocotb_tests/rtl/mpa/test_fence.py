@@ -1,0 +1,58 @@
+# amaranth: UnusedElaboratable=no
+"""The fence alone: the ULPDUs that it makes itself, and that a consumer which stalls changes none of them."""
+
+import functools
+import random
+
+import pytest
+from cocotb.triggers import ClockCycles, RisingEdge
+
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate, stalls
+from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
+from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.mpa.tx.fence import Fence
+from open_rnic.rtl.registers import Model, Role, Rtr
+
+INPUTS = ("mpa", "role", "model", "rtr_send", "rdmap", "maximum", "good", "rtr", "respond", "sink", "failed")
+
+
+async def begin(dut, **inputs):
+    """A source of ULPDUs and a sink that stalls, with these inputs and all others at zero."""
+    for name in INPUTS:
+        getattr(dut, name).value = inputs.get(name, 1000 if name == "maximum" else 0)
+    source, sink = Source(dut, "i"), Sink(dut, "o", stalls(0.8, longest=20))
+    await RisingEdge(dut.clk)
+    return source, sink
+
+
+@bench()
+async def a_read_response_has_the_sink_that_came_with_the_rtr(dut):
+    source, sink = await begin(dut, role=Role.RESPONDER, model=Model.PEER_TO_PEER, rtr_send=parameter("rtr_send"))
+    source.send(b"behind it", length=9)
+    request = random.randbytes(12)
+    dut.rtr.value = dut.respond.value = 1
+    dut.sink.value = int.from_bytes(request, "little")
+    await RisingEdge(dut.clk)
+    dut.rtr.value = dut.respond.value = 0
+    dut.sink.value = random.getrandbits(96)
+    await ClockCycles(dut.clk, 50)
+    assert sink.empty()
+    dut.mpa.value = 1
+    assert (await sink.receive()).octets == read_response(rtr_ulpdu(Rtr.READ)[:18] + request + bytes(16))
+    assert (await sink.receive()).octets == b"behind it"
+
+
+@bench()
+async def an_rtr_leaves_before_the_first_ulpdu(dut):
+    kind = parameter("rtr_send")
+    source, sink = await begin(dut, mpa=1, role=Role.INITIATOR, model=Model.PEER_TO_PEER, rtr_send=kind)
+    source.send(b"behind it", length=9)
+    for expected in (rtr_ulpdu(Rtr(kind)), b"behind it"):
+        octets, fields = await sink.receive()
+        assert (octets, fields["length"], fields["abort"]) == (expected, len(expected), 0)
+
+
+@pytest.mark.parametrize("rtr_send", [Rtr.SEND, Rtr.WRITE, Rtr.READ])
+@pytest.mark.parametrize("lanes", LANES)
+def test_fence(lanes, rtr_send):
+    simulate(functools.partial(Fence, lanes), __name__, parameters={"lanes": lanes, "rtr_send": rtr_send})
