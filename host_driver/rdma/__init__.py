@@ -1,8 +1,8 @@
-"""RDMA over a device: connections as rdma_cm makes them, operations as verbs has them, for asyncio.
+"""RDMA over a device, for asyncio: connections as in rdma_cm, operations as in verbs.
 
-``listen`` and ``connect`` make connections, ``Connection`` has the operations, ``Region`` is registered memory.
-``WorkRequest`` and ``ReceiveRequest`` are operations as plain data, ``CompletionQueue`` is where they complete. What
-ends a connection is an RdmaError in one of three kinds: TerminatedError, ClosedError, LostError.
+``listen`` and ``connect`` make connections, ``Connection`` has the operations, and ``Region`` is registered memory.
+``WorkRequest`` and ``ReceiveRequest`` are operations as plain data, which complete in a ``CompletionQueue``. The end
+of a connection is one of three kinds of RdmaError: TerminatedError, ClosedError or LostError.
 """
 
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
