@@ -152,7 +152,7 @@ class Guest:
 
     @property
     def fault(self) -> str | None:
-        """The kernel's complaint on its console, or an empty text."""
+        """The kernel's complaint on its console, or None."""
         match = _FAULTS.search(self._console())
         return match[0].strip() if match else None
 
