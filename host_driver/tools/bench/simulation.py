@@ -18,14 +18,11 @@ TASK, RESULT = "task.json", "result.json"  # in the folder in which the simulati
 
 
 class MeasurementError(Exception):
-    """A simulation failed; the message is the last error that it printed."""
+    """A simulation failed; the message is its last error."""
 
 
 def run(simulation: Simulation, module: str, what: Any, *, seconds: float) -> Any:
-    """Return what ``module`` measured; the task ``what`` and the result are plain data that JSON can hold.
-
-    Raises MeasurementError if the simulation fails, or is not over after this many seconds.
-    """
+    """Run ``module`` on a task, and return its result, both plain data; raises MeasurementError, also for a timeout."""
     with TemporaryDirectory(prefix="rnic-bench-") as name:
         folder = Path(name)
         (folder / TASK).write_text(json.dumps(what))
@@ -42,7 +39,7 @@ def run(simulation: Simulation, module: str, what: Any, *, seconds: float) -> An
                 start_new_session=True,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise MeasurementError(f"a simulation for {module} was not over after {seconds:.0f} s") from None
+            raise MeasurementError(f"a simulation for {module} did not end within {seconds:.0f} s") from None
         if not (folder / RESULT).exists():
             lines = [line.strip() for line in done.stdout.splitlines() if "Error" in line]
             raise MeasurementError(f"{module}: {lines[-1] if lines else f'exit code {done.returncode}'}")
@@ -58,10 +55,10 @@ def stream_fields(path: Any) -> dict[str, dict[str, tuple[int, int]]]:
 
 
 def task() -> Any:
-    """Return the task, inside the simulation."""
+    """Return the task; to be called inside the simulation."""
     return json.loads(Path(TASK).read_text())
 
 
 def tell(result: Any) -> None:
-    """Report the result, inside the simulation."""
+    """Write the result; to be called inside the simulation."""
     Path(RESULT).write_text(json.dumps(result))

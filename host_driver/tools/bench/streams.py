@@ -10,7 +10,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from open_rnic.rtl.registers import BY_NAME
 
 SETTLED = 60  # cycles after which the data path is empty
-OFFSET = 4 * 7  # of the stream, at which MPA begins: so no marker lies on a boundary by chance
+OFFSET = 4 * 7  # stream offset at which MPA begins, so that markers do not happen to be at beat boundaries
 
 
 class Stream:
@@ -24,7 +24,7 @@ class Stream:
         self.ready = getattr(dut, f"{name}__ready")
 
     def words(self, packets: Iterable[bytes]) -> list[int]:
-        """Return the payload of each beat of these packets; each beat of a ULPDU has the ULPDU's length."""
+        """Return the payload of every beat of these packets; each beat of a ULPDU holds the ULPDU's length."""
         put = {name: lsb for name, (lsb, _) in self.fields.items()}
         words = []
         for packet in packets:
@@ -43,7 +43,7 @@ class Stream:
 
 
 class Moved(NamedTuple):
-    """The output of a stream: its packets, their verdicts, and the cycle in which each packet ended."""
+    """The output of a stream: packets, the set of their verdicts, and the cycle in which each packet ended."""
 
     packets: list[bytes]
     verdicts: set[int]
@@ -51,7 +51,7 @@ class Moved(NamedTuple):
 
 
 class Bench:
-    """The data path and its four streams, all of which can run at once."""
+    """The data path and its four streams, all of which can be active at once."""
 
     def __init__(self, dut: Any, streams: dict[str, dict[str, tuple[int, int]]]):
         self._dut = dut
@@ -64,7 +64,7 @@ class Bench:
         dut.bus__request.value = 0
 
     async def connect(self, *, markers: bool, crc: bool) -> None:
-        """Start a new connection in MPA mode in both directions, with the rules of RDMAP disabled."""
+        """Begin a new connection in MPA mode in both directions, with framing only: RDMAP rules are off."""
         both = {"markers_tx": markers, "markers_rx": markers, "crc_tx": crc, "crc_rx": crc}
         await self._set("CONTROL", reset=1)
         await self._set("CONFIG", rdmap=0, **both)
@@ -89,10 +89,10 @@ class Bench:
         dut.bus__request.value = 0
 
     async def move(self, given: dict[str, list[int]], wanted: dict[str, int]) -> dict[str, list[tuple[int, int]]]:
-        """Offer ``given`` words to streams without pauses until each stream in ``wanted`` has output so many packets.
+        """Offer these payloads to streams without gaps, until each stream in ``wanted`` has output that many packets.
 
-        Returns the cycle and the word of each beat that came out; the first beats are offered in cycle 0. Raises
-        TimeoutError after four times the cycles that the transfer should take.
+        Returns the cycle and the payload of each output beat; the first beats are offered in cycle 0. Raises
+        TimeoutError after four times the expected number of cycles.
         """
         sources = [(self.streams[name], iter(words)) for name, words in given.items()]
         for stream, words in sources:
@@ -120,10 +120,10 @@ class Bench:
                     left -= bool(word & last)
             if not left:
                 return came
-        raise TimeoutError(f"{left} packets have not come out after {limit} cycles")
+        raise TimeoutError(f"{left} packets are missing after {limit} cycles")
 
     def read(self, name: str, beats: Sequence[tuple[int, int]]) -> Moved:
-        """Return the packets that the beats hold."""
+        """Assemble packets from beats."""
         stream = self.streams[name]
         packets, verdicts, ends = [], set(), []
         packet = b""

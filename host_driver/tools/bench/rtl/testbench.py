@@ -1,4 +1,4 @@
-"""The testbench of :mod:`.cycles`, which runs inside the simulation: it counts the cycles of each load."""
+"""The part of :mod:`.cycles` that runs inside the simulation: it counts the cycles of each load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from open_rnic.rtl.registers import Verdict
 
 
 async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: bool) -> list[dict[str, Any]]:
-    """Count the cycles of one load: a row for each direction in use. Raises ValueError if the output is wrong."""
+    """Count the cycles of one load, and compare the output; returns a row for each active direction."""
     await bench.connect(markers=markers, crc=crc)
     width = bench.streams["tx_mpa"].width
     warm, counted = load.repeats(width)
@@ -41,7 +41,7 @@ async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: boo
     for name, beats in came.items():
         moved = bench.read(name, beats)
         if moved.packets != (fpdus if name == "tx_mpa" else ulpdus) or moved.verdicts - {Verdict.GOOD}:
-            raise ValueError(f"{direction}, {load.name} octets: what came out of {name} is not what it should be")
+            raise ValueError(f"{direction}, {load.name} octets: the output of {name} is wrong")
         rows.append({
             "direction": ("TX" if name == "tx_mpa" else "RX") + " aligned" * direction.endswith("aligned"),
             "together": len(came) > 1,
@@ -55,7 +55,7 @@ async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: boo
 
 
 async def latency(bench: Bench, direction: str, octets: int, markers: bool) -> dict[str, Any]:
-    """Count the cycles that one ULPDU takes through an idle data path."""
+    """Count the cycles of one ULPDU through an idle data path."""
     await bench.connect(markers=markers, crc=True)
     packet = random.randbytes(octets)
     source, sink = "tx_ulpdu", "tx_mpa"
@@ -68,7 +68,7 @@ async def latency(bench: Bench, direction: str, octets: int, markers: bool) -> d
 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def measure(dut: Any) -> None:
-    """Run all cases of the task, and measure the latencies."""
+    """Run all cases of the task, and measure latencies."""
     random.seed(1)
     Clock(dut.clk, 2, "step").start()
     asked = task()
