@@ -1,11 +1,12 @@
-"""RDMA over a device: connections as rdma_cm makes them, operations as verbs has them, for asyncio.
+"""RDMA over a device, for asyncio: connections as in rdma_cm, operations as in verbs.
 
-``listen`` and ``connect`` make connections, ``Connection`` has the operations, ``Region`` is registered memory.
-``WorkRequest`` and ``ReceiveRequest`` are operations as plain data, ``CompletionQueue`` is where they complete. What
-ends a connection is an RdmaError in one of three kinds: TerminatedError, ClosedError, LostError.
+``listen`` and ``connect`` make connections, ``Connection`` has the operations, and ``Region`` is registered memory.
+``WorkRequest`` and ``ReceiveRequest`` are operations as plain data, which complete in a ``CompletionQueue``. The end
+of a connection is one of three kinds of RdmaError: TerminatedError, ClosedError or LostError.
 """
 
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
+from open_rnic.host_driver.ddp import Fault, Opcode, Terminate
 from open_rnic.host_driver.machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated, Reason
 from open_rnic.host_driver.rdma.connection import (
@@ -18,7 +19,6 @@ from open_rnic.host_driver.rdma.connection import (
     RdmaError,
     TerminatedError,
 )
-from open_rnic.host_driver.rdma.ddp import Fault, Opcode, Terminate
 from open_rnic.host_driver.rdma.manager import ConnectionRequest, Listener, connect, listen, software
 from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, Region, StagTable
 from open_rnic.host_driver.rdma.work import (

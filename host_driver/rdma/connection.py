@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Self
 
 from open_rnic.host_driver import connection as mpa
 from open_rnic.host_driver.connection import Address, MpaConnectionError
+from open_rnic.host_driver.ddp import UNTAGGED_OCTETS, DdpError, Fault, Opcode, Terminate
 from open_rnic.host_driver.device import Device, DeviceError, Event
 from open_rnic.host_driver.mpa.negotiation import Negotiated, Reason
 from open_rnic.host_driver.mpa.rtr import is_terminate_instead_of_rtr
 from open_rnic.host_driver.observer import Observer, Reported, Seen
-from open_rnic.host_driver.rdma.ddp import UNTAGGED_OCTETS, DdpError, Fault, Opcode, Terminate
 from open_rnic.host_driver.rdma.memory import Access, Growing, Piece, ProtectionDomain, Region
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
 from open_rnic.host_driver.rdma.work import (

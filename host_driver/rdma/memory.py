@@ -1,7 +1,7 @@
-"""Memory: buffers, scatter/gather lists, and which octets of which buffer a peer may reach by which STag.
+"""Memory: buffers, scatter/gather lists, and the octets that a peer may access by an STag.
 
-An STag is valid on the streams of one protection domain, or on one stream alone (RFC 5041 §8.2). Domains that share
-a ``StagTable``, as those of one RNIC do, tell an STag of another stream or domain from one that does not exist.
+An STag is valid on the streams of one protection domain, or on one stream alone (RFC 5041 §8.2). Domains that share a
+``StagTable``, as those of one RNIC do, distinguish an STag of another stream or domain from one that does not exist.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from open_rnic.host_driver.rdma.ddp import Octets
+    from open_rnic.host_driver.ddp import Octets
 
 MAX_STAG = 2**32 - 1
 TO_END = 2**64  # a TO and a length together stay below it (RFC 5041 §7.1)
 
 
 class Access(IntFlag):
-    """What a region may be used for; values as in verbs."""
+    """The access rights of a region; values as in verbs."""
 
     LOCAL_WRITE = 1  # as the sink of this end's own RDMA Reads, and for the Sends that it receives
     REMOTE_WRITE = 2  # by the peer's RDMA Writes
@@ -31,7 +31,7 @@ class Access(IntFlag):
 
 
 class Scattered:
-    """Several buffers as one, in the order of a scatter/gather list: what a memoryview is to a buffer in one piece."""
+    """Several buffers as one, in the order of a scatter/gather list; the counterpart of a memoryview."""
 
     __slots__ = ("_octets", "_parts", "readonly")
 
@@ -44,7 +44,7 @@ class Scattered:
         return self._octets
 
     def __getitem__(self, octets: slice) -> memoryview:
-        """These octets: in place if they lie in one buffer, otherwise a copy."""
+        """Return these octets: in place if they lie in one buffer, otherwise as a copy."""
         views = self.views(octets)
         return views[0] if len(views) == 1 else memoryview(b"".join(views))
 
@@ -58,7 +58,7 @@ class Scattered:
         return b"".join(self._parts)
 
     def views(self, octets: slice) -> list[memoryview]:
-        """These octets in place, in as many pieces as they lie in."""
+        """Return these octets in place, as a view of each buffer."""
         start, end, _ = octets.indices(self._octets)
         views = []
         for part in self._parts:
@@ -68,13 +68,13 @@ class Scattered:
         return views
 
     def release(self) -> None:
-        """Let go of the buffers."""
+        """Release the buffers."""
         for part in self._parts:
             part.release()
 
 
 class Growing:
-    """Room for a Send of at most so many octets, which takes memory only for those that come."""
+    """A buffer for a Send of limited length, which allocates memory only for the octets that arrive."""
 
     __slots__ = ("_octets", "_room")
     readonly = False
@@ -93,7 +93,7 @@ class Growing:
         self._octets[octets] = payload
 
     def release(self) -> None:
-        """Nothing is held that is another's."""
+        """Do nothing: no buffer of others is held."""
 
 
 View = memoryview | Scattered | Growing
@@ -112,10 +112,10 @@ class Piece(NamedTuple):
 
 
 class Region:
-    """Registered memory, made by ``ProtectionDomain.register``; as a context manager it is deregistered at the end.
+    """Registered memory, made by ``ProtectionDomain.register``; as a context manager, it deregisters itself.
 
-    ``to`` is the TO of its first octet. ``stream`` is the one stream that it is for, None: all of the domain. A slice
-    of it is a ``Piece``.
+    ``to`` is the TO of the first octet. ``stream`` is the only stream that may use the region, or None for all streams
+    of the domain. A slice of a region is a ``Piece``.
     """
 
     __slots__ = ("access", "domain", "octets", "stag", "stream", "to", "view")
@@ -133,11 +133,11 @@ class Region:
 
     @property
     def valid(self) -> bool:
-        """Until it is deregistered, at this end or by a peer's Send with Invalidate."""
+        """Whether the region has not been deregistered, by this end or by a peer's Send with Invalidate."""
         return self.domain.stags.find(self.stag) is self
 
     def deregister(self) -> None:
-        """Revoke the STag: from here on nothing of the peer's reaches the buffer (RFC 5040 §8.1.1). Idempotent."""
+        """Revoke the STag: from now on, the peer cannot access the buffer (RFC 5040 §8.1.1). Idempotent."""
         if self.valid:
             self.domain._forget(self)
             self.view.release()
@@ -170,13 +170,13 @@ if TYPE_CHECKING:
 
 
 class StagTable:
-    """The STags of one RNIC: those of all protection domains that are made with it."""
+    """The STags of one RNIC, shared by all protection domains that are made with it."""
 
     def __init__(self) -> None:
         self._regions: dict[int, Region] = {}
 
     def find(self, stag: int) -> Region | None:
-        """The region that this STag stands for now, in whatever domain."""
+        """Return the region of this STag in any domain, or None."""
         return self._regions.get(stag)
 
     def __len__(self) -> int:
@@ -190,9 +190,9 @@ class StagTable:
 
 
 class ProtectionDomain:
-    """Regions, and the streams that may use them. Iterates over its valid regions.
+    """Regions that the same streams may use. Iteration yields the valid regions.
 
-    ``stags`` is the table that its STags are in, one of its own if not given.
+    ``stags`` is the table of its STags; by default the domain has a table of its own.
     """
 
     def __init__(self, stags: StagTable | None = None) -> None:
@@ -207,11 +207,11 @@ class ProtectionDomain:
         to: int = 0,
         stream: object = None,
     ) -> Region:
-        """Make memory known under a fresh STag that cannot be guessed; its octets have TOs from ``to`` on.
+        """Register memory under a new STag that cannot be guessed; the TO of its first octet is ``to``.
 
-        Of several buffers, each begins at the TO at which the one before it ends. They are used in place and cannot
-        change their size while they are registered. Raises ValueError for one that cannot be used so, and for a range
-        of TOs that does not stay below 2^64.
+        If there are several buffers, each begins at the TO at which the previous one ends. Buffers are used in place,
+        and cannot change their size while they are registered. Raises ValueError for a buffer that cannot be used in
+        place, and for a range of TOs that does not stay below 2^64.
         """
         match buffer:
             case Scattered():
@@ -230,10 +230,10 @@ class ProtectionDomain:
         return region
 
     def view(self, memory: Gather, stream: object = None, right: Access = _NO_RIGHT) -> View:
-        """The octets that a scatter/gather list names, in place.
+        """Return the octets of a scatter/gather list in place.
 
-        Raises ValueError for a buffer that does not lie in one piece, and for registered memory that ``stream`` may
-        not use, that lacks ``right``, or that a piece goes beyond.
+        Raises ValueError for a buffer that is not contiguous, for registered memory that ``stream`` may not use or that
+        lacks ``right``, and for a piece that exceeds its region.
         """
         return memory if isinstance(memory, Growing) else _joined(list(self._views(memory, stream, right)))
 
@@ -251,7 +251,7 @@ class ProtectionDomain:
             yield octets_of(memory)  # type: ignore[arg-type]  # no Sequence, and alone if it is Growing
 
     def usable(self, piece: Piece, stream: object, right: Access) -> tuple[Region, int]:
-        """The region of this piece, and where in it the piece begins; raises ValueError as ``view`` does."""
+        """Return the region of a piece, and the piece's offset in it; raises ValueError as ``view`` does."""
         region = self.stags.find(piece.stag)
         if region is None or not self.allows(region, stream):
             raise ValueError(f"STag {piece.stag:#x} is not valid on this stream")
@@ -263,11 +263,11 @@ class ProtectionDomain:
         return region, at
 
     def allows(self, region: Region, stream: object) -> bool:
-        """The region is this domain's, and for all of its streams or for this one."""
+        """Whether the region belongs to this domain, and is for all of its streams or for this one."""
         return region.domain is self and region.stream in (None, stream)
 
     def release(self, stream: object) -> None:
-        """Deregister all that is for this stream alone."""
+        """Deregister all regions that only this stream may use."""
         for region in tuple(self._regions.get(stream, ())):
             region.deregister()
 
@@ -286,7 +286,7 @@ class ProtectionDomain:
 
 
 def octets_of(buffer: Buffer) -> memoryview:
-    """The buffer's octets, in place; raises ValueError when they do not lie in one piece."""
+    """Return the buffer's octets in place; raises ValueError if they are not contiguous."""
     view = memoryview(buffer)
     if not view.contiguous:
         raise ValueError("a buffer must lie in one piece")

@@ -1,17 +1,17 @@
-"""The protocol of the well-known rping, between any two ends that speak it.
+"""The protocol of librdmacm's rping.
 
 A ping takes four messages and two transfers::
 
     client                                   server
-    Send: where the ping is           ─▸
+    Send: the place of the ping       ─▸
                                       ◂─     RDMA Read of the ping
                                       ◂─     Send: go ahead
-    Send: where the pong is to go     ─▸
+    Send: the place for the pong      ─▸
                                       ◂─     RDMA Write of the same octets there
                                       ◂─     Send: done
 
-A Send has 16 octets in network order: TO (64), STag (32), length (32); in the server's they mean nothing. The data
-is text with a zero octet at its end, and only what is before the first one is sent back, with that one.
+A Send has 16 octets in network order: TO (64), STag (32), length (32); the server's values have no meaning. The data is
+text that ends with a zero octet; the server returns the octets up to and including the first zero octet.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _ALL = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 
 
 class RpingError(Exception):
-    """The peer did something that is not rping's protocol, or the data came back changed."""
+    """The peer violated rping's protocol, or returned changed data."""
 
 
 def ping_data(number: int, size: int) -> bytes:
-    """The text of ping ``number`` (from 0): its number, then letters, which begin one later each time."""
+    """Return the text of ping ``number`` (from 0): the number, then letters, which start one later in each ping."""
     head = b"rdma-ping-%d: " % number
     first = number % len(_LETTERS)
     letters = (_LETTERS[first:] + _LETTERS[:first]) * (size // len(_LETTERS) + 1)
@@ -50,9 +50,9 @@ async def client(
     validate: bool = False,
     show: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Ping ``count`` times, 0: for ever; gives the number of pings. ``show`` is told what came back.
+    """Ping ``count`` times, or without limit if it is 0; returns the number of pings. ``show`` gets the returned data.
 
-    Raises RpingError when the peer does not speak rping, or with ``validate`` when the data differs, and RdmaError when
+    Raises RpingError if the peer violates the protocol, or, with ``validate``, if the data differs, and RdmaError if
     the connection ends.
     """
     start, sink = bytearray(size), bytearray(size)
@@ -73,9 +73,9 @@ async def client(
 
 
 async def server(connection: Connection, *, show: Callable[[str], None] = lambda line: None) -> int:
-    """Answer pings until the client goes; gives their number. ``show`` is told what they bring.
+    """Answer pings until the client closes; returns their number. ``show`` gets the data of each.
 
-    Raises RpingError when the peer does not speak rping, and RdmaError when the connection ends inside a ping.
+    Raises RpingError if the peer violates the protocol, and RdmaError if the connection ends inside a ping.
     """
     buffer = bytearray(MAX_SIZE)
     with connection.register(buffer, Access.LOCAL_WRITE) as region:
@@ -96,7 +96,7 @@ async def server(connection: Connection, *, show: Callable[[str], None] = lambda
 
 
 async def _advertised(connection: Connection) -> tuple[int, int, int]:
-    """TO, STag and length of what the client tells of."""
+    """Return the TO, STag and length in a Send of the client."""
     received = await connection.receive(_INFO.size)
     if len(received) != _INFO.size:
         raise RpingError(f"a Send of {len(received)} octets where {_INFO.size} are due")

@@ -1,15 +1,15 @@
-"""One RDMAP stream, both ends of it: RFC 5040 over RFC 5041, without sockets, clocks or tasks.
+"""One RDMAP stream (RFC 5040) over DDP (RFC 5041), without sockets, clocks or tasks.
 
-A ``Stream`` takes the ULP's work and the peer's ULPDUs, and gives ULPDUs and completions::
+A ``Stream`` takes the ULP's work and the peer's ULPDUs, and returns ULPDUs and completions::
 
     post(), post_receive() ─▸  Stream  ─▸ next_ulpdu()
                  receive() ─▸          ─▸ completed, and ``terminate`` or ``terminated``
 
-What leaves is made when it is asked for: the stream holds no octets of its own, only views of the ULP's
-buffers, and what arrives goes straight from the ULPDU into the buffer that it is for.
+ULPDUs are made on demand: the stream copies no octets, and holds only views of the ULP's buffers. Received octets go
+straight from the ULPDU into their buffer.
 
-Segments must come in the order in which RFC 5041 §5.3 says a peer should send them; a message
-whose MO leaves a gap is refused, and so is a Read Response that is not exactly what was asked for.
+Segments must arrive in the order in which RFC 5041 §5.3 says a peer should send them. A message whose MO leaves a gap
+is refused, and so is a Read Response that does not match the request exactly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from open_rnic.host_driver.rdma.ddp import (
+from open_rnic.host_driver.ddp import (
     FIRST_MSN,
     MAX_MESSAGE,
     READ_QN,
@@ -56,7 +56,7 @@ from open_rnic.rtl.registers import Rtr
 
 @dataclass(eq=False, slots=True)
 class Work:
-    """A request that the ULP has posted. ``context`` is the caller's; ``done`` means it may complete."""
+    """A request that the ULP has posted. ``context`` is the caller's; ``done`` means that it can complete."""
 
     request: WorkRequest
     octets: int
@@ -70,7 +70,7 @@ class Work:
 
 @dataclass(eq=False, slots=True)
 class Receive:
-    """A buffer that the ULP has posted for one Send. What follows ``context`` is there when it has completed."""
+    """A buffer that the ULP has posted for one Send. The fields after ``context`` are valid once it has completed."""
 
     request: ReceiveRequest
     buffer: View = field(repr=False)
@@ -83,12 +83,13 @@ class Receive:
 class Stream:
     """An RDMAP stream on top of a connection that carries ULPDUs in order.
 
-    ``ird`` and ``ord`` are as negotiated; buffers can be posted before that. ``completed`` holds what has completed, in
-    order, for the caller to take. ``waits`` decides what a Send is for which no buffer is posted: True, ``receive``
-    does not take it until one is (so TCP slows the peer down); False, the stream ends with DDP error 2/02.
+    ``ird`` and ``ord`` are the negotiated values; buffers can be posted before they are known. ``completed`` holds
+    completed requests, in order, for the caller to take. ``waits`` selects the treatment of a Send for which no buffer
+    is posted: if it is set, ``receive`` refuses the Send until a buffer is posted, so that TCP slows the peer down;
+    otherwise, the stream ends with DDP error 2/02.
 
-    ``terminate`` is the Terminate that this end sends, which ``next_ulpdu`` does not give: it must follow what has
-    been given before, and nothing follows it (RFC 5040 §5.4). ``terminated`` is the one that the peer has sent.
+    ``terminate`` is the Terminate that this end must send. ``next_ulpdu`` does not return it: it follows all ULPDUs
+    that were returned before, and nothing follows it (RFC 5040 §5.4). ``terminated`` is the peer's Terminate.
     """
 
     def __init__(self, domain: ProtectionDomain, *, ird: int = 0, ord: int = 0, waits: bool = True) -> None:  # noqa: A002
@@ -121,39 +122,39 @@ class Stream:
 
     @property
     def ended(self) -> bool:
-        """A Terminate has come, or must leave."""
+        """Whether a Terminate has been received, or must be sent."""
         return self.terminate is not None or self.terminated is not None
 
     @property
     def posted(self) -> int:
-        """Sends, RDMA Writes and RDMA Reads that have not completed."""
+        """The number of Sends, RDMA Writes and RDMA Reads that have not completed."""
         return len(self._work) + len(self._begun)
 
     @property
     def receives(self) -> int:
-        """Posted buffers that no Send has completed."""
+        """The number of posted buffers that no Send has completed."""
         return len(self._receives)
 
     @property
     def lent(self) -> int:
-        """Those of them that have no ``context``."""
+        """The number of these buffers that have no ``context``."""
         return sum(each.context is None for each in self._receives)
 
     @property
     def idle(self) -> bool:
-        """Nothing is to be sent and nothing awaited."""
+        """Whether there is nothing to send and nothing to wait for."""
         return not (self.posted or self._requests or self._message)
 
     @property
     def ready(self) -> bool:
-        """``next_ulpdu`` has something to give."""
+        """Whether ``next_ulpdu`` would return a ULPDU."""
         return bool(self._message or self._requests or self._may_begin)
 
     def prepare(self, request: WorkRequest, context: Any = None) -> Work:
-        """What ``post`` takes; raises ValueError for a request that can never be carried out.
+        """Return the work for ``post``; raises ValueError for a request that can never be carried out.
 
-        That is one with an impossible address, a sink of another stream or without the right or the room, and any RDMA
-        Read when the ORD is 0.
+        Such requests are those with an impossible address, those whose sink belongs to another stream, lacks the access
+        right or is too small, and all RDMA Reads if the ORD is 0.
         """
         read = request.opcode is Opcode.RDMA_READ_REQUEST
         if request.opcode not in _REQUESTS:
@@ -173,28 +174,28 @@ class Stream:
         return Work(request, octets, message, context)
 
     def post(self, work: Work) -> None:
-        """Queue it."""
+        """Queue the work."""
         self._work.append(work)
 
     def prepare_receive(self, request: ReceiveRequest, context: Any = None) -> Receive:
-        """What ``post_receive`` takes; raises ValueError for a buffer that cannot be written."""
+        """Return the buffer for ``post_receive``; raises ValueError for a buffer that cannot be written."""
         buffer = self.domain.view(request.local, self, Access.LOCAL_WRITE)
         if buffer.readonly:
             raise ValueError("a read-only buffer cannot receive")
         return Receive(request, buffer, context)
 
     def post_receive(self, receive: Receive) -> None:
-        """Queue it for one Send."""
+        """Queue the buffer for one Send."""
         self._receives.append(receive)
 
     @property
     def reads(self) -> bool:
-        """An RDMA Read is posted that has not completed."""
+        """Whether a posted RDMA Read has not completed."""
         return bool(self._reads) or any(_reads(work) for work in self._work)
 
     @property
     def unfinished(self) -> str:
-        """What is missing, if the peer's half of the connection ends here; empty when that is an end in order.
+        """Describe what is missing if the peer's half of the connection ends here; empty if the end is orderly.
 
         RFC 5040 §2.4, RFC 5041 §2.3: messages in progress may complete before a graceful end.
         """
@@ -214,24 +215,24 @@ class Stream:
         return ", ".join(missing)
 
     def withdraw(self, receive: Receive) -> bool:
-        """Take a posted buffer back; False: a Send has filled it, or has begun to."""
+        """Take a posted buffer back; returns False if a Send has filled it, or has begun to."""
         if receive not in self._receives or (self._send_begun and receive is self._receives[0]):
             return False
         self._receives.remove(receive)
         return True
 
     def abort(self, fault: Fault, what: str) -> None:
-        """End the stream for a reason of this end's; ``terminate`` is then there to be sent."""
+        """End the stream for a local reason; ``terminate`` is then the Terminate to send."""
         self._refuse(Terminate.of(fault), what)
 
     def flush_receives(self) -> list[Receive]:
-        """Let go of the posted buffers: no Send will come."""
+        """Release the posted buffers: no Send will arrive."""
         dropped = list(self._receives)
         self._receives.clear()
         return dropped
 
     def flush(self) -> list[Work | Receive]:
-        """Let go of all that has been posted and will not complete any more, or was not taken as completed."""
+        """Release all posted work that will not complete any more, or whose completion was not taken."""
         dropped: list[Work | Receive] = [*self.completed, *self._begun, *self._work, *self._receives]
         for queue in (self.completed, self._begun, self._work, self._receives, self._reads, self._requests):
             queue.clear()
@@ -241,7 +242,7 @@ class Stream:
     # What the device's own RTR uses up (RFC 6581 §4.4.2)
 
     def rtr_sent(self, kind: Rtr) -> None:
-        """The device sends this RTR before anything else."""
+        """Note that the device sends this RTR before anything else."""
         if kind is Rtr.SEND:
             self._tx_msn[SEND_QN] = next_msn(FIRST_MSN)
         elif kind is Rtr.READ:  # an RDMA Read like any other until it is answered (RFC 5040 §6.1)
@@ -249,14 +250,14 @@ class Stream:
             self._read_rtr = 1
 
     def rtr_answered(self) -> None:
-        """The Read Response to a Read RTR has come."""
+        """Note that the Read Response to a Read RTR has arrived."""
         self._read_rtr = 0
 
     def rtr_received(self, kind: Rtr, octets: int) -> None:
-        """The device has taken this RTR, a ULPDU of so many octets; one without a DDP header has no MSN.
+        """Note that the device has consumed this RTR, a ULPDU of this many octets; without a DDP header it has no MSN.
 
-        As the first message of its queue it uses up MSN 1 (RFC 5041 §4.3). The device has checked that a Read RTR
-        says so; of a Send RTR the MSN is not looked at, for it carries no octets (RFC 5041 §7.1).
+        As the first message of its queue, the RTR uses MSN 1 (RFC 5041 §4.3). The device has checked the MSN of a Read
+        RTR; the MSN of a Send RTR is not checked, because it has no payload (RFC 5041 §7.1).
         """
         if kind is Rtr.SEND and octets >= UNTAGGED_OCTETS:
             self._rx_msn[SEND_QN] = next_msn(FIRST_MSN)
@@ -266,9 +267,9 @@ class Stream:
     # What leaves
 
     def next_ulpdu(self, mulpdu: Callable[[], int]) -> bytes | None:
-        """The next ULPDU to send; None when there is none now, or when the stream has ended.
+        """Return the next ULPDU to send, or None if there is none now or the stream has ended.
 
-        To ask means that all earlier ones have been handed over. ``mulpdu`` gives the MULPDU of now, in octets.
+        A call means that all earlier ULPDUs have been handed over. ``mulpdu`` returns the current MULPDU in octets.
         """
         while not self.ended:
             if self._message is None:
@@ -282,7 +283,7 @@ class Stream:
         return None
 
     def _next_message(self, mulpdu: Callable[[], int]) -> Iterator[bytes] | None:
-        """Read Responses and the ULP's own messages take turns."""
+        """Begin the next message: Read Responses and the ULP's own messages take turns."""
         self._responses_next = not self._responses_next
         if self._requests and (self._responses_next or not self._may_begin):
             return self._response(mulpdu())
@@ -314,16 +315,15 @@ class Stream:
                 yield Untagged(request.opcode, READ_QN, self._take_msn(READ_QN), 0, True, header).encode()
                 return  # it completes with its response
             case _:
-                stag = request.stag.to_bytes(4, "big")
-                msn = self._take_msn(SEND_QN)
-                yield from untagged_segments(request.opcode, SEND_QN, msn, work.message, mulpdu, rdmap=stag)
+                stag, msn = request.stag, self._take_msn(SEND_QN)
+                yield from untagged_segments(request.opcode, SEND_QN, msn, work.message, mulpdu, stag=stag)
         work.done = True  # it has been handed over, which is all that RFC 5040 §5.5 rules 9 and 14 want
         self._complete()
 
     def _sink(self, work: Work) -> Piece:
-        """The one STag and TO that an RDMA Read Request tells of its sink (RFC 5040 §4.4).
+        """Return the piece whose STag and TO the RDMA Read Request names as its sink (RFC 5040 §4.4).
 
-        One piece of registered memory has them; for all else they are made, until the Read completes.
+        A single piece of registered memory is used as it is; any other sink is registered until the Read completes.
         """
         local = work.request.local
         if isinstance(local, Region):
@@ -349,7 +349,7 @@ class Stream:
             self.completed.append(work)
 
     def _response(self, mulpdu: int) -> Iterator[bytes]:
-        """Answer the oldest request; its source is looked at anew for each segment, for it may be revoked meanwhile."""
+        """Answer the oldest request; its source is checked for each segment, as it may be revoked meanwhile."""
         request, ulpdu = self._requests[0]
         last = False
         while not last:
@@ -367,7 +367,7 @@ class Stream:
             request = request.after(octets)
 
     def _source(self, request: ReadRequest, octets: int = 0) -> memoryview:
-        """The first ``octets`` to be sent; raises DdpError for what the peer may not have (RFC 5040 §7.2)."""
+        """Return the first ``octets`` of the source; raises DdpError if the peer may not read them (RFC 5040 §7.2)."""
         if not request.size:  # RFC 5040 §5.2.1: neither STag nor TO is looked at
             return _NOTHING
         region, at = self._reach(request.source_stag, request.source_to, request.size, Access.REMOTE_READ, _SOURCE)
@@ -381,9 +381,9 @@ class Stream:
     # What arrives
 
     def receive(self, ulpdu: bytes) -> bool:
-        """Take a ULPDU of the peer's. False: it is a Send without a buffer; offer it again when one is posted.
+        """Take a ULPDU from the peer; False refuses a Send without a buffer, to be offered again once one is posted.
 
-        What comes after the stream has ended is dropped (RFC 5041 §7.1).
+        ULPDUs that arrive after the stream has ended are dropped (RFC 5041 §7.1).
         """
         if self.ended:
             return True
@@ -414,7 +414,7 @@ class Stream:
                 raise DdpError(f"{segment.opcode} in a tagged segment", Fault.OPCODE)
 
     def _read_response(self, segment: Tagged) -> None:
-        """RFC 5040 §5.2.2 allows to check that it is what was asked for."""
+        """Check the response against the request, as RFC 5040 §5.2.2 allows, and place it."""
         if not self._reads:
             raise DdpError("RDMA Read Response where none is due", Fault.OPCODE)
         work, octets = self._reads[0], len(segment.payload)
@@ -439,7 +439,7 @@ class Stream:
             self._complete()
 
     def _untagged(self, segment: Untagged, ulpdu: bytes) -> bool:
-        """Check the queue (RFC 5041 §7.1), then do what the message is for."""
+        """Check QN, MSN and MO (RFC 5041 §7.1), then process the message."""
         opcode, qn, msn = segment.opcode, segment.qn, segment.msn
         if opcode not in _QUEUES:
             raise DdpError(f"{opcode} in an untagged segment", Fault.OPCODE)
@@ -473,7 +473,7 @@ class Stream:
         receive = self._receives[0]
         if end > len(receive.buffer):
             raise DdpError(f"{opcode} of at least {end} octets for a buffer of {len(receive.buffer)}", Fault.TOO_LONG)
-        revoked = self._revocable(int.from_bytes(segment.rdmap, "big")) if opcode.invalidates else None
+        revoked = self._revocable(segment.stag) if opcode.invalidates else None
         if payload:
             receive.buffer[segment.mo : end] = payload
         self._rx_mo, self._send_begun = 0 if segment.last else end, not segment.last
@@ -503,7 +503,7 @@ class Stream:
             self._requests.append((request, ulpdu))
 
     def _reach(self, stag: int, to: int, octets: int, right: Access, faults: _Faults) -> tuple[Region, int]:
-        """The region, and where in it ``to`` lies; raises DdpError for octets that are out of the peer's reach."""
+        """Return the region and the offset of ``to`` in it; raises DdpError for octets that the peer may not access."""
         region = self.domain.stags.find(stag)
         if region is None:
             raise DdpError(f"STag {stag:#x} is not valid", faults.stag)
@@ -520,7 +520,7 @@ class Stream:
         return region, at
 
     def _revocable(self, stag: int) -> Region:
-        """What a Send with Invalidate may revoke (RFC 5040 §5.3, §7.2, §8.1.1 rule 7)."""
+        """Return the region that a Send with Invalidate revokes (RFC 5040 §5.3, §7.2, §8.1.1 rule 7)."""
         region = self.domain.stags.find(stag)
         if region is None:
             raise DdpError(f"STag {stag:#x}, to be invalidated, is not valid", Fault.SOURCE_STAG)
@@ -535,7 +535,7 @@ def _reads(work: Work) -> bool:
 
 @dataclass(frozen=True)
 class _Faults:
-    """What each check of tagged memory is called."""
+    """The fault that each check of tagged memory reports."""
 
     stag: Fault
     stream: Fault

@@ -1,7 +1,7 @@
-"""Work requests and their completions, as verbs has them: what is posted, and what becomes of it.
+"""Work requests and their completions, as in verbs.
 
-A request is plain data. Each one that is posted ends in exactly one ``Completion``, which goes to the
-``CompletionQueue`` or to the future that it was posted with.
+A request is plain data. Each posted request ends in exactly one ``Completion``, which is delivered to the
+``CompletionQueue`` or the future that it was posted with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
-from open_rnic.host_driver.rdma.ddp import Opcode
+from open_rnic.host_driver.ddp import Opcode
 from open_rnic.host_driver.rdma.memory import View
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class QueueFullError(Exception):
-    """More was posted than the queue holds; nothing of it is done."""
+    """More requests were posted than the queue holds; none of them is carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class WorkRequest:
     """A Send, an RDMA Write or an RDMA Read, as ``ibv_send_wr``; ``send``, ``write`` and ``read`` make them.
 
     ``local`` is a scatter/gather list, or its only entry: a buffer, a ``Region`` or a slice of one. It is the source
-    of the message, for an RDMA Read its sink. ``fence`` holds the request, and all that is posted behind it, back until
-    every earlier RDMA Read has completed (RFC 5040 §5.5 rule 12). Without ``signaled`` only its failure makes an entry
-    in the completion queue. ``wr_id`` is the ULP's, and comes back in the completion.
+    of the message, or the sink of an RDMA Read. ``fence`` delays the request, and all requests posted after it, until
+    every earlier RDMA Read has completed (RFC 5040 §5.5 rule 12). Without ``signaled``, only a failure of the
+    request makes an entry in the completion queue. ``wr_id`` is the ULP's, and is returned in the completion.
     """
 
     opcode: Opcode
@@ -47,7 +47,7 @@ class WorkRequest:
     def send(
         cls, local: Gather, *, solicited: bool = False, invalidate: int | None = None, **flags: Any
     ) -> Self:
-        """A Send; ``solicited`` asks for an event at the peer, ``invalidate`` revokes an STag of the peer's."""
+        """Make a Send; ``solicited`` requests an event at the peer, ``invalidate`` revokes an STag of the peer."""
         opcode = {
             (False, False): Opcode.SEND,
             (False, True): Opcode.SEND_INVALIDATE,
@@ -58,12 +58,12 @@ class WorkRequest:
 
     @classmethod
     def write(cls, local: Gather, stag: int, to: int = 0, **flags: Any) -> Self:
-        """An RDMA Write to the peer's memory."""
+        """Make an RDMA Write to the peer's memory."""
         return cls(Opcode.RDMA_WRITE, local, stag, to, **flags)
 
     @classmethod
     def read(cls, local: Gather, stag: int, to: int = 0, **flags: Any) -> Self:
-        """An RDMA Read of the peer's memory that fills ``local``, whose regions need the right LOCAL_WRITE."""
+        """Make an RDMA Read of the peer's memory into ``local``, whose regions need the right LOCAL_WRITE."""
         return cls(Opcode.RDMA_READ_REQUEST, local, stag, to, **flags)
 
 
@@ -76,7 +76,7 @@ class ReceiveRequest:
 
 
 class Status(Enum):
-    """What became of a request."""
+    """The result of a request."""
 
     SUCCESS = "success"
     FLUSHED = "flushed"  # the connection, or the peer's half of it, ended first
@@ -84,10 +84,10 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A request is done, and its buffers are the ULP's again.
+    """The completion of a request: its buffers belong to the ULP again.
 
-    Without an ``error`` its work is done, a Read's data is there. With one, what ended the connection, it is not known
-    what was done (RFC 5040 §6.2.1).
+    Without an ``error``, the work is done, and the data of a Read has been placed. An ``error`` is the one that ended
+    the connection; it is then unknown how much was done (RFC 5040 §6.2.1).
     """
 
     opcode: Opcode
@@ -104,7 +104,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Received(Completion):
-    """A Send has come, of which ``opcode`` is the kind, or with an ``error`` will not come any more."""
+    """The completion of a receive: a Send of kind ``opcode``, or with an ``error``, no Send."""
 
     buffer: View = field(default=memoryview(b""), repr=False)
     invalidated: int | None = None  # the STag of this end that it revoked
@@ -116,7 +116,7 @@ class Received(Completion):
 
     @property
     def solicited(self) -> bool:
-        """It asks for an event."""
+        """Whether the Send requests an event."""
         return self.opcode.solicited
 
     def __bytes__(self) -> bytes:
@@ -132,8 +132,8 @@ Deliver = Callable[[Completion], None]  # what a completion is given to
 class CompletionQueue:
     """Completions of requests, in the order in which they completed; connections may share one.
 
-    A request has its place from when it is posted until its completion is polled, so nothing is ever lost: when all
-    ``depth`` places are taken, posting raises QueueFullError.
+    A request occupies an entry from its posting until its completion is polled, so no completion is ever lost: if all
+    ``depth`` entries are occupied, posting raises QueueFullError.
     """
 
     def __init__(self, depth: int = 1024) -> None:
@@ -148,7 +148,7 @@ class CompletionQueue:
         return len(self._completions)
 
     def poll(self, most: int | None = None) -> list[Completion]:
-        """Those that are there, at most so many; does not wait."""
+        """Return the completions that are available, up to a maximum, without waiting."""
         count = len(self._completions) if most is None else min(most, len(self._completions))
         batch = [self._completions.popleft() for _ in range(count)]
         self.free += count
@@ -157,24 +157,24 @@ class CompletionQueue:
         return batch
 
     async def wait(self, most: int | None = None) -> list[Completion]:
-        """Wait until there is one, and poll."""
+        """Wait for a completion, then poll."""
         while not self._completions:
             await self._arrived.wait()
         return self.poll(most)
 
     def reserve(self, places: int) -> None:
-        """Take places for requests that are about to be posted; raises QueueFullError when there are not so many."""
+        """Reserve entries for requests that are about to be posted; raises QueueFullError if too few are free."""
         if places > self.free:
             raise QueueFullError(f"the completion queue of {self.depth} entries has room for {self.free} more")
         self.free -= places
 
     def deliver(self, completion: Completion) -> None:
-        """Append it, in the place that was reserved for it."""
+        """Append a completion to its reserved entry."""
         self._completions.append(completion)
         self._arrived.set()
 
     def deliver_failure(self, completion: Completion) -> None:
-        """The same for a request without ``signaled``: a success only gives its place back."""
+        """Append a failure of a request without ``signaled``; a success only frees its entry."""
         if completion.error:
             self.deliver(completion)
         else:
@@ -182,7 +182,7 @@ class CompletionQueue:
 
 
 def resolve(future: asyncio.Future[Any], completion: Completion) -> None:
-    """Deliver to a future: an error is its exception."""
+    """Deliver a completion to a future; an error becomes its exception."""
     if future.done():  # cancelled
         return
     if completion.error:

@@ -1,6 +1,6 @@
 """The demonstration: two endpoints, each with a device of its own, move data both ways over one TCP connection.
 
-The connection is a real one, on loopback. Each endpoint sends its data as Sends (``host_driver.rdma.ddp``),
+The connection is a real one, on loopback. Each endpoint sends its data as Sends (``host_driver.ddp``),
 both at the same time, and hashes what it sends and what it receives.
 """
 
@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from open_rnic.host_driver import ddp
 from open_rnic.host_driver.connection import (
     Address,
     Connection,
@@ -30,7 +31,6 @@ from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.host_driver.observer import Observer, tee
-from open_rnic.host_driver.rdma import ddp
 from open_rnic.host_driver.tools.ladder import Ladder
 from open_rnic.host_driver.tools.named import NamedFile
 from open_rnic.host_driver.tools.pcap import Capture
@@ -257,7 +257,7 @@ async def _send(end: Endpoint, connection: Connection, source: _Source, fit: _Ca
     for message in source.messages():
         digest.update(message)
         end.sent += len(message)
-        for ulpdu in ddp.send_segments(message, msn, end.mulpdu, fit):
+        for ulpdu in _segments(message, msn, end.mulpdu, fit):
             await connection.send_ulpdu(ulpdu)
         msn = ddp.next_msn(msn)
     end.sha256_sent = digest.hexdigest()
@@ -266,7 +266,7 @@ async def _send(end: Endpoint, connection: Connection, source: _Source, fit: _Ca
 
 async def _receive(end: Endpoint, connection: Connection, progress: Progress | None) -> None:
     digest = hashlib.sha256()
-    sends = ddp.SendReceiver(2 if Rtr.SEND in connection.negotiated.rtr_accept else 1)
+    sends = SendReceiver(2 if Rtr.SEND in connection.negotiated.rtr_accept else 1)
     try:
         while (ulpdu := await connection.receive_ulpdu()) is not None:
             payload = sends.take(ulpdu)
@@ -280,6 +280,46 @@ async def _receive(end: Endpoint, connection: Connection, progress: Progress | N
         raise
     sends.finish()
     end.sha256_received = digest.hexdigest()
+
+
+def _segments(message: bytes, msn: int, mulpdu: int, fit: _Capturable | None) -> Iterator[bytes]:
+    """Cut a Send into ULPDUs of at most ``mulpdu`` octets, each as long as ``fit`` allows."""
+    mo, last = 0, False
+    while not last:
+        length = min(mulpdu, ddp.UNTAGGED_OCTETS + len(message) - mo)
+        payload = message[mo : mo + (fit(length) if fit else length) - ddp.UNTAGGED_OCTETS]
+        last = mo + len(payload) == len(message)
+        yield ddp.Untagged(ddp.Opcode.SEND, ddp.SEND_QN, msn, mo, last, payload).encode()
+        mo += len(payload)
+
+
+class SendReceiver:
+    """Takes the segments of Sends, which must come in order, starting with message ``msn``."""
+
+    def __init__(self, msn: int) -> None:
+        self.msn = msn
+        self.mo = 0
+
+    def take(self, ulpdu: bytes) -> bytes:
+        """Return the segment's payload; raises DdpError if it is not the next segment."""
+        segment = ddp.decode(ulpdu)
+        if (
+            not isinstance(segment, ddp.Untagged)
+            or segment.opcode is not ddp.Opcode.SEND
+            or segment.qn != ddp.SEND_QN
+        ):
+            raise ddp.DdpError(f"{segment} where a Send is due")
+        if (segment.msn, segment.mo) != (self.msn, self.mo):
+            raise ddp.DdpError(f"{segment} where MSN {self.msn}, MO {self.mo} is due")
+        self.mo += len(segment.payload)
+        if segment.last:
+            self.msn, self.mo = ddp.next_msn(self.msn), 0
+        return bytes(segment.payload)
+
+    def finish(self) -> None:
+        """Raise DdpError if the stream ended inside a message."""
+        if self.mo:
+            raise ddp.DdpError(f"the stream ended after {self.mo} octets of the Send with MSN {self.msn}")
 
 
 class _Capturable:

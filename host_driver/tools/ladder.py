@@ -13,11 +13,11 @@ from itertools import zip_longest
 from textwrap import wrap
 from typing import Any
 
+from open_rnic.host_driver import ddp
 from open_rnic.host_driver.connection import Address
 from open_rnic.host_driver.device import Event
 from open_rnic.host_driver.mpa.negotiation import Negotiated
 from open_rnic.host_driver.observer import Agreed, Closed, Direction, Frame, Octets, Opened, Reported, Seen
-from open_rnic.host_driver.rdma import ddp
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 _WIDTH = 46  # columns between the two ends

@@ -13,6 +13,7 @@ import pytest
 
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
+from open_rnic.host_driver.ddp import ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
@@ -20,7 +21,6 @@ from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Agreed, Direction, Octets, Reported, silent
 from open_rnic.host_driver.rdma import Access, By, Fault, Opcode, manager, memory
-from open_rnic.host_driver.rdma.ddp import ReadRequest, Tagged, Untagged, decode
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
 INITIATOR = Config(Role.INITIATOR, timeout=HANG)
@@ -517,7 +517,7 @@ def test_a_cancelled_receive_loses_no_send_and_keeps_their_order(stage, depth):
     async def test():
         async with bare(rdma.Options(receive_depth=depth)) as (peer, connection):
             for msn in range(1, 6):
-                first = Untagged(Opcode.SEND, 0, msn, 0, False, b"%d first, " % msn, bytes(4)).encode()
+                first = Untagged(Opcode.SEND, 0, msn, 0, False, b"%d first, " % msn).encode()
                 waiting = asyncio.create_task(connection.receive(64))
                 if stage != "before":
                     await peer.send(first)
@@ -563,7 +563,7 @@ def test_who_waits_behind_a_cancelled_receive_has_what_it_had_begun():
     async def test():
         async with bare() as (peer, connection):
             waiting = [asyncio.create_task(connection.receive(64)) for _ in range(3)]
-            await peer.send(Untagged(Opcode.SEND, 0, 1, 0, False, b"one", bytes(4)).encode())
+            await peer.send(Untagged(Opcode.SEND, 0, 1, 0, False, b"one").encode())
             while not connection._stream._rx_mo:
                 await asyncio.sleep(0)
             waiting[0].cancel()
@@ -648,7 +648,7 @@ def write(stag, to, payload=b"abcd"):
 
 
 def send(msn=1, mo=0, payload=b"abcd", qn=0, opcode=Opcode.SEND, stag=0):
-    return Untagged(opcode, qn, msn, mo, True, payload, stag.to_bytes(4, "big")).encode()
+    return Untagged(opcode, qn, msn, mo, True, payload, stag).encode()
 
 
 def read(stag, to, size, msn=1):
@@ -883,7 +883,7 @@ def test_reads_that_a_closing_peer_does_not_answer_fail():
 
 
 def partial_send(msn=1, mo=0, payload=b"abcd", last=False):
-    return Untagged(Opcode.SEND, 0, msn, mo, last, payload, bytes(4)).encode()
+    return Untagged(Opcode.SEND, 0, msn, mo, last, payload).encode()
 
 
 INSIDE = {

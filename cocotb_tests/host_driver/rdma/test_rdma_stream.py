@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from open_rnic.host_driver.rdma.ddp import (
+from open_rnic.host_driver.ddp import (
     Fault,
     Opcode,
     ReadRequest,
@@ -285,7 +285,7 @@ def write(stag, to, payload=b"abcd", last=True, opcode=Opcode.RDMA_WRITE):
 
 
 def send(msn=1, mo=0, payload=b"abcd", qn=0, last=True, opcode=Opcode.SEND, stag=0):
-    return Untagged(opcode, qn, msn, mo, last, payload, stag.to_bytes(4, "big")).encode()
+    return Untagged(opcode, qn, msn, mo, last, payload, stag).encode()
 
 
 def read(stag, to, size, msn=1, qn=1, mo=0):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from open_rnic.host_driver import ddp
 from open_rnic.host_driver.machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Reason
 from open_rnic.host_driver.mpa.startup import Dialect, EnhancedData
-from open_rnic.host_driver.rdma import ddp
 from open_rnic.host_driver.sctp.session import (
     _FROM_PEER,
     HELD,

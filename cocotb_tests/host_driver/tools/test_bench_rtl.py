@@ -29,7 +29,8 @@ from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
 from open_rnic.host_driver.tools.bench.rtl.report import Report
 from open_rnic.host_driver.tools.bench.rtl.store import Store
 from open_rnic.host_driver.tools.bench.rtl.sweep import Case, Row, Sweep, cases
-from open_rnic.host_driver.tools.bench.rtl.testbench import OFFSET, Bench, Stream, flow
+from open_rnic.host_driver.tools.bench.rtl.testbench import flow
+from open_rnic.host_driver.tools.bench.streams import OFFSET, Bench, Stream
 from open_rnic.host_driver.tools.bench.table import Table, keep
 from open_rnic.host_driver.tools.cli import run
 

@@ -15,9 +15,9 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import judge, needs_tshark
 from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.host_driver.rdma.ddp import SendReceiver
+from open_rnic.host_driver import ddp
 from open_rnic.host_driver.tools import cli
-from open_rnic.host_driver.tools.demo import Endpoint, Result
+from open_rnic.host_driver.tools.demo import Endpoint, Result, SendReceiver
 from open_rnic.rtl.registers import Role
 
 RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
@@ -226,3 +226,34 @@ def test_the_capture_cannot_replace_the_file_to_send(tmp_path, capsys):
     assert cli.run(["demo", "--device", "software", "--file", str(file), "--pcap", str(file)]) == 1
     assert capsys.readouterr().err == f"rnic: {file} cannot be the capture: it is the file to send\n"
     assert file.read_bytes() == b"precious"
+
+
+def send(msn, payload, *, mo=0, last=True):
+    return ddp.Untagged(ddp.Opcode.SEND, 0, msn, mo, last, payload).encode()
+
+
+def test_a_receiver_returns_the_payload_of_each_segment_in_order():
+    receiver = SendReceiver(2**32 - 1)
+    segments = [send(2**32 - 1, b"ab", last=False), send(2**32 - 1, b"c", mo=2), send(0, b""), send(1, b"d")]
+    assert b"".join(map(receiver.take, segments)) == b"abcd"
+    receiver.finish()
+
+
+@pytest.mark.parametrize(
+    ("ulpdu", "message"),
+    [
+        (ddp.Tagged(ddp.Opcode.RDMA_WRITE, 5, 6, True, b"x").encode(), "RDMA Write, STag 0x5, TO 0x6, L=1, 1 octets"),
+        (ddp.Untagged(ddp.Opcode.TERMINATE, 2, 1, 0, True).encode(), "Terminate, QN 2, MSN 1, MO 0, L=1, no octets"),
+        (send(4, b"abc"), "Send, QN 0, MSN 4, MO 0, L=1, 3 octets where MSN 3, MO 0 is due"),
+    ],
+)
+def test_a_receiver_refuses_any_other_segment(ulpdu, message):
+    with pytest.raises(ddp.DdpError, match=message):
+        SendReceiver(3).take(ulpdu)
+
+
+def test_a_receiver_refuses_an_end_inside_a_message():
+    receiver = SendReceiver(1)
+    receiver.take(send(1, bytes(110), last=False))
+    with pytest.raises(ddp.DdpError, match="ended after 110 octets of the Send with MSN 1"):
+        receiver.finish()

@@ -21,7 +21,7 @@ from typing import Any
 
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.rdma import Access, Connection, ProtectionDomain
-from open_rnic.host_driver.tools.bench.responder import ROOM, allow_files, cpu, held, rss
+from open_rnic.host_driver.tools.bench.responder import ROOM, cpu, held, require_files, rss
 
 AT_A_TIME = 16  # connections that are opened concurrently
 SPARE_FILES = 64  # open files in addition to one for each connection
@@ -85,7 +85,7 @@ class Responder:
 async def responder(connections: int) -> AsyncIterator[Responder]:
     """Start the process of the responders, and end it with the context."""
     files = connections + SPARE_FILES
-    allow_files(files)
+    require_files(files)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "open_rnic.host_driver.tools.bench.responder", str(files)),

@@ -22,7 +22,7 @@ from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
 from open_rnic.host_driver.mpa.startup import ENHANCED_OCTETS, HEADER_OCTETS, EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.tools.bench.connections import SPARE_FILES, Progress
-from open_rnic.host_driver.tools.bench.responder import allow_files
+from open_rnic.host_driver.tools.bench.responder import require_files
 from open_rnic.rtl.registers import Rtr
 
 PACE = 1.0  # seconds between two octets of a slow connection
@@ -49,7 +49,7 @@ class Crowd:
 
 async def crowd(silent: int, slow: int, idle: int, clients: int, progress: Progress) -> Crowd:
     """Measure; raises ValueError if the limit of open files is too low, ConnectionError if the listener ends."""
-    allow_files(silent + slow + idle + SPARE_FILES)
+    require_files(silent + slow + idle + SPARE_FILES)
     async with _listening() as (process, port), contextlib.AsyncExitStack() as stack:
         await _good(port)  # so that memory that the first connection needs is not counted
         alone = [await _good(port) for _ in range(clients)]

@@ -17,8 +17,8 @@ from time import perf_counter
 
 from crc32c import crc32c
 
+from open_rnic.host_driver.ddp import TAGGED_OCTETS
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
-from open_rnic.host_driver.rdma.ddp import TAGGED_OCTETS
 from open_rnic.rtl.registers import BY_NAME, Model, Role
 
 WARM_UP = 128  # rounds: the number of positions between two markers at which a message can begin

@@ -14,8 +14,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.host_driver.tools.bench.rtl.testbench import OFFSET, Bench
 from open_rnic.host_driver.tools.bench.simulation import task, tell
+from open_rnic.host_driver.tools.bench.streams import OFFSET, Bench
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]

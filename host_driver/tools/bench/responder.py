@@ -56,7 +56,7 @@ def cpu() -> float:
     return times.user + times.system
 
 
-def allow_files(count: int) -> None:
+def require_files(count: int) -> None:
     """Raise the limit of open files to ``count``; raises ValueError if the system does not permit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
@@ -75,7 +75,7 @@ async def _serve(request: rdma.ConnectionRequest, domain: ProtectionDomain) -> N
 
 
 async def _main(files: int) -> None:
-    allow_files(files)
+    require_files(files)
     domain, tasks = ProtectionDomain(), set[asyncio.Task[None]]()
 
     async def accept() -> None:

@@ -25,7 +25,6 @@ from open_rnic.host_driver.devices.sim.build import build
 from open_rnic.host_driver.devices.sim.look import look
 from open_rnic.host_driver.devices.simulated import SimulatedDevice
 from open_rnic.host_driver.tools.bench import simulation
-from open_rnic.host_driver.tools.bench.rtl.cycles import streams
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.mpa.datapath import MpaDatapath
@@ -181,7 +180,7 @@ def _axi(lanes: int, count: int) -> tuple[float, int]:
 
 def _least(lanes: int, count: int) -> tuple[float, int]:
     make = partial(MpaDatapath, lanes)
-    task = {"streams": look(make, streams), "ulpdu": ULPDU.hex(), "count": count}
+    task = {"streams": look(make, simulation.stream_fields), "ulpdu": ULPDU.hex(), "count": count}
     built = build(make)
     seconds, cycles = simulation.run(built, "open_rnic.host_driver.tools.bench.least", task, seconds=SECONDS)
     return seconds, cycles

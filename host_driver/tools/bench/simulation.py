@@ -12,7 +12,7 @@ from typing import Any
 
 from open_rnic.host_driver.devices.sim.build import Simulation, environment
 
-__all__ = ["MeasurementError", "run", "task", "tell"]
+__all__ = ["MeasurementError", "run", "stream_fields", "task", "tell"]
 
 TASK, RESULT = "task.json", "result.json"  # in the folder in which the simulation runs
 
@@ -44,6 +44,14 @@ def run(simulation: Simulation, module: str, what: Any, *, seconds: float) -> An
             lines = [line.strip() for line in done.stdout.splitlines() if "Error" in line]
             raise MeasurementError(f"{module}: {lines[-1] if lines else f'exit code {done.returncode}'}")
         return json.loads((folder / RESULT).read_text())
+
+
+def stream_fields(path: Any) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return the fields of each packet stream of a data path: their least significant bits and widths."""
+    return {
+        name: {key: (field.offset, field.width) for key, field in getattr(path, name).payload.shape()}
+        for name in ("tx_ulpdu", "tx_mpa", "rx_mpa", "rx_ulpdu")
+    }
 
 
 def task() -> Any:

@@ -1,9 +1,9 @@
 """The command line: one program, ``rnic``.
 
-A command is a plain function in a module of its own, registered below by one line. It imports what is
-heavy inside its body, so that ``rnic --help`` answers at once, and it raises what ``report`` knows:
-``UsageError`` or ``CommandError`` (``host_driver.tools.cli.common``), ``DeviceError`` or ``OSError``.
-Raise ``typer.Exit(code)`` to end with another exit status.
+Each command is a function in a module of its own, registered below by one line. It imports slow modules inside its
+body, so that ``rnic --help`` answers at once. It raises the errors that ``report`` knows: ``UsageError`` or
+``CommandError`` (``host_driver.tools.cli.common``), ``DeviceError`` or ``OSError``, or ``typer.Exit(code)`` to end with
+another exit status.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def options(
         bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Show the version.")
     ] = False,
 ) -> None:
-    """What may stand before a command."""
+    """The options before a command."""
 
 
 app.command()(demo.demo)
@@ -88,11 +88,11 @@ for command in (*app.registered_commands, *bench.app.registered_commands, *inter
 
 
 def report(error: BaseException) -> int:
-    """Say on standard error what went wrong, in one line; the exit status for it.
+    """Report an error in one line on standard error, and return its exit status.
 
-    An exception that is not an expected failure is a bug: it is raised again, with its traceback.
+    Any other exception is a bug, and is raised again with its traceback.
     """
-    while isinstance(error, BaseExceptionGroup):  # of a task group: what failed first is what to tell
+    while isinstance(error, BaseExceptionGroup):  # of a task group: report what failed first
         error = error.exceptions[0]
     status = 1
     match error:
@@ -117,17 +117,17 @@ def report(error: BaseException) -> int:
             line = str(error)
         case _:
             raise error
-    if line:  # none after a help text that nobody asked for
+    if line:  # none after a help text shown for lack of arguments
         print("rnic:", " ".join(line.split()), file=sys.stderr)
     return status
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status; ``arguments`` are the process's own by default."""
+    """Run one command, and return the exit status; ``arguments`` default to the process's."""
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         status = app(given, prog_name="rnic", standalone_mode=False, obj=given)  # obj: reports quote the command line
-        sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last breath
+        sys.stdout.flush()  # a closed reader is noticed here, and not when the interpreter exits
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
@@ -136,16 +136,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """What ``rnic`` runs: see ``host_driver.__main__``."""
+    """The entry point of ``rnic``; see ``host_driver.__main__``."""
     name_output()
     logging.basicConfig(format="rnic: %(message)s")
-    logging.getLogger("open_rnic").setLevel(logging.INFO)  # what takes time is told; of others' only what is wrong
+    logging.getLogger("open_rnic").setLevel(logging.INFO)  # report long operations; of libraries only warnings
     # Of gateware that an interrupt or an error kept from being used; the category would take an import of Amaranth.
     warnings.filterwarnings("ignore", "(?s).* created but never used")
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that child processes are ended
     status = run()
     try:
         sys.stdout.flush()
-    except OSError:  # behind an error that has been told
+    except OSError:  # after an error that has been reported
         give_up_output()
     sys.exit(status)

@@ -1,4 +1,4 @@
-"""``rnic bench``: what this software costs and the RTL reaches, measured here and now."""
+"""``rnic bench``: measurements of the software and of the RTL on this machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-app = typer.Typer(help="Measure what the software costs, and what the RTL reaches.", no_args_is_help=True)
+app = typer.Typer(help="Measure the costs of the software and the speed of the RTL.", no_args_is_help=True)
 
 _RATED = 500  # connections of one measurement of the rate
 _SIZES = (1024, 65536, 1 << 20)
@@ -50,24 +50,32 @@ _MULPDU = 8882  # octets: what an EMSS of 8960 leaves with markers (RFC 5044 §4
 @app.command()
 def host(
     connections: Annotated[
-        int, typer.Option("--connections", metavar="N", parser=whole_number, help="Connections open at once.")
+        int,
+        typer.Option("--connections", metavar="N", parser=whole_number, help="The connections that are open at once."),
     ] = 1000,
     repeats: Annotated[
-        int, typer.Option("--repeats", metavar="N", parser=whole_number, help="Repeats that medians are taken of.")
+        int,
+        typer.Option(
+            "--repeats",
+            metavar="N",
+            parser=whole_number,
+            help="The repetitions of each measurement; medians are shown.",
+        ),
     ] = 25,
     size: Annotated[
         list[int] | None,
-        typer.Option("--size", metavar="N", parser=whole_number, help="Octets of a message; repeatable."),
+        typer.Option("--size", metavar="N", parser=whole_number, help="The size of a message in octets; repeatable."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of tables.")] = False,
     columns: ColumnsOption = False,
 ) -> None:
-    """Measure the host half: what the software data path costs, and connections.
+    """Measure the host's part: the costs of the software data path and of connections.
 
-    The data path's cost is set against what its CRCs and one copy of the data cost alone.
+    The cost of the data path is compared with that of its CRCs alone, and of one copy of the data.
 
-    Connections: how many enhanced ones are established a second between two processes over loopback, what an idle one
-    holds, and what is left when as many as --connections were open at once, exchanged messages, and were closed.
+    For connections, the command measures how many enhanced connections two processes establish per second over
+    loopback, what an idle connection costs, and what is left behind after --connections connections were open at once,
+    exchanged messages, and were closed.
     """
     sizes = size or _SIZES
     for name, value in {"--connections": connections, "--repeats": repeats, "--size": min(sizes)}.items():
@@ -163,22 +171,24 @@ def _host_tables(costs: Sequence[Cost], rate: Rate, memory: Memory, many: Many) 
 @app.command()
 def crowd(
     silent: Annotated[
-        int, typer.Option("--silent", metavar="N", parser=whole_number, help="Connections that say nothing.")
+        int, typer.Option("--silent", metavar="N", parser=whole_number, help="The connections that send nothing.")
     ] = 1000,
     slow: Annotated[
-        int, typer.Option("--slow", metavar="N", parser=whole_number, help="Connections that send an octet a second.")
+        int,
+        typer.Option("--slow", metavar="N", parser=whole_number, help="The connections that send an octet per second."),
     ] = 1000,
     idle: Annotated[
-        int, typer.Option("--idle", metavar="N", parser=whole_number, help="Established connections that say nothing.")
+        int,
+        typer.Option("--idle", metavar="N", parser=whole_number, help="The established connections that send nothing."),
     ] = 1000,
     clients: Annotated[
-        int, typer.Option("--clients", metavar="N", parser=whole_number, help="Good clients, one after the other.")
+        int, typer.Option("--clients", metavar="N", parser=whole_number, help="The good clients, one after the other.")
     ] = 40,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of a table.")] = False,
 ) -> None:
-    """Measure how long a good client of rnic listen waits while others crowd it, and what those cost it.
+    """Measure how long a good client of rnic listen waits beside a crowd of other clients, and what the crowd costs.
 
-    A good client connects, sends, and has its Send back.
+    A good client connects, sends a message, and receives it back.
     """
     for name, value, least in (
         ("--silent", silent, 0), ("--slow", slow, 0), ("--idle", idle, 0), ("--clients", clients, 1)
@@ -220,29 +230,27 @@ def crowd(
 @app.command()
 def rtl(
     block: Annotated[
-        list[str] | None, typer.Option("--block", metavar="NAME", help="TX, RX, TX+RX, or a component; repeatable.")
+        list[str] | None, typer.Option("--block", metavar="NAME", help="TX, RX, TX+RX or a component; repeatable.")
     ] = None,
     lanes: Annotated[
         list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width, 1 to 16; repeatable; default: all."),
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width, 1 to 16; repeatable; default: all."),
     ] = None,
     part: Annotated[
         list[str] | None, typer.Option("--part", metavar="NAME", help="25f, 85f, hx8k or gw2a; repeatable.")
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", metavar="N", parser=whole_number, help="Seeds of the placement; default: 5."),
+        typer.Option("--seeds", metavar="N", parser=whole_number, help="The number of placement seeds; default: 5."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few loads; and TX, RX, TX+RX of 2 lanes on 25f, seed 1, unless asked else.")
+        bool, typer.Option("--quick", help="Few loads; by default only TX, RX and TX+RX of 2 lanes on 25f with seed 1.")
     ] = False,
     cycles: Annotated[bool, typer.Option(help="Count cycles in simulation.")] = True,
     synthesis: Annotated[bool, typer.Option(help="Synthesize, place and route.")] = True,
-    kept: Annotated[
-        bool, typer.Option("--kept", help="Show what was measured before, and measure nothing.")
-    ] = False,
+    kept: Annotated[bool, typer.Option("--kept", help="Show earlier results, and measure nothing.")] = False,
     limit: Annotated[
-        float | None, typer.Option("--limit", metavar="SECONDS", help="What a tool may take; default: 1800.")
+        float | None, typer.Option("--limit", metavar="SECONDS", help="The time limit of a tool; default: 1800.")
     ] = None,
     scheduler: Annotated[
         str | None,
@@ -256,11 +264,12 @@ def rtl(
 ) -> None:
     """Measure the RTL: cycles in simulation; frequency and cells after place and route on four parts.
 
-    Beats used against beats needed, back to back, and latency, for TX, RX and both; then for each block the clock
-    frequency over some seeds, its cells, and what that comes to in Gb/s. Beside them stands amaranth.lib.crc.
+    For TX, RX and both, the tables show the cycles used and needed by back-to-back FPDUs, and the latency; for each
+    block, the clock frequency over several seeds, the cells, and the resulting rate in Gb/s. amaranth.lib.crc is shown
+    for comparison.
 
-    What was measured before is kept, until the RTL or the tools change: a run that was interrupted is taken up again.
-    The full sweep takes many hours of processor time.
+    Results are kept until the RTL or the tools change, so an interrupted run can be resumed. The full sweep takes many
+    hours of processor time.
     """
     from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH
     from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
@@ -300,20 +309,20 @@ def rtl(
 def sim(
     lanes: Annotated[
         list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width, 1 to 16; repeatable; default: 4."),
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width, 1 to 16; repeatable; default: 4."),
     ] = None,
     ulpdus: Annotated[
-        int, typer.Option("--ulpdus", metavar="N", parser=whole_number, help="ULPDUs in a round, of 1,460 octets.")
+        int, typer.Option("--ulpdus", metavar="N", parser=whole_number, help="The ULPDUs of 1,460 octets in a round.")
     ] = 4000,
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", parser=whole_number, help="Rounds that medians are taken of.")
+        int, typer.Option("--rounds", metavar="N", parser=whole_number, help="The number of rounds; medians are shown.")
     ] = 3,
     as_json: JsonOption = None,
     markdown: MarkdownOption = None,
 ) -> None:
-    """Measure the simulated device: clock cycles and octets a second.
+    """Measure the simulated device: clock cycles and octets per second.
 
-    Beside it the same RTL is driven beat by beat from Python, with cocotbext-axi and with a loop that does the least.
+    For comparison, the same RTL is driven beat by beat from Python: with cocotbext-axi, and with a minimal loop.
     """
     for name, value in {"--ulpdus": ulpdus, "--rounds": rounds}.items():
         if value < 1:
@@ -393,7 +402,7 @@ async def _measure_rtl(
 
 
 def _choose(option: str, asked: Sequence[_T] | None, default: Iterable[_T], known: Iterable[_T]) -> list[_T]:
-    """What was asked for, in the order in which it is known; raises UsageError for what is not."""
+    """Return the names asked for, in the order of the known ones; raises UsageError for unknown names."""
     names = {str(each).lower(): each for each in known}
     for each in asked or ():
         if str(each).lower() not in names:

@@ -1,4 +1,4 @@
-"""``rnic boards``: what there is to build for."""
+"""``rnic boards``: lists the supported boards."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ _CELLS = ("TRELLIS_COMB", "LUT4", "ICESTORM_LC"), ("TRELLIS_FF", "DFF"), ("DP16K
 def boards(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Write the table of docs/boards.md, with what was built in --out.")
+        bool, typer.Option("--markdown", help="Write the table of docs/boards.md, with the builds in --out.")
     ] = False,
-    names: Annotated[bool, typer.Option("--names", help="Write the names alone, a line each.")] = False,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the boards were built.")] = FOLDER,
+    names: Annotated[bool, typer.Option("--names", help="Write only the names, one per line.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder in which the boards were built.")
+    ] = FOLDER,
     columns: ColumnsOption = False,
 ) -> None:
-    """List the boards: the FPGA, the widths of the data path that fit, the link to the host, the clock."""
+    """List the boards: FPGA, widths of the data path that fit, link to the host, and clock."""
     need("boards")
     from open_rnic.boards import BOARDS, find
 

@@ -1,4 +1,4 @@
-"""``rnic build``: a bitstream for a board."""
+"""``rnic build``: builds a bitstream for a board."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 
 
 def build(
-    board: Annotated[str, typer.Argument(metavar="BOARD", help="One that `rnic boards` lists.")],
+    board: Annotated[str, typer.Argument(metavar="BOARD", help="A board that `rnic boards` lists.")],
     lanes: Annotated[
         int | None,
         typer.Option(
-            metavar="N", parser=whole_number, help="Width of the data path in 32-bit lanes; default: the board's own."
+            metavar="N", parser=whole_number, help="The width of the data path in 32-bit lanes; default: the board's."
         ),
     ] = None,
     baud: Annotated[
         int | None,
         typer.Option(
-            metavar="N", parser=whole_number, help="The UART's rate, for serial:PORT:N; default: the board's own."
+            metavar="N", parser=whole_number, help="The UART's baud rate, as in serial:PORT:N; default: the board's."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Seed of the placement.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="The seed of the placement.")] = 1,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where to build; default: build/boards/BOARD.")
+        Path | None, typer.Option("--out", metavar="DIR", help="The folder to build in; default: build/boards/BOARD.")
     ] = None,
 ) -> None:
-    """Build a board's bitstream: the data path, its link and UART, with nothing but the toolchain from PyPI.
+    """Build a board's bitstream, with the data path, its link and a UART, using only the toolchain from PyPI.
 
-    Prints the cells used, the clock reached against asked, and the critical path. Exits with 1 when the clock is too
-    slow. Where a vendor's tool is needed, its scripts are written, and it is run if it is there.
+    The command prints the cells used, the clock reached and required, and the critical path. The exit status is 1 if
+    the clock is too slow. If a board needs a vendor's tool, the tool's scripts are written, and it is run if it is
+    installed.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

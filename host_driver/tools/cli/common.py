@@ -1,18 +1,21 @@
-"""What the commands share: how they fail, and options that mean the same everywhere."""
+"""Shared by all commands: their errors, and options that have the same meaning everywhere."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import functools
+import inspect
 import io
 import os
 import resource
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, get_type_hints
 
 import typer
 
@@ -34,13 +37,13 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """The command was asked for something that it cannot do, or was fed something that it cannot read."""
+    """The command cannot do what its options ask for, or cannot read its input."""
 
     status = 2
 
 
 def whole_number(text: str | int) -> int:
-    """What ``typer.Option(parser=whole_number)`` makes of an option's text: decimal, or 0x and hex digits."""
+    """Parse the text of an option, for ``typer.Option(parser=whole_number)``: decimal, or 0x and hex digits."""
     try:
         return text if isinstance(text, int) else int(text, 0)
     except ValueError:
@@ -49,11 +52,11 @@ def whole_number(text: str | int) -> int:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """A text file that is at ``path`` only once all has been written; standard output for ``-``.
+    """Open a text file that appears at ``path`` only when it is complete; ``-`` is standard output.
 
-    It is opened at once, so that a path that cannot be written is reported before the work. After an exception,
-    KeyboardInterrupt too, what was at ``path`` before is unchanged and nothing else is left. What is no regular file,
-    like ``/dev/stdout``, is written directly. Raises OSError, which names ``path``.
+    The file is opened at once, so that an unwritable path is reported before the work starts. After an exception,
+    including KeyboardInterrupt, the previous file at ``path`` is unchanged, and no other file is left. A path that is
+    not a regular file, such as ``/dev/stdout``, is written directly. Raises OSError, which names ``path``.
     """
     if path == Path("-"):
         yield sys.stdout
@@ -80,6 +83,32 @@ def _text(file: Path, mode: str, told: Path) -> TextIO:
     return io.TextIOWrapper(io.BufferedWriter(NamedFile(file, mode, str(told))))
 
 
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let Typer see the fields of ``command``'s parameter ``options``, a dataclass, as parameters behind the others."""
+    hints = get_type_hints(command, include_extras=True)
+    hints.pop("return")
+    group = hints.pop("options")
+    shared = get_type_hints(group, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = inspect.signature(command).parameters.values()
+    parameters = [
+        *(each.replace(kind=keyword, annotation=hints[each.name]) for each in own if each.name in hints),
+        *(
+            inspect.Parameter(field.name, keyword, default=field.default, annotation=shared[field.name])
+            for field in dataclasses.fields(group)
+        ),
+    ]
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        options = group(**{name: given.pop(name) for name in shared})
+        command(options=options, **given)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
 DeviceOption = Annotated[
     str,
     typer.Option(
@@ -95,13 +124,13 @@ LanesOption = Annotated[
         "--lanes",
         metavar="N",
         parser=whole_number,
-        help="Width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16. A board has its own.",
+        help="The width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16. The width of a board is fixed.",
     ),
 ]
 
 
 async def open_device(name: str, lanes: int, waves: Path | None = None) -> Device:
-    """The device that the options ask for; raises UsageError for an unknown name or width, or waves that it has not."""
+    """Open the device of the options; raises UsageError for an unknown name or width, or if it has no waves."""
     from open_rnic.host_driver import devices
 
     try:
@@ -110,17 +139,17 @@ async def open_device(name: str, lanes: int, waves: Path | None = None) -> Devic
         raise UsageError(str(error)) from None
 
 
-def allow_files() -> None:
-    """Let this process have as many files open as the system lets it: each connection is one."""
+def raise_file_limit() -> None:
+    """Raise the number of files that this process may open as far as the system allows: each connection needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
-    """Run to the end; at SIGINT or SIGTERM cancel, let everything be cleared away, and exit with 128 + the signal.
+    """Run to the end. On SIGINT or SIGTERM, cancel the work, wait for its cleanup, and exit with 128 + the signal.
 
-    ``kept``: the same command will go on from there, and the user is told so.
+    If ``kept`` is set, the same command can resume the work, and a message says so.
     """
     came: list[signal.Signals] = []
 
@@ -128,7 +157,7 @@ def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
         task = asyncio.ensure_future(work)
 
         def stop(number: signal.Signals) -> None:
-            if not came:  # a second one must not disturb the clearing away
+            if not came:  # a second signal must not disturb the cleanup
                 task.cancel()
             came.append(number)
 
@@ -141,7 +170,7 @@ def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
     except asyncio.CancelledError:
         if not came:
             raise
-    if came:  # also when the work was over by then: more may be to follow
+    if came:  # even if the work had finished by then: the command may have more to do
         if kept:
             typer.echo("interrupted; what is done is kept, and the same command goes on from there", err=True)
         raise typer.Exit(128 + came[0])

@@ -1,4 +1,4 @@
-"""``rnic connect``: an initiator that tells what happens."""
+"""``rnic connect``: an initiator that reports each event of its connection."""
 
 from __future__ import annotations
 
@@ -6,35 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import DeviceOption, LanesOption, interruptible
+from open_rnic.host_driver.tools.cli.common import interruptible, with_options
 from open_rnic.host_driver.tools.cli.endpoint import (
-    MAX_IRD,
     BindOption,
-    DialectName,
-    DialectOption,
-    EchoOption,
-    FixedIrdOption,
-    FixedOrdOption,
-    IrdOption,
-    JsonOption,
-    MarkersOption,
-    MaxIrdOption,
+    EndpointOptions,
     ModelOption,
-    NoCrcOption,
-    OrdOption,
     PortArgument,
-    PrivateOption,
     Report,
-    RequireCrcOption,
-    RevOption,
-    RtrOption,
-    SendOption,
     Talk,
-    TimeoutOption,
-    configuration,
     converse,
-    opener,
-    talk,
 )
 from open_rnic.rtl.registers import Role
 
@@ -43,64 +23,32 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.rdma.connection import OpenDevice
 
 
+@with_options
 def connect(
     host: Annotated[str, typer.Argument(metavar="HOST", help="The responder's name or address.")],
     port: PortArgument,
+    options: EndpointOptions,
     bind: BindOption = None,
-    ird: IrdOption = 16,
-    ord: OrdOption = 16,  # noqa: A002
-    max_ird: MaxIrdOption = MAX_IRD,
-    fixed_ird: FixedIrdOption = False,
-    fixed_ord: FixedOrdOption = False,
     model: ModelOption = None,
-    rtr: RtrOption = None,
-    require_crc: RequireCrcOption = False,
-    no_crc: NoCrcOption = False,
-    markers: MarkersOption = False,
-    rev: RevOption = 2,
     fallback: Annotated[
         bool,
         typer.Option(
             "--fallback",
-            help="Try once more as RFC 5044 alone, in the client-server model, when the peer knows nothing else.",
+            help="If the peer does not support RFC 6581, try once more as RFC 5044 alone, in the client-server model.",
         ),
     ] = False,
-    dialect: DialectOption = DialectName.RFC6581,
-    private_data: PrivateOption = "",
-    timeout: TimeoutOption = 10.0,
-    send: SendOption = None,
-    echo: EchoOption = False,
-    device: DeviceOption = "software",
-    lanes: LanesOption = 4,
-    as_json: JsonOption = False,
 ) -> None:
-    """Make an RDMA connection, and tell what it is and what it brings.
+    """Make an RDMA connection, and report its parameters and each message received.
 
-    It sends what --send gives it, then closes its half of the connection, and tells of what it receives until the peer
-    has closed, too. With --echo it leaves it to the peer to close first.
+    The command sends the messages given by --send, closes its half of the connection, and reports received messages
+    until the peer closes as well. With --echo, it lets the peer close first.
 
-    The exit status is 0 when the connection was closed in order, 1 when it failed, 2 when the command cannot be carried
-    out as given, 3 when the connection was rejected, 4 when a Terminate ended it.
+    The exit status is 0 if the connection was closed in order, 1 if it failed, 2 if the command cannot be carried out
+    as given, 3 if the connection was rejected, and 4 if a Terminate ended it.
     """
-    config = configuration(
-        Role.INITIATOR,
-        model=model,
-        rtr=rtr,
-        ird=ird,
-        ord=ord,
-        max_ird=max_ird,
-        negotiate_ird=not fixed_ird,
-        negotiate_ord=not fixed_ord,
-        require_crc=require_crc,
-        no_crc=no_crc,
-        markers=markers,
-        rev=rev,
-        fallback=fallback,
-        dialect=dialect,
-        private_data=private_data,
-        timeout=timeout,
-    )
-    work = _run(host, port, config, opener(device, lanes), Report(as_json), fallback, bind, talk(send, echo))
+    config = options.configuration(Role.INITIATOR, model, fallback=fallback)
+    report = Report(options.as_json)
+    work = _run(host, port, config, options.opener(), report, fallback, bind, options.talk())
     raise typer.Exit(interruptible(work))
 
 

@@ -1,4 +1,4 @@
-"""``rnic demo``: one connection from its startup frames to its end, and proof that every octet arrived."""
+"""``rnic demo``: one connection from its startup frames to its end, with a check that every octet arrived."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SIZE_OF_A_BOARD, _SIZE_OF_A_SIMULATED_BOARD = 1 << 20, 16 << 10  # some 10 seco
 
 
 class ModelName(StrEnum):
-    """The connection models, as RFC 6581 calls them."""
+    """The connection models of RFC 6581."""
 
     PEER_TO_PEER = "peer-to-peer"
     CLIENT_SERVER = "client-server"
@@ -52,7 +52,7 @@ class RtrName(StrEnum):
 
 
 def octets(text: str | int) -> int:
-    """A number of octets, or of KiB, MiB or GiB with K, M or G behind it."""
+    """Parse a number of octets, or of KiB, MiB or GiB with the suffix K, M or G."""
     match = re.fullmatch(r"(\d+)([KMG]?)", str(text).strip(), re.IGNORECASE)
     if not match:
         raise typer.BadParameter(f"{text!r} is not a number of octets, such as 100000, 64K or 4M")
@@ -63,7 +63,8 @@ def demo(
     device: DeviceOption = "simulated",
     lanes: LanesOption = 4,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="PATH", help="What to send, both ways, instead of --size.")
+        Path | None,
+        typer.Option("--file", metavar="PATH", help="A file to send in both directions, instead of --size."),
     ] = None,
     size: Annotated[
         int | None,
@@ -71,43 +72,48 @@ def demo(
             "--size",
             metavar="N",
             parser=octets,
-            help="Octets to make and send each way, without --file: 8M if not given, 1M through boards, and 16K with "
+            help="The octets to send in each direction, without --file; default: 8M, 1M through boards, and 16K with "
             "--waves or through simulated boards.",
         ),
     ] = None,
     model: Annotated[ModelName, typer.Option("--model", help="The connection model.")] = ModelName.PEER_TO_PEER,
-    rtr: Annotated[RtrName, typer.Option("--rtr", help="The RTR, in the peer-to-peer model.")] = RtrName.WRITE,
+    rtr: Annotated[RtrName, typer.Option("--rtr", help="The RTR of the peer-to-peer model.")] = RtrName.WRITE,
     markers: Annotated[bool, typer.Option("--markers/--no-markers", help="Markers in both directions.")] = True,
-    crc: Annotated[bool, typer.Option("--crc/--no-crc", help="CRCs, in both directions.")] = True,
+    crc: Annotated[bool, typer.Option("--crc/--no-crc", help="CRCs in both directions.")] = True,
     mulpdu: Annotated[
         int,
         typer.Option(
             "--mulpdu",
             metavar="N",
             parser=whole_number,
-            help="Longest ULPDU in octets; 0: as long as the TCP connection's segments allow.",
+            help="The longest ULPDU in octets; 0: as long as the TCP connection's segments allow.",
         ),
     ] = 0,
     port: Annotated[
-        int, typer.Option("--port", metavar="N", parser=whole_number, help="The responder's; 0: the system chooses.")
+        int,
+        typer.Option(
+            "--port", metavar="N", parser=whole_number, help="The responder's TCP port; 0 lets the system choose."
+        ),
     ] = 0,
     pcap: Annotated[
-        Path | None, typer.Option("--pcap", metavar="FILE", help="Write the connection as pcapng, for Wireshark.")
+        Path | None,
+        typer.Option("--pcap", metavar="FILE", help="Write a capture of the connection as pcapng, for Wireshark."),
     ] = None,
     waves: Annotated[
-        Path | None, typer.Option("--waves", metavar="DIR", help="Write a simulated device's waveforms there.")
+        Path | None,
+        typer.Option("--waves", metavar="DIR", help="Write the waveforms of simulated devices to this folder."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of text.")] = False,
 ) -> None:
     """Show one connection: startup frames, RTR, and data both ways through two devices over TCP.
 
-    Two endpoints in this process, each with its own device, connect over loopback. Two names with a comma between them
-    are the initiator's device and the responder's.
+    Two endpoints in this process, each with its own device, connect over loopback. --device takes two names separated
+    by a comma for the initiator's device and the responder's.
 
-    Both send at the same time, and what arrives is compared by its SHA-256.
+    Both endpoints send at the same time, and the received data is verified by its SHA-256.
     """
+    from open_rnic.host_driver.ddp import DdpError
     from open_rnic.host_driver.mpa.fpdu import MIN_MULPDU
-    from open_rnic.host_driver.rdma.ddp import DdpError
     from open_rnic.host_driver.tools.demo import Options, run
     from open_rnic.host_driver.tools.ladder import Ladder
 
@@ -194,10 +200,10 @@ class _Bars:
         self._progress.stop()
 
     def began(self, role: Role, octets: int) -> None:
-        """So many octets are to arrive at this end."""
+        """Start the bar of this end, which expects this many octets."""
         self._progress.start()
         self._bars[role] = self._progress.add_task(f"to the {role.name.lower()}", total=octets)
 
     def moved(self, role: Role, octets: int) -> None:
-        """So many more have arrived."""
+        """Advance the bar of this end by this many octets."""
         self._progress.advance(self._bars[role], octets)

@@ -1,4 +1,4 @@
-"""What ``rnic listen``, ``rnic connect`` and ``rnic rping`` share: their options, and how they tell what happens."""
+"""Shared by ``rnic listen``, ``rnic connect`` and ``rnic rping``: options, and reports of events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, FrameKind
-from open_rnic.host_driver.tools.cli.common import UsageError, open_device, whole_number
+from open_rnic.host_driver.tools.cli.common import DeviceOption, LanesOption, UsageError, open_device, whole_number
 from open_rnic.host_driver.tools.cli.demo import ModelName, RtrName
 from open_rnic.rtl.registers import Model, Role, Rtr
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.rdma import Connection, ConnectionRequest, MpaConnectionError, Received
     from open_rnic.host_driver.rdma.connection import OpenDevice
 
-SEND_OCTETS = 1 << 16  # of a file that go in one Send
-ROOM = 1 << 20  # octets that a Send of the peer's may have
+SEND_OCTETS = 1 << 16  # octets of a file in one Send
+ROOM = 1 << 20  # octets of the longest Send that the peer may send
 MAX_IRD = 128  # as in ``host_driver.mpa.negotiation.Config``
 
 
 class DialectName(StrEnum):
-    """Whose form the enhanced data has; values as in ``host_driver.mpa.startup.Dialect``."""
+    """The document that defines the form of the enhanced data; values as in ``host_driver.mpa.startup.Dialect``."""
 
     RFC6581 = "rfc6581"
     DRAFT_02 = "draft-02"
 
 
 def port_number(text: str | int) -> int:
-    """What ``typer.Option(parser=port_number)`` makes of an option's text."""
+    """Parse the text of an option, for ``typer.Option(parser=port_number)``."""
     port = whole_number(text)
     if not 0 <= port <= 65535:
         raise typer.BadParameter(f"a port is 0 to 65535, not {port}")
@@ -48,7 +48,7 @@ def port_number(text: str | int) -> int:
 
 
 def peer_port(text: str | int) -> int:
-    """The same for a port to connect to."""
+    """Parse a port to connect to, which cannot be 0."""
     port = port_number(text)
     if port == 0:
         raise typer.BadParameter("nothing can be reached at port 0")
@@ -57,18 +57,20 @@ def peer_port(text: str | int) -> int:
 
 PortArgument = Annotated[int, typer.Argument(metavar="PORT", parser=peer_port, help="The responder's TCP port.")]
 PortOption = Annotated[
-    int, typer.Option("--port", metavar="N", parser=port_number, help="The TCP port; 0: the system chooses.")
+    int, typer.Option("--port", metavar="N", parser=port_number, help="The TCP port; 0 lets the system choose.")
 ]
 ModelOption = Annotated[
     ModelName | None,
-    typer.Option("--model", help="The connection model. Peer-to-peer if not given, client-server with --rev 1."),
+    typer.Option("--model", help="The connection model; by default peer-to-peer, or client-server with --rev 1."),
 ]
 OnlyModelOption = Annotated[
-    ModelName | None, typer.Option("--model", help="Reject Requests of the other connection model.")
+    ModelName | None, typer.Option("--model", help="Reject Requests for the other connection model.")
 ]
 RtrOption = Annotated[
     list[RtrName] | None,
-    typer.Option("--rtr", help="An RTR that this end supports; repeat it, the preferred one first. All, if not given."),
+    typer.Option(
+        "--rtr", help="An RTR that this end supports; repeat it for more, in order of preference. The default is all."
+    ),
 ]
 IrdOption = Annotated[
     int,
@@ -76,13 +78,13 @@ IrdOption = Annotated[
         "--ird",
         metavar="N",
         parser=whole_number,
-        help="RDMA Reads that the peer may have outstanding; raised to its ORD, as far as --max-ird allows.",
+        help="The RDMA Reads that the peer may have outstanding; raised to the peer's ORD, up to --max-ird.",
     ),
 ]
 OrdOption = Annotated[
     int,
     typer.Option(
-        "--ord", metavar="N", parser=whole_number, help="RDMA Reads to have outstanding; lowered to the peer's IRD."
+        "--ord", metavar="N", parser=whole_number, help="The RDMA Reads to have outstanding; lowered to the peer's IRD."
     ),
 ]
 MaxIrdOption = Annotated[
@@ -91,19 +93,25 @@ MaxIrdOption = Annotated[
         "--max-ird",
         metavar="N",
         parser=whole_number,
-        help="The IRD that there is room for. A responder offers no more; an initiator ends with Terminate 2/0/6 when "
-        "the Reply needs more.",
+        help="The largest IRD. A responder offers no more; an initiator ends with Terminate 2/0/6 if the Reply needs "
+        "more.",
     ),
 ]
 FixedIrdOption = Annotated[
-    bool, typer.Option("--no-negotiate-ird", help="Send 0x3FFF as the IRD: it is not negotiated, and --ird stays.")
+    bool,
+    typer.Option(
+        "--no-negotiate-ird", help="Send 0x3FFF as the IRD: it is not negotiated, and --ird is used unchanged."
+    ),
 ]
 FixedOrdOption = Annotated[
-    bool, typer.Option("--no-negotiate-ord", help="Send 0x3FFF as the ORD: it is not negotiated, and --ord stays.")
+    bool,
+    typer.Option(
+        "--no-negotiate-ord", help="Send 0x3FFF as the ORD: it is not negotiated, and --ord is used unchanged."
+    ),
 ]
-RequireCrcOption = Annotated[bool, typer.Option("--require-crc", help="Require CRCs, as without it.")]
+RequireCrcOption = Annotated[bool, typer.Option("--require-crc", help="Require CRCs; this is the default.")]
 NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="Use CRCs only if the peer requires them.")]
-MarkersOption = Annotated[bool, typer.Option("--markers", help="Want markers in what the peer sends.")]
+MarkersOption = Annotated[bool, typer.Option("--markers", help="Request markers in the stream that the peer sends.")]
 RevOption = Annotated[
     int, typer.Option("--rev", metavar="N", parser=whole_number, help="2: RFC 6581. 1: RFC 5044 alone.")
 ]
@@ -111,47 +119,103 @@ DialectOption = Annotated[
     DialectName,
     typer.Option(
         "--dialect",
-        help="The form of the enhanced data. Nothing on the wire tells which it is: both ends must be given the same.",
+        help="The form of the enhanced data. Frames do not carry it, so both ends must be given the same.",
     ),
 ]
 PrivateOption = Annotated[
-    str, typer.Option("--private-data", metavar="TEXT|@FILE", help="What goes along in the startup frame.")
+    str, typer.Option("--private-data", metavar="TEXT|@FILE", help="The private data of the startup frame.")
 ]
 BindOption = Annotated[
-    str | None, typer.Option("--bind", metavar="ADDRESS", help="This end's address; without it the system chooses.")
+    str | None, typer.Option("--bind", metavar="ADDRESS", help="This end's address; by default the system chooses.")
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", help="For the peer's startup frame, and then for its RTR.")
+    float,
+    typer.Option(
+        "--timeout", metavar="SECONDS", help="The time limit for the peer's startup frame, and again for its RTR."
+    ),
 ]
 SendOption = Annotated[
     list[str] | None,
-    typer.Option("--send", metavar="TEXT|@FILE", help="Send this; repeat it for more. A file goes 64 KiB a Send."),
+    typer.Option(
+        "--send",
+        metavar="TEXT|@FILE",
+        help="A message to send; repeat it for more. A file is sent in messages of 64 KiB.",
+    ),
 ]
 EchoOption = Annotated[
     bool,
-    typer.Option("--echo", help="Send back what is received until the peer closes; with it at both ends, none does."),
+    typer.Option("--echo", help="Send back each message until the peer closes. If both ends echo, neither closes."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object a line for each event.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write each event as a JSON object on a line of its own.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions:
+    """The options that ``rnic listen`` and ``rnic connect`` share."""
+
+    ird: IrdOption = 16
+    ord: OrdOption = 16
+    max_ird: MaxIrdOption = MAX_IRD
+    fixed_ird: FixedIrdOption = False
+    fixed_ord: FixedOrdOption = False
+    rtr: RtrOption = None
+    require_crc: RequireCrcOption = False
+    no_crc: NoCrcOption = False
+    markers: MarkersOption = False
+    rev: RevOption = 2
+    dialect: DialectOption = DialectName.RFC6581
+    private_data: PrivateOption = ""
+    timeout: TimeoutOption = 10.0
+    send: SendOption = None
+    echo: EchoOption = False
+    device: DeviceOption = "software"
+    lanes: LanesOption = 4
+    as_json: JsonOption = False
+
+    def configuration(self, role: Role, model: ModelName | None, *, min_ord: int = 0, fallback: bool = False) -> Config:
+        """Return the configuration; raises UsageError as ``configuration`` does."""
+        return configuration(
+            role,
+            model=model,
+            rtr=self.rtr,
+            ird=self.ird,
+            ord=self.ord,
+            max_ird=self.max_ird,
+            min_ord=min_ord,
+            negotiate_ird=not self.fixed_ird,
+            negotiate_ord=not self.fixed_ord,
+            require_crc=self.require_crc,
+            no_crc=self.no_crc,
+            markers=self.markers,
+            rev=self.rev,
+            fallback=fallback,
+            dialect=self.dialect,
+            private_data=self.private_data,
+            timeout=self.timeout,
+        )
+
+    def opener(self) -> OpenDevice:
+        """Return the function that opens each connection's device; raises UsageError for an unknown device."""
+        return opener(self.device, self.lanes)
+
+    def talk(self) -> Talk:
+        """Return what to send, by ``--send`` and ``--echo``; raises UsageError for a file that cannot be read."""
+        messages = []
+        for text in self.send or ():
+            octets = text_or_file(text, "--send")
+            size = SEND_OCTETS if text.startswith("@") else len(octets)
+            messages += [octets[at : at + size] for at in range(0, len(octets), size or 1)] or [b""]
+        return Talk(messages, self.echo)
 
 
 def text_or_file(text: str, option: str) -> bytes:
-    """The octets of ``TEXT`` or of ``@FILE``; raises UsageError for a file that cannot be read."""
+    """Return the octets of ``TEXT`` or of ``@FILE``; raises UsageError for a file that cannot be read."""
     if not text.startswith("@"):
         return text.encode(errors="surrogateescape")
     try:
         return Path(text[1:]).read_bytes()
     except OSError as error:
         raise UsageError(f"{option} {text}: {error.strerror}") from None
-
-
-def talk(sends: list[str] | None, echo: bool) -> Talk:
-    """What ``--send`` and ``--echo`` ask for."""
-    messages = []
-    for text in sends or ():
-        octets = text_or_file(text, "--send")
-        size = SEND_OCTETS if text.startswith("@") else len(octets)
-        messages += [octets[at : at + size] for at in range(0, len(octets), size or 1)] or [b""]
-    return Talk(messages, echo)
 
 
 def configuration(
@@ -174,7 +238,7 @@ def configuration(
     private_data: str = "",
     timeout: float,
 ) -> Config:
-    """The options as a configuration; raises UsageError for what it refuses, and for what could have no effect."""
+    """Return the configuration; raises UsageError for values that it refuses, and for options without any effect."""
     from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.mpa.startup import Dialect
 
@@ -223,7 +287,7 @@ def configuration(
 
 
 def opener(device: str, lanes: int) -> OpenDevice:
-    """What opens the device of each connection; raises UsageError at once for one that there is not."""
+    """Return the function that opens each connection's device; raises UsageError at once for an unknown device."""
     from open_rnic.host_driver.devices import check
 
     try:
@@ -235,19 +299,19 @@ def opener(device: str, lanes: int) -> OpenDevice:
 
 @dataclass(frozen=True)
 class Talk:
-    """What an end says once it is connected: these messages, a Send each, and then what it hears."""
+    """What an end sends when it is connected: these messages, each as a Send; with ``echo`` also each received one."""
 
     messages: list[bytes]
     echo: bool
 
 
 async def prepare(device: OpenDevice) -> None:
-    """Open a device and close it: a simulated one may have to be built, which must not happen while a peer waits."""
+    """Open and close a device once: building a simulation takes time, and must not happen while a peer waits."""
     await (await device()).close()
 
 
 class Status(IntEnum):
-    """How a connection ended, as an exit status; 2 is a command that cannot be carried out as it is given."""
+    """The exit status for the end of a connection; 2 is a command that cannot be carried out as given."""
 
     CLOSED = 0
     FAILED = 1
@@ -256,10 +320,10 @@ class Status(IntEnum):
 
 
 class Report:
-    """Tells of one event after the other: a line of text, or of JSON with the event's name in ``event``.
+    """Reports each event in a line: as text, or as JSON with the event's name in ``event``.
 
-    ``failed``, ``rejected`` and ``terminated`` are lines of standard error, and with JSON events besides. ``peer`` is
-    in every JSON line of a connection's. In a line of text it is when there may be several connections.
+    ``failed``, ``rejected`` and ``terminated`` are lines on standard error, and with JSON also events. Each JSON line
+    about a connection has ``peer``; a line of text names the peer only if there may be several connections.
     """
 
     def __init__(self, as_json: bool, *, several: bool = False, peer: Address | None = None) -> None:
@@ -269,7 +333,7 @@ class Report:
         self._stage = "startup"
 
     def of(self, peer: Address) -> Report:
-        """The same for the connection with this peer."""
+        """Return a report for the connection with this peer."""
         return Report(self._json, several=self._several, peer=peer)
 
     def _tell(self, event: str, line: str, *, wrong: bool = False, **fields: object) -> None:
@@ -284,7 +348,7 @@ class Report:
 
     @contextlib.contextmanager
     def failing(self, stage: str) -> Iterator[None]:
-        """What ends the command in its body is an event too; ``stage`` is where it is without a startup exchange."""
+        """Report an error in the body, and exit; ``stage`` is the stage of an error outside of the startup exchange."""
         from open_rnic.host_driver.device import DeviceError
         from open_rnic.host_driver.rdma import MpaConnectionError
 
@@ -295,11 +359,11 @@ class Report:
             raise typer.Exit(self.over(error)) from None
 
     def listening(self, address: Address) -> None:
-        """The port is open."""
+        """Report that the port is open."""
         self._tell("listening", f"listening at {place(address)}", address=address[0], port=address[1])
 
     def request(self, request: ConnectionRequest) -> None:
-        """A connection is asked for."""
+        """Report a connection request."""
         enhanced = request.frame.enhanced
         rtr = [kind.name.lower() for kind in sorted(enhanced.rtr)] if enhanced else []
         parts = [model_name(request.model), f"Rev {request.frame.rev}"]
@@ -323,7 +387,7 @@ class Report:
         self._stage = "rtr"
 
     def established(self, connection: Connection) -> None:
-        """It is there; ``ird`` and ``ord`` are this end's, ``peer_ird`` and ``peer_ord`` what the peer's frame said."""
+        """Report a connection; ``peer_ird`` and ``peer_ord`` are those of the peer's frame."""
         agreed = connection.negotiated
         self._stage = "established"
         rtr = connection.rtr.name.lower() if connection.rtr is not Rtr.NONE else None
@@ -359,7 +423,7 @@ class Report:
         )
 
     def retrying(self, error: MpaConnectionError) -> None:
-        """A first attempt failed, and there will be one without enhanced frames."""
+        """Report that the first attempt failed, and that a second one without enhanced frames follows."""
         self._tell(
             "fallback",
             f"without enhanced frames now, as the peer seems to know none: {error}",
@@ -369,7 +433,7 @@ class Report:
         )
 
     def rejected(self, what: str, theirs: StartupFrame, private_data: bytes) -> None:
-        """There will be no connection, because one end did not want it: the one that did not send ``theirs`` is local.
+        """Report that one end rejected the connection: the peer if its frame ``theirs`` is a Reply, else this end.
 
         ``private_data`` is the Reply's.
         """
@@ -390,7 +454,7 @@ class Report:
         )
 
     def received(self, received: Received) -> None:
-        """A Send has come."""
+        """Report a received Send."""
         octets = bytes(received)
         text = _readable(octets)
         shown = octets[:32].hex() + "…" * (len(octets) > 32) if text is None else json.dumps(text, ensure_ascii=False)
@@ -405,7 +469,7 @@ class Report:
         )
 
     def over(self, error: Exception | None) -> int:
-        """How a connection ended; the exit status for it. None: it was closed in order."""
+        """Report the end of a connection, and return the exit status. None is an orderly close."""
         from open_rnic.host_driver.rdma import (
             By,
             ClosedError,
@@ -443,7 +507,7 @@ class Report:
 
 
 def status_of(error: BaseException) -> Status:
-    """The exit status of what ended a connection, or kept it from being one."""
+    """Return the exit status for the error that ended a connection, or prevented it."""
     from open_rnic.host_driver.rdma import MpaConnectionError, RejectedError, TerminatedError
 
     if isinstance(error, RejectedError):
@@ -454,17 +518,17 @@ def status_of(error: BaseException) -> Status:
 
 
 def place(address: Address) -> str:
-    """An address, for a person."""
+    """Return an address as text."""
     return f"{address[0]} port {address[1]}"
 
 
 def model_name(model: Model) -> str:
-    """What ``--model`` calls it."""
+    """Return the model's name as in ``--model``."""
     return ModelName[model.name].value
 
 
 def _code(reason: Reason | None) -> int | None:
-    """The MPA error code (RFC 5044 §8, RFC 6581 §8); None when there is none for it."""
+    """Return the MPA error code (RFC 5044 §8, RFC 6581 §8), or None if the reason has none."""
     return (reason.code or None) if reason else None
 
 
@@ -480,7 +544,7 @@ def _private(octets: bytes) -> str:
 
 
 def _readable(octets: bytes) -> str | None:
-    """The octets as text, if they are short and meant for people."""
+    """Return the octets as text if they are short and printable, or None."""
     if len(octets) > 1024:
         return None
     try:
@@ -491,10 +555,10 @@ def _readable(octets: bytes) -> str | None:
 
 
 async def converse(connection: Connection, report: Report, talk: Talk) -> int:
-    """Send what there is to send, tell of what comes until the peer has closed, and close; the exit status.
+    """Send all messages, report received ones until the peer has closed, close, and return the exit status.
 
-    This end closes its half as soon as it has nothing more to send; a responder that never had anything leaves it to
-    the peer to close first. Behind the end of its half it could answer no RDMA Read, and send no Terminate.
+    This end closes its half as soon as it has nothing more to send; a responder without messages lets the peer close
+    first. After closing its half, an end can neither answer an RDMA Read nor send a Terminate.
     """
     from open_rnic.host_driver.rdma import ClosedError, RdmaError
 
@@ -514,10 +578,10 @@ async def converse(connection: Connection, report: Report, talk: Talk) -> int:
                 if talk.echo:
                     await connection.send(received.data)
         if not closes_first:
-            await connection.shutdown()  # unlike close, it leaves a slow peer all the time that it takes
+            await connection.shutdown()  # unlike close, it sets a slow peer no time limit
 
     async with connection:
         for result in await asyncio.gather(say(), hear(), return_exceptions=True):
-            if result and not isinstance(result, RdmaError):  # of these the connection tells below
+            if result and not isinstance(result, RdmaError):  # the connection's own error is reported below
                 raise result
     return report.over(None if isinstance(connection.error, ClosedError) else connection.error)

@@ -1,4 +1,4 @@
-"""What the commands that measure share: where their figures go, and the bars that show how far they are."""
+"""Shared by the commands that measure: files for the figures, and progress bars."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.tools.bench.table import Table
 
 JsonOption = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="All figures as JSON; - is standard output.")
+    Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - is standard output.")
 ]
 CsvOption = Annotated[
-    Path | None, typer.Option("--csv", metavar="FILE", help="All figures as CSV; - is standard output.")
+    Path | None, typer.Option("--csv", metavar="FILE", help="Write all figures as CSV; - is standard output.")
 ]
 ColumnsOption = Annotated[
-    bool, typer.Option("--columns", help="Show all columns, not only those for which 80 characters have room.")
+    bool, typer.Option("--columns", help="Show all columns, not only those that fit in 80 characters.")
 ]
 MarkdownOption = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Put the tables into this page of Markdown.")
@@ -35,9 +35,9 @@ _FILE = 200  # characters of a line of a table that goes into a file or a pipe
 
 
 def check_files(*paths: Path | None) -> None:
-    """Raise OSError for the first of these that could not be written; - can.
+    """Raise OSError for the first of these files that cannot be written; - always can.
 
-    Commands that measure for long look before they do. Raises UsageError when two are the same.
+    Commands that measure for a long time check this first. Raises UsageError if two files are the same.
     """
     wanted = [path for path in paths if path is not None]
     for path in wanted:
@@ -52,7 +52,7 @@ def check_files(*paths: Path | None) -> None:
 
 
 def check_page(page: Path | None, command: str) -> None:
-    """Raise OSError or CommandError for a page that could not keep the tables of ``command``."""
+    """Raise OSError or CommandError if ``page`` cannot take the tables of ``command``."""
     from open_rnic.host_driver.tools.bench.table import around
 
     if page is not None:
@@ -64,7 +64,7 @@ def check_page(page: Path | None, command: str) -> None:
 
 
 def check_folder(folder: Path | None) -> None:
-    """Make ``folder``; raises OSError when that cannot be, CommandError when nothing can be written there."""
+    """Create ``folder``; raises OSError if that fails, and CommandError if the folder is not writable."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -72,14 +72,14 @@ def check_folder(folder: Path | None) -> None:
 
 
 def write_to(path: Path | None, write: Callable[[TextIO], None]) -> None:
-    """``write`` to the file ``path``, to standard output if that is ``-``, or not at all."""
+    """Call ``write`` with the file ``path``, or with standard output for ``-``; do nothing for None."""
     if path is not None:
         with whole_file(path) as file:
             write(file)
 
 
 def keep_tables(page: Path, command: str, tables: Sequence[Table]) -> None:
-    """Put ``tables`` into ``page``, between the comments that name ``command``; raises CommandError without these."""
+    """Put ``tables`` into ``page`` between the comments that name ``command``; raises CommandError if it has none."""
     from open_rnic.host_driver.tools.bench.table import keep
 
     try:
@@ -106,7 +106,7 @@ def show_tables(tables: Sequence[Table], *, everything: bool = False) -> None:
 
 
 def counting_bars() -> Progress:
-    """Bars with how many are done of how many; without a terminal, a line for each when it begins."""
+    """Progress bars with the number done and the total; without a terminal, a line for each when it begins."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _STDIN = 0
 
 MarkersOption = Annotated[bool, typer.Option("--markers", help="The stream has markers (RFC 5044 §4.3).")]
-NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="No CRC: the field is sent as zero, and not checked.")]
+NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="Send the CRC field as zero, and do not check it.")]
 OffsetOption = Annotated[
     int,
     typer.Option(
         "--stream-offset",
         metavar="N",
         parser=whole_number,
-        help="Where in the marked stream this starts; a multiple of 4.",
+        help="The offset in the marked stream at which the input starts; a multiple of 4.",
     ),
 ]
 
@@ -48,7 +48,7 @@ def frame(
     no_crc: NoCrcOption = False,
     stream_offset: OffsetOption = 0,
 ) -> None:
-    """Make FPDUs: one ULPDU a line in, one FPDU a line out, both in hex.
+    """Make FPDUs: each line of input is a ULPDU, each line of output its FPDU, both in hex.
 
     An empty line is a ULPDU of no octets.
     """
@@ -67,24 +67,22 @@ def deframe(
     no_crc: NoCrcOption = False,
     stream_offset: OffsetOption = 0,
 ) -> None:
-    """Take ULPDUs out of an MPA stream that comes in chunks, one a line in hex, cut anywhere.
+    """Extract ULPDUs from an MPA stream: each line of input is a chunk in hex, cut anywhere.
 
-    Writes one JSON object a line: {"ulpdu": "<hex>"}, or as the last {"error": <MPA error code>, "what": "...",
-    "offset": <stream offset of the FPDU>}. Exits with 1 when there was an error.
+    Each line of output is a JSON object: {"ulpdu": "<hex>"}, or after an error, as the last, {"error": <MPA error
+    code>, "what": "...", "offset": <stream offset of the FPDU>}. The exit status is 1 after an error.
     """
 
     async def run() -> bool:
         async with await _framing_device(device, lanes, markers, not no_crc, stream_offset) as opened:
-            return await deframe_lines(
-                read_lines(_STDIN), opened, _write, markers=markers, stream_offset=stream_offset
-            )
+            return await deframe_lines(read_lines(_STDIN), opened, _write, markers=markers, stream_offset=stream_offset)
 
     if not interruptible(run()):
         raise typer.Exit(1)
 
 
 async def frame_lines(lines: AsyncIterator[bytes], device: Device, write: Callable[[str], None]) -> None:
-    """Send each line through ``device`` and ``write`` its FPDU as soon as it is there.
+    """Send each line through ``device``, and ``write`` its FPDU as soon as it is complete.
 
     Raises UsageError for a line that is not a ULPDU, after everything before it has been written.
     """
@@ -117,11 +115,11 @@ async def deframe_lines(
     markers: bool,
     stream_offset: int,
 ) -> bool:
-    """Send each line through ``device`` and ``write`` what comes of it; False when there was an error.
+    """Send each line through ``device``, and ``write`` the results; returns False after an error.
 
-    A device does not tell when it is idle. So each ULPDU_Length is followed here as well, without looking at
-    anything else: every FPDU that is complete is due to give a ULPDU or an error, and what is left over at the
-    end is an FPDU cut short. Raises UsageError for a line that is not hex, after everything before it.
+    A device does not report when it is idle. This function therefore follows each ULPDU_Length itself: every complete
+    FPDU must give a ULPDU or an error, and octets left over at the end are an FPDU cut short. Raises UsageError for a
+    line that is not hex, after the results of all earlier lines have been written.
     """
     from open_rnic.host_driver.mpa.fpdu import FpduDelineator
 
@@ -180,7 +178,7 @@ async def deframe_lines(
 
 
 async def read_lines(fd: int) -> AsyncIterator[bytes]:
-    """The lines of an open file as they arrive, without their ends; other tasks run meanwhile."""
+    """Yield the lines of an open file as they arrive, without line ends; other tasks can run meanwhile."""
     line = bytearray()
     while True:
         await _readable(fd)
@@ -197,7 +195,7 @@ async def read_lines(fd: int) -> AsyncIterator[bytes]:
 
 
 async def _readable(fd: int) -> None:
-    """Wait until a read will not block; at once for a file on disk, for which nothing can be asked."""
+    """Wait until a read does not block; returns at once for a file on disk, which cannot be polled."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
@@ -211,7 +209,7 @@ async def _readable(fd: int) -> None:
 
 
 async def _from_hex(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
-    """Each line's number, from 1, and octets; raises UsageError for a line that is not hex."""
+    """Yield the number, from 1, and the octets of each line; raises UsageError for a line that is not hex."""
     number = 0
     async for line in lines:
         number += 1
@@ -228,7 +226,7 @@ async def _from_hex(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, byt
 
 
 async def _framing_device(name: str, lanes: int, markers: bool, crc: bool, stream_offset: int) -> Device:
-    """A device in MPA mode both ways: fence open, no RTR expected, nothing of RDMAP looked at."""
+    """Open a device in MPA mode in both directions: the fence open, no RTR expected, the rules of RDMAP disabled."""
     if stream_offset < 0 or stream_offset % 4:
         raise UsageError(f"--stream-offset is a multiple of 4 from 0 up, not {stream_offset}")
     if sys.stdin is None:

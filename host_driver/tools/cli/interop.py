@@ -1,4 +1,4 @@
-"""``rnic interop``: this project against stacks that it did not write."""
+"""``rnic interop``: tests against other iWARP implementations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 DEVICES = ("software", "simulated")
 COMMAND = "rnic interop linux"  # in the comments around the table that a page keeps
-app = typer.Typer(help="Run against stacks that this project did not write.", no_args_is_help=True)
+app = typer.Typer(help="Test against other iWARP implementations.", no_args_is_help=True)
 
 
 @app.callback()
 def _interop() -> None:
-    """Makes ``linux`` a command of its own, although it is the only one."""
+    """Keep ``linux`` a command of its own: with a single command, Typer would merge the two."""
 
 
 @app.command()
@@ -31,29 +31,32 @@ def linux(
     device: Annotated[
         list[str] | None,
         typer.Option(
-            "--device", metavar="NAME",
-            help="A data path of ours, as of the other commands; software and simulated, if not given.",
+            "--device",
+            metavar="NAME",
+            help="This project's data path, as in other commands; default: software and simulated.",
         ),
     ] = None,
     case: Annotated[
         list[str] | None,
-        typer.Option("--case", metavar="TEXT", help="Only cases with this in their name; repeat it for more."),
+        typer.Option(
+            "--case", metavar="TEXT", help="Run only cases with this text in their names; repeat it for more."
+        ),
     ] = None,
-    list_cases: Annotated[bool, typer.Option("--list", help="Name the cases, and run none.")] = False,
-    shell: Annotated[bool, typer.Option("--shell", help="Boot the guest and give it the terminal.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show what each end did in every row.")] = False,
-    folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="For packages, builds and captures.")] = Path(
-        "build/interop"
-    ),
+    list_cases: Annotated[bool, typer.Option("--list", help="List the cases, and run none.")] = False,
+    shell: Annotated[bool, typer.Option("--shell", help="Boot the guest, and attach it to the terminal.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the events of each end in every row.")] = False,
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="The folder for packages, builds and captures.")
+    ] = Path("build/interop"),
     markdown: Annotated[
         Path | None,
-        typer.Option("--markdown", metavar="FILE", help="Keep the table in this page, where an earlier one is."),
+        typer.Option("--markdown", metavar="FILE", help="Replace the table in this page of Markdown."),
     ] = None,
 ) -> None:
-    """Connect to the Linux kernel's own iWARP driver, siw, and be connected to by it.
+    """Test connections from and to siw, the Linux kernel's iWARP driver.
 
-    A Debian kernel is fetched, siw built from its source, and both booted in QEMU on loopback; each case is captured,
-    and tshark judges the capture. Only what apt has to install needs root.
+    The command downloads a Debian kernel, builds siw from its source, and boots both in QEMU on loopback. Each case is
+    captured, and tshark checks the capture. Only packages that apt must install need root.
     """
     from open_rnic.host_driver.devices import check
     from open_rnic.host_driver.tools.interop.cases import MATRIX
@@ -87,7 +90,7 @@ def linux(
 async def _run(
     folder: Path, cases: Sequence[Case], devices: Sequence[str], verbose: bool, markdown: Path | None
 ) -> int:
-    """How many rows have failed."""
+    """Return the number of rows that failed."""
     from open_rnic.host_driver.tools.bench.table import keep
     from open_rnic.host_driver.tools.interop import matrix, report
     from open_rnic.host_driver.tools.interop.prepare import prepare

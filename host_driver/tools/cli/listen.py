@@ -1,4 +1,4 @@
-"""``rnic listen``: a responder that tells what happens."""
+"""``rnic listen``: a responder that reports each event of its connections."""
 
 from __future__ import annotations
 
@@ -8,37 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import DeviceOption, LanesOption, allow_files, interruptible, whole_number
+from open_rnic.host_driver.tools.cli.common import interruptible, raise_file_limit, whole_number, with_options
 from open_rnic.host_driver.tools.cli.endpoint import (
-    MAX_IRD,
-    DialectName,
-    DialectOption,
-    EchoOption,
-    FixedIrdOption,
-    FixedOrdOption,
-    IrdOption,
-    JsonOption,
-    MarkersOption,
-    MaxIrdOption,
-    NoCrcOption,
+    EndpointOptions,
     OnlyModelOption,
-    OrdOption,
     PortOption,
-    PrivateOption,
     Report,
-    RequireCrcOption,
-    RevOption,
-    RtrOption,
-    SendOption,
     Status,
     Talk,
-    TimeoutOption,
-    configuration,
     converse,
     model_name,
-    opener,
     prepare,
-    talk,
 )
 from open_rnic.rtl.registers import Model, Role
 
@@ -49,76 +29,45 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.rdma.connection import OpenDevice
 
 
+@with_options
 def listen(
+    options: EndpointOptions,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at.")] = "127.0.0.1",
     port: PortOption = 0,
-    ird: IrdOption = 16,
-    ord: OrdOption = 16,  # noqa: A002
-    max_ird: MaxIrdOption = MAX_IRD,
     min_ord: Annotated[
         int,
         typer.Option(
             "--min-ord",
             metavar="N",
             parser=whole_number,
-            help="The ORD that this end needs: an enhanced Request with less IRD is rejected. A rejection tells it.",
+            help="The least ORD that this end needs. An enhanced Request with a lower IRD is rejected, with this value "
+            "in the Reply.",
         ),
     ] = 0,
-    fixed_ird: FixedIrdOption = False,
-    fixed_ord: FixedOrdOption = False,
     model: OnlyModelOption = None,
-    rtr: RtrOption = None,
-    require_crc: RequireCrcOption = False,
-    no_crc: NoCrcOption = False,
-    markers: MarkersOption = False,
-    rev: RevOption = 2,
-    dialect: DialectOption = DialectName.RFC6581,
-    private_data: PrivateOption = "",
-    timeout: TimeoutOption = 10.0,
     reject: Annotated[bool, typer.Option("--reject", help="Reject every Request.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End with the first Request that is answered.")] = False,
-    send: SendOption = None,
-    echo: EchoOption = False,
-    device: DeviceOption = "software",
-    lanes: LanesOption = 4,
-    as_json: JsonOption = False,
+    once: Annotated[bool, typer.Option("--once", help="End after the first Request that is answered.")] = False,
 ) -> None:
-    """Wait for RDMA connections, and tell of each what it is and what it brings.
+    """Wait for RDMA connections, and report the parameters of each and each message received.
 
-    Each connection has a device of its own. With --once the exit status is 0 when the connection was closed in order, 1
-    when it failed, 3 when it was rejected, 4 when a Terminate ended it; 2: the command cannot be carried out as given.
+    Each connection has a device of its own. With --once, the exit status is 0 if the connection was closed in order, 1
+    if it failed, 2 if the command cannot be carried out as given, 3 if the connection was rejected, and 4 if a
+    Terminate ended it.
     """
-    config = configuration(
-        Role.RESPONDER,
-        model=model,
-        rtr=rtr,
-        ird=ird,
-        ord=ord,
-        max_ird=max_ird,
-        min_ord=min_ord,
-        negotiate_ird=not fixed_ird,
-        negotiate_ord=not fixed_ord,
-        require_crc=require_crc,
-        no_crc=no_crc,
-        markers=markers,
-        rev=rev,
-        dialect=dialect,
-        private_data=private_data,
-        timeout=timeout,
-    )
+    config = options.configuration(Role.RESPONDER, model, min_ord=min_ord)
     responder = _Responder(
-        report=Report(as_json, several=not once),
+        report=Report(options.as_json, several=not once),
         answer=config.private_data,
         takes=set() if reject else {Model[model.name]} if model else set(Model),
-        talk=talk(send, echo),
+        talk=options.talk(),
     )
-    allow_files()
-    raise typer.Exit(interruptible(responder.serve(host, port, config, opener(device, lanes), once)))
+    raise_file_limit()
+    raise typer.Exit(interruptible(responder.serve(host, port, config, options.opener(), once)))
 
 
 @dataclass
 class _Responder:
-    """What becomes of each connection."""
+    """Answers connection requests, and sees each connection through."""
 
     report: Report
     answer: bytes  # private data of the Reply
@@ -126,7 +75,7 @@ class _Responder:
     talk: Talk
 
     async def serve(self, host: str, port: int, config: Config, device: OpenDevice, once: bool) -> int:
-        """Listen, for one connection or until interrupted; the exit status."""
+        """Listen, for one connection or until interrupted, and return the exit status."""
         from open_rnic.host_driver import rdma
 
         answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # what does not count is no answer
@@ -160,7 +109,7 @@ class _Responder:
         return 0
 
     async def handle(self, request: ConnectionRequest) -> int:
-        """Answer it, and see the connection through; the exit status."""
+        """Answer a request, see the connection through, and return the exit status."""
         from open_rnic.host_driver.rdma import MpaConnectionError, RdmaError
 
         report = self.report.of(request.peer)

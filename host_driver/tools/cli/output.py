@@ -1,4 +1,4 @@
-"""Standard output whose errors say that they are its own."""
+"""Standard output whose errors name standard output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "standard output"
 
 
 class _Closed(io.RawIOBase):
-    """What stands for a descriptor that the program was started without."""
+    """Stands for a descriptor that was closed when the program started."""
 
     def writable(self) -> bool:
         return True
@@ -28,9 +28,9 @@ class _Closed(io.RawIOBase):
 
 
 def name_output() -> None:
-    """Give ``sys.stdout`` a name in its errors, also when it is closed; a closed standard error goes nowhere."""
+    """Make errors of ``sys.stdout`` name it, even if it is closed; output to a closed standard error is discarded."""
     for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
-        if stream is None:  # so that no socket or file of ours gets this number, and what is printed with it
+        if stream is None:  # so that no other file or socket gets this number, and the output
             while os.open(os.devnull, os.O_RDWR) < number:
                 pass
     raw = _Closed() if sys.stdout is None else NamedFile(sys.stdout.fileno(), "wb", NAME)
@@ -42,7 +42,7 @@ def name_output() -> None:
 
 
 def give_up_output() -> None:
-    """Let all that is still to be written go nowhere: nobody takes it, and that has been told."""
+    """Discard all further output: its reader has gone, and that has been reported."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    with contextlib.suppress(OSError, ValueError):  # the interpreter flushes what it began with at its end
+    with contextlib.suppress(OSError, ValueError):  # the interpreter flushes the original stream when it exits
         os.dup2(sys.stdout.fileno(), 1)

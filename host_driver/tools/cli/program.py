@@ -1,4 +1,4 @@
-"""``rnic program``: a bitstream into a board."""
+"""``rnic program``: loads a bitstream into a board."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from open_rnic.host_driver.extras import need
 from open_rnic.host_driver.tools.cli.boards import FOLDER
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
 
-# What openFPGALoader and the libraries below it say, and what that means to a person.
+# Messages of openFPGALoader and its libraries, and what to tell the user.
 _KNOWN = (
     (("permission", "access denied", "libusb_error_access", "unable to claim"),
      "no permission to use the USB cable: openFPGALoader's documentation has udev rules for it"),
@@ -23,16 +23,19 @@ _KNOWN = (
 
 
 def program(
-    board: Annotated[str, typer.Argument(metavar="BOARD", help="One that `rnic boards` lists.")],
+    board: Annotated[str, typer.Argument(metavar="BOARD", help="A board that `rnic boards` lists.")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where it was built; default: build/boards/BOARD.")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="The folder it was built in; default: build/boards/BOARD."),
     ] = None,
-    flash: Annotated[bool, typer.Option("--flash", help="Into the flash, to stay without power.")] = False,
+    flash: Annotated[
+        bool, typer.Option("--flash", help="Write it to the flash, where it persists without power.")
+    ] = False,
     cable: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The JTAG cable, by openFPGALoader's name; default: the board's.")
+        str | None, typer.Option(metavar="NAME", help="openFPGALoader's name of the JTAG cable; default: the board's.")
     ] = None,
 ) -> None:
-    """Load the bitstream that `rnic build BOARD` made, with openFPGALoader."""
+    """Load the bitstream that `rnic build BOARD` built, with openFPGALoader."""
     need("boards")
     from open_rnic.boards import find
     from open_rnic.boards.build import bitstream

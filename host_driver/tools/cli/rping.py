@@ -1,4 +1,4 @@
-"""``rnic rping``: RDMA Reads and Writes against anything that speaks the well-known rping's protocol."""
+"""``rnic rping``: RDMA Reads and Writes with any peer that implements the protocol of rping."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from open_rnic.host_driver.tools.cli.common import (
     DeviceOption,
     LanesOption,
     UsageError,
-    allow_files,
     interruptible,
+    raise_file_limit,
     whole_number,
 )
 from open_rnic.host_driver.tools.cli.endpoint import (
@@ -42,28 +42,35 @@ _PORT, _SIZE = 7174, 64
 
 
 def rping(
-    serve: Annotated[bool, typer.Option("-s", "--server", help="Be the server: answer pings.")] = False,
-    ping: Annotated[bool, typer.Option("-c", "--client", help="Be the client: ping.")] = False,
+    serve: Annotated[bool, typer.Option("-s", "--server", help="Run as the server, which answers pings.")] = False,
+    ping: Annotated[bool, typer.Option("-c", "--client", help="Run as the client, which sends pings.")] = False,
     address: Annotated[
         str | None,
         typer.Option(
-            "-a", "--address", metavar="HOST", help="Where the server is; any address, and 127.0.0.1 for a client."
+            "-a",
+            "--address",
+            metavar="HOST",
+            help="The server's address; default: any address for a server, 127.0.0.1 for a client.",
         ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("-I", "--bind", metavar="ADDRESS", help="The address that a client connects from."),
+        typer.Option("-I", "--bind", metavar="ADDRESS", help="The address from which a client connects."),
     ] = None,
     port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
     count: Annotated[
-        int, typer.Option("-C", "--count", metavar="N", parser=whole_number, help="Ping so often; 0: for ever.")
+        int, typer.Option("-C", "--count", metavar="N", parser=whole_number, help="The number of pings; 0: no limit.")
     ] = 0,
     size: Annotated[
-        int, typer.Option("-S", "--size", metavar="N", parser=whole_number, help="Octets of a ping: 26 to 65535.")
+        int, typer.Option("-S", "--size", metavar="N", parser=whole_number, help="The octets of a ping, 26 to 65535.")
     ] = _SIZE,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the data.")] = False,
-    validate: Annotated[bool, typer.Option("-V", "--validate", help="Compare what came back.")] = False,
-    persistent: Annotated[bool, typer.Option("-P", "--persistent", help="Serve one client after the other.")] = False,
+    validate: Annotated[
+        bool, typer.Option("-V", "--validate", help="Compare the returned data with the data sent.")
+    ] = False,
+    persistent: Annotated[
+        bool, typer.Option("-P", "--persistent", help="Serve several clients, at the same time or one after the other.")
+    ] = False,
     model: ModelOption = None,
     rtr: RtrOption = None,
     require_crc: RequireCrcOption = False,
@@ -74,7 +81,7 @@ def rping(
 ) -> None:
     """Ping with RDMA: the server reads the client's text, and writes it back.
 
-    It speaks the protocol of rping, which comes with librdmacm, and its options mean what they mean there.
+    The protocol is that of librdmacm's rping, and the options have the same meaning.
     """
     from open_rnic.host_driver.rdma.rping import MAX_SIZE, MIN_SIZE
 
@@ -106,7 +113,7 @@ def rping(
     )
     path = opener(device, lanes)
     if serve:
-        allow_files()
+        raise_file_limit()
         interruptible(_serve(address or "0.0.0.0", port, config, path, verbose, persistent))
     else:
         interruptible(_ping(address or "127.0.0.1", port, config, path, source, count, size, verbose, validate))
@@ -117,7 +124,7 @@ def _show(line: str) -> None:
 
 
 def _hide(line: str) -> None:
-    """What -v is not given for."""
+    """Discard a line, without -v."""
 
 
 async def _ping(
@@ -142,9 +149,7 @@ async def _ping(
             raise CommandError(str(error)) from None
 
 
-async def _serve(
-    host: str, port: int, config: Config, device: OpenDevice, verbose: bool, persistent: bool
-) -> None:
+async def _serve(host: str, port: int, config: Config, device: OpenDevice, verbose: bool, persistent: bool) -> None:
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.rping import RpingError, server
 

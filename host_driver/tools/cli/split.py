@@ -1,4 +1,4 @@
-"""``rnic split``: what each split of MPA's work between host and device is worth."""
+"""``rnic split``: a comparison of the splits of MPA's work between host and device."""
 
 from __future__ import annotations
 
@@ -41,47 +41,48 @@ def split(
     host: Annotated[
         str,
         typer.Option(
-            "--host", metavar="NAME", help="this (measured the first time), cortex-a53, xeon-avx512, or a FILE.toml."
+            "--host", metavar="NAME", help="this (measured on first use), cortex-a53, xeon-avx512 or a FILE.toml."
         ),
     ] = "this",
     link: Annotated[
-        str, typer.Option("--link", metavar="NAME", help="pcie-gen3-x4, pcie-gen3-x16, uart-3mbaud, or a FILE.toml.")
+        str, typer.Option("--link", metavar="NAME", help="pcie-gen3-x4, pcie-gen3-x16, uart-3mbaud or a FILE.toml.")
     ] = "pcie-gen3-x4",
     device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="25f, 85f, hx8k, gw2a (rnic bench rtl), or a FILE.toml.")
+        str, typer.Option("--device", metavar="NAME", help="25f, 85f, hx8k, gw2a (from rnic bench rtl) or a FILE.toml.")
     ] = "25f",
     lanes: Annotated[
         list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="Width; repeatable; default: all known."),
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width; repeatable; default: all known."),
     ] = None,
-    markers: Annotated[bool, typer.Option(help="Markers, both ways.")] = True,
-    crc: Annotated[bool, typer.Option(help="CRCs, both ways.")] = True,
+    markers: Annotated[bool, typer.Option(help="Markers in both directions.")] = True,
+    crc: Annotated[bool, typer.Option(help="CRCs in both directions.")] = True,
     tier: Annotated[
-        str | None, typer.Option("--crc-tier", metavar="NAME", help="The host's way to do a CRC; default: the fastest.")
+        str | None,
+        typer.Option("--crc-tier", metavar="NAME", help="The host's method of computing a CRC; default: the fastest."),
     ] = None,
     emss: Annotated[
-        int, typer.Option("--emss", metavar="N", parser=whole_number, help="Octets of a TCP segment.")
+        int, typer.Option("--emss", metavar="N", parser=whole_number, help="The octets of a TCP segment.")
     ] = 1460,
     pieces: Annotated[
         int,
         typer.Option(
-            "--pieces", metavar="N", parser=whole_number, help="Octets of a piece of memory; 0: all together."
+            "--pieces", metavar="N", parser=whole_number, help="The octets of a piece of memory; 0: one piece."
         ),
     ] = 0,
-    wire: Annotated[float, typer.Option("--wire", metavar="GBITS", help="What the wire carries, in Gb/s.")] = 100.0,
+    wire: Annotated[float, typer.Option("--wire", metavar="GBITS", help="The capacity of the wire in Gb/s.")] = 100.0,
     cores: Annotated[
-        int, typer.Option("--cores", metavar="N", parser=whole_number, help="Cores that a direction may use.")
+        int, typer.Option("--cores", metavar="N", parser=whole_number, help="The cores that a direction may use.")
     ] = 1,
-    everything: Annotated[bool, typer.Option("--all", help="Show all splits, not only the best.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show all splits, not only the best ones.")] = False,
     simulate: Annotated[
-        bool, typer.Option("--run", help="Simulate every split, too, and show prediction and simulation; minutes.")
+        bool, typer.Option("--run", help="Also simulate every split, and compare with the prediction; takes minutes.")
     ] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Measure this machine again; takes some seconds.")] = False,
     save_host: Annotated[
-        Path | None, typer.Option("--save-host", metavar="FILE", help="Write the host's profile, as TOML.")
+        Path | None, typer.Option("--save-host", metavar="FILE", help="Write the host's profile as TOML.")
     ] = None,
     save_device: Annotated[
-        Path | None, typer.Option("--save-device", metavar="FILE", help="Write the device's profile, as TOML.")
+        Path | None, typer.Option("--save-device", metavar="FILE", help="Write the device's profile as TOML.")
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", metavar="ADDRESS", help="A Dask scheduler; default: this process.")
@@ -89,18 +90,18 @@ def split(
     as_json: JsonOption = None,
     as_csv: CsvOption = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="The report as one page, with plots.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page with plots.")
     ] = None,
     markdown: MarkdownOption = None,
     columns: ColumnsOption = False,
 ) -> None:
     """Compare splits of MPA's work: each stage on the host or on the device.
 
-    For each split: throughput and half round trip for messages of 1 octet to 1 MiB, host cycles and cores, octets over
-    the link between host and device, LUTs and clock, set-up time, and what limits it.
+    For each split, the report shows throughput and half round trip for messages of 1 octet to 1 MiB, host cycles and
+    cores, octets over the link between host and device, LUTs and clock, set-up time, and the bottleneck.
 
-    A host, a link and a device are files of figures, each with its source. This machine is measured the first time;
-    a device is what rnic bench rtl has found. What was worked out before is kept.
+    The figures of a host, a link and a device come from files that name their sources. This machine is measured on
+    first use; the figures of a device come from rnic bench rtl. Results are kept for later runs.
     """
     for name, value, least in (("--emss", emss, _LEAST_EMSS), ("--pieces", pieces, 0), ("--cores", cores, 1)):
         if value < least:

@@ -1,4 +1,4 @@
-"""``rnic verilog``: the data path for other people's designs."""
+"""``rnic verilog``: the data path as Verilog, for use in other designs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from open_rnic.host_driver.tools.cli.common import LanesOption, UsageError, whol
 
 def verilog(
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; - is standard output.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write; - is standard output.")
     ],
     lanes: LanesOption = 4,
     event_depth: Annotated[
-        int, typer.Option(metavar="N", parser=whole_number, help="Entries of the event FIFO, 2 to 255.")
+        int, typer.Option(metavar="N", parser=whole_number, help="The entries of the event FIFO, 2 to 255.")
     ] = 16,
     store_and_forward: Annotated[
         int,
@@ -39,7 +39,7 @@ def verilog(
 ) -> None:
     """Write the data path as Verilog, with AXI4-Stream and AXI4-Lite ports.
 
-    The same options give the same text. docs/verilog.md explains the ports.
+    The same options always give the same text. docs/verilog.md explains the ports.
     """
     from open_rnic.host_driver.tools import verilog as writer
     from open_rnic.rtl.mpa.axi import AxiMpaDatapath

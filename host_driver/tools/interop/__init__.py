@@ -1,1 +1,1 @@
-"""Runs against stacks that this project did not write: the Linux kernel's siw, booted in QEMU."""
+"""Tests against siw, the Linux kernel's iWARP driver, booted in QEMU."""

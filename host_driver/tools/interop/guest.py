@@ -1,4 +1,4 @@
-"""The guest: a Linux kernel in QEMU, in software emulation, reached over loopback alone."""
+"""The guest: a Linux kernel in QEMU with software emulation, reachable only over loopback."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FAULTS = re.compile(r"Kernel panic.*|Oops: .*|BUG: .*|kernel BUG .*|general pro
 
 @dataclass(frozen=True)
 class Image:
-    """What is booted."""
+    """The files to boot."""
 
     kernel: Path
     initramfs: Path
@@ -37,25 +37,25 @@ class Image:
 
 @dataclass(frozen=True)
 class Output:
-    """What a command in the guest printed; ``status`` is its exit status, None when the guest never told."""
+    """The output of a command in the guest; ``status`` is its exit status, or None if the guest did not report it."""
 
     text: str
     status: int | None
 
     @property
     def lines(self) -> list[str]:
-        """What it printed, without empty lines."""
+        """The printed lines, without empty ones."""
         return [line.strip() for line in self.text.splitlines() if line.strip()]
 
     def value(self, start: str) -> str | None:
-        """The rest of the first line that begins so."""
+        """Return the rest of the first line that begins with this text."""
         return next((line.removeprefix(start).strip() for line in self.lines if line.startswith(start)), None)
 
 
 class Guest:
     """A running guest, made by ``start``; an asynchronous context manager that ends it.
 
-    ``port`` is this machine's end of the guest's ``service`` port, at which its servers are to listen.
+    ``port`` is the port of this machine that leads to the guest's ``service`` port, where its servers listen.
     """
 
     service = 7174
@@ -72,7 +72,7 @@ class Guest:
 
     @classmethod
     async def start(cls, image: Image, log: Path) -> Self:
-        """Boot; ``log`` gets the console. Raises InteropError when the guest does not come up."""
+        """Boot; ``log`` gets the console. Raises InteropError if the guest does not start."""
         guest = cls(image, log)
         try:
             await guest._boot()
@@ -82,9 +82,9 @@ class Guest:
         return guest
 
     async def run(self, command: str, timeout: float = 60.0, heard: bytearray | None = None) -> Output:
-        """Run a line of shell, which is killed after ``timeout`` seconds; the status is then that of SIGKILL.
+        """Run a shell command, which is killed after ``timeout`` seconds; its status is then that of SIGKILL.
 
-        What it prints goes to ``heard`` at once, for those who may not wait until it ends.
+        Its output goes to ``heard`` as it arrives, for callers that cannot wait until the end.
         """
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self._agent)
@@ -106,7 +106,7 @@ class Guest:
         return Output(body, int(status))
 
     async def load(self, variant: str) -> None:
-        """Have this variant of siw loaded; raises InteropError."""
+        """Load this variant of siw, if it is not loaded; raises InteropError."""
         if variant != self._variant:
             output = await self.run(f"load {variant}")
             if output.status != 0:
@@ -114,7 +114,7 @@ class Guest:
             self._variant = variant
 
     async def listening(self, port: int, timeout: float = 20.0) -> None:
-        """Wait until a server in the guest listens at this port, and waits itself; raises InteropError."""
+        """Wait until a server in the guest listens at this port and is itself waiting; raises InteropError."""
         # In /proc/net/tcp, an address is in hex and 0A is LISTEN. siw's socket listens before siw knows of it, and a
         # connection that comes in between is never answered: so the call that listens must have ended, too.
         listens = f"grep -qi ':{port:04x} 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6"
@@ -124,7 +124,7 @@ class Guest:
             raise InteropError(f"nothing in the guest listens at port {port} within {timeout:g} s")
 
     async def clear(self) -> bool:
-        """Kill what cases have left behind; whether the guest is as good as new then."""
+        """Kill the programs that cases left behind; returns whether the guest is then in its initial state."""
         gone = f"! grep -qi ':{self.service:04x} .* 0A ' /proc/net/tcp /proc/net/tcp6 && ! pidof {PROGRAMS}"
         try:
             output = await self.run(f"killall -q -9 {PROGRAMS}; until {gone}; do usleep 20000; done", 5)
@@ -134,7 +134,7 @@ class Guest:
 
     @contextlib.asynccontextmanager
     async def captured(self, file: Path) -> AsyncIterator[None]:
-        """Write what crosses the guest's network interface meanwhile into ``file``, as pcap."""
+        """Capture the traffic of the guest's network interface in ``file`` as pcap, while the body runs."""
         assert self._monitor
         await self._monitor.execute(
             "object-add", **{"qom-type": "filter-dump", "id": "dump", "netdev": "net", "file": str(file)}
@@ -147,22 +147,22 @@ class Guest:
 
     @property
     def cpu_seconds(self) -> float:
-        """The processor time that it has used."""
+        """The processor time that the guest has used."""
         return cpu_seconds(self._process.pid) if self._process else 0.0
 
     @property
     def fault(self) -> str | None:
-        """What the kernel complains of on its console, if it does."""
+        """The kernel's complaint on its console, or None."""
         match = _FAULTS.search(self._console())
         return match[0].strip() if match else None
 
     @property
     def alive(self) -> bool:
-        """Not killed yet."""
+        """Whether the guest has not been killed."""
         return self._process is not None
 
     async def kill(self) -> None:
-        """End it at once. Idempotent."""
+        """End the guest at once. Idempotent."""
         process, self._process = self._process, None
         if process:
             end_group(process.pid)
@@ -252,7 +252,7 @@ class _Monitor:
 
 
 def command(image: Image, *, serial: str, forwards: dict[int, int], append: str = "") -> list[str]:
-    """What runs QEMU; ``forwards`` leads ports of this machine's loopback to the guest's."""
+    """Return QEMU's command line; ``forwards`` maps ports of this machine's loopback to ports of the guest."""
     user = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in forwards.items())
     return [
         "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",  # it must not outlive us, however we end
@@ -265,7 +265,7 @@ def command(image: Image, *, serial: str, forwards: dict[int, int], append: str 
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine's loopback that nobody uses now."""
+    """Return ports of this machine's loopback that are free now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [sock.getsockname()[1] for sock in sockets]
     for sock in sockets:
@@ -274,7 +274,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def cpu_seconds(process: int) -> float:
-    """The processor time that a process has used, with the children that it has waited for; 0 when it is gone."""
+    """Return the processor time of a process and the children that it has waited for; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,7 +1,7 @@
 """The guest's files, as an archive that the kernel unpacks into memory (cpio, "newc").
 
-``init`` loads the modules in order, sets the network up and serves commands: a connection to AGENT_PORT brings one
-line for the shell, and gets what it prints, with its exit status in a last line.
+``init`` loads the modules in order, sets up the network and serves commands: each connection to AGENT_PORT sends one
+line for the shell, and receives its output, with the exit status in the last line.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ echo "{STATUS} $status"
 
 
 def collect(root: Path, modules: Mapping[str, bytes], order: Iterable[str], peer: Path) -> dict[str, bytes]:
-    """The guest's files by name, from what is unpacked under ``root``; raises InteropError for one that is not there.
+    """Return the guest's files by name, from the packages unpacked in ``root``; raises InteropError if one is missing.
 
-    ``modules`` are files for /modules, and those named in ``order`` are loaded, in that order.
+    ``modules`` are the files for /modules; those named in ``order`` are loaded, in that order.
     """
     files = {
         "init": INIT.encode(),
@@ -89,7 +89,7 @@ def collect(root: Path, modules: Mapping[str, bytes], order: Iterable[str], peer
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
-    """The archive: every file may be run, and the folders that they lie in are made."""
+    """Return the archive, in which all files are executable and their folders exist."""
     folders = sorted({str(parent) for name in files for parent in Path(name).parents} - {"."} | {"dev", "proc", "sys"})
     members = [_member(name, stat.S_IFDIR | 0o755) for name in folders]
     members += [_member(name, stat.S_IFREG | 0o755, octets) for name, octets in files.items()]
@@ -108,7 +108,7 @@ def _padded(octets: bytes) -> bytes:
 
 
 def _find(root: Path, name: str) -> bytes:
-    """A file that may lie in / or in /usr: both are one place in an installed system."""
+    """Find a file in / or in /usr, which are the same in an installed system."""
     for folder in (root, root / "usr"):
         if (folder / name).is_file():
             return (folder / name).read_bytes()

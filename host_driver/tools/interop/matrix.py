@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Row:
-    """What became of a case with one device. ``wrong`` is empty when it passed."""
+    """The result of a case with one device. ``wrong`` is empty if it passed."""
 
     case: Case
     device: str
@@ -47,12 +47,12 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Everything was as it must be."""
+        """Whether the case passed."""
         return not self.wrong
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """The result in one word."""
         if not self.passed:
             return "FAIL"
         return "pass, siw departs" if self.finding and self.finding.departs else "pass"
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass
 class Bench:
-    """Holds the guest, and boots another one when a case has killed it."""
+    """Holds the guest, and boots another one after a case has killed it."""
 
     image: Image
     folder: Path  # for captures and the console
@@ -68,7 +68,7 @@ class Bench:
     boots: int = 0
 
     async def ready(self, variant: str) -> Guest:
-        """A guest with this variant of siw loaded; raises InteropError when even a new one does not come up."""
+        """Return a guest with this variant of siw; raises InteropError if even a new guest does not start."""
         if self.guest:
             try:
                 await self.guest.load(variant)
@@ -90,10 +90,10 @@ class Bench:
 
 
 async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequence[str]) -> AsyncIterator[Row]:
-    """Run every case with every device, and give each row when it is there. Raises InteropError.
+    """Run every case with every device, and yield each row when it is complete. Raises InteropError.
 
-    Captures go to ``folder`` and ``folder/aligned``. Those that an earlier run has left of the same rows are deleted
-    first, so that none is there for a row that was not run to its end.
+    Captures go to ``folder`` and ``folder/aligned``. Earlier captures of the same rows are deleted first, so that a row
+    that did not finish has none.
     """
     (folder / "aligned").mkdir(parents=True, exist_ok=True)
     for name, case in product(devices, cases):
@@ -111,7 +111,7 @@ async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequen
 
 
 def _files(folder: Path, case: Case, device: str) -> tuple[Path, Path, Path]:
-    """What a row captures, its packets alone, and the copy that tshark judges."""
+    """Return the files of a row: the raw capture, its packets alone, and the copy for tshark."""
     name = f"{case.name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', device)}"
     return folder / f"{name}.pcap", folder / f"{name}.pcapng", folder / "aligned" / f"{name}.pcapng"
 
@@ -156,7 +156,7 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
 
 
 def _seen_in(traffic: Traffic, setting: Setting, case: Case, finding: Finding, wrong: list[str]) -> Finding:
-    """The finding with what only the capture tells; what is wrong there is added to ``wrong``."""
+    """Return the finding with facts from the capture; errors in the capture are added to ``wrong``."""
     small, inside = case.expected.small, case.expected.inside
     if any((*small, *inside)):
         got = judge.pieces(traffic, setting.first.pieces)
@@ -173,7 +173,7 @@ def _seen_in(traffic: Traffic, setting: Setting, case: Case, finding: Finding, w
 
 
 def _told(error: Exception) -> str:
-    """An error in a line; with the place where it arose, unless it is one that says all that is to be said."""
+    """Return an error as one line, with its place in the source unless the message is complete."""
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, (Mismatch, RpingError, RdmaError, MpaConnectionError, DeviceError, InteropError, OSError)):
         return said
@@ -182,7 +182,7 @@ def _told(error: Exception) -> str:
 
 
 async def _quiet(raw: Path, still: float = 0.1, at_most: float = 2.0) -> None:
-    """Wait until the capture has not grown for a while: what was sent last is to be in it."""
+    """Wait until the capture stops growing, so that it includes the last packets."""
     size = -1
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(at_most):

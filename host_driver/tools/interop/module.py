@@ -1,4 +1,4 @@
-"""The kernel modules: Debian's own, and siw, which Debian's kernel is built without."""
+"""The kernel modules: Debian's own, and siw, which Debian's kernel lacks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 
 
 async def build(root: Path, source: Path, variant: str, folder: Path) -> Path:
-    """Build siw from ``source`` with the headers unpacked under ``root``; the module's file.
+    """Build siw from ``source`` with the headers unpacked in ``root``; returns the module's file.
 
-    Raises InteropError when it cannot be built, with the first error that the compiler tells.
+    Raises InteropError with the compiler's first error if the build fails.
     """
     _log.info("building %s", variant)
     shutil.rmtree(folder, ignore_errors=True)
@@ -44,7 +44,7 @@ async def build(root: Path, source: Path, variant: str, folder: Path) -> Path:
 
 
 def in_order(root: Path, wanted: Sequence[str]) -> list[Path]:
-    """The files of these modules under ``root``, and of all that they depend on, in the order of loading."""
+    """Return the files of these modules and of their dependencies in ``root``, in the order of loading."""
     files = {_name(file): file for file in root.glob("lib/modules/*/kernel/**/*.ko*")}
     order: dict[str, Path] = {}
 
@@ -61,13 +61,13 @@ def in_order(root: Path, wanted: Sequence[str]) -> list[Path]:
 
 
 def contents(file: Path) -> bytes:
-    """A module, which Debian may have compressed."""
+    """Return the contents of a module, decompressed if necessary."""
     octets = file.read_bytes()
     return lzma.decompress(octets) if file.suffix == ".xz" else octets
 
 
 def depends(module: bytes) -> list[str]:
-    """The modules that this one needs, as its section .modinfo says."""
+    """Return the modules that this module needs, by its section .modinfo."""
     match = re.search(rb"\0depends=([^\0]*)\0", module)
     return [name.replace("-", "_") for name in match[1].decode().split(",") if name] if match else []
 

@@ -1,4 +1,4 @@
-"""The Debian packages that the guest is made of: found by apt, kept in a cache, unpacked side by side.
+"""The Debian packages of the guest: found by apt, kept in a cache, and unpacked side by side.
 
 Nothing here needs root: packages are downloaded and unpacked, never installed.
 """
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Packages:
-    """What was fetched: ``release`` is the kernel's, as ``uname -r`` says it in the guest."""
+    """The fetched packages; ``release`` is the kernel's, as printed by ``uname -r`` in the guest."""
 
     release: str
     files: tuple[Path, ...]
@@ -61,7 +61,7 @@ class Packages:
 
     @property
     def unpacked(self) -> tuple[Path, ...]:
-        """All the others."""
+        """All other packages."""
         return tuple(file for file in self.files if file != self.source)
 
     @property
@@ -70,9 +70,9 @@ class Packages:
 
 
 async def fetch(cache: Path) -> Packages:
-    """Have every package in ``cache``; what is there already is not downloaded again.
+    """Download every package into ``cache``, unless it is there already.
 
-    Without apt's lists, or without a network, what an earlier run has fetched is used. Raises InteropError.
+    Without apt's lists or a network, the packages of an earlier run are used. Raises InteropError.
     """
     cache.mkdir(parents=True, exist_ok=True)
     try:
@@ -89,7 +89,7 @@ async def fetch(cache: Path) -> Packages:
 
 
 async def unpack(packages: Packages, folder: Path) -> None:
-    """Unpack all but the kernel's source into ``folder``, as they would be installed in it."""
+    """Unpack all packages but the kernel's source into ``folder``, as if they were installed there."""
     _log.info("unpacking %d packages", len(packages.unpacked))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -112,7 +112,7 @@ async def unpack_driver(packages: Packages, folder: Path) -> None:
 
 
 async def _current(cache: Path) -> Packages:
-    """What apt would install now."""
+    """Return the packages that apt would install now."""
     try:
         release = await _release()
         wanted = await _uris(_names(release))
@@ -147,7 +147,7 @@ async def _retry(cache: Path) -> Packages:
 
 
 async def _release() -> str:
-    """The release of the kernel that Debian has now, such as 6.1.0-1-amd64."""
+    """Return the release of Debian's current kernel, such as 6.1.0-1-amd64."""
     answer = await run(["apt-cache", "depends", META])
     if match := re.search(r"Depends: linux-image-(\d\S*-amd64)\s", answer + "\n"):
         return match[1]
@@ -168,7 +168,7 @@ def _names(release: str) -> tuple[str, ...]:
 
 
 async def _uris(names: tuple[str, ...]) -> dict[str, tuple[str, int]]:
-    """The file name and size that apt would download for each package."""
+    """Return the file name and size that apt would download for each package."""
     found = {}
     with tempfile.TemporaryDirectory() as empty:  # of files that lie where it is called, apt says nothing
         answer = await run(["apt-get", "download", "--print-uris", *names], folder=Path(empty))

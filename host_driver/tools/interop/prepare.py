@@ -1,4 +1,4 @@
-"""From packages to something that boots; what was built for a kernel version is not built again."""
+"""Builds the guest's boot files from packages, once for each kernel version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from open_rnic.host_driver.tools.interop.tools import run
 
 
 async def prepare(folder: Path) -> tuple[Image, Packages]:
-    """What the guest boots, below ``folder``: ``cache`` has the packages, the rest is made from them.
+    """Build the files that the guest boots below ``folder``, from the packages in ``cache``.
 
     Raises InteropError.
     """

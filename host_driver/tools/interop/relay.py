@@ -1,7 +1,7 @@
-"""A relay between the two ends, which does to their octets what a network may do, or must not.
+"""A relay between the two ends, which treats their octets as a network may treat them, or must not.
 
-Startup frames pass as they are: RFC 6581 §4.3 supposes a segment of their own for them, and siw insists on it. They
-may be cut, too, but never joined with FPDUs.
+Startup frames are never joined with FPDUs: RFC 6581 §4.3 assumes that a startup frame has a segment of its own, and siw
+requires it. They can be cut.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ PACE = 0.002  # seconds between these
 
 @dataclass
 class Treatment:
-    """What is done to the octets of one direction; a treatment serves one connection.
+    """The treatment of one direction's octets, for one connection.
 
-    ``cut``: pieces of at most so many octets, of random length, each in a segment of its own; lengths are multiples of
-    ``step``. ``join``: octets are held until there are so many, or nothing has come for HELD seconds. ``corrupt``: in
-    the octet at this offset behind the startup frame, one bit is turned over. ``pause``: at this offset the
-    stream stands still for PAUSE seconds.
+    ``cut`` cuts the octets into pieces of random length up to this value, each in a segment of its own; lengths are
+    multiples of ``step``. ``join`` holds octets until this many have arrived, or none has arrived for HELD seconds.
+    ``corrupt`` flips one bit in the octet at this offset after the startup frame. ``pause`` stops the stream for PAUSE
+    seconds at this offset.
 
-    ``cuts`` and ``joins`` count what was done: pieces that were cut from others, and the times that so many octets were
-    there to be given at once.
+    ``cuts`` counts the pieces that were cut off, and ``joins`` how often ``join`` octets were passed on at once.
     """
 
     cut: int = 0
@@ -44,13 +43,13 @@ class Treatment:
     joins: int = 0
 
     def spoil(self, octets: bytes, offset: int) -> bytes:
-        """The octets that begin at this offset of the MPA stream, with the bit turned over if it is in them."""
+        """Return the octets, which begin at this offset of the MPA stream, with the bit flipped if it is in them."""
         if self.corrupt is None or not 0 <= (at := self.corrupt - offset) < len(octets):
             return octets
         return octets[:at] + bytes([octets[at] ^ 0x10]) + octets[at + 1 :]
 
     def pieces(self, octets: bytes, chance: random.Random) -> Iterator[bytes]:
-        """The octets, cut."""
+        """Return the octets in pieces."""
         while self.cut and octets:
             size = self.step * chance.randint(1, max(1, self.cut // self.step))
             yield octets[:size]
@@ -64,7 +63,7 @@ class Treatment:
 async def relay(
     port: int, forth: Treatment | None = None, back: Treatment | None = None, *, seed: int = 0
 ) -> AsyncIterator[int]:
-    """Relay connections to ``port`` of this machine's loopback; gives the port at which they are taken.
+    """Relay connections to ``port`` of this machine's loopback; returns the port that accepts them.
 
     ``forth`` treats what the initiator sends, ``back`` what the responder sends.
     """
@@ -104,7 +103,7 @@ async def relay(
 async def _carry(
     source: socket.socket, sink: socket.socket, kind: FrameKind, treatment: Treatment, chance: random.Random
 ) -> None:
-    """Carry one direction to its end; raises OSError when either side has been reset."""
+    """Relay one direction to its end; raises OSError if either side has been reset."""
     loop, startup = asyncio.get_running_loop(), StartupDecoder(kind)
 
     async def give(octets: bytes) -> None:

@@ -16,7 +16,7 @@ def line(row: Row) -> str:
 
 
 def details(row: Row) -> list[str]:
-    """What there is to say of a row, a line each."""
+    """Return the details of a row as lines."""
     lines = [f"tried     {row.case.tried}", f"standard  {row.case.standard}"]
     if row.finding:
         lines += [f"siw       {row.finding.siw}", f"ours      {row.finding.ours}"]
@@ -32,7 +32,7 @@ def details(row: Row) -> list[str]:
 
 
 def rate(row: Row) -> str:
-    """How fast a row moved octets, and which stage was the slowest; "" when it moved too few."""
+    """Return the rate of a row and its slowest stage; "" if it moved too few octets."""
     transfer = row.transfer
     if transfer.seconds < WORTH:
         return ""
@@ -48,12 +48,12 @@ def summary(rows: Sequence[Row], seconds: float) -> str:
 
 
 def departure(row: Row) -> str:
-    """Where siw departs in a row; "" when it does not."""
+    """Return siw's departure from a standard in a row, or ""."""
     return row.finding.departs if row.finding else ""
 
 
 def table(rows: Sequence[Row], title: str) -> Table:
-    """A document's table: a line for each case. What the devices agree on is said once, and all else of each."""
+    """Return the table of a document: a line for each case, with results that all devices share stated once."""
     by_case: dict[str, list[Row]] = {}
     for row in rows:
         by_case.setdefault(row.case.name, []).append(row)
@@ -77,7 +77,7 @@ def table(rows: Sequence[Row], title: str) -> Table:
 
 
 def _of_each(group: Sequence[Row], cell: Callable[[Row], str]) -> str:
-    """What the rows have in a cell, by device where that differs."""
+    """Return the text of a cell for these rows, by device where it differs."""
     told = [cell(row) for row in group]
     if len(set(told)) == 1:
         return told[0]

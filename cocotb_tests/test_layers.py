@@ -1,0 +1,102 @@
+"""The layers in docs/architecture.md: no module imports one from a layer above its own.
+
+Imports are read from the source, so that those inside functions and under ``TYPE_CHECKING`` count as well.
+"""
+
+import ast
+import itertools
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("rtl", "boards", "host_driver")
+PAGE = ROOT / "docs/architecture.md"
+PENDING = {"rtl.lib.stream imports rtl.registers"}  # to be removed from the source, then from here
+HIDING = ("import_module", "__import__")  # functions that import a module by its name
+
+
+def modules(root=ROOT):
+    """The syntax tree of each module, by its name without ``open_rnic.``; a package with only a docstring has none."""
+    found = {}
+    for path in itertools.chain.from_iterable((root / folder).rglob("*.py") for folder in FOLDERS):
+        parts = path.relative_to(root).with_suffix("").parts
+        tree = ast.parse(path.read_text())
+        if parts[-1] != "__init__":
+            found[".".join(parts)] = tree
+        elif not all(isinstance(each, ast.Expr) for each in tree.body):
+            found[".".join(parts[:-1])] = tree
+    return found
+
+
+def imports(tree, known):
+    """The modules of this project that a module imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names = [f"{node.module}.{each.name}" for each in node.names]
+            names = [name if name.removeprefix("open_rnic.") in known else node.module for name in names]
+        else:
+            continue
+        yield from (name.removeprefix("open_rnic.") for name in names if name.startswith("open_rnic."))
+
+
+def layers(text):
+    """The names in the first column of the page's table, from the bottom layer to the top."""
+    section = text.partition("\n## Layers\n")[2].partition("\n## ")[0]
+    return [name for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall(r"`(.+?)`", row)]
+
+
+def layer_of(module, names):
+    """The layer of a module: the longest name that the module's own name begins with."""
+    return max((name for name in names if f"{module}.".startswith(f"{name}.")), key=len, default=None)
+
+
+def upward(trees, names):
+    """All imports from a layer above, as text."""
+    height = {name: at for at, name in enumerate(names)}
+    for module, tree in sorted(trees.items()):
+        for imported in sorted(set(imports(tree, trees))):
+            if height[layer_of(imported, names)] > height[layer_of(module, names)]:
+                yield f"{module} imports {imported}"
+
+
+def test_every_module_is_in_a_layer_and_every_layer_has_a_module():
+    trees, names = modules(), layers(PAGE.read_text())
+    assert len(set(names)) == len(names)
+    assert [module for module in trees if layer_of(module, names) is None] == []
+    assert set(names) - {layer_of(module, names) for module in trees} == set()
+
+
+def test_no_import_goes_up():
+    assert set(upward(modules(), layers(PAGE.read_text()))) - PENDING == set()
+
+
+def test_rtl_imports_neither_the_driver_nor_boards():
+    trees = modules()
+    for module, tree in trees.items():
+        if module.split(".")[0] == "rtl":
+            assert {imported.split(".")[0] for imported in imports(tree, trees)} <= {"rtl"}, module
+
+
+def test_no_import_hides_in_a_string():
+    for module, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in HIDING:
+                assert not (node.args and isinstance(node.args[0], ast.Constant)), f"{module}: {ast.unparse(node)}"
+
+
+def test_an_upward_import_is_found_wherever_it_stands():
+    low = """
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from open_rnic.b import high
+def late():
+    import open_rnic.b.other
+    from open_rnic.b.third import name
+"""
+    sources = {"a.low": low, "b.high": "from open_rnic.a import low", "b.other": "", "b.third": ""}
+    known = {name: ast.parse(source) for name, source in sources.items()}
+    found = ["a.low imports b.high", "a.low imports b.other", "a.low imports b.third"]
+    assert list(upward(known, ["a", "b"])) == found

@@ -1,0 +1,54 @@
+"""DDP segments with RDMAP headers (RFC 5041, RFC 5040): a codec and the rules for segments.
+
+The package knows octets only, and imports no other part of the driver: the data path recognises RTRs with it, below
+MPA, and RDMAP and SCTP use it above.
+"""
+
+from open_rnic.host_driver.ddp.faults import DdpError, Fault
+from open_rnic.host_driver.ddp.headers import (
+    FIRST_MSN,
+    READ_QN,
+    READ_REQUEST_OCTETS,
+    SEND_QN,
+    TAGGED_OCTETS,
+    TERMINATE_QN,
+    UNTAGGED_OCTETS,
+    Octets,
+    Opcode,
+    ReadRequest,
+    Tagged,
+    Terminate,
+    Untagged,
+    decode,
+)
+from open_rnic.host_driver.ddp.segments import (
+    MAX_MESSAGE,
+    Message,
+    next_msn,
+    tagged_segments,
+    untagged_segments,
+)
+
+__all__ = [
+    "FIRST_MSN",
+    "MAX_MESSAGE",
+    "READ_QN",
+    "READ_REQUEST_OCTETS",
+    "SEND_QN",
+    "TAGGED_OCTETS",
+    "TERMINATE_QN",
+    "UNTAGGED_OCTETS",
+    "DdpError",
+    "Fault",
+    "Message",
+    "Octets",
+    "Opcode",
+    "ReadRequest",
+    "Tagged",
+    "Terminate",
+    "Untagged",
+    "decode",
+    "next_msn",
+    "tagged_segments",
+    "untagged_segments",
+]
