@@ -197,7 +197,7 @@ def test_mulpdu_follows_from_the_emss():
     async def test():
         async with connected() as (ours, _):
             emss = ours._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
-            assert ours.mulpdu == min(64768, emss - 6 - emss % 4)
+            assert ours.mulpdu == min(64766, emss - 6 - emss % 4)
 
     run(test())
 
@@ -370,10 +370,10 @@ def test_an_initiator_waits_for_the_reply_no_longer_than_it_was_told():
     """RFC 5044 §7.1.2 rule 10."""
 
     async def test():
-        async with bare_responder(replace(INITIATOR, timeout=0.1)) as (peer, task):
+        async with bare_responder(replace(INITIATOR, timeout=2)) as (peer, task):
             await peer.receive(24)
             await peer.send(b"MPA ID")
-            with pytest.raises(MpaConnectionError, match=r"no whole MPA Reply within 0\.1 s, 6 octets of it came"):
+            with pytest.raises(MpaConnectionError, match=r"no whole MPA Reply within 2 s, 6 octets of it came"):
                 await task
 
     run(test())
@@ -381,9 +381,9 @@ def test_an_initiator_waits_for_the_reply_no_longer_than_it_was_told():
 
 def test_silence_times_out():
     async def test():
-        async with bare_initiator(replace(RESPONDER, timeout=0.1)) as (peer, task):
+        async with bare_initiator(replace(RESPONDER, timeout=2)) as (peer, task):
             await peer.send(b"MPA")
-            with pytest.raises(MpaConnectionError, match=r"no whole MPA Request within 0\.1 s, 3 octets of it came"):
+            with pytest.raises(MpaConnectionError, match=r"no whole MPA Request within 2 s, 3 octets of it came"):
                 await task
 
     run(test())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import random
 import stat
 import time
@@ -33,6 +34,7 @@ from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.host_driver.mpa.startup import StartupFrame
 from open_rnic.host_driver.rdma import ddp
 from open_rnic.host_driver.tools.ladder import Ladder
+from open_rnic.host_driver.tools.named import NamedFile
 from open_rnic.host_driver.tools.pcap import Capture
 from open_rnic.rtl.registers import Model, Role, Rtr
 
@@ -201,7 +203,7 @@ async def run(
     async with AsyncExitStack() as stack:
         observers: dict[Role, list[Observer]] = {role: [ladder.end(role)] for role in Role}
         if options.pcap:
-            capture = Capture(stack.enter_context(options.pcap.open("wb")))
+            capture = Capture(stack.enter_context(io.BufferedWriter(NamedFile(options.pcap, "wb", str(options.pcap)))))
             for role in Role:
                 observers[role].append(capture.end(role))
         listener = await stack.enter_async_context(await listen(port=options.port))

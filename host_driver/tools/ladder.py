@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any
 
 from open_rnic.host_driver.connection import Address, Direction, Silent
@@ -48,26 +50,37 @@ class Step:
         place = {"from": _name(self.end), "to": _name(peer)} if self.sent else {"at": _name(self.end)}
         return {"seconds": round(self.seconds, 6), **place, "what": self.what, **self.fields}
 
-    def lines(self) -> list[str]:
-        """For a person."""
+    def lines(self, width: int) -> list[str]:
+        """For a person. Details stand beside the ladder if ``width`` columns have room, otherwise between its ends."""
         left = self.end is Role.INITIATOR
         if self.sent:
             bar = "─" * (_WIDTH - len(self.what) - 5)
             rung = f"│─ {self.what} {bar}▸│" if left else f"│◂{bar} {self.what} ─│"
         else:
             rung = f"● {self.what:<{_WIDTH - 3}} │" if left else f"│ {self.what:>{_WIDTH - 3}} ●"
-        first, *more = self.details or ("",)
-        lines = [f"{self.seconds:9.4f}  {rung}  {first}"]
-        lines += [f"{'':11}│{'':{_WIDTH - 1}}│  {each}" for each in more]
-        return [line.rstrip() for line in lines]
+        rungs = [f"{self.seconds:9.4f}  {rung}"]
+        beside = list(self.details)
+        if max(map(len, beside), default=0) > width - len(rungs[0]) - 2:
+            inside = [part for each in beside for part in wrap(each, _WIDTH - 3)]
+            rungs += [f"{'':11}│ {part:<{_WIDTH - 3}} │" for part in inside]
+            beside = []
+        else:
+            rungs += [f"{'':11}│{'':{_WIDTH - 1}}│"] * (len(beside) - 1)
+        return [f"{rung}  {detail}".rstrip() for rung, detail in zip_longest(rungs, beside, fillvalue="")]
 
 
 class Ladder:
-    """The steps so far; ``tell`` is called with each line for a person as soon as it is known."""
+    """The steps so far; ``tell`` is called with each line for a person as soon as it is known.
 
-    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    Lines have at most ``width`` columns, if those are 58 or more.
+    """
+
+    def __init__(
+        self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic, width: int = 200
+    ) -> None:
         self.steps: list[Step] = []
         self._tell = tell
+        self._width = width
         self._clock = clock
         self._start: float | None = None
 
@@ -87,7 +100,7 @@ class Ladder:
             self._start = now
         step = Step(now - self._start, end, sent, what, details, fields)
         self.steps.append(step)
-        for line in step.lines():
+        for line in step.lines(self._width):
             self._tell(line)
 
 

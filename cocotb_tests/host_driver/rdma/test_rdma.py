@@ -295,20 +295,35 @@ def test_a_configuration_of_the_other_role_is_refused_at_once():
 def test_a_slow_peer_keeps_no_other_waiting_and_its_failure_is_told():
     async def test():
         failures = []
-        config = replace(RESPONDER, timeout=0.3)
-        async with await rdma.listen(config=config, failed=lambda *what: failures.append(what)) as listener:
+        async with await rdma.listen(config=RESPONDER, failed=lambda *what: failures.append(what)) as listener:
             with socket.create_connection(listener.address) as slow:
                 address = slow.getsockname()
                 async with asyncio.TaskGroup() as group:
                     accepting = group.create_task(_accept(listener))
                     connecting = group.create_task(rdma.connect(*listener.address[:2], options=HASTY))
                 assert not failures
-                async with accepting.result(), connecting.result():
-                    while not failures:
-                        await asyncio.sleep(0.02)
+            async with accepting.result(), connecting.result():
+                while not failures:
+                    await asyncio.sleep(0.02)
+            ((peer, error),) = failures
+            assert peer == address
+            assert str(error) == "the peer closed before the MPA Request"
+
+    run(test())
+
+
+def test_a_peer_that_says_nothing_is_closed_and_told():
+    async def test():
+        failures = []
+        config = replace(RESPONDER, timeout=0.1)
+        async with await rdma.listen(config=config, failed=lambda *what: failures.append(what)) as listener:
+            with socket.create_connection(listener.address) as silent:
+                while not failures:
+                    await asyncio.sleep(0.02)
+                assert silent.recv(1) == b""
                 ((peer, error),) = failures
-                assert peer == address
-                assert str(error) == "no whole MPA Request within 0.3 s, 0 octets of it came"
+                assert peer == silent.getsockname()
+                assert str(error) == "no whole MPA Request within 0.1 s, 0 octets of it came"
 
     run(test())
 
