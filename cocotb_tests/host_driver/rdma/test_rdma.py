@@ -13,12 +13,12 @@ import pytest
 
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
-from open_rnic.host_driver.connection import Direction, Silent
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.observer import Agreed, Direction, Octets, Reported, silent
 from open_rnic.host_driver.rdma import Access, By, Fault, Opcode, manager, memory
 from open_rnic.host_driver.rdma.ddp import ReadRequest, Tagged, Untagged, decode
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
@@ -59,7 +59,6 @@ async def connected(
 ):
     """Both ends of a connection; ``one`` and ``other`` are their options."""
     watching = dict(zip(("one", "other"), observers, strict=False))
-    silent = Silent()
     async with await rdma.listen(
         config=responder, options=other, device=device, observer=lambda: watching.get("other", silent)
     ) as listener:
@@ -85,23 +84,22 @@ async def _accept(listener):
     return await (await listener.request()).accept()
 
 
-class Wire(Silent):
+class Wire:
     """The ULPDUs that one end has sent, without markers."""
 
     def __init__(self):
         self.events = []
         self.delineator = None
 
-    def negotiated(self, negotiated):
-        assert not negotiated.markers_tx
-        self.delineator = FpduDelineator(markers=False, crc=negotiated.crc)
-
-    def stream(self, direction, octets):
-        if direction is Direction.TX and self.delineator:
-            self.delineator.feed(octets)
-
-    def event(self, event):
-        self.events.append(event.kind)
+    def __call__(self, seen):
+        match seen:
+            case Agreed(negotiated):
+                assert not negotiated.markers_tx
+                self.delineator = FpduDelineator(markers=False, crc=negotiated.crc)
+            case Octets(Direction.TX, octets) if self.delineator:
+                self.delineator.feed(octets)
+            case Reported(event):
+                self.events.append(event.kind)
 
     @property
     def ulpdus(self):
@@ -1076,8 +1074,8 @@ def test_a_shutdown_gives_a_receiver_slower_than_linger_all_there_is():
 
 def shrink(sender, receiver):
     """Buffers so small that Sends wait for the receiver."""
-    sender._lower._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
-    receiver._lower._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
+    sender._lower._transport._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
+    receiver._lower._transport._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
 
 
 def test_an_exception_in_the_body_ends_the_connection_at_once():

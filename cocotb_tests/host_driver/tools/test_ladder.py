@@ -2,8 +2,8 @@
 
 import pytest
 
-from open_rnic.host_driver.connection import Direction
 from open_rnic.host_driver.mpa.startup import FrameKind, StartupFrame
+from open_rnic.host_driver.observer import Direction, Frame, Opened
 from open_rnic.host_driver.tools.cli import run
 from open_rnic.host_driver.tools.ladder import Ladder
 from open_rnic.rtl.registers import Role
@@ -12,9 +12,9 @@ from open_rnic.rtl.registers import Role
 def test_time_starts_at_the_first_startup_frame():
     times, lines = iter([1000.0, 1000.25]), []
     ladder = Ladder(lines.append, lambda: next(times))
-    ladder.end(Role.INITIATOR).opened(("127.0.0.1", 1), ("127.0.0.1", 2))
-    ladder.end(Role.INITIATOR).frame(Direction.TX, StartupFrame(FrameKind.REQUEST))
-    ladder.end(Role.RESPONDER).frame(Direction.TX, StartupFrame(FrameKind.REPLY))
+    ladder.end(Role.INITIATOR)(Opened(("127.0.0.1", 1), ("127.0.0.1", 2)))
+    ladder.end(Role.INITIATOR)(Frame(Direction.TX, StartupFrame(FrameKind.REQUEST)))
+    ladder.end(Role.RESPONDER)(Frame(Direction.TX, StartupFrame(FrameKind.REPLY)))
     assert [step.seconds for step in ladder.steps] == [0, 0.25]
     assert lines[1].startswith("   0.0000  │─ MPA Request")
 
