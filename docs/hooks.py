@@ -1,6 +1,6 @@
-"""Hooks of MkDocs: pages of the site that are not in docs: README.md as index, and files that pages link to.
+"""Hooks of MkDocs: they add pages from outside docs: README.md as index, and the source files that pages link to.
 
-A link to a file of the source leads to a page with its text, so that the site needs no host of the source.
+A link to a source file leads to a page with its text, so the site works without a host for the source.
 """
 
 import posixpath
@@ -17,7 +17,7 @@ LANGUAGES = {".py": "python", ".c": "c", ".toml": "toml", ".j2": "jinja", ".json
 
 
 def _address(path):
-    """Of a file of the repository, in the site; None for what is in neither."""
+    """Return the address in the site of a file of the repository; None if there is no such file."""
     if path in PAGES:
         return PAGES[path]
     if path.startswith("docs/"):
@@ -26,7 +26,7 @@ def _address(path):
 
 
 def _linked(text, here):
-    """``text`` of the file ``here`` with links as the site has them, and the files of the source that they lead to."""
+    """Return ``text`` of the file ``here`` with the links of the site, and the source files that it links to."""
     sources = set()
 
     def link(match):
@@ -36,7 +36,7 @@ def _linked(text, here):
         path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
         address = _address(path)
         if address is None:
-            return target  # which MkDocs complains of
+            return target  # MkDocs reports the broken link
         if address.startswith("source/"):
             sources.add(path)
         return posixpath.relpath(address, posixpath.dirname(_address(here)) or ".")
@@ -46,7 +46,7 @@ def _linked(text, here):
 
 
 def on_files(files, config):
-    """Add pages."""
+    """Add the pages from outside docs."""
     sources = set()
     for path, address in PAGES.items():
         text, more = _linked((ROOT / path).read_text(), path)
@@ -61,13 +61,13 @@ def on_files(files, config):
             text = "\n".join(f"- `{name}`" for name in names)
         else:
             text = f"````{LANGUAGES.get(file.suffix, 'text')}\n{file.read_text()}\n````"
-        # Code is no text to be found by words; its names are on pages that link to it.
+        # Searches should find pages of documentation, not source code.
         front = "---\nsearch:\n  exclude: true\n---\n"
         files.append(File.generated(config, f"source/{path}.md", content=f"{front}\n# {path}\n\n{text}\n"))
     return files
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Turn links to the source into links to those pages."""
+    """Replace links to source files by links to their pages."""
     uri = page.file.src_uri
     return markdown if uri.startswith("source/") or uri in PAGES.values() else _linked(markdown, f"docs/{uri}")[0]

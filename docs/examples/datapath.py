@@ -1,4 +1,4 @@
-"""A loopback of one's own: MpaDatapath inside an Amaranth design, simulated by Amaranth's own simulator."""
+"""A loopback design: MpaDatapath inside an Amaranth design, in Amaranth's own simulator."""
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
@@ -12,7 +12,7 @@ from open_rnic.rtl.registers import BY_NAME, Verdict
 
 
 class Loopback(wiring.Component):
-    """What transmit sends comes back on receive; the host's three ports are those of the data path."""
+    """Connects transmit to receive; the three ports for the host are those of the data path."""
 
     def __init__(self, lanes: int):
         self.lanes = lanes

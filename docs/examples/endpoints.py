@@ -1,4 +1,4 @@
-"""Two endpoints in one process connect over loopback; the initiator says something, the responder answers."""
+"""Two endpoints in one process connect over loopback; the initiator sends a ULPDU, the responder answers."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Three things that go wrong, and what the caller sees."""
+"""Three errors, and how the caller sees them."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ async def main() -> None:
 
         await device.set_fields("CONTROL", reset=1)
         await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
-        await device.write_mpa(bytes.fromhex("000568656c6c6f009fd73e49"))  # the last octet was 48
+        await device.write_mpa(bytes.fromhex("000568656c6c6f009fd73e49"))  # a wrong CRC: its last octet should be 48
         while not (event := await device.next_event()).cause:
             pass
         print(event)

@@ -1,4 +1,4 @@
-"""One ULPDU becomes an FPDU, and the FPDU becomes a ULPDU again, in one device that talks to itself."""
+"""One device turns a ULPDU into an FPDU, and the FPDU back into a ULPDU."""
 
 import asyncio
 import sys

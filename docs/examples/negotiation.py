@@ -5,7 +5,7 @@ from open_rnic.rtl.registers import Role, Rtr
 
 
 def deliver(octets: bytes, to: Negotiation) -> list[Event]:
-    """Hand octets over as a socket would, never more than are wanted; what is left would be FPDUs."""
+    """Deliver octets as a socket would, at most ``wanted`` per call; any octets after the frame would be FPDUs."""
     events: list[Event] = []
     while octets and not events:
         taken, octets = octets[: to.wanted], octets[to.wanted :]

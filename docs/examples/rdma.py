@@ -9,7 +9,7 @@ from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.rdma import Access
 
-OFFER = struct.Struct(">IQI")  # STag, TO, octets: how ends tell each other is theirs to choose
+OFFER = struct.Struct(">IQI")  # STag, TO, octets: the ULP chooses the format of this message
 
 
 async def serve(listener: rdma.Listener) -> None:

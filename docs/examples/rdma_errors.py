@@ -1,4 +1,4 @@
-"""What an end that breaks the rules is told, and what the other end sees of it."""
+"""A client breaks the rules; both ends see a Terminate."""
 
 import asyncio
 

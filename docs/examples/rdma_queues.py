@@ -1,4 +1,4 @@
-"""Work requests in batches: a client fetches records in pieces, and gives each back with a fenced Send."""
+"""Work requests in batches: a client fetches records in pieces, and returns each with a fenced Send."""
 
 import asyncio
 import sys
@@ -17,12 +17,12 @@ async def serve(listener: rdma.Listener) -> list[str]:
     buffers = [ReceiveRequest(bytearray(16), wr_id=number) for number in range(RECORDS)]
     request = await listener.request()
     async with await request.accept(options=options, receives=buffers) as connection:  # before anything can arrive
-        parts = bytearray(b"headhead"), bytearray(b"a longer body")  # one region, of two buffers
+        parts = bytearray(b"headhead"), bytearray(b"a longer body")  # one region of two buffers
         region = connection.register(parts, Access.REMOTE_READ)
         connection.post(WorkRequest.send(region.stag.to_bytes(4, "big"), wr_id="offer"))
         told: list[str] = []
         while len(told) < 1 + RECORDS:
-            for done in await cq.wait():  # a batch: all that are there, at least one
+            for done in await cq.wait():  # a batch: all available completions, at least one
                 match done:
                     case rdma.Received():
                         told.append(f"server: buffer {done.wr_id} has {bytes(done)!r}")

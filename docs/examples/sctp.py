@@ -1,4 +1,4 @@
-"""A DDP stream session over a socket that keeps messages whole: asked for, accepted, used both ways, and ended."""
+"""A DDP stream session over a socket that preserves messages: requested, accepted, used both ways, and ended."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""CrcAppender against the CRC that Amaranth brings along."""
+"""CrcAppender against Amaranth's own CRC."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""An MPA data path behind AXI4-Stream ports, with MPA's own source, sink and monitor on top of cocotbext-axi."""
+"""An MPA data path with AXI4-Stream ports, tested with MPA's source, sink and monitor on top of cocotbext-axi."""
 
 import functools
 import random
@@ -12,12 +12,12 @@ from open_rnic.cocotb_tests.mpa import Fault, MpaMonitor, MpaSink, MpaSource
 from open_rnic.cocotb_tests.system.test_axi import Axi
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 
-# cocotbext-axi 0.1.28 still calls what cocotb 2 has deprecated.
+# cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
 warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
 
 
 async def enable(dut):
-    """Markers and CRCs both ways, MPA at once, no RDMAP rules."""
+    """Enable MPA at once, with markers and CRCs both ways and without the rules of RDMAP."""
     axi = Axi(dut)
     await axi.set("CONFIG", rdmap=0, markers_tx=1, markers_rx=1)
     await axi.set("CONTROL", tx_enable=1, rx_enable=1)
