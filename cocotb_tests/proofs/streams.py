@@ -16,7 +16,6 @@ from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.layouts import Packet, RxUlpdu
 from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
 from open_rnic.rtl.mpa.length import LengthFifo
-from open_rnic.rtl.mpa.rtr import RtrGenerator
 from open_rnic.rtl.mpa.rx.aligner import FpduAligner
 from open_rnic.rtl.mpa.rx.checker import FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
@@ -30,6 +29,7 @@ from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.lane_appender import LaneAppender
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator
 from open_rnic.rtl.registers import DirectionState
 
 
@@ -181,8 +181,8 @@ _block(
     ChunkPacker,
     ChunkPacker,
     "a beat goes after a cycle",
-    "goes = self.o.ready",
-    "goes = Const(1)",
+    "with m.If(self.o.ready): m.d.sync += [ self.o.valid.eq",
+    "with m.If(1):\n            m.d.sync += [\n                self.o.valid.eq",
 )
 _block(
     FpduFinder,

@@ -8,10 +8,10 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import CHECKED, AlignedBeat, Packet, StreamBeat
 from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
-from open_rnic.rtl.mpa.rtr import RtrDetector
 from open_rnic.rtl.mpa.rx.checker import ROOM, FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
+from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.tx.crc import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer

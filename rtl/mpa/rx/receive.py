@@ -7,11 +7,11 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, RxUlpdu
 from open_rnic.rtl.lib.stream import check_lanes
-from open_rnic.rtl.mpa.rtr import RtrDetector
 from open_rnic.rtl.mpa.rx.checker import FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store import StoreAndForward, check_store
 from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, in_turn
 from open_rnic.rtl.registers import DirectionState, Model, Role

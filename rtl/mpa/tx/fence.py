@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu
 from open_rnic.rtl.lib.stream import ReadyBuffer, check_lanes
-from open_rnic.rtl.mpa.rtr import RtrGenerator, Ulpdu
+from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 __all__ = ["Fence"]

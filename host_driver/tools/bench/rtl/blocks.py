@@ -10,13 +10,13 @@ from open_rnic.host_driver.tools.bench.rtl.harness import AmaranthCrc, BothDirec
 from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.lib.crc32c import Crc32c
 from open_rnic.rtl.mpa.datapath import MpaDatapath
-from open_rnic.rtl.mpa.rtr import RtrDetector
 from open_rnic.rtl.mpa.rx.aligner import FpduAligner
 from open_rnic.rtl.mpa.rx.checker import FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.finder import FpduFinder
 from open_rnic.rtl.mpa.rx.receive import RxDatapath
+from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, TxModeSwitch
 from open_rnic.rtl.mpa.tx.crc import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
