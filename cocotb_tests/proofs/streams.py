@@ -22,13 +22,15 @@ from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.finder import FpduFinder
 from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store import StoreAndForward
-from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, TxModeSwitch, in_turn
+from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.tx.crc import CrcAppender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.lane_appender import LaneAppender
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator
 from open_rnic.rtl.registers import DirectionState
 

@@ -11,9 +11,10 @@ from open_rnic.rtl.mpa.rx.checker import FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store import StoreAndForward, check_store
-from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, in_turn
+from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.registers import DirectionState, Model, Role
 
 __all__ = ["RxDatapath"]

@@ -7,11 +7,12 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, TxUlpdu
 from open_rnic.rtl.lib.stream import Buffer, Stage, check_lanes
-from open_rnic.rtl.mpa.stream_mode import TxModeSwitch, in_turn
+from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.tx.crc import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.registers import DirectionState, Model, Role, Rtr
 
 __all__ = ["TxDatapath"]

@@ -15,13 +15,14 @@ from open_rnic.rtl.mpa.rx.checker import FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.finder import FpduFinder
+from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.receive import RxDatapath
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
-from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, TxModeSwitch
 from open_rnic.rtl.mpa.tx.crc import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.mpa.tx.transmit import TxDatapath
 from open_rnic.rtl.register_bank import RegisterBank
 
