@@ -6,7 +6,7 @@ Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there 
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import Cause, Verdict
 
 __all__ = [

@@ -24,7 +24,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib import gf2
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 
 __all__ = ["BASIS", "ONES", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "times", "undone"]
 

@@ -19,26 +19,16 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.registers import LANES
-
 __all__ = [
-    "LANES",
     "Buffer",
     "Fifo",
     "ReadyBuffer",
     "ReadyFifo",
     "Stage",
     "Through",
-    "check_lanes",
     "keep_octets",
     "swap_octets",
 ]
-
-
-def check_lanes(lanes: int) -> None:
-    """Raise ValueError when ``lanes`` is not a width of the data path."""
-    if lanes not in LANES:
-        raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {lanes!r}")
 
 
 def swap_octets(value: ValueLike) -> Value:

@@ -6,7 +6,8 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet, TxUlpdu
-from open_rnic.rtl.lib.stream import Fifo, check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Fifo
 
 __all__ = ["UNKNOWN", "LengthFifo", "check_measure"]
 

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import Packet
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import DirectionState, EventKind, Verdict
 
 __all__ = ["ModeSwitch", "StreamCount", "in_turn"]

@@ -14,7 +14,7 @@ from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
 from open_rnic.host_driver.tools.bench.rtl.sweep import Case, Row, Sweep
 from open_rnic.host_driver.tools.split.model import WHOLE, blocks_needed
 from open_rnic.host_driver.tools.split.profile import Block, Device, Figure, ProfileError, Rate, find, known
-from open_rnic.rtl.registers import LANES
+from open_rnic.rtl.lib.lanes import LANES
 
 __all__ = ["Found", "device", "whole"]
 

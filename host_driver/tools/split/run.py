@@ -19,7 +19,8 @@ from open_rnic.host_driver.tools.split.beats import Fields, port
 from open_rnic.host_driver.tools.split.cycles import device_cycles
 from open_rnic.host_driver.tools.split.software import Checked, Unmarked
 from open_rnic.host_driver.tools.split.stages import RTL, Direction, Side, Split, Stage
-from open_rnic.rtl.registers import BY_NAME, LANES, MAX_ULPDU, Model, Role, Rtr
+from open_rnic.rtl.lib.lanes import LANES
+from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, Model, Role, Rtr
 
 __all__ = ["Case", "Crossing", "DeviceRun", "Run", "SplitError", "run", "run_all"]
 

@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import CHECKED, AlignedBeat, Packet, aligned
 from open_rnic.rtl.lib.crc32c import Crc32c, residue
-from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer, check_lanes, swap_octets
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer, swap_octets
 from open_rnic.rtl.registers import Cause
 
 __all__ = ["FpduChecker"]

@@ -5,8 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet, StreamBeat
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import rotate_lanes
-from open_rnic.rtl.lib.stream import check_lanes
 
 __all__ = ["ChunkPacker"]
 

@@ -5,7 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import StreamBeat, aligned
-from open_rnic.rtl.lib.stream import Fifo, ReadyFifo, check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Fifo, ReadyFifo
 from open_rnic.rtl.mpa.rx.aligner import FpduAligner
 from open_rnic.rtl.mpa.rx.finder import FpduFinder
 

@@ -5,7 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Found, StreamBeat
-from open_rnic.rtl.lib.stream import ReadyFifo, check_lanes, swap_octets
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import ReadyFifo, swap_octets
 
 __all__ = ["FpduFinder"]
 

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, RxUlpdu
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.rx.checker import FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator

@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import CHECKED, SINK, Packet, RxUlpdu
-from open_rnic.rtl.lib.stream import Fifo, check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.mpa.rtr import HEADER, Opcode
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr, Verdict
 

@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import RxUlpdu
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import Verdict
 
 __all__ = ["StoreAndForward", "check_store"]

@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu
-from open_rnic.rtl.lib.stream import ReadyBuffer, check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import ReadyBuffer
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 

@@ -5,8 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import rotate_lanes
-from open_rnic.rtl.lib.stream import Stage, Through, check_lanes, swap_octets
+from open_rnic.rtl.lib.stream import Stage, Through, swap_octets
 
 __all__ = ["MarkerInserter"]
 

@@ -5,7 +5,7 @@ from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import SINK, TxUlpdu
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.rtr import HEADER
 
 __all__ = ["RtrGenerator", "Ulpdu"]

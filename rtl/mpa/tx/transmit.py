@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, TxUlpdu
-from open_rnic.rtl.lib.stream import Buffer, Stage, check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Buffer, Stage
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.tx.crc import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence

@@ -24,7 +24,7 @@ from open_rnic.host_driver.tools.bench.rtl.jobs import (
 )
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS, Part
 from open_rnic.host_driver.tools.bench.rtl.store import Store, key
-from open_rnic.rtl.registers import LANES
+from open_rnic.rtl.lib.lanes import LANES
 
 __all__ = ["CYCLES", "Case", "Row", "Sweep", "cases"]
 
