@@ -152,7 +152,7 @@ def test_a_block_a_width_and_a_stage_that_do_not_exist_are_refused_by_their_line
 
 
 def test_the_blocks_that_a_profile_may_name_are_those_that_splits_need():
-    assert set(get_args(BlockName)) == {*blocks_needed(), WHOLE}
+    assert set(get_args(BlockName)) == {*blocks_needed(1), *blocks_needed(2), WHOLE}
 
 
 def test_what_is_no_toml_or_another_kind_is_refused():

@@ -61,8 +61,9 @@ def whole(device: Device) -> list[str]:
     """A line for each width of which the whole data path has figures, beside its blocks': splits have the latter."""
     told = []
     for lanes, blocks in device.lanes.items():
-        if {WHOLE, *blocks_needed()} <= blocks.keys():
-            alone = [blocks[name] for name in blocks_needed()]
+        needed = blocks_needed(int(lanes))
+        if {WHOLE, *needed} <= blocks.keys():
+            alone = [blocks[name] for name in needed]
             luts, clock = sum(each.luts.value for each in alone), min(each.clock_hz.value for each in alone)
             told.append(f"{WHOLE} of {lanes} lanes as a whole: {blocks[WHOLE].luts.value:,.0f} LUTs, "
                         f"{blocks[WHOLE].clock_hz.value / 1e6:.0f} MHz; "
@@ -73,7 +74,7 @@ def whole(device: Device) -> list[str]:
 def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:
     """All blocks that a split may need, or None when one has no result here."""
     found: dict[str, Block] = {}
-    for name in (*blocks_needed(), WHOLE):
+    for name in (*blocks_needed(lanes), WHOLE):
         row = next((row for seeds in _SEEDS if (row := _row(Case(name, lanes, part, seeds), store))), None)
         if row is not None and row.comb is not None and row.frequencies:
             option = f"--lanes {lanes} " if BLOCKS[name].wide else ""

@@ -14,7 +14,7 @@ save by doing two of them at once is not counted.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
@@ -61,6 +61,7 @@ _BLOCKS = {
     Stage.CRC_CHECK: ("FpduChecker",),
     Stage.RTR_DETECTION: ("RtrDetector",),
 }
+_AT_1_LANE = dict.fromkeys(("Delineator", "ChunkPacker", "FpduChecker"), "FpduReceiver")  # one block instead
 _AROUND = ("TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue")  # whatever the device does
 WHOLE = "MpaDatapath"
 LINK = "link"  # the host's work to have octets cross it
@@ -225,9 +226,15 @@ def splits(setting: Setting) -> Iterator[Split]:
             yield known.get(frozenset(chosen), Split(frozenset(chosen)))
 
 
-def blocks_needed() -> tuple[str, ...]:
-    """All blocks of RTL that a split may need."""
-    return (*dict.fromkeys(block for blocks in _BLOCKS.values() for block in blocks), *_AROUND)
+def blocks_needed(lanes: int = 2) -> tuple[str, ...]:
+    """All blocks of RTL that a split may need at this width."""
+    return (*_blocks(_BLOCKS, lanes), *_AROUND)
+
+
+def _blocks(stages: Iterable[Stage], lanes: int) -> list[str]:
+    """The blocks of these stages at this width, each once."""
+    found = [block for stage in stages for block in _BLOCKS.get(stage, ())]
+    return list(dict.fromkeys(_AT_1_LANE.get(block, block) if lanes == 1 else block for block in found))
 
 
 def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
@@ -246,7 +253,7 @@ def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
     stages = split.device - idle
     if Stage.FRAMING in stages:  # octets become beats in the packer, and ULPDUs leave FPDUs in the checker
         stages |= idle & {Stage.MARKER_REMOVAL, Stage.CRC_CHECK}
-    wanted = [block for stage in Stage if stage in stages for block in _BLOCKS.get(stage, ())]
+    wanted = _blocks((stage for stage in Stage if stage in stages), setting.lanes)
     wanted += _AROUND if wanted else ()
     if missing := [block for block in wanted if block not in blocks]:
         raise UnknownWidthError(f"{setting.device.title} has no figures for {missing[0]} of {setting.lanes} lanes")

@@ -7,11 +7,8 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.mpa.rx.checker import FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
-from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
+from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store import StoreAndForward, check_store
 from open_rnic.rtl.mpa.stream_mode import in_turn
@@ -25,8 +22,8 @@ class RxDatapath(wiring.Component):
 
     ::
 
-        ulpdu ◂ StoreAndForward ◂ RtrDetector ◂ FpduChecker ◂ Delineator ◂ ChunkPacker ◂ RxModeSwitch ◂ mpa
-                 (an option)                                   stream mode ─────────────────┘
+        ulpdu ◂ StoreAndForward ◂ RtrDetector ◂ FpduReceiver ◂ RxModeSwitch ◂ mpa
+                 (an option)                     stream mode ──────┘
 
     Members
     -------
@@ -81,19 +78,11 @@ class RxDatapath(wiring.Component):
         m = Module()
         lanes = self.lanes
         m.submodules.switch = switch = RxModeSwitch(lanes)
-        m.submodules.packer = packer = ChunkPacker(lanes)
+        m.submodules.receiver = receiver = FpduReceiver(lanes)
         m.submodules.detector = detector = RtrDetector(lanes)
         wiring.connect(m, wiring.flipped(self.mpa), switch.i)
-        wiring.connect(m, switch.mpa, packer.i)
-        if lanes == 1:
-            m.submodules.receiver = unmarks = delineator = checker = LaneReceiver()
-        else:
-            m.submodules.delineator = delineator = Delineator(lanes)
-            m.submodules.checker = checker = FpduChecker(lanes)
-            unmarks = packer
-            wiring.connect(m, delineator.o, checker.i)
-        wiring.connect(m, packer.o, delineator.i)
-        wiring.connect(m, checker.o, detector.i)
+        wiring.connect(m, switch.mpa, receiver.i)
+        wiring.connect(m, receiver.o, detector.i)
         ulpdus = detector.o
         if self.store_and_forward:
             m.submodules.store = store = StoreAndForward(lanes, self.store_and_forward)
@@ -104,10 +93,10 @@ class RxDatapath(wiring.Component):
         m.d.comb += [
             switch.octets.eq(self.stream_octets),
             switch.enable.eq(self.enable),
-            unmarks.markers.eq(self.markers),
-            unmarks.start.eq(self.start),
-            delineator.maximum.eq(self.maximum),
-            checker.enable.eq(self.crc),
+            receiver.markers.eq(self.markers),
+            receiver.start.eq(self.start),
+            receiver.maximum.eq(self.maximum),
+            receiver.enable.eq(self.crc),
             detector.start.eq(self.start << 2),
             *(getattr(detector, name).eq(getattr(self, name)) for name in (
                 "role", "model", "rtr_accept", "permissive", "asked",

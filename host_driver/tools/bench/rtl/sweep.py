@@ -105,11 +105,11 @@ class Row:
 
 
 def cases(blocks: Sequence[str], lanes: Sequence[int], parts: Sequence[str], seeds: int) -> list[Case]:
-    """Every block at every width on every part; a block without a width once."""
+    """Every block, on every part, at every width at which the data path has it; a block without a width once."""
     return [
         Case(block, width, part, seeds)
         for part, block, width in product(parts, blocks, lanes)
-        if BLOCKS[block].wide or width == lanes[0]
+        if (width >= BLOCKS[block].least if BLOCKS[block].wide else width == lanes[0])
     ]
 
 
