@@ -150,8 +150,8 @@ class FpduAligner(wiring.Component):
             m.d.comb += far_full_next.eq(0)
             m.d.sync += [far.count.eq(0), far.marked.eq(0)]
 
-        # A beat that is not the FPDU's last one also needs the next lane, for 2 octets of it. If the beats of the stream
-        # are incomplete, comparing their lanes takes a cycle.
+        # A beat that is not the FPDU's last one also needs the next lane, for 2 octets of it. If the
+        # stream's beats are incomplete, comparing their lanes takes a cycle.
         has = Signal(range(lanes + 1))
         needs = Signal(range(lanes + 1))
         # The beat can leave in the next cycle.

@@ -1,4 +1,4 @@
-"""The way in: from the MPA stream to ULPDUs."""
+"""Receive: from the MPA stream to ULPDUs."""
 
 from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
@@ -12,7 +12,7 @@ from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store import StoreAndForward, check_store
 from open_rnic.rtl.mpa.stream_mode import in_turn
-from open_rnic.rtl.registers import DirectionState, Model, Role
+from open_rnic.rtl.registers import DirectionState, Model, Role, Rtr
 
 __all__ = ["RxDatapath"]
 
@@ -27,18 +27,37 @@ class RxDatapath(wiring.Component):
 
     Members
     -------
-    mpa : from the peer: octets of the stream, in chunks cut anywhere
-    ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
-    stream_octets, enable : as :class:`.RxModeSwitch` has them
-    role, model, rtr_accept, permissive, markers, crc : as in register CONFIG
-    start : where in the marked stream the first FPDU begins, in lanes
-    maximum : the largest ULPDU_Length
-    asked : from :class:`.TxDatapath`
-    good, rtr, respond, sink, failed : as of :class:`.RtrDetector`
-    state : of this direction
-    event : RX_MPA; those of :class:`.RtrDetector`
-    fpdu, size, marker_count, crc_error : for the counters: a good FPDU has ended, of so many lanes of which so many are
-        markers; one with a wrong CRC has
+    mpa : In, stream of :class:`.Packet`
+        From the peer: the octets of the stream, in chunks cut anywhere.
+    ulpdu : Out, stream of :class:`.RxUlpdu`
+        To the host: stream-mode chunks (verdict STREAM), then ULPDUs.
+    stream_octets : In, 32 bits
+        See :attr:`.ModeSwitch.octets`.
+    enable : In, 1 bit
+        See :attr:`.ModeSwitch.enable`.
+    role, model : In, :class:`.Role`, :class:`.Model`
+    rtr_accept : In, 3 bits
+    permissive, markers, crc : In, 1 bit
+        As in register CONFIG.
+    start : In, 7 bits
+        Offset of the first FPDU in the marked stream, in lanes.
+    maximum : In, 16 bits
+        The largest ULPDU_Length.
+    asked : In, 1 bit
+        From :class:`.TxDatapath`.
+    good, rtr, respond, failed : Out, 1 bit
+    kind : Out, :class:`.Rtr`
+    sink : Out, 96 bits
+        See :class:`.RtrDetector`.
+    state : Out, :class:`.DirectionState`
+        The state of this direction.
+    event : Out, :class:`.Event`
+        The events of :class:`.RxModeSwitch` and :class:`.RtrDetector`.
+    fpdu, crc_error : Out, 1 bit
+        For the counters: a good FPDU has ended; an FPDU with a wrong CRC has ended.
+    size : Out, 15 bits
+    marker_count : Out, 8 bits
+        With ``fpdu``: its lanes, markers included, and its markers.
     """
 
     def __init__(self, lanes: int, *, store_and_forward: int = 0):
@@ -63,6 +82,7 @@ class RxDatapath(wiring.Component):
             "asked": In(1),
             "good": Out(1),
             "rtr": Out(1),
+            "kind": Out(Rtr),
             "respond": Out(1),
             "sink": Out(SINK),
             "failed": Out(1),
@@ -102,7 +122,7 @@ class RxDatapath(wiring.Component):
                 "role", "model", "rtr_accept", "permissive", "asked",
             )),
             *(getattr(self, name).eq(getattr(detector, name)) for name in (
-                "good", "rtr", "respond", "sink", "failed",
+                "good", "rtr", "kind", "respond", "sink", "failed",
             )),
             self.state.eq(Mux(detector.failed, DirectionState.STOPPED, switch.state)),
             self.event.eq(one_of(switch.event, detector.event)),
