@@ -87,7 +87,7 @@ class FpduChecker(wiring.Component):
         with m.If(self.i.valid):
             m.d.sync += begins.eq(i.last)
 
-        # The CRC: with a marker, the lanes after it keep their places, and the lanes before it move one place down.
+        # The CRC: with a marker, the lanes after it keep their places, those before it move one place down.
         words = [beat.data.word_select(n, 32) for n in range(lanes)]
         m.d.comb += [
             crc.valid.eq(valid),

@@ -17,7 +17,7 @@ DEPTH = 16  # beats that wait for a CRC: more than its latency, so that one-beat
 
 
 def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
-    """Send the beats of ``i`` to the CRC pipeline, which never stalls, and to the queue, whose payload the caller sets."""
+    """Send the beats of ``i`` to the CRC pipeline, which never stalls, and to the queue; the caller sets its payload."""
     first = Signal(init=1)
     m.d.comb += [
         beats.i.valid.eq(i.valid),
@@ -32,15 +32,15 @@ def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
         m.d.sync += first.eq(i.payload.last)
 
 
-# Of a queued beat. ``ends``: the FPDU ends with this beat and its CRC. ``full``: it ends, and the CRC needs another beat.
+# In a queued beat. ``ends``: the FPDU ends with this beat and its CRC. ``full``: it ends; the CRC needs another beat.
 _LAST = {"ends": 1, "full": 1}
 
 
 class CrcAppender(wiring.Component):
     """Appends the CRC field to each FPDU.
 
-    Latency: 2 cycles for a beat that is not the last, 6 to 9 cycles for the CRC, depending on the width. Throughput: one
-    beat per cycle at ``o``. An FPDU that fills its last beat becomes one beat longer.
+    Latency: 2 cycles for a beat that is not the last, 6 to 9 cycles for the CRC, depending on the width. Throughput:
+    one beat per cycle at ``o``. An FPDU that fills its last beat becomes one beat longer.
 
     Members
     -------

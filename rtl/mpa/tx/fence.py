@@ -214,7 +214,8 @@ class Fence(wiring.Component):
         first = Signal(init=1)
         left = Signal(17)  # announced octets that earlier beats did not contain; negative if they contained too many
         due = Mux(first, beat.length, left)
-        is_terminate = ~beat.data[7] & (beat.data[8:12] == Opcode.TERMINATE) & (beat.length >= 2)  # RFC 5040 §4.1, RFC 5041 §4.3
+        # RFC 5040 §4.1, RFC 5041 §4.3
+        is_terminate = ~beat.data[7] & (beat.data[8:12] == Opcode.TERMINATE) & (beat.length >= 2)
         m.d.comb += [
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),

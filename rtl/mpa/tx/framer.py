@@ -14,7 +14,8 @@ class FpduFramer(wiring.Component):
     """Prepends ULPDU_Length to each ULPDU, and appends zeros up to a multiple of 4 octets.
 
     Latency: 1 cycle. Throughput: one beat per cycle. An FPDU whose last 2 octets need a beat of their own stalls the
-    input for 1 cycle. The block stalls as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``.
+    input for 1 cycle. The block stalls as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend on
+    ``o.valid``.
 
     Members
     -------

@@ -36,7 +36,7 @@ class LaneAppender(wiring.Component):
         # The last beat is transferred twice; the second time it is replaced by the CRC.
         m.submodules.stage = stage = Stage(self.i.payload.shape(), twice="last")
         wiring.connect(m, wiring.flipped(self.i), stage.i)
-        m.submodules.given = given = Buffer(self.o.payload.shape())  # the stage's ``ready`` must not depend on its ``valid``
+        m.submodules.given = given = Buffer(self.o.payload.shape())  # the stage's ``ready`` must be independent
         wiring.connect(m, given.o, wiring.flipped(self.o))
         beat, o = stage.o.payload, given.i.payload
         crc = Signal(32, init=ONES)

@@ -24,8 +24,8 @@ class MarkerInserter(wiring.Component):
     lanes, modulo the width, wait for the FPDU's next beat. Waiting lanes are sent in a beat of their own, which stalls
     the input for 1 cycle, if they fill a beat or if the FPDU's last beat has no room for them.
 
-    Latency: 2 cycles, 3 cycles above 8 lanes. Throughput: one beat per cycle at ``o``. The block stalls as a whole while
-    ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``.
+    Latency: 2 cycles, 3 cycles above 8 lanes. Throughput: one beat per cycle at ``o``. The block stalls as a whole
+    while ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``.
 
     Members
     -------
@@ -192,8 +192,8 @@ class MarkerInserter(wiring.Component):
 class _Measured(data.StructLayout):
     """A beat and its length.
 
-    ``reach``: the number of its lanes; on the last beat the CRC counts as one lane, because a marker may be due directly
-    before it. ``highest``: the highest of its own lanes.
+    ``reach``: the number of its lanes; on the last beat the CRC counts as one lane, because a marker may be due
+    directly before it. ``highest``: the highest of its own lanes.
     """
 
     def __init__(self, lanes: int):
@@ -220,8 +220,8 @@ class _Turned(data.StructLayout):
     """A beat, rotated by the number of waiting lanes, and the use of its lanes.
 
     ``waits``: output lanes that come from the waiting lanes. Of the other output lanes, ``marker`` is the marker, with
-    FPDUPTR ``pointer``, and those in ``moved`` take the previous lane. ``next_marker``, ``next_moved``: the same for the
-    lanes that were rotated past the end, and wait. ``more``: these need a beat of their own. ``used``: the number of
+    FPDUPTR ``pointer``, and those in ``moved`` take the previous lane. ``next_marker``, ``next_moved``: the same for
+    the lanes that were rotated past the end, and wait. ``more``: these need a beat of their own. ``used``: the number of
     lanes of the last beat.
     """
 
