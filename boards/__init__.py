@@ -1,4 +1,4 @@
-"""Boards that the data path is built for: a module each, with its ``BOARD``."""
+"""Boards that the data path is built for: each has a module with its ``BOARD``."""
 
 from importlib import import_module
 
@@ -25,7 +25,7 @@ BOARDS = (
 
 
 def find(name: str) -> Board:
-    """What is known of a board; raises ValueError for an unknown one, ModuleNotFoundError without amaranth-boards."""
+    """Return a board; raises ValueError if it is unknown, ModuleNotFoundError if amaranth-boards is missing."""
     if name not in BOARDS:
         raise ValueError(f"no board is called {name!r}; there are {', '.join(BOARDS)}")
     found: Board = import_module(f"{__name__}.{name}").BOARD

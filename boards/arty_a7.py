@@ -1,4 +1,4 @@
-"""Digilent Arty A7-35: what Vivado is to do is written down; no test here has had Vivado."""
+"""Digilent Arty A7-35. The build writes scripts for Vivado, but no test runs Vivado."""
 
 from amaranth_boards.arty_a7 import ArtyA7_35Platform
 

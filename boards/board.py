@@ -1,4 +1,4 @@
-"""What a board is: all that the rest of the project knows of one."""
+"""The description of a board."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from typing import Any
 
 __all__ = ["LEAST_PERIOD", "Board"]
 
-#: Clock cycles in a bit of the UART, at least, so that its samples are sure.
+#: Smallest number of clock cycles in a bit of the UART, so that it samples reliably.
 LEAST_PERIOD = 8
 
 
 @dataclass(frozen=True)
 class Board:
-    """A board, and what is built for it unless told otherwise.
+    """A board, and the defaults for building it.
 
     Parameters
     ----------
-    name, title : as commands, and as people call it
-    part : the FPGA, package and speed grade
-    flow : how it is built, by name: one of ``boards.flows.FLOWS``
-    platform : makes Amaranth's platform for it; its default clock is the oscillator, and it has a resource "uart"
-    oscillator_hz, clock_hz : what the platform's clock gives, and what the data path gets, by a PLL if they differ
-    lanes, widths : the width that is built by default, and those that fit
-    uart : where the link's wires are found
-    loader : what openFPGALoader is to be told of the board
-    baud : of the link's UART
-    size : octets of a link's frame
-    led : the name of a resource whose lights show the link at work
+    name, title : name in commands, and full name
+    part : FPGA, package and speed grade
+    flow : name of the flow that builds it, a key of ``boards.flows.FLOWS``
+    platform : makes Amaranth's platform, which has the oscillator as default clock, and a resource "uart"
+    oscillator_hz, clock_hz : frequencies of the platform's clock and of the data path; a PLL is used if they differ
+    lanes, widths : default width, and all widths that fit
+    uart : where to find the link's wires
+    loader : options for openFPGALoader that select the board
+    baud : rate of the link's UART
+    size : largest size of a link frame in octets
+    led : name of a resource whose lights show activity on the link
 
     """
 

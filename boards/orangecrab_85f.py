@@ -10,7 +10,7 @@ __all__ = ["BOARD"]
 
 
 class Platform(orangecrab.WithUart, OrangeCrabR0_2_85FPlatform):
-    """The same UART on a larger FPGA."""
+    """The platform with a UART and a larger FPGA."""
 
 
 BOARD = replace(

@@ -9,7 +9,7 @@ __all__ = ["BOARD"]
 
 
 class Platform(HimbaechelPlatform, TangPrimer20kDockPlatform):
-    """With tools that can be had."""
+    """The platform with current tools."""
 
 
 BOARD = Board(

@@ -1,4 +1,4 @@
-"""A board's top: the data path and its link, on the board's pins and clock."""
+"""The top of a board's design: the data path and its link, connected to the board's pins and clock."""
 
 from amaranth.build import Subsignal
 from amaranth.hdl import Elaboratable, Module
@@ -12,7 +12,7 @@ __all__ = ["BoardTop"]
 
 
 class BoardTop(Elaboratable):
-    """A :class:`.UartDatapath` of so many lanes on a board: for the board's own platform to build."""
+    """A :class:`.UartDatapath` on a board, to be built by the board's own platform."""
 
     def __init__(self, board: Board, lanes: int):
         self.board = board

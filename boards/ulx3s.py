@@ -1,4 +1,4 @@
-"""Radiona ULX3S, as most are sold: with an LFE5U-85F."""
+"""Radiona ULX3S in its most common variant, with an LFE5U-85F."""
 
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 

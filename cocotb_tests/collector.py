@@ -1,4 +1,4 @@
-"""What notes, inside a simulation, which situations the ports of an ``MpaDatapath`` have seen (:mod:`.coverage`)."""
+"""The collector of functional coverage (:mod:`.coverage`), which observes an ``MpaDatapath`` inside a simulation."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from open_rnic.rtl.registers import BY_NAME, MAP, MAX_ULPDU, Rtr
 
 STREAMS = ("tx_ulpdu", "tx_mpa", "rx_mpa")
 _BY_ADDRESS = {each.address >> 2: each.name for each in MAP}
-_RESET_CYCLES = 4  # until a reset that was written has reached all of a connection
+_RESET_CYCLES = 4  # from the write of the reset until all of the connection is reset
 _ERRORS = {Fault.CRC: "CRC", Fault.FPDUPTR: "FPDUPTR", Fault.LENGTH: "RX_LENGTH"}
 
 
 class Collector:
-    """Looks at the ports in each cycle. It follows the registers that are written, and finds FPDUs by itself."""
+    """Observes the ports in each cycle. It follows register writes, and finds FPDUs in the streams by itself."""
 
     def __init__(self, dut: Any):
         self.seen: dict[str, set[Bin]] = {}
@@ -28,12 +28,12 @@ class Collector:
         self._forget()
 
     def _forget(self) -> None:
-        """A new connection."""
+        """Begin a new connection."""
         self._quiet = _RESET_CYCLES
         self._words = {each.name: each.reset for each in MAP}
         self._order: list[str] = []
         self._first = "nothing"
-        self._given: int | None = None  # octets of the ULPDU that is being handed over
+        self._given: int | None = None  # octets so far of the ULPDU that is being transferred
         self._announced = 0
         self._tx_error = False
         self._tx_passed = self._rx_passed = 0  # octets of stream mode
@@ -48,7 +48,7 @@ class Collector:
         self.seen.setdefault(cross.name, set()).add(values)
 
     async def run(self) -> None:
-        """Look on, for ever."""
+        """Observe until the simulation ends."""
         dut, edge = self._dut, RisingEdge(self._dut.clk)
         request, ack, write = dut.bus__request, dut.bus__ack, dut.bus__write
         wakes = First(*(RisingEdge(dut[f"{each}__valid"]) for each in STREAMS), RisingEdge(request))
@@ -65,11 +65,11 @@ class Collector:
                 self._look(*offered)
             if "mpa" not in self._order and self._sends_mpa():
                 self._order.append("mpa")
-            if not (asked or any(offered)):  # then nothing is missed until something is offered
+            if not (asked or any(offered)):  # nothing can be missed until the next ``valid`` or request
                 await wakes
 
     def _look(self, ulpdu: bool, sent: bool, received: bool) -> None:
-        """At the streams on which a beat is offered."""
+        """Process the streams whose ``valid`` is set."""
         of_ulpdu, of_sent, of_received = self._streams
         if ulpdu:
             if self._tx_passed >= self._get("TX_STREAM_OCTETS") and "ulpdu" not in self._order:
@@ -90,7 +90,7 @@ class Collector:
             self._words[name] = value
 
     def close(self) -> None:
-        """The connection ends: what came first, and in which order, is known now."""
+        """End the connection, whose first FPDU and order of events are now known."""
         if {"mpa", "ulpdu"} <= {*self._order}:
             role = ("initiator", "responder")[self._get("CONFIG", "role")]
             peer_to_peer = bool(self._get("CONFIG", "model"))
@@ -183,5 +183,5 @@ def _first(fpdu: Fpdu, error: str) -> str:
 
 
 def _field(fpdu: Fpdu, cut: int) -> str:
-    """The field whose octets a new chunk began with."""
+    """Return the name of the field in which a chunk begins."""
     return "start" if cut == fpdu.offset else next(each.name for each in fpdu.fields if each.start <= cut < each.end)

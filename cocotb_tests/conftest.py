@@ -1,4 +1,4 @@
-"""Joins the functional coverage of all simulations of a run, and prints it at the end (:mod:`.coverage`)."""
+"""Merges the functional coverage of all simulations of a test run, and prints it at the end (:mod:`.coverage`)."""
 
 import os
 import shutil
@@ -14,12 +14,12 @@ HITS = pytest.StashKey[coverage.Hits]()
 
 
 def pytest_configure(config):
-    if not hasattr(config, "workerinput"):  # workers write where the run that started them reads
+    if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
 
 
 def whole(config):
-    """Whether this run has all tests, so that they must have seen everything."""
+    """Whether this run includes all tests, and must therefore reach full coverage."""
     chosen = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "collectonly", "stepwise")
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not any(
         config.getoption(each, default=None) for each in chosen
@@ -47,4 +47,4 @@ def pytest_terminal_summary(terminalreporter, config):
         for line in coverage.summary(hits):
             terminalreporter.write_line(line)
         if not whole(config):
-            terminalreporter.write_line("Only some of the tests ran, so nothing has to be complete.")
+            terminalreporter.write_line("Only a part of the tests ran, so coverage need not be complete.")

@@ -1,11 +1,11 @@
-"""Functional coverage of the data path: which situations the tests have put the RTL into.
+"""Functional coverage of the data path: the situations in which the tests have exercised the RTL.
 
-A :class:`Cross` names situations by their dimensions, and says which cannot be, and why. Inside a simulation
-of an ``MpaDatapath`` a :class:`.Collector` looks at the ports of the RTL, and notes the situations that it finds there:
-it knows nothing of the test. Each simulation writes a file of them into the folder OPEN_RNIC_COVERAGE; ``conftest.py``
-of these tests joins the files when the run ends.
+A :class:`Cross` names situations by their dimensions; it also lists impossible combinations, each with the reason. In a
+simulation of an ``MpaDatapath``, a :class:`.Collector` observes the ports of the RTL, and records the situations that
+occur; it is independent of the test. Each simulation writes a file to the folder OPEN_RNIC_COVERAGE; ``conftest.py`` of
+these tests merges the files at the end of the run.
 
-    python -m open_rnic.cocotb_tests.coverage [PAGE]    # the last run's, into PAGE between its marks
+    python -m open_rnic.cocotb_tests.coverage [PAGE]    # prints the last run's coverage, and updates PAGE
 """
 
 import json
@@ -31,7 +31,7 @@ Bin = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Cross:
-    """All combinations of the values of some dimensions. ``without`` has what cannot be: a reason, and which it is."""
+    """All combinations of the values of some dimensions. ``without`` lists the reasons why some are impossible."""
 
     name: str
     title: str
@@ -40,7 +40,7 @@ class Cross:
 
     @cached_property
     def bins(self) -> dict[Bin, str | None]:
-        """Each combination, with the reason why it cannot be, if it cannot."""
+        """All combinations; an impossible one has a reason, a possible one has None."""
         return {each: self._why_not(each) for each in product(*self.dimensions.values())}
 
     def _why_not(self, each: Bin) -> str | None:
@@ -49,12 +49,12 @@ class Cross:
 
     @cached_property
     def possible(self) -> dict[Bin, int]:
-        """Those that can be, with their numbers."""
+        """The possible combinations, with their numbers."""
         return {each: number for number, (each, why) in enumerate(self.bins.items()) if why is None}
 
     @cached_property
     def impossible(self) -> Counter[str]:
-        """How many cannot be for each reason."""
+        """The number of impossible combinations for each reason."""
         return Counter(why for why in self.bins.values() if why)
 
     @cached_property
@@ -62,7 +62,7 @@ class Cross:
         return [{value: place for place, value in enumerate(values)} for values in self.dimensions.values()]
 
     def number(self, each: Bin) -> int:
-        """The bin's number in files; raises KeyError for what is no bin, ValueError for one that cannot be."""
+        """Return the number of a combination; raises KeyError if it is unknown, ValueError if it is impossible."""
         if why := self._why_not(each):
             raise ValueError(f"{self.name}: {self._words(each)} was seen, but {why}")
         number = 0
@@ -71,7 +71,7 @@ class Cross:
         return number
 
     def missing(self, numbers: set[int]) -> list[str]:
-        """What was not seen, in words."""
+        """Return descriptions of the possible combinations that are not in ``numbers``."""
         return [self._words(each) for each, number in self.possible.items() if number not in numbers]
 
     def _words(self, each: Bin) -> str:
@@ -104,16 +104,16 @@ RECEIVE = Cross(
         "markers": _ON, "error": _RX_ERRORS,
     },
     (
-        ("without CRC no CRC error is found", lambda **at: at["error"] == "CRC" and not at["CRC"]),
-        ("without markers there is no FPDUPTR", lambda **at: at["error"] == "FPDUPTR" and not at["markers"]),
-        ("without markers none is cut", lambda **at: at["cut"] == "marker" and not at["markers"]),
+        ("CRC errors are not detected without CRC", lambda **at: at["error"] == "CRC" and not at["CRC"]),
+        ("there is no FPDUPTR without markers", lambda **at: at["error"] == "FPDUPTR" and not at["markers"]),
+        ("no marker is cut without markers", lambda **at: at["cut"] == "marker" and not at["markers"]),
         ("a ULPDU of 2 modulo 4 octets has no PAD", lambda **at: at["cut"] == "pad" and at["length mod 4"] == 2),
         (
-            "nothing is looked at behind a ULPDU_Length over the maximum",
+            "octets behind a ULPDU_Length over the maximum are ignored",
             lambda **at: at["error"] == "RX_LENGTH" and at["cut"] in ("ulpdu", "pad", "crc"),
         ),
         (
-            "the marker of a ULPDU_Length over the maximum precedes it, at phase 0",
+            "a marker only precedes a ULPDU_Length over the maximum at phase 0",
             lambda **at: at["error"] == "RX_LENGTH" and at["cut"] == "marker" and at["phase"],
         ),
     ),
@@ -125,7 +125,7 @@ TRANSMIT = Cross(
 )
 REFUSED = Cross(
     "refused",
-    "ULPDUs at `tx_ulpdu` that are refused",
+    "rejected ULPDUs at `tx_ulpdu`",
     {"lanes": LANES, "length mod 4": _RESIDUES, "CRC": _ON, "markers": _ON, "error": _TX_ERRORS},
 )
 FENCE = Cross(
@@ -137,7 +137,7 @@ FENCE = Cross(
     },
     (
         (
-            "an RTR is one kind at an initiator, a set of kinds at a responder, and nothing in the client-server model",
+            "the RTR is one kind for an initiator, a set for a responder, and none in the client-server model",
             lambda **at: _no_such_kind(at["role"], at["model"], at["RTR"]),
         ),
         (
@@ -145,27 +145,27 @@ FENCE = Cross(
             lambda **at: at["permissive"] and (at["role"], at["model"]) != ("responder", "peer-to-peer"),
         ),
         (
-            "the FPDU is in the order exactly if one comes",
+            "the order contains the FPDU if and only if there is one",
             lambda **at: (at["first"] == "nothing") is ("fpdu" in at["order"]),
         ),
         (
-            "MPA is enabled and a ULPDU offered in every one",
+            "MPA is enabled and a ULPDU is offered in every connection",
             lambda **at: not {"mpa", "ulpdu"} <= {*at["order"].split()},
         ),
     ),
 )  # fmt: skip
 CROSSES = {each.name: each for each in (RECEIVE, TRANSMIT, REFUSED, FENCE)}
 
-Hits = dict[str, set[int]]  # the numbers of the bins that were seen, by cross
+Hits = dict[str, set[int]]  # for each cross, the numbers of the combinations that occurred
 
 
 def numbers(seen: dict[str, set[Bin]]) -> Hits:
-    """The same as numbers; raises ValueError for what cannot be."""
+    """Convert combinations to their numbers; raises ValueError for an impossible one."""
     return {name: set(map(CROSSES[name].number, bins)) for name, bins in seen.items()}
 
 
 def write(path: Path, hits: Hits) -> None:
-    """Leave hits in a file, as a whole or not at all."""
+    """Write hits to a file, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{uuid4().hex}")
     part.write_text(json.dumps({name: sorted(each) for name, each in hits.items()}))
@@ -173,7 +173,7 @@ def write(path: Path, hits: Hits) -> None:
 
 
 def read(folder: Path) -> Hits:
-    """The hits of all simulations that left some in ``folder``."""
+    """Merge the hits of all simulations in ``folder``."""
     hits: Hits = {name: set() for name in CROSSES}
     for path in folder.glob("*.json"):
         for name, some in json.loads(path.read_text()).items():
@@ -182,7 +182,7 @@ def read(folder: Path) -> Hits:
 
 
 def summary(hits: Hits) -> Iterator[str]:
-    """A line for each cross, and for what is missing of it."""
+    """Yield a line for each cross, and lines for its missing combinations."""
     for name, cross in CROSSES.items():
         seen, of = len(hits[name]), len(cross.possible)
         yield f"{name:<9}{seen:>7,} of {of:>6,} {seen * 100 / of:6.1f} %  {cross.title.replace('`', '')}"
@@ -193,27 +193,27 @@ def summary(hits: Hits) -> Iterator[str]:
 
 
 def complete(hits: Hits) -> bool:
-    """Whether all that can be was seen."""
+    """Whether all possible combinations occurred."""
     return not any(cross.missing(hits[name]) for name, cross in CROSSES.items())
 
 
 def table(hits: Hits) -> Iterator[str]:
-    """The page's table, in Markdown."""
-    yield "| cross | of what | dimensions | combinations | possible | seen |"
+    """Yield the lines of the tables for the documentation, in Markdown."""
+    yield "| cross | what it covers | dimensions | combinations | possible | seen |"
     yield "|---|---|---|---|---|---|"
     for name, cross in CROSSES.items():
         dimensions = " x ".join(f"{each} ({len(values)})" for each, values in cross.dimensions.items())
         counts = f"{len(cross.bins):,} | {len(cross.possible):,} | {len(hits[name]):,}"
         yield f"| {name} | {cross.title} | {dimensions} | {counts} |"
     yield ""
-    yield "| cross | combinations that cannot be | why |"
+    yield "| cross | impossible combinations | reason |"
     yield "|---|---|---|"
     for name, cross in CROSSES.items():
         yield from (f"| {name} | {count:,} | {why} |" for why, count in cross.impossible.items())
 
 
 def put_into(page: str, lines: Iterable[str]) -> str:
-    """``page`` with ``lines`` between its marks; raises ValueError when it has none."""
+    """Replace the text between the marks of ``page`` by ``lines``; raises ValueError if the marks are missing."""
     before, begins, rest = page.partition(MARKS[0])
     _, ends, after = rest.partition(MARKS[1])
     if not (begins and ends):
@@ -222,7 +222,7 @@ def put_into(page: str, lines: Iterable[str]) -> str:
 
 
 def main() -> int:
-    """Print the last run's coverage, or put its table into a page."""
+    """Print the last run's coverage, and update the tables of a page, if one is given."""
     hits = read(built("coverage"))
     if not any(hits.values()):
         print(f"no coverage in {built('coverage')}: run the tests first", file=sys.stderr)
@@ -235,7 +235,7 @@ def main() -> int:
 
 
 def folder() -> Path | None:
-    """Where simulations of this run leave their hits; None when nobody asked for them."""
+    """Return the folder for the hits of this run's simulations, or None if coverage is off."""
     value = os.environ.get(VARIABLE)
     return Path(value) if value else None
 

@@ -1,4 +1,4 @@
-"""The data path in a simulation: its registers, its streams, and how to set it up; and beside it the software's."""
+"""Drivers for a data path in simulation, and a comparison of the RTL with the software data path."""
 
 import random
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _SEND_CAUSES = {Cause.TX_LENGTH, Cause.TX_MISMATCH, Cause.TX_STREAM}
 
 
 def word_of(name: str, **fields: int) -> int:
-    """A register's word: these fields, and the others as after reset."""
+    """Return a register's word with these fields; other fields have their reset values."""
     register = BY_NAME[name]
     word = register.reset
     for field, value in fields.items():
@@ -32,7 +32,7 @@ def word_of(name: str, **fields: int) -> int:
 
 
 def cut(octets: bytes, longest: int) -> Iterator[bytes]:
-    """``octets`` in chunks of 1 to ``longest``."""
+    """Cut ``octets`` into chunks of random lengths from 1 to ``longest``."""
     at = 0
     while at < len(octets):
         size = random.randint(1, longest)
@@ -41,17 +41,17 @@ def cut(octets: bytes, longest: int) -> Iterator[bytes]:
 
 
 def filler(offset: int, place: int) -> bytes:
-    """A ULPDU whose FPDU, at ``offset`` of a marked stream, ends ``place`` octets behind the place of a marker."""
+    """Return a ULPDU whose FPDU begins at ``offset`` and ends ``place`` octets behind the start of a marker."""
     for octets in range(0, 1024, 4):
         framer = FpduFramer(markers=True, crc=True, offset=offset)
         framer.frame(bytes(octets))
         if framer.offset % MARKER_INTERVAL == place:
             return bytes(octets)
-    raise ValueError(f"no FPDU ends {place} octets behind the place of a marker")
+    raise ValueError(f"no FPDU ends {place} octets behind the start of a marker")
 
 
 async def taken(sink: Sink) -> list[Received]:
-    """All packets that have come out so far."""
+    """Return all packets that the sink has received so far."""
     found = []
     while not sink.empty():
         found.append(await sink.receive())
@@ -59,7 +59,7 @@ async def taken(sink: Sink) -> list[Received]:
 
 
 class Datapath:
-    """Drives all ports of an ``MpaDatapath``. ``idle`` and ``busy`` make the pauses of the sources and the sinks."""
+    """Drives all ports of an ``MpaDatapath``. ``idle`` and ``busy`` are the pauses of the sources and of the sinks."""
 
     def __init__(self, dut: Any, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
         self.dut = dut
@@ -90,20 +90,20 @@ class Datapath:
         await self._access(name, True, value)
 
     async def set_fields(self, name: str, **fields: int) -> None:
-        """Write a register: these fields, and the others as after reset."""
+        """Write a register with these fields; other fields get their reset values."""
         await self.set(name, word_of(name, **fields))
 
     async def cycles(self, count: int) -> None:
-        """Let so many cycles pass."""
+        """Wait for ``count`` cycles."""
         await Timer(count * PERIOD, "ns")
         await self._edge
 
     async def renew(self) -> None:
-        """Forget the connection, and all that is still on its way."""
+        """Reset the connection, and discard everything that is still in the data path."""
         await self.set_fields("CONTROL", reset=1)
         await self.set("TX_STREAM_OCTETS", STREAM_ONLY)
         await self.set("RX_STREAM_OCTETS", STREAM_ONLY)
-        self.send_ulpdu(b"end")  # of a packet that the reset has cut off
+        self.send_ulpdu(b"end")  # completes a packet that the reset has cut off
         self.rx_mpa.send(b"end")
         await self.tx_ulpdu.drained()
         await self.rx_mpa.drained()
@@ -113,35 +113,35 @@ class Datapath:
         await self.set_fields("CONTROL", reset=1)
 
     async def start(self, offset: int = 0, **config: int) -> None:
-        """Set CONFIG and go to MPA mode at once in both directions; default: framing alone, no RDMAP rules."""
+        """Set CONFIG and enter MPA mode in both directions at once; by default with framing only, no RDMAP rules."""
         await self.set_fields("CONFIG", **{"rdmap": 0, **config})
         await self.set("TX_MPA_OFFSET", offset)
         await self.set("RX_MPA_OFFSET", offset)
         await self.set_fields("CONTROL", tx_enable=1, rx_enable=1)
 
     async def events(self) -> list[Event]:
-        """Take all events that are waiting."""
+        """Read all pending events."""
         found = []
         while word := await self.get("EVENT"):
             found.append(Event.read(word, await self.get("EVENT_OFFSET_LO"), await self.get("EVENT_OFFSET_HI")))
         return found
 
     def send_ulpdu(self, octets: bytes, length: int | None = None) -> None:
-        """Hand over a ULPDU or a stream-mode packet; ``length`` is what is announced, if that is not so long."""
+        """Send a ULPDU or a stream-mode packet; ``length`` is the announced length, if it differs from the real one."""
         self.tx_ulpdu.send(octets, length=len(octets) if length is None else length)
 
 
 class Outcome(NamedTuple):
-    """What came out since the last look."""
+    """Everything that was output since the last comparison."""
 
     sent: list[bytes]
-    ulpdus: list[Ulpdu]  # stream-mode octets as one
+    ulpdus: list[Ulpdu]  # consecutive stream-mode octets are joined
     tx_events: list[Event]
     rx_events: list[Event]
 
     @property
     def delivered(self) -> list[bytes]:
-        """Octets for the host, without their verdicts."""
+        """The octets for the host, without their verdicts."""
         return [each.octets for each in self.ulpdus]
 
 
@@ -149,7 +149,7 @@ def _outcome(sent: list[bytes], ulpdus: list[Ulpdu], events: list[Event]) -> Out
     joined: list[Ulpdu] = []
     for each in ulpdus:
         if each.verdict is Verdict.STREAM and joined and joined[-1].verdict is Verdict.STREAM:
-            each = Ulpdu(joined.pop().octets + each.octets, Verdict.STREAM)  # where chunks end has no meaning
+            each = Ulpdu(joined.pop().octets + each.octets, Verdict.STREAM)  # boundaries of chunks have no meaning
         joined.append(each)
     sends = [each.kind in _SENDS or each.cause in _SEND_CAUSES for each in events]
     return Outcome(
@@ -161,45 +161,45 @@ def _outcome(sent: list[bytes], ulpdus: list[Ulpdu], events: list[Event]) -> Out
 
 
 class SideBySide:
-    """The RTL and the software data path, which are given the same, and must say and do the same.
+    """The RTL and the software data path, which get the same input, and must produce the same output.
 
-    The software does at once what the RTL takes time for, so each step waits until the RTL has settled. Events
-    are compared for each direction apart: how the two interleave is a matter of time, too.
+    The software does immediately what takes the RTL some cycles, so each step waits until the RTL has settled. Events
+    are compared separately for each direction, because their interleaving depends on time, too.
     """
 
     def __init__(self, dut: Any, lanes: int, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
         self.rtl = Datapath(dut, idle, busy)
         self.software = Software(lanes=lanes, event_depth=16)
-        self._beats = 0  # given on this connection
+        self._beats = 0  # sent on this connection
 
     async def renew(self, **config: int) -> None:
-        """A new connection in stream mode, with this CONFIG."""
+        """Begin a new connection in stream mode, with this CONFIG."""
         await self.rtl.renew()
         self.software = Software(lanes=self.rtl.tx_mpa.octets_per_beat // 4, event_depth=16)
         self._beats = 0
         await self.set("CONFIG", **config)
 
     async def connect(self, **config: int) -> None:
-        """A new connection in MPA mode both ways, with this CONFIG."""
+        """Begin a new connection in MPA mode in both directions, with this CONFIG."""
         await self.renew(**config)
         await self.set("CONTROL", tx_enable=1, rx_enable=1)
 
     async def set(self, register: str, value: int | None = None, /, **fields: int) -> None:
-        """Write a register, as a whole or by its fields."""
+        """Write a register, as a word or by its fields."""
         word = word_of(register, **fields) if value is None else value
         await self.rtl.set(register, word)
         self.software.write(register, word)
         await self._settle(0)
 
     async def transmit(self, *ulpdus: bytes) -> None:
-        """Hand over ULPDUs, or packets of stream octets."""
+        """Send ULPDUs, or packets of stream octets."""
         for each in ulpdus:
             self.rtl.send_ulpdu(each)
             self.software.transmit(each)
         await self._settle(sum(map(self.rtl.tx_ulpdu.beats, map(len, ulpdus))))
 
     async def receive(self, octets: bytes, longest: int = 300) -> None:
-        """Hand over octets of the MPA stream, in chunks of up to ``longest`` octets."""
+        """Send octets of the MPA stream, in chunks of up to ``longest`` octets."""
         chunks = list(cut(octets, longest))
         for each in chunks:
             self.rtl.rx_mpa.send(each)
@@ -211,7 +211,7 @@ class SideBySide:
         await self.rtl.cycles(150 + 8 * self._beats)
 
     async def agree(self) -> Outcome:
-        """Take all that came out of both, and their state; AssertionError when they differ, else what it was."""
+        """Compare all output and the state of both; raises AssertionError if they differ, else returns the output."""
         rtl, software = self.rtl, self.software
         sent = [each.octets for each in await taken(rtl.tx_mpa)]
         ulpdus = [Ulpdu(each.octets, Verdict(each.fields["verdict"])) for each in await taken(rtl.rx_ulpdu)]
@@ -226,8 +226,8 @@ class SideBySide:
         )
         for what, mine, its in zip(Outcome._fields, found, expected, strict=True):
             for nth, (one, other) in enumerate(zip_longest(mine, its)):
-                assert one == other, f"{what}, number {nth}: the RTL's is {one!r:.900}, the software's {other!r:.900}"
+                assert one == other, f"{what}, number {nth}: {one!r:.900} in RTL, {other!r:.900} in software"
         for name in ("STATE", "EVENT_STATUS", "ERROR", "ERROR_OFFSET_LO", "ERROR_OFFSET_HI", *COUNTERS):
             value = await rtl.get(name)
-            assert value == software.read(name), f"{name} is {value:#x}, in software {software.read(name):#x}"
+            assert value == software.read(name), f"{name} is {value:#x} in RTL, {software.read(name):#x} in software"
         return expected

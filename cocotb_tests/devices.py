@@ -1,4 +1,4 @@
-"""What tests of a device have in common, whatever the device is made of."""
+"""Helpers for tests of all kinds of devices."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ def run(body, seconds=HANG):
 
 
 def running(process):
-    """Whether a process is there and not just waiting to be reaped."""
+    """Whether a process exists and is not a zombie."""
     try:
         with open(f"/proc/{process}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
@@ -29,14 +29,14 @@ def running(process):
 
 
 async def stream(device):
-    """The device, which from now on passes octets unchanged, both ways."""
+    """Put the device into stream mode in both directions, and return it."""
     await device.set("TX_STREAM_OCTETS", STREAM_ONLY)
     await device.set("RX_STREAM_OCTETS", STREAM_ONLY)
     return device
 
 
 async def collect(read, total):
-    """So many octets, of as many packets as it takes."""
+    """Read packets until ``total`` octets have been received, and return the octets."""
     octets = b""
     while len(octets) < total:
         octets += await read()
@@ -44,14 +44,14 @@ async def collect(read, total):
 
 
 async def stream_octets(device):
-    """The next packet of stream octets."""
+    """Return the next packet of stream octets."""
     ulpdu = await device.read_ulpdu()
     assert ulpdu.verdict is Verdict.STREAM
     return ulpdu.octets
 
 
 async def pass_stream_octets_both_ways(device, sizes):
-    """Packets of these sizes, random octets, through a device in stream mode: all come, in order."""
+    """Send random packets of these sizes in both directions of a device in stream mode: all arrive, in order."""
 
     async def give(write, packets):
         for each in packets:

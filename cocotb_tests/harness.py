@@ -1,7 +1,7 @@
-"""What tests of RTL blocks share: running a simulation from pytest, and stream drivers for inside it.
+"""The base of all tests of RTL: it runs simulations from pytest, and provides stream drivers inside the simulation.
 
-A test file holds both sides. pytest sees ``test_…`` functions, which call :func:`simulate`; the
-simulation imports the same file and runs what is marked with :func:`bench`::
+A test file holds both sides. pytest runs the functions called ``test_…``, which call :func:`simulate`. The simulation
+imports the same file, and runs the functions that are marked with :func:`bench`::
 
     @bench(cycles=1000)
     async def passes_packets(dut):
@@ -39,8 +39,8 @@ from open_rnic.host_driver.devices.sim.build import build, environment
 from open_rnic.host_driver.devices.sim.look import look
 
 PERIOD = 10  # ns
-UNTIL_VALID = -1  # of a sink's pattern: ``ready`` waits for ``valid``
-FIRST_BEAT_FIELDS = frozenset({"length"})  # valid on a packet's first beat only; other extra fields, on its last
+UNTIL_VALID = -1  # in a sink's pattern: ``ready`` stays low until ``valid`` is high
+FIRST_BEAT_FIELDS = frozenset({"length"})  # valid in a packet's first beat only; other extra fields, in its last beat
 
 
 # --- outside the simulation ---------------------------------------------------------------------
@@ -59,17 +59,18 @@ def simulate(
 ) -> None:
     """Run the cocotb tests of ``test_module`` on an Amaranth component; raise AssertionError unless all pass.
 
-    ``component`` may be a ``functools.partial`` that makes it: that saves elaborating it when it is built.
-    ``name`` chooses one test. ``parameters`` are what :func:`parameter` gives inside. ``seed`` (or the
-    environment's COCOTB_RANDOM_SEED) repeats a run; every failure names the seed it had. The working
-    folder, with the log and with ``waves`` an FST file, is kept after a failure. ``collects``: functional coverage of
-    an ``MpaDatapath`` is noted (:mod:`.coverage`), which takes half as long again. ``seconds`` of wall time end a
-    simulation in which no cycles pass; cycles are :func:`bench`'s to limit.
+    ``component`` may also be a ``functools.partial`` that makes the component, which is then elaborated only if there
+    is no build of it yet. ``name`` selects one test. :func:`parameter` returns the ``parameters`` inside the
+    simulation. ``seed``, or else the environment variable COCOTB_RANDOM_SEED, repeats a run; every failure reports its
+    seed. After a failure the working folder is kept, with the log and, if ``waves`` is set, an FST file. ``collects``
+    enables functional coverage of an ``MpaDatapath`` (:mod:`.coverage`), which increases the run time by half.
+    ``seconds`` limits the wall time, to end a simulation in which time does not advance; :func:`bench` limits the
+    number of cycles.
     """
     __tracebackhide__ = True
     simulation = build(component, waves=waves)
     streams = look(component, _streams) if isinstance(component, functools.partial) else _streams(component)
-    # One folder for each test, so that what failures leave behind does not pile up.
+    # One folder per test, so that old results of failed tests do not accumulate.
     test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
     folder = simulation.folder.parent.parent / "tests" / re.sub(r"[^\w.-]+", "-", test)
     shutil.rmtree(folder, ignore_errors=True)
@@ -94,7 +95,7 @@ def simulate(
             code = None
     problems = _problems(folder / "results.xml")
     if code is None:
-        problems.append(f"no end after {seconds} s")
+        problems.append(f"not finished after {seconds} s")
     elif code:
         problems.append(f"exit code {code}")
     if problems:
@@ -105,7 +106,7 @@ def simulate(
 
 
 def _streams(component: Any) -> dict[str, dict[str, tuple[int, int]]]:
-    """The fields of each packet stream among the ports: their least significant bits and widths."""
+    """Return the fields of each packet stream among the ports: their least significant bits and widths."""
     return {
         "__".join(map(str, path[:-1])): {key: (field.offset, field.width) for key, field in member.shape}
         for path, member, _ in component.signature.flatten(component)
@@ -135,14 +136,14 @@ def _bench() -> dict[str, Any]:
 
 
 def parameter(name: str) -> Any:
-    """What :func:`simulate` was given in ``parameters``."""
+    """Return an entry of the ``parameters`` of :func:`simulate`."""
     return _bench()["parameters"][name]
 
 
 def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awaitable[None]]], Any]:
-    """Mark a coroutine function as a cocotb test that starts after reset, and fails if not over in ``cycles``.
+    """Mark a coroutine function as a cocotb test that starts after reset, and fails if it takes more than ``cycles``.
 
-    ``options`` are those of ``cocotb.test``.
+    ``options`` are passed to ``cocotb.test``.
     """
 
     def mark(body: Callable[..., Awaitable[None]]) -> Any:
@@ -157,7 +158,7 @@ def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awai
             try:
                 await with_timeout(cocotb.start_soon(body(dut, **arguments)), cycles * PERIOD, "ns")
             except SimTimeoutError:
-                raise AssertionError(f"not over after {cycles} cycles") from None
+                raise AssertionError(f"not finished after {cycles} cycles") from None
             finish()
 
         functools.update_wrapper(run, body)
@@ -168,7 +169,7 @@ def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awai
 
 
 def _collect(dut: Any) -> Callable[[], None]:
-    """Note functional coverage, if this simulation does; what is returned ends that."""
+    """Start to collect functional coverage if it is enabled; returns a function that ends the collection."""
     folder = coverage.folder()
     if folder is None or not _bench()["collects"]:
         return lambda: None
@@ -185,16 +186,16 @@ def _collect(dut: Any) -> Callable[[], None]:
 
 
 def pauses(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[int]:
-    """How many cycles to wait before each beat: with ``chance``, 1 to ``longest``, and otherwise none."""
+    """Yield numbers of cycles to wait before each beat: 1 to ``longest`` with probability ``chance``, otherwise 0."""
     rng = random.Random(random.getrandbits(64) if seed is None else seed)
     while True:
         yield rng.randint(1, longest) if rng.random() < chance else 0
 
 
 def stalls(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[int]:
-    """How a sink stalls before each beat: with ``chance``, for 1 to ``longest`` cycles or until ``valid`` is 1.
+    """Yield stalls before each beat: with probability ``chance``, for 1 to ``longest`` cycles, or until ``valid`` is 1.
 
-    Only the latter finds a block whose ``valid`` waits for ``ready``, which ``rtl.lib.stream`` forbids.
+    Only the latter detects a block whose ``valid`` waits for ``ready``, which ``rtl.lib.stream`` forbids.
     """
     rng = random.Random(random.getrandbits(64) if seed is None else seed)
     for pause in pauses(chance, longest, rng.random()):
@@ -202,13 +203,13 @@ def stalls(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[
 
 
 def never() -> Iterator[int]:
-    """No waiting: a beat each cycle."""
+    """Yield zeros: no waiting, one beat per cycle."""
     while True:
         yield 0
 
 
 class Received(NamedTuple):
-    """A packet that came out: its octets, and its extra fields."""
+    """A received packet: its octets, and its extra fields."""
 
     octets: bytes
     fields: dict[str, int]
@@ -228,15 +229,15 @@ class _Driver:
         self._edge = RisingEdge(dut.clk)
 
     def beats(self, octets: int) -> int:
-        """How many beats a packet of so many octets takes."""
+        """Return the number of beats in a packet of ``octets`` octets."""
         return max(1, -(-octets // self.octets_per_beat))
 
 
 class Source(_Driver):
-    """Gives packets to the stream whose ports begin with ``prefix``; ``idle`` says how long to wait before beats.
+    """Sends packets on the stream whose ports begin with ``prefix``; ``idle`` yields cycles to wait before each beat.
 
-    What has no meaning is driven at random: octets that are not valid, fields in the beats in which they
-    are not valid, and the payload while there is none.
+    Everything that is not valid is driven with random values: unused octets, fields in beats in which they are not
+    valid, and the payload while ``valid`` is 0.
     """
 
     def __init__(self, dut: Any, prefix: str, idle: Iterator[int] | None = None):
@@ -250,7 +251,7 @@ class Source(_Driver):
         cocotb.start_soon(self._run())
 
     def send(self, octets: bytes, **fields: int) -> None:
-        """Send a packet after those before it; does not wait."""
+        """Queue a packet; does not wait."""
         if fields.keys() != self._extra.keys():
             raise ValueError(f"{self.name} has the fields {sorted(self._extra)}, not {sorted(fields)}")
         self._waiting += 1
@@ -258,7 +259,7 @@ class Source(_Driver):
         self._queue.put_nowait((octets, fields))
 
     async def drained(self) -> None:
-        """Wait until all packets have been taken."""
+        """Wait until all queued packets have been transferred."""
         while self._waiting:
             await self._drained.wait()
 
@@ -302,10 +303,10 @@ class Source(_Driver):
 
 
 class Sink(_Driver):
-    """Takes packets from the stream whose ports begin with ``prefix``; ``backpressure`` says when it is not ready.
+    """Receives packets from the stream whose ports begin with ``prefix``.
 
-    Before each beat, ``backpressure`` gives a number of cycles, or UNTIL_VALID: see :func:`stalls`. The sink checks the
-    transfer rules of ``rtl.lib.stream`` and raises AssertionError where they are broken.
+    ``backpressure`` yields the number of cycles to stall before each beat, or UNTIL_VALID: see :func:`stalls`. The sink
+    checks the transfer rules of ``rtl.lib.stream``, and raises AssertionError if they are violated.
     """
 
     def __init__(self, dut: Any, prefix: str, backpressure: Iterator[int] | None = None):
@@ -316,7 +317,7 @@ class Sink(_Driver):
         cocotb.start_soon(self._run())
 
     async def receive(self) -> Received:
-        """The next packet; waits for it."""
+        """Wait for the next packet, and return it."""
         return await self._packets.get()
 
     def empty(self) -> bool:
@@ -343,7 +344,7 @@ class Sink(_Driver):
         return held
 
     def _check(self, held: int | None) -> int | None:
-        """The payload if there is one; it must be as it was ``held``."""
+        """Return the payload if ``valid`` is set; a payload that was ``held`` must not have changed."""
         word = self._payload.value.to_unsigned() if self._valid.value else None
         assert held in (None, word), f"{self.name}: a beat was changed or withdrawn before it moved"
         return word
@@ -367,7 +368,7 @@ class Sink(_Driver):
 
 
 class Beat(NamedTuple):
-    """A beat as it was on a stream: its valid octets, whether its packet ends, and its other fields."""
+    """A beat of a stream: its valid octets, whether it is the last one of a packet, and its other fields."""
 
     octets: bytes
     last: bool
@@ -375,14 +376,14 @@ class Beat(NamedTuple):
 
 
 class Probe(_Driver):
-    """Looks at a stream that others move; nothing is driven."""
+    """Observes a stream between two other parties, without driving anything."""
 
     def offered(self) -> bool:
-        """Whether a beat is offered in this cycle, be it taken or not."""
+        """Whether ``valid`` is set in this cycle, with or without a transfer."""
         return bool(self._valid.value)
 
     def moved(self) -> Beat | None:
-        """The beat that moves in this cycle, if one does: to be asked right behind a rising edge of the clock."""
+        """Return the beat that is transferred in this cycle, if any; to be called right after a rising clock edge."""
         if not (self._valid.value and self._ready.value):
             return None
         word = self._payload.value.to_unsigned()
@@ -395,7 +396,7 @@ class Probe(_Driver):
 
 
 class Monitor(Probe):
-    """Gives the packets of a stream that others move."""
+    """Collects the packets of a stream between two other parties."""
 
     def __init__(self, dut: Any, prefix: str):
         super().__init__(dut, prefix)
@@ -403,7 +404,7 @@ class Monitor(Probe):
         cocotb.start_soon(self._run())
 
     async def receive(self) -> Received:
-        """The next packet; waits for it."""
+        """Wait for the next packet, and return it."""
         return await self._packets.get()
 
     async def _run(self) -> None:
@@ -419,7 +420,7 @@ class Monitor(Probe):
 
 
 class Rate(_Driver):
-    """Counts on a stream: ``moved`` beats, in ``used`` cycles from the first of them to the last, both included."""
+    """Counts transferred beats (``moved``), and the cycles from the first to the last of them, inclusive (``used``)."""
 
     def __init__(self, dut: Any, prefix: str):
         super().__init__(dut, prefix)
@@ -438,5 +439,5 @@ class Rate(_Driver):
                 self.used = cycles
 
     def restart(self) -> None:
-        """Count from zero: the next beat that moves is the first."""
+        """Restart the counts: the next beat is the first one."""
         self.moved = self.used = 0

@@ -1,4 +1,4 @@
-"""The RTL as it is on an iCE40: queues in block RAM, which is read a cycle ahead, and registers in pairs."""
+"""The RTL as elaborated for an iCE40: queues in block RAM, which is read one cycle ahead, and registers in pairs."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["Ice40", "datapath"]
 
 
 class Ice40(wiring.Component):
-    """A block, elaborated for an iCE40, with the same ports."""
+    """A block with the same ports, elaborated for an iCE40."""
 
     def __init__(self, block: Any):
         self.block = block
@@ -26,5 +26,5 @@ class Ice40(wiring.Component):
 
 
 def datapath(lanes: int) -> Ice40:
-    """The whole data path."""
+    """Return the whole data path."""
     return Ice40(MpaDatapath(lanes))

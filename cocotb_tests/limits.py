@@ -1,6 +1,6 @@
-"""The one time limit of tests, so that a hang is a failure: no machine is so busy that a test reaches it.
+"""The time limit of tests, which turns a hang into a failure; no machine is so slow that a good test reaches it.
 
-What must be quick is told by progress instead: what came before what, and how often something was looked at.
+Tests of speed do not measure time: they check the order of events, or count operations such as polls.
 """
 
 HANG = 1800.0  # seconds

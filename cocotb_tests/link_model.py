@@ -1,4 +1,4 @@
-"""The device's end of a link in Python: what ``docs/link.md`` says, with streams that take as little as they like."""
+"""A model of the device's end of a link (``docs/link.md``), whose streams stall at random."""
 
 import random
 
@@ -21,7 +21,7 @@ from open_rnic.rtl.link.protocol import (
 
 
 class DeviceModel:
-    """Answers frames. ULPDUs come out as MPA packets, and MPA chunks as ULPDUs; registers keep what is written.
+    """Answers request frames. ULPDUs come back as MPA packets, and MPA chunks as ULPDUs; registers keep their values.
 
     ``done`` counts the operations that were carried out.
     """
@@ -35,12 +35,12 @@ class DeviceModel:
         self._damaged = 0
         self._turns = {Op.ULPDU: 0, Op.MPA: 0}
         self._partial = {Op.ULPDU: bytearray(), Op.MPA: bytearray()}
-        self._out = {Op.ULPDU: [], Op.MPA: []}  # packets from the stream in, for the other one out
+        self._out = {Op.ULPDU: [], Op.MPA: []}  # packets received on this stream, to be sent on the other one
         self.registers = {}
         self.done = 0
 
     def receive(self, octets: bytes) -> bytes:
-        """Take octets of the line: those that it answers with."""
+        """Process octets from the line, and return the octets of the answers."""
         self._received += octets
         *frames, self._received = self._received.split(ZERO)
         return b"".join(self._answer(bytes(each)) for each in frames if each)

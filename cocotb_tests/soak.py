@@ -1,10 +1,10 @@
-"""Mutated startup frames and MPA streams by the million: nothing escapes, nothing hangs, nothing grows.
+"""Soak test: millions of mutated startup frames and MPA streams must cause no exception, no hang and no memory leak.
 
-Each case is made from the seed, its kind and its number alone, so each can be made again. Kinds:
+Each case is determined by the seed, its kind and its number, so any case can be repeated. Kinds:
 
-startup   a frame with faults, into the negotiation: both roles, all dialects
-stream    FPDUs with faults, into the software's data path: what is good before the first fault is delivered, no more
-rtl       such streams into the RTL in simulation: it does what the software does
+startup   a faulty frame for the negotiation, in both roles and all dialects
+stream    faulty FPDUs for the software data path, which must deliver everything before the first fault, and no more
+rtl       such streams for the RTL in simulation, which must do the same as the software
 
     python -m open_rnic.cocotb_tests.soak [--cases N] [--seed N] [--jobs N]
     python -m open_rnic.cocotb_tests.soak --replay FILE
@@ -46,15 +46,15 @@ from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Model, Role, Rtr
 
 KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
-FOLDER = "soak"  # of built(): where failing cases are kept
+FOLDER = "soak"  # folder inside built() for failing cases
 BATCH = 2000
-HANG = 60  # seconds of processor time that no case may take
-GROWTH = 64 << 20  # octets that no batch may add to a process
-RTL_SHARE = 500  # one case of so many is simulated: it takes some 200 times as long
+HANG = 60  # limit of processor time for a case, in seconds
+GROWTH = 64 << 20  # limit of memory that a batch may add to a process, in octets
+RTL_SHARE = 500  # one case in 500 is simulated, because simulation takes about 200 times as long
 
 
 def mutated(rng: random.Random, octets: bytes) -> bytes:
-    """The octets with one to three things wrong with them."""
+    """Return the octets with one to three random faults."""
     changed = bytearray(octets)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(changed) + 1)
@@ -76,7 +76,7 @@ def mutated(rng: random.Random, octets: bytes) -> bytes:
 
 
 def pieces(rng: random.Random, octets: bytes) -> Iterator[bytes]:
-    """The octets as TCP may deliver them."""
+    """Yield the octets in pieces, as TCP may deliver them."""
     while octets:
         size = rng.choice([1, 3, 20, 1460, 65536])
         yield octets[:size]
@@ -85,17 +85,17 @@ def pieces(rng: random.Random, octets: bytes) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Case:
-    """One attempt. ``octets`` are what the peer sends; ``seed`` is for all other choices, how it is cut among them."""
+    """A test case. ``octets`` come from the peer; ``seed`` determines all other choices, such as where they are cut."""
 
     kind: str
     seed: str
     octets: bytes
-    good: bytes = b""  # of a stream: what it was before it was mutated
-    lanes: int = 4  # of the RTL
+    good: bytes = b""  # of a stream: the octets before mutation
+    lanes: int = 4  # width of the RTL
 
     @classmethod
     def make(cls, kind: str, seed: int, number: int) -> "Case":
-        """Case ``number`` of a run with this ``seed``."""
+        """Make case ``number`` of a run with this ``seed``."""
         name = f"{kind} {seed} {number}"
         rng = random.Random(f"{name} octets")
         if kind == "startup":
@@ -105,7 +105,7 @@ class Case:
         return cls(kind, name, mutated(rng, good), good)
 
     def run(self) -> str:
-        """Try it; returns how it ended. What must not be raises AssertionError, or anything."""
+        """Run the case, and return its outcome; raises an exception, such as AssertionError, if the case fails."""
         if self.kind == "startup":
             return _try_startup(self)
         if self.kind == "stream":
@@ -113,10 +113,10 @@ class Case:
         from open_rnic.cocotb_tests.system.test_soak import run_cases
 
         run_cases(self.lanes, [self])
-        return "as the software"
+        return "same as the software"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the case as plain data."""
         return {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(self).items()}
 
     @classmethod
@@ -131,7 +131,7 @@ def _role(name: str) -> Role:
 
 
 def has_markers(name: str) -> bool:
-    """Whether the case of this name has markers."""
+    """Return whether the case with this name uses markers."""
     return random.Random(f"{name} markers").random() < 0.5
 
 
@@ -153,12 +153,12 @@ def _frame(rng: random.Random, kind: FrameKind) -> StartupFrame:
 
 
 def negotiate(rng: random.Random, config: Config, octets: bytes) -> Any:
-    """The last thing that happens when these octets come and then the connection ends."""
+    """Return the last event of a negotiation that receives these octets and then loses its connection."""
     end = Negotiation(config)
     events = end.start(0)
     for piece in pieces(rng, octets):
         while piece and end.wanted:
-            assert end.wanted <= MAX_PRIVATE_DATA + 20, f"{end.wanted} octets are wanted of a startup frame"
+            assert end.wanted <= MAX_PRIVATE_DATA + 20, f"the negotiation wants {end.wanted} octets of a startup frame"
             taken, piece = piece[: end.wanted], piece[end.wanted :]
             events += end.receive(taken)
     if isinstance(events[-1] if events else None, Requested):
@@ -183,7 +183,7 @@ def _fpdus(rng: random.Random, *, markers: bool) -> list[bytes]:
 
 
 def configured(*, markers: bool, crc: bool = True, permissive: bool = False) -> MpaDatapath:
-    """The software's data path, of a responder in the peer-to-peer model."""
+    """Return a software data path for a responder in the peer-to-peer model."""
     path = MpaDatapath(lanes=4)
     config = BY_NAME["CONFIG"]
     values = {
@@ -203,7 +203,7 @@ def configured(*, markers: bool, crc: bool = True, permissive: bool = False) -> 
 
 
 def expected(case: Case) -> tuple[list[bytes], int]:
-    """The ULPDUs behind the RTR that come whole before the first octet that was changed, and their FPDUs' count."""
+    """Return the ULPDUs behind the RTR that are complete before the first altered octet, and the number of FPDUs."""
     both = zip(case.good, case.octets, strict=False)
     same = next((at for at, (one, other) in enumerate(both) if one != other), min(len(case.good), len(case.octets)))
     delineator = FpduDelineator(markers=has_markers(case.seed), crc=True)
@@ -219,7 +219,7 @@ def _try_stream(case: Case) -> str:
         path.receive(piece)
         delivered += [path.ulpdus.pop().octets for _ in range(len(path.ulpdus))]
     ulpdus, whole = expected(case)
-    assert delivered == ulpdus, f"{len(delivered)} ULPDUs were delivered, {len(ulpdus)} are good"
+    assert delivered == ulpdus, f"{len(delivered)} ULPDUs were delivered, but {len(ulpdus)} are good"
     errors = []
     while (event := path.take_event()).kind is not EventKind.NONE:
         if event.kind is EventKind.ERROR:
@@ -234,31 +234,31 @@ def _try_stream(case: Case) -> str:
 
 
 def _check_good() -> None:
-    """A good exchange works: nothing that came before has left anything behind."""
+    """Check that a good exchange works, so that earlier cases have left no state behind."""
     enhanced = EnhancedData(4, 4, True, frozenset({Rtr.WRITE}))
     request = StartupFrame(FrameKind.REQUEST, enhanced=enhanced).encode()
     end = Negotiation(Config(Role.RESPONDER))
     end.start(0)
     events = end.receive(request[: end.wanted])
     events += end.receive(request[20:])
-    assert isinstance(events[-1], Requested), "a good Request is refused"
-    assert isinstance(end.accept()[-1], Established), "a good Request cannot be accepted"
+    assert isinstance(events[-1], Requested), "a good Request was rejected"
+    assert isinstance(end.accept()[-1], Established), "a good Request could not be accepted"
     path = configured(markers=True)
     framer = FpduFramer(markers=True, crc=True)
     for ulpdu in (rtr_ulpdu(Rtr.WRITE), bytes(600), b"good"):
         path.receive(framer.frame(ulpdu))
-    assert [path.ulpdus.pop().octets for _ in range(len(path.ulpdus))] == [bytes(600), b"good"], "good FPDUs are lost"
+    assert [path.ulpdus.pop().octets for _ in range(len(path.ulpdus))] == [bytes(600), b"good"], "good FPDUs were lost"
 
 
-class Hang(AssertionError):  # noqa: N818 -- its name says all
+class Hang(AssertionError):  # noqa: N818 -- the name is clear without a suffix
     """A case took longer than :data:`HANG`."""
 
 
 def attempt(case: Case) -> tuple[str, str]:
-    """How it ended, and what was wrong with that: nothing, if all is well."""
+    """Run a case; return its outcome, and the error, which is empty if the case passed."""
 
     def late(*_: Any) -> None:
-        raise Hang(f"no end after {HANG} s of processor time")
+        raise Hang(f"not finished after {HANG} s of processor time")
 
     before = signal.signal(signal.SIGVTALRM, late)
     signal.setitimer(signal.ITIMER_VIRTUAL, HANG)
@@ -272,7 +272,7 @@ def attempt(case: Case) -> tuple[str, str]:
 
 
 def shrunk(case: Case, fails: Callable[[Case], bool]) -> Case:
-    """The case with as few octets as still fail: parts are left out, ever smaller ones."""
+    """Return a case with fewer octets that still fails, by leaving out smaller and smaller parts."""
     size = len(case.octets)
     while size:
         at = 0
@@ -287,7 +287,7 @@ def shrunk(case: Case, fails: Callable[[Case], bool]) -> Case:
 
 
 def keep(case: Case, wrong: str) -> Path:
-    """Write a failing case to a file that ``--replay`` takes."""
+    """Write a failing case to a file for ``--replay``."""
     folder = built(FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{case.seed.replace(' ', '-')}.json"
@@ -297,14 +297,14 @@ def keep(case: Case, wrong: str) -> Path:
 
 @dataclass
 class Report:
-    """What came of some cases."""
+    """The results of some cases."""
 
     outcomes: Counter[str]
     failures: list[str]
 
 
 def batch(kind: str, seed: int, numbers: range) -> Report:
-    """Try these cases; a failing one is shrunk and kept."""
+    """Run these cases; failing ones are shrunk and kept."""
     report = Report(Counter(), [])
     if kind == "rtl":
         return _batch_rtl(seed, numbers)
@@ -314,24 +314,24 @@ def batch(kind: str, seed: int, numbers: range) -> Report:
         ended, wrong = attempt(case)
         report.outcomes[f"{kind}: {ended}"] += 1
         if wrong:
-            report.failures.append(_told(*_smaller(case, wrong)))
+            report.failures.append(_failure_line(*_smaller(case, wrong)))
         elif number % 100 == 0:
             _check_good()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
     if grown > GROWTH:
-        report.failures.append(f"{kind} {seed}, cases {numbers[0]} to {numbers[-1]}: {grown >> 20} MiB of memory more")
+        report.failures.append(f"{kind} {seed}, cases {numbers[0]} to {numbers[-1]}: memory grew by {grown >> 20} MiB")
     return report
 
 
 def _smaller(case: Case, wrong: str) -> tuple[Case, str]:
-    """The shrunk case, which fails with the same exception, and what is wrong with it."""
+    """Return the shrunk case, which fails with the same exception, and its error."""
     exception = wrong.partition(":")[0]
     case = shrunk(case, lambda each: attempt(each)[1].partition(":")[0] == exception)
     return case, attempt(case)[1]
 
 
 def _batch_rtl(seed: int, numbers: range) -> Report:
-    """Many streams in one simulation; a failing one is looked for among them, alone."""
+    """Run many streams in one simulation; a failing one is identified, and kept by itself."""
     from open_rnic.cocotb_tests.system.test_soak import run_cases
 
     report = Report(Counter(), [])
@@ -339,24 +339,24 @@ def _batch_rtl(seed: int, numbers: range) -> Report:
     lanes = LANES[numbers[0] // len(numbers) % len(LANES)]
     try:
         run_cases(lanes, cases)
-        report.outcomes["rtl: as the software"] += len(cases)
+        report.outcomes["rtl: same as the software"] += len(cases)
     except AssertionError as error:
         report.outcomes["rtl: failed"] += len(cases)
         named = re.search(r"case number (\d+)", str(error))
         if named is None:
             report.failures.append(f"rtl {seed}, cases {numbers[0]} to {numbers[-1]}, {lanes} lanes: {error}")
         else:
-            report.failures.append(_told(replace(cases[int(named[1])], lanes=lanes), str(error)[-500:]))
+            report.failures.append(_failure_line(replace(cases[int(named[1])], lanes=lanes), str(error)[-500:]))
     return report
 
 
-def _told(case: Case, wrong: str) -> str:
+def _failure_line(case: Case, wrong: str) -> str:
     path = keep(case, wrong)
     return f"{case.seed}: {wrong}\n  again: {Path(sys.executable)} -m open_rnic.cocotb_tests.soak --replay {path}"
 
 
 def soak(cases: int, seed: int, jobs: int, progress: Callable[[int], None], simulated: int) -> Report:
-    """Try ``cases`` cases on ``jobs`` processes, ``simulated`` of them on the RTL; ``progress`` gets what is done."""
+    """Run ``cases`` cases in ``jobs`` processes, ``simulated`` of them in RTL; ``progress`` gets the cases done."""
     shares = {"startup": cases // 2, "stream": cases - cases // 2 - simulated, "rtl": simulated}
     total = Report(Counter(), [])
     with ProcessPoolExecutor(jobs) as pool:
@@ -374,12 +374,12 @@ def soak(cases: int, seed: int, jobs: int, progress: Callable[[int], None], simu
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="soak", description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=1_000_000, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="repeats a run (default: another one each time)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one a core)")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="try the one case that a failed run has kept")
+    parser.add_argument("--cases", type=int, default=1_000_000, help="number of cases (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="seed of a run to repeat (default: random)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes (default: one per core)")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="run one case that an earlier run has kept")
     options = parser.parse_args()
     if options.replay:
         case = Case.from_json(json.loads(options.replay.read_text()))

@@ -1,4 +1,4 @@
-"""The harness, on a FIFO that passes packets and, if told to, spoils them."""
+"""The harness, tested on a FIFO of packets with optional faults."""
 
 import functools
 import random
@@ -13,7 +13,7 @@ from open_rnic.rtl.layouts import packet
 
 
 class PacketFifo(wiring.Component):
-    """``fault`` 1 loses a beat when the reader waits, 2 never gives one, 3 gives none before the reader is ready."""
+    """``fault`` 1 loses a beat if the reader stalls; 2 never sets ``valid``; 3 sets ``valid`` only after ``ready``."""
 
     def __init__(self, lanes, fault=0):
         self.fault = fault
@@ -68,7 +68,7 @@ def test_rate_is_counted(slow):
     simulate(PacketFifo(1), __name__, name="rate_is_counted", parameters={"slow": slow})
 
 
-def test_what_a_partial_makes_is_not_elaborated_twice(monkeypatch):
+def test_a_partial_is_elaborated_only_once(monkeypatch):
     fifo = functools.partial(PacketFifo, 1)
     simulate(fifo, __name__, name="rate_is_counted", parameters={"slow": False})
     monkeypatch.setattr(PacketFifo, "elaborate", None)
@@ -81,12 +81,12 @@ def test_a_lost_beat_is_a_failure():
 
 
 def test_a_hang_is_a_failure():
-    with pytest.raises(AssertionError, match="not over after 20000 cycles"):
+    with pytest.raises(AssertionError, match="not finished after 20000 cycles"):
         simulate(PacketFifo(1, fault=2), __name__, name="packets_pass", parameters={"idle": 0, "busy": 0})
 
 
 def test_a_valid_that_waits_for_ready_is_a_failure():
-    with pytest.raises(AssertionError, match="not over after 20000 cycles"):
+    with pytest.raises(AssertionError, match="not finished after 20000 cycles"):
         simulate(PacketFifo(1, fault=3), __name__, name="packets_pass", parameters={"idle": 0, "busy": 0.3})
 
 

@@ -1,4 +1,4 @@
-"""The source, sink and monitor of MPA streams: what they make is right, and what is wrong they find, with its place."""
+"""The source, sink and monitor of MPA streams: FPDUs are correct, and every fault is found at its place."""
 
 import functools
 import random
@@ -18,20 +18,20 @@ CAUSES = {Fault.CRC: Cause.CRC, Fault.FPDUPTR: Cause.FPDUPTR, Fault.LENGTH: Caus
 
 
 class Packets(Buffer):
-    """A stream of packets that passes through."""
+    """Passes a stream of packets through."""
 
     def __init__(self, lanes):
         super().__init__(Packet(lanes))
 
 
 @pytest.mark.parametrize("vector", FPDUS, ids=str)
-def test_vectors_are_found_as_they_were_sent(vector):
+def test_vectors_are_decoded(vector):
     [fpdu] = Checker(markers=vector.markers, crc=True, offset=vector.stream_offset).feed(vector.wire)
     assert (fpdu.ulpdu, fpdu.octets, fpdu.problems) == (vector.ulpdu, vector.wire, ())
 
 
 @pytest.mark.parametrize("markers", [False, True])
-def test_fields_follow_each_other_wherever_an_fpdu_begins(markers):
+def test_fields_are_contiguous_at_every_stream_offset(markers):
     for offset in range(0, 1024, 4):
         framer = FpduFramer(markers=markers, crc=True, offset=offset)
         for length in (0, 1, 2, 3, 499, 500, 501, 502, 503, 504, 1500):
@@ -43,7 +43,7 @@ def test_fields_follow_each_other_wherever_an_fpdu_begins(markers):
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_every_fault_that_is_put_in_is_found_by_both_readings(fault):
+def test_every_fault_is_found_by_the_checker_and_by_the_software(fault):
     for start in range(0, 512, 4):
         framer = FpduFramer(markers=True, crc=True, offset=start)
         stream = framer.frame(b"good")
@@ -63,7 +63,7 @@ def test_every_fault_that_is_put_in_is_found_by_both_readings(fault):
         assert (software.error and software.error.cause) == CAUSES.get(fault)
 
 
-def test_a_fault_that_an_fpdu_cannot_have_is_refused():
+def test_a_fault_in_a_missing_field_is_rejected():
     with pytest.raises(ValueError, match="stream offset 4 has no marker"):
         spoilt(FpduFramer(markers=True, crc=True, offset=4).frame(b""), 4, Fault.FPDUPTR, markers=True)
     with pytest.raises(ValueError, match="has no pad"):
@@ -74,7 +74,7 @@ def test_a_fault_that_an_fpdu_cannot_have_is_refused():
         Checker(markers=True, crc=True, offset=3)
 
 
-def test_chunks_are_as_long_as_asked_for():
+def test_chunks_have_the_requested_sizes():
     chunks = []
     source = MpaSource(chunks.append, markers=True, sizes=iter([3, 5, 100, 1, 50]))
     octets = source.send(bytes(20)) + source.send(bytes(90))
@@ -83,7 +83,7 @@ def test_chunks_are_as_long_as_asked_for():
     assert b"".join(chunks) == octets
 
 
-def test_cuts_are_seen_where_they_were_made():
+def test_cuts_are_reported_where_they_were_made():
     chunks = []
     source = MpaSource(chunks.append, markers=True)
     source.send(bytes(9), cuts=[2, 5, 6], ends=False)
@@ -94,7 +94,7 @@ def test_cuts_are_seen_where_they_were_made():
 
 
 @bench(cycles=20_000)
-async def what_is_right_passes_and_is_seen(dut):
+async def good_fpdus_pass_and_are_monitored(dut):
     markers = parameter("markers")
     source = MpaSource(Source(dut, "i", pauses(0.2)).send, markers=markers, offset=508, sizes=pauses(1, 700))
     seen = MpaMonitor(Monitor(dut, "i").receive, markers=markers, offset=508)
@@ -109,7 +109,7 @@ async def what_is_right_passes_and_is_seen(dut):
 
 
 @bench(cycles=20_000)
-async def what_is_wrong_is_raised_with_its_place(dut):
+async def a_fault_is_reported_with_its_stream_offset(dut):
     source = MpaSource(Source(dut, "i", never()).send, markers=True)
     sink = MpaSink(Sink(dut, "o").receive, markers=True, tolerate=[Fault.RESERVED16])
     source.send(bytes(20))
@@ -122,7 +122,7 @@ async def what_is_wrong_is_raised_with_its_place(dut):
 
 
 @bench(cycles=20_000, expect_error=MpaError)
-async def a_monitor_ends_a_test_that_does_not_ask(dut):
+async def a_monitor_ends_a_test_that_does_not_call_it(dut):
     MpaMonitor(Monitor(dut, "i").receive, markers=False)
     source, sink = MpaSource(Source(dut, "i").send, markers=False), Sink(dut, "o")
     source.send(bytes(20), Fault.CRC)
@@ -133,10 +133,12 @@ async def a_monitor_ends_a_test_that_does_not_ask(dut):
 @pytest.mark.parametrize("markers", [False, True])
 @pytest.mark.parametrize("lanes", LANES)
 def test_a_good_stream(lanes, markers):
-    name = "what_is_right_passes_and_is_seen"
+    name = "good_fpdus_pass_and_are_monitored"
     simulate(functools.partial(Packets, lanes), __name__, name=name, parameters={"markers": markers})
 
 
-@pytest.mark.parametrize("name", ["what_is_wrong_is_raised_with_its_place", "a_monitor_ends_a_test_that_does_not_ask"])
+@pytest.mark.parametrize(
+    "name", ["a_fault_is_reported_with_its_stream_offset", "a_monitor_ends_a_test_that_does_not_call_it"]
+)
 def test_a_bad_stream(name):
     simulate(functools.partial(Packets, 4), __name__, name=name)

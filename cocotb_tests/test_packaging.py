@@ -1,4 +1,4 @@
-"""The package as users get it: what an installation lacks is said, and a wheel has all that a checkout has."""
+"""The package as users install it: commands name missing extras, and a wheel has all files of a checkout."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def rnic(blocked, *arguments, cwd):
     ("boards", "amaranth-boards", ["program", "ulx3s"]),
     ("boards", "amaranth-boards", ["demo", "--device", "serial:sim:ulx3s", "--size", "1K"]),
 ])  # fmt: skip
-def test_a_command_says_which_extra_it_lacks(extra, package, arguments, tmp_path):
+def test_a_command_names_the_missing_extra(extra, package, arguments, tmp_path):
     done = rnic(EXTRAS[extra].values(), *arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
@@ -55,13 +55,13 @@ def test_a_command_says_which_extra_it_lacks(extra, package, arguments, tmp_path
 @pytest.mark.parametrize("arguments", [
     ["demo", "--device", "software", "--size", "1K"], ["registers"], ["split", "--host", "cortex-a53"], ["--help"],
 ])  # fmt: skip
-def test_what_needs_no_extra_works_without(arguments, tmp_path):
+def test_commands_without_extras_work_without_them(arguments, tmp_path):
     everything = {module for modules in EXTRAS.values() for module in modules.values()}
     done = rnic(everything, *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_extras_are_those_of_the_package():
+def test_extras_match_pyproject():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for extra, packages in EXTRAS.items():
         named = {each.partition(">")[0] for each in project["optional-dependencies"][extra]}
@@ -72,7 +72,7 @@ def test_extras_are_those_of_the_package():
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # as git has it: a build writes into the folder that it is of
+    source = folder / "source"  # a copy of the tracked files, because a build writes into its source folder
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
         if (ROOT / name).is_file():
@@ -85,7 +85,7 @@ def wheel(tmp_path_factory):
     return made
 
 
-def test_a_wheel_has_every_module_and_every_file_that_one_reads(wheel):
+def test_a_wheel_has_all_files(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder in ("rtl", "host_driver", "boards", "cocotb_tests"):
         for path in (ROOT / folder).rglob("*"):
@@ -94,11 +94,11 @@ def test_a_wheel_has_every_module_and_every_file_that_one_reads(wheel):
     assert not [name for name in names if not name.startswith(("open_rnic/", "open_rnic-"))]
 
 
-def test_a_wheel_works_and_brings_its_types_outside_the_checkout(wheel, tmp_path):
+def test_a_wheel_works_outside_the_checkout(wheel, tmp_path):
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
     code = "import sys; from open_rnic.host_driver.tools.cli import run; sys.exit(run(sys.argv[1:]))"
-    # -S -E: neither this checkout, which is installed for editing, nor PYTHONPATH; the other packages by their folder.
+    # -S -E: without this checkout, which is installed in editable mode, and without PYTHONPATH.
     others = next(each for each in sys.path if each.endswith("site-packages"))
     start = f"import sys; sys.path[:0] = [{str(site)!r}, {others!r}]; {code}"
     done = subprocess.run([sys.executable, "-S", "-E", "-c", start, "demo", "--device", "software", "--size", "1K"],
@@ -108,8 +108,8 @@ def test_a_wheel_works_and_brings_its_types_outside_the_checkout(wheel, tmp_path
 
 
 
-def test_a_wheel_brings_its_types(wheel, tmp_path):
-    """As in a user's folder, with the package installed in an environment of its own."""
+def test_a_wheel_has_type_information(wheel, tmp_path):
+    """The package is installed in an environment of its own, as for a user."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True, timeout=600)
     [site] = (tmp_path / "venv").glob("lib/python*/site-packages")
     zipfile.ZipFile(wheel).extractall(site)

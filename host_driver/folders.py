@@ -1,4 +1,4 @@
-"""Where what is built and measured is kept."""
+"""Folders for files that are built or measured."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["built"]
 
 
 def built(what: str) -> Path:
-    """The folder of one kind of it.
+    """Return the folder for one kind of files.
 
-    It is in ``$OPEN_RNIC_BUILD``, if that is set, else in ``build`` of a checkout, else in the user's cache.
+    It is inside ``$OPEN_RNIC_BUILD`` if this is set, else inside ``build`` of a checkout, else in the user's cache.
     """
     chosen = os.environ.get("OPEN_RNIC_BUILD")
     if chosen:

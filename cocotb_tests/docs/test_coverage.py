@@ -1,4 +1,4 @@
-"""docs/rfc6581.md has a row for every statement, and every test that it names exists."""
+"""docs/rfc6581.md has a row for every statement of the RFCs, and every test that it names exists."""
 
 import ast
 import re
@@ -10,8 +10,8 @@ import pytest
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "rfc6581.md"
 
-# Counted in the texts of the RFCs: every occurrence of a keyword of RFC 2119 in §4 to §10 of RFC 6581, of which §4 and
-# §8 have none, and in §7.1, §7.1.1 and §7.1.2 of RFC 5044, where "MUST not" counts as MUST NOT.
+# Counted in the texts of the RFCs: every occurrence of a keyword of RFC 2119 in §4 to §10 of RFC 6581 (§4 and §8 have
+# none), and in §7.1, §7.1.1 and §7.1.2 of RFC 5044, where "MUST not" counts as MUST NOT.
 KEYWORDS = {
     "RFC 6581": {
         "5": {"MUST NOT": 1},
@@ -33,7 +33,7 @@ TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
 def rows(document):
-    """The table under a heading of the page: lists of cells."""
+    """Return the table under a heading of the page, as lists of cells."""
     section = PAGE.read_text().split(f"\n## {document}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -51,7 +51,7 @@ def test_every_statement_has_a_row(document):
 
 
 @pytest.mark.parametrize("document", KEYWORDS)
-def test_every_row_says_how_and_names_tests_that_exist(document):
+def test_every_row_has_an_explanation_and_existing_tests(document):
     for row in rows(document):
         section, keyword, statement, how, tests = row
         assert statement, row

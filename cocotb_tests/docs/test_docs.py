@@ -1,4 +1,4 @@
-"""The documentation: what it says to do works, what it says comes of it does, and its links lead somewhere."""
+"""The documentation: commands and examples work, their output is as shown, and links are valid."""
 
 import ast
 import functools
@@ -25,23 +25,23 @@ VERILOG = (ROOT / "docs" / "verilog.md").read_text()
 
 
 def blocks(language, text):
-    """The fenced blocks of this language."""
+    """Return the fenced code blocks of this language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page):
+def test_links_lead_to_existing_files(page):
     links = re.findall(r"\]\(([^)#]+)", page.read_text())
     assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
 
 
-def test_the_register_reference_is_that_of_the_registers(capsys):
+def test_the_register_reference_is_up_to_date(capsys):
     assert cli.run(["registers", "--markdown"]) == 0
     assert (ROOT / "docs" / "registers.md").read_text() == capsys.readouterr().out
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_runs_and_says_what_its_page_says(example, tmp_path):
+def test_an_example_runs_and_prints_the_documented_output(example, tmp_path):
     [page] = [page.read_text() for page in PAGES if example.read_text() in blocks("python", page.read_text())]
     is_test = example.name.startswith("test_")
     command = [sys.executable, "-W", "error", *(["-m", "pytest"] if is_test else []), str(example)]
@@ -62,7 +62,7 @@ def test_the_template_and_the_tables_name_all_ports_of_the_verilog(capsys):
 
 
 def test_the_litex_module_connects_all_ports_of_the_verilog(capsys):
-    """LiteX is not installed: its names are stood in for, and the dictionary of ports is as the module makes it."""
+    """LiteX is not installed: its names are replaced by mocks, and the module's dictionary of ports is compared."""
     assert cli.run(["verilog", "--lanes", "1", "-o", "-"]) == 0
     head = re.search(r"^module mpa_datapath \((.+?)^\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
     ports = {f"{direction[0]}_{name}" for direction, name in re.findall(r"(input|output) .*?(\w+),?$", head[1], re.M)}

@@ -1,7 +1,7 @@
-"""An MPA stream in anyone's cocotb testbench: a source, a sink and a monitor (RFC 5044 §4).
+"""A source, a sink and a monitor of MPA streams for any cocotb testbench (RFC 5044 §4).
 
-They know FPDUs, and leave the signals to a driver of octets: this project's packet streams
-(:mod:`open_rnic.cocotb_tests.harness`) or cocotbext-axi's AXI4-Stream. docs/cocotb.md shows both.
+They process FPDUs, and leave the signals to a driver that transfers octets: this project's packet streams
+(:mod:`open_rnic.cocotb_tests.harness`) or cocotbext-axi's AXI4-Stream. docs/cocotb.md has an example of each.
 """
 
 from open_rnic.cocotb_tests.mpa.endpoints import MpaMonitor, MpaSink, MpaSource

@@ -1,8 +1,9 @@
-"""The two ends of an MPA stream in a simulation, and one who only looks on.
+"""Both ends of an MPA stream in a simulation, and a monitor.
 
-A driver moves octets: :class:`MpaSource` is given what sends a chunk, ``Source(...).send`` or cocotbext-axi's
-``AxiStreamSource(...).send_nowait``; :class:`MpaSink` and :class:`MpaMonitor` what waits for the next chunk,
-``Sink(...).receive``, ``Monitor(...).receive``, ``AxiStreamSink(...).recv`` or ``AxiStreamMonitor(...).recv``.
+A driver transfers the octets. :class:`MpaSource` takes a function that sends a chunk, such as ``Source(...).send`` or
+cocotbext-axi's ``AxiStreamSource(...).send_nowait``. :class:`MpaSink` and :class:`MpaMonitor` take a coroutine function
+that waits for the next chunk, such as ``Sink(...).receive``, ``Monitor(...).receive``, ``AxiStreamSink(...).recv`` or
+``AxiStreamMonitor(...).recv``.
 """
 
 import random
@@ -18,7 +19,7 @@ from open_rnic.rtl.registers import MAX_ULPDU
 
 
 def _octets(chunk: Any) -> bytes:
-    """The octets of a packet of the harness, a frame of cocotbext-axi, or ``bytes``."""
+    """Return the octets of a chunk: a packet of the harness, a frame of cocotbext-axi, or ``bytes``."""
     for name in ("octets", "tdata"):
         if hasattr(chunk, name):
             return bytes(getattr(chunk, name))
@@ -26,11 +27,17 @@ def _octets(chunk: Any) -> bytes:
 
 
 class MpaSource:
-    """Sends ULPDUs as FPDUs with markers and CRC, cut into chunks in any way, right ones and wrong ones.
+    """Sends ULPDUs as FPDUs with or without faults, cut into chunks anywhere.
 
-    ``offset`` is the stream offset of the next FPDU, a multiple of 4. ``sizes`` gives the octets of each chunk,
-    wherever FPDUs end; :meth:`flush` sends what remains. Without it each FPDU is a chunk, or several as ``send`` says.
-    ``seed`` repeats the random choices of faults.
+    Parameters
+    ----------
+    put : function that sends a chunk
+    markers, crc : whether FPDUs have markers and a CRC
+    offset : stream offset of the first FPDU, a multiple of 4
+    sizes : yields the number of octets of each chunk, which is independent of the ends of FPDUs; call :meth:`flush` to
+        send the last octets. By default, each FPDU is a chunk, or several as requested by ``cuts`` of :meth:`send`
+    seed : seed for the random choices of faults
+
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class MpaSource:
 
     @property
     def offset(self) -> int:
-        """Where in the stream the next FPDU starts."""
+        """The stream offset at which the next FPDU starts."""
         return self._framer.offset
 
     def send(
@@ -67,9 +74,9 @@ class MpaSource:
     ) -> bytes:
         """Send an FPDU, and return its octets; does not wait.
 
-        ``fault`` and ``value`` are :func:`.spoilt`'s. ``cuts`` are places in the FPDU at which a new chunk begins, in
-        octets from its start. ``ends``: the chunk ends with it; otherwise the next FPDU goes on in the same one.
-        Raises ValueError for a fault that this FPDU cannot have, a place outside of it, and a ULPDU too long for MPA.
+        ``fault`` and ``value`` are arguments of :func:`.spoilt`. ``cuts`` are the positions at which new chunks begin,
+        in octets from the start of the FPDU. If ``ends`` is false, the next FPDU continues in the same chunk. Raises
+        ValueError for a fault that this FPDU cannot have, a cut outside the FPDU, and a ULPDU that is too long for MPA.
         """
         offset = self.offset
         fpdu = self._framer.frame(ulpdu)
@@ -85,7 +92,7 @@ class MpaSource:
         return fpdu
 
     def send_octets(self, octets: bytes, *, ends: bool = True) -> None:
-        """Send octets that need not be an FPDU: startup frames, or rubbish."""
+        """Send octets that need not be an FPDU, such as startup frames or random data."""
         self._chunk += octets
         while self._sizes and len(self._chunk) >= self._size:
             self._give(self._size)
@@ -94,7 +101,7 @@ class MpaSource:
             self.flush()
 
     def flush(self) -> None:
-        """Send the octets that wait for more of their chunk."""
+        """Send the octets of an incomplete chunk."""
         self._give(len(self._chunk))
 
     def _give(self, size: int) -> None:
@@ -104,11 +111,11 @@ class MpaSource:
 
 
 class MpaSink:
-    """Takes FPDUs from the chunks that ``get`` gives, and checks each: ULPDU_Length, markers, PAD and CRC.
+    """Receives FPDUs in chunks from ``get``, and checks ULPDU_Length, markers, PAD and CRC of each.
 
-    What is wrong raises :class:`.MpaError`, which names the fault, the octets and the stream offset; ``tolerate``
-    names faults that do not, and leaves them in ``Fpdu.problems``. With ``packets`` each chunk is to be one FPDU, as
-    this project's transmit gives them.
+    A fault raises :class:`.MpaError`, which reports the fault, the octets and the stream offset. Faults in ``tolerate``
+    do not raise an exception, and are only in ``Fpdu.problems``. If ``packets`` is set, each chunk must be exactly one
+    FPDU, as this project's transmit outputs them. ``offset`` is the stream offset of the first FPDU, a multiple of 4.
     """
 
     def __init__(
@@ -130,18 +137,18 @@ class MpaSink:
 
     @property
     def offset(self) -> int:
-        """Where in the stream the next FPDU starts."""
+        """The stream offset at which the next FPDU starts."""
         return self._checker.offset
 
     async def receive(self) -> Fpdu:
-        """The next FPDU; waits for it."""
+        """Wait for the next FPDU, and return it."""
         while not self._found:
             if self._checker.ended:
-                raise AssertionError(f"no FPDU can be found behind stream offset {self.offset}")
+                raise AssertionError(f"FPDUs behind stream offset {self.offset} cannot be found")
             chunk = _octets(await self._get())
             self._found = self._checker.feed(chunk)
             if self._packets and chunk and (len(self._found) != 1 or self._checker.held):
-                raise AssertionError(f"a packet of {len(chunk)} octets before {self.offset} is not one FPDU")
+                raise AssertionError(f"a packet of {len(chunk)} octets before {self.offset} is not exactly one FPDU")
         fpdu = self._found.pop(0)
         for problem in fpdu.problems:
             if problem.fault not in self._tolerate:
@@ -150,9 +157,9 @@ class MpaSink:
 
 
 class MpaMonitor(MpaSink):
-    """Checks a stream that others move, from when it is made: what is wrong ends the test, whether or not anyone asks.
+    """Checks a stream between two other parties. A fault ends the test, even if no test code waits for an FPDU.
 
-    The FPDUs seen wait for ``receive``; ``fpdus`` counts them.
+    :meth:`receive` returns the FPDUs; ``fpdus`` is the number of FPDUs so far.
     """
 
     def __init__(self, get: Callable[[], Awaitable[Any]], **options: Any):
@@ -167,5 +174,5 @@ class MpaMonitor(MpaSink):
             self.fpdus += 1
 
     async def receive(self) -> Fpdu:
-        """The next FPDU that was seen; waits for it."""
+        """Wait for the next FPDU on the stream, and return it."""
         return await self._seen.get()

@@ -1,6 +1,6 @@
-"""FPDUs as a testbench needs them: where each field lies, what is wrong with one, and how to make one wrong.
+"""FPDUs for testbenches: the positions of their fields, a checker that finds faults, and a function that adds faults.
 
-No simulator is needed here. Stream offsets count octets of the marked stream (RFC 5044 §4.3).
+This module needs no simulator. Stream offsets count octets of the marked stream (RFC 5044 §4.3).
 """
 
 import random
@@ -16,7 +16,7 @@ from open_rnic.rtl.registers import MAX_ULPDU
 
 
 class Fault(Enum):
-    """What is wrong with an FPDU, and what :func:`spoilt` can make wrong; PAD and RESERVED16 harm no receiver."""
+    """A fault of an FPDU, which :class:`Checker` finds and :func:`spoilt` adds. Receivers ignore PAD and RESERVED16."""
 
     CRC = "the CRC does not match"
     FPDUPTR = "an FPDUPTR does not point to ULPDU_Length"
@@ -26,7 +26,7 @@ class Fault(Enum):
 
 
 class Field(NamedTuple):
-    """Octets ``start`` to ``end`` of the stream; ``name`` is marker, length (ULPDU_Length), ulpdu, pad or crc."""
+    """A field in octets ``start`` to ``end`` of the stream: a marker, length (ULPDU_Length), ulpdu, pad or crc."""
 
     name: str
     start: int
@@ -34,7 +34,7 @@ class Field(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A :class:`Fault` that was found in the octets at stream offset ``offset``."""
+    """A :class:`Fault` that was found at stream offset ``offset``."""
 
     fault: Fault
     offset: int
@@ -45,7 +45,7 @@ class Problem(NamedTuple):
 
 
 class MpaError(AssertionError):
-    """An FPDU broke a rule of MPA; ``problem`` says which, and where."""
+    """An FPDU violates a rule of MPA; ``problem`` has the fault and its stream offset."""
 
     def __init__(self, fpdu: "Fpdu", problem: Problem):
         super().__init__(f"{problem}, in the FPDU at {fpdu.offset}")
@@ -55,11 +55,17 @@ class MpaError(AssertionError):
 
 @dataclass(frozen=True)
 class Fpdu:
-    """An FPDU as it was on the wire.
+    """An FPDU as it was transferred.
 
-    ``offset``: where it starts in the stream, with its leading marker if it has one. ``cuts``: the stream offsets at
-    which a new chunk began, from ``offset`` on. ``problems`` are in the order in which a receiver meets them. Of an
-    FPDU whose ULPDU_Length is over the maximum, ``octets`` ends behind ULPDU_Length.
+    Attributes
+    ----------
+    offset : stream offset at which the FPDU starts, with its leading marker if it has one
+    length : ULPDU_Length
+    octets : all octets; if ULPDU_Length is over the maximum, only those up to and including ULPDU_Length
+    fields : the fields, in order
+    cuts : stream offsets at which chunks began, within the FPDU and at its start
+    problems : faults, in the order in which a receiver detects them
+
     """
 
     offset: int
@@ -70,7 +76,7 @@ class Fpdu:
     problems: tuple[Problem, ...] = ()
 
     def all(self, name: str) -> bytes:
-        """The octets of all fields of this name: ``all("ulpdu")`` is the ULPDU."""
+        """Return the octets of all fields of this name, concatenated: ``all("ulpdu")`` is the ULPDU."""
         return b"".join(
             self.octets[each.start - self.offset : each.end - self.offset] for each in self.fields if each.name == name
         )
@@ -81,14 +87,15 @@ class Fpdu:
         return self.all("ulpdu")
 
     def has(self, *faults: Fault) -> bool:
-        """Whether one of these was found."""
+        """Whether the FPDU has one of these faults."""
         return any(each.fault in faults for each in self.problems)
 
 
 def layout(offset: int, length: int, *, markers: bool) -> tuple[Field, ...]:
-    """The fields of an FPDU that starts at stream offset ``offset``, for a ULPDU of ``length`` octets.
+    """Return the fields of an FPDU that starts at stream offset ``offset``, for a ULPDU of ``length`` octets.
 
-    A marker that lies between two FPDUs is the second one's, one between PAD and CRC is this FPDU's (RFC 5044 §4.3).
+    A marker between two FPDUs belongs to the second one; a marker between PAD and CRC belongs to this FPDU (RFC 5044
+    §4.3).
     """
     fields: list[Field] = []
     at = offset
@@ -109,10 +116,10 @@ def layout(offset: int, length: int, *, markers: bool) -> tuple[Field, ...]:
 def spoilt(
     fpdu: bytes, offset: int, fault: Fault, *, markers: bool, value: int | None = None, rng: random.Random | None = None
 ) -> bytes:
-    """A good FPDU, which starts at stream offset ``offset``, with one fault; all but CRC leave its CRC right.
+    """Add a fault to a good FPDU that starts at stream offset ``offset``; the CRC is correct unless it is the fault.
 
-    ``value`` is the ULPDU_Length, FPDUPTR or RESERVED16 to put there; chosen at random without. Raises ValueError when
-    the FPDU has no octets of that kind.
+    ``value`` is the ULPDU_Length, FPDUPTR or RESERVED16 to insert; by default, it is random, or 65,535 for
+    ULPDU_Length. Raises ValueError if the FPDU does not have such a field.
     """
     rng = rng or random.Random(random.getrandbits(64))
     octets = bytearray(fpdu)
@@ -143,10 +150,10 @@ def spoilt(
 
 
 class Checker:
-    """Finds FPDUs in the octets of an MPA stream, and what is wrong with each.
+    """Finds FPDUs in the octets of an MPA stream, and the faults of each.
 
-    It begins at stream offset ``offset``, a multiple of 4. It ``ended`` behind an FPDU with a wrong CRC or a
-    ULPDU_Length over ``max_ulpdu``: where the next one begins is not known then (RFC 5044 §8).
+    The first FPDU is at stream offset ``offset``, a multiple of 4. ``ended`` is set after an FPDU with a wrong CRC or a
+    ULPDU_Length over ``max_ulpdu``, because the start of the next FPDU is then unknown (RFC 5044 §8).
     """
 
     def __init__(self, *, markers: bool, crc: bool, offset: int = 0, max_ulpdu: int = MAX_ULPDU):
@@ -162,11 +169,11 @@ class Checker:
 
     @property
     def held(self) -> int:
-        """Octets of an FPDU that has not come whole."""
+        """The number of octets of an incomplete FPDU."""
         return len(self._held)
 
     def feed(self, octets: bytes, *, ends: bool = True) -> list[Fpdu]:
-        """Take octets; gives the FPDUs that they complete. ``ends``: a chunk ends behind them."""
+        """Process octets, and return the FPDUs that they complete. If ``ends`` is set, a chunk ends behind them."""
         self._held += octets
         found: list[Fpdu] = []
         while not self.ended and (fpdu := self._next()):
@@ -209,7 +216,7 @@ class Checker:
             octets = fpdu.octets[start - fpdu.offset : end - fpdu.offset]
             if name == "marker":
                 pointer, distance = int.from_bytes(octets[2:], "big"), max(start - header, 0)
-                if pointer & ~3 != distance:  # its low bits count as zero
+                if pointer & ~3 != distance:  # the two lowest bits are ignored
                     yield Problem(Fault.FPDUPTR, start + 2, f"{pointer}, not {distance}")
                 if any(octets[:2]):
                     yield Problem(Fault.RESERVED16, start, octets[:2].hex())

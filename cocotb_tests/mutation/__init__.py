@@ -1,1 +1,1 @@
-"""Mutation testing of ``rtl``: what the tests and proofs would not notice, if it were wrong."""
+"""Mutation testing of ``rtl``, which finds faults that the tests and proofs do not detect."""

@@ -1,6 +1,6 @@
-"""Tries the tests and proofs of the RTL on mutants of it: ``python -m open_rnic.cocotb_tests.mutation``.
+"""Try the tests and proofs of the RTL on mutants of it: ``python -m open_rnic.cocotb_tests.mutation``.
 
-Ends with 1 when a mutant survives that :file:`equivalent.toml` has no reason for, or a reason there is of no use.
+The exit status is 1 if a mutant survives without a reason in :file:`equivalent.toml`, or if a reason there is obsolete.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from open_rnic.host_driver.folders import built
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 REASONS = HERE / "equivalent.toml"
-# In this order: those that cost least first.
+# In order of cost, the cheapest first.
 BLOCKS = (
     "mpa/test_tx.py", "mpa/test_rx.py", "lib/test_queues.py", "lib/test_crc.py", "mpa/test_length.py",
     "link/test_link.py",
@@ -33,7 +33,7 @@ SYSTEM = (
     "test_stream_mode.py", "test_axi.py", "test_registers.py", "test_fence.py", "test_errors.py", "test_vectors.py",
     "test_datapath.py", "test_linked.py",
 )  # fmt: skip
-# What has no test as a block, and the test of the system that is of it.
+# For each file without tests of its blocks, the test of the system that covers it.
 OWN = {
     "rtl/register_bank.py": "test_registers.py", "rtl/mpa/axi.py": "test_axi.py",
     "rtl/mpa/datapath.py": "test_registers.py", "rtl/mpa/rx/rtr_detector.py": "test_fence.py",
@@ -42,12 +42,12 @@ OWN = {
     "rtl/mpa/tx/fence.py": "test_fence.py", "rtl/link/top.py": "test_linked.py",
     **dict.fromkeys((f"rtl/link/{name}.py" for name in ("beats", "crc", "link", "requests")), "test_linked.py"),
 }  # fmt: skip
-LANES = (1, 4)  # of the tests that have several widths
-SAMPLE = 60  # mutants
+LANES = (1, 4)  # of tests that have several widths
+SAMPLE = 60  # number of mutants
 
 
 def mutants_at(widths: Iterable[int]) -> set[str]:
-    """The keys of all mutants of the designs that tests have, at these widths."""
+    """Return the keys of all mutants in the designs that are tested, at these widths."""
     from amaranth.back import rtlil
 
     from open_rnic.rtl.link.top import LinkedDatapath
@@ -67,7 +67,7 @@ def mutants_at(widths: Iterable[int]) -> set[str]:
 
 
 def choose(keys: Iterable[str], seed: int, count: int) -> list[str]:
-    """So many mutants. The order goes by a mutant's class and text, so most stay when the source changes or moves."""
+    """Choose mutants, in an order that depends on class and text only, so that most remain if the source changes."""
 
     def place(key: str) -> tuple[bytes, str]:
         file_and_function, _, text = key.partition(": ")
@@ -78,12 +78,12 @@ def choose(keys: Iterable[str], seed: int, count: int) -> list[str]:
 
 
 def reasons() -> dict[str, str]:
-    """The mutants that change nothing which can be seen from outside, and why."""
+    """Return the mutants that behave like the original at the ports, each with the reason."""
     return dict(tomllib.loads(REASONS.read_text()))
 
 
 class Campaign:
-    """The mutants that were chosen, and what killed which: a file, which pytest's plugin goes on writing."""
+    """The chosen mutants, and the killer of each dead one, in a file that pytest's plugin updates."""
 
     def __init__(self, folder: Path, mutants: list[str], jobs: int, *, resume: bool = False):
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,23 +97,23 @@ class Campaign:
 
     @property
     def killed(self) -> dict[str, str]:
-        """The mutants that are dead: the test that each one failed first."""
+        """The dead mutants, each with the test that first failed on it."""
         return self._plan["killed"]
 
     @property
     def mutants(self) -> list[str]:
-        """All."""
+        """All mutants."""
         return list(self._plan["mutants"])
 
     @property
     def alive(self) -> list[str]:
-        """Those that are not dead."""
+        """The mutants that are not dead."""
         return [key for key in self.mutants if key not in self.killed]
 
     def test(self, files: Iterable[Path], lanes: int, own: bool) -> bool:
-        """Run these tests at a width; whether they could be run.
+        """Run these tests at a width; returns whether they could be run.
 
-        Tests of the system get the mutants whose ``own`` test they are, or all others.
+        If ``own`` is set, a test of the system is tried on mutants of its files in ``OWN``; otherwise, on all others.
         """
         plan = {**self._plan, "lanes": lanes, "own": own, "owners": OWN, "system": SYSTEM}
         self._file.write_text(json.dumps(plan))
@@ -144,7 +144,7 @@ def _by(killer: str) -> str:
 
 
 def table(campaign: Campaign, excused: dict[str, str]) -> str:
-    """What became of the mutants of each file, and the equivalent ones with their reasons, in Markdown."""
+    """Return the results for each file, and the equivalent mutants with their reasons, as Markdown."""
     kinds = ("mutants", "blocks", "system", "proofs", "equivalent", "survived")
     counts: dict[str, Counter[str]] = {}
     for key in campaign.mutants:
@@ -159,16 +159,16 @@ def table(campaign: Campaign, excused: dict[str, str]) -> str:
     lines = [f"| {' | '.join(row)} |" for row in rows]
     listed = [key for key in campaign.alive if key in excused]
     if listed:
-        lines += ["", "| equivalent | why |", "|---|---|"]
+        lines += ["", "| equivalent | reason |", "|---|---|"]
         lines += [f"| `{key.replace('|', chr(92) + '|')}` | {excused[key]} |" for key in sorted(listed)]
     return "\n".join(lines) + "\n"
 
 
 def complaints(campaign: Campaign, excused: dict[str, str], known: set[str]) -> list[str]:
-    """What is wrong with it."""
+    """Return error messages for survivors and obsolete reasons."""
     return [
         *(f"survived: {key}" for key in campaign.alive if key not in excused),
-        *(f"{REASONS.name} has a mutant that there is not: {key}" for key in excused if key not in known),
+        *(f"{REASONS.name} has a mutant that does not exist: {key}" for key in excused if key not in known),
         *(f"{REASONS.name} has a mutant that {campaign.killed[key]} kills: {key}"
           for key in excused if key in campaign.killed),
     ]  # fmt: skip
@@ -176,15 +176,15 @@ def complaints(campaign: Campaign, excused: dict[str, str], known: set[str]) -> 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=1, help="chooses the mutants; default: 1")
-    parser.add_argument("--count", type=int, help=f"how many; default: 500, of a sample {SAMPLE}")
-    parser.add_argument("--block", default="", help="only mutants whose key has this, as rtl/mpa/tx/fence.py or Fence")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at a time; default: one for each core")
+    parser.add_argument("--seed", type=int, default=1, help="seed for the choice of mutants; default: 1")
+    parser.add_argument("--count", type=int, help=f"number of mutants; default: 500, or {SAMPLE} for a sample")
+    parser.add_argument("--block", default="", help="part of the mutants' keys, such as rtl/mpa/tx/fence.py or Fence")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="concurrent runs; default: one per core")
     parser.add_argument(
-        "--sample", action="store_true", help="in minutes: of those without a reason, at 1 lane as far as that will do"
+        "--sample", action="store_true", help="a run of some minutes: without equivalent mutants, at 1 lane if possible"
     )
-    parser.add_argument("--resume", action="store_true", help="go on with those that the last run has not killed")
-    parser.add_argument("--markdown", type=Path, help="a page whose table, between its comments, is replaced")
+    parser.add_argument("--resume", action="store_true", help="continue with the mutants that the last run left alive")
+    parser.add_argument("--markdown", type=Path, help="page in which to update the table between its comments")
     options = parser.parse_args(arguments)
     count = options.count if options.count is not None else SAMPLE if options.sample else 500
     for name, value in (("count", count), ("jobs", options.jobs)):
@@ -196,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
     candidates = mutants_at(LANES[:1]) - excused.keys() if options.sample else known
     candidates = {key for key in candidates if options.block in key}
     if not candidates:
-        parser.error(f"--block {options.block!r} is in no mutant's key")
+        parser.error(f"no mutant's key contains --block {options.block!r}")
     mutants = choose(candidates, options.seed, count)
     campaign = Campaign(built("mutation"), mutants, options.jobs, resume=options.resume)
     blocks = [TESTS / "rtl" / each for each in BLOCKS]
@@ -204,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
     for files, own in ((blocks + system, True), (system, False)):
         for lanes in LANES:
             if campaign.alive and not campaign.test(files, lanes, own):
-                print("a test fails without a mutant, or does not run", file=sys.stderr)
+                print("a test fails without a mutant, or cannot be run", file=sys.stderr)
                 return 1
     campaign.prove()
     text = table(campaign, excused)

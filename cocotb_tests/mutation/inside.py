@@ -1,9 +1,9 @@
-"""Inside a simulation that holds mutants: every test of a process is tried on each of them, in a fork of its own.
+"""Inside a simulation with mutants: run all tests of the process on each mutant, in a fork for each.
 
-cocotb imports this module instead of the tests, which are imported here. :func:`.harness.bench` is wrapped: the
-first test of the process forks once for no mutant, which says how long each test takes, and then for each mutant. A
-fork ends at the first test that fails, or when a test has taken four times as long, in cycles, as without a mutant. The
-parent runs no test; it says which forks have failed.
+cocotb imports this module instead of the tests, which are imported here. :func:`.harness.bench` is wrapped: the first
+test of the process first forks without a mutant, to measure how long each test takes, and then for each mutant. A fork
+ends at the first test that fails, or when a test has taken four times as many cycles as without a mutant. The parent
+runs no test itself; it records which forks failed.
 """
 
 import atexit
@@ -23,10 +23,10 @@ from cocotb.utils import get_sim_time
 from open_rnic.cocotb_tests import harness
 from open_rnic.cocotb_tests.mutation.task import KILLED, Task
 
-SECONDS = 600  # of processor time, for a fork in which no cycle passes
+SECONDS = 600  # limit of processor time, for a fork in which time does not advance
 _bench = harness.bench
-_number: int | None = None  # of the mutant of this fork; None before the fork
-_cycles: dict[str, float] = {}  # that each test takes without a mutant
+_number: int | None = None  # the mutant of this fork; None before the fork
+_cycles: dict[str, float] = {}  # cycles that each test takes without a mutant
 
 
 def _fork(number: int) -> int:
@@ -35,7 +35,7 @@ def _fork(number: int) -> int:
         global _number
         _number = number
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        atexit.register(os._exit, 0)  # the simulator would wait for threads of the parent
+        atexit.register(os._exit, 0)  # otherwise the simulator waits for threads of the parent
         os.environ["COCOTB_RESULTS_FILE"] = "results.xml" if number == 0 else f"results-{number}.xml"
         if number:
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -45,7 +45,7 @@ def _fork(number: int) -> int:
 
 
 def _failed(number: int, status: int) -> bool:
-    """Whether the fork of this mutant has failed: that it has ended well is for its results to say."""
+    """Whether the fork of this mutant has failed; a fork without an error must also have good test results."""
     results = Path(f"results-{number}.xml")
     failed = status != 0 or bool(harness._problems(results))
     results.unlink(missing_ok=True)
@@ -53,7 +53,7 @@ def _failed(number: int, status: int) -> bool:
 
 
 def _branch() -> None:
-    """Return once in each fork, never in the parent."""
+    """Fork for each mutant; returns once in each fork, and never in the parent."""
     task = Task.read()
     baseline = _fork(0)
     if not baseline:
@@ -78,7 +78,7 @@ def _branch() -> None:
 
 
 async def _reset(dut: Any) -> None:
-    """As :func:`.harness.bench` does, for the mutant: some are of reset values."""
+    """Reset again as :func:`.harness.bench` does, now with the mutant, which may be one of a reset value."""
     dut.mutant.value = _number
     if hasattr(dut, "clk"):
         dut.rst.value = 1
@@ -88,7 +88,7 @@ async def _reset(dut: Any) -> None:
 
 
 def bench(cycles: int = 100_000, **options: Any) -> Any:
-    """As :func:`.harness.bench`."""
+    """A replacement for :func:`.harness.bench`."""
 
     def mark(body: Any) -> Any:
         @functools.wraps(body)
@@ -114,6 +114,6 @@ def bench(cycles: int = 100_000, **options: Any) -> Any:
 
 
 harness.bench = bench
-# cocotb takes the tests of this module, and no module without a test.
+# cocotb collects the tests of this module, and rejects a module without tests.
 _tests = vars(importlib.import_module(Task.read().module))
 globals().update({name: each for name, each in _tests.items() if isinstance(each, Test | TestGenerator)})

@@ -1,14 +1,14 @@
-"""Mutants of ``open_rnic.rtl``, made while it is imported and chosen while it runs.
+"""Mutants of ``open_rnic.rtl``: made when a module is imported, and selected while the design runs.
 
-:func:`install` has every module of ``rtl`` rewritten on import: each place that can be mutated becomes a call of a
-function below, which returns the original, and where a mutant is ``chosen``, both behind a multiplexer::
+:func:`install` makes Python rewrite every module of ``rtl`` on import. Each place that can be mutated becomes a call of
+one of the functions below. It returns the original, or, if a mutant of this place is ``chosen``, a multiplexer::
 
     a == b    becomes    Mux(selector == 7, a != b, a == b)
 
-So one design holds many mutants, and :data:`selector`, an input of the top, says which of them is there; 0 is none.
+One design therefore holds many mutants. :data:`selector`, an input of the top, selects one of them, or 0 for none.
 
-A mutant's key is ``file function: original -> mutant``, with `` (2)`` behind the second of the same text. It names
-no line, so it stays as it is when code moves.
+A mutant's key is ``file function: original -> mutant``, with `` (2)`` appended for the second place with the same text.
+It does not contain a line number, so it remains valid if code moves.
 """
 
 import ast
@@ -31,14 +31,14 @@ PACKAGE = "open_rnic.rtl"
 WIDTH = 16
 
 selector: Value = Signal(WIDTH, name="mutant")
-chosen: dict[str, int] = {}  # numbers of the mutants that are built in
-live: set[str] = set()  # keys of the mutants that could be built into what has been elaborated
-_NAME = "__mutation__"  # this module, inside a mutated one
+chosen: dict[str, int] = {}  # numbers of the mutants to build in
+live: set[str] = set()  # keys of the mutants that can be built into the elaborated design
+_NAME = "__mutation__"  # name of this module inside a mutated one
 
 
 @dataclass
 class Site:
-    """A place in the source: the keys of its mutants, each under a name that the function below knows."""
+    """A place in the source: the keys of its mutants, by the names that the functions below use for them."""
 
     keys: dict[str, str] = field(default_factory=dict)
 
@@ -47,7 +47,7 @@ SITES: list[Site] = []
 
 
 def begin(mutants: dict[str, int], only: str | None = None) -> None:
-    """Choose the mutants that are built in; ``only`` is one that is there without a choice at run time."""
+    """Choose the mutants to build in; ``only`` is the key of a single one, which is always active."""
     global selector
     chosen.clear()
     chosen.update(mutants)
@@ -57,17 +57,17 @@ def begin(mutants: dict[str, int], only: str | None = None) -> None:
         selector = Const(1, WIDTH)
 
 
-# --- what mutated modules call ------------------------------------------------------------------
+# --- functions that mutated modules call --------------------------------------------------------
 
 
 def _is(key: str) -> Value | None:
-    """Whether this mutant is there; None if it is not built in."""
+    """Return whether this mutant is active, or None if it is not built in."""
     live.add(key)
     return selector == chosen[key] if key in chosen else None
 
 
 def _fitted(value: Any, shape: Shape) -> Value:
-    """``value`` in another shape, so that the mutant has the shape of the original."""
+    """Convert ``value`` to another shape, so that the mutant has the shape of the original."""
     value = Value.cast(value)
     fill = value[-1] if value.shape().signed and len(value) else Const(0, 1)
     value = Cat(value, fill.replicate(max(0, shape.width - len(value))))[: shape.width]
@@ -75,7 +75,7 @@ def _fitted(value: Any, shape: Shape) -> Value:
 
 
 def _choose(site: int, original: Any, makers: dict[str, Callable[[], Any]]) -> Any:
-    """``original``, or the mutant that is chosen."""
+    """Return ``original``, or a multiplexer between it and its chosen mutants."""
     if not isinstance(original, Value):
         return original
     result, shape = original, original.shape()
@@ -103,7 +103,7 @@ _OPERATORS = COMPARISONS | OPERATIONS
 
 
 def binary(site: int, name: str, left: Any, right: Any) -> Any:
-    """A comparison or an operation: another one, one operand of a condition alone, a constant that is one more."""
+    """A comparison or operation; mutants: another one, either operand of a condition, a constant incremented by one."""
     function, others = _OPERATORS[name]
     original = function(left, right)
     makers = {other: lambda other=other: _OPERATORS[other][0](left, right) for other in others}
@@ -115,23 +115,23 @@ def binary(site: int, name: str, left: Any, right: Any) -> Any:
 
 
 def invert(site: int, value: Any) -> Any:
-    """``~value``, without the ``~``."""
+    """``~value``; mutant: ``value``."""
     return _choose(site, ~value, {"": lambda: value})
 
 
 def reduce(site: int, name: str, value: Any) -> Any:
-    """``value.any()`` or ``value.all()``, the other one."""
+    """``value.any()`` or ``value.all()``; mutant: the other one."""
     other = "all" if name == "any" else "any"
     return _choose(site, getattr(value, name)(), {other: lambda: getattr(value, other)()})
 
 
 def condition(site: int, value: Any) -> Any:
-    """The condition of a Mux, an If or an Elif: always true, always false."""
+    """The condition of a Mux, an If or an Elif; mutants: always true, always false."""
     return _choose(site, Value.cast(value).bool(), {"true": lambda: Const(1), "false": lambda: Const(0)})
 
 
 def assign(site: int, target: Any, value: Any) -> Any:
-    """``target.eq(value)``: another constant; without it, see :func:`add`."""
+    """``target.eq(value)``; mutants: another constant; no assignment, see :func:`add`."""
     keys = SITES[site].keys
     if isinstance(value, int) and not isinstance(value, Enum) and hasattr(target, "shape"):
         here = _is(keys["constant"])
@@ -152,7 +152,7 @@ def _statements(given: Any) -> Iterator[Any]:
 
 
 def add(m: Module, domain: str, given: Any) -> None:
-    """``m.d[domain] += given``, without an assignment."""
+    """``m.d[domain] += given``; mutant: without one of the assignments."""
     for each in _statements(given):
         key = getattr(each, "_mutant", None)
         here = _is(key) if key else None
@@ -161,13 +161,13 @@ def add(m: Module, domain: str, given: Any) -> None:
 
 
 def unless(site: int, m: Module) -> AbstractContextManager[None]:
-    """Around ``m.next = …``: without it."""
+    """A context for ``m.next = …``; mutant: no assignment."""
     here = _is(SITES[site].keys["dropped"])
     return nullcontext() if here is None else m.If(~here)
 
 
 def resets(m: Module, where: str) -> Module:
-    """A module that is complete: another reset value of each register."""
+    """Add mutants to a complete module that give a register another reset value."""
     seen: Counter[str] = Counter()
     found = []
     for signal, domains in m._driving.items():
@@ -177,14 +177,14 @@ def resets(m: Module, where: str) -> Module:
                 found.append((signal, here))
     for signal, here in found:
         signal._mutant_init = Mux(here, Const(signal.init ^ 1, signal.shape()), Const(signal.init, signal.shape()))
-        signal._reset_less = True  # as it is reset here, and below
+        signal._reset_less = True  # the statements below reset it instead
         with m.If(ResetSignal("sync")):
             m.d.sync += signal.eq(signal._mutant_init)
     return m
 
 
 def _reset_inserter(inserted: Callable[..., None]) -> Callable[..., None]:
-    """A ResetInserter that knows of reset values which are chosen."""
+    """Return a ResetInserter's method that applies the mutants of reset values."""
 
     def insert(self: Any, fragment: Any, domain: str, lhs_masks: Any) -> None:
         inserted(self, fragment, domain, lhs_masks)
@@ -220,7 +220,7 @@ def _unparse(left: ast.expr, name: str, right: ast.expr) -> str:
 
 
 class Rewriter(ast.NodeTransformer):
-    """Rewrites a module; only what is in a function can be a mutant."""
+    """Rewrites a module; only code in functions is mutated."""
 
     def __init__(self, file: str):
         self.file = file
@@ -282,7 +282,7 @@ class Rewriter(ast.NodeTransformer):
 
     def _condition(self, node: ast.Call, before: str) -> None:
         test = node.args[0]
-        if isinstance(test, ast.Starred):  # its branches, too
+        if isinstance(test, ast.Starred):  # an argument list, which includes the branches
             return
         site = self._site(before + ast.unparse(test), {"true": before + "True", "false": before + "False"})
         node.args[0] = self._call("condition", site, self.visit(test))
@@ -334,7 +334,7 @@ class Rewriter(ast.NodeTransformer):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    def get_code(self, fullname: str) -> Any:  # never from the cache, nor into it
+    def get_code(self, fullname: str) -> Any:  # does not use the cache of compiled modules
         source = self.get_data(self.path)
         tree = ast.parse(source)
         file = Path(self.path)
@@ -363,8 +363,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """From now on, modules of ``rtl`` are mutated when they are imported."""
+    """Mutate modules of ``rtl`` that are imported from now on."""
     if any(name.startswith(PACKAGE + ".") for name in sys.modules):
-        raise RuntimeError(f"{PACKAGE} is imported already")
+        raise RuntimeError(f"{PACKAGE} has already been imported")
     sys.meta_path.insert(0, _Finder())
     ResetInserter._insert_control = _reset_inserter(ResetInserter._insert_control)

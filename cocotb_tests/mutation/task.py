@@ -1,16 +1,16 @@
-"""What a process with a simulation is told by the one that started it."""
+"""The task that a test process hands over to its simulation."""
 
 import json
 import os
 from dataclasses import asdict, dataclass
 
 VARIABLE = "OPEN_RNIC_MUTATION"
-KILLED = 3  # exit code of a fork in which a test has failed
+KILLED = 3  # exit code of a fork in which a test failed
 
 
 @dataclass(frozen=True)
 class Task:
-    """The module of the tests, the mutants' numbers, how many to try at a time, and the file for those killed."""
+    """The tests' module, the mutants' numbers, the number of concurrent forks, and the file for the mutants killed."""
 
     module: str
     mutants: list[int]
@@ -18,10 +18,10 @@ class Task:
     outcome: str
 
     def variable(self) -> dict[str, str]:
-        """The environment variable that hands it over."""
+        """Return the task as an environment variable."""
         return {VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
     def read(cls) -> "Task":
-        """What that variable says."""
+        """Read the task from the environment."""
         return cls(**json.loads(os.environ[VARIABLE]))

@@ -1,4 +1,4 @@
-"""Mutation testing itself: which mutants there are, that a wrong design is noticed, and what is told of the others."""
+"""Mutation testing: the mutants that are made, how tests kill them, and how survivors are reported."""
 
 import ast
 from collections import Counter
@@ -51,7 +51,7 @@ def test_every_kind_of_mutant_is_made():
     } <= found
 
 
-def test_keys_are_unique_and_do_not_change_when_lines_move():
+def test_keys_are_unique_and_independent_of_line_numbers():
     twice = SOURCE.replace("        return m\n", "        m.d.comb += self.r.eq(self.b < 3)\n        return m\n")
     found = keys(twice)
     assert max(Counter(found).values()) == 1
@@ -60,7 +60,7 @@ def test_keys_are_unique_and_do_not_change_when_lines_move():
     assert keys("# a comment\n\n" + twice) == found
 
 
-def test_what_is_chosen_stays_chosen_when_others_come():
+def test_the_choice_is_stable_if_mutants_are_added():
     few = [f"rtl/a.py f: {n} -> nothing" for n in range(100)]
     more = [*few, *(f"rtl/b.py f: {n} -> nothing" for n in range(10))]
     assert len(set(mutation.choose(few, 1, 50)) - set(mutation.choose(more, 1, 50))) <= 10
@@ -74,16 +74,16 @@ def test_what_is_chosen_stays_chosen_when_others_come():
         ({}, {KEY: "why"}, {KEY}, None),
         ({KEY: "test_a"}, {}, {KEY}, None),
         ({KEY: "test_a"}, {KEY: "why"}, {KEY}, f"equivalent.toml has a mutant that test_a kills: {KEY}"),
-        ({KEY: "test_a"}, {"gone": "why"}, {KEY}, "equivalent.toml has a mutant that there is not: gone"),
+        ({KEY: "test_a"}, {"gone": "why"}, {KEY}, "equivalent.toml has a mutant that does not exist: gone"),
     ],
 )
-def test_a_survivor_and_a_reason_that_is_of_no_use_are_told(tmp_path, killed, excused, known, told):
+def test_survivors_and_obsolete_reasons_are_reported(tmp_path, killed, excused, known, told):
     campaign = mutation.Campaign(tmp_path, [KEY], 1)
     campaign._plan["killed"] = killed
     assert mutation.complaints(campaign, excused, known) == ([told] if told else [])
 
 
-def test_the_reasons_can_be_read():
+def test_every_equivalent_mutant_has_a_reason():
     assert all(reason.strip() for reason in mutation.reasons().values())
 
 
@@ -94,7 +94,7 @@ def test_the_reasons_can_be_read():
         (["--jobs", "-1"], "--jobs must be at least 1, not -1"),
     ],
 )
-def test_a_wrong_option_is_named(arguments, message, capsys):
+def test_an_invalid_option_is_named(arguments, message, capsys):
     with pytest.raises(SystemExit):
         mutation.main(arguments)
     assert message in capsys.readouterr().err
@@ -122,8 +122,8 @@ def test_a_beat_passes():
 '''
 
 
-def test_a_test_kills_what_it_sees_and_nothing_else(tmp_path):
-    """A test that never takes ``ready`` away: of one stage, its mutants in one build."""
+def test_a_test_kills_only_mutants_that_it_can_detect(tmp_path):
+    """The test never clears ``ready``; all mutants of a Stage are in one build."""
     stage = "rtl/lib/stream.py Stage.elaborate: "
     seen = stage + "self.o.valid.eq(self.i.valid) -> nothing"
     reset = stage + "reset of o__valid = 0 -> 1"

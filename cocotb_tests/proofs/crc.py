@@ -1,7 +1,7 @@
-"""The CRC is that of RFC 5044 §4.4, however a packet is cut into beats (rtl/lib/crc32c.py).
+"""The CRC is that of RFC 5044 §4.4, for any division of a packet into beats (rtl/lib/crc32c.py).
 
-Solvers are bad at long sums modulo 2. But the CRC is linear, and so is the logic: :func:`_is_linear` looks at it. So it
-is right for all data if it is right for all in which at most one bit is 1: those are looked at.
+Solvers cannot cope with long sums modulo 2. But the CRC is linear, and so is the logic, as :func:`_is_linear` checks.
+The logic is therefore correct for all data if it is correct for all data with at most one bit set, which are checked.
 """
 
 from amaranth.asserts import AnyConst
@@ -21,11 +21,11 @@ def _bit_by_bit(m, register, word):
 
 
 def _is_linear(crc: Crc32c) -> bool:
-    """Nothing but sums modulo 2, choices that do not depend on data, and registers is done with ``crc.data``."""
+    """Whether ``crc.data`` passes only XORs, registers, and choices that do not depend on data."""
     ports = [(name, getattr(crc, name), None) for name in crc.signature.members]
     netlist = _ir.build_netlist(Fragment.get(crc, None), ports)
     start, width = netlist.top.ports_i["data"]
-    depend = {_nir.Net.from_cell(0, start + bit) for bit in range(width)}  # on data
+    depend = {_nir.Net.from_cell(0, start + bit) for bit in range(width)}  # nets that depend on data
     grows = True
     while grows:
         known = len(depend)
@@ -53,7 +53,7 @@ def _is_linear(crc: Crc32c) -> bool:
 def _register(m, crc):
     lanes = crc.lanes + crc.markers
     m.always(Const(_is_linear(Crc32c(crc.lanes, markers=crc.markers))))
-    # A packet of 1 to 3 beats, with at most a single 1 and one marker; or one pause, as both take a solver too long.
+    # A packet of 1 to 3 beats, with at most one bit set; and one marker or one pause: both together take too long.
     cycle, beat = Signal(4), Signal(range(4))
     ends_in, pauses_in, marked_in, one_in, bit = (AnyConst(range(choices)) for choices in (3, 4, 4, 4, 32 * lanes))
     marked = beat == marked_in
@@ -69,7 +69,7 @@ def _register(m, crc):
         m.d.comb += crc.marked.eq(marked)
         m.given(marked | (crc.data[:32] == 0))
 
-    register, after = Signal(32), Signal(32)  # behind the lanes of the packet that count
+    register, after = Signal(32), Signal(32)  # the CRC of the packet's valid lanes so far
     m.d.comb += after.eq(Mux(crc.first, 0xFFFF_FFFF, register))
     for lane in range(-crc.markers, crc.lanes):
         counts = marked if lane < 0 else ~crc.last | (crc.used > lane)
@@ -89,24 +89,24 @@ def _register(m, crc):
 
 
 _UNCOUNTED = Mutant(
-    "lanes that do not count are not left out",
+    "unused lanes are included",
     Crc32c,
     "with m.If(self.last & self.used.matches(*range(1, lane + 1))):",
     "with m.If(0):",
 )
-_NOT_ANEW = Mutant("a packet does not begin with all ones", Crc32c, "Mux(first, start,", "Mux(first, 0,")
+_NOT_ANEW = Mutant("a packet does not start with all ones", Crc32c, "Mux(first, start,", "Mux(first, 0,")
 _NOT_LINEAR = Mutant(
-    "not a sum, but whether any is 1", times, "for part in _parts(row)).xor()", "for part in _parts(row)).any()"
+    "bits are combined by OR instead of XOR", times, "for part in _parts(row)).xor()", "for part in _parts(row)).any()"
 )
 _UNMARKED = Mutant(
-    "a marker is not a step more", Crc32c, "Mux(marked, stepped(lanes + 1), stepped(lanes))", "stepped(lanes)"
+    "a marker does not take a step", Crc32c, "Mux(marked, stepped(lanes + 1), stepped(lanes))", "stepped(lanes)"
 )
 
 _NO_PAUSE = Mutant("a pause counts as a beat", Crc32c, "with m.If(valid):", "with m.If(1):")
 
 for _markers, _mutants in ((False, (_UNCOUNTED, _NOT_ANEW, _NOT_LINEAR, _NO_PAUSE)), (True, (_UNMARKED,))):
     proves(
-        "the CRC is that of a shift register, bit by bit, however a packet is cut",
+        "the CRC is that of a bit-serial shift register, for any division of a packet into beats",
         lambda lanes, markers=_markers: Crc32c(lanes, markers=markers),
         *_mutants,
         name="markers" if _markers else "plain",

@@ -1,4 +1,4 @@
-"""The event FIFO loses nothing without saying so (rtl/events.py)."""
+"""The event FIFO does not lose an event without reporting the loss (rtl/events.py)."""
 
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -13,7 +13,7 @@ from open_rnic.rtl.registers import MAP, EventKind
 
 _STATUS = next(register for register in MAP if register.name == "EVENT_STATUS")
 _OVERFLOW = _STATUS["overflow"]
-_SOURCES, _DEPTH = 4, 3  # as many as in the data path, and a FIFO that is soon full
+_SOURCES, _DEPTH = 4, 3  # as many sources as in the data path, and a FIFO that is soon full
 
 
 def _some(event):
@@ -21,11 +21,11 @@ def _some(event):
 
 
 @proves(
-    "each event that was reported is read once, unchanged, unless `lost` was 1, which it is only while others wait",
+    "each reported event is read once, unchanged, unless `lost` has been 1, which happens only while others wait",
     lambda lanes: EventQueue(_SOURCES, _DEPTH),
-    Mutant("`lost` says nothing of a full FIFO", EventQueue, "lost | (fifo.w_en & ~fifo.w_rdy)", "lost"),
+    Mutant("`lost` is not set if the FIFO is full", EventQueue, "lost | (fifo.w_en & ~fifo.w_rdy)", "lost"),
     Mutant(
-        "`lost` says nothing of a source whose place is taken",
+        "`lost` is not set if the place of a source is occupied",
         EventQueue,
         "lost |= comes & waits & ~free",
         "lost |= 0",
@@ -37,12 +37,12 @@ def _some(event):
         "with m.If(~waits | (free & (fifo.level != 1))):",
     ),
     Mutant(
-        "one source's event is taken for another's",
+        "the event of another source is queued",
         EventQueue,
         "next_in.eq(waiting)",
         "next_in.eq(self.i[0])",
     ),
-    Mutant("`lost` is 1 without a cause", EventQueue, "lost = Const(0)", "lost = Const(1)"),
+    Mutant("`lost` is set without a cause", EventQueue, "lost = Const(0)", "lost = Const(1)"),
     name="lost",
     of="EventQueue, 4 sources, depth 3",
     lanes=NO_LANES,
@@ -52,9 +52,9 @@ def _some(event):
 def _(m, queue):
     lost, reads = m.ever(queue.lost), queue.o.valid & queue.o.ready
     some = [_some(event) for event in queue.i]
-    owed = Signal(8)  # events reported, and not read
+    owed = Signal(8)  # number of events that were reported, but not yet read
     m.d.sync += owed.eq(owed + sum(some) - reads)
-    # With nothing to report, each source's place is empty in so many cycles, and what is queued shows in 2 more.
+    # Without new events, each source's place is empty after _SOURCES cycles, and queued events show 2 cycles later.
     idle = Signal(range(_SOURCES + 3))
     with m.If(sum(some) != 0):
         m.d.sync += idle.eq(0)
@@ -62,8 +62,8 @@ def _(m, queue):
         m.d.sync += idle.eq(idle + 1)
     empty = (idle == _SOURCES + 2) & ~queue.o.valid
 
-    # Any one event of any source; where it is, for the induction: with its source, on its way into the FIFO, or there
-    # behind ``before``.
+    # An arbitrary event of any source. For the induction, its location: in the place of its source, on its way into the
+    # FIFO, or in the FIFO behind ``before`` others.
     watched, waits, enters, before = Signal(), Signal(), Signal(), Signal(range(_DEPTH + 1))
     source, event = Signal(range(_SOURCES)), Signal.like(Value.cast(queue.o.payload))
     fifo, entering, next_in = queue["fifo"], queue["enters"], queue["next_in"]
@@ -104,7 +104,7 @@ def _(m, queue):
 
 
 class Flag(Component):
-    """The registers and the events of the data path, with any sources of events."""
+    """The registers and the events of the data path, with arbitrary sources of events."""
 
     def __init__(self):
         super().__init__({"i": In(Event).array(_SOURCES), "bus": In(RegisterBus())})
@@ -119,16 +119,16 @@ class Flag(Component):
 
 
 @proves(
-    "the host reads that an event was lost, until it has cleared that flag",
+    "the host reads the overflow flag after an event was lost, until it has cleared the flag",
     lambda lanes: Flag(),
     Mutant(
-        "clearing the flag hides an event that is lost meanwhile",
+        "clearing the flag hides an event that is lost in the same cycle",
         MpaDatapath,
         "with m.If(events.lost):",
         "with m.If(events.lost & ~registers.EVENT_STATUS.clear_overflow):",
     ),
     Mutant(
-        "any write clears it",
+        "any write clears the flag",
         RegisterBank,
         'clear_{field.name}").eq(writes & written)',
         'clear_{field.name}").eq(writes)',

@@ -1,7 +1,7 @@
-"""The fence: what may leave, and when (rtl/mpa/tx/fence.py).
+"""The ULPDUs that may pass the fence, and the conditions under which it opens (rtl/mpa/tx/fence.py).
 
-ULPDUs of the host are told from those that the device makes by a bit that the fence never looks at: :func:`_of_host`.
-The host sets it, and the device's octets there are zero.
+A bit that the fence never examines distinguishes ULPDUs of the host from those that the device makes: it is 1 in the
+host's beats, and 0 in the device's. See :func:`_of_host`.
 """
 
 from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
@@ -12,7 +12,7 @@ from open_rnic.rtl.events import Event
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.registers import EventKind, Model, Role
 
-_LONGEST = 48  # octets that hold the longest ULPDU of the device
+_LONGEST = 48  # octets: at least those of the longest ULPDU that the device makes
 
 
 def _of_host(beat):
@@ -20,15 +20,15 @@ def _of_host(beat):
 
 
 def _is_terminate(beat):
-    """By its first beat: untagged, opcode 7 (RFC 5040 §4.1, §4.3; RFC 5041 §4.3)."""
+    """Whether the first beat is that of a Terminate: untagged, opcode 7 (RFC 5040 §4.1, §4.3; RFC 5041 §4.3)."""
     return ~beat.data[7] & (beat.data[8:12] == 7) & (beat.length >= 2)
 
 
 class _Watch:
-    """What has been seen at the fence's ports, and what that says of its states.
+    """The history of the fence's ports, and the states of the fence that it permits.
 
-    Assumed: the host sets its registers before it enables MPA; RtrDetector reports one RTR at most, and asks for a
-    response with it only (proved in proofs/rtr.py).
+    Assumptions: the host sets its registers before it enables MPA. RtrDetector reports at most one RTR, and requests a
+    response only with this report (proved in proofs/rtr.py).
     """
 
     def __init__(self, m, fence):
@@ -45,12 +45,12 @@ class _Watch:
         self.initiator = fence.role == Role.INITIATOR
         self.peer_to_peer = fence.model == Model.PEER_TO_PEER
 
-        # Of the ULPDU at the output; then, of each beat that waits there, and of the next one.
-        self.first = Signal(init=1)
-        self.terminate = Signal()  # it is one
-        self.terminated = Signal()  # a good one has left
+        # State of the ULPDU at the output; then, in order, of the beats that wait there, and of the next one.
+        self.first = Signal(init=1)  # the next beat is the first one
+        self.terminate = Signal()  # it is a Terminate
+        self.terminated = Signal()  # a good Terminate has left
         self.host = Signal()  # it is the host's
-        self.own = Signal()  # one that the device made has left
+        self.own = Signal()  # a ULPDU that the device made has left
 
         def step(state, beat):
             first, terminate, terminated, host, own = state
@@ -73,11 +73,11 @@ class _Watch:
         self._states(m, fence, state, step)
 
     def leads(self, fence):
-        """The device has a ULPDU of its own to send first."""
+        """The device must first send a ULPDU of its own."""
         return self.peer_to_peer & (self.initiator | self.respond)
 
     def is_expected(self, fence, beat):
-        """``beat`` begins the one ULPDU that the device makes in its role, by length and DDP and RDMAP control."""
+        """``beat`` starts the one ULPDU that the device makes in its role, by its length and DDP and RDMAP control."""
         rtr = Array(
             Cat(Const(length, 16), Const(control, 16))
             for length, control in ((0, 0), (18, 0x4341), (14, 0x40C1), (46, 0x4141))
@@ -86,7 +86,7 @@ class _Watch:
         return Cat(beat.length, beat.data[:16]) == expected
 
     def _states(self, m, fence, seen, step):
-        """The states that the fence can be in."""
+        """State which states of the fence are reachable."""
         inner = Fence.State(fence["state"])
         examined, decided = fence["examined"], fence["decided"]
         m.states(ready_buffer_states(examined) & ready_buffer_states(decided))
@@ -123,7 +123,7 @@ class _Watch:
             m.states(Value.cast(made.o.payload) == made["o"])
         m.states(~self.respond | ((fence["kept_sink"][15] | fence["kept_sink"][47] | fence["kept_sink"][79]) == 0))
         m.states(inner.failed == (self.error | (told.kind == EventKind.ERROR)))
-        # What has been seen at the ports, and what the fence knows.
+        # Relations between the history of the ports and the state of the fence.
         m.states(~inner.rtr_left | self.sent | (told.kind == EventKind.RTR_SENT))
         m.states(
             ~(inner.granted & self.respond & self.peer_to_peer & ~inner.responds)
@@ -146,7 +146,7 @@ class _Watch:
 
 
 @proves(
-    "no ULPDU of the host passes a shut fence, but a Terminate after an error",
+    "no ULPDU of the host passes a closed fence, except a Terminate after an error",
     Fence,
     Mutant(
         "a ULPDU passes before MPA is enabled",
@@ -155,7 +155,7 @@ class _Watch:
         "consumes.eq((granted |",
     ),
     Mutant(
-        "after an error anything passes",
+        "any ULPDU passes after an error",
         Fence,
         "keeps.eq(~state.terminated & ~i.too_long & (i.terminate | ~state.failed))",
         "keeps.eq(~state.terminated & ~i.too_long)",
@@ -170,13 +170,13 @@ def shut(m, fence):
 
 
 @proves(
-    "the fence opens as the table of roles and models says, once, and not after an error",
+    "the fence opens as specified for each role and model, only once, and not after an error",
     Fence,
     Mutant("it opens before MPA is enabled", Fence, "opens.eq(self.mpa & granted", "opens.eq(granted"),
-    Mutant("the RTR need not have left", Fence, "~peer_to_peer | state.rtr_left,", "~peer_to_peer | sends_rtr,"),
-    Mutant("any good FPDU will do", Fence, "Mux(peer_to_peer, self.rtr, self.good)", "(self.rtr | self.good)"),
-    Mutant("a Read RTR is not answered first", Fence, "granted & ~state.responds &", "granted &"),
-    Mutant("an error does not keep it shut", Fence, "~state.responds & ~state.failed &", "~state.responds &"),
+    Mutant("it opens before the RTR has left", Fence, "~peer_to_peer | state.rtr_left,", "~peer_to_peer | sends_rtr,"),
+    Mutant("any good FPDU opens it", Fence, "Mux(peer_to_peer, self.rtr, self.good)", "(self.rtr | self.good)"),
+    Mutant("it opens before the Read Response", Fence, "granted & ~state.responds &", "granted &"),
+    Mutant("it opens after an error", Fence, "~state.responds & ~state.failed &", "~state.responds &"),
     lanes=(1, 2),
 )
 def opens(m, fence):
@@ -219,9 +219,9 @@ def leads(m, fence):
 @proves(
     "nothing follows a Terminate",
     Fence,
-    Mutant("what is sent behind it passes", Fence, "keeps.eq(~state.terminated & ", "keeps.eq("),
+    Mutant("ULPDUs behind a Terminate pass", Fence, "keeps.eq(~state.terminated & ", "keeps.eq("),
     Mutant(
-        "a Terminate of several beats is not seen",
+        "a Terminate of several beats is not recognised",
         Fence,
         "Mux(inside, terminates, i.terminate)",
         "(~inside & i.terminate)",

@@ -1,4 +1,4 @@
-"""What properties are written with."""
+"""The vocabulary in which properties are written."""
 
 import sys
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from amaranth.lib.wiring import In
 
 __all__ = ["NO_LANES", "PROPERTIES", "Bench", "Block", "Mutant", "Property", "proves"]
 
-NO_LANES = (0,)  # of a block that has none
+NO_LANES = (0,)  # for a block without a width
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault in the RTL that a property must catch: in the source of ``of``, ``new`` for the one ``old``.
+    """A fault in the RTL that a property must catch: ``new`` instead of ``old``, which occurs once in ``of``.
 
-    ``of`` is the class or function itself, so neither its name nor its module's is said here. Neither spaces nor line
-    breaks between the tokens of ``old`` matter.
+    ``of`` is the class or function itself, so that a mutant does not depend on names of modules. White space between
+    the tokens of ``old`` is ignored.
     """
 
     what: str
@@ -29,13 +29,13 @@ class Mutant:
 
     @property
     def patch(self) -> list[str]:
-        """The module, the name in it, and the two texts, as :mod:`.model` takes them."""
+        """The module, the name in it, and both texts, as arguments for :mod:`.model`."""
         return [self.of.__module__, self.of.__qualname__, self.old, self.new]
 
 
 @dataclass(frozen=True)
 class SiteMutant(Mutant):
-    """A mutant of :mod:`open_rnic.cocotb_tests.mutation`, by its key."""
+    """A mutant of :mod:`open_rnic.cocotb_tests.mutation`, identified by its key."""
 
     what: str
     of: type | Callable = object
@@ -49,11 +49,20 @@ class SiteMutant(Mutant):
 
 @dataclass(frozen=True)
 class Property:
-    """What is proved of a block: a few rows of the table.
+    """A property of a block, which is one or more rows of the table.
 
-    ``check(bench, block)`` states it. ``block`` makes the block, given the number of lanes. ``depth``: of the
-    induction, in cycles; or how many cycles from reset are looked at, when ``bounded``. ``reach``: in how many cycles
-    from reset each of ``mutants`` must have been caught. They are tried at the first of ``lanes``.
+    Parameters
+    ----------
+    sentence : the property in words
+    check : function of a bench and a block that states the property
+    block : makes the block, given the number of lanes
+    of : name of the block in the table
+    mutants : faults that the property must catch, tried at the first of ``lanes``
+    lanes : widths at which the property is proved
+    depth : depth of the induction in cycles; or the number of cycles from reset, if ``bounded`` is set
+    bounded : whether the proof covers a number of cycles instead of all time
+    reach : number of cycles from reset within which mutants must be caught
+
     """
 
     family: str
@@ -85,7 +94,7 @@ PROPERTIES: list[Property] = []
 
 
 def proves(sentence: str, block, *mutants: Mutant, name: str = "", of: str = "", **options):
-    """The decorated function states ``sentence`` of ``block``, and becomes one of :data:`PROPERTIES`."""
+    """Decorate a function that states the property ``sentence`` of ``block``; it is added to :data:`PROPERTIES`."""
 
     def decorated(check):
         family = sys.modules[check.__module__].__name__.rpartition(".")[2]
@@ -98,18 +107,18 @@ def proves(sentence: str, block, *mutants: Mutant, name: str = "", of: str = "",
 
 
 class Block:
-    """A component in the design: each port as an attribute; each signal and submodule inside as an item.
+    """A component in the design: its ports are attributes, the signals and submodules inside it are items.
 
-    Names are those of the Verilog and of waveforms: ``block["fifo"]["level"]`` is the signal ``level`` of the submodule
-    ``fifo``. A signal inside is plain bits: ``Event(block["happened"])`` gives it its fields back.
+    Names are those in the Verilog and in waveforms: ``block["fifo"]["level"]`` is the signal ``level`` of the submodule
+    ``fifo``. A signal inside is a plain value: ``Event(block["happened"])`` restores its fields.
 
-    What is proved is said with ports. An induction needs signals inside to say in which states the block can be.
+    Properties refer to ports only. An induction refers to signals inside, to restrict the states of the block.
     """
 
     def __init__(self, fragment: Fragment, names: dict[Fragment, dict[str, Signal]]):
         self._fragment = fragment
         self._names = names
-        # Of a component in a ResetInserter, the component.
+        # For a component in a ResetInserter, this is the component.
         self._component = next(each for each in fragment.origins if not hasattr(each, "_elaboratable_"))
 
     def __getattr__(self, name):
@@ -130,7 +139,7 @@ class Block:
         return self["fsm_state"] == self._fragment.generated["fsm"].encoding[state]
 
     def stored(self, m, memory: str, address) -> Value:
-        """What ``memory`` holds at ``address``, which counts modulo its depth: through a read port of its own."""
+        """The contents of ``memory`` at ``address`` modulo its depth, from a read port added for this purpose."""
         block = self[memory]
         at = Signal(range(block.depth))
         data = Signal(Shape.cast(block.shape))
@@ -140,8 +149,8 @@ class Block:
 
 
 def _names(fragment: Fragment) -> dict[Fragment, dict[str, Signal]]:
-    """The signals of ``fragment`` and of each below it, by their names in the netlist."""
-    design = DomainRenamer("sync")(fragment).prepare()  # of a copy, as that adds domains
+    """Return the signals of ``fragment`` and of all its subfragments, by their names in the netlist."""
+    design = DomainRenamer("sync")(fragment).prepare()  # of a copy, because it adds domains
     names = {}
 
     def walk(own: Fragment, prepared: Fragment):
@@ -154,9 +163,9 @@ def _names(fragment: Fragment) -> dict[Fragment, dict[str, Signal]]:
 
 
 class Bench:
-    """A Module around the block under proof. All inputs that nothing drives may do anything, in each cycle.
+    """A Module around the block under proof. Inputs that are not driven may have any value in each cycle.
 
-    In the first cycle all is reset, out of any state: what a reset leaves as it was may have any value.
+    In the first cycle, everything is reset from an arbitrary state: registers without reset may have any value.
     """
 
     def __init__(self, component, *, inductive: bool):
@@ -176,40 +185,40 @@ class Bench:
         return getattr(self._module, name)
 
     def always(self, *conditions):
-        """What is proved."""
+        """Prove the conditions."""
         for condition in conditions:
             self.d.comb += Assert(condition | self._reset, src_loc_at=1)
 
     def states(self, *conditions):
-        """What an induction needs to know of the states that can be reached; proved, too, but it catches no mutant."""
+        """Prove conditions on reachable states, which an induction needs; they are not used to catch mutants."""
         if self._inductive:
             for condition in conditions:
                 self.d.comb += Assert(condition | self._reset, src_loc_at=1)
 
     def given(self, *conditions):
-        """What is relied on."""
+        """Assume the conditions."""
         for condition in conditions:
             self.d.comb += Assume(condition | self._reset, src_loc_at=1)
 
     def fixed(self, *inputs):
-        """Each may have any value, but always the same."""
+        """Let each input have an arbitrary value that does not change."""
         for each in inputs:
             self.d.comb += Value.cast(each).eq(AnyConst(Value.cast(each).shape()))
 
     def last(self, value) -> Signal:
-        """``value`` a cycle ago; zero at first."""
+        """``value`` in the cycle before; zero at first."""
         value = Value.cast(value)
         was = Signal(value.shape())
         self.d.sync += was.eq(value)
         return was
 
     def ever(self, condition) -> Signal:
-        """``condition`` has held in an earlier cycle."""
+        """Whether ``condition`` was true in an earlier cycle."""
         ever = Signal()
         with self.If(condition):
             self.d.sync += ever.eq(1)
         return ever
 
     def rtlil(self) -> str:
-        """The whole as sby reads it."""
+        """Return the design for sby."""
         return rtlil.convert(self._module, name="top", ports=self.ports)

@@ -1,4 +1,4 @@
-"""What the transmit half has made of ULPDUs, the receive half gives back."""
+"""The receive half recovers the ULPDUs that the transmit half has framed."""
 
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Array, Module, Mux, Signal
@@ -13,12 +13,12 @@ from open_rnic.rtl.mpa.tx.crc import crc_appender
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.registers import MAX_ULPDU, Cause
 
-_OCTETS = 5  # of the longest ULPDU looked at: every PAD, and none to more than a beat
-_CYCLES = 29  # enough for all to have come
+_OCTETS = 5  # of the longest ULPDU: covers every PAD, and at 1 lane more than one beat
+_CYCLES = 29  # enough for everything to arrive
 
 
 class BackToBack(Component):
-    """Framing, CRC field and its way back, without markers and with the CRC off, as in rtl/mpa/datapath.py."""
+    """Framing, CRC field and the way back, without markers and with the CRC off, as in rtl/mpa/datapath.py."""
 
     def __init__(self, lanes):
         self.lanes = lanes
@@ -41,7 +41,7 @@ class BackToBack(Component):
         made, chunks = appender.o, receiver.i
         m.d.comb += [
             receiver.maximum.eq(MAX_ULPDU),
-            # RxModeSwitch says of every beat how many octets it has.
+            # In the data path, RxModeSwitch sets the number of octets in every beat.
             chunks.valid.eq(made.valid),
             made.ready.eq(chunks.ready),
             *(chunks.payload[name].eq(made.payload[name]) for name in ("data", "last")),
@@ -51,16 +51,16 @@ class BackToBack(Component):
 
 
 @proves(
-    "what the framer has made of two ULPDUs of 0 to 5 octets, receive gives back",
+    "receive recovers two ULPDUs of 0 to 5 octets from the output of the framer",
     BackToBack,
     Mutant(
-        "the framer counts the octets of ULPDU_Length with it",
+        "the framer includes the octets of ULPDU_Length in it",
         FpduFramer,
         "swap_octets(padded.length)",
         "swap_octets((padded.length + 2)[:16])",
     ),
     Mutant(
-        "what is left of a ULPDU behind its last beat is lost",
+        "the end of a ULPDU that spills into another beat is lost",
         FpduFramer,
         "padded.spills.eq(i.last & (octets > width - 2))",
         "padded.spills.eq(0)",
@@ -79,7 +79,7 @@ def _(m, path):
     m.given(*(each <= _OCTETS for each in length))
 
     def place(moves, last):
-        """Which ULPDU it is, and which of its beats."""
+        """Return the number of the ULPDU, and the data, octets and last of its current beat."""
         ulpdu, beat = Signal(2), Signal(4)
         with m.If(moves):
             m.d.sync += [beat.eq(Mux(last, 0, beat + 1)), ulpdu.eq(ulpdu + last)]

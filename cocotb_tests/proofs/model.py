@@ -1,10 +1,10 @@
-"""Prints the design that sby reads for one property, as RTLIL.
+"""Print the design that sby reads for one property, as RTLIL.
 
 ``python -m open_rnic.cocotb_tests.proofs.model FAMILY NAME LANES [PATCH]``
 
-PATCH is JSON: the module of a mutant, a class or function in it, its text there and the text instead; or a key of
-:mod:`..mutation.sites`.
-A process of its own for each, so that a mutant of a module is what every other module imports.
+PATCH is JSON: either the module of a mutant, the name of a class or function in it, a text in its source, and the
+replacement; or a key of :mod:`..mutation.sites`. Each design is made in a process of its own, so that all modules
+import the mutated one.
 """
 
 import ast
@@ -20,14 +20,14 @@ from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Bench
 
 
 def _mutate(module: str, name: str, old: str, new: str):
-    """Import ``module`` with ``new`` for the one ``old`` in the source of its class or function ``name``."""
+    """Import ``module`` with ``new`` instead of ``old``, which occurs once in its class or function ``name``."""
     path = importlib.util.find_spec(module).origin
     source = Path(path).read_text()
     (node,) = (each for each in ast.parse(source).body if getattr(each, "name", None) == name)
     part = ast.get_source_segment(source, node)
     found = list(re.finditer(r"\s*".join(map(re.escape, re.findall(r"\w+|[^\w\s]", old))), part))
     if len(found) != 1:
-        raise SystemExit(f"{path}, {name} has {len(found)} times, not once: {old}")
+        raise SystemExit(f"{path}, {name} contains this text {len(found)} times instead of once: {old}")
     at = found[0].span()
     source = source.replace(part, part[: at[0]] + new + part[at[1] :])
     sys.modules[module] = mutated = importlib.util.module_from_spec(importlib.util.find_spec(module))

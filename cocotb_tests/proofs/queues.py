@@ -1,4 +1,4 @@
-"""Queues give what they have got, all of it, once, and in order (rtl/lib/stream.py)."""
+"""Queues output each beat exactly once and in order (rtl/lib/stream.py)."""
 
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Mux, Signal
@@ -17,7 +17,7 @@ _WIDTH, _DEPTH = 2, 4
 
 
 def _in_order(m, queue, room):
-    """State it of any beat; gives the level, whether a beat is watched, how many leave before it, and it."""
+    """State the property for an arbitrary beat; returns level, whether it is watched, beats before it, and the beat."""
     enters, leaves = queue.i.valid & queue.i.ready, queue.o.valid & queue.o.ready
     level = Signal(range(room + 1))
     watched, before, beat = Signal(), Signal(range(room + 1)), Signal(_WIDTH)
@@ -34,14 +34,14 @@ def _in_order(m, queue, room):
     return level, watched, before, beat
 
 
-_SENTENCE = "each beat leaves once, unchanged, and in its turn"
+_SENTENCE = "each beat leaves exactly once, unchanged and in order"
 
 
 @proves(
     _SENTENCE,
     lambda lanes: Stage(_WIDTH),
     Mutant(
-        "it takes a beat while it has one",
+        "a beat is accepted while the register is full",
         Stage,
         "self.i.ready.eq(self.o.ready & ~stays)",
         "self.i.ready.eq(1)",
@@ -59,13 +59,13 @@ def _(m, stage):
     _SENTENCE,
     lambda lanes: Buffer(_WIDTH),
     Mutant(
-        "it takes a third beat",
+        "a third beat is accepted",
         Buffer,
         "self.i.ready.eq(~both)",
         "self.i.ready.eq(1)",
     ),
     Mutant(
-        "it gives the later beat first",
+        "the later beat leaves first",
         Buffer,
         "Mux(gives, *reversed(slots))",
         "Mux(gives ^ both, *reversed(slots))",
@@ -84,7 +84,7 @@ def _(m, buffer):
 @proves(
     _SENTENCE,
     lambda lanes: ReadyBuffer(_WIDTH),
-    Mutant("a beat overtakes the one that waits", ReadyBuffer, "Mux(both, second, self.i.payload)", "self.i.payload"),
+    Mutant("a beat overtakes a waiting one", ReadyBuffer, "Mux(both, second, self.i.payload)", "self.i.payload"),
     name="ready_buffer",
     of="ReadyBuffer, 2 bits",
     lanes=NO_LANES,
@@ -99,12 +99,12 @@ def _(m, buffer):
     _SENTENCE,
     lambda lanes: Fifo(_WIDTH, _DEPTH),
     Mutant(
-        "it takes a beat more than it has room for",
+        "a beat is accepted while the queue is full",
         Fifo,
         "full.eq(~leaves & (full | (enters & (after_tail == head))))",
         "full.eq(0)",
     ),
-    Mutant("a beat is written over another", Fifo, "enters.eq(self.i.valid & ~full)", "enters.eq(self.i.valid)"),
+    Mutant("a beat overwrites another one", Fifo, "enters.eq(self.i.valid & ~full)", "enters.eq(self.i.valid)"),
     name="fifo",
     of="Fifo, 2 bits, depth 4",
     lanes=NO_LANES,
@@ -119,7 +119,7 @@ def _(m, fifo):
     _SENTENCE,
     lambda lanes: ReadyFifo(_WIDTH, _DEPTH),
     Mutant(
-        "a beat overtakes those that wait",
+        "a beat overtakes waiting ones",
         ReadyFifo,
         "held.eq(Mux(several, stored, self.i.payload))",
         "held.eq(self.i.payload)",

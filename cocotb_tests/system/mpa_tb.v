@@ -1,25 +1,26 @@
-// A self-checking testbench of `rnic verilog` in plain Verilog (IEEE 1364-2005), for any simulator.
+// A self-checking testbench for the output of `rnic verilog`, in plain Verilog (IEEE 1364-2005), for any simulator.
 //
-// VECTORS names a file of `round_trip` calls, one for each FPDU. Each ULPDU is sent and must come out as that FPDU; the
-// FPDU is received, whole and with a flipped bit, and must come out as that ULPDU with the verdicts 0 and 2.
+// VECTORS names a file of `round_trip` calls, one for each FPDU. The testbench sends the ULPDU, and compares the output
+// with the FPDU. It then receives the FPDU, first unchanged and then with a flipped bit, and expects the ULPDU with the
+// verdict 0, then the verdict 2.
 //
 //   $ iverilog -g2005 -DLANES=4 -DVECTORS='"vectors.vh"' -o tb mpa_tb.v mpa.v && vvp -N tb
 //   $ verilator --binary --timing -DLANES=4 -DVECTORS='"vectors.vh"' --top-module mpa_tb mpa_tb.v mpa.v &&
 //       obj_dir/Vmpa_tb
 //
-// The last line is "PASS: N FPDUs". After a failure it begins with "FAIL", and the exit code is not 0.
+// The last line is "PASS: N FPDUs". If a test fails, a line begins with "FAIL", and the exit code is not 0.
 `default_nettype none
 // verilator lint_off WIDTH
 
 module mpa_tb;
-  localparam OCTETS = 4 * `LANES;  // in a beat
-  localparam MOST = 256;           // octets in a vector
+  localparam OCTETS = 4 * `LANES;  // octets in a beat
+  localparam MOST = 256;           // largest number of octets in a vector
 
-  // Registers and their fields: docs/registers.md.
+  // Registers and their fields; see docs/registers.md.
   localparam IDENTITY = 10'h000, CONTROL = 10'h00c, CONFIG = 10'h010, TX_MPA_OFFSET = 10'h024, RX_MPA_OFFSET = 10'h028,
              ERROR = 10'h040, RX_CRC_ERRORS = 10'h0ac;
 
-  integer count = 0;  // FPDUs
+  integer count = 0;  // number of FPDUs
   reg clk = 0;
   reg rst = 1;
   always #5 clk = ~clk;
@@ -79,7 +80,7 @@ module mpa_tb;
     end
   endtask
 
-  // Signals change at the falling edge, so that no simulator's order of events matters.
+  // Signals change at the falling edge, so that the result does not depend on a simulator's order of events.
   task write(input [9:0] address, input [31:0] word);
     begin
       @(negedge clk) awaddr = address; wdata = word; awvalid = 1; wvalid = 1; bready = 1;
@@ -105,7 +106,7 @@ module mpa_tb;
     end
   endtask
 
-  // Vectors are written as one reads them: the first octet is the leftmost of `size` octets.
+  // Vectors are written in reading order: the first octet is the leftmost one of `size` octets.
   function [7:0] octet(input [8*MOST-1:0] octets, input integer size, input integer place);
     octet = octets >> (8 * (size - 1 - place));
   endfunction
@@ -138,7 +139,7 @@ module mpa_tb;
     end
   endtask
 
-  // What comes out, from one port or the other: `bad` if no octet is compared, as a bad ULPDU means nothing.
+  // Receive a packet from either port; if `bad` is set, its octets are not compared, since those of a bad ULPDU vary.
   integer o;
   task take(input from_rx, input [8*MOST-1:0] octets, input integer size, input bad);
     reg valid, last;
@@ -165,7 +166,7 @@ module mpa_tb;
     end
   endtask
 
-  // A new connection: initiator, client-server model, CRC both ways; the stream begins at `offset`.
+  // Begin a new connection: initiator, client-server model, CRC in both directions; the stream begins at `offset`.
   task connect(input markers, input [31:0] offset);
     begin
       write(CONTROL, 32'h4);
@@ -190,7 +191,7 @@ module mpa_tb;
       join
       connect(markers, offset);
       fork
-        receive_mpa(fpdu ^ 1, fpdu_size);  // a bit of the CRC
+        receive_mpa(fpdu ^ 1, fpdu_size);  // with a bit error in the CRC
         take(1, ulpdu, ulpdu_size, 1);
       join
       repeat (50) @(negedge clk);

@@ -1,4 +1,4 @@
-"""The AXI ports, driven by cocotbext-axi, which nobody here wrote."""
+"""The AXI ports, driven by cocotbext-axi, which is independent of this project."""
 
 import itertools
 import random
@@ -15,12 +15,12 @@ from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, MAP, Access, EventKind, Verdict
 
-# cocotbext-axi 0.1.28 still calls what cocotb 2 has deprecated.
+# cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
 warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
 
 
 class Axi:
-    """The ports, and a shorthand for registers."""
+    """Drivers for all ports, and access to registers by name."""
 
     def __init__(self, dut):
         def port(kind, prefix):
@@ -43,7 +43,7 @@ class Axi:
 
 
 @bench(cycles=200_000)
-async def registers_answer(dut):
+async def registers_can_be_read_and_written(dut):
     axi = Axi(dut)
     for channel in (axi.registers.read_if.r_channel, axi.registers.write_if.b_channel):
         channel.set_pause_generator(itertools.cycle(random.choices([0, 1], k=97)))
@@ -55,12 +55,12 @@ async def registers_answer(dut):
                 await axi.set(register.name, **{field.name: value})
                 assert field.get(await axi.get(register.name)) == value, (register.name, field.name)
     answer = await axi.registers.write(BY_NAME["CONFIG"].address, b"\0")
-    assert answer.resp == 2, "a write of one octet is refused"
+    assert answer.resp == 2, "a write of one octet must be rejected"
 
 
 @bench(cycles=500_000)
-async def fpdus_go_round(dut):
-    """What one port sends the other takes, and the software agrees with what passes between them."""
+async def fpdus_are_looped_back(dut):
+    """The FPDUs of the transmit port are those of the software, and are sent to the receive port."""
     axi = Axi(dut)
     if parameter("pauses"):
         for each in axi.all:
@@ -96,8 +96,8 @@ async def fpdus_go_round(dut):
 
 
 @bench(cycles=50_000)
-async def any_beat_from_the_peer_may_be_short(dut):
-    """Without ``tlast``: AXI4-Stream calls octets that ``tkeep`` leaves out null octets."""
+async def any_beat_of_rx_mpa_may_be_short(dut):
+    """Short beats occur without ``tlast``: octets whose ``tkeep`` is 0 are null octets of AXI4-Stream."""
     axi = Axi(dut)
     await axi.set("CONFIG", rdmap=0)
     await axi.set("CONTROL", tx_enable=1, rx_enable=1)
@@ -116,7 +116,7 @@ async def any_beat_from_the_peer_may_be_short(dut):
 
 
 @bench(cycles=50_000)
-async def a_verdict_is_on_the_last_beat(dut):
+async def the_verdict_is_on_the_last_beat(dut):
     axi = Axi(dut)
     await axi.set("CONFIG", rdmap=0)
     await axi.set("CONTROL", tx_enable=1, rx_enable=1)
@@ -127,7 +127,7 @@ async def a_verdict_is_on_the_last_beat(dut):
 
 
 @bench(cycles=20_000)
-async def a_reset_forgets_ulpdus_that_were_measured(dut):
+async def a_reset_discards_ulpdus_in_the_length_fifo(dut):
     axi = Axi(dut)
     await axi.ulpdu_in.send(AxiStreamFrame(b"of the last connection"))
     await axi.ulpdu_in.wait()
@@ -139,23 +139,23 @@ async def a_reset_forgets_ulpdus_that_were_measured(dut):
     assert fpdu == FpduFramer(markers=False, crc=True).frame(b"of this one")
 
 
-def test_a_reset_forgets_ulpdus_that_were_measured():
-    simulate(partial(AxiMpaDatapath, 1, measure=128), __name__, name="a_reset_forgets_ulpdus_that_were_measured")
+def test_a_reset_discards_ulpdus_in_the_length_fifo():
+    simulate(partial(AxiMpaDatapath, 1, measure=128), __name__, name="a_reset_discards_ulpdus_in_the_length_fifo")
 
 
 @pytest.mark.parametrize("lanes", LANES)
-def test_registers_answer(lanes):
-    simulate(partial(AxiMpaDatapath, lanes), __name__, name="registers_answer")
+def test_registers_can_be_read_and_written(lanes):
+    simulate(partial(AxiMpaDatapath, lanes), __name__, name="registers_can_be_read_and_written")
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("name", ["any_beat_from_the_peer_may_be_short", "a_verdict_is_on_the_last_beat"])
+@pytest.mark.parametrize("name", ["any_beat_of_rx_mpa_may_be_short", "the_verdict_is_on_the_last_beat"])
 def test_beats(name, lanes):
     simulate(partial(AxiMpaDatapath, lanes), __name__, name=name, parameters={"lanes": lanes})
 
 
 @pytest.mark.parametrize("pauses", [False, True])
 @pytest.mark.parametrize("lanes", LANES)
-def test_fpdus_go_round(lanes, pauses):
+def test_fpdus_are_looped_back(lanes, pauses):
     parameters = {"lanes": lanes, "pauses": pauses}
-    simulate(partial(AxiMpaDatapath, lanes), __name__, name="fpdus_go_round", parameters=parameters)
+    simulate(partial(AxiMpaDatapath, lanes), __name__, name="fpdus_are_looped_back", parameters=parameters)

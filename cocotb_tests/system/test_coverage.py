@@ -1,4 +1,4 @@
-"""The data path in every situation that :mod:`open_rnic.cocotb_tests.coverage` names, and the same as the software."""
+"""The data path in every situation of :mod:`open_rnic.cocotb_tests.coverage`, compared with the software."""
 
 import functools
 import itertools
@@ -16,7 +16,7 @@ from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import BY_NAME, Cause, Model, Role, Rtr, Verdict
 
-LONGEST = 700  # RX_MAX_ULPDU, over what reaches the next marker from anywhere
+LONGEST = 700  # RX_MAX_ULPDU: enough to reach the next marker from any phase
 CAUSES = {Fault.CRC: Cause.CRC, Fault.FPDUPTR: Cause.FPDUPTR, Fault.LENGTH: Cause.RX_LENGTH}
 SETTINGS = list(itertools.product((False, True), repeat=2))  # markers, CRC
 
@@ -25,18 +25,18 @@ QUARTERS = [*((1, nth) for nth in range(4)), *((lanes, nth) for nth, lanes in en
 
 
 def phases():
-    """Those of this simulation: a quarter, in which an FPDU begins at each alignment to a beat."""
+    """Return the phases of this simulation: a quarter, which includes every alignment of an FPDU to a beat."""
     return range(32 * parameter("quarter"), 32 * (parameter("quarter") + 1))
 
 
 def length_for(phase, residue, markers):
-    """A short ULPDU_Length with this residue; with markers, one has its place in the FPDU, at its start or inside."""
+    """Return a short ULPDU_Length with this residue; with markers, the FPDU contains one at its start or inside."""
     reach = max(512 - 4 * phase - 4, 4) if markers and phase else 4
     return reach + residue
 
 
 def places(offset, length, markers):
-    """Where to cut: one place in each field, but not the FPDU's start."""
+    """Return random positions for cuts, one in each field, except the FPDU's start."""
     fields = {}
     for name, start, end in layout(offset, length, markers=markers):
         fields.setdefault(name, []).extend(range(max(start - offset, 1), end - offset))
@@ -44,7 +44,7 @@ def places(offset, length, markers):
 
 
 async def error(path):
-    """The error, with its place; waits for it."""
+    """Wait for the error, and return its cause, value and stream offset."""
     while not (word := await path.get("ERROR")):
         pass
     register = BY_NAME["ERROR"]
@@ -52,7 +52,7 @@ async def error(path):
 
 
 @bench(cycles=10_000_000)
-async def every_error_is_found_wherever_its_fpdu_begins_and_chunks_end(dut):
+async def every_error_is_found_at_every_phase_and_cut(dut):
     path = Datapath(dut)
     for phase, residue, (markers, crc), fault, cut in itertools.product(
         phases(), range(4), SETTINGS, (None, *CAUSES), (False, True)
@@ -80,7 +80,7 @@ async def every_error_is_found_wherever_its_fpdu_begins_and_chunks_end(dut):
 
 
 @bench(cycles=10_000_000)
-async def fpdus_are_right_wherever_they_begin(dut):
+async def fpdus_are_correct_at_every_phase(dut):
     path = Datapath(dut)
     for phase, residue, (markers, crc) in itertools.product(phases(), range(4), SETTINGS):
         await path.set_fields("CONTROL", reset=1)
@@ -92,7 +92,7 @@ async def fpdus_are_right_wherever_they_begin(dut):
 
 
 @bench(cycles=1_000_000)
-async def what_is_wrong_with_a_ulpdu_is_refused(dut):
+async def invalid_ulpdus_are_rejected(dut):
     path = Datapath(dut)
     for residue, (markers, crc), kind in itertools.product(range(4), SETTINGS, (Cause.TX_LENGTH, -1, 1)):
         await path.set_fields("CONTROL", reset=1)
@@ -108,7 +108,7 @@ async def what_is_wrong_with_a_ulpdu_is_refused(dut):
         assert len(await taken(path.tx_mpa)) == (kind is not Cause.TX_LENGTH)
 
 
-# The fence.
+# --- the fence
 
 FIRST = {
     "nothing": b"", "empty": fpdus(b""), "Send": fpdus(RTRS[Rtr.SEND]), "Write": fpdus(RTRS[Rtr.WRITE]),
@@ -118,12 +118,12 @@ FIRST = {
 
 
 class Quick(SideBySide):
-    """Without pauses, and with no more time to settle than short ULPDUs need."""
+    """A comparison without pauses, which waits only as long as short ULPDUs need to settle."""
 
     async def renew(self, **config):
         rtl = self.rtl
         await rtl.set_fields("CONTROL", reset=1)
-        await rtl.set("TX_STREAM_OCTETS", STREAM_ONLY)  # lets go what a fence has held back
+        await rtl.set("TX_STREAM_OCTETS", STREAM_ONLY)  # releases ULPDUs that the fence has held back
         await rtl.tx_ulpdu.drained()
         await rtl.cycles(10)
         await taken(rtl.tx_mpa)
@@ -136,7 +136,7 @@ class Quick(SideBySide):
 
 
 def configurations():
-    """CONFIG of each role and model with each RTR."""
+    """Yield CONFIG for each role and model with each RTR."""
     yield {"role": Role.INITIATOR}
     yield {"role": Role.RESPONDER}
     yield from ({"role": Role.INITIATOR, "model": Model.PEER_TO_PEER, "rtr_send": kind} for kind in Rtr)
@@ -146,7 +146,7 @@ def configurations():
 
 
 @bench(cycles=10_000_000)
-async def whatever_comes_first_in_whatever_order_both_do_the_same(dut):
+async def rtl_and_software_agree_on_every_first_fpdu_in_every_order(dut):
     pair = Quick(dut, parameter("lanes"))
     for config, order in itertools.product(configurations(), FENCE.dimensions["order"]):
         steps = order.split()
@@ -159,7 +159,7 @@ async def whatever_comes_first_in_whatever_order_both_do_the_same(dut):
                 match step:
                     case "mpa":
                         await pair.set("CONTROL", rx_enable=1, tx_enable=1)
-                        await pair.rtl.cycles(70)  # the longest RTR, and a ULPDU behind it
+                        await pair.rtl.cycles(70)  # for the longest RTR and a ULPDU behind it
                     case "ulpdu":
                         await pair.transmit(b"one")
                     case "fpdu":
@@ -168,26 +168,26 @@ async def whatever_comes_first_in_whatever_order_both_do_the_same(dut):
 
 
 def covers(name, lanes, **parameters):
-    # No wall time is too long: a simulation in which nothing happens ends at its limit of cycles.
+    # The limit of wall time is generous: a simulation that hangs ends at its limit of cycles.
     make, parameters = functools.partial(MpaDatapath, lanes), {"lanes": lanes} | parameters
     simulate(make, __name__, name=name, parameters=parameters, collects=True, seconds=7200)
 
 
 @pytest.mark.parametrize(("lanes", "quarter"), QUARTERS)
 def test_receive_in_every_situation(lanes, quarter):
-    covers("every_error_is_found_wherever_its_fpdu_begins_and_chunks_end", lanes, quarter=quarter)
+    covers("every_error_is_found_at_every_phase_and_cut", lanes, quarter=quarter)
 
 
 @pytest.mark.parametrize(("lanes", "quarter"), QUARTERS)
 def test_transmit_in_every_situation(lanes, quarter):
-    covers("fpdus_are_right_wherever_they_begin", lanes, quarter=quarter)
+    covers("fpdus_are_correct_at_every_phase", lanes, quarter=quarter)
 
 
 @pytest.mark.parametrize("lanes", LANES)
-def test_refusals_in_every_situation(lanes):
-    covers("what_is_wrong_with_a_ulpdu_is_refused", lanes)
+def test_rejected_ulpdus_in_every_situation(lanes):
+    covers("invalid_ulpdus_are_rejected", lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_the_fence_in_every_situation(lanes):
-    covers("whatever_comes_first_in_whatever_order_both_do_the_same", lanes)
+    covers("rtl_and_software_agree_on_every_first_fpdu_in_every_order", lanes)

@@ -1,4 +1,4 @@
-"""The whole data path against the software, which is written from RFC 5044."""
+"""The complete data path, compared with the software, which is written from RFC 5044."""
 
 import functools
 import itertools
@@ -17,14 +17,14 @@ from open_rnic.rtl.registers import Verdict
 
 
 def shuffled_sizes(lanes):
-    """Around the beat width, around the distance of markers, and large."""
+    """Return ULPDU lengths around the width of a beat, around the marker interval, and large ones."""
     sizes = [*range(2 * 4 * lanes + 5), *range(498, 516), 1442, random.randint(2000, 5000)]
     random.shuffle(sizes)
     return sizes
 
 
 async def settings(path):
-    """All combinations of markers and CRC, each on a new connection somewhere in the marked stream."""
+    """Yield all combinations of markers and CRC, each for a new connection at a random stream offset."""
     for markers, crc in itertools.product([False, True], repeat=2):
         await path.set("CONTROL", 1 << 2)
         offset = 4 * random.randrange(128)

@@ -1,4 +1,4 @@
-"""What is wrong with an FPDU, and that it is said with its place and value: the RTL and the software side by side."""
+"""Errors in FPDUs are reported with their stream offset and value: the RTL and the software side by side."""
 
 import functools
 import random
@@ -22,13 +22,13 @@ def both(dut, chance=0.1):
 
 
 def flip(octets, bit):
-    """``octets`` with one bit changed; bit 0 is the first octet's most significant."""
+    """Return ``octets`` with one bit inverted; bit 0 is the most significant bit of the first octet."""
     at, mask = bit // 8, 0x80 >> bit % 8
     return octets[:at] + bytes([octets[at] ^ mask]) + octets[at + 1:]
 
 
 def remade(fpdu, at, octets):
-    """``fpdu`` with ``octets`` put in at ``at``, and a CRC that is right for it."""
+    """Return ``fpdu`` with ``octets`` written over those at ``at``, and a correct CRC."""
     covered = fpdu[:at] + octets + fpdu[at + len(octets):-4]
     return covered + crc32c(covered).to_bytes(4, "little")
 
@@ -38,7 +38,7 @@ def errors(events):
 
 
 class Stream:
-    """FPDUs from a random place in the marked stream on."""
+    """FPDUs that begin at a random offset of the marked stream."""
 
     def __init__(self, markers, *lengths):
         self.start = 4 * random.randrange(128)
@@ -51,7 +51,7 @@ class Stream:
             self.fpdus.append(framer.frame(ulpdu))
 
     def lead(self, nth):
-        """Octets before ULPDU_Length in the ``nth`` FPDU: those of a marker there."""
+        """Return the octets before ULPDU_Length in the ``nth`` FPDU: 4 if it has a leading marker."""
         return 4 if self.markers and self.offsets[nth] % 512 == 0 else 0
 
     async def connect(self, pair, **config):
@@ -62,7 +62,7 @@ class Stream:
 
 
 @bench(cycles=1_000_000)
-async def one_wrong_bit_anywhere_is_a_crc_error(dut):
+async def a_single_bit_error_anywhere_is_a_crc_error(dut):
     pair = both(dut, 0)
     width = 4 * parameter("lanes")
     for turn in range(40):
@@ -79,7 +79,7 @@ async def one_wrong_bit_anywhere_is_a_crc_error(dut):
         assert found.delivered == stream.ulpdus[:bad]
         [(cause, _, offset)] = errors(found.rx_events)
         assert offset == stream.offsets[bad]
-        over = length_at <= bit < length_at + 5  # this makes ULPDU_Length more than LONGEST
+        over = length_at <= bit < length_at + 5  # ULPDU_Length then exceeds LONGEST
         assert cause is (Cause.RX_LENGTH if over else Cause.CRC), bit - length_at
         assert await pair.rtl.get("RX_CRC_ERRORS") == (not over)
 
@@ -92,11 +92,11 @@ async def a_wrong_fpduptr_with_a_good_crc_is_error_3(dut):
         where = [at for at in range(len(stream.fpdus[2])) if (stream.offsets[2] + at) % 512 == 0]
         at = random.choice(where)
         right = int.from_bytes(stream.fpdus[2][at + 2:at + 4], "big")
-        ignored = turn % 4 == 3  # the reserved half, and the two low bits of FPDUPTR
+        ignored = turn % 4 == 3  # change only RESERVED16 and the two low bits of FPDUPTR
         wrong = right ^ (random.randrange(1, 4) if ignored else 4 << random.randrange(14))
         marker = bytes(random.randrange(256) * ignored for _ in "ab") + wrong.to_bytes(2, "big")
         stream.fpdus[2] = remade(stream.fpdus[2], at, marker)
-        if turn % 2 == 0 and at != where[-1]:  # a second one in this FPDU does not matter
+        if turn % 2 == 0 and at != where[-1]:  # a second error in this FPDU is not reported
             stream.fpdus[2] = remade(stream.fpdus[2], where[-1], b"\0\0\xff\xfc")
         await stream.connect(pair)
         await pair.receive(b"".join(stream.fpdus), 1000)
@@ -122,7 +122,7 @@ async def a_ulpdu_length_over_the_maximum_is_error_3(dut):
         found = await pair.agree()
         assert found.delivered == stream.ulpdus[:2]
         assert errors(found.rx_events) == [(Cause.RX_LENGTH, over, stream.offsets[2])]
-        # It is found with ULPDU_Length, whatever else of the FPDU has come.
+        # The error is found with ULPDU_Length, before the rest of the FPDU arrives.
         await stream.connect(pair, role=role)
         await pair.receive(b"".join(stream.fpdus[:2]) + stream.fpdus[2][:at + 4])
         assert errors((await pair.agree()).rx_events) == [(Cause.RX_LENGTH, over, stream.offsets[2])]

@@ -1,4 +1,4 @@
-"""The fence, RTRs and what may leave when, on the RTL and the software side by side."""
+"""The fence and RTRs: the RTL and the software side by side."""
 
 import functools
 import random
@@ -32,7 +32,7 @@ def fpdus(*ulpdus):
 
 
 def spoilt(ulpdu):
-    """Its FPDU with one bit of the CRC wrong."""
+    """Return the FPDU of a ULPDU with one bit error in its CRC."""
     fpdu = fpdus(ulpdu)
     return fpdu[:-1] + bytes([fpdu[-1] ^ 1])
 
@@ -49,11 +49,11 @@ def awaits_rtr(**config):
     return {"role": RESPONDER, "model": PEER_TO_PEER, "rtr_accept": ANY} | config
 
 
-# When the fence opens.
+# --- conditions under which the fence opens
 
 
 @bench()
-async def an_initiator_needs_mpa_only(dut):
+async def an_initiators_fence_opens_with_mpa_mode(dut):
     pair = both(dut)
     await pair.renew(role=INITIATOR, model=CLIENT_SERVER)
     await pair.set("TX_STREAM_OCTETS", 5)
@@ -90,7 +90,7 @@ async def a_peer_to_peer_initiator_without_an_rtr_sends_nothing(dut):
 
 
 @bench()
-async def a_responder_needs_a_valid_fpdu(dut):
+async def a_responders_fence_opens_after_a_good_fpdu(dut):
     pair = both(dut)
     for first in (b"first", b"", TERMINATE, bytes(300)):
         await pair.connect(role=RESPONDER, model=CLIENT_SERVER)
@@ -105,7 +105,7 @@ async def a_responder_needs_a_valid_fpdu(dut):
 
 
 @bench()
-async def a_peer_to_peer_responder_needs_a_negotiated_rtr_which_nobody_sees(dut):
+async def a_peer_to_peer_responders_fence_opens_after_a_negotiated_rtr_which_is_not_delivered(dut):
     pair = both(dut)
     for kind, ulpdu in [*RTRS.items(), (Rtr.SEND, b""), (Rtr.READ, SUNK_READ)]:
         for behind in ([], [b"next", b"", RESPONSE, SEND]):  # in the same chunk
@@ -134,11 +134,11 @@ async def an_rtr_before_transmit_is_enabled_counts(dut):
         assert len(found.sent) == 1 + (ulpdu is SUNK_READ)
 
 
-# What is an RTR.
+# --- recognition of RTRs
 
 
 @bench()
-async def an_rtr_is_known_by_its_header_alone(dut):
+async def an_rtr_is_recognised_by_its_header_only(dut):
     pair = both(dut, 0)
     lookalikes = [(ulpdu, True) for ulpdu in (SUNK_READ, WRITE[:2] + SINK, SEND[:10] + random.randbytes(8))]
     for kind, ulpdu in RTRS.items():
@@ -162,7 +162,7 @@ async def an_rtr_is_known_by_its_header_alone(dut):
 
 
 @bench()
-async def a_first_fpdu_that_is_no_negotiated_rtr_is_an_error(dut):
+async def a_first_fpdu_other_than_a_negotiated_rtr_is_an_error(dut):
     pair = both(dut)
     width = 4 * parameter("lanes")
     others = [b"hello", bytes(47), bytes(48), bytes(49), bytes(64), bytes(65), bytes(12 * width + 1), bytes(600)]
@@ -210,7 +210,7 @@ async def a_permissive_responder_takes_any_first_fpdu(dut):
 
 
 @bench()
-async def a_first_fpdu_with_a_wrong_crc_opens_nothing(dut):
+async def a_first_fpdu_with_a_wrong_crc_does_not_open_the_fence(dut):
     pair = both(dut)
     for first in (*RTRS.values(), b"", b"other", bytes(500)):
         for permissive in (0, 1):
@@ -226,7 +226,7 @@ async def a_first_fpdu_with_a_wrong_crc_opens_nothing(dut):
 
 
 @bench()
-async def an_initiator_takes_one_answer_to_its_read_rtr(dut):
+async def an_initiator_consumes_one_response_to_its_read_rtr(dut):
     pair = both(dut)
     await pair.connect(role=INITIATOR, model=PEER_TO_PEER, rtr_send=Rtr.READ)
     await pair.receive(fpdus(b"odd", bytes(100), RESPONSE, b"next", RESPONSE))
@@ -244,11 +244,11 @@ async def an_initiator_takes_one_answer_to_its_read_rtr(dut):
         assert (await pair.agree()).delivered == [RESPONSE]
 
 
-# Terminates, refusals.
+# --- Terminates and rejected ULPDUs
 
 
 @bench()
-async def one_terminate_leaves_after_an_error_and_nothing_behind_it(dut):
+async def only_one_terminate_leaves_after_an_error(dut):
     pair = both(dut)
     for role in Role:
         for rdmap in (0, 1):
@@ -262,7 +262,7 @@ async def one_terminate_leaves_after_an_error_and_nothing_behind_it(dut):
 
 
 @bench()
-async def an_error_before_transmit_is_in_mpa_mode_keeps_the_fence_shut(dut):
+async def an_error_before_mpa_mode_keeps_the_fence_closed(dut):
     pair = both(dut)
     for config in ({"role": INITIATOR}, {"role": INITIATOR, "model": PEER_TO_PEER, "rtr_send": Rtr.READ}, awaits_rtr(),
                    {"role": RESPONDER}):  # fmt: skip
@@ -277,7 +277,7 @@ async def an_error_before_transmit_is_in_mpa_mode_keeps_the_fence_shut(dut):
 
 
 @bench()
-async def nothing_leaves_after_a_terminate_unless_rdmap_is_not_above(dut):
+async def nothing_leaves_after_a_terminate_if_rdmap_is_set(dut):
     pair = both(dut)
     for rdmap in (0, 1):
         await pair.connect(rdmap=rdmap)
@@ -286,7 +286,7 @@ async def nothing_leaves_after_a_terminate_unless_rdmap_is_not_above(dut):
 
 
 @bench(cycles=500_000)
-async def a_ulpdu_over_the_maximum_is_refused_whole(dut):
+async def a_ulpdu_over_the_maximum_is_rejected_completely(dut):
     pair = both(dut, 0)
     for maximum, length in [(22, 23), (100, 101), (22, 500), (0, 1)]:
         for rdmap in (0, 1):
@@ -298,13 +298,13 @@ async def a_ulpdu_over_the_maximum_is_refused_whole(dut):
             assert (found.tx_events[-1].cause, found.tx_events[-1].value) == (Cause.TX_LENGTH, length) or rdmap
     if parameter("lanes") > 4:
         await pair.connect()
-        await pair.set("TX_MAX_ULPDU", 0xFFFF)  # more than RFC 5044 §3 has
+        await pair.set("TX_MAX_ULPDU", 0xFFFF)  # above the limit of RFC 5044 §3
         await pair.transmit(bytes(MAX_ULPDU), bytes(MAX_ULPDU + 1))
         assert [len(each) for each in (await pair.agree()).sent] == [MAX_ULPDU + 8]
 
 
 @bench()
-async def a_ulpdu_of_another_length_than_announced_is_spoilt(dut):
+async def a_ulpdu_that_differs_from_its_announced_length_is_sent_as_a_bad_fpdu(dut):
     pair = both(dut)
     width = 4 * parameter("lanes")
     lengths = [(4, 5), (0, 1), (width, 2 * width), (100, 101), (100, 3)]
@@ -320,15 +320,15 @@ async def a_ulpdu_of_another_length_than_announced_is_spoilt(dut):
         errors = [each for each in await pair.rtl.events() if each.kind is EventKind.ERROR]
         assert [(each.cause, each.value) for each in errors] == [(Cause.TX_MISMATCH, announced)]
         assert pair.rtl.tx_mpa.empty()
-        pair.software.receive(bad + bytes(200))  # what a peer makes of it
+        pair.software.receive(bad + bytes(200))  # as the peer does
         assert not pair.software.ulpdus
 
 
-# All of it in any order.
+# --- random sequences
 
 
 @bench(cycles=1_000_000)
-async def whatever_comes_both_do_the_same(dut):
+async def rtl_and_software_agree_on_random_sequences(dut):
     pair = both(dut, 0.1)
     known = [*RTRS.values(), SUNK_READ, RESPONSE, TERMINATE, b"", b"one", bytes(47), random.randbytes(200)]
     for _ in range(40):
@@ -348,7 +348,7 @@ async def whatever_comes_both_do_the_same(dut):
                     await pair.set("CONTROL", enabled)
                 case 1 | 2:
                     await pair.transmit(*random.choices(known, k=random.randrange(4)))
-                case _ if enabled & 2:  # one by one: what leaves between a good one and a bad one varies
+                case _ if enabled & 2:  # one by one, because what leaves between a good and a bad FPDU depends on time
                     octets = framer.frame(random.choice(known))
                     if random.random() < 0.1:
                         at = random.randrange(len(octets))

@@ -1,4 +1,4 @@
-"""A whole board in simulation, UART pins and all, behind a pseudo-terminal: the shipped device drives it."""
+"""A complete board in simulation, including its UART pins, behind a pseudo-terminal, driven by the serial device."""
 
 import asyncio
 import json
@@ -36,8 +36,8 @@ from open_rnic.host_driver.tools import cli
 from open_rnic.rtl.registers import IDENTITY, EventKind
 
 BOARD = "serial:sim:colorlight_5a75b"
-FAST = Fraction(4)  # clock cycles in a bit: the least that the UART can do
-PARTS = 4  # of the operations on a noisy line, with other noise in each: they run on all cores
+FAST = Fraction(4)  # clock cycles in a bit: the minimum of the UART
+PARTS = 4  # the operations on a noisy line are divided into parts with different noise, which run in parallel
 OPERATIONS = 10_000 // PARTS
 RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 
@@ -49,7 +49,7 @@ async def open_fast(noise=None, lanes=2, size=2048):
 def test_registers_ulpdus_and_events_cross_the_line():
     async def body():
         async with await open_device(BOARD, lanes=4) as device:
-            assert device.lanes == find("colorlight_5a75b").lanes  # whatever was asked for
+            assert device.lanes == find("colorlight_5a75b").lanes  # the board's width, not the requested one
             assert await device.get("IDENTITY") == IDENTITY
             await device.set_fields("CONFIG", rdmap=0)
             await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
@@ -61,7 +61,7 @@ def test_registers_ulpdus_and_events_cross_the_line():
             for each in sent:
                 await device.write_mpa(await device.read_mpa())
                 assert await device.read_ulpdu() == Ulpdu(each)
-            await device.write_mpa(b"\0\4abcd\0\0\0\0\0\0")  # a wrong CRC: an event, and no ULPDU
+            await device.write_mpa(b"\0\4abcd\0\0\0\0\0\0")  # a wrong CRC causes an event, and no ULPDU
             event = await device.next_event()
             assert (event.kind, event.cause.name) == (EventKind.ERROR, "CRC")
             assert event.offset == sum(-(-(len(each) + 2) // 4) * 4 + 4 for each in sent)
@@ -83,12 +83,12 @@ def test_stream_octets_pass_both_ways(lanes, size):
     run(body())
 
 
-def test_a_stream_that_stands_holds_up_nothing_else_and_loses_nothing():
+def test_a_stalled_stream_does_not_block_other_operations_and_loses_nothing():
     async def body():
         async with await open_fast() as device:
             await device.set("RX_STREAM_OCTETS", STREAM_ONLY)
             octets = random.randbytes(3000)
-            await device.write_ulpdu(octets)  # TX_STREAM_OCTETS is 0, so the device takes a beat of it, and no more
+            await device.write_ulpdu(octets)  # TX_STREAM_OCTETS is 0, so the device accepts only one beat
             for n in range(20):
                 await device.set("TX_MAX_ULPDU", n)
                 assert await device.get("TX_MAX_ULPDU") == n
@@ -97,7 +97,7 @@ def test_a_stream_that_stands_holds_up_nothing_else_and_loses_nothing():
             await device.set("TX_STREAM_OCTETS", 3000)
             assert await device.read_mpa() == octets
             await device.write_ulpdu(b"too early")
-            await device.set_fields("CONTROL", reset=1)  # drops that
+            await device.set_fields("CONTROL", reset=1)  # discards the packet
             await device.set("TX_STREAM_OCTETS", 5)
             await device.write_ulpdu(b"fresh")
             assert await device.read_mpa() == b"fresh"
@@ -106,7 +106,7 @@ def test_a_stream_that_stands_holds_up_nothing_else_and_loses_nothing():
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_nothing_is_wrong_twice_or_lost_on_a_noisy_line(part):
+def test_operations_on_a_noisy_line_are_exact(part):
     async def body():
         seed = part + int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))
         print("COCOTB_RANDOM_SEED", seed)
@@ -144,7 +144,7 @@ def test_nothing_is_wrong_twice_or_lost_on_a_noisy_line(part):
                     assert await device.get(name) == value
                     done += 2
 
-            # These have no effect in MPA mode.
+            # These registers have no effect in MPA mode.
             names = "TX_STREAM_OCTETS", "RX_STREAM_OCTETS", "TX_MPA_OFFSET", "RX_MPA_OFFSET"
             await asyncio.gather(write(), loop(), read(), *map(registers, names))
             assert done == OPERATIONS
@@ -154,12 +154,12 @@ def test_nothing_is_wrong_twice_or_lost_on_a_noisy_line(part):
             assert await device.get("RX_CRC_ERRORS") == await device.get("ERROR") == 0
             line = device.driver.exchange
             print("damaged", line.damaged, "and", line.received_damaged, "repeats", line.repeats)
-            assert min(line.damaged, line.received_damaged, line.repeats) > 3  # there was noise
+            assert min(line.damaged, line.received_damaged, line.repeats) > 3  # the noise has had an effect
 
     run(body())
 
 
-def test_a_board_that_goes_away_is_one_clear_line():
+def test_a_disconnected_board_is_reported_in_one_line():
     async def body():
         master, slave = pty.openpty()
         opening = asyncio.create_task(SerialDevice.open(os.ttyname(slave)))
@@ -172,7 +172,7 @@ def test_a_board_that_goes_away_is_one_clear_line():
     run(body())
 
 
-def test_a_simulated_board_that_is_killed_says_so_to_every_wait(monkeypatch, tmp_path):
+def test_a_killed_simulation_of_a_board_is_reported_to_every_pending_call(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     message = rf"^the simulation ended \(SIGKILL\): see {tmp_path}/.*/log$"
 
@@ -191,7 +191,7 @@ def test_a_simulated_board_that_is_killed_says_so_to_every_wait(monkeypatch, tmp
     run(body())
 
 
-def test_a_simulated_board_that_fails_says_why(monkeypatch, tmp_path):
+def test_a_failed_simulation_of_a_board_is_reported_with_its_error(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     async def body():
@@ -202,7 +202,7 @@ def test_a_simulated_board_that_fails_says_why(monkeypatch, tmp_path):
     run(body())
 
 
-def test_closing_ends_the_simulation_and_every_wait():
+def test_closing_ends_the_simulation_and_every_pending_call():
     async def body():
         device = await open_fast()
         waits = [asyncio.create_task(wait()) for wait in (device.read_ulpdu, device.read_mpa, device.next_event)]
@@ -224,7 +224,7 @@ def test_closing_ends_the_simulation_and_every_wait():
         ("VERSION", 0x0002_0000, r"version 1\.\d+ of the registers, this program needs 2\.0: build and program"),
     ],
 )
-def test_another_design_is_told_by_its_registers(monkeypatch, name, value, message):
+def test_another_design_is_recognised_by_its_registers(monkeypatch, name, value, message):
     monkeypatch.setattr(serial_device, name, value)
 
     async def body():
@@ -234,7 +234,7 @@ def test_another_design_is_told_by_its_registers(monkeypatch, name, value, messa
     run(body())
 
 
-def test_ports_that_cannot_be_used_are_told_apart(tmp_path, monkeypatch):
+def test_errors_of_ports_are_distinguished(tmp_path, monkeypatch):
     async def body():
         master, slave = pty.openpty()
         port = os.ttyname(slave)
@@ -273,7 +273,7 @@ def test_ports_that_cannot_be_used_are_told_apart(tmp_path, monkeypatch):
         (["demo", "--device", "serial:/dev/none,software"], 1, "there is no serial port /dev/none"),
     ],
 )
-def test_a_command_says_what_is_wrong_with_its_board(capsys, arguments, status, message):
+def test_a_command_reports_errors_of_its_board(capsys, arguments, status, message):
     assert cli.run(arguments) == status
     assert message in capsys.readouterr().err
 

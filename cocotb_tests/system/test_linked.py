@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The data path behind its link, octet by octet, driven by the host's half of the link, which waits for nothing."""
+"""The data path behind its link, octet by octet, driven by the host's half of the link, without wall-clock waits."""
 
 import functools
 import random
@@ -15,11 +15,11 @@ from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.link.top import LinkedDatapath
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, MAP, Access, EventKind, Verdict
 
-CYCLE = 20e-6  # seconds that the driver takes a cycle for: so it repeats a request after some thousand
+CYCLE = 20e-6  # the driver's time per cycle in seconds, so that it repeats a request after some thousand cycles
 
 
 class Line:
-    """A driver, and the line to the device."""
+    """A driver and its line to the device."""
 
     def __init__(self, dut):
         self.dut = dut
@@ -39,7 +39,7 @@ class Line:
             dut.o__ready.value = ready = random.random() < 0.8
             await edge
             self.cycle += 1
-            assert dut.i__ready.value, "the line cannot wait"
+            assert dut.i__ready.value, "a serial line cannot be stalled"
             if ready and dut.o__valid.value:
                 came.append(int(dut.o__payload.value))
                 if came[-1] == 0:
@@ -72,7 +72,7 @@ class Line:
 
 
 @bench(cycles=300_000)
-async def registers_answer(dut):
+async def registers_can_be_read_and_written(dut):
     line = Line(dut)
     assert await line.get("IDENTITY") == IDENTITY
     for register in MAP:
@@ -85,7 +85,7 @@ async def registers_answer(dut):
 
 
 @bench(cycles=600_000)
-async def ulpdus_go_round(dut):
+async def ulpdus_are_looped_back(dut):
     line = Line(dut)
     driver = line.driver
     await line.set("CONFIG", rdmap=0)
@@ -111,12 +111,12 @@ async def ulpdus_go_round(dut):
 
 
 @bench(cycles=400_000)
-async def a_stream_that_stands_holds_up_nothing_else(dut):
+async def a_stalled_stream_does_not_block_other_operations(dut):
     line = Line(dut)
     driver = line.driver
     await line.set("RX_STREAM_OCTETS", 0xFFFF_FFFF)
     octets = random.randbytes(1500)
-    driver.tx_ulpdu.add(octets)  # TX_STREAM_OCTETS is 0: the device takes a beat, and no more
+    driver.tx_ulpdu.add(octets)  # TX_STREAM_OCTETS is 0: the device accepts only one beat
     for n in range(5):
         await line.set("TX_MAX_ULPDU", n)
         assert await line.get("TX_MAX_ULPDU") == n
@@ -130,7 +130,7 @@ async def a_stream_that_stands_holds_up_nothing_else(dut):
     await line.set("TX_STREAM_OCTETS", 1500)
     assert await line.take(driver.mpa) == octets
     driver.tx_ulpdu.add(b"too early")
-    await line.set("CONTROL", reset=1)  # drops that
+    await line.set("CONTROL", reset=1)  # discards the packet
     await line.set("TX_STREAM_OCTETS", 5)
     driver.tx_ulpdu.add(b"fresh")
     assert await line.take(driver.mpa) == b"fresh"

@@ -1,4 +1,4 @@
-"""Full rate and latency, as ``rnic bench rtl`` counts them: cycles used against cycles needed."""
+"""Full rate and latency, as ``rnic bench rtl`` counts them: cycles used, relative to cycles needed."""
 
 import random
 
@@ -8,8 +8,8 @@ from open_rnic.host_driver.tools.bench.rtl.cycles import DIRECTIONS, Load, count
 from open_rnic.rtl.lib.lanes import LANES
 
 COUNTED = 400  # beats
-TOLERANCE = 4  # cycles by which markers, and FPDUs before, may move the end of one; however long a test is
-LATENCY = {"TX": 18, "RX": 20}  # cycles, at most, of a ULPDU of one beat
+TOLERANCE = 4  # cycles by which markers and earlier FPDUs may shift an FPDU's end, regardless of the test's length
+LATENCY = {"TX": 18, "RX": 20}  # upper limit in cycles, for a ULPDU of one beat
 
 
 def loads(width):
@@ -20,9 +20,9 @@ def loads(width):
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("lanes", LANES)
-def test_a_beat_moves_in_each_cycle(lanes, direction):
+def test_a_beat_is_transferred_in_each_cycle(lanes, direction):
     found = count(direction, lanes, loads(4 * lanes))
-    # Receive may need less: it has taken markers out before it makes beats of FPDUs.
+    # Receive may need fewer cycles, because it removes markers before it makes beats of FPDUs.
     slow = [flow for flow in found.flows if flow.used - flow.needed > (0 if flow.direction == "TX" else TOLERANCE)]
     assert not slow
     assert len(found.flows) >= 4 * 11

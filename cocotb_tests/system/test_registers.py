@@ -1,4 +1,4 @@
-"""The registers, events and counters of the RTL: as their description says, and as the software's."""
+"""The registers, events and counters of the RTL, compared with the register map and with the software."""
 
 import functools
 import random
@@ -39,14 +39,14 @@ async def registers_have_their_reset_values(dut):
 
 
 @bench()
-async def writing_changes_what_may_be_written_and_nothing_else(dut):
+async def a_write_changes_only_writable_fields(dut):
     pair = both(dut)
     before = {each.name: await pair.rtl.get(each.name) for each in MAP}
     for pattern in (0xFFFF_FFFF, random.getrandbits(32), 0):
         for register in MAP:
             word = pattern & ~BY_NAME["CONTROL"]["reset"].mask if register.name == "CONTROL" else pattern
             if register.name == "CONTROL":
-                word = 0  # MPA mode would change others
+                word = 0  # MPA mode would change other registers
             await pair.rtl.set(register.name, word)
         for register in MAP:
             mask = writable(register) if register.name != "CONTROL" else 0
@@ -56,7 +56,7 @@ async def writing_changes_what_may_be_written_and_nothing_else(dut):
 
 
 @bench()
-async def a_write_to_event_pops_nothing(dut):
+async def a_write_to_event_does_not_pop(dut):
     pair = both(dut)
     await pair.connect()
     for value in (0, 0xFFFF_FFFF):
@@ -86,7 +86,7 @@ async def addresses_without_a_register_read_zero(dut):
 
 
 @bench(cycles=300_000)
-async def counters_count_what_passed(dut):
+async def counters_count_fpdus_octets_and_markers(dut):
     pair = both(dut)
     for markers in (0, 1):
         for crc in (0, 1):
@@ -107,14 +107,14 @@ async def counters_count_what_passed(dut):
             assert numbers["TX_OCTETS_LO"] == numbers["RX_OCTETS_LO"] == len(stream)
             assert numbers["TX_MARKERS"] == numbers["RX_MARKERS"]
             assert (numbers["TX_MARKERS"] > 0) == markers
-            if crc:  # what is wrong is not counted, nor what is behind it
+            if crc:  # a bad FPDU and the octets behind it are not counted
                 await pair.receive(bytes([0, 1]) + random.randbytes(1100))
                 await pair.agree()
 
 
 @bench()
 async def stalls_are_counted(dut):
-    held = iter([0, 0, 7, 0, 3] + [0] * 1000)  # the first two: before anything comes
+    held = iter([0, 0, 7, 0, 3] + [0] * 1000)  # the first two are before the first beat
     pair = SideBySide(dut, parameter("lanes"), never(), held)
     await pair.rtl.start()
     stalls = await pair.rtl.get("TX_STALLS")
@@ -124,7 +124,7 @@ async def stalls_are_counted(dut):
     cycles = await pair.rtl.get("CYCLES_LO")
     await pair.rtl.cycles(100)
     assert await pair.rtl.get("CYCLES_LO") - cycles in range(100, 110)
-    # Octets behind stream mode are held up.
+    # Octets behind the end of stream mode are stalled.
     await pair.rtl.renew()
     pair.rtl.rx_mpa.send(bytes(4 * 4 * parameter("lanes")))
     await pair.rtl.cycles(50)
@@ -133,17 +133,17 @@ async def stalls_are_counted(dut):
 
 
 @bench()
-async def an_event_fifo_that_overflows_keeps_the_oldest_and_says_so(dut):
+async def an_overflowing_event_fifo_keeps_the_oldest_events_and_sets_the_flag(dut):
     pair = both(dut)
     await pair.connect()
     await pair.set("TX_MAX_ULPDU", 1)
     for length in range(DEPTH + 10):
-        await pair.transmit(TERMINATE + bytes(length))  # an error each
+        await pair.transmit(TERMINATE + bytes(length))  # each one is an error
     status = BY_NAME["EVENT_STATUS"]
     assert await pair.rtl.get("EVENT_STATUS") == status["level"].put(DEPTH) | status["overflow"].mask
     found = await pair.agree()
     assert len(found.tx_events + found.rx_events) == DEPTH
-    assert BY_NAME["ERROR"]["value"].get(await pair.rtl.get("ERROR")) == 22 + DEPTH + 9  # not lost with its event
+    assert BY_NAME["ERROR"]["value"].get(await pair.rtl.get("ERROR")) == 22 + DEPTH + 9  # updated without an event, too
     await pair.set("EVENT_STATUS", 0)
     assert await pair.rtl.get("EVENT_STATUS") == status["overflow"].mask
     await pair.set("EVENT_STATUS", status["overflow"].mask)
@@ -153,7 +153,7 @@ async def an_event_fifo_that_overflows_keeps_the_oldest_and_says_so(dut):
 
 
 @bench()
-async def the_offset_is_that_of_the_event_taken_last(dut):
+async def event_offset_belongs_to_the_event_read_last(dut):
     pair = both(dut)
     await pair.connect(role=1, model=1, permissive=1, rtr_accept=7)
     await pair.set("RX_MAX_ULPDU", 50)
@@ -164,14 +164,14 @@ async def the_offset_is_that_of_the_event_taken_last(dut):
         words = [await pair.rtl.get(name) for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI")]
         seen.append((EventKind(words[0] & 0xFF), words[1] | words[2] << 32))
     kinds = [each for each, _ in seen]
-    assert set(kinds[:2]) == {EventKind.TX_MPA, EventKind.RX_MPA}  # in any order: each looks every few cycles
+    assert set(kinds[:2]) == {EventKind.TX_MPA, EventKind.RX_MPA}  # in either order
     assert (EventKind.ERROR, 28) in seen
     assert seen[-1] == (EventKind.NONE, seen[kinds.index(EventKind.NONE) - 1][1])
     assert dut.irq.value == 0
 
 
 @bench(cycles=200_000)
-async def reset_in_the_midst_of_traffic_forgets_everything(dut):
+async def a_reset_during_traffic_clears_all_state(dut):
     pair = SideBySide(dut, parameter("lanes"), pauses(0.3), never())
     framer = FpduFramer(markers=True, crc=True)
     for _ in range(12):
@@ -197,7 +197,7 @@ async def reset_in_the_midst_of_traffic_forgets_everything(dut):
         assert len(found.sent) == 3
 
 
-def test_software_reset_is_the_same():
+def test_the_software_reset_is_the_same():
     path = Software(lanes=4)
     for register in MAP:
         path.write(register.name, 0xFFFF_FFFB)

@@ -1,4 +1,4 @@
-"""The simulated device: the process, the queues between it and the application, and its end."""
+"""The simulated device: its process, the queues between it and the application, and its end."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from open_rnic.rtl.registers import IDENTITY, EventKind, Role
 
 
 async def open_streaming(lanes=4):
-    """A device that passes octets unchanged, both ways."""
+    """Open a device that passes octets unchanged in both directions."""
     return await stream(await SimulatedDevice.open(lanes=lanes))
 
 
@@ -70,7 +70,7 @@ def test_ulpdus_and_events_pass_between_two_devices():
             for each in sent:
                 await second.write_mpa(await first.read_mpa())
                 assert await second.read_ulpdu() == Ulpdu(each)
-            await second.write_mpa(b"\0\4abcd\0\0\0\0\0\0")  # a wrong CRC: an event, and no ULPDU
+            await second.write_mpa(b"\0\4abcd\0\0\0\0\0\0")  # a wrong CRC causes an event, and no ULPDU
             while (event := await second.next_event()).kind is not EventKind.ERROR:
                 pass
             assert event.cause.name == "CRC"
@@ -80,7 +80,7 @@ def test_ulpdus_and_events_pass_between_two_devices():
     run(body())
 
 
-def test_a_slow_reader_stops_its_writer_and_nobody_else():
+def test_a_slow_reader_stalls_only_its_writer():
     async def body():
         async with await open_streaming() as device:
             packet, given = bytes(1000), 0
@@ -93,7 +93,7 @@ def test_a_slow_reader_stops_its_writer_and_nobody_else():
 
             writer = asyncio.create_task(give())
             before = None
-            while given != before:  # until it stands
+            while given != before:  # until the writer is stalled
                 before = given
                 await asyncio.sleep(0.3)
             assert WINDOW <= given * len(packet) <= 3 * WINDOW
@@ -101,18 +101,18 @@ def test_a_slow_reader_stops_its_writer_and_nobody_else():
             assert await device.get("IDENTITY") == IDENTITY
             await device.write_mpa(b"other")
             assert (await device.read_ulpdu()).octets == b"other"
-            # ... time does not run on meanwhile, ...
+            # ... simulated time does not advance meanwhile, ...
             before = await device.get_wide("CYCLES")
             await asyncio.sleep(0.3)
             assert await device.get_wide("CYCLES") - before < 1000
-            # ... and nothing is lost when the reader comes back.
+            # ... and nothing is lost when the reader continues.
             writer.cancel()
             assert len(await collect(device.read_mpa, given * len(packet))) == given * len(packet)
 
     run(body())
 
 
-def test_closing_ends_the_process_and_every_wait(monkeypatch, tmp_path):
+def test_closing_ends_the_process_and_every_pending_call(monkeypatch, tmp_path):
     async def body():
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         device = await open_streaming()
@@ -145,7 +145,7 @@ def test_a_killed_simulation_is_an_error_that_names_the_log(monkeypatch, tmp_pat
     run(body())
 
 
-def test_a_killed_program_takes_its_simulation_along(tmp_path):
+def test_a_killed_program_ends_its_simulation(tmp_path):
     program = f"""if True:
         import asyncio
         from {__name__} import open_streaming
@@ -162,12 +162,12 @@ def test_a_killed_program_takes_its_simulation_along(tmp_path):
         assert running(simulation)
         parent.kill()
     end = time.monotonic() + HANG
-    while running(simulation):  # it sees by itself that its parent has gone
+    while running(simulation):  # the simulation notices that its parent has ended
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
-def test_waves_are_one_file_for_each_device_with_all_that_its_views_show(tmp_path):
+def test_waves_are_a_file_per_device_and_contain_all_signals_of_the_views(tmp_path):
     async def body():
         for _ in range(2):
             async with await SimulatedDevice.open(lanes=1, waves=tmp_path) as device:
@@ -201,12 +201,12 @@ def test_a_missing_compiler_is_named_with_its_package(monkeypatch, tmp_path):
 
 
 def builders():
-    """The processes of this one that build a simulation."""
+    """Return the child processes that build a simulation."""
     started = [int(each) for task in Path("/proc/self/task").glob("*/children") for each in task.read_text().split()]
     return [each for each in started if b"sim.prepare" in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 
-def test_a_builder_that_is_killed_is_an_error_that_says_so(monkeypatch, tmp_path):
+def test_a_killed_builder_is_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
 
     async def body():
@@ -220,12 +220,12 @@ def test_a_builder_that_is_killed_is_an_error_that_says_so(monkeypatch, tmp_path
     run(body())
 
 
-def test_a_reset_drops_what_was_on_its_way_and_leaves_a_usable_device():
+def test_a_reset_discards_all_data_and_leaves_a_usable_device():
     old, new = b"\1" * (WINDOW // 4), b"\2" * 100
 
     async def body():
         async with await SimulatedDevice.open(lanes=4) as device:
-            for _ in range(6):  # of which four would fill the windows
+            for _ in range(6):  # four of these would fill the windows
                 await stream(device)
                 await device.write_ulpdu(old)
                 await device.write_mpa(old)
@@ -256,7 +256,7 @@ def test_a_device_serves_one_connection_after_another():
                     await initiate(*listener.address[:2], one, Config(Role.INITIATOR)) as ours,
                     await accepting as theirs,
                 ):
-                    for size in range(1, 40):  # more than the connection fetches ahead
+                    for size in range(1, 40):  # more ULPDUs than the connection prefetches
                         await ours.send_ulpdu(bytes([number]) * size)
                     assert await theirs.receive_ulpdu() == bytes([number])
 

@@ -1,4 +1,4 @@
-"""2 x 10^4 cases of the soak run (:mod:`open_rnic.cocotb_tests.soak`), and that it finds what is wrong."""
+"""20,000 cases of the soak test (:mod:`open_rnic.cocotb_tests.soak`), and tests of the soak test itself."""
 
 import functools
 import json
@@ -25,7 +25,7 @@ SEED = int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrand
 
 
 def run_cases(lanes, cases):
-    """Give these to an RTL of this width; AssertionError with the number of the first that it does not do right."""
+    """Run cases in RTL of this width; raises AssertionError with the number of the first case that fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "cases.json")
         path.write_text(json.dumps([each.to_json() for each in cases]))
@@ -67,14 +67,14 @@ def test_10000_startup_frames_end_in_an_outcome_with_a_reason(part):
     report = batch("startup", SEED, range(2000 * part, 2000 * (part + 1)))
     _all_well(report)
     assert set(report.outcomes) == {"startup: Established", "startup: Rejected", "startup: Failed"}
-    assert min(report.outcomes.values()) > 20  # the mutations reach everything
+    assert min(report.outcomes.values()) > 20  # mutations cause every outcome
 
 
 @pytest.mark.parametrize("part", range(5))
-def test_9800_fpdu_streams_deliver_what_is_good_and_nothing_else(part):
+def test_9800_fpdu_streams_deliver_exactly_the_good_ulpdus(part):
     report = batch("stream", SEED, range(1960 * part, 1960 * (part + 1)))
     _all_well(report)
-    assert 500 < report.outcomes["stream: waits for more"] < 1000  # the others are refused, with a reason
+    assert 500 < report.outcomes["stream: waits for more"] < 1000  # all others end with an error
     assert report.outcomes["stream: CRC"] > 200
 
 
@@ -84,7 +84,7 @@ def test_200_fpdu_streams_end_in_the_rtl_as_in_the_software(lanes):
     _all_well(batch("rtl", SEED, range(40 * nth, 40 * (nth + 1))))
 
 
-def test_a_case_is_made_again_from_its_seed_and_number():
+def test_a_case_is_reproducible_from_its_seed_and_number():
     for kind in ("startup", "stream", "rtl"):
         case = Case.make(kind, 5, 17)
         assert case == Case.make(kind, 5, 17) == Case.from_json(case.to_json())
@@ -92,7 +92,7 @@ def test_a_case_is_made_again_from_its_seed_and_number():
 
 
 def test_a_fault_is_found_shrunk_kept_and_replayed(monkeypatch, tmp_path, capsys):
-    """A delineator that takes an FPDU with a wrong CRC."""
+    """The fault is a delineator that accepts an FPDU with a wrong CRC."""
     monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
     right = FpduDelineator.__init__
     monkeypatch.setattr(FpduDelineator, "__init__", lambda self, **options: right(self, **options | {"crc": False}))
@@ -110,12 +110,12 @@ def test_a_fault_is_found_shrunk_kept_and_replayed(monkeypatch, tmp_path, capsys
     assert soak.main() == 0
 
 
-def test_what_fails_is_shrunk_to_the_octets_that_matter():
+def test_a_failing_case_is_shrunk_to_the_relevant_octets():
     case = replace(Case.make("stream", 1, 1), octets=random.randbytes(100) + b"bad" + random.randbytes(900))
     assert shrunk(case, lambda each: b"bad" in each.octets).octets == b"bad"
 
 
-def test_a_case_that_does_not_end_is_a_failure(monkeypatch):
+def test_a_case_that_hangs_is_a_failure(monkeypatch):
     def hang(case):
         while True:
             pass
@@ -123,11 +123,11 @@ def test_a_case_that_does_not_end_is_a_failure(monkeypatch):
     monkeypatch.setattr(soak, "HANG", 0.2)
     monkeypatch.setattr(soak, "_try_stream", hang)
     ended, wrong = attempt(Case.make("stream", 1, 1))
-    assert (ended, wrong) == ("failed", "Hang: no end after 0.2 s of processor time")
+    assert (ended, wrong) == ("failed", "Hang: not finished after 0.2 s of processor time")
 
 
 def test_a_wrong_rtl_is_found_and_its_case_is_named(monkeypatch):
-    """The RTL is right, so the software's part of the comparison is given other octets."""
+    """The RTL is correct, so the test gives the software other octets."""
     cases = [Case.make("rtl", 1, number) for number in range(3)]
     cases[1] = replace(cases[1], octets=cases[1].good[:-1] + bytes([cases[1].good[-1] ^ 1]), good=cases[1].good[:20])
     with pytest.raises(AssertionError, match=r"case number 1 \(rtl 1 1\)"):

@@ -1,4 +1,4 @@
-"""Stream mode and the exact octet at which MPA starts, on the RTL and the software side by side."""
+"""Stream mode, and the exact octet at which MPA mode starts: the RTL and the software side by side."""
 
 import functools
 import random
@@ -64,7 +64,7 @@ async def the_limit_can_be_raised_in_steps(dut):
 
 
 @bench()
-async def enabled_before_its_octets_have_come_receive_switches_by_itself(dut):
+async def receive_enabled_early_switches_after_the_last_stream_octet(dut):
     pair = both(dut)
     for before in (0, 1, 21):
         await pair.renew()
@@ -91,7 +91,7 @@ async def transmit_starts_at_the_exact_octet(dut):
 
 
 @bench()
-async def a_packet_of_no_octets_is_nothing_in_stream_mode(dut):
+async def an_empty_packet_is_ignored_in_stream_mode(dut):
     pair = both(dut)
     await pair.renew()
     await pair.set("TX_STREAM_OCTETS", 3)
@@ -106,7 +106,7 @@ async def a_packet_of_no_octets_is_nothing_in_stream_mode(dut):
 
 
 @bench(cycles=200_000)
-async def a_packet_that_runs_into_mpa_is_refused_whole(dut):
+async def a_packet_that_extends_into_mpa_mode_is_rejected_completely(dut):
     pair = both(dut)
     width = 4 * parameter("lanes")
     cases = [(0, 1, 2), (0, 20, 21), (5, 3, 4), (0, width, width + 1), (0, width, 5 * width), (0, 3, 3 * width),
@@ -141,7 +141,7 @@ async def stream_packets_are_not_counted_as_fpdus(dut):
     wait = [0]
     pair = SideBySide(dut, parameter("lanes"), None, iter(lambda: wait[0], None))
     await pair.renew()
-    wait[0] = 200  # slow to take what is sent
+    wait[0] = 200  # the sink is slow
     await pair.set("TX_STREAM_OCTETS", 5)
     await pair.set("CONTROL", **BOTH)
     await pair.transmit(b"start", b"one")
@@ -152,7 +152,7 @@ async def stream_packets_are_not_counted_as_fpdus(dut):
 
 
 @bench()
-async def the_directions_switch_apart(dut):
+async def the_directions_switch_independently(dut):
     pair = both(dut)
     await pair.renew()
     await pair.set("TX_STREAM_OCTETS", 4)

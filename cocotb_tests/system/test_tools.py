@@ -1,4 +1,4 @@
-"""``rnic frame`` and ``rnic deframe``: the RTL gives what the software gives, whatever the size and the width."""
+"""``rnic frame`` and ``rnic deframe``: RTL and software give the same results for all sizes and widths."""
 
 import itertools
 import random
@@ -12,7 +12,7 @@ from open_rnic.rtl.registers import MAX_ULPDU
 
 
 def chunks(octets):
-    """Cut anywhere: one octet and more."""
+    """Cut the octets into chunks of random lengths."""
     longest = random.choice([3, 50, 3000])
     while octets:
         size = random.randint(1, longest)
@@ -22,7 +22,7 @@ def chunks(octets):
 
 @pytest.mark.parametrize("flags", [[], ["--no-crc"], ["--markers"], ["--markers", "--no-crc"]], ids=" ".join)
 @pytest.mark.parametrize("lanes", LANES)
-def test_ulpdus_of_all_sizes_go_round(lanes, flags):
+def test_ulpdus_of_all_sizes_are_framed_and_deframed(lanes, flags):
     offset = str(4 * random.randrange(999))
     simulated = ["--device", "simulated", "--lanes", str(lanes), *flags, "--stream-offset", offset]
     software = ["--device", "software", *simulated[4:]]
@@ -36,7 +36,7 @@ def test_ulpdus_of_all_sizes_go_round(lanes, flags):
 
 
 @pytest.mark.parametrize("lanes", LANES)
-def test_a_flipped_bit_is_told_in_the_same_words(lanes):
+def test_a_flipped_bit_is_reported_in_the_same_words(lanes):
     simulated = ["--device", "simulated", "--lanes", str(lanes), "--markers"]
     lines = [random.randbytes(random.randrange(1500)).hex() for _ in range(9)]
     fpdus = [bytes.fromhex(line) for line in rnic("frame", "--markers", lines=lines)[1]]

@@ -1,4 +1,4 @@
-"""Octets that this project did not make, through the RTL both ways."""
+"""Test vectors from sources other than this project, sent and received by the RTL."""
 
 import functools
 

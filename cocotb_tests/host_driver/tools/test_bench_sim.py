@@ -1,4 +1,4 @@
-"""``rnic bench sim``: it runs, what it tells can be right, and the device is faster than beat by beat."""
+"""``rnic bench sim``: it runs, its figures are plausible, and the device is faster than a driver of single beats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from open_rnic.host_driver.tools.bench.sim import AXI, LEAST, LOOP, PAIR, ULPDU,
 from open_rnic.host_driver.tools.cli import run
 
 
-def test_the_device_is_measured_beside_what_drives_its_rtl_beat_by_beat(capsys, tmp_path):
+def test_the_device_is_compared_with_drivers_that_work_beat_by_beat(capsys, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("<!-- rnic bench sim -->\n<!-- end of rnic bench sim -->\n")
     options = ["--lanes", "1", "--rounds", "1", "--ulpdus", "200"]
@@ -26,7 +26,7 @@ def test_the_device_is_measured_beside_what_drives_its_rtl_beat_by_beat(capsys, 
     assert page.read_text().count("\n| ") == 1 + 1 + 4
 
 
-def test_the_ratio_is_that_of_the_same_width():
+def test_ratios_compare_the_same_width():
     speeds = [Speed(what, lanes, 1, 1460, rate * lanes, 1000)
               for lanes in (1, 4) for what, rate in ((LOOP, 1000), (AXI, 10), (LEAST, 50), (PAIR, 500))]  # fmt: skip
     assert [each["device_is_times"] for each in plain(speeds)] == 2 * [1, 100, 20, 2]
@@ -38,6 +38,6 @@ def test_the_ratio_is_that_of_the_same_width():
     (["--rounds", "0"], "--rounds is 1 or more, not 0"),
     (["--ulpdus", "-1"], "--ulpdus is 1 or more, not -1"),
 ])  # fmt: skip
-def test_what_makes_no_sense_is_refused_by_name(options, line, capsys):
+def test_an_invalid_option_of_bench_sim_is_named(options, line, capsys):
     assert run(["bench", "sim", *options]) == 2
     assert capsys.readouterr().err == f"rnic: {line}\n"

@@ -24,7 +24,7 @@ RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main;
 
 
 def rnic(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:
-    """Exit status, lines on standard output, and all of standard error."""
+    """Run a command; returns the exit status, the lines on standard output, and standard error."""
     text = lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines)
     done = subprocess.run([*RNIC, *arguments], input=text, capture_output=True, text=True, timeout=HANG)
     assert "Traceback" not in done.stderr
@@ -42,7 +42,7 @@ def test_vectors_frame_and_deframe(vector):
     assert found == (0, [json.dumps({"ulpdu": vector.ulpdu.hex()})], "")
 
 
-def test_an_empty_line_is_an_empty_ulpdu_and_the_last_line_needs_no_end():
+def test_an_empty_line_is_an_empty_ulpdu_and_the_last_line_needs_no_newline():
     assert rnic("frame", lines="\n  6162 \r\n\n63") == (
         0,
         [FpduFramer(markers=False, crc=True).frame(each).hex() for each in (b"", b"ab", b"", b"c")],
@@ -65,7 +65,7 @@ def test_without_crc_the_field_is_zero():
         ("frame", "00" * 64769, "line 3: a ULPDU has at most 64768 octets, not 64769"),
     ],
 )
-def test_a_bad_line_is_named_after_what_came_before_it(command, line, message):
+def test_a_bad_line_is_reported_after_the_output_of_earlier_lines(command, line, message):
     good = FpduFramer(markers=False, crc=True)
     fpdus = [good.frame(each).hex() for each in (b"a", b"b")]
     ulpdus = ["61", "62"]
@@ -86,15 +86,15 @@ def test_a_bad_line_is_named_after_what_came_before_it(command, line, message):
         ),
     ],
 )
-def test_bad_options_are_one_line(arguments, message):
+def test_invalid_options_are_reported_in_one_line(arguments, message):
     assert rnic("frame", *arguments) == (2, [], f"rnic: {message}\n")
 
 
-BIG = 10**30 * 512  # a stream may start anywhere
+BIG = 10**30 * 512  # a stream may start at any offset
 
 
 @pytest.mark.parametrize("stream_offset", [0, 508, 4, BIG, BIG + 16])
-def test_an_error_has_its_place_in_the_whole_stream_and_is_the_last(stream_offset):
+def test_an_error_has_its_stream_offset_and_ends_the_output(stream_offset):
     framer = FpduFramer(markers=True, crc=True, offset=stream_offset)
     first = framer.frame(b"good")
     place = framer.offset
@@ -133,7 +133,7 @@ def test_an_impossible_length_is_error_3_at_once():
     ],
 )
 def test_a_stream_that_ends_inside_an_fpdu_is_error_1_at_its_start(sizes, cut, inside, offset):
-    """The third: the marker before an FPDU is that FPDU's first part (RFC 5044 §4.3). The fourth: it never came."""
+    """Third case: a marker before an FPDU belongs to this FPDU (RFC 5044 §4.3). Fourth case: the marker is missing."""
     framer = FpduFramer(markers=True, crc=True)
     stream = b"".join(framer.frame(bytes(size)) for size in sizes)[:-cut]
     status, out, _ = rnic("deframe", "--markers", lines=[stream.hex()])
@@ -144,7 +144,7 @@ def test_a_stream_that_ends_inside_an_fpdu_is_error_1_at_its_start(sizes, cut, i
 
 
 @pytest.mark.parametrize("command", ["frame", "deframe"])
-def test_output_appears_as_input_arrives(command):
+def test_output_appears_while_input_arrives(command):
     fpdu = FpduFramer(markers=False, crc=True).frame(b"a").hex()
     given, made = ("61", fpdu) if command == "frame" else (fpdu, '{"ulpdu": "61"}')
     with subprocess.Popen([*RNIC, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -155,7 +155,7 @@ def test_output_appears_as_input_arrives(command):
         assert process.wait(HANG) == 0
 
 
-def test_interrupted_it_exits_130_and_says_nothing():
+def test_an_interrupted_command_exits_silently_with_130():
     with subprocess.Popen(
         [*RNIC, "frame"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -165,7 +165,7 @@ def test_interrupted_it_exits_130_and_says_nothing():
         assert (process.wait(HANG), process.stderr.read()) == (130, "")
 
 
-def test_a_reader_that_goes_away_is_no_matter_for_a_message():
+def test_a_closed_pipe_causes_no_message():
     reading, writing = os.pipe()
     os.close(reading)
     command = [*RNIC, "frame"]
@@ -203,7 +203,7 @@ async def started(device: Device) -> Device:
     return device
 
 
-def test_more_than_the_queues_hold_in_one_line_comes_out():
+def test_a_line_longer_than_the_queues_is_processed():
     ulpdu = bytes(60000)
     framer = FpduFramer(markers=False, crc=True)
     chunk = b"".join(framer.frame(ulpdu) for _ in range(20)).hex().encode()
@@ -217,7 +217,7 @@ def test_more_than_the_queues_hold_in_one_line_comes_out():
     assert asyncio.run(main()) == [json.dumps({"ulpdu": ulpdu.hex()})] * 20
 
 
-def test_a_device_that_goes_away_ends_the_command():
+def test_a_lost_device_ends_the_command():
     async def lines(device: Device) -> AsyncIterator[bytes]:
         yield b"61"
         await device.close()

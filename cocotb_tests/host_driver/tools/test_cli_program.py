@@ -1,4 +1,4 @@
-"""``rnic`` as a program: standard output that cannot be written, Ctrl-C at any moment, and what is told unasked."""
+"""``rnic`` as a program: an unwritable standard output, Ctrl-C at any time, and announcements of long work."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ RNIC = [sys.executable, "-m", "open_rnic.host_driver"]
 
 
 def rnic(*arguments, **more):
-    """Run the program; exit status, standard output and standard error."""
+    """Run the program; returns the exit status, standard output and standard error."""
     more = {"stdout": subprocess.PIPE, "stdin": subprocess.DEVNULL, "timeout": HANG} | more
     done = subprocess.run([*RNIC, *arguments], stderr=subprocess.PIPE, text=True, check=False, **more)
     return done.returncode, done.stdout, done.stderr
@@ -55,7 +55,7 @@ INPUT = {"frame": "61\n", "deframe": "000161006bd02a72\n"}
 
 
 @pytest.mark.parametrize("arguments", WRITERS, ids=" ".join)
-def test_a_full_standard_output_is_an_error_by_its_name(arguments, tmp_path):
+def test_a_full_standard_output_is_reported(arguments, tmp_path):
     given = tmp_path / "given"
     given.write_text(INPUT.get(arguments[0], ""))
     with open("/dev/full", "w") as full, given.open() as lines:
@@ -68,7 +68,7 @@ def test_a_full_standard_output_is_an_error_by_its_name(arguments, tmp_path):
 @pytest.mark.parametrize(
     "arguments", [["registers"], ["listen"], ["frame"], ["demo", "--device", "software"], ["--help"]], ids=" ".join
 )
-def test_a_closed_standard_output_is_an_error_by_its_name(arguments, tmp_path):
+def test_a_closed_standard_output_is_reported(arguments, tmp_path):
     given = tmp_path / "given"
     given.write_text(INPUT.get(arguments[0], ""))
     command = ["sh", "-c", 'exec "$@" >&-', "sh", *RNIC, *arguments]
@@ -77,14 +77,14 @@ def test_a_closed_standard_output_is_an_error_by_its_name(arguments, tmp_path):
     assert (done.returncode, done.stderr) == (1, "rnic: standard output: it is closed\n")
 
 
-def test_a_command_that_writes_nothing_needs_no_standard_output(tmp_path):
+def test_a_command_without_output_needs_no_standard_output(tmp_path):
     command = ["sh", "-c", 'exec "$@" >&-', "sh", *RNIC, "verilog", "--lanes", "1", "-o", str(tmp_path / "mpa.v")]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=HANG)
     assert (done.returncode, done.stderr) == (0, "")
     assert "endmodule" in (tmp_path / "mpa.v").read_text()
 
 
-def test_a_closed_standard_error_keeps_no_command_from_its_work():
+def test_a_closed_standard_error_does_not_stop_a_command():
     command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *RNIC, "registers"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=HANG)
     assert (done.returncode, "CONTROL" in done.stdout) == (0, True)
@@ -93,14 +93,14 @@ def test_a_closed_standard_error_keeps_no_command_from_its_work():
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_ctrl_c_while_it_is_being_imported_ends_it_without_a_word(tmp_path):
+def test_ctrl_c_during_imports_ends_the_program_silently(tmp_path):
     interrupt = "import os, signal, threading\nos.kill(os.getpid(), signal.SIGINT)\nthreading.Event().wait()\n"
     (tmp_path / "typer.py").write_text(interrupt)  # the first thing that the command line imports
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     assert rnic("registers", env=environment) == (-signal.SIGINT, "", "")
 
 
-def test_ctrl_c_in_the_making_of_gateware_says_nothing_of_what_was_not_used():
+def test_ctrl_c_during_elaboration_causes_no_warning():
     interrupted = (
         "import os, signal\n"
         "from open_rnic.host_driver import __main__\n"
@@ -113,7 +113,7 @@ def test_ctrl_c_in_the_making_of_gateware_says_nothing_of_what_was_not_used():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_ctrl_c_while_workers_start_is_not_lost_and_they_do_not_hear_it():
+def test_ctrl_c_while_workers_start_reaches_only_the_parent():
     started = []
 
     def start():
@@ -130,7 +130,7 @@ def test_ctrl_c_while_workers_start_is_not_lost_and_they_do_not_hear_it():
     assert (child.returncode, out) == (0, "still here\n")
 
 
-def test_ctrl_c_in_the_last_moment_of_a_part_of_the_work_is_not_lost(capsys):
+def test_ctrl_c_at_the_end_of_a_task_is_not_lost(capsys):
     async def part():
         os.kill(os.getpid(), signal.SIGINT)
         try:
@@ -145,7 +145,7 @@ def test_ctrl_c_in_the_last_moment_of_a_part_of_the_work_is_not_lost(capsys):
     assert capsys.readouterr().err.startswith("interrupted; what is done is kept")
 
 
-def test_the_first_build_is_told_of_without_a_terminal(tmp_path):
+def test_the_first_build_is_announced_without_a_terminal(tmp_path):
     environment = os.environ | {"OPEN_RNIC_BUILD": str(tmp_path), "CXX": "no-such-compiler"}
     status, _, err = rnic("demo", env=environment)
     *first, last = err.splitlines()
@@ -154,14 +154,14 @@ def test_the_first_build_is_told_of_without_a_terminal(tmp_path):
                                    "install the Debian package g++")  # fmt: skip
 
 
-def test_long_work_is_told_of_without_a_terminal(capsys):
+def test_long_work_is_announced_without_a_terminal(capsys):
     status = cli.run(["bench", "crowd", "--silent", "2", "--slow", "1", "--idle", "1", "--clients", "1", "--json"])
     lines = ["silent, 2 of them", "idle, 1 of them", "slow, 1 of them", "good clients, 1 of them"]
     assert (status, capsys.readouterr().err.splitlines()) == (0, [f"rnic: {each}" for each in lines])
 
 
 @pytest.mark.filterwarnings("error")
-def test_to_look_at_a_component_is_no_misuse():
+def test_inspecting_a_component_causes_no_warning():
     from open_rnic.rtl.mpa.datapath import MpaDatapath
 
     assert "tx_mpa" in look(lambda: MpaDatapath(1), lambda path: list(path.signature.members))

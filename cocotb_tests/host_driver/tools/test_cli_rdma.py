@@ -29,7 +29,7 @@ RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main;
 
 @pytest.fixture
 def rnic(capsys):
-    """Run a command in this process: exit status, standard output and standard error."""
+    """Run a command in this process; returns the exit status, standard output and standard error."""
 
     def run(*arguments):
         status = cli.run([str(each) for each in arguments])
@@ -40,7 +40,7 @@ def rnic(capsys):
 
 
 class Process:
-    """A command in a process of its own, that writes an event a line."""
+    """A command in a process of its own, which prints one event per line."""
 
     def __init__(self, *arguments):
         command = [*RNIC, *map(str, arguments)]
@@ -49,9 +49,9 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            pipesize=1 << 20,  # octets: room for all that it tells while the other end is run to its end
+            pipesize=1 << 20,  # octets: enough for all output while the other end runs to its end
         )
-        self.watchdog = Timer(HANG, self.process.kill)  # so that no reader waits for ever
+        self.watchdog = Timer(HANG, self.process.kill)  # so that no reader waits forever
         self.watchdog.start()
 
     def line(self):
@@ -61,14 +61,14 @@ class Process:
         return json.loads(self.line())
 
     def events(self, last):
-        """All events up to one of this name."""
+        """Return all events up to one of this name."""
         events = [self.event()]
         while events[-1]["event"] != last:
             events.append(self.event())
         return events
 
     def end(self):
-        """Exit status, and what is left of standard output and standard error."""
+        """Wait for the end; returns the exit status, and the rest of standard output and standard error."""
         out, err = self.process.communicate(timeout=HANG)
         return self.process.returncode, out, err
 
@@ -86,7 +86,7 @@ def running(*arguments):
 
 @contextmanager
 def listening(*arguments):
-    """A listener, and its port."""
+    """Run a listener; yields it and its port."""
     with running("listen", "--json", *arguments) as one:
         event = one.event()
         assert event["event"] == "listening"
@@ -103,7 +103,7 @@ FLAGS = [("--require-crc", True), ("--no-crc", False)]
 
 @pytest.mark.parametrize("responder_crc", FLAGS, ids=lambda flag: flag[0])
 @pytest.mark.parametrize("responder_markers", [False, True], ids=["no markers", "markers"])
-def test_both_ends_tell_the_same_story_in_every_combination(rnic, responder_crc, responder_markers):
+def test_both_ends_report_the_same_connection_in_every_combination(rnic, responder_crc, responder_markers):
     arguments = [responder_crc[0], *(["--markers"] * responder_markers), "--echo", "--ird", 3, "--ord", 5]
     with listening(*arguments, "--private-data", "welcome") as (listener, port):
         for (model, rtr), crc, markers in product(RTRS, FLAGS, (False, True)):
@@ -132,11 +132,11 @@ def test_both_ends_tell_the_same_story_in_every_combination(rnic, responder_crc,
             assert [each["text"] for each in ours[1:3]] == ["one", "two"]
             assert [bytes.fromhex(each["data"]) for each in theirs[2:4]] == [b"one", b"two"]
             assert other["peer"] == one["local"]
-            for name in request.keys() & other.keys():  # the same name means the same
+            for name in request.keys() & other.keys():  # fields with the same name must be equal
                 assert request[name] == other[name] or name == "event", name
 
 
-def test_a_person_sees_what_happened(rnic):
+def test_the_text_output_describes_the_connection(rnic):
     with running("listen", "--once", "--port", 0, "--echo", "--private-data", "welcome") as listener:
         line = listener.line()
         assert line.startswith("listening at 127.0.0.1 port ")
@@ -168,7 +168,7 @@ def test_a_listener_serves_many_and_ends_when_interrupted(rnic):
 
 
 @pytest.mark.parametrize("device", ["software", "simulated"])
-def test_a_file_arrives_whole(rnic, tmp_path, device):
+def test_a_file_arrives_completely(rnic, tmp_path, device):
     data = bytes(range(256)) * (1200 if device == "software" else 100)
     path = tmp_path / "data"
     path.write_bytes(data)
@@ -190,7 +190,7 @@ def test_the_responder_may_speak_first_in_the_peer_to_peer_model(rnic):
         assert listener.end()[0] == 0
 
 
-def test_rejections_are_told_at_both_ends(rnic, tmp_path):
+def test_rejections_are_reported_at_both_ends(rnic, tmp_path):
     path = tmp_path / "why"
     path.write_bytes(b"\xffnot today")
     asked = "the Request asks for peer-to-peer, and --model is client-server"
@@ -218,7 +218,7 @@ def test_rejections_are_told_at_both_ends(rnic, tmp_path):
         assert [each["peer_ird"] for each in (*events_of(out), listener.events("rejected")[-1])] == [None, None]
 
 
-def test_a_rejection_tells_the_ord_that_the_responder_needs(rnic):
+def test_a_rejection_reports_the_ord_that_the_responder_needs(rnic):
     with listening("--min-ord", 8, "--private-data", "why") as (listener, port):
         status, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--ird", 3, "--ord", 5)
         (theirs,), ours = events_of(out), listener.event()
@@ -236,26 +236,26 @@ def test_a_rejection_tells_the_ord_that_the_responder_needs(rnic):
         (["--dialect", "draft-02"], ["--dialect", "draft-02", "--ird", 4, "--max-ird", 15], 6),
     ],
 )
-def test_both_ends_tell_of_the_terminate_of_an_initiator_that_cannot_keep_to_the_reply(rnic, theirs, ours, code):
+def test_both_ends_report_the_terminate_of_an_initiator_that_cannot_honour_the_reply(rnic, theirs, ours, code):
     with listening("--once", *theirs) as (listener, port):
         status, out, err = rnic("connect", "127.0.0.1", port, "--json", *ours)
         assert (status, err.count("\n")) == (4, 1)
         assert err.startswith("rnic: terminated: this end ended the connection")
-        (event,), told = events_of(out), listener.events("terminated")[-1]
+        (event,), peers_event = events_of(out), listener.events("terminated")[-1]
         numbers = "layer", "type", "code", "by"
         assert [event[name] for name in ("event", *numbers)] == ["terminated", 2, 0, code, "local"]
-        assert [told[name] for name in numbers] == [2, 0, code, "peer"]
+        assert [peers_event[name] for name in numbers] == [2, 0, code, "peer"]
         assert event["peer"] == ["127.0.0.1", port]
         status, out, err = listener.end()
         assert (status, out) == (4, "")
         assert err.startswith("rnic: terminated: the peer ended the connection")
 
 
-def test_what_is_not_to_be_negotiated_stays_and_is_told(rnic):
+def test_unnegotiated_depths_are_kept_and_reported(rnic):
     with listening("--echo", "--ird", 3, "--ord", 5) as (listener, port):
         options = ["--json", "--ird", 7, "--ord", 9]
         for option, sent, named in (
-            ("--no-negotiate-ird", (0x3FFF, 9), (True, False)),  # the peer's ORD is for this end's IRD
+            ("--no-negotiate-ird", (0x3FFF, 9), (True, False)),  # the peer's ORD corresponds to this end's IRD
             ("--no-negotiate-ord", (7, 0x3FFF), (False, True)),
         ):
             _, out, _ = rnic("connect", "127.0.0.1", port, *options, option)
@@ -274,14 +274,14 @@ def test_what_is_not_to_be_negotiated_stays_and_is_told(rnic):
         assert ", IRD 16, ORD 16, the peer's none and none, " in out
 
 
-def test_an_ird_is_raised_no_further_than_there_is_room(rnic):
+def test_an_ird_is_raised_at_most_to_its_limit(rnic):
     with listening("--ird", 3, "--max-ird", 10) as (listener, port):
         for asked, given in ((2, 3), (9, 9), (11, 10)):
             assert rnic("connect", "127.0.0.1", port, "--ord", asked)[0] == 0
             assert listener.events("closed")[1]["ird"] == given
 
 
-def test_rev_1_is_without_enhanced_data_and_a_fallback_goes_there(rnic):
+def test_rev_1_has_no_enhanced_data_and_is_the_fallback(rnic):
     with listening("--rev", 1) as (listener, port):
         status, out, _ = rnic("connect", "127.0.0.1", port, "--json", "--rev", 1)
         assert status == 0
@@ -302,7 +302,7 @@ def test_rev_1_is_without_enhanced_data_and_a_fallback_goes_there(rnic):
         assert (second["event"], second["enhanced"]) == ("established", False)
         _, out, _ = rnic("connect", "127.0.0.1", port, "--fallback")
         assert out.startswith("without enhanced frames now, as the peer seems to know none: the peer closed")
-    with listening("--rev", 1, "--once") as (listener, port):  # what it cannot answer does not count
+    with listening("--rev", 1, "--once") as (listener, port):  # a Request that it cannot answer does not count
         assert rnic("connect", "127.0.0.1", port, "--fallback")[0] == 0
         assert [each["event"] for each in listener.events("closed")] == ["failed", "request", "established", "closed"]
         assert listener.end()[:2] == (0, "")
@@ -315,10 +315,10 @@ def test_a_dialect_works_with_itself(rnic):
         assert [each["event"] for each in events_of(out)] == ["established", "received", "closed"]
 
 
-def test_a_terminate_is_told_by_its_numbers_and_by_who_sent_it():
+def test_a_terminate_is_reported_with_its_numbers_and_its_sender():
     async def misbehave(port):
         async with await rdma.connect("127.0.0.1", port) as connection:
-            with pytest.raises(TimeoutError):  # a listener with nothing to send does not hang up
+            with pytest.raises(TimeoutError):  # a listener without data to send keeps the connection open
                 await asyncio.wait_for(connection.disconnected(), 0.3)
             await connection.write(b"x", 1234)
             await connection.disconnected()
@@ -334,7 +334,7 @@ def test_a_terminate_is_told_by_its_numbers_and_by_who_sent_it():
         assert (status, err) == (4, f"rnic: terminated: {event['reason']}\n")
 
 
-def test_an_initiator_tells_of_the_peer_s_terminate(rnic):
+def test_an_initiator_reports_the_peers_terminate(rnic):
     async def serve(port_known):
         async with await rdma.listen() as listener:
             port_known.set_result(listener.address[1])
@@ -356,7 +356,7 @@ def test_an_initiator_tells_of_the_peer_s_terminate(rnic):
     asyncio.run(asyncio.wait_for(main(), HANG))
 
 
-def test_what_is_no_request_is_a_failure_and_the_listener_goes_on(rnic):
+def test_an_invalid_request_is_a_failure_and_the_listener_continues(rnic):
     with listening("--timeout", "0.3") as (listener, port):
         for octets, what, code in (
             (b"GET / HTTP/1.1\r\n\r\n\r\n", "Key", 4),
@@ -421,7 +421,7 @@ def test_what_is_no_request_is_a_failure_and_the_listener_goes_on(rnic):
         (["rping", "-c", "-p", 1], 1, "cannot connect to 127.0.0.1 port 1: Connection refused"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(rnic, arguments, status, what):
+def test_an_impossible_command_is_rejected_in_one_line(rnic, arguments, status, what):
     got, out, err = rnic(*arguments)
     assert (got, out) == (status, "")
     assert what in err
@@ -438,7 +438,7 @@ def test_what_cannot_be_done_is_one_line(rnic, arguments, status, what):
         (["listen", "--host", "192.0.2.1"], None, "cannot listen at 192.0.2.1 port 0: ", 5, "listen"),
     ],
 )
-def test_what_ends_a_command_before_there_is_a_connection_is_an_event_and_a_line(
+def test_a_failure_before_the_connection_is_an_event_and_a_line(
     rnic, arguments, peer, what, code, stage
 ):
     status, out, err = rnic(*arguments, "--json")
@@ -449,7 +449,7 @@ def test_what_ends_a_command_before_there_is_a_connection_is_an_event_and_a_line
     assert err == f"rnic: {event['reason']}\n"
 
 
-def test_a_port_that_is_in_use_is_an_event_too(rnic):
+def test_a_port_in_use_is_an_event(rnic):
     with socket.create_server(("127.0.0.1", 0)) as sock:
         status, out, err = rnic("listen", "--port", sock.getsockname()[1], "--json")
     (event,) = events_of(out)
@@ -462,13 +462,13 @@ def test_a_port_that_is_in_use_is_an_event_too(rnic):
 
 @contextmanager
 def serving(*arguments):
-    """An rping server, and its port."""
+    """Run an rping server; yields it and its port."""
     with running("rping", "-s", "-v", "-a", "127.0.0.1", "-p", 0, *arguments) as server:
         yield server, int(server.line().split()[-1])
 
 
 @pytest.mark.parametrize("options", [[], ["-S", 20000, "--markers"], ["--model", "client-server", "--no-crc"]])
-def test_rping_pings_itself(rnic, options):
+def test_rping_works_with_itself(rnic, options):
     with serving() as (server, port):
         status, out, err = rnic("rping", "-c", "-p", port, "-C", 3, "-v", "-V", *options)
         assert (status, err) == (0, "")
@@ -482,7 +482,7 @@ def test_rping_pings_itself(rnic, options):
         assert last.endswith("has gone after 3 pings")
 
 
-def test_a_client_comes_from_the_address_that_it_is_given(rnic):
+def test_a_client_uses_the_given_source_address(rnic):
     with serving() as (server, port):
         assert rnic("rping", "-c", "-p", port, "-C", 1, "-I", "127.0.0.2")[0] == 0
         assert server.end()[1].splitlines()[-1].startswith("127.0.0.2 port ")
@@ -492,7 +492,7 @@ def test_a_client_comes_from_the_address_that_it_is_given(rnic):
         assert listener.events("closed")[0]["peer"][0] == "127.0.0.2"
 
 
-def test_rping_pings_itself_over_two_simulated_devices(rnic):
+def test_rping_works_with_itself_over_two_simulated_devices(rnic):
     simulated = ["--device", "simulated"]
     with serving(*simulated) as (server, port):
         status, out, _ = rnic("rping", "-c", "-p", port, "-C", 2, "-v", "-V", *simulated)
@@ -502,7 +502,7 @@ def test_rping_pings_itself_over_two_simulated_devices(rnic):
 
 
 @pytest.mark.parametrize("broken", ["the peer leaves before its RTR", "no RTR", "no rping"])
-def test_a_server_says_once_what_went_wrong(rnic, broken):
+def test_a_server_reports_an_error_once(rnic, broken):
     with serving() as (server, port):
         if broken == "no rping":
             rnic("connect", "127.0.0.1", port, "--send", "x")
@@ -516,7 +516,7 @@ def test_a_server_says_once_what_went_wrong(rnic, broken):
         assert (status, err.count("\n")) == (4 if broken == "no RTR" else 1, 1)
 
 
-def test_a_persistent_server_serves_one_client_after_the_other(rnic):
+def test_a_persistent_server_serves_clients_in_sequence(rnic):
     with serving("-P") as (server, port):
         for _ in range(2):
             assert rnic("rping", "-c", "-p", port, "-C", 1, "-V")[0] == 0
@@ -529,7 +529,7 @@ def test_a_persistent_server_serves_one_client_after_the_other(rnic):
         assert "Key" in err
 
 
-def test_the_text_is_the_well_known_one():
+def test_the_text_matches_the_original_rping():
     assert ping_data(0, 64) == b"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr\0"
     assert ping_data(57, 30) == b"rdma-ping-57: zABCDEFGHIJKLMN\0"
     assert ping_data(58, 30) == b"rdma-ping-58: ABCDEFGHIJKLMNO\0"
@@ -539,8 +539,8 @@ def test_the_text_is_the_well_known_one():
 INFO = struct.Struct(">QII")
 
 
-def test_an_rping_client_says_what_the_protocol_says(rnic):
-    """Against a server that is written out here, message by message."""
+def test_an_rping_client_follows_the_protocol(rnic):
+    """The server is implemented here, message by message."""
 
     async def serve(port_known):
         async with await rdma.listen(config=Config(Role.RESPONDER, ird=1, ord=1)) as listener:
@@ -573,7 +573,7 @@ def test_an_rping_client_says_what_the_protocol_says(rnic):
 
 
 @pytest.mark.parametrize("what", ["a short Send", "too much", "changed data"])
-def test_a_peer_that_does_not_speak_rping_is_told_of(what):
+def test_a_peer_that_violates_the_rping_protocol_is_reported(what):
     async def ping(port):
         connection = await rdma.connect("127.0.0.1", port)
         async with connection:
@@ -589,7 +589,7 @@ def test_a_peer_that_does_not_speak_rping_is_told_of(what):
                 await connection.receive(16)
                 await connection.send(bytes(16))
                 await connection.receive(16)
-                await connection.send(bytes(16))  # nothing has been written
+                await connection.send(bytes(16))  # before any RDMA Write
                 await connection.disconnected()
 
     async def client():

@@ -1,4 +1,4 @@
-"""A listener that many peers crowd: no one of them holds up another, and what they cost is bounded."""
+"""A listener with many peers: no peer delays another one, and the cost of each is bounded."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.bench.crowd import REQUEST, crowd
 from open_rnic.rtl.registers import Role
 
-PATIENT = Config(Role.RESPONDER, timeout=3600.0)  # whoever says nothing is there to the end
+PATIENT = Config(Role.RESPONDER, timeout=3600.0)  # silent peers remain connected until the end
 RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 
 
 def peers(stack, listener, count):
-    """TCP connections that have said nothing yet."""
+    """Open TCP connections that send nothing."""
     return [stack.enter_context(socket.create_connection(listener.address[:2])) for _ in range(count)]
 
 
@@ -47,7 +47,7 @@ async def good_client(listener):
         assert bytes(await connection.receive(64)) == b"good"
 
 
-def test_neither_silent_nor_slow_nor_idle_peers_hold_up_a_good_one():
+def test_silent_slow_and_idle_peers_do_not_delay_a_regular_client():
     async def test():
         failures, opened = [], []
 
@@ -67,8 +67,8 @@ def test_neither_silent_nor_slow_nor_idle_peers_hold_up_a_good_one():
                     for each in slow:
                         each.send(bytes((octet,)))
                     await good_client(listener)
-                assert not failures  # the good ones were answered before any of the others had given up
-                assert len(opened) == 100 + 30  # a device is for who has said something
+                assert not failures  # regular clients were answered before any other peer gave up
+                assert len(opened) == 100 + 30  # silent peers have no device
                 await asyncio.gather(*(each.abort() for each in idle))
             serving.cancel()
             await asyncio.wait((serving,))
@@ -76,18 +76,18 @@ def test_neither_silent_nor_slow_nor_idle_peers_hold_up_a_good_one():
     run(test())
 
 
-def test_one_more_than_a_listener_hears_closes_the_oldest(monkeypatch):
+def test_a_connection_above_the_limit_closes_the_oldest_one(monkeypatch):
     monkeypatch.setattr(manager, "HEARING", 8)
 
     async def test():
-        told = []
-        async with await rdma.listen(config=PATIENT, failed=lambda *what: told.append(what)) as listener:
+        failures = []
+        async with await rdma.listen(config=PATIENT, failed=lambda *failure: failures.append(failure)) as listener:
             serving = asyncio.create_task(serve(listener))
             with ExitStack() as stack:
                 silent = peers(stack, listener, 10)
-                await good_client(listener)  # it is the third too many
-                assert [peer for peer, _ in told] == [each.getsockname() for each in silent[:3]]
-                assert str(told[0][1]) == "closed before its MPA Request was taken: 8 newer connections wait"
+                await good_client(listener)  # the third one above the limit
+                assert [peer for peer, _ in failures] == [each.getsockname() for each in silent[:3]]
+                assert str(failures[0][1]) == "closed before its MPA Request was taken: 8 newer connections wait"
                 for each in silent[:3]:
                     assert each.recv(1) == b""
                 silent[3].setblocking(False)
@@ -103,7 +103,7 @@ def test_one_more_than_a_listener_hears_closes_the_oldest(monkeypatch):
     run(test())
 
 
-def test_a_request_in_pieces_is_one():
+def test_a_request_may_arrive_in_pieces():
     async def test():
         async with await rdma.listen(config=PATIENT) as listener:
             with ExitStack() as stack:
@@ -121,7 +121,7 @@ def test_a_request_in_pieces_is_one():
 
 @contextmanager
 def listening(files):
-    """``rnic listen`` whose hard limit is so many open files; its port and its lines."""
+    """Run ``rnic listen`` with a hard limit of open files; yields its port and its output lines."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert soft > files
     command = [*RNIC, "listen", "--echo", "--json", "--timeout", "3600"]
@@ -135,14 +135,14 @@ def listening(files):
             process.kill()
 
 
-def test_silent_peers_beyond_the_file_limit_make_room_for_a_good_one(capsys):
+def test_silent_peers_beyond_the_file_limit_are_closed_for_a_regular_client(capsys):
     with listening(files=60) as (port, process), ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(socket.create_connection(("127.0.0.1", port)))
         assert cli.run(["connect", "127.0.0.1", str(port), "--send", "good"]) == 0
         assert 'received 4 octets: "good"' in capsys.readouterr().out
         soft, _ = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
-        assert soft == 60  # all that the system allows
+        assert soft == 60  # raised to the hard limit
         event = json.loads(process.stdout.readline())
         assert event["event"] == "failed"
         limit = "Too many open files, 60 is this process's limit (ulimit -n)"
@@ -150,11 +150,11 @@ def test_silent_peers_beyond_the_file_limit_make_room_for_a_good_one(capsys):
         assert event["reason"].endswith(limit)
 
 
-def test_established_connections_up_to_the_file_limit_are_told_of_once():
+def test_reaching_the_file_limit_is_reported_once():
     with listening(files=60) as (port, process):
 
         async def events(name):
-            """Those up to the next one of this name."""
+            """Return all events up to the next one of this name."""
             found = []
             while not found or found[-1]["event"] != name:
                 found.append(json.loads(await asyncio.to_thread(process.stdout.readline)))
@@ -166,22 +166,22 @@ def test_established_connections_up_to_the_file_limit_are_told_of_once():
             while not telling.done():
                 opened.append(asyncio.create_task(rdma.connect("127.0.0.1", port)))
                 await asyncio.wait((opened[-1], telling), return_when=asyncio.FIRST_COMPLETED)
-            told = telling.result()
-            failed = told[-1]
+            reported = telling.result()
+            failed = reported[-1]
             assert failed["reason"].endswith("Too many open files, 60 is this process's limit (ulimit -n)")
             assert failed["peer"] == ["127.0.0.1", port]
-            await (await opened[0]).close()  # which makes room
+            await (await opened[0]).close()  # frees a file
             await opened[-1]
-            while [each["event"] for each in told].count("established") < len(opened):
-                told += await events("established")
-            assert [each["event"] for each in told].count("failed") == 1, told
+            while [each["event"] for each in reported].count("established") < len(opened):
+                reported += await events("established")
+            assert [each["event"] for each in reported].count("failed") == 1, reported
             for each in opened[1:]:
                 await (await each).abort()
 
         run(test())
 
 
-def test_what_connections_cost_a_listener_is_bounded():
+def test_the_memory_of_connections_is_bounded():
     found = asyncio.run(crowd(100, 10, 100, 2, lambda what, total: None))
     assert found.silent_octets < 20 * 1024
     assert found.idle_octets < 100 * 1024

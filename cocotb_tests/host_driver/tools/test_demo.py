@@ -26,7 +26,7 @@ SOFTWARE = ["demo", "--device", "software"]
 
 @pytest.fixture
 def rnic(capsys):
-    """Run a command in this process: exit status, standard output and standard error."""
+    """Run a command in this process; returns the exit status, standard output and standard error."""
 
     def run(*arguments):
         status = cli.run([str(each) for each in arguments])
@@ -36,7 +36,7 @@ def rnic(capsys):
     return run
 
 
-def test_the_story_ends_with_every_octet_verified(rnic):
+def test_the_demo_verifies_every_octet(rnic):
     status, out, err = rnic(*SOFTWARE, "--size", "100K")
     assert (status, err) == (0, "")
     lines = out.splitlines()
@@ -65,7 +65,7 @@ def test_the_story_ends_with_every_octet_verified(rnic):
     ("model", "rtr"),
     [("peer-to-peer", "send"), ("peer-to-peer", "write"), ("peer-to-peer", "read"), ("client-server", "write")],
 )
-def test_every_setting_moves_the_data_and_tshark_finds_it_good(rnic, tmp_path, model, rtr):
+def test_every_setting_transfers_the_data_and_tshark_accepts_it(rnic, tmp_path, model, rtr):
     for markers, crc in product(("--markers", "--no-markers"), ("--crc", "--no-crc")):
         path = tmp_path / "a.pcapng"
         options = ["--model", model, "--rtr", rtr, "--size", 5000, "--mulpdu", 1430, "--pcap", path, "--json"]
@@ -87,7 +87,7 @@ def test_every_setting_moves_the_data_and_tshark_finds_it_good(rnic, tmp_path, m
 @needs_tshark
 @pytest.mark.parametrize("mulpdu", [0, 502, 1430])
 @pytest.mark.parametrize("options", [["--rtr", "write"], ["--rtr", "read"], ["--model", "client-server"]])
-def test_no_fpdu_ends_where_tshark_would_count_a_marker_too_many(rnic, tmp_path, mulpdu, options):
+def test_no_fpdu_ends_where_tshark_miscounts_markers(rnic, tmp_path, mulpdu, options):
     path = tmp_path / "a.pcapng"
     status, out, _ = rnic(*SOFTWARE, *options, "--size", "250K", "--mulpdu", mulpdu, "--pcap", path, "--json")
     result = json.loads(out)
@@ -96,7 +96,7 @@ def test_no_fpdu_ends_where_tshark_would_count_a_marker_too_many(rnic, tmp_path,
 
 
 @pytest.mark.parametrize("size", [0, 1, 4, 300000])
-def test_a_file_goes_both_ways(rnic, tmp_path, size):
+def test_a_file_is_transferred_in_both_directions(rnic, tmp_path, size):
     path = tmp_path / "file"
     path.write_bytes(random.Random(size).randbytes(size))
     status, out, _ = rnic(*SOFTWARE, "--file", path, "--json")
@@ -107,7 +107,7 @@ def test_a_file_goes_both_ways(rnic, tmp_path, size):
         assert end["sha256_sent"] == end["sha256_received"] == digest
 
 
-def test_json_has_the_ladder(rnic):
+def test_the_json_output_contains_the_ladder(rnic):
     _, out, _ = rnic(*SOFTWARE, "--size", 10, "--rtr", "read", "--json")
     ladder = json.loads(out)["ladder"]
     request = next(step for step in ladder if step["what"] == "MPA Request")
@@ -120,7 +120,7 @@ def test_json_has_the_ladder(rnic):
     assert [step["opcode"] for step in ladder if "opcode" in step] == ["RDMA_READ_REQUEST", "RDMA_READ_RESPONSE"]
 
 
-def test_data_that_differs_is_told_and_is_a_failure(rnic, monkeypatch):
+def test_different_data_is_reported_as_a_failure(rnic, monkeypatch):
     take = SendReceiver.take
     monkeypatch.setattr(SendReceiver, "take", lambda self, ulpdu: take(self, ulpdu)[:-1] + b"?")
     status, out, err = rnic(*SOFTWARE, "--size", 10)
@@ -130,7 +130,7 @@ def test_data_that_differs_is_told_and_is_a_failure(rnic, monkeypatch):
     assert err.count("\n") == 1
 
 
-def test_a_shorter_delivery_is_a_difference():
+def test_missing_octets_are_a_difference():
     one, other = Endpoint(Role.INITIATOR, (), 5, 5, 7), Endpoint(Role.RESPONDER, (), 7, 7, 4)
     assert len(Result(one, other, 1.0).differences()) == 1
 
@@ -153,7 +153,7 @@ def test_a_shorter_delivery_is_a_difference():
         (["--model", "none"], 2, "'none' is not one of"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(rnic, arguments, status, what):
+def test_an_error_is_reported_in_one_line(rnic, arguments, status, what):
     got, out, err = rnic(*SOFTWARE, *arguments)
     assert got == status
     assert what in err
@@ -162,7 +162,7 @@ def test_a_mistake_is_told_in_one_line(rnic, arguments, status, what):
     assert "verified" not in out
 
 
-def test_a_port_in_use_is_told_in_one_line(rnic):
+def test_a_port_in_use_is_reported_in_one_line(rnic):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, _, err = rnic(*SOFTWARE, "--port", port)
@@ -177,13 +177,13 @@ def test_the_given_port_is_used(rnic):
 
 
 def children(pid):
-    """The processes that this one has started."""
+    """Return the child processes of a process."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(each) for each in file.read().split()]
 
 
 def is_alive(pid):
-    """Whether there is such a process, one that has ended but was not waited for aside."""
+    """Return whether the process exists and is not a zombie."""
     with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] != "Z"
     return False
@@ -191,7 +191,7 @@ def is_alive(pid):
 
 @pytest.mark.parametrize("device", ["software", "simulated"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_at_once_and_all_that_it_started(device, number):
+def test_a_signal_ends_the_demo_and_its_child_processes(device, number):
     command = [*RNIC, "demo", "--device", device, "--size", "10G"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
@@ -209,7 +209,7 @@ def test_a_signal_ends_it_at_once_and_all_that_it_started(device, number):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_the_rtl_moves_the_data_too(rnic):
+def test_the_demo_runs_on_the_rtl(rnic):
     status, out, err = rnic("demo", "--size", "100K", "--rtr", "read", "--json")
     assert (status, err) == (0, "")
     result = json.loads(out)

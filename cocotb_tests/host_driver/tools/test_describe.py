@@ -1,4 +1,4 @@
-"""The register map in other languages says what the map says, to compilers that this project did not write."""
+"""The register map in other formats matches the original, as read by independent compilers."""
 
 import html
 import subprocess
@@ -20,7 +20,7 @@ def written(option, folder, capsys):
     return path
 
 
-def test_a_c_compiler_agrees_with_the_map(tmp_path, capsys):
+def test_the_c_header_matches_the_register_map(tmp_path, capsys):
     header = written("--c", tmp_path, capsys)
     header.rename(tmp_path / "registers.h")
     said = [f"RNIC_EVENT_KIND_{kind.name} == {kind.value}" for kind in EventKind]
@@ -38,7 +38,7 @@ def test_a_c_compiler_agrees_with_the_map(tmp_path, capsys):
                    cwd=tmp_path, check=True)  # fmt: skip
 
 
-def test_systemrdl_is_read_as_the_map(tmp_path, capsys):
+def test_the_systemrdl_matches_the_register_map(tmp_path, capsys):
     compiler = RDLCompiler()
     compiler.compile_file(str(written("--systemrdl", tmp_path, capsys)))
     nodes = {node.inst_name: node for node in compiler.elaborate().top.registers()}
@@ -58,7 +58,7 @@ def test_systemrdl_is_read_as_the_map(tmp_path, capsys):
     assert not nodes["IDENTITY"].has_sw_writable
 
 
-def test_peakrdl_writes_a_c_header_that_agrees_with_the_map(tmp_path, capsys):
+def test_the_c_header_of_peakrdl_matches_the_register_map(tmp_path, capsys):
     compiler = RDLCompiler()
     compiler.compile_file(str(written("--systemrdl", tmp_path, capsys)))
     CHeaderExporter().export(compiler.elaborate().top, str(tmp_path / "peakrdl.h"))
@@ -73,7 +73,7 @@ def test_peakrdl_writes_a_c_header_that_agrees_with_the_map(tmp_path, capsys):
     subprocess.run(["cc", "-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "check.c"], cwd=tmp_path, check=True)
 
 
-def test_peakrdl_writes_pages_that_say_what_registers_and_fields_mean(tmp_path, capsys):
+def test_the_pages_of_peakrdl_have_all_descriptions(tmp_path, capsys):
     compiler = RDLCompiler()
     compiler.compile_file(str(written("--systemrdl", tmp_path, capsys)))
     HTMLExporter().export(compiler.elaborate().top, str(tmp_path / "html"))
@@ -85,6 +85,6 @@ def test_peakrdl_writes_pages_that_say_what_registers_and_fields_mean(tmp_path, 
 
 
 @pytest.mark.parametrize("both", [("--c", "--markdown"), ("--c", "--systemrdl")])
-def test_one_language_at_a_time(both, capsys):
+def test_only_one_output_format_is_accepted(both, capsys):
     assert run(["registers", *both]) == 2
     assert "at a time" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``rnic interop linux`` as far as it goes without QEMU: what is missing, the relay, the guest's files, the table."""
+"""``rnic interop linux`` without QEMU: errors, the relay, the guest's files, and the table."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ REPLY = StartupFrame(FrameKind.REPLY, private_data=b"reply").encode()
 
 
 def one_line(capsys):
-    """What was said, which is one line on standard error."""
+    """Return the output, which must be one line on standard error."""
     said = capsys.readouterr().err
     assert said.startswith("rnic: ")
     assert said.count("\n") == 1
@@ -46,19 +46,19 @@ def one_line(capsys):
         (["--case", "nothing", "--case", "more"], "'nothing' or 'more'"),
     ],
 )
-def test_a_wrong_option_is_one_line(capsys, arguments, said):
+def test_a_wrong_option_is_rejected_in_one_line(capsys, arguments, said):
     assert rnic(["interop", "linux", *arguments]) == 2
     assert said in one_line(capsys)
 
 
-def test_the_cases_can_be_listed_without_running_any(capsys):
+def test_cases_can_be_listed_without_running_them(capsys):
     assert rnic(["interop", "linux", "--list", "--case", "rping"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [each.name for each in MATRIX if "rping" in each.name]
 
 
 @pytest.mark.parametrize("option", [[], ["--shell"]])
-def test_a_missing_program_is_one_line_that_names_the_package(monkeypatch, capsys, tmp_path, option):
+def test_a_missing_program_is_reported_with_its_package(monkeypatch, capsys, tmp_path, option):
     which = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name: None if "qemu" in name else which("sh"))
     monkeypatch.setattr(tools, "is_root", lambda: False)
@@ -66,7 +66,7 @@ def test_a_missing_program_is_one_line_that_names_the_package(monkeypatch, capsy
     assert "qemu-system-x86_64: not installed; as root, run apt-get install qemu-system-x86" in one_line(capsys)
 
 
-def test_root_without_a_network_is_told_what_is_missing_and_why(monkeypatch, capsys, tmp_path):
+def test_root_without_a_network_gets_the_missing_packages_and_the_reason(monkeypatch, capsys, tmp_path):
     async def no_network(command, **_):
         raise InteropError("apt-get update failed with status 100: could not connect")
 
@@ -79,13 +79,13 @@ def test_root_without_a_network_is_told_what_is_missing_and_why(monkeypatch, cap
     assert "could not connect" in said
 
 
-def test_a_system_that_is_no_debian_is_one_line(monkeypatch, capsys, tmp_path):
+def test_a_system_other_than_debian_is_reported_in_one_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert rnic(["interop", "linux", "--folder", str(tmp_path)]) == 1
     assert "apt-get is missing" in one_line(capsys)
 
 
-def test_packages_that_cannot_be_had_are_one_line(monkeypatch, capsys, tmp_path):
+def test_packages_that_cannot_be_downloaded_are_reported_in_one_line(monkeypatch, capsys, tmp_path):
     async def no_network(command, **_):
         raise InteropError("apt-get download failed with status 100: could not connect")
 
@@ -96,7 +96,7 @@ def test_packages_that_cannot_be_had_are_one_line(monkeypatch, capsys, tmp_path)
     assert "apt does not know linux-image-amd64" in one_line(capsys)
 
 
-def test_every_case_has_a_name_of_its_own_that_a_file_can_have():
+def test_case_names_are_unique_and_valid_in_file_names():
     names = [each.name for each in MATRIX]
     assert len(set(names)) == len(names)
     assert all(name == name.lower() and "/" not in name and " " not in name for name in names)
@@ -106,7 +106,7 @@ def test_every_case_has_a_name_of_its_own_that_a_file_can_have():
 # Other programs
 
 
-def test_a_program_that_fails_or_hangs_is_told_and_nothing_of_it_stays():
+def test_a_program_that_fails_or_hangs_is_reported_and_ended():
     with pytest.raises(InteropError, match="sh failed with status 3: why"):
         asyncio.run(tools.run(["sh", "-c", "echo why >&2; exit 3"]))
     with pytest.raises(InteropError, match=r"sh did not end within 0\.2 s"):
@@ -118,7 +118,7 @@ def test_a_program_that_fails_or_hangs_is_told_and_nothing_of_it_stays():
 # Packages
 
 
-def test_what_an_earlier_run_has_fetched_serves_without_a_network(monkeypatch, tmp_path):
+def test_packages_of_an_earlier_run_are_used_without_a_network(monkeypatch, tmp_path):
     files = ["linux-image-6.1.0-9-amd64_6.1.99-1_amd64.deb", "linux-source-6.1_6.1.99-1_all.deb"]
     for name in files:
         (tmp_path / name).write_bytes(b"")
@@ -136,7 +136,7 @@ def test_what_an_earlier_run_has_fetched_serves_without_a_network(monkeypatch, t
         asyncio.run(packages.fetch(tmp_path))
 
 
-def test_only_what_is_not_there_whole_is_downloaded(monkeypatch, tmp_path):
+def test_only_missing_or_incomplete_packages_are_downloaded(monkeypatch, tmp_path):
     commands = []
 
     async def apt(command, *, folder=None, **_):
@@ -152,7 +152,7 @@ def test_only_what_is_not_there_whole_is_downloaded(monkeypatch, tmp_path):
 
     monkeypatch.setattr(packages, "run", apt)
     (tmp_path / "libc6_1_amd64.deb").write_bytes(b"deb")
-    (tmp_path / "rdmacm-utils_1_amd64.deb").write_bytes(b"d")  # a download that was cut off
+    (tmp_path / "rdmacm-utils_1_amd64.deb").write_bytes(b"d")  # an incomplete download
     found = asyncio.run(packages.fetch(tmp_path))
     assert found.release == "6.1.0-9-amd64"
     assert "rdmacm-utils" in commands[-1]
@@ -164,7 +164,7 @@ def test_only_what_is_not_there_whole_is_downloaded(monkeypatch, tmp_path):
 # The guest's files
 
 
-def test_modules_are_loaded_behind_what_they_need(tmp_path):
+def test_modules_are_loaded_after_their_dependencies(tmp_path):
     needs = {"siw": "ib_core,libcrc32c", "ib_core": "", "libcrc32c": "crc-base", "crc_base": "built_in"}
     folder = tmp_path / "lib/modules/6.1.0-9-amd64/kernel"
     folder.mkdir(parents=True)
@@ -206,14 +206,14 @@ def test_the_archive_has_every_file_and_the_folders_around_it():
     assert folders.index("usr") < folders.index("usr/bin")
 
 
-def test_a_file_that_no_package_brought_is_named(tmp_path):
+def test_a_file_that_is_in_no_package_is_named(tmp_path):
     peer = tmp_path / "peer"
     peer.write_bytes(b"")
     with pytest.raises(InteropError, match="no package has brought bin/busybox"):
         initramfs.collect(tmp_path, {}, [], peer)
 
 
-def test_what_a_command_printed_can_be_asked_for():
+def test_the_output_of_a_command_can_be_retrieved():
     output = Output("\nrequest: ird 1 \n\nended: well\n", 0)
     assert output.lines == ["request: ird 1", "ended: well"]
     assert output.value("request:") == "ird 1"
@@ -224,7 +224,7 @@ def test_what_a_command_printed_can_be_asked_for():
 
 
 async def through(forth=None, back=None, *, sent, answered=b""):
-    """What arrives at the responder and at the initiator, in the pieces in which each got it, with their times."""
+    """Return the pieces that the responder and the initiator received, with their times."""
     loop = asyncio.get_running_loop()
     arrived = [], []
 
@@ -267,7 +267,7 @@ def joined(pieces):
 
 
 @pytest.mark.parametrize("treatment", [Treatment(), Treatment(cut=7), Treatment(cut=40, step=4), Treatment(join=900)])
-def test_a_relay_changes_no_octet(treatment):
+def test_a_relay_alters_no_octet(treatment):
     sent, answered = [random.randbytes(n) for n in (1, 500, 40, 3000)], random.randbytes(5000)
 
     async def test():
@@ -278,8 +278,8 @@ def test_a_relay_changes_no_octet(treatment):
     run(test())
 
 
-def test_a_relay_joins_what_comes_in_small_pieces(monkeypatch):
-    monkeypatch.setattr("open_rnic.host_driver.tools.interop.relay.HELD", 5.0)  # for a busy machine
+def test_a_relay_joins_small_pieces(monkeypatch):
+    monkeypatch.setattr("open_rnic.host_driver.tools.interop.relay.HELD", 5.0)  # long enough for a busy machine
 
     async def test():
         there, _ = await through(treatment := Treatment(join=1000), sent=[b"x" * 10] * 100)
@@ -289,7 +289,7 @@ def test_a_relay_joins_what_comes_in_small_pieces(monkeypatch):
     run(test())
 
 
-def test_pieces_are_of_whole_steps_and_not_too_long():
+def test_pieces_are_multiples_of_the_step_and_limited():
     treatment = Treatment(cut=97, step=4)
     pieces = list(treatment.pieces(bytes(10000), random.Random(1)))
     assert treatment.cuts == len(pieces) - 1
@@ -298,7 +298,7 @@ def test_pieces_are_of_whole_steps_and_not_too_long():
     assert len({len(piece) for piece in pieces}) > 10
 
 
-def test_a_relay_turns_one_bit_over_where_it_is_told_to():
+def test_a_relay_inverts_the_requested_bit():
     sent = [bytes(60), bytes(60)]
 
     async def test():
@@ -310,7 +310,7 @@ def test_a_relay_turns_one_bit_over_where_it_is_told_to():
     run(test())
 
 
-def test_a_relay_stands_still_inside_an_octet_stream(monkeypatch):
+def test_a_relay_can_pause_within_a_stream(monkeypatch):
     monkeypatch.setattr("open_rnic.host_driver.tools.interop.relay.PAUSE", 1.0)
 
     async def test():
@@ -338,14 +338,14 @@ def row(device="software", *, wrong=(), departs="", seconds=2.0):
     return Row(tried, device, finding, list(wrong), judged, transfer, 1.0, capture, commands)
 
 
-def test_the_slowest_stage_is_the_one_that_was_busy_longest():
+def test_the_slowest_stage_is_the_busiest_one():
     assert report.rate(row()) == "1,000 octets at 500 octets/s, slowest: guest 50%"
     waiting = Transfer(1000, 2.0, {"guest": 0.5, "host driver": 0.2})
     assert waiting.slowest == "round trips (busiest: guest 25%)"
-    assert report.rate(row(seconds=0.01)) == ""  # the clock of processors is too coarse for that
+    assert report.rate(row(seconds=0.01)) == ""  # too short for the resolution of processor time
 
 
-def test_a_row_says_what_is_wrong_and_what_departs():
+def test_a_row_reports_errors_and_departures():
     assert row().verdict == "pass"
     assert row(departs="a rule").verdict == "pass, siw departs"
     assert any("departs   a rule" in line for line in report.details(row(departs="a rule")))
@@ -361,7 +361,7 @@ def test_the_summary_counts_rows_and_cases():
     assert "all passed" in report.summary(rows[:2], 1)
 
 
-def test_a_document_s_table_has_a_line_for_each_case():
+def test_the_documented_table_has_a_line_for_each_case():
     lines = report.table([row(), row("simulated", departs="a rule")], "Title").markdown().splitlines()
     assert lines[:2] == ["**Title**", ""]
     assert len(lines) == 5
@@ -370,7 +370,7 @@ def test_a_document_s_table_has_a_line_for_each_case():
     assert "what \\| must be" in lines[4]
 
 
-def test_what_devices_do_otherwise_is_said_of_each():
+def test_differences_between_devices_are_reported_for_each():
     other = row("simulated")
     other.finding = Finding("siw did that", "we did that")
     line = report.table([row(), other], "Title").markdown().splitlines()[4]
@@ -378,7 +378,7 @@ def test_what_devices_do_otherwise_is_said_of_each():
 
 
 @pytest.mark.parametrize("text", [None, "# A page without a place for it", "<!-- rnic interop linux -->"])
-def test_a_page_that_cannot_keep_the_table_is_told_before_the_run(monkeypatch, capsys, tmp_path, text):
+def test_a_page_without_a_place_for_the_table_is_reported_before_the_run(monkeypatch, capsys, tmp_path, text):
     page = tmp_path / "page.md"
     if text is not None:
         page.write_text(text)
@@ -388,14 +388,14 @@ def test_a_page_that_cannot_keep_the_table_is_told_before_the_run(monkeypatch, c
     assert not page.exists() or page.read_text() == text
 
 
-def test_an_error_that_nobody_foresaw_says_where_it_arose():
+def test_an_unexpected_error_reports_its_origin():
     assert matrix._told(case.Mismatch("this")) == "Mismatch: this"
     with pytest.raises(IndexError) as caught:
         [][0]
     assert "IndexError: list index out of range (test_interop.py:" in matrix._told(caught.value)
 
 
-def test_earlier_captures_of_other_rows_are_left_alone(monkeypatch, tmp_path):
+def test_earlier_captures_of_other_rows_are_kept(monkeypatch, tmp_path):
     async def no_device(name, lanes):
         raise InteropError("no device")
 
@@ -414,17 +414,17 @@ def test_earlier_captures_of_other_rows_are_left_alone(monkeypatch, tmp_path):
     assert [name for name in names if (tmp_path / name).exists()] == names[2:]
 
 
-def test_startup_frames_are_told_in_a_few_words():
+def test_startup_frames_are_described_briefly():
     data = EnhancedData(ird=NO_NEGOTIATION, ord=2, peer_to_peer=True, rtr=frozenset({Rtr.WRITE}))
     frame = StartupFrame(FrameKind.REPLY, markers=True, enhanced=data, private_data=b"x")
     assert tell(frame) == "Reply Rev 2, M=1 C=1 S=1, A=1 Write RTR, IRD 0x3FFF ORD 2, 1 octets of private data"
 
 
-# What a case does besides
+# Other functions of a case
 
 
 class Deaf:
-    """A connection whose peer notices nothing before the third FPDU."""
+    """A connection whose peer does not react before the third FPDU."""
 
     def __init__(self, seen):
         self.seen, self.error, self.written = seen, None, 0
@@ -436,7 +436,7 @@ class Deaf:
         self.seen.heard = self.written == 3
 
 
-def test_a_silent_peer_is_nudged_until_it_is_heard(monkeypatch):
+def test_a_silent_peer_is_nudged_until_it_answers(monkeypatch):
     monkeypatch.setattr(case, "NUDGE", 0.001)
 
     async def test():
@@ -464,7 +464,7 @@ def test_a_peer_that_was_sent_nothing_is_not_nudged(monkeypatch):
     run(test())
 
 
-def test_what_a_connection_has_seen_is_counted():
+def test_the_events_of_a_connection_are_counted():
     seen, reply = case.Seen(), StartupFrame(FrameKind.REPLY)
     seen.stream(Direction.TX, REQUEST)
     seen.stream(Direction.TX, bytes(20))
@@ -479,7 +479,7 @@ def test_what_a_connection_has_seen_is_counted():
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, 100])
-def test_whether_a_stream_ends_behind_an_fpdu_is_known(size):
+def test_a_stream_that_ends_behind_an_fpdu_is_recognised(size):
     frame = StartupFrame(FrameKind.REPLY, private_data=b"abc").encode()
     stream, ends = frame + bytes(8) + b"\0\5" + bytes(10) + b"\0\2" + bytes(6), []
     seen = case.Seen()
@@ -491,7 +491,7 @@ def test_whether_a_stream_ends_behind_an_fpdu_is_known(size):
     assert ends == [end for end in whole if end % size == 0 or end == len(stream)]
 
 
-def test_a_program_that_saw_other_data_has_not_ended_well():
+def test_a_program_that_received_other_data_has_failed():
     programs.ended(Output("", 0))
     programs.ended(Output(programs._RACE, 255))
     for output in (Output("", 1), Output(f"data mismatch!\n{programs._RACE}", 255), Output("data mismatch!", 0)):

@@ -1,4 +1,4 @@
-"""The verdict on a capture: what tshark prints, what must be in it, and a capture of a real siw."""
+"""The verdict on a capture: the output of tshark, required contents, and a capture of a real siw."""
 
 import struct
 from dataclasses import replace
@@ -14,13 +14,13 @@ from open_rnic.host_driver.tools.interop import judge
 from open_rnic.host_driver.tools.interop.capture import extract
 from open_rnic.host_driver.tools.interop.judge import Expected, read, verdict
 
-RECORDED = Path(__file__).parents[3] / "docs" / "interop" / "rping.pcapng"  # one ping of ours to a guest's rping
+RECORDED = Path(__file__).parents[3] / "docs" / "interop" / "rping.pcapng"  # one ping to a guest's rping
 OURS, SIW = "10.0.2.2", "10.0.2.15"
 RAW = {OURS: 0, SIW: 0}
 
 
 def frame(number, source, *lines):
-    """One frame as tshark prints it with -V and -O."""
+    """Return one frame as tshark prints it with -V and -O."""
     other = SIW if source == OURS else OURS
     return "\n".join(
         (f"Frame {number}: 78 bytes on wire", f"Internet Protocol Version 4, Src: {source}, Dst: {other}", *lines)
@@ -47,7 +47,7 @@ GOOD = "\n".join((*STARTUP, frame(3, OURS, *fpdu(14), *fpdu(35)), frame(4, SIW, 
 OCTETS = {OURS: 24 + 20 + 44, SIW: 25 + 52}
 
 
-def test_what_tshark_prints_is_read():
+def test_the_output_of_tshark_is_parsed():
     found = read(GOOD)
     assert (found.ours.fpdus, found.ours.good, found.ours.octets) == (2, 2, OCTETS[OURS])
     assert (found.siw.fpdus, found.siw.good, found.siw.octets) == (1, 1, OCTETS[SIW])
@@ -55,7 +55,7 @@ def test_what_tshark_prints_is_read():
     assert judge.summary(found) == "3 FPDUs, 3 good CRCs"
 
 
-def test_a_good_capture_has_nothing_wrong():
+def test_a_good_capture_has_no_errors():
     assert verdict(read(GOOD), OCTETS, Expected(), sent=2) == []
 
 
@@ -72,11 +72,11 @@ def test_a_good_capture_has_nothing_wrong():
         (lambda text: text + "\n[Malformed Packet: MPA]", OCTETS, Expected(), 2, "cannot read frame 4"),
     ],
 )
-def test_what_is_not_as_it_must_be_is_told(change, octets, expected, sent, wrong):
+def test_deviations_are_reported(change, octets, expected, sent, wrong):
     assert any(wrong in line for line in verdict(read(change(GOOD)), octets, expected, sent))
 
 
-def test_terminates_are_told_as_they_are_on_the_wire():
+def test_terminates_are_reported_as_on_the_wire():
     found = read("\n".join((*STARTUP, frame(3, SIW, *TERMINATE))))
     assert found.siw.terminates == ["0/2/7"]
     expected = Expected(terminates=("siw 0/2/7",), bad_siw=1)
@@ -86,7 +86,7 @@ def test_terminates_are_told_as_they_are_on_the_wire():
 
 
 def packet(source, destination, ports, sequence, flags, octets=b"", ack=0):
-    """An Ethernet frame with a TCP segment; addresses are the last two octets of 10.0.0.0/16."""
+    """Return an Ethernet frame with a TCP segment; addresses are the last two octets of 10.0.0.0/16."""
     tcp = struct.pack(">HHIIBBHHH", *ports, sequence % 2**32, ack % 2**32, 0x50, flags, 65535, 0, 0) + octets
     addresses = bytes((10, 0, *source, 10, 0, *destination))
     ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0) + addresses
@@ -99,26 +99,26 @@ ACK = 0x10
 
 
 def extracted(tmp_path, packets, ports=(7174,), times=()):
-    """The traffic, the packets as they were, and the TCP payloads in the aligned copy."""
+    """Return the traffic, the original packets, and the TCP payloads in the aligned copy."""
     raw, file, aligned = tmp_path / "raw.pcap", tmp_path / "out.pcapng", tmp_path / "aligned.pcapng"
     with raw.open("wb") as out:
         writer = pcap.Writer(out)
         for octets, time in zip(packets, times or [1.0] * len(packets), strict=True):
             writer.writepkt(octets, ts=time)
     with raw.open("ab") as out:
-        out.write(bytes(9))  # a packet that was not written to its end
+        out.write(bytes(9))  # an incomplete packet
     traffic = extract(raw, file, aligned, ports)
     with file.open("rb") as written, aligned.open("rb") as copy:
         return traffic, [each for _, each in pcapng.Reader(written)], [each[54:] for _, each in pcapng.Reader(copy)]
 
 
-def test_a_capture_has_the_packets_of_its_ports_alone_and_counts_octets_once(tmp_path):
+def test_a_capture_has_only_packets_of_its_ports_and_counts_octets_once(tmp_path):
     packets = [
         packet(HOST, GUEST, THERE, 2**32 - 2, 2),
         packet(GUEST, HOST, BACK, 9, 0x12),
         packet(HOST, GUEST, (6000, 7000), 1, 2, b"agent"),
         packet(HOST, GUEST, THERE, 2**32 - 1, ACK, b"MPA "),
-        packet(HOST, GUEST, THERE, 2**32 - 1, ACK, b"MPA "),  # again
+        packet(HOST, GUEST, THERE, 2**32 - 1, ACK, b"MPA "),  # retransmitted
         packet(HOST, GUEST, THERE, 3, ACK, b"ID R"),
         packet(HOST, GUEST, THERE, 7, 0x11),
         b"not IP, and short",
@@ -126,11 +126,11 @@ def test_a_capture_has_the_packets_of_its_ports_alone_and_counts_octets_once(tmp
     traffic, written, aligned = extracted(tmp_path, packets)
     assert traffic.octets == {OURS: 8, SIW: 0}
     assert written == packets[:2] + packets[3:7]
-    assert aligned == [b"", b""]  # no frame is whole
+    assert aligned == [b"", b""]  # no frame is complete
 
 
 @pytest.mark.parametrize("size", [1, 7, 24, 1460])
-def test_every_frame_has_a_segment_of_its_own_in_the_copy(tmp_path, size):
+def test_every_frame_has_its_own_segment_in_the_copy(tmp_path, size):
     request = StartupFrame(FrameKind.REQUEST, private_data=b"abc").encode()
     fpdus = [bytes.fromhex("000568656c6c6f009fd73e48"), bytes(8), b"\x04\x00" + bytes(1024 + 2 + 4)]
     stream = request + b"".join(fpdus) + b"\0\5he"
@@ -139,7 +139,7 @@ def test_every_frame_has_a_segment_of_its_own_in_the_copy(tmp_path, size):
     there = [
         packet(HOST, GUEST, THERE, 2**32 - 99 + at, ACK, stream[at : at + size]) for at in range(0, len(stream), size)
     ]
-    there[1:3] = there[2:0:-1]  # one has overtaken the other
+    there[1:3] = there[2:0:-1]  # out of order
     back = [packet(GUEST, HOST, BACK, 10, ACK, reply + fpdus[0])]
     traffic, _, aligned = extracted(tmp_path, packets + there + back)
     assert traffic.octets == {OURS: len(stream), SIW: len(reply) + len(fpdus[0])}
@@ -157,7 +157,7 @@ A_NUDGE = judge.NUDGED + bytes(12)
 
 
 def exchange(tmp_path, *steps):
-    """The traffic of a connection of ours: steps are a time, who, octets; siw acknowledges all that came."""
+    """Return the traffic of a connection, from steps of time, sender and octets; siw acknowledges everything."""
     packets = [packet(HOST, GUEST, THERE, 99, 2), packet(GUEST, HOST, BACK, 9, 0x12, ack=100)]
     there, back = 100, 10
     for _, who, octets in steps:
@@ -173,7 +173,7 @@ def exchange(tmp_path, *steps):
 BEGUN = ((0.1, "ours", REQUEST), (0.2, "siw", REPLY))
 
 
-def test_siw_has_overlooked_what_lay_at_the_guest_before_it_was_nudged(tmp_path):
+def test_octets_that_reached_the_guest_before_a_nudge_were_overlooked_by_siw(tmp_path):
     lain = (*BEGUN, (0.3, "ours", RTR), (0.4, "siw", b""), (1.3, "ours", A_NUDGE), (1.4, "siw", RTR))
     assert judge.overlooked(exchange(tmp_path, *lain), 1) == []
     assert judge.overlooked(exchange(tmp_path, *lain), 2)
@@ -182,34 +182,34 @@ def test_siw_has_overlooked_what_lay_at_the_guest_before_it_was_nudged(tmp_path)
 @pytest.mark.parametrize(
     ("steps", "wrong"),
     [
-        # it was this end that had kept an FPDU back
+        # this end had held an FPDU back
         (((0.3, "ours", RTR), (0.4, "siw", b""), (1.3, "ours", RTR), (1.3, "ours", A_NUDGE)), "for 0.00 s"),
         (((1.3, "ours", RTR + A_NUDGE), (1.4, "siw", RTR)), "for 0.00 s"),
         (((0.3, "ours", RTR), (1.0, "siw", b""), (1.3, "ours", A_NUDGE)), "for 0.30 s"),
         (((1.3, "ours", A_NUDGE), (1.4, "siw", RTR)), "a nudge was our first FPDU"),
-        # it had answered, and this end did not notice
+        # siw had answered, and this end did not react
         (((0.3, "ours", RTR), (0.4, "siw", RTR), (1.3, "ours", A_NUDGE)), "siw had sent FPDUs"),
     ],
 )
-def test_siw_is_not_blamed_for_what_this_end_did(tmp_path, steps, wrong):
+def test_errors_of_this_end_are_not_attributed_to_siw(tmp_path, steps, wrong):
     assert any(wrong in line for line in judge.overlooked(exchange(tmp_path, *BEGUN, *steps), 1))
 
 
-def test_pieces_are_counted_as_each_end_got_them(tmp_path):
+def test_pieces_are_counted_as_received_by_each_end(tmp_path):
     steps = ((0.3, "ours", RTR + RTR[:4]), (0.4, "ours", RTR[4:]), (0.5, "ours", RTR * 5), (0.6, "siw", RTR * 2))
     siw, ours = judge.pieces(exchange(tmp_path, *BEGUN, *steps), [(0, 10), (10, 10), (20, 20), (40, 20)])
     assert siw == judge.Pieces(small=2, inside=5)
     assert ours == judge.Pieces(small=2, inside=0)
 
 
-def test_ird_and_ord_of_our_frame_are_looked_at_in_the_capture(tmp_path):
+def test_ird_and_ord_of_our_frame_are_checked_in_the_capture(tmp_path):
     request = StartupFrame(FrameKind.REQUEST, enhanced=EnhancedData(ird=129, ord=2, peer_to_peer=True)).encode()
     traffic = exchange(tmp_path, (0.1, "ours", request), (0.2, "siw", REPLY))
     assert judge.streams(traffic, Expected(depths=(129, 2))) == []
     assert judge.streams(traffic, Expected(depths=(128, None))) == ["our startup frame has IRD 129, not 128"]
 
 
-def test_siw_sent_first_only_if_the_capture_says_so(tmp_path):
+def test_siw_sent_first_only_if_the_capture_shows_it(tmp_path):
     first = exchange(tmp_path, *BEGUN, (0.3, "siw", RTR), (0.4, "ours", RTR), (0.5, "siw", RTR))
     assert judge.streams(first, Expected(siw_first=1)) == []
     assert judge.streams(first, Expected(siw_first=2)) == ["1 FPDUs of siw's came before our first, not 2"]
@@ -217,7 +217,7 @@ def test_siw_sent_first_only_if_the_capture_says_so(tmp_path):
 
 
 @needs_tshark
-def test_tshark_finds_a_recorded_connection_with_siw_good():
+def test_tshark_accepts_a_recorded_connection_with_siw():
     async def test():
         found = await judge.dissect(RECORDED)
         octets = {OURS: found.ours.octets, SIW: found.siw.octets}
@@ -229,7 +229,7 @@ def test_tshark_finds_a_recorded_connection_with_siw_good():
 
 
 @needs_tshark
-def test_a_recorded_connection_with_another_octet_is_not_good(tmp_path):
+def test_a_recorded_connection_with_an_altered_octet_is_rejected(tmp_path):
     octets = RECORDED.read_bytes()
     at = octets.index(b"rdma-ping-0")
     spoiled = tmp_path / "spoiled.pcapng"

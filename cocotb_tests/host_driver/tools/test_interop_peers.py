@@ -1,4 +1,4 @@
-"""What Linux siw does and others do not, played by a socket: the driver must cope without the kernel there, too."""
+"""Peculiarities of Linux siw, imitated by a socket, so that they are tested without the kernel, too."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFr
 from open_rnic.rtl.registers import Role, Rtr
 
 OFFER = EnhancedData(ird=1, ord=1, peer_to_peer=True, rtr=frozenset({Rtr.WRITE, Rtr.READ}))
-# siw's Terminate after a Reply that it cannot keep to: its CRC field is 0, and 2/0/7 is written as 0/2/7
+# siw's Terminate after a Reply that it cannot honour: its CRC field is 0, and 2/0/7 is encoded as 0/2/7
 TERMINATE = bytes.fromhex("0016 4147 00000000 00000002 00000001 00000000 02070000 00000000")
 
 
@@ -21,13 +21,13 @@ TERMINATE = bytes.fromhex("0016 4147 00000000 00000002 00000001 00000000 0207000
     ("fpdu", "told"),
     [
         (TERMINATE, "it is a Terminate without a CRC, which says RDMAP"),
-        (TERMINATE[:-4] + b"\0\0\0\1", None),  # a CRC that is wrong, and not left out
+        (TERMINATE[:-4] + b"\0\0\0\1", None),  # a wrong CRC, instead of none
         (bytes.fromhex("0012 4143 00000000 00000000 00000001 00000000 00000000"), None),  # a Send RTR
-        (bytes.fromhex("0012 4147 00000000 00000002 00000001 00000000 00000000"), None),  # says nothing
+        (bytes.fromhex("0012 4147 00000000 00000002 00000001 00000000 00000000"), None),  # an empty Terminate
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_terminate_without_a_crc_is_told(fpdu, told, at_once):
+def test_a_terminate_without_a_crc_is_reported(fpdu, told, at_once):
     request = StartupFrame(FrameKind.REQUEST, enhanced=OFFER)
 
     async def test():
@@ -50,7 +50,7 @@ def test_a_terminate_without_a_crc_is_told(fpdu, told, at_once):
     run(test())
 
 
-def test_a_rejection_by_a_responder_without_markers_says_that_markers_were_wanted():
+def test_a_rejection_by_a_responder_without_markers_reports_that_markers_were_requested():
     async def refuse(listener):
         async with SoftwareDevice() as device:
             await (await listener.request(device, Config(Role.RESPONDER))).reject()

@@ -6,7 +6,7 @@ from open_rnic.host_driver.tools.ladder import Ladder
 from open_rnic.rtl.registers import Role
 
 
-def test_time_begins_with_the_first_startup_frame():
+def test_time_starts_at_the_first_startup_frame():
     times, lines = iter([1000.0, 1000.25]), []
     ladder = Ladder(lines.append, lambda: next(times))
     ladder.end(Role.INITIATOR).opened(("127.0.0.1", 1), ("127.0.0.1", 2))

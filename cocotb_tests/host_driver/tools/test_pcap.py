@@ -1,4 +1,4 @@
-"""The capture, as tshark sees it: it was not made from this project's idea of MPA."""
+"""The capture, judged by tshark, whose implementation of MPA is independent of this project."""
 
 import asyncio
 import shutil
@@ -25,23 +25,23 @@ from open_rnic.host_driver.tools.pcap import Capture
 from open_rnic.rtl.registers import Role, Rtr
 
 TSHARK = shutil.which("tshark")
-# Other dissectors would take short Sends for theirs
+# Other dissectors would claim short Sends
 OPTIONS = ["-o", "tcp.desegment_tcp_streams:TRUE", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"]
-OPTIONS += ["-o", "tcp.try_heuristic_first:TRUE"]  # whatever protocol else may have this port
+OPTIONS += ["-o", "tcp.try_heuristic_first:TRUE"]  # even if the port belongs to another protocol
 OPTIONS += ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
 
 needs_tshark = pytest.mark.skipif(TSHARK is None, reason="tshark is not installed")
 
 
 def tshark(path, *arguments):
-    """What tshark prints for a capture, line by line."""
+    """Return the lines that tshark prints for a capture."""
     command = [TSHARK, "-r", str(path), *OPTIONS, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG)
     return done.stdout.splitlines()
 
 
 def fields(path, only, *names):
-    """The values of these fields in the packets that the display filter ``only`` selects."""
+    """Return the values of these fields in the packets that the display filter ``only`` selects."""
     lines = tshark(path, "-Y", only, "-T", "fields", *(word for name in names for word in ("-e", name)))
     return [line.split("\t") for line in lines]
 
@@ -61,26 +61,26 @@ def capture(path, initiator, responder, there, back):
 
 
 def judge(path, fpdus, crc):
-    """See that tshark finds this many FPDUs, all good, and nothing wrong anywhere."""
+    """Check that tshark finds this number of FPDUs, and no errors."""
     verdicts = "\n".join(tshark(path, "-V", "-O", "iwarp_mpa"))
     assert verdicts.count("Good CRC32") == (fpdus if crc else 0)
     assert "Bad CRC32" not in verdicts
     names = ("iwarp_mpa.fpdu", "_ws.malformed", "tcp.analysis.flags", "tcp.checksum.status", "ip.checksum.status")
     rows = fields(path, "tcp", *names)
     assert sum(row[0] != "" for row in rows) == fpdus
-    assert {tuple(row[1:4]) for row in rows} == {("", "", "1")}  # nothing wrong, and the TCP checksum is right
+    assert {tuple(row[1:4]) for row in rows} == {("", "", "1")}  # no errors, and a good TCP checksum
     assert {row[4] for row in rows} <= {"1", ""}  # IPv6 has none
 
 
 def send(msn, payload):
-    """A Send of one segment."""
+    """Return a Send of one segment."""
     return bytes.fromhex("41430000000000000000") + msn.to_bytes(4, "big") + bytes(4) + payload
 
 
 @needs_tshark
 @pytest.mark.parametrize("crc", [False, True], ids=["no-crc", "crc"])
 @pytest.mark.parametrize("markers", [False, True], ids=["no-markers", "markers"])
-def test_tshark_finds_every_fpdu_good(tmp_path, crc, markers):
+def test_tshark_accepts_every_fpdu(tmp_path, crc, markers):
     path = tmp_path / "a.pcapng"
     there = [send(n + 1, bytes(range(256)) * n) for n in range(12)]
     back = [send(n + 1, b"\xa5" * 517 * n) for n in range(12)] + [send(13, bytes(64000))]
@@ -115,7 +115,7 @@ def test_ipv6_and_the_longest_fpdu_fit(tmp_path):
 
 
 @needs_tshark
-def test_sequence_numbers_have_no_gap_and_addresses_are_real(tmp_path):
+def test_sequence_numbers_are_contiguous_and_addresses_are_real(tmp_path):
     path = tmp_path / "a.pcapng"
     capture(path, replace(INITIATOR, rtr=(Rtr.READ,)), RESPONDER, [send(1, b"x" * n) for n in range(5)], [])
     rows = fields(path, "tcp", "tcp.srcport", "tcp.seq", "tcp.nxtseq", "tcp.len", "ip.src")
@@ -130,7 +130,7 @@ def test_sequence_numbers_have_no_gap_and_addresses_are_real(tmp_path):
 
 
 @needs_tshark
-def test_tshark_would_see_a_bad_crc(tmp_path):
+def test_tshark_detects_a_bad_crc(tmp_path):
     path = tmp_path / "bad.pcapng"
     with path.open("wb") as file:
         recorder = Capture(file)

@@ -1,4 +1,4 @@
-"""``rnic split``: what a profile may say, what a split comes to, and that a sweep is taken up again."""
+"""``rnic split``: profiles are validated, splits are predicted, and interrupted sweeps are resumed."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def changed(profile, **more):
 
 
 def with_crc(cycles):
-    """A host with a CRC of so many cycles an octet, at 3 GHz."""
+    """Return a host whose CRC takes ``cycles`` per octet, at 3 GHz."""
     return changed(HOST, clock_hz=rate(3e9), crc={"only": Cost(figure(cycles), figure(0))})
 
 
 def verdict(setting, split):
-    """What the report says of a split, beside one where the host does all."""
+    """Return the report's sentence about a split, compared with the host alone."""
     both = [predict(setting, each) for each in (NOTHING, split)]
     [said] = verdicts(Report(setting, (), both, frozenset({NOTHING.device, split.device})))
     return said
@@ -96,7 +96,7 @@ def verdict(setting, split):
     [(kind, name) for kind in (Host, Link, Device) for name in known(kind)],
     ids=str,
 )
-def test_a_profile_that_comes_with_the_package_reads_and_writes_itself(kind, name):
+def test_a_shipped_profile_is_read_and_written_unchanged(kind, name):
     profile = find(kind, name)
     assert read_profile(kind, dump(profile), name) == profile
 
@@ -105,7 +105,7 @@ TEXT = dump(LINK).splitlines()
 
 
 @pytest.mark.parametrize("nth", range(len(TEXT)), ids=lambda nth: TEXT[nth].split(" = ")[0])
-def test_a_profile_without_an_entry_is_refused_by_its_name(nth):
+def test_a_profile_that_lacks_an_entry_is_rejected_with_its_name(nth):
     with pytest.raises(ProfileError, match=rf"^x.toml: line \d+: .*`{TEXT[nth].split(' = ')[0]}`"):
         read_profile(Link, "\n".join(TEXT[:nth] + TEXT[nth + 1 :]), "x.toml")
 
@@ -123,7 +123,7 @@ def test_a_profile_without_an_entry_is_refused_by_its_name(nth):
         ('bits-per-second = { value = 0, source = "a" }', "bits-per-second.value: expected `float` > 0.0, not 0"),
     ],
 )
-def test_a_figure_that_is_none_is_refused_by_its_line(entry, said):
+def test_an_invalid_figure_is_rejected_with_its_line(entry, said):
     name = entry.split(" = ")[0]
     [nth] = [nth for nth, line in enumerate(TEXT) if line.startswith(f"{name} ")]
     with pytest.raises(ProfileError) as error:
@@ -131,7 +131,7 @@ def test_a_figure_that_is_none_is_refused_by_its_line(entry, said):
     assert str(error.value) == f"x.toml: line {nth + 1}: {said}"
 
 
-def test_an_entry_that_is_unknown_is_refused_by_its_line_even_in_a_table_of_any_name():
+def test_an_unknown_entry_is_rejected_with_its_line_even_in_a_table_with_free_names():
     lines = dump(HOST).splitlines()
     at = lines.index("[crc.armv8]") + 1
     with pytest.raises(ProfileError, match=rf"^x.toml: line {at + 1}: crc.armv8.per-bit: .*unknown field `per-bit`$"):
@@ -143,7 +143,7 @@ def test_an_entry_that_is_unknown_is_refused_by_its_line_even_in_a_table_of_any_
     [("[lanes.2.Fence]", "[lanes.2.Fenze]"), ("[lanes.2.Fence]", "[lanes.3.Fence]"),
      ("[stages.copies]", "[stages.warp]")],
 )  # fmt: skip
-def test_a_block_a_width_and_a_stage_that_do_not_exist_are_refused_by_their_line(name, unknown):
+def test_an_unknown_block_width_or_stage_is_rejected_with_its_line(name, unknown):
     works = {"copies": Work(figure(100), rate(1e8), figure(0), figure(1))}
     lines = dump(invented(stages=works)).splitlines()
     at = lines.index(name)
@@ -151,38 +151,38 @@ def test_a_block_a_width_and_a_stage_that_do_not_exist_are_refused_by_their_line
         read_profile(Device, "\n".join([*lines[:at], unknown, *lines[at + 1 :]]), "x.toml")
 
 
-def test_the_blocks_that_a_profile_may_name_are_those_that_splits_need():
+def test_profiles_can_name_exactly_the_blocks_that_splits_need():
     assert set(get_args(BlockName)) == {*blocks_needed(1), *blocks_needed(2), WHOLE}
 
 
-def test_what_is_no_toml_or_another_kind_is_refused():
+def test_invalid_toml_and_another_kind_of_profile_are_rejected():
     with pytest.raises(ProfileError, match=r"^x.toml: .*line 2"):
         read_profile(Link, 'kind = "link"\ntitle = = 1', "x.toml")
     with pytest.raises(ProfileError, match="line 1: kind: invalid value 'link'"):
         read_profile(Host, dump(LINK), "x.toml")
 
 
-# --- what a split comes to
+# --- predictions
 
 
-def test_a_host_with_a_fast_crc_is_as_cheap_as_it_is():
-    """CRC-32C at 0.1 cycles an octet: both CRCs of an FPDU cost 0.2 cycles for each of its octets, and no more."""
+def test_a_host_with_a_fast_crc_does_not_gain_from_an_offload():
+    """With CRC-32C at 0.1 cycles per octet, both CRCs of an FPDU cost only 0.2 cycles for each of its octets."""
     setting = replace(SETTING, host=with_crc(0.1))
     point = predict(setting, NOTHING, [REFERENCE]).points[0]
     spent = point.stages["crc-generation"] + point.stages["crc-check"]
-    assert spent / REFERENCE == pytest.approx(0.2, rel=0.03)  # of the message's octets there are fewer
+    assert spent / REFERENCE == pytest.approx(0.2, rel=0.03)  # an FPDU has more octets than its share of the message
     offloaded = predict(setting, CRC, [REFERENCE]).points[0]
     assert offloaded.rate < point.rate
     assert verdict(setting, CRC).endswith("offload does not pay.")
 
 
-def test_a_host_with_a_slow_crc_gains():
+def test_a_host_with_a_slow_crc_gains_from_an_offload():
     setting = replace(SETTING, host=with_crc(8.0), device=invented(clock=1e9))
     assert verdict(setting, CRC).endswith("offload pays.")
 
 
 @pytest.mark.parametrize("split", [NOTHING, CRC, MARKERS, Split(RTL)], ids=lambda split: "+".join(sorted(split.device)))
-def test_what_the_device_does_costs_the_host_nothing_and_the_device_luts(split):
+def test_stages_on_the_device_cost_luts_and_no_host_cycles(split):
     prediction = predict(SETTING, split)
     for point in prediction.points:
         assert not point.stages.keys() & set(split.device)
@@ -191,7 +191,7 @@ def test_what_the_device_does_costs_the_host_nothing_and_the_device_luts(split):
 
 
 def test_work_that_goes_back_and_forth_crosses_the_link_each_time():
-    """To check a CRC on the device what has no markers any more must go there again, and come back."""
+    """To check a CRC on the device, FPDUs without markers must cross the link to the device, and back."""
     once = predict(SETTING, NOTHING, [REFERENCE]).points[0].link
     thrice = predict(SETTING, CRC, [REFERENCE]).points[0].link
     assert once["transmit"] == once["receive"] == pytest.approx(REFERENCE * 1.022, rel=0.002)  # 46 FPDUs, with markers
@@ -199,7 +199,7 @@ def test_work_that_goes_back_and_forth_crosses_the_link_each_time():
     assert thrice["receive"] == pytest.approx(3 * once["receive"], rel=0.01)
 
 
-def test_a_device_that_does_all_is_given_what_the_application_gives():
+def test_only_payload_crosses_the_link_if_the_device_does_everything():
     stages = {
         name: Work(figure(10), rate(1e8), figure(0.125), figure(1)) for name in ("startup", "copies", "placement")
     }
@@ -212,7 +212,7 @@ def test_a_device_that_does_all_is_given_what_the_application_gives():
 
 
 @pytest.mark.parametrize(("markers", "crc", "count"), [(True, True, 128), (False, True, 32), (False, False, 8)])
-def test_splits_differ_only_in_stages_that_have_something_to_do(markers, crc, count):
+def test_splits_differ_only_in_active_stages(markers, crc, count):
     found = list(splits(replace(SETTING, markers=markers, crc=crc)))
     assert len({split.device for split in found}) == len(found) == count
     assert NOTHING in found
@@ -220,7 +220,7 @@ def test_splits_differ_only_in_stages_that_have_something_to_do(markers, crc, co
 
 
 @pytest.mark.parametrize("link", known(Link))
-def test_a_larger_message_takes_longer_and_nothing_is_faster_than_wire_and_link(link):
+def test_a_larger_message_takes_longer_and_no_rate_exceeds_wire_and_link(link):
     setting = replace(SETTING, link=find(Link, link), wire=10.0)
     for split in named(setting):
         points = predict(setting, split).points
@@ -229,7 +229,7 @@ def test_a_larger_message_takes_longer_and_nothing_is_faster_than_wire_and_link(
         assert all(point.rate < most and point.rate <= point.other for point in points)
 
 
-def test_what_limits_is_named():
+def test_the_limit_is_named():
     slow = Link(**{name: getattr(LINK, name) for name in LINK.__struct_fields__} | {"bits_per_second": rate(1e6)})
     at = {
         "host RX: crc-check": replace(SETTING, host=with_crc(50)),
@@ -242,27 +242,27 @@ def test_what_limits_is_named():
     assert predict(slow_device, MARKERS, [REFERENCE]).points[0].limit.startswith("device ")
 
 
-def test_cores_are_cycles_a_second_unless_something_else_is_too_slow():
+def test_cores_are_cycles_per_second_unless_another_resource_is_too_slow():
     prediction = predict(SETTING, NOTHING)
     cycles = prediction.at(REFERENCE).cycles_per_octet
     assert prediction.cores(1) == pytest.approx(1e9 / 8 * cycles / HOST.clock_hz.value)
     assert prediction.cores(100) == "link TX, to the device"
-    assert prediction.worth(100) == pytest.approx(100 * prediction.cores(1))  # what the table has in brackets
+    assert prediction.worth(100) == pytest.approx(100 * prediction.cores(1))  # the table has this in brackets
 
 
-def test_broken_memory_costs_more_than_memory_in_one_piece():
+def test_scattered_memory_costs_more_than_contiguous_memory():
     together, broken = (predict(replace(SETTING, pieces=pieces), NOTHING, [REFERENCE]).points[0] for pieces in (0, 128))
     more = broken.stages["placement"] - together.stages["placement"]
     assert more == pytest.approx(HOST.placement_receive.per_piece.value * 11 * 45.5, rel=0.03)
 
 
-def test_a_width_without_figures_is_refused():
+def test_a_width_without_figures_is_rejected():
     with pytest.raises(UnknownWidthError, match="no figures for 16 lanes: there are 2, 4"):
         predict(replace(SETTING, lanes=16), CRC)
 
 
 def lines_of(*those):
-    """Splits of which a message takes as long as a function of its size says."""
+    """Return predictions in which a message takes the time that a function of its size gives."""
     sizes = (1, 4, 16, 64)
     return [
         replace(line, points=tuple(
@@ -275,7 +275,7 @@ def lines_of(*those):
 
 
 def test_a_crossover_is_where_a_split_overtakes_the_host():
-    """A device that wants much for an FPDU and nothing for an octet, beside a host that wants much for an octet."""
+    """The device has a high cost per FPDU and none per octet; the host has a high cost per octet."""
     host, device = lines_of((NOTHING, lambda size: size), (CRC, lambda size: 8))
     for what, height in (("throughput", 1), ("half round trip", 8)):
         [found] = crossovers([host, device], what)
@@ -290,7 +290,7 @@ def test_a_crossover_is_where_one_offload_overtakes_another():
     assert (found.size, found.before, found.after) == (pytest.approx(8), "CRC", "markers")
 
 
-def test_no_split_beats_one_of_the_front_in_luts_and_cycles():
+def test_no_split_is_better_than_the_pareto_front():
     found = [predict(SETTING, each, [REFERENCE]) for each in splits(SETTING)]
     best = front(found)
     assert best[0].luts == 0
@@ -304,21 +304,21 @@ def test_no_split_beats_one_of_the_front_in_luts_and_cycles():
 # --- a device's figures
 
 
-def test_a_part_has_the_figures_that_were_measured_here(monkeypatch, tmp_path):
+def test_a_part_uses_the_figures_in_the_store(monkeypatch, tmp_path):
     tools = Tools(monkeypatch)
     store = Store(tmp_path)
     wanted = cases([*blocks_needed(), WHOLE], [2], ["25f"], 3)
     tools.sweep(store, wanted)
     ran = Counter(tools.ran)
     found = devices.device("25f", tmp_path)
-    assert tools.ran == ran  # nothing was made
+    assert tools.ran == ran  # no jobs were run
     assert found.device.lanes["2"]["Fence"].clock_hz.value == 102e6  # the median of the seeds
     assert found.device.lanes["2"]["Fence"].luts.source == "rnic bench rtl --block Fence --lanes 2 --part 25f --seeds 3"
     assert found.origin.startswith("figures of rnic bench rtl here, for 2 lanes")
 
 
-def test_blocks_that_have_nothing_to_do_take_no_luts():
-    """But for those in which octets become beats, and ULPDUs leave their FPDUs."""
+def test_idle_blocks_take_no_luts():
+    """Exceptions are blocks that framing needs: the packer and the checker."""
     alone = {name: Block(figure(1 << nth), rate(1e8)) for nth, name in enumerate(blocks_needed())}
     setting = replace(SETTING, device=Device("powers of two", {"2": alone}))
     both = figures(setting, Split(RTL))[0]
@@ -327,12 +327,12 @@ def test_blocks_that_have_nothing_to_do_take_no_luts():
         assert both - luts == alone[left_out].luts.value
 
 
-def test_a_whole_data_path_is_told_of_beside_its_blocks():
+def test_a_whole_data_path_is_compared_with_its_blocks():
     [line, _] = devices.whole(DEVICE)
     assert line == "MpaDatapath of 2 lanes as a whole: 500 LUTs, 100 MHz; its blocks alone: 6,000 LUTs, 100 MHz"
 
 
-def test_a_part_of_which_nothing_is_known_is_refused(tmp_path, monkeypatch):
+def test_a_part_without_figures_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "known", lambda kind: [])
     with pytest.raises(ProfileError, match="run rnic bench rtl --part gw2a first"):
         devices.device("gw2a", tmp_path)
@@ -342,7 +342,7 @@ def test_a_part_of_which_nothing_is_known_is_refused(tmp_path, monkeypatch):
 
 
 class Once(Executor):
-    """Runs so many jobs at once, and then fails."""
+    """Runs ``jobs`` jobs immediately, and then fails."""
 
     def __init__(self, jobs):
         self.left = jobs
@@ -358,7 +358,7 @@ class Once(Executor):
         return future
 
 
-def test_a_sweep_that_was_interrupted_is_taken_up_again(tmp_path):
+def test_an_interrupted_sweep_of_splits_is_resumed(tmp_path):
     wanted = [(SETTING, split) for split in splits(SETTING)]
     first, second, third = Once(3), Once(100), Once(0)
     with pytest.raises(ConnectionError):
@@ -369,7 +369,7 @@ def test_a_sweep_that_was_interrupted_is_taken_up_again(tmp_path):
     assert asyncio.run(Sweep(lambda: third, Store(tmp_path)).run(wanted, [64, 65536])) == found
 
 
-def test_another_setting_is_another_sweep(tmp_path):
+def test_another_setting_is_predicted_anew(tmp_path):
     executor = Once(2)
     sweep = Sweep(lambda: executor, Store(tmp_path))
     [one] = asyncio.run(sweep.run([(SETTING, NOTHING)], [64]))
@@ -392,7 +392,7 @@ def rnic(files, *more):
     return run(["split", "--host", "cortex-a53", "--device", str(files / "device.toml"), *more])
 
 
-def test_the_command_writes_the_same_figures_in_every_form(files, capsys):
+def test_the_command_writes_the_same_figures_in_every_format(files, capsys):
     assert rnic(files, "--lanes", "2", "--csv", str(files / "a.csv"), "--json", "-") == 0
     plain = json.loads(capsys.readouterr().out)
     rows = list(csv.DictReader(io.StringIO((files / "a.csv").read_text())))
@@ -403,7 +403,7 @@ def test_the_command_writes_the_same_figures_in_every_form(files, capsys):
     assert {len(each["source"]) > 0 for each in plain["figures"]} == {True}
 
 
-def test_the_command_says_what_it_knows_and_from_where(files, capsys):
+def test_the_command_names_its_profiles_and_the_origin_of_figures(files, capsys):
     assert rnic(files, "--no-markers", "--link", "uart-3mbaud") == 0
     out = capsys.readouterr().out
     assert "CRCs" in out
@@ -428,12 +428,12 @@ def test_the_command_says_what_it_knows_and_from_where(files, capsys):
         (["--measure"], "--measure measures this machine, not cortex-a53"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(files, capsys, arguments, said):
+def test_an_invalid_option_is_rejected_in_one_line(files, capsys, arguments, said):
     assert rnic(files, *arguments) == 2
     assert capsys.readouterr().err == f"rnic: {said}\n"
 
 
-def test_a_profile_that_was_saved_is_the_same(files, capsys):
+def test_a_saved_profile_is_unchanged(files, capsys):
     assert (
         rnic(files, "--lanes", "2", "--save-host", str(files / "h.toml"), "--save-device", str(files / "d.toml")) == 0
     )
@@ -441,6 +441,6 @@ def test_a_profile_that_was_saved_is_the_same(files, capsys):
     assert find(Device, str(files / "d.toml")) == DEVICE
 
 
-def test_the_way_of_an_octet_crosses_where_the_side_changes():
+def test_octets_cross_the_link_where_the_side_changes():
     sides = [side.value for side, _ in CRC.segments(Direction.RECEIVE)]
     assert sides == ["host", "device", "host"]

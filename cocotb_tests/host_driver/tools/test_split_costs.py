@@ -1,4 +1,4 @@
-"""What a host's stages cost: the kernels do what the software data path does, and the fit finds what is there."""
+"""The cost of a host's stages: the kernels match the software data path, and the fit is correct."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kernels():
     return Kernels()
 
 
-def test_every_way_to_do_a_crc_gives_the_same(kernels):
+def test_all_crc_methods_give_the_same_result(kernels):
     assert "table" in kernels.tiers
     octets = random.Random(2).randbytes(20_000)
     for tier in kernels.tiers:
@@ -31,7 +31,7 @@ def test_every_way_to_do_a_crc_gives_the_same(kernels):
 
 
 @pytest.mark.parametrize("place", [0, 4, 256, 504, 508])
-def test_markers_go_in_and_out_as_in_the_software_data_path(kernels, place):
+def test_markers_are_inserted_and_removed_as_by_the_software_data_path(kernels, place):
     for length in (0, 1, 494, 500, 502, 503, 506, 510, 1442, 8882):
         ulpdu = bytes(range(256)) * 35
         plain, marked = (FpduFramer(markers=each, crc=False, offset=place).frame(ulpdu[:length])[:-4]
@@ -40,13 +40,13 @@ def test_markers_go_in_and_out_as_in_the_software_data_path(kernels, place):
         assert kernels.remove_markers(marked, place) == plain
 
 
-def test_a_wrong_fpduptr_is_noticed(kernels):
+def test_a_wrong_fpduptr_is_detected(kernels):
     marked = bytearray(kernels.insert_markers(bytes(1000), 4))
     marked[508 + 3] ^= 4
     assert kernels.remove_markers(bytes(marked), 4) == b""
 
 
-def test_a_kernel_that_is_wrong_is_not_timed(kernels, monkeypatch):
+def test_a_wrong_kernel_is_not_timed(kernels, monkeypatch):
     monkeypatch.setattr(Kernels, "crc", lambda self, tier, octets: 0)
     with pytest.raises(MeasureError, match="the CRC-32C of 1 octets"):
         check(kernels)
@@ -65,7 +65,7 @@ def test_costs_are_never_negative():
     assert worst > 0
 
 
-def test_this_machine_is_measured_once_and_every_figure_says_how(monkeypatch, tmp_path):
+def test_this_machine_is_measured_once_and_every_figure_has_a_source(monkeypatch, tmp_path):
     monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
     monkeypatch.setattr(measure, "ROUNDS", 3)
     monkeypatch.setattr(measure, "_ENOUGH", 2)
@@ -83,7 +83,7 @@ def test_this_machine_is_measured_once_and_every_figure_says_how(monkeypatch, tm
     assert measure.this_host() == host
 
 
-def test_a_machine_without_a_compiler_is_told_what_to_install(monkeypatch):
+def test_a_missing_compiler_for_kernels_is_named_with_its_package(monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(MeasureError, match="no-such-compiler is missing"):
         Kernels()

@@ -1,4 +1,4 @@
-"""The page that ``rnic split --html`` writes: it needs nothing else, says what it must, and works in a browser."""
+"""The page that ``rnic split --html`` writes: it is self-contained and complete, and works in a browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 
 class Seen(html.parser.HTMLParser):
-    """Tags that were opened and not closed, and all attributes."""
+    """Collects tags that are not closed, and all attributes."""
 
     VOID = {"meta", "br", "input", "link", "img"}
 
@@ -65,7 +65,7 @@ def text():
     return page(report(), "rnic split --html 'a & b'", date(2026, 2, 3))
 
 
-def test_it_needs_nothing_else(text):
+def test_the_page_needs_no_other_resources(text):
     seen = Seen(text)
     assert seen.open == []
     assert not {"link", "img", "iframe", "object", "embed", "base"} & set(seen.tags)
@@ -74,10 +74,10 @@ def test_it_needs_nothing_else(text):
         if name in {"href", "xlink:href"}:
             assert value.startswith("#"), (tag, name, value)
     assert not re.findall(r"@import|url\((?!#)", text)
-    assert "default-src 'none'" in text  # a browser loads nothing, even if told to
+    assert "default-src 'none'" in text  # makes the browser refuse to load other resources
 
 
-def test_ids_are_unique_and_what_they_are_used_for_is_there(text):
+def test_ids_are_unique_and_all_references_exist(text):
     seen = Seen(text)
     ids = [value for _, name, value in seen.attributes if name == "id"]
     assert len(ids) == len(set(ids))
@@ -86,44 +86,44 @@ def test_ids_are_unique_and_what_they_are_used_for_is_there(text):
     assert used <= set(ids)
 
 
-def test_it_has_all_plots_tables_and_sources(text):
+def test_the_page_has_all_plots_tables_and_sources(text):
     for plot in ("throughput", "latency", "cycles"):
-        assert text.count(f'<figure class="{plot}">') == 2  # a width each
+        assert text.count(f'<figure class="{plot}">') == 2  # one for each width
     assert text.count('<figure class="pareto">') == 1
     assert text.count('<table class="figures">') == 3
     assert "figures &lt;invented&gt; for a test" in text
     assert "invented for a test" in text
     assert "estimate: CRC32CX of 8 octets" in text
-    assert text.count("<li>On the device") == 5
+    assert text.count("<li>“") == 5
 
 
 def captions(text, figure):
-    """What stands below the plots of this kind."""
+    """Return the captions of the plots of this kind."""
     return re.findall(rf'<figure class="{figure}">.*?<figcaption>(.*?)</figcaption>', text, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def slow():
-    """A page about one width of a device that is too slow to be worth anything."""
+    """Return a page about one width of a device that is too slow to pay off."""
     pytest.importorskip("matplotlib")
     return page(report(Setting(HOST, LINK, invented(clock=1e6)), widths=(2,)), "rnic split", date(2026, 2, 3))
 
 
-def test_it_says_what_made_it_and_when(text):
+def test_the_page_has_its_command_and_date(text):
     [command] = re.findall(r'<code id="command">(.*?)</code>', text)
     assert html.unescape(command) == "rnic split --html 'a & b'"
     assert f"Open RNIC {version('open-rnic')}, on 2026-02-03" in text
 
 
 @pytest.mark.parametrize(("figure", "word"), [("throughput", "slower"), ("latency", "later")])
-def test_splits_that_are_always_worse_are_said_to_be(slow, figure, word):
+def test_splits_that_are_always_worse_are_named(slow, figure, word):
     [caption] = captions(slow, figure)
     assert "Circles" not in caption
     [names] = re.findall(rf"At every size (.*) are {word} than the host alone\.$", caption)
     assert set(re.findall("“(.*?)”", names)) == {"markers", "CRC", "markers, CRC", "FPDUs", "all RTL"}
 
 
-def test_each_split_is_said_to_cross_the_host_alone_or_to_stand_on_one_side_of_it():
+def test_each_split_has_a_crossover_or_is_on_one_side_of_the_host():
     lines = report().lines(2)
     for what in ("throughput", "half round trip"):
         stands = [name for names in standing(lines, what) for name in names]
@@ -132,20 +132,20 @@ def test_each_split_is_said_to_cross_the_host_alone_or_to_stand_on_one_side_of_i
         assert set(stands) | crosses >= {line.name for line in lines}
 
 
-def test_a_change_of_throughput_has_a_direction(text, slow):
+def test_a_change_of_throughput_is_a_rise_or_a_fall(text, slow):
     assert "changes by" not in text + slow
     assert slow.count("throughput falls by") == 5
 
 
-def test_names_of_lines_stand_once_and_a_choice_of_one_is_none(text, slow):
-    assert not re.findall(r'id="(?:throughput|latency)\d+-legend', text)  # the boxes beside the names are the legend
+def test_line_names_occur_once_and_a_single_width_has_no_selection(text, slow):
+    assert not re.findall(r'id="(?:throughput|latency)\d+-legend', text)  # the check boxes are the legend
     assert 'id="cycles2-legend' in text
     assert '<select id="lanes">' in text
     assert "<select" not in slow
     assert "1 lanes" not in text + slow
 
 
-def test_a_colour_has_one_meaning_and_lines_that_cover_others_are_thinner(text):
+def test_a_colour_has_one_meaning_and_covering_lines_are_thinner(text):
     assert not set(module._SPLITS) & set(module._STAGES)
     assert len(module._SPLITS) == len(set(module._SPLITS)) >= len(named(SETTING))
     assert len(module._STAGES) == len(set(module._STAGES)) > len(Stage)
@@ -154,7 +154,7 @@ def test_a_colour_has_one_meaning_and_lines_that_cover_others_are_thinner(text):
     assert widths == sorted(set(widths), reverse=True)
 
 
-def test_no_label_stands_on_another():
+def test_labels_do_not_overlap():
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4), layout="constrained")
@@ -169,7 +169,7 @@ def test_no_label_stands_on_another():
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser: install the Debian package chromium")
-def test_it_works_in_a_browser(text, tmp_path):
+def test_the_page_works_in_a_browser(text, tmp_path):
     probe = """
     <script>
     const said = [];
@@ -200,7 +200,7 @@ def test_a_page_about_one_width_works_in_a_browser(slow, tmp_path):
 
 
 def titled(text, probe, folder):
-    """The title that ``probe`` gives to the page in a browser."""
+    """Return the page's title in a browser, after ``probe`` has set it."""
     path = folder / "report.html"
     path.write_text(text.replace("</body>", probe + "</body>"))
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",

@@ -1,6 +1,6 @@
-"""Splits that run in simulation: what they give, what crosses the host link, and how well their cycles are predicted.
+"""Splits in simulation: their output, the octets over the host link, and the accuracy of predicted cycles.
 
-A run raises SplitError unless what comes out is what the whole software data path gives.
+A run raises SplitError unless its output is that of the complete software data path.
 """
 
 import random
@@ -27,7 +27,7 @@ LOADS = {
 
 
 def placements(direction):
-    """All ways to place the stages that the RTL can do in this direction."""
+    """Return all splits of the stages of this direction that are available as RTL."""
     stages = [stage for stage in (TRANSMIT if direction is Direction.TRANSMIT else RECEIVE) if stage in RTL]
     return [Split(frozenset(chosen)) for count in range(5) for chosen in combinations(stages, count)]
 
@@ -37,7 +37,7 @@ def ulpdus(lengths):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_every_placement_runs_and_its_cycles_are_predicted(direction):
+def test_every_split_runs_and_its_cycles_are_predicted(direction):
     splits = placements(direction)
     assert len(splits) == 16
     runs = run_all(
@@ -51,35 +51,35 @@ def test_every_placement_runs_and_its_cycles_are_predicted(direction):
     assert errors[worst] <= 0.10, (worst.case.split, list(map(len, worst.case.ulpdus)), worst.segments)
 
 
-def test_octets_that_cross_the_host_link_are_those_between_the_stages():
+def test_the_octets_that_cross_the_host_link_are_counted():
     sent = ulpdus([1000, 3])
     split = Split(frozenset({Stage.MARKER_INSERTION}))
     found = run(split, Direction.TRANSMIT, lanes=LANES, ulpdus=sent, markers=True, crc=True)
     framed = sum(map(len, FpduFramer(markers=False, crc=True).frame_all(sent))) - 4 * 2  # without CRCs
     assert [(each.to, each.before, each.packets, each.octets) for each in found.crossings] == [
         (Side.DEVICE, Stage.MARKER_INSERTION, 2, framed),
-        (Side.HOST, Stage.CRC_GENERATION, 2, framed + 4 * 3),  # and markers, the last one between PAD and CRC
+        (Side.HOST, Stage.CRC_GENERATION, 2, framed + 4 * 3),  # with markers, the last one between PAD and CRC
     ]
 
 
-def test_a_stage_without_rtl_is_refused():
+def test_a_stage_without_rtl_is_rejected():
     with pytest.raises(ValueError, match="the RTL has no placement"):
         run(Split.of(["placement"]), Direction.RECEIVE, lanes=LANES, ulpdus=[b"1"], markers=True, crc=True)
     with pytest.raises(ValueError, match="the RTL has no placement"):
         device_cycles((Stage.PLACEMENT,), Direction.RECEIVE, LANES, [1], markers=True, crc=True)
 
 
-def test_a_width_without_rtl_is_refused():
+def test_a_width_without_rtl_is_rejected():
     with pytest.raises(ValueError, match="lanes must be one of 1, 2, 4, 8, 16, not 3"):
         Case(Split.of([]), Direction.TRANSMIT, 3, (b"",), True, True)
 
 
-def test_a_ulpdu_that_mpa_does_not_carry_is_refused():
+def test_a_ulpdu_that_is_too_long_for_mpa_is_rejected():
     with pytest.raises(ValueError, match="ULPDU 1 has 64769 octets"):
         Case(Split.of([]), Direction.TRANSMIT, LANES, (b"", bytes(MAX_ULPDU + 1)), True, True)
 
 
-def test_a_split_that_gives_something_else_is_an_error(monkeypatch):
+def test_a_split_with_wrong_output_is_an_error(monkeypatch):
     monkeypatch.setattr(split_run.software, "frame", lambda ulpdus: (bytes(4) for _ in ulpdus))
     with pytest.raises(SplitError, match="transmit"):
         run(Split.of([]), Direction.TRANSMIT, lanes=LANES, ulpdus=[b"1"], markers=True, crc=True)
@@ -95,15 +95,15 @@ def test_at_1_lane_one_block_does_three_stages():
 
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("direction", Direction)
-def test_a_long_stream_takes_a_cycle_a_beat(direction, lanes):
+def test_a_long_stream_takes_one_cycle_per_beat(direction, lanes):
     stages = tuple(stage for stage in (TRANSMIT if direction is Direction.TRANSMIT else RECEIVE) if stage in RTL)
-    few, many = ([1442] * count for count in (10, 170))  # 160 FPDUs more are whole beats of the stream, too
+    few, many = ([1442] * count for count in (10, 170))  # 160 more FPDUs are a whole number of beats
     more = (device_cycles(stages, direction, lanes, each, markers=False, crc=True) for each in (many, few))
     assert next(more) - next(more) == 160 * -(-1448 // (4 * lanes))
 
 
-def test_segments_together_have_the_latency_of_all_of_their_blocks():
-    """One beat of a ULPDU: through fence, framer, inserter and appender, and out."""
+def test_the_latency_of_a_segment_is_that_of_all_its_blocks():
+    """A ULPDU of one beat passes fence, framer, inserter and appender."""
     stages = Stage.FENCE, Stage.FRAMING, Stage.MARKER_INSERTION, Stage.CRC_GENERATION
     alone = [device_cycles((each,), Direction.TRANSMIT, LANES, [1], markers=False, crc=True) - 2 for each in stages]
     together = device_cycles(stages, Direction.TRANSMIT, LANES, [1], markers=False, crc=True) - 2

@@ -1,4 +1,4 @@
-"""``rnic split --run``: what is simulated, that it is kept, and what the table says of it."""
+"""``rnic split --run``: the simulated splits, the store of results, and the table."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from open_rnic.host_driver.tools.split.stages import Direction
 @pytest.mark.parametrize(
     ("markers", "crc", "count"), [(True, True, 30), (True, False, 14), (False, True, 14), (False, False, 6)]
 )
-def test_every_split_in_which_the_device_has_something_to_do_is_run(markers, crc, count):
+def test_every_split_with_an_active_device_is_run(markers, crc, count):
     found = tasks([replace(SETTING, markers=markers, crc=crc)], [64, 4096])
     assert len(set(found)) == len(found) == 2 * count
     assert {sum(task.ulpdus) - 14 * len(task.ulpdus) for task in found} == {64, 4096}
 
 
 class Local(Executor):
-    """Runs jobs here, whose outcome is ``error`` more than predicted; after ``jobs`` of them it has had enough."""
+    """Runs jobs in this process, with results off by ``error``; after ``jobs`` jobs, it fails."""
 
     def __init__(self, jobs=1000, error=0.0):
         self.left, self.error = jobs, error
@@ -41,7 +41,7 @@ class Local(Executor):
         return future
 
 
-def test_what_was_simulated_before_an_interruption_is_kept(tmp_path, monkeypatch):
+def test_results_before_an_interruption_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(simulate, "sources", lambda: "these")
     wanted = tasks([SETTING], [64, 4096])  # two directions, two sizes: four jobs
     first, second = Local(1), Local(3)
@@ -52,7 +52,7 @@ def test_what_was_simulated_before_an_interruption_is_kept(tmp_path, monkeypatch
     assert [each.task for each in found] == wanted
 
 
-def test_the_table_says_the_median_and_the_worst_error(tmp_path, monkeypatch):
+def test_the_table_has_the_median_and_the_worst_error(tmp_path, monkeypatch):
     monkeypatch.setattr(simulate, "sources", lambda: "these")
     wanted = tasks([SETTING], [64, 4096])
     found = asyncio.run(run(lambda: Local(error=0.02), Store(tmp_path), wanted[:-1], lambda: None))
@@ -70,8 +70,8 @@ def test_the_table_says_the_median_and_the_worst_error(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("crc", [True, False])
 @pytest.mark.parametrize("markers", [True, False])
-def test_what_crosses_the_link_in_simulation_is_what_the_model_says(markers, crc):
-    """But for markers, of which the model has as many as there are on average."""
+def test_the_octets_over_the_link_in_simulation_match_the_model(markers, crc):
+    """Except for markers, for which the model uses their average number."""
     setting = replace(SETTING, markers=markers, crc=crc)
     wanted = tasks([setting], [5000])
     for direction in Direction:

@@ -1,4 +1,4 @@
-"""The stages in software, one by one, against the software data path, which does all at once, and the vectors."""
+"""The separate software stages, compared with the software data path and the test vectors."""
 
 import random
 from itertools import chain
@@ -41,7 +41,7 @@ def cut(octets):
 
 
 @pytest.mark.parametrize("vector", [each for each in FPDUS if each.stream_offset % 4 == 0], ids=str)
-def test_the_stages_together_make_and_take_the_fpdus_of_others(vector):
+def test_the_stages_together_send_and_receive_the_vectors(vector):
     where = {"markers": vector.markers, "crc": True, "offset": vector.stream_offset}
     assert transmitted([vector.ulpdu], **where) == [vector.wire]
     assert [(each.ulpdu, each.cause) for each in received([vector.wire], **where)] == [(vector.ulpdu, Cause.NONE)]
@@ -50,7 +50,7 @@ def test_the_stages_together_make_and_take_the_fpdus_of_others(vector):
 @pytest.mark.parametrize("crc", [False, True])
 @pytest.mark.parametrize("markers", [False, True])
 @pytest.mark.parametrize("offset", [0, 4, 64, 508])
-def test_the_stages_together_are_the_software_data_path(markers, crc, offset):
+def test_the_stages_together_match_the_software_data_path(markers, crc, offset):
     ulpdus = [random.randbytes(length) for length in random.sample(LENGTHS, len(LENGTHS))]
     framer = FpduFramer(markers=markers, crc=crc, offset=offset)
     fpdus = framer.frame_all(ulpdus)
@@ -63,13 +63,13 @@ def test_the_stages_together_are_the_software_data_path(markers, crc, offset):
 
 
 @pytest.mark.parametrize(("at", "cause"), [(600, Cause.CRC), (514, Cause.CRC)])
-def test_a_changed_octet_is_found_by_the_crc(at, cause):
+def test_an_altered_octet_is_detected_by_the_crc(at, cause):
     fpdu = bytearray(transmitted([bytes(1000)], markers=True, crc=True)[0])
     fpdu[at] ^= 1
     assert received([bytes(fpdu)], markers=True, crc=True)[0].cause is cause
 
 
-def test_a_marker_that_points_elsewhere_is_found_without_crcs():
+def test_a_wrong_fpduptr_is_detected_without_crcs():
     fpdu = bytearray(transmitted([bytes(1000)], markers=True, crc=False)[0])
     fpdu[515] ^= 4  # FPDUPTR, in octets 514 and 515
     assert received([bytes(fpdu)], markers=True, crc=False)[0].cause is Cause.FPDUPTR
@@ -82,11 +82,11 @@ def test_the_fence_opens_behind_an_rtr_and_answers_a_read(kind):
 
 
 @pytest.mark.parametrize("came", [[], [b"no RTR"], [b"no RTR", rtr_ulpdu(Rtr.WRITE)]])
-def test_the_fence_stays_shut_without_an_rtr(came):
+def test_the_fence_stays_closed_without_an_rtr(came):
     assert list(fence([b"one"], came)) == []
 
 
-def test_an_rtr_is_taken_out_and_nothing_is_delivered_behind_an_error():
+def test_an_rtr_is_removed_and_nothing_is_delivered_behind_an_error():
     def checked(ulpdu, cause=Cause.NONE):
         return Checked(ulpdu, 0, 0, cause)
 
@@ -95,7 +95,7 @@ def test_an_rtr_is_taken_out_and_nothing_is_delivered_behind_an_error():
     assert list(detect_rtr([checked(b"one"), rtr, checked(b"two")])) == []
 
 
-def test_stages_work_while_packets_come():
-    """So one that ends a connection, as a Terminate, is not kept waiting for the next."""
+def test_stages_output_packets_without_waiting_for_the_next_ones():
+    """A packet that ends a connection, such as a Terminate, must not wait for the next packet."""
     endless = chain.from_iterable([random.randbytes(9)] for _ in iter(int, 1))
     assert len(next(append_crcs(insert_markers(frame(endless)), crc=True))) == 20

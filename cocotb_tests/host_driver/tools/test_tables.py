@@ -1,4 +1,4 @@
-"""The tables of all commands: on a terminal of any width no cell is cut."""
+"""The tables of all commands: no cell is truncated, on terminals of any width."""
 
 import io
 import re
@@ -72,7 +72,7 @@ def words(text):
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("everything", [False, True], ids=["short", "whole"])
 @pytest.mark.parametrize("made", [host, rtl, sim, split])
-def test_no_cell_is_cut(made, everything, width):
+def test_no_cell_is_truncated(made, everything, width):
     tables = made()
     text = shown(tables, width, everything=everything)
     assert max(map(len, text.splitlines())) <= width
@@ -85,14 +85,14 @@ def test_no_cell_is_cut(made, everything, width):
 
 
 @pytest.mark.parametrize("made", [host, rtl, sim, split])
-def test_a_short_table_is_a_table_at_80(made):
+def test_a_short_table_fits_into_80_columns(made):
     tables = made()
     assert shown(tables, 80).count("┏") == len(tables)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("made", [boards, registers])
-def test_no_cell_of_a_listing_is_cut(made, width, monkeypatch, capsys):
+def test_no_cell_of_a_listing_is_truncated(made, width, monkeypatch, capsys):
     command, rows = made()
     monkeypatch.setenv("COLUMNS", str(width))
     assert run(command) == 0
@@ -106,7 +106,7 @@ def test_no_cell_of_a_listing_is_cut(made, width, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_cell_of_a_build_is_cut(width, monkeypatch, capsys):
+def test_no_cell_of_a_build_is_truncated(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("open_rnic.boards.build.build", lambda *_, **__: RESULT)
     run(["build", "ulx3s"])
@@ -114,7 +114,7 @@ def test_no_cell_of_a_build_is_cut(width, monkeypatch, capsys):
     assert {"TRELLIS_COMB", "6,000", "83,640"} <= words(text)
 
 
-def test_columns_that_are_left_out_are_told_and_can_be_had(monkeypatch, capsys):
+def test_hidden_columns_are_announced_and_can_be_shown(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "120")
     assert run(["boards"]) == 0
     short = capsys.readouterr().out
@@ -126,7 +126,7 @@ def test_columns_that_are_left_out_are_told_and_can_be_had(monkeypatch, capsys):
     assert "--columns" not in whole
 
 
-def test_a_table_that_fits_nowhere_is_shown_as_records():
+def test_a_table_that_does_not_fit_is_shown_as_records():
     table = Table("wide", ("name", "long"), [("one", "x" * 50), ("two", "")], left=(0, 1))
     assert shown([table], 30).split() == ["wide", "name:", "one", "long:", "x" * 30, "x" * 20, "name:", "two"]
     assert shown([table], 80).count("┏") == 1

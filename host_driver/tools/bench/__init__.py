@@ -1,1 +1,1 @@
-"""Measurements: what the software costs, and what it holds. ``rnic bench`` shows them."""
+"""Benchmarks: the cost of the software, and measurements of the RTL. ``rnic bench`` runs them."""

@@ -1,4 +1,4 @@
-"""What runs inside the simulation for :mod:`.sim`: AXI ports, a beat at a time from Python."""
+"""The part of :mod:`.sim` that runs inside the simulation: AXI ports, driven beat by beat from Python."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from open_rnic.rtl.registers import BY_NAME
 
 PERIOD = 10  # ns
 
-# cocotbext-axi 0.1.28 still calls what cocotb 2 has deprecated.
+# cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
 warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def measure(dut: Any) -> None:
-    """ULPDUs go in, FPDUs come out and go back in, and ULPDUs come out: seconds and cycles."""
+    """Send ULPDUs, loop the FPDUs back, receive ULPDUs, and report seconds and cycles."""
     asked = task()
     ulpdu, count = bytes.fromhex(asked["ulpdu"]), asked["count"]
     Clock(dut.clk, PERIOD, "ns").start()
@@ -57,7 +57,7 @@ async def measure(dut: Any) -> None:
         await ulpdu_in.send(AxiStreamFrame(ulpdu, tuser=len(ulpdu)))
     for _ in range(count):
         if bytes((await ulpdu_out.recv()).tdata) != ulpdu:
-            raise ValueError("a ULPDU came out changed")
+            raise ValueError("a ULPDU was altered on its way")
     seconds = perf_counter() - start
     carrier.cancel()
     tell((seconds, round((get_sim_time("ns") - before) / PERIOD)))

@@ -1,7 +1,8 @@
 """``python -m open_rnic.host_driver.tools.bench.child PROGRAM ARGUMENTS`` runs a program that ends with its parent.
 
-So nothing goes on running when a benchmark ends, however that ends. PROGRAM is a path, or of a tool of YoWASP the
-Python function that it is: ``package:function``. The environment's RNIC_BENCH_STARTER is the starter's process id.
+No program therefore outlives a benchmark, even if the benchmark is killed. PROGRAM is a path or, for a tool of YoWASP,
+the Python function that implements it: ``package:function``. The environment variable RNIC_BENCH_STARTER holds the
+parent's process id.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import signal
 import sys
 from importlib import import_module
 
-_PR_SET_PDEATHSIG = 1  # prctl(2): it stays across execve
+_PR_SET_PDEATHSIG = 1  # prctl(2); the setting survives execve
 
 
 def main() -> None:
-    """Run it; the exit status is its own."""
+    """Run the program, and exit with its exit status."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != int(os.environ["RNIC_BENCH_STARTER"]):  # which has ended already
+        if os.getppid() != int(os.environ["RNIC_BENCH_STARTER"]):  # the parent has already ended
             sys.exit(1)
     program = sys.argv.pop(1)
     package, _, function = program.rpartition(":")

@@ -1,7 +1,8 @@
-"""Connections with the software device: how fast they are made, what they hold, and what they leave behind.
+"""Connections with the software device: the rate at which they are made, the memory they need, and what they leak.
 
-The initiators are in this process, the responders in another one (``host_driver.tools.bench.responder``), with TCP over
-loopback between them. All are enhanced and peer-to-peer (RFC 6581), and established when the RTR has left.
+The initiators are in this process, and the responders in another one (``host_driver.tools.bench.responder``), connected
+by TCP over loopback. All connections are enhanced and peer-to-peer (RFC 6581), and count as established once the RTR
+has been sent.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from open_rnic.host_driver import rdma
 from open_rnic.host_driver.rdma import Access, Connection, ProtectionDomain
 from open_rnic.host_driver.tools.bench.responder import ROOM, allow_files, cpu, held, rss
 
-AT_A_TIME = 16  # connections that are being made at once
-SPARE_FILES = 64  # besides one for each connection
-MESSAGES = 4  # Sends each way that every connection exchanges
-LEFT = ("tasks", "sockets", "processes", "regions")  # of what is held, what must be gone when all is over
-SETTLED = 5.0  # seconds in which the responders must have noticed that all is over
+AT_A_TIME = 16  # connections that are opened concurrently
+SPARE_FILES = 64  # open files in addition to one for each connection
+MESSAGES = 4  # Sends in each direction of every connection
+LEFT = ("tasks", "sockets", "processes", "regions")  # resources that must all be freed at the end
+SETTLED = 5.0  # seconds within which the responders must have freed their resources
 
-Progress = Callable[[str, int], None]  # what was done once more, and how often it will be done in all
+Progress = Callable[[str, int], None]  # called after each step, with its name and the total number of such steps
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Connections established a second, and the processor time that one takes until it is closed; medians."""
+    """Connections established per second, and the processor time of a connection until it is closed; medians."""
 
     connections: int
     repeats: int
@@ -44,9 +45,9 @@ class Rate:
 
 @dataclass(frozen=True)
 class Memory:
-    """Octets for one idle connection. ``allocated`` is what Python has allocated, an RSS what the process has grown by.
+    """Octets per idle connection: ``allocated`` by Python; the RSS figures are the growth of the processes.
 
-    The kernel's socket buffers are in neither; of the responder, the ``ROOM`` octets of a posted buffer are.
+    Neither includes the kernel's socket buffers. Those of the responder include a posted buffer of ``ROOM`` octets.
     """
 
     connections: int
@@ -57,7 +58,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Many:
-    """Connections open at once, Sends exchanged over all of them both ways, and what both processes have left over."""
+    """Connections open at once, the Sends exchanged over all of them, and the resources leaked by both processes."""
 
     connections: int
     messages: int
@@ -67,14 +68,14 @@ class Many:
 
 
 class Responder:
-    """The other process."""
+    """The process of the responders."""
 
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
         self.port = port
         self._process = process
 
     async def ask(self) -> dict[str, Any]:
-        """What it holds now."""
+        """Return the resources that it holds now."""
         assert self._process.stdin
         self._process.stdin.write(b"\n")
         return await _line(self._process)
@@ -82,7 +83,7 @@ class Responder:
 
 @contextlib.asynccontextmanager
 async def responder(connections: int) -> AsyncIterator[Responder]:
-    """Start the other process, and end it."""
+    """Start the process of the responders, and end it with the context."""
     files = connections + SPARE_FILES
     allow_files(files)
     process = await asyncio.create_subprocess_exec(
@@ -104,7 +105,7 @@ async def responder(connections: int) -> AsyncIterator[Responder]:
 
 
 async def rate(other: Responder, connections: int, repeats: int, progress: Progress) -> Rate:
-    """Make so many connections, as fast as that goes, and close them; a first time to warm up."""
+    """Open connections as fast as possible, and close them. The first repeat is a warm-up that is not counted."""
     rates, initiator_cpu, responder_cpu = [], [], []
     for nth in range(1 + repeats):
         before, before_there, start = cpu(), (await other.ask())["cpu"], perf_counter()
@@ -120,9 +121,9 @@ async def rate(other: Responder, connections: int, repeats: int, progress: Progr
 
 
 async def many(other: Responder, connections: int, octets: int, progress: Progress) -> tuple[Memory, Many]:
-    """Hold so many connections open, let all exchange messages, close them, and look for what is left.
+    """Hold connections open, exchange messages over all of them, close them, and look for leaked resources.
 
-    Raises ValueError when a message comes back changed, and for messages over the ROOM of the other side.
+    Raises ValueError if a message comes back altered, or if ``octets`` exceeds ROOM.
     """
     if not 0 < octets <= ROOM:
         raise ValueError(f"a message has 1 to {ROOM} octets, not {octets}")
@@ -141,7 +142,7 @@ async def many(other: Responder, connections: int, octets: int, progress: Progre
             answer = asyncio.ensure_future(connection.receive(octets))
             await connection.send(message)
             if bytes(await answer) != message:
-                raise ValueError(f"connection {number} was sent back something else than its message {nth}")
+                raise ValueError(f"connection {number} has received an altered echo of its message {nth}")
         progress("exchanged messages", connections)
 
     start = perf_counter()
@@ -175,7 +176,7 @@ async def many(other: Responder, connections: int, octets: int, progress: Progre
 async def _open(
     other: Responder, connections: int, domain: ProtectionDomain | None, progress: Callable[[], None]
 ) -> list[Connection]:
-    """So many connections; each has a registered region when there is a domain to register it in."""
+    """Open connections; each registers a region if ``domain`` is not None."""
     opened: list[Connection] = []
     numbers = iter(range(connections))
 
@@ -200,12 +201,12 @@ async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as group:
             for each in work:
                 group.create_task(each)
-    except ExceptionGroup as errors:  # they are of one kind: the first tells
+    except ExceptionGroup as errors:  # all are of the same kind: report the first
         raise errors.exceptions[0] from None
 
 
 async def _settled(other: Responder, before: dict[str, Any]) -> dict[str, int]:
-    """What the other process has more than before, once that is nothing or the time for it is over."""
+    """Return what the other process holds in excess of ``before``, as soon as that is nothing or time is up."""
     end = perf_counter() + SETTLED
     while True:
         now = await other.ask()

@@ -1,7 +1,7 @@
-"""``rnic listen`` with a crowd before it: how long a good client waits for its answer, and what the crowd costs.
+"""``rnic listen`` under load: how long a regular client waits for its answer, and what the other connections cost.
 
-The listener is a process of its own. The crowd is in this one: connections that say nothing, that send their Request
-one octet a second, and that are established and say nothing more.
+The listener is a process of its own. This process is the crowd: connections that send nothing, that send their Request
+at one octet per second, and that are established but idle.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from open_rnic.host_driver.tools.bench.connections import SPARE_FILES, Progress
 from open_rnic.host_driver.tools.bench.responder import allow_files
 from open_rnic.rtl.registers import Rtr
 
-PACE = 1.0  # seconds between two octets of a slow one
+PACE = 1.0  # seconds between two octets of a slow connection
 REQUEST = StartupFrame(
     FrameKind.REQUEST, enhanced=EnhancedData(16, 16, True, frozenset({Rtr.WRITE})), private_data=bytes(400)
-).encode()  # slow ones take minutes for it
+).encode()  # a slow connection takes minutes to send it
 RTR = FpduFramer(markers=False, crc=True).frame(rtr_ulpdu(Rtr.WRITE))
 REPLY_OCTETS = HEADER_OCTETS + ENHANCED_OCTETS
 PATIENT = rdma.Options(linger=60.0)
@@ -36,32 +36,32 @@ PATIENT = rdma.Options(linger=60.0)
 
 @dataclass(frozen=True)
 class Crowd:
-    """Seconds that good clients waited from their SYN to the echo of their Send, and octets of memory a connection."""
+    """Seconds from a regular client's SYN to the echo of its Send, and octets of memory per connection."""
 
     silent: int
     slow: int
     idle: int
-    alone_s: list[float]  # before the crowd
-    waited_s: list[float]  # with it
-    silent_octets: float  # of the listener's process, for one silent connection
-    idle_octets: float  # for one established one
+    alone_s: list[float]  # before the crowd connects
+    waited_s: list[float]  # with the crowd
+    silent_octets: float  # memory of the listener's process per silent connection
+    idle_octets: float  # memory of the listener's process per established connection
 
 
 async def crowd(silent: int, slow: int, idle: int, clients: int, progress: Progress) -> Crowd:
-    """Measure; raises ValueError when the system allows too few open files, ConnectionError when the listener ends."""
+    """Measure; raises ValueError if the limit of open files is too low, ConnectionError if the listener ends."""
     allow_files(silent + slow + idle + SPARE_FILES)
     async with _listening() as (process, port), contextlib.AsyncExitStack() as stack:
-        await _good(port)  # memory once used is not seen to grow
+        await _good(port)  # so that memory that the first connection needs is not counted
         alone = [await _good(port) for _ in range(clients)]
 
         async def more(what: str, count: int, *, established: bool) -> float:
-            """So many connections; what the listener has grown by for each."""
+            """Open ``count`` connections, and return the growth of the listener per connection in octets."""
             before = _rss(process)
             for _ in range(count):
                 sock = stack.enter_context(await (_established if established else _connected)(port))
                 sockets.append(sock)
                 progress(what, count)
-            await _good(port)  # what came before has been taken
+            await _good(port)  # the listener has accepted all connections before this one
             return (_rss(process) - before) / count if count else 0.0
 
         sockets: list[socket.socket] = []
@@ -75,7 +75,7 @@ async def crowd(silent: int, slow: int, idle: int, clients: int, progress: Progr
             for _ in range(clients):
                 waited.append(await _good(port))
                 progress("good clients", clients)
-                await asyncio.sleep(PACE / 4)  # at all times between two octets of the slow ones
+                await asyncio.sleep(PACE / 4)  # to hit all phases between two octets of the slow connections
         finally:
             dripping.cancel()
         return Crowd(silent, slow, idle, alone, waited, silent_octets, idle_octets)
@@ -86,7 +86,7 @@ async def _good(port: int) -> float:
     async with await rdma.connect("127.0.0.1", port, options=PATIENT) as connection:
         await connection.send(b"good")
         if bytes(await connection.receive()) != b"good":
-            raise ConnectionError("the listener has sent back something else")
+            raise ConnectionError("the listener has echoed a different message")
         return perf_counter() - start
 
 
@@ -98,7 +98,7 @@ async def _connected(port: int) -> socket.socket:
 
 
 async def _established(port: int) -> socket.socket:
-    """A connection that has had its Reply, and has sent its RTR."""
+    """Open a connection that has received its Reply, and has sent its RTR."""
     sock, loop = await _connected(port), asyncio.get_running_loop()
     await loop.sock_sendall(sock, REQUEST)
     reply = b""
@@ -112,7 +112,7 @@ async def _established(port: int) -> socket.socket:
 
 
 async def _drip(sockets: list[socket.socket]) -> None:
-    """Send an octet of the Request over each connection, then wait."""
+    """Send the Request over each connection, one octet at a time."""
     for octet in REQUEST[:-1]:
         for sock in sockets:
             sock.send(bytes((octet,)))
@@ -121,12 +121,12 @@ async def _drip(sockets: list[socket.socket]) -> None:
 
 @contextlib.asynccontextmanager
 async def _listening() -> AsyncIterator[tuple[int, int]]:
-    """``rnic listen --echo``: its process id, and its port."""
+    """Run ``rnic listen --echo``; yields its process id and its port."""
     command = "from open_rnic.host_driver.tools.cli import main; main()"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", command, "listen", "--echo", "--json", "--timeout", "3600"),
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,  # a line for each of the crowd, at the end
+        stderr=asyncio.subprocess.DEVNULL,  # at the end, it has a line for each connection of the crowd
     )
     assert process.stdout
     try:
@@ -138,7 +138,7 @@ async def _listening() -> AsyncIterator[tuple[int, int]]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
-        await process.wait()  # its output is read to the end, or it would wait for that and not end
+        await process.wait()  # returns only once `reading` has read all of its output
     await reading
 
 

@@ -1,11 +1,11 @@
-"""What the software data path costs, next to what its CRCs and one copy of the data cost alone.
+"""The cost of the software data path, relative to the cost of its CRCs and one copy of the data.
 
-One round sends one message through ``host_driver.mpa.datapath``, and receives it through another one as one chunk of
-the stream. The reference, measured in the same round, is ``crc32c`` of each of these FPDUs (nothing without CRCs), and
-one copy of the message. All octets have just been used, as those of a socket have.
+One round sends a message through ``host_driver.mpa.datapath``, and receives it through another data path as one chunk
+of the stream. The reference is measured in the same round: ``crc32c`` of each of these FPDUs (unless CRCs are off), and
+one copy of the message. All octets have just been used, like those that a socket delivers.
 
-A repeat is some rounds, and the least time that each of the three took in them: what interrupts the process only
-adds. What is told is the least of all repeats, and as a second ratio the median over the repeats' own.
+A repeat consists of several rounds. It keeps the shortest time of each of the three, because interruptions only add
+time. The result is the minimum over all repeats; a second ratio is the median of the ratios of all repeats.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from open_rnic.host_driver.mpa.datapath import MpaDatapath
 from open_rnic.host_driver.rdma.ddp import TAGGED_OCTETS
 from open_rnic.rtl.registers import BY_NAME, Model, Role
 
-WARM_UP = 128  # rounds: a message can begin at so many places between two markers
+WARM_UP = 128  # rounds: the number of positions between two markers at which a message can begin
 ROUNDS = 20  # in a repeat
 _SEGMENT = bytes.fromhex("c140 00000001 0000000000000000")  # the header of an RDMA Write (RFC 5040 §4.2)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A message of so many octets, in DDP segments of at most ``mulpdu`` octets."""
+    """A message of ``octets`` octets, in DDP segments of at most ``mulpdu`` octets."""
 
     octets: int
     mulpdu: int
@@ -38,7 +38,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one message costs: the least times, in seconds, and how many times the reference that is."""
+    """The cost of one message: the shortest times in seconds, and their ratios to the reference."""
 
     case: Case
     fpdus: int
@@ -54,7 +54,7 @@ class Cost:
 def measure(case: Case, repeats: int, progress: Callable[[], None] = lambda: None) -> Cost:
     """Measure one case; ``progress`` is called after each repeat.
 
-    Raises ValueError when a ULPDU comes out changed.
+    Raises ValueError if a ULPDU is altered on its way.
     """
     message = (bytes(range(256)) * (case.octets // 256 + 1))[: case.octets]
     size = case.mulpdu - TAGGED_OCTETS
@@ -74,7 +74,7 @@ def measure(case: Case, repeats: int, progress: Callable[[], None] = lambda: Non
         received = receiver.ulpdus.good.pop_all()
         rx = perf_counter() - start
         if received != ulpdus:
-            raise ValueError(f"what was received of {case} is not what was sent")
+            raise ValueError(f"the ULPDUs received in {case} differ from those sent")
 
         start = perf_counter()
         if case.crc:
@@ -95,7 +95,7 @@ def measure(case: Case, repeats: int, progress: Callable[[], None] = lambda: Non
 
 
 def _data_path(case: Case) -> MpaDatapath:
-    """One end of a connection, where MPA is on both ways and the fence is open."""
+    """Return one end of a connection, with MPA enabled in both directions and the fence open."""
     path = MpaDatapath(lanes=4)
     config = {
         "role": Role.INITIATOR,

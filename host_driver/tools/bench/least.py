@@ -1,7 +1,7 @@
-"""What runs inside the simulation for :mod:`.sim`: the RTL's own ports, and one loop.
+"""The part of :mod:`.sim` that runs inside the simulation: the RTL's own ports, driven from one loop.
 
-The loop is that in which ``rnic bench rtl`` counts cycles. FPDUs are made, and what comes out is looked at, outside of
-the time that is measured.
+``rnic bench rtl`` counts cycles in the same loop. The measured time does not include making the FPDUs and comparing the
+output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from open_rnic.host_driver.tools.bench.simulation import task, tell
 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def measure(dut: Any) -> None:
-    """ULPDUs go in and FPDUs come out, and the other way round, both at once: seconds and cycles."""
+    """Send ULPDUs and receive FPDUs at the same time, and report seconds and cycles."""
     asked = task()
     ulpdus = [bytes.fromhex(asked["ulpdu"])] * asked["count"]
     Clock(dut.clk, 2, "step").start()
@@ -40,5 +40,5 @@ async def measure(dut: Any) -> None:
     seconds = perf_counter() - start
     packets = [bench.read(name, came[name]).packets for name in ("tx_mpa", "rx_ulpdu")]
     if packets != [fpdus, ulpdus]:
-        raise ValueError("a packet came out changed")
+        raise ValueError("a packet was altered on its way")
     tell((seconds, 1 + max(beats[-1][0] for beats in came.values())))

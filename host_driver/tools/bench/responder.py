@@ -1,6 +1,7 @@
-"""The other process of ``host_driver.tools.bench.connections``: it accepts every request, and sends back every Send.
+"""The second process of ``host_driver.tools.bench.connections``: it accepts every request and echoes every Send.
 
-It tells its port in a line of JSON, then for each line that comes in what it holds. It ends at the end of its input.
+It first prints its port as a line of JSON. For each input line, it then prints the resources that it holds. It ends at
+the end of its input.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ ROOM = 4096  # octets of the longest Send
 
 
 def held(domain: ProtectionDomain) -> dict[str, int]:
-    """What this process has of things that a connection could leave behind; the task that asks is not counted."""
+    """Count this process's resources that a connection could leak; the current task is not counted."""
     gc.collect()
     files = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
     links = []
     for file in files:
-        with contextlib.suppress(OSError):  # the one that the listing itself had
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
             links.append(os.readlink(file))
     return {
         "tasks": len(asyncio.all_tasks()) - 1,
@@ -37,29 +38,29 @@ def held(domain: ProtectionDomain) -> dict[str, int]:
 
 
 def _parent(process: str) -> int | None:
-    """The process that has started this one; None when there is none such any more."""
+    """Return the parent of a process, or None if the process has ended."""
     with contextlib.suppress(OSError), open(f"/proc/{process}/stat") as stat:
-        return int(stat.read().rpartition(")")[2].split()[1])  # behind the name, which may hold anything
+        return int(stat.read().rpartition(")")[2].split()[1])  # behind the name, which may contain any character
     return None
 
 
 def rss() -> int:
-    """Octets of this process that are in memory."""
+    """Return the resident set size of this process, in octets."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 def cpu() -> float:
-    """Seconds that this process has been running on a processor."""
+    """Return the processor time of this process, in seconds."""
     times = os.times()
     return times.user + times.system
 
 
 def allow_files(count: int) -> None:
-    """Let this process have so many files open; raises ValueError when the system does not."""
+    """Raise the limit of open files to ``count``; raises ValueError if the system does not permit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
-        raise ValueError(f"{count} open files are needed, and the system allows {hard}")
+        raise ValueError(f"{count} open files are needed, but the system permits {hard}")
     if soft != resource.RLIM_INFINITY and soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 

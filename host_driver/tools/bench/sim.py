@@ -1,14 +1,14 @@
-"""How fast the RTL is simulated: through the simulated device, and driven beat by beat from Python.
+"""The speed of RTL simulation: through the simulated device, and driven beat by beat from Python.
 
-In each round three things carry the same ULPDUs, markers and CRCs on, with what comes out compared:
+In each round, each of these transfers the same ULPDUs, with markers and CRCs on, and compares its output:
 
-* a simulated device whose MPA stream goes back to itself, as it comes;
-* the same RTL behind its AXI ports, driven by cocotbext-axi, with its MPA stream going back to itself, too;
-* the same RTL, driven by one loop that does no more for a beat than it must (``host_driver.tools.bench.least``);
-* two simulated devices that send to each other, both ways at once.
+* a simulated device with its MPA output looped back to its MPA input;
+* the same RTL behind its AXI ports, driven by cocotbext-axi, looped back in the same way;
+* the same RTL, driven by a loop with the least possible work per beat (``host_driver.tools.bench.least``);
+* two simulated devices that send to each other, in both directions at once.
 
-The first three do the same work in the same number of beats, so the ratios are what the device's rings in memory
-(``host_driver.devices.sim``) bring. A process simulates one device; the program that drives them is another one.
+The first three do the same work in the same number of beats, so their ratios show the benefit of the device's rings in
+memory (``host_driver.devices.sim``). Each device is simulated in a process of its own, apart from its driver's process.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ AXI = "beat by beat, cocotbext-axi"
 LEAST = "beat by beat, least Python"
 PAIR = "two simulated devices"
 ULPDU = bytes(range(256)) * 5 + bytes(180)  # 1,460 octets
-SECONDS = 600.0  # for one round of the harness
+SECONDS = 600.0  # time limit for one round of the harness
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Medians of rounds. ``octets`` are those of ULPDUs in each direction of one device, in a round."""
+    """Medians over the rounds. ``octets`` is the number of ULPDU octets in each direction of one device and round."""
 
     what: str
     lanes: int
@@ -56,10 +56,10 @@ class Speed:
 async def measure(
     lanes: int, ulpdus: int, rounds: int, progress: Callable[[], None] = lambda: None
 ) -> list[Speed]:
-    """Measure all four with so many ULPDUs of 1,460 octets in a round; those that are driven beat by beat with fewer.
+    """Measure all four with ``ulpdus`` ULPDUs of 1,460 octets per round; those driven beat by beat with fewer.
 
     ``progress`` is called after each of the four in each round. Raises DeviceError, BuildError or MeasurementError,
-    and ValueError when a ULPDU comes out changed.
+    and ValueError if a ULPDU is altered on its way.
     """
     tenth, few = -(-ulpdus // 10), -(-ulpdus // 40)
     kinds: dict[str, tuple[int, Callable[[], Any]]] = {
@@ -87,18 +87,18 @@ async def measure(
 
 
 def _times(speeds: Sequence[Speed], speed: Speed) -> float:
-    """How many times as fast as this the simulated device of the same width is."""
+    """Return the speed of the simulated device of the same width, relative to ``speed``."""
     device = next(each for each in speeds if (each.what, each.lanes) == (LOOP, speed.lanes))
     return device.octets_per_s / speed.octets_per_s
 
 
 def plain(speeds: Sequence[Speed]) -> list[dict[str, Any]]:
-    """For programs."""
+    """Return the results as plain data."""
     return [asdict(speed) | {"device_is_times": _times(speeds, speed)} for speed in speeds]
 
 
 def table(speeds: Sequence[Speed]) -> Table:
-    """For people."""
+    """Return the results as a table for a terminal."""
     rows = [
         (
             speed.what,
@@ -116,7 +116,7 @@ def table(speeds: Sequence[Speed]) -> Table:
 
 
 async def _start(device: SimulatedDevice, role: Role) -> None:
-    # Any first FPDU opens the responder's fence, as nothing here speaks RDMAP.
+    # Any first FPDU opens the responder's fence, because these ULPDUs are not RDMAP messages.
     await device.set_fields("CONFIG", role=role, permissive=1, rdmap=0, markers_tx=1, markers_rx=1)
     await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
 
@@ -134,7 +134,7 @@ async def _send(device: SimulatedDevice, count: int) -> None:
 async def _receive(device: SimulatedDevice, count: int) -> None:
     for _ in range(count):
         if (await device.read_ulpdu()).octets != ULPDU:
-            raise ValueError("a ULPDU came out changed")
+            raise ValueError("a ULPDU was altered on its way")
 
 
 async def _loop(lanes: int, count: int) -> tuple[float, int]:
@@ -155,7 +155,7 @@ async def _pair(lanes: int, count: int) -> tuple[float, int]:
 
 
 async def _timed(count: int, ways: Sequence[tuple[SimulatedDevice, SimulatedDevice]]) -> tuple[float, int]:
-    """Seconds and cycles for so many ULPDUs each of these ways; cycles of the first device."""
+    """Return the seconds, and the cycles of the first device, for ``count`` ULPDUs in each of these directions."""
     device = ways[0][0]
     before, start = await device.get_wide("CYCLES"), perf_counter()
     carriers = [asyncio.create_task(_carry(giver, taker)) for giver, taker in ways]

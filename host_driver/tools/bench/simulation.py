@@ -1,4 +1,4 @@
-"""Runs a measurement inside a simulation: a cocotb test that reads ``TASK`` and writes ``RESULT``."""
+"""Run a measurement inside a simulation: a cocotb test that reads ``TASK`` and writes ``RESULT``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TASK, RESULT = "task.json", "result.json"  # in the folder in which the simulati
 
 
 class MeasurementError(Exception):
-    """A simulation was not what it had to be; the message is its last word."""
+    """A simulation failed; the message is its last error."""
 
 
 def run(simulation: Simulation, module: str, what: Any, *, seconds: float) -> Any:
-    """What ``module`` measured of a task, both plain data; raises MeasurementError, as after so many seconds."""
+    """Run ``module`` on a task, and return its result, both plain data; raises MeasurementError, also for a timeout."""
     with TemporaryDirectory(prefix="rnic-bench-") as name:
         folder = Path(name)
         (folder / TASK).write_text(json.dumps(what))
@@ -39,7 +39,7 @@ def run(simulation: Simulation, module: str, what: Any, *, seconds: float) -> An
                 start_new_session=True,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise MeasurementError(f"a simulation for {module} was not over after {seconds:.0f} s") from None
+            raise MeasurementError(f"a simulation for {module} did not end within {seconds:.0f} s") from None
         if not (folder / RESULT).exists():
             lines = [line.strip() for line in done.stdout.splitlines() if "Error" in line]
             raise MeasurementError(f"{module}: {lines[-1] if lines else f'exit code {done.returncode}'}")
@@ -47,10 +47,10 @@ def run(simulation: Simulation, module: str, what: Any, *, seconds: float) -> An
 
 
 def task() -> Any:
-    """Inside: what to measure."""
+    """Return the task; to be called inside the simulation."""
     return json.loads(Path(TASK).read_text())
 
 
 def tell(result: Any) -> None:
-    """Inside: what came of it."""
+    """Write the result; to be called inside the simulation."""
     Path(RESULT).write_text(json.dumps(result))

@@ -1,4 +1,4 @@
-"""A table that can be shown on a terminal, and kept in a page of the documentation."""
+"""A table that can be printed on a terminal, and kept on a page of the documentation."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "around", "keep", "show"]
 
-_WORD = 20  # characters of a word that stay together
+_WORD = 20  # longest word, in characters, that is never broken
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are to be read.
+    """A table of text cells.
 
-    ``left`` are the columns that are text, which may be wrapped, and not numbers, which may not. ``extra`` are the
-    columns that a terminal shows only if all are asked for; a page keeps them. ``caption`` is shown below.
+    ``left`` holds the text columns, which may wrap; all other columns are numbers, which may not. ``extra`` holds the
+    columns that a terminal shows only on request; a page shows them always. ``caption`` is printed below the table.
     """
 
     title: str
@@ -32,17 +32,17 @@ class Table:
     caption: str = ""
 
     def markdown(self) -> str:
-        """The title and the table."""
+        """Return the title and the table as Markdown."""
         rule = ["---" if column in self.left else "---:" for column in range(len(self.headings))]
         lines = (self.headings, rule, *self.rows)
         return f"**{self.title}**\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def show(console: Console, tables: Iterable[Table], *, everything: bool = False) -> None:
-    """Print tables, no cell cut: with all columns, or without ``extra``; columns without any content are left out.
+    """Print tables without truncating any cell.
 
-    Words wrap where columns are too wide. A table whose words do not fit either is printed as records: for each row, a
-    line for each column.
+    Columns without content are left out, and so are ``extra`` columns unless ``everything`` is true. If columns are too
+    wide, words wrap. If even single words do not fit, the table is printed as records, with one line per cell.
     """
     for table in tables:
         columns = [
@@ -66,7 +66,7 @@ def show(console: Console, tables: Iterable[Table], *, everything: bool = False)
 
 
 def _widths(table: Table, columns: Sequence[int], room: int) -> list[int] | None:
-    """Of each column, ``room`` together at most; None if even single words do not fit."""
+    """Return the widths of the columns, at most ``room`` in total, or None if even single words do not fit."""
     widest, least = [], []
     for n in columns:
         cells = [row[n] for row in table.rows]
@@ -97,10 +97,10 @@ def _records(console: Console, table: Table, columns: Sequence[int]) -> None:
 
 
 def keep(page: Path, command: str, tables: Iterable[Table]) -> None:
-    """Put tables into a page of Markdown, in place of those that an earlier run of this command has put there.
+    """Put tables into a page of Markdown, and replace those from an earlier run of the same command.
 
-    They stand between two comments, ``<!-- COMMAND -->`` and ``<!-- end of COMMAND -->``. Raises ValueError for a page
-    without them.
+    The tables are between two comments, ``<!-- COMMAND -->`` and ``<!-- end of COMMAND -->``. Raises ValueError if the
+    page does not have these comments.
     """
     before, after = around(page, command)
     body = "\n".join(table.markdown() for table in tables)
@@ -108,7 +108,7 @@ def keep(page: Path, command: str, tables: Iterable[Table]) -> None:
 
 
 def around(page: Path, command: str) -> tuple[str, str]:
-    """What ``page`` has before and behind the tables of ``command``; raises ValueError when it has none."""
+    """Return the text before and behind the tables of ``command``; raises ValueError if the comments are missing."""
     first, last = f"<!-- {command} -->", f"<!-- end of {command} -->"
     found = re.fullmatch(f"(.*?{re.escape(first)})\n.*?({re.escape(last)}.*)", page.read_text(), re.DOTALL)
     if found is None:

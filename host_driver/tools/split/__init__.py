@@ -1,1 +1,1 @@
-"""What is worth doing where: the work of MPA placed on the host or on the device, stage by stage."""
+"""The split model: which stages of MPA's work pay off on the host, and which on the device."""

@@ -1,7 +1,8 @@
-"""The beats of a segment's ports: packets as :mod:`.software` has them, as payloads and back.
+"""Convert packets, as :mod:`.software` represents them, to the beats of a segment's ports, and back.
 
-``opening`` are packets that go first, alone; the others follow when these have gone through. On a stream that is not
-cut into packets the two can share a beat, which comes twice then (:class:`.StreamBeat`).
+``opening`` packets are sent first, by themselves; the other packets follow once these have passed. On a stream that is
+not divided into packets, the last opening packet and the next one can share a beat, which is then transferred twice
+(:class:`.StreamBeat`).
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ from open_rnic.rtl.registers import Cause, Verdict
 
 __all__ = ["Checks", "Fpdus", "Lanes", "Packets", "Port", "port"]
 
-Fields = dict[str, tuple[int, int]]  # least significant bit and width
+Fields = dict[str, tuple[int, int]]  # least significant bit and width of each field
 _LANE = 4  # octets
 
 
 class Port(Protocol):
-    """What is between two stages, in beats."""
+    """The port between two stages."""
 
     def write(self, opening: Sequence[Any], others: Sequence[Any]) -> tuple[list[int], list[int]]:
-        """The payloads of ``opening``, and of the others."""
+        """Return the payloads of the beats of ``opening``, and of ``others``."""
 
     def read(self, opening: Sequence[int], others: Sequence[int]) -> tuple[list[Any], list[Any]]:
-        """The packets of such payloads."""
+        """Return the packets in these payloads; the inverse of :meth:`write`."""
 
 
 def port(fields: Fields) -> Port:
-    """The port of a stream whose payload has these fields."""
+    """Return the converter for a stream whose payload has these fields."""
     for kind, name in ((Checks, "cause"), (Fpdus, "gives"), (Lanes, "count")):
         if name in fields:
             return kind(fields)
@@ -42,7 +43,7 @@ class _Port:
         self.width = fields["data"][1] // 8 & ~3  # octets of a beat
 
     def word(self, data: bytes, **values: int) -> int:
-        """A payload; fields that it has not are left out."""
+        """Return a payload; values for fields that the stream does not have are ignored."""
         word = int.from_bytes(data, "little")
         for name, value in values.items():
             if name in self.fields:
@@ -50,37 +51,37 @@ class _Port:
         return word
 
     def get(self, word: int, name: str) -> int:
-        """A field of a payload."""
+        """Return a field of a payload."""
         lsb, width = self.fields[name]
         return word >> lsb & ((1 << width) - 1)
 
     def data(self, word: int, octets: int) -> bytes:
-        """The first octets of a payload's data."""
+        """Return the first octets of a payload's data."""
         return self.get(word, "data").to_bytes(self.width + 2, "little")[:octets]
 
     def marker(self, unmarked: Unmarked, first: int) -> dict[str, int]:
-        """The marker of the beat whose first octet is that one."""
+        """Return the marker fields of the beat that begins with octet ``first``."""
         for at, marker in unmarked.markers.items():
             if first <= at < first + self.width:
                 return {"marked": 1, "place": (at - first) // _LANE, "marker": int.from_bytes(marker, "little")}
         return {}
 
     def markers(self, word: int, first: int) -> dict[int, bytes]:
-        """And back."""
+        """Return the marker in such a beat; the inverse of :meth:`marker`."""
         if not self.get(word, "marked"):
             return {}
         return {first + _LANE * self.get(word, "place"): self.get(word, "marker").to_bytes(_LANE, "little")}
 
 
 class _Apart(_Port):
-    """A port on which every packet has beats of its own."""
+    """A port on which every packet begins in a new beat."""
 
     def write(self, opening: Sequence[Any], others: Sequence[Any]) -> tuple[list[int], list[int]]:
-        """As of :class:`Port`."""
+        """See :class:`Port`."""
         return self._words(opening), self._words(others)
 
     def read(self, opening: Sequence[int], others: Sequence[int]) -> tuple[list[Any], list[Any]]:
-        """As of :class:`Port`."""
+        """See :class:`Port`."""
         return list(self._packets(opening)), list(self._packets(others))
 
     def _words(self, packets: Iterable[Any]) -> list[int]:
@@ -93,14 +94,14 @@ class _Apart(_Port):
         raise NotImplementedError
 
     def cut(self, octets: bytes, **extra: int) -> Iterator[int]:
-        """The beats of a packet of these octets."""
+        """Yield the beats of a packet with these octets."""
         end = max(1, -(-len(octets) // self.width)) * self.width
         for at in range(0, end, self.width):
             beat = octets[at : at + self.width]
             yield self.word(beat, octets=len(beat), last=at + self.width == end, **extra)
 
     def joined(self, words: Iterable[int]) -> Iterator[tuple[bytes, int]]:
-        """Packets, each with its last payload."""
+        """Yield packets, each with its last payload."""
         octets = bytearray()
         for word in words:
             last = self.get(word, "last")
@@ -111,7 +112,7 @@ class _Apart(_Port):
 
 
 class Packets(_Apart):
-    """Octets: :class:`.Packet`, ``TxUlpdu`` and ``RxUlpdu``."""
+    """Packets of octets: :class:`.Packet`, ``TxUlpdu`` and ``RxUlpdu``."""
 
     def _beats(self, packet: bytes) -> Iterator[int]:
         return self.cut(packet, length=len(packet))
@@ -124,7 +125,7 @@ class Packets(_Apart):
 
 
 class Checks(_Apart):
-    """:class:`Checked`: packets with ``CHECKED`` of :mod:`.checker`."""
+    """:class:`Checked` ULPDUs: packets with the fields ``CHECKED`` of :mod:`.checker`."""
 
     def _beats(self, packet: Checked) -> Iterator[int]:
         ulpdu = packet.ulpdu
@@ -142,7 +143,7 @@ class Fpdus(_Apart):
     def _beats(self, packet: Unmarked) -> Iterator[int]:
         octets, width = packet.octets, self.width
         length = int.from_bytes(octets[:2], "big")
-        ulpdu_end = max(1, -(-length // width)) * width  # in beats that are 2 octets late
+        ulpdu_end = max(1, -(-length // width)) * width  # beats of the ULPDU lag by the 2 octets of ULPDU_Length
         for at in range(0, len(octets), width):
             yield self.word(
                 octets[at : at + width + 2],
@@ -172,10 +173,10 @@ class Lanes(_Port):
     """The :class:`Unmarked` stream: :class:`.StreamBeat`."""
 
     def write(self, opening: Sequence[Unmarked], others: Sequence[Unmarked]) -> tuple[list[int], list[int]]:
-        """As of :class:`Port`."""
+        """See :class:`Port`."""
         stream = Unmarked.join((*opening, *others))
         before = sum(len(each.octets) for each in opening)
-        # A marker is shown as soon as it is there, which is before the lane behind it.
+        # A marker is in a beat as soon as it has arrived, which is before the lane behind it.
         return self._beats(stream, 0, before), self._beats(stream, before, len(stream.octets))
 
     def _beats(self, stream: Unmarked, begin: int, end: int) -> list[int]:
@@ -186,7 +187,7 @@ class Lanes(_Port):
         return words
 
     def read(self, opening: Sequence[int], others: Sequence[int]) -> tuple[list[Unmarked], list[Unmarked]]:
-        """As of :class:`Port`, with at most one of each."""
+        """See :class:`Port`; each list has at most one element."""
         first, whole = self._stream(opening), self._stream([*opening, *others])
         border = len(first.octets)
         return [first], [whole.cut(border, len(whole.octets) + 1)]
@@ -196,7 +197,7 @@ class Lanes(_Port):
         markers: dict[int, bytes] = {}
         for word in words:
             count = _LANE * self.get(word, "count")
-            octets[at:] = self.data(word, count)  # a beat that was not full comes again with more
+            octets[at:] = self.data(word, count)  # an incomplete beat is repeated with more octets
             markers |= self.markers(word, at)
             at += self.width * (count == self.width)
         return Unmarked(bytes(octets), markers)

@@ -1,15 +1,15 @@
-"""How many clock cycles the device needs for a segment, from how its blocks work.
+"""Predict the clock cycles that the device needs for a segment.
 
-Every block gives a beat in each cycle, so a stream takes as many cycles as it has beats where it has most of them:
-behind the framer and the inserter on transmit, which add octets, and before the checker on receive, which takes
-octets away. To that comes how long the first beats need to get there, and the last ones from there to the end.
+Every block transfers one beat per cycle. A stream therefore takes as many cycles as it has beats at the point where it
+has most: behind the framer and the inserter on transmit, which add octets, and before the checker on receive, which
+removes octets. The latency of the blocks before and behind this point is added.
 
-So the time of each packet's first beat and last beat is followed from block to block. A block adds its latency, and
-gives no beat before it has given those of the packet before. What it does with the last beat only, as waiting for
-a CRC, hides behind the packets that follow, if there are any.
+The prediction follows the times of each packet's first and last beat from block to block. A block adds its latency, and
+outputs no beat of a packet before it has output all beats of the packet before. Work that a block does on the last beat
+only, such as waiting for a CRC, overlaps with the packets that follow, if there are any.
 
-Latencies are those that the blocks' docstrings in ``rtl`` name, less the register behind some of them, which is one
-block here: :class:`.Buffer`. A beat that leaves in the cycle in which it comes has latency 0.
+The latencies are those in the docstrings of the blocks in ``rtl``. The output register that some of these include is
+counted here as a block of its own, :class:`.Buffer`. A beat that leaves in the cycle in which it arrives has latency 0.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from open_rnic.host_driver.tools.split.stages import RTL, Direction, Stage, inse
 
 __all__ = ["device_cycles"]
 
-_BUFFER = 1  # rtl.lib.stream.Buffer, at the end of a segment
-_LANE = 4  # octets, as of a marker and a CRC
+_BUFFER = 1  # latency of rtl.lib.stream.Buffer, at the end of a segment
+_LANE = 4  # octets of a lane, a marker and a CRC
 
 
 class _Packet(NamedTuple):
-    """The cycles in which a packet's first and last beat come."""
+    """The cycles in which the first and the last beat of a packet arrive."""
 
     first: int
     last: int
@@ -45,12 +45,13 @@ def device_cycles(
     crc: bool,
     offset: int = 0,
 ) -> int:
-    """Clock cycles from the first beat that the segment takes to the last one that it gives, both included.
+    """Return the clock cycles from the segment's first input beat to its last output beat, both included.
 
-    ``stages`` follow each other, and are the device's. Their input is offered without a gap, in the shape in which the
-    stage before gives it, and their output taken at once. ``ulpdus`` are lengths in octets, ``offset`` is where in the
-    marked stream the first FPDU begins. The fence is open; an RTR has been detected. ``crc`` does not change
-    anything, for the field is there without CRCs, too. Raises ValueError for a stage that the RTL cannot do.
+    ``stages`` are adjacent stages that the device does. Their input arrives without gaps, in the form in which the
+    stage before outputs it, and their output is never stalled. ``ulpdus`` are lengths in octets; ``offset`` is the
+    position of the first FPDU in the marked stream, in octets. The fence is open, and an RTR has been detected. ``crc``
+    has no effect, because an FPDU has a CRC field even if CRCs are off. Raises ValueError for a stage that is not
+    available as RTL.
     """
     if missing := [stage for stage in stages if stage not in RTL]:
         raise ValueError(f"the RTL has no {missing[0]}")
@@ -62,13 +63,13 @@ def device_cycles(
 
 
 class _Sizes:
-    """Lengths of packets in octets, as they are between stages."""
+    """Lengths of packets in octets, between the stages."""
 
     def __init__(self, ulpdus: Sequence[int], markers: bool, offset: int):
         self.ulpdus = list(ulpdus)
         self.framed = [2 + each + 3 & ~3 for each in ulpdus]  # ULPDU_Length, PAD
         self.whole = [each + _LANE for each in self.framed]  # without markers
-        #: Where each FPDU begins and the last one ends, without markers; the offset is that of the first one.
+        #: Where each FPDU begins and the last one ends, in the stream without markers; ``offset`` counts markers, too.
         begin = offset - (_LANE * -(-offset // MARKER_INTERVAL) if markers else 0)
         self.begins = list(accumulate(self.whole, initial=begin))
         self._gap = MARKER_INTERVAL - _LANE if markers else 0
@@ -78,7 +79,7 @@ class _Sizes:
         ]
 
     def markers_before(self, octets: int) -> int:
-        """How many are in the stream before so many octets without markers have passed, and the next one comes."""
+        """Return the number of markers before this octet of the stream without markers."""
         return -(-octets // self._gap) if self._gap else 0
 
 
@@ -87,7 +88,7 @@ def _beats(sizes: Iterable[int], width: int) -> list[int]:
 
 
 def _offered(beats: Iterable[int]) -> Iterator[_Packet]:
-    """Packets of so many beats, without a gap."""
+    """Packets of these numbers of beats, without gaps."""
     at = 0
     for each in beats:
         yield _Packet(at, at + each - 1)
@@ -97,7 +98,7 @@ def _offered(beats: Iterable[int]) -> Iterator[_Packet]:
 def _block(
     packets: Iterable[_Packet], beats: Iterable[int], latency: int, last: int | None = None
 ) -> Iterator[_Packet]:
-    """Behind a block that gives so many beats: its latency for a packet's first beat, and ``last`` for its last one."""
+    """Pass packets through a block; ``latency`` applies to a packet's first beat, and ``last`` to its last beat."""
     free = 0
     for packet, each in zip(packets, beats, strict=True):
         first = max(packet.first + latency, free)
@@ -114,15 +115,16 @@ def _transmit(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[
     packets = _offered(given[stages[0]])
     for stage in stages:
         match stage:
-            case Stage.FENCE:  # two Buffers: before the decision and behind it
+            case Stage.FENCE:  # two Buffers, one before and one behind the decision
                 packets = _block(packets, ulpdus, 2)
             case Stage.FRAMING:  # a Stage
                 packets = _block(packets, framed, 1)
             case Stage.MARKER_INSERTION:
-                # A Buffer; a Stage to measure, one to turn, one behind it; a wide beat turns in two.
+                # A Buffer; three Stages, which measure, rotate and register; wide beats rotate in two steps.
                 packets = _block(packets, marked, 5 if lanes > 8 else 4)
             case Stage.CRC_GENERATION:
-                # A queue; the CRC's pipeline, lanes of zeros undone (2 bits of their number a cycle), the end, a queue.
+                # A queue; the CRC's pipeline; removal of trailing zero lanes, 2 bits of their number per cycle; the
+                # insertion; a queue.
                 undo = ((lanes - 1).bit_length() + 1) // 2
                 packets = _block(packets, fpdus, 1, (3 if lanes <= 2 else 4) + undo + 2)
     return iter(packets)
@@ -146,32 +148,32 @@ def _receive(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[_
                 packets = packets if stage is not stages[0] else _stream(sizes, width)
                 packets = _delineated(packets, fpdus, sizes, width)
             case Stage.CRC_CHECK:
-                # Two registers before it; a queue and a Buffer; a register, the CRC with a marker beside it, to
-                # compare, a queue and a Buffer.
+                # First beat: two registers, a queue, a Buffer. Last beat: a register, the CRC with an adjacent marker,
+                # the comparison, a queue, a Buffer.
                 packets = packets if stage is not stages[0] else _offered(fpdus)
                 packets = _block(packets, ulpdus, 4, 4 + 6)
-            case Stage.RTR_DETECTION:  # nothing stands in the way, once the RTR has come
+            case Stage.RTR_DETECTION:  # adds no latency, once the RTR has arrived
                 packets = packets if stage is not stages[0] else _offered(ulpdus)
     return packets
 
 
 def _stream(sizes: _Sizes, width: int) -> Iterator[_Packet]:
-    """FPDUs in a stream without markers that is offered without a gap, so that two can be in the same beat."""
+    """FPDUs in a stream without markers and without gaps, in which one beat can hold parts of two FPDUs."""
     zero = sizes.begins[0] // width
     for begin, end in pairwise(sizes.begins):
         yield _Packet(begin // width - zero, (end - 1) // width - zero)
 
 
 def _packed(sizes: _Sizes, width: int) -> Iterator[_Packet]:
-    """The same, behind the packer, which is given each FPDU as a chunk.
+    """The same stream at the output of the packer, whose input has one chunk for each FPDU.
 
-    A beat leaves 2 cycles after the octet that fills it has come. If there is none, it is shown a cycle later.
+    A beat leaves 2 cycles after the octet that completes it has arrived. An incomplete beat leaves 1 cycle later.
     """
     begins = sizes.begins
     chunks = list(_offered(_beats(sizes.marked, width)))
 
     def leaves(octet: int) -> int:
-        """When the beat with this octet of the stream without markers does."""
+        """Return the cycle in which the beat with this octet of the stream without markers leaves."""
         filling = octet // width * width + width - 1
         tail = filling >= begins[-1]
         filling = min(filling, begins[-1] - 1)
@@ -186,16 +188,16 @@ def _packed(sizes: _Sizes, width: int) -> Iterator[_Packet]:
 def _delineated(packets: Iterator[_Packet], beats: Iterable[int], sizes: _Sizes, width: int) -> Iterator[_Packet]:
     """FPDUs, each in beats of its own.
 
-    One is found behind a queue and a register, waits in another queue, and a register says how it is to be cut out; its
-    octets wait in a queue and a window; a register is behind both, and a Segment's queue. A beat, but for an FPDU's
-    last one, is cut out when there is the lane that follows it. If that is in the stream's last beat, and this is not
-    full, it takes a cycle to see that it is enough.
+    The finder has a queue and a register at its input; it passes each FPDU on through another queue, and a register
+    holds how to cut it out. The octets pass a queue and a window meanwhile. A register follows, and the queue of the
+    Segment. A beat other than an FPDU's last one is cut out as soon as the lane behind it has arrived. If that lane is
+    in the stream's last beat, and this beat is incomplete, it takes one more cycle to see that it suffices.
     """
     free = 0
-    partial = sizes.begins[-1] // width  # the beat that is not full, if there is one
+    partial = sizes.begins[-1] // width  # the beat that is incomplete, if there is one
     for packet, each, (begin, end) in zip(packets, beats, pairwise(sizes.begins), strict=True):
         ends = (end - 1) // width
-        before = begin // width + each - 1 if each > 1 else -1  # where what its last beat but one needs is
+        before = begin // width + each - 1 if each > 1 else -1  # the stream beat that the last beat but one needs
         looks = (ends == partial) + (before == partial)
         first = max(packet.first + 6, free)
         last = max(first + each - 1, packet.last + 4 + (before == ends)) + looks

@@ -1,4 +1,4 @@
-"""A device's figures: those that ``rnic bench rtl`` has measured here, or else those that come with this package."""
+"""The figures of a device: results of ``rnic bench rtl`` on this machine, or else those shipped with this package."""
 
 from __future__ import annotations
 
@@ -18,61 +18,61 @@ from open_rnic.rtl.lib.lanes import LANES
 
 __all__ = ["Found", "device", "whole"]
 
-_SEEDS = (5, 3, 1)  # the most that there are results of
+_SEEDS = (5, 3, 1)  # numbers of seeds to look for in the store: the largest one that has results is used
 
 
 class _NotMeasured(Exception):  # noqa: N818
-    """There is no such result yet, and nobody is to make it."""
+    """The store has no such result, and no job may be started to measure it."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A device, and where its figures are from, in a line to show."""
+    """A device, and a line of text that names the origin of its figures."""
 
     device: Device
     origin: str
 
 
 def device(name: str, store: Path | None = None) -> Found:
-    """The device of this name: a part of ``rnic bench rtl``, a profile that comes with this package, or a file.
+    """Return a device by name: a part of ``rnic bench rtl``, a profile shipped with this package, or a file.
 
-    Of a part, the widths that were measured here are taken from there, and the others from the profile of this name.
-    Raises ProfileError.
+    For a part, widths that were measured on this machine use the measured figures; other widths use the shipped
+    profile of the same name. Raises ProfileError.
     """
     if name not in PARTS:
         return Found(find(Device, name), f"figures of {name}")
     measured = {lanes: blocks for lanes in LANES if (blocks := _measured(name, lanes, store or folder()))}
     shipped = find(Device, name) if name in known(Device) else None
     if not measured and shipped is None:
-        raise ProfileError(f"nothing is known of {PARTS[name].title}: run rnic bench rtl --part {name} first")
+        raise ProfileError(f"there are no figures for {PARTS[name].title}: run rnic bench rtl --part {name} first")
     lanes = dict(shipped.lanes) if shipped else {}
-    told = []
+    origins = []
     if measured:
-        told.append(f"figures of rnic bench rtl here, for {_listed(measured)} lanes")
+        origins.append(f"figures of rnic bench rtl here, for {_listed(measured)} lanes")
         lanes |= {str(each): blocks for each, blocks in measured.items()}  # type: ignore[misc]
     if rest := [int(each) for each in lanes if int(each) not in measured]:
-        told.append(f"figures that come with this package, for {_listed(rest)} lanes")
+        origins.append(f"figures that come with this package, for {_listed(rest)} lanes")
     found = Device(PARTS[name].title, dict(sorted(lanes.items(), key=lambda item: int(item[0]))),
                    shipped.stages if shipped else {})  # fmt: skip
-    return Found(found, "; ".join(told))
+    return Found(found, "; ".join(origins))
 
 
 def whole(device: Device) -> list[str]:
-    """A line for each width of which the whole data path has figures, beside its blocks': splits have the latter."""
-    told = []
+    """Return lines that compare the whole data path with its separate blocks, for each width with figures of both."""
+    lines = []
     for lanes, blocks in device.lanes.items():
         needed = blocks_needed(int(lanes))
         if {WHOLE, *needed} <= blocks.keys():
             alone = [blocks[name] for name in needed]
             luts, clock = sum(each.luts.value for each in alone), min(each.clock_hz.value for each in alone)
-            told.append(f"{WHOLE} of {lanes} lanes as a whole: {blocks[WHOLE].luts.value:,.0f} LUTs, "
+            lines.append(f"{WHOLE} of {lanes} lanes as a whole: {blocks[WHOLE].luts.value:,.0f} LUTs, "
                         f"{blocks[WHOLE].clock_hz.value / 1e6:.0f} MHz; "
                         f"its blocks alone: {luts:,.0f} LUTs, {clock / 1e6:.0f} MHz")  # fmt: skip
-    return told
+    return lines
 
 
 def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:
-    """All blocks that a split may need, or None when one has no result here."""
+    """Return the figures of all blocks that a split may need, or None if a block has no result in the store."""
     found: dict[str, Block] = {}
     for name in (*blocks_needed(lanes), WHOLE):
         row = next((row for seeds in _SEEDS if (row := _row(Case(name, lanes, part, seeds), store))), None)
@@ -86,7 +86,7 @@ def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:
 
 
 def _row(case: Case, store: Path) -> Row | None:
-    """What was measured of a case; None when some of it was not."""
+    """Return the result of a case, or None if a part of it is not in the store."""
     if not BLOCKS[case.block].wide:
         case = next((Case(case.block, lanes, case.part, case.seeds) for lanes in LANES
                      if _ready(Case(case.block, lanes, case.part, case.seeds), store)), case)  # fmt: skip

@@ -1,7 +1,7 @@
-/* What a host does to an FPDU when no device does it: each stage of MPA's work as a plain function, and its time.
+/* The stages of MPA's work on the host: each stage as a plain function, and the time that it takes.
 
-   The functions that change octets are exported, so that what they do is compared with the software data path before
-   any of them is timed. Names and meanings are those of host_driver.split.stages. */
+   The functions that change octets are exported, so that their results can be compared with the software data path
+   before any of them is timed. Names are those in host_driver/tools/split/stages.py. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,17 +18,17 @@
 #endif
 
 #define EXPORT __attribute__((visibility("default")))
-#define PLACE(nth) ((nth) * 148 % 512) /* of the nth FPDU behind a marker's begin: 128 places, in no order */
+#define PLACE(nth) ((nth) * 148 % 512) /* of the nth FPDU behind the start of a marker: 128 places, unordered */
 #define BARRIER(pointer) __asm__ volatile("" : : "r"(pointer) : "memory")
 
 enum { INTERVAL = 512, GAP = INTERVAL - 4 };
 
 /* --- CRC-32C (RFC 5044 §4.4) */
 
-enum { WORDS = 512 }; /* of a part, at most */
+enum { WORDS = 512 }; /* largest number of words in a part */
 static const uint32_t REFLECTED = 0x82F63B78u;
 static uint32_t slices[8][256];
-static uint32_t powers[2 * WORDS + 1]; /* [i]: x^(64 i - 33), reflected, as a carry-less product and crc32 want it */
+static uint32_t powers[2 * WORDS + 1]; /* [i]: x^(64 i - 33), reflected, as a factor of a carry-less product */
 
 __attribute__((constructor)) static void prepare(void)
 {
@@ -86,7 +86,8 @@ __attribute__((target("sse4.2"))) static uint32_t sse42_from(uint32_t crc, const
 
 EXPORT uint32_t crc_sse42(const uint8_t *at, size_t n) { return ~sse42_from(~0u, at, n); }
 
-/* Three parts side by side, as the instruction takes three cycles and can begin in each; then shifted and added. */
+/* Three parts in parallel: the crc32 instruction takes three cycles, and one can start in each cycle. The partial sums
+   are then shifted and added. */
 __attribute__((target("sse4.2,pclmul"))) EXPORT uint32_t crc_sse42x3(const uint8_t *at, size_t n)
 {
     uint64_t crc = ~0u;
@@ -103,7 +104,7 @@ __attribute__((target("sse4.2,pclmul"))) EXPORT uint32_t crc_sse42x3(const uint8
         second = _mm_crc32_u64(second, word(at + octets));
         __m128i far = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)crc), _mm_cvtsi32_si128((int)powers[2 * words]), 0);
         __m128i near = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)second), _mm_cvtsi32_si128((int)powers[words]), 0);
-        /* Both are products of 64 bits that crc32 reduces: they go in beside the third part's last word. */
+        /* Both are products of 64 bits, which crc32 reduces: they are added to the last word of the third part. */
         uint64_t both = (uint64_t)_mm_cvtsi128_si64(_mm_xor_si128(far, near));
         crc = _mm_crc32_u64(third, word(at + 2 * octets) ^ both);
         at += 2 * octets + 8;
@@ -114,7 +115,7 @@ __attribute__((target("sse4.2,pclmul"))) EXPORT uint32_t crc_sse42x3(const uint8
 
 #define AVX512 __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.2")))
 
-/* x times a power of x, so many 64-bit words further, and other added. */
+/* x times a power of x, which shifts it by a number of 64-bit words; plus other. */
 AVX512 static inline __m512i folded(__m512i x, __m512i by, __m512i other)
 {
     __m512i low = _mm512_clmulepi64_epi128(x, by, 0x00), high = _mm512_clmulepi64_epi128(x, by, 0x11);
@@ -182,7 +183,7 @@ static int has_crc(void) { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
 
 /* --- markers (RFC 5044 §4.3) */
 
-/* The library's memcpy, even where the compiler knows the length: what it would write itself is slower for these. */
+/* The library's memcpy, even if the compiler knows the length: the code that it would generate is slower here. */
 static inline void move(uint8_t *to, const uint8_t *from, size_t n)
 {
     __asm__("" : "+r"(n));
@@ -196,7 +197,8 @@ static void put_marker(uint8_t *at, size_t fpduptr)
     at[3] = (uint8_t)fpduptr;
 }
 
-/* Copies n octets of an FPDU without its CRC that begins place octets behind a marker's begin; how many it wrote. */
+/* Copies n octets of an FPDU without its CRC, which begins place octets behind the start of a marker, and inserts
+   markers. Returns the number of octets written. */
 EXPORT size_t insert_markers(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t place)
 {
     uint8_t *begin = to, *header = to;
@@ -217,7 +219,7 @@ EXPORT size_t insert_markers(uint8_t *restrict to, const uint8_t *restrict from,
     return (size_t)(to + n - begin);
 }
 
-/* Copies what is no marker of n octets; how many it wrote, or 0 when an FPDUPTR is wrong. */
+/* Copies n octets without the markers among them. Returns the number of octets written, or 0 if an FPDUPTR is wrong. */
 EXPORT size_t remove_markers(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t place)
 {
     uint8_t *begin = to;
@@ -236,13 +238,13 @@ EXPORT size_t remove_markers(uint8_t *restrict to, const uint8_t *restrict from,
     return (size_t)(to + n - begin);
 }
 
-/* --- what is timed: one call does a stage's work on one FPDU */
+/* --- the timed functions: one call does a stage's work for one FPDU */
 
 struct work {
     const uint8_t *from;
     uint8_t *to;
     size_t n, place, piece, nth;
-    uint64_t sink; /* what one call leaves for the next, where one FPDU must wait for the one before */
+    uint64_t sink; /* a result of one call that the next call depends on, if an FPDU must wait for the one before */
 };
 
 enum { REGIONS = 1024, SLOTS = 4096 };
@@ -270,7 +272,7 @@ static void crc32_vpclmul(struct work *w) { w->sink += crc_vpclmul(w->from, w->n
 static void crc32_armv8(struct work *w) { w->sink += crc_armv8(w->from, w->n); }
 #endif
 
-/* ULPDU_Length in front, PAD behind. */
+/* Put ULPDU_Length before the ULPDU, and PAD behind it. */
 static void framing_transmit(struct work *w)
 {
     uint16_t length = (uint16_t)__builtin_bswap16((uint16_t)w->n);
@@ -279,7 +281,7 @@ static void framing_transmit(struct work *w)
     w->sink += (w->n + 5) & ~(size_t)3;
 }
 
-/* Where the next FPDU begins is known only from this one's length: so each call reads where the last one says. */
+/* The next FPDU's position depends on this one's length: each call therefore reads at an address from the last call. */
 static void framing_receive(struct work *w)
 {
     uint16_t length;
@@ -287,7 +289,7 @@ static void framing_receive(struct work *w)
     size_t octets = ((size_t)__builtin_bswap16(length) + 9) & ~(size_t)3;
     if (octets > 65540)
         abort();
-    w->sink = octets & 1; /* it is even: what matters is that the next call must wait for it */
+    w->sink = octets & 1; /* it is always 0, but the next call must wait for it */
 }
 
 static void fence(struct work *w)
@@ -305,7 +307,7 @@ static void rtr_detection(struct work *w)
     connection.msn++;
 }
 
-/* The head of a tagged segment (RFC 5041 §4.2). */
+/* Make the header of a tagged segment (RFC 5041 §4.2). */
 static void placement_transmit(struct work *w)
 {
     uint32_t stag = __builtin_bswap32((uint32_t)w->nth);
@@ -315,7 +317,7 @@ static void placement_transmit(struct work *w)
     memcpy(w->to + 6, &offset, 8);
 }
 
-/* That the STag is known, and allows to write where the segment says (RFC 5041 §7.1). */
+/* Check that the STag is valid, and that it permits a write at the segment's position (RFC 5041 §7.1). */
 static void placement_receive(struct work *w)
 {
     const struct region *region = &regions[(w->nth * 2654435761u >> 7) % REGIONS];
@@ -326,7 +328,7 @@ static void placement_receive(struct work *w)
     w->sink += offset;
 }
 
-/* n octets into pieces that lie anywhere. */
+/* Copy n octets into pieces at scattered addresses. */
 static void scatter(struct work *w)
 {
     size_t done = 0, nth = w->nth * 64;
@@ -363,7 +365,7 @@ static const struct kernel {
 #endif
 };
 
-/* The name of a kernel that this processor can run; NULL behind the last, and "" for one that it cannot. */
+/* Returns the name of a kernel, "" if this processor cannot run it, or NULL behind the last kernel. */
 EXPORT const char *kernel_name(size_t nth)
 {
     if (nth >= sizeof kernels / sizeof *kernels)
@@ -378,8 +380,8 @@ static double now(void)
     return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
-/* Nanoseconds of one of so many calls with n octets, each at another place of span octets; room has twice that, and
-   65536 more: what is read, and behind it what is written. Of kernel "nothing" it is what the loop takes. */
+/* Returns the nanoseconds of one of many calls with n octets. Each call reads at another place within span octets. room
+   holds twice span and 65536 more: octets to read, then octets to write. Kernel "nothing" measures the loop itself. */
 EXPORT double nanoseconds(size_t nth, uint8_t *room, size_t span, size_t n, size_t piece, long calls)
 {
     if (!regions[1].stag)
@@ -398,7 +400,7 @@ EXPORT double nanoseconds(size_t nth, uint8_t *room, size_t span, size_t n, size
     struct work w = {.n = n, .piece = piece};
     void (*call)(struct work *) = kernels[nth].call;
     size_t step = (n + n / 64 + 255) & ~(size_t)63, at = 0; /* with room for markers */
-    uint8_t *to = room + span + 65536 + 2048; /* not at the same place of a page as what is read: that would be slow */
+    uint8_t *to = room + span + 65536 + 2048; /* at another offset within a page than the source: equal ones are slow */
     if (call == marker_removal)
         for (; at + step <= span || !at; at += step) {
             memset(to, 0, n);
@@ -408,7 +410,7 @@ EXPORT double nanoseconds(size_t nth, uint8_t *room, size_t span, size_t n, size
     size_t slot = 0;
     double start = now();
     for (long done = 0; done < calls; done++) {
-        w.from = room + at + (w.sink >> 63); /* nothing: but what a CRC gave is waited for */
+        w.from = room + at + (w.sink >> 63); /* adds 0, but waits for the result of a CRC */
         w.to = to + (call == scatter ? 0 : at);
         w.place = PLACE(slot);
         w.nth = (size_t)done;
@@ -421,8 +423,8 @@ EXPORT double nanoseconds(size_t nth, uint8_t *room, size_t span, size_t n, size
     return (now() - start) / (double)calls;
 }
 
-/* Cycles a nanosecond, that is GHz: of a chain of XORs that must each wait for the one before. Not of additions: some
-   processors do those of constants ahead, for nothing. */
+/* Returns the clock in cycles per nanosecond, from a chain of XORs that each depend on the one before. Additions would
+   not do: some processors execute additions of constants ahead of time, at no cost. */
 EXPORT double clock_ghz(long steps)
 {
     uint64_t sum = 1, other = (uint64_t)steps;
@@ -436,7 +438,7 @@ EXPORT double clock_ghz(long steps)
     return (double)steps / (now() - start);
 }
 
-/* What the counter that never changes its rate counts a nanosecond; 0 where there is none that a program can read. */
+/* Returns the rate of the constant-rate counter per nanosecond, or 0 if there is none that a program can read. */
 EXPORT double counter_ghz(long nanoseconds_to_wait)
 {
     double start = now();

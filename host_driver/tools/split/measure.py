@@ -1,8 +1,9 @@
-"""What the stages cost on this machine's processor: ``kernels.c``, compiled, compared with Python, and timed.
+"""Measure the cost of each stage on this machine's processor: compile ``kernels.c``, compare it with Python, time it.
 
-All times are in clock cycles: nanoseconds times the clock, which a chain of instructions of one cycle each shows just
-before and just behind. Where those differ, something else was running, and the sample does not count. Of those that
-do the first quartile is taken: what interrupts only adds, but a clock that has just changed goes both ways.
+All results are in clock cycles: nanoseconds times the clock frequency. The frequency is measured before and after each
+sample by a chain of instructions that take one cycle each. If the two differ, something else was running, and the
+sample is discarded. The result is the first quartile of the samples: interruptions only add time, but a change of the
+clock can shift a sample in either direction.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ from open_rnic.host_driver.tools.split.profile import Copies, Cost, Figure, Host
 
 __all__ = ["SIZES", "Kernels", "MeasureError", "measure", "this_host"]
 
-SIZES = (64, 128, 256, 512, 1024, 1428, 4096, 8880)  #: octets of FPDUs that costs are fitted to
+SIZES = (64, 128, 256, 512, 1024, 1428, 4096, 8880)  #: octets of the FPDUs to which costs are fitted
 ROUNDS = 150
 CONNECTIONS = 100
 COMMAND = "rnic split --measure"
-_CACHED = 16384  # octets to read from, and as many to write to: a first-level cache holds both
-_SPARE = 2 * 65536 + (256 << 10)  # scatter goes over 256 KiB
-_MEMORY = 192 << 20  # more than caches hold
+_CACHED = 16384  # octets to read, and as many to write: both fit into a first-level cache
+_SPARE = 2 * 65536 + (256 << 10)  # scatter writes within 256 KiB
+_MEMORY = 192 << 20  # octets, more than fit into caches
 _LARGE = 65536  # octets of a copy from memory
 _PIECE = 128  # octets
 _CLOCK = 20000  # instructions
-_ENOUGH = 20  # samples that count
-_BURST = 60000.0  # nanoseconds that a sample should take: less than what a scheduler gives
+_ENOUGH = 20  # smallest number of valid samples
+_BURST = 60000.0  # nanoseconds that a sample should take: less than a time slice of the scheduler
 _OPTIONS = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-std=gnu11")
 
 
 class MeasureError(Exception):
-    """It cannot be measured here; the message says why in one line."""
+    """A measurement is not possible on this machine; the message is one line with the reason."""
 
 
 class Kernels:
-    """The functions of ``kernels.c``, made by this system's C compiler; raises MeasureError when there is none."""
+    """The functions of ``kernels.c``, compiled by the system's C compiler; raises MeasureError if it is missing."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(_compiled()))
@@ -69,7 +70,7 @@ class Kernels:
 
     @cached_property
     def names(self) -> dict[str, int]:
-        """The kernels that this processor can run."""
+        """The kernels that this processor can run, by name, with their numbers."""
         found: dict[str, int] = {}
         while (name := self._library.kernel_name(nth := len(found))) is not None:
             found[name.decode() or f"not here {nth}"] = nth
@@ -77,21 +78,21 @@ class Kernels:
 
     @property
     def tiers(self) -> list[str]:
-        """The ways to do a CRC-32C among them."""
+        """The available methods to compute a CRC-32C."""
         return [name.removeprefix("crc-") for name in self.names if name.startswith("crc-")]
 
     def crc(self, tier: str, octets: bytes) -> int:
-        """The CRC-32C of these octets, done this way."""
+        """Return the CRC-32C of ``octets``, computed by method ``tier``."""
         function = getattr(self._library, f"crc_{tier}")
         function.restype, function.argtypes = ctypes.c_uint32, [ctypes.c_char_p, ctypes.c_size_t]
         return int(function(octets, len(octets)))
 
     def insert_markers(self, covered: bytes, place: int) -> bytes:
-        """An FPDU without its CRC, with markers, where it begins ``place`` octets behind a marker's begin."""
+        """Insert markers into an FPDU without its CRC, which begins ``place`` octets behind the start of a marker."""
         return self._copied(self._library.insert_markers, covered, place)
 
     def remove_markers(self, marked: bytes, place: int) -> bytes:
-        """The same back; nothing when an FPDUPTR is wrong."""
+        """Remove the markers again; returns no octets if an FPDUPTR is wrong."""
         return self._copied(self._library.remove_markers, marked, place)
 
     @staticmethod
@@ -101,21 +102,21 @@ class Kernels:
         return to.raw[:written]
 
     def clock_ghz(self) -> float:
-        """Clock cycles a nanosecond, now."""
+        """Return the current clock frequency, in cycles per nanosecond."""
         return float(self._library.clock_ghz(_CLOCK))
 
     def counter_ghz(self) -> float:
-        """What the processor's time stamp counter counts a nanosecond; 0 without one."""
+        """Return the frequency of the processor's time stamp counter in GHz, or 0 if there is none."""
         return float(self._library.counter_ghz(10_000_000))
 
     def nanoseconds(self, name: str, room: ctypes.Array[ctypes.c_char], octets: int, calls: int) -> float:
-        """Of one of so many calls; ``room`` has the octets that they read, as many to write, and ``_SPARE``."""
+        """Return the time of one of ``calls`` calls. ``room`` holds source octets, as many to write, and ``_SPARE``."""
         span = (len(room) - _SPARE) // 2
         return float(self._library.nanoseconds(self.names[name], room, span, octets, _PIECE, calls))
 
 
 def check(kernels: Kernels) -> None:
-    """Compare what the kernels do with what the software data path does; raises MeasureError where they differ."""
+    """Compare the kernels with the software data path; raises MeasureError if they differ."""
     rng = random.Random(1)
     octets = rng.randbytes(100_001)
     for tier in kernels.tiers:
@@ -139,9 +140,9 @@ class _Case:
 
 
 def measure(progress: Callable[[int, int], None] = lambda done, total: None) -> Host:
-    """Measure this machine: a few seconds, longer when it has other things to do. Raises MeasureError.
+    """Measure this machine. Takes a few seconds, or longer if the machine is busy. Raises MeasureError.
 
-    ``progress`` is told how many steps of how many are done.
+    ``progress`` is called with the number of steps done and the total number of steps.
     """
     kernels = Kernels()
     check(kernels)
@@ -166,7 +167,7 @@ def measure(progress: Callable[[int, int], None] = lambda done, total: None) -> 
         return Cost(Figure(round(each, 4), source), Figure(round(fixed, 1), source))
 
     def nothing_more(name: str) -> Cost:
-        return Cost(Figure(0.0, "by what the stage does: no octet of the ULPDU is looked at"), fixed_cost(name))
+        return Cost(Figure(0.0, "by definition: the stage does not read the octets of the ULPDU"), fixed_cost(name))
 
     pieces = (2048 - 1024) // _PIECE
     piece = (taken[_Case("scatter", 2048)] - taken[_Case("scatter", 1024)]) / pieces
@@ -176,7 +177,7 @@ def measure(progress: Callable[[int, int], None] = lambda done, total: None) -> 
         f"{COMMAND}: scatter, pieces of {_PIECE} octets anywhere in 256 KiB, less a copy of as many octets",
     )
     memory = taken[_Case("copies", _LARGE, from_memory=True)] / _LARGE
-    nowhere = Figure(0.0, "by what the stage does: the gather that goes with it is counted on receive")
+    nowhere = Figure(0.0, "by definition: the corresponding gather is counted on receive")
     return Host(
         title=f"{_processor()}, measured",
         clock_hz=Rate(round(ghz * 1e9, -7), f"{COMMAND}: a chain of XORs, of one cycle each, at its fastest; "
@@ -206,7 +207,7 @@ def measure(progress: Callable[[int, int], None] = lambda done, total: None) -> 
 
 
 def this_host(progress: Callable[[int, int], None] = lambda done, total: None, *, anew: bool = False) -> Host:
-    """What was measured on this machine before with the same kernels on the same processor, or is measured now."""
+    """Return this machine's figures: kept ones of the same kernels and processor, or new ones if there are none."""
     sources = (files(__package__) / "kernels.c").read_bytes() + Path(__file__).read_bytes()
     digest = hashlib.sha256(sources + _processor().encode()).hexdigest()[:16]
     path = folder() / f"host-{digest}.toml"
@@ -223,7 +224,7 @@ def this_host(progress: Callable[[int, int], None] = lambda done, total: None, *
 def _cycles(
     kernels: Kernels, cases: Sequence[_Case], progress: Callable[[int], None]
 ) -> tuple[dict[_Case, float], float]:
-    """The clock cycles of one call of each, and the fastest clock, in GHz."""
+    """Return the clock cycles of one call of each case, and the fastest clock in GHz."""
     rooms = {False: _room(_CACHED), True: _room(_large())}
     calls = {}
     for case in cases:
@@ -243,7 +244,7 @@ def _cycles(
                 samples[case].append(spent * (before + after) / 2)
         progress(min(nth + 1, ROUNDS))
     if min(map(len, samples.values())) < _ENOUGH:
-        raise MeasureError("this machine has too much else to do: no two samples of its clock agree")
+        raise MeasureError("this machine is too busy to measure: its clock frequency never stays the same")
     return {case: quantiles(found, n=4)[0] for case, found in samples.items()}, fastest
 
 
@@ -254,12 +255,15 @@ def _room(span: int) -> ctypes.Array[ctypes.c_char]:
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float, float]:
-    """Fixed and per octet, both not negative, with the least squares of relative errors; and the worst of these."""
+    """Fit a fixed cost and a cost per octet, neither negative, by least squares of relative errors.
+
+    Returns both, and the largest relative error.
+    """
 
     def worst(fixed: float, each: float) -> float:
         return max(abs(fixed + each * octets - cycles) / cycles for octets, cycles in points)
 
-    scaled = [(1 / cycles, octets / cycles) for octets, cycles in points]  # fixed * u + each * v should be 1
+    scaled = [(1 / cycles, octets / cycles) for octets, cycles in points]  # ideally, fixed * u + each * v is 1
     u, v = (sum(column) for column in zip(*scaled, strict=True))
     uu, uv, vv = (sum(a * b for a, b in pairs) for pairs in (
         [(p, p) for p, _ in scaled], scaled, [(q, q) for _, q in scaled]))  # fmt: skip
@@ -272,7 +276,7 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float, float]:
 
 
 async def _startup() -> float:
-    """Seconds of processor time that a connection takes, both ends together."""
+    """Return the processor time of a connection in seconds, both ends together."""
     from open_rnic.host_driver.tools.bench.connections import rate, responder
 
     async with responder(CONNECTIONS) as other:
@@ -283,10 +287,10 @@ async def _startup() -> float:
 def _compiled() -> Path:
     compiler = os.environ.get("CC") or "cc"
     if shutil.which(compiler) is None:
-        raise MeasureError(f"{compiler} is missing, which measuring needs: install the Debian package gcc")
+        raise MeasureError(f"{compiler} is missing, but measuring needs a C compiler: install the Debian package gcc")
     with as_file(files(__package__) / "kernels.c") as source:
-        said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-        digest = hashlib.sha256(source.read_bytes() + said.encode() + repr(_OPTIONS).encode()).hexdigest()[:16]
+        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+        digest = hashlib.sha256(source.read_bytes() + version.encode() + repr(_OPTIONS).encode()).hexdigest()[:16]
         library = folder() / f"kernels-{digest}.so"
         if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True)
@@ -300,20 +304,20 @@ def _compiled() -> Path:
 
 
 def _processor() -> str:
-    """What the system calls it, and what of it matters here."""
+    """Return the name of the processor, and its features that matter here."""
     try:
-        told = Path("/proc/cpuinfo").read_text()
+        cpuinfo = Path("/proc/cpuinfo").read_text()
     except OSError:
         return platform.processor() or platform.machine()
-    name = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", told, re.MULTILINE)
-    have = set(flags[1].split()) if flags else set()
-    that = [each for each in ("sse4_2", "pclmulqdq", "avx512f", "vpclmulqdq", "crc32", "pmull") if each in have]
-    return f"{name[1] if name else platform.machine()} ({', '.join(that) or 'no CRC instruction'})"
+    name = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    known = set(flags[1].split()) if flags else set()
+    features = [each for each in ("sse4_2", "pclmulqdq", "avx512f", "vpclmulqdq", "crc32", "pmull") if each in known]
+    return f"{name[1] if name else platform.machine()} ({', '.join(features) or 'no CRC instruction'})"
 
 
 def _large() -> int:
-    """Octets to copy from: more than caches hold, and far less than there is memory."""
+    """Return the size of a large source in octets: more than fits into caches, and much less than the memory."""
     return min(_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 
 

@@ -1,14 +1,14 @@
-"""What a split is worth: throughput, latency, host cycles, octets over the link and set-up time, from figures alone.
+"""Predict a split's throughput, latency, host cycles, link octets and set-up time from figures alone.
 
-An octet's way is a row of stations: what the host does, crossings of the host link, what the device does, the wire, and
-the same at the other end. Memory is at the host's end of the link and the wire at the device's. Stations of one kind
-at one end share a resource: the host's cores, one direction of the link, the device's clock.
+An octet passes a row of stations: work of the host, crossings of the host link, work of the device, the wire, and the
+same at the other end. Memory is at the host's end of the link, and the wire at the device's end. Stations of one kind
+at one end share a resource: the host's cores, one direction of the link, or the device's clock.
 
-- Throughput: messages follow each other, and the resource that takes longest for one sets the pace.
-- Half round trip: the first FPDU passes all stations, and the others follow at the pace of the slowest resource.
+- Throughput: messages follow each other, and the resource that takes longest for a message limits the rate.
+- Half round trip: the first FPDU passes all stations, and the others follow at the rate of the slowest resource.
 
-TCP is beyond the device's end in every split, and costs nothing here. Stages are passes of their own: what a host would
-save by doing two of them at once is not counted.
+TCP lies beyond the device's end in every split, and costs nothing here. Each stage is a pass of its own over the
+octets: the model does not count what a host saves if it does two stages in one pass.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ __all__ = [
 
 SIZES = tuple(1 << exponent for exponent in range(21))  #: octets of a message
 RATES = (1, 10, 25, 40, 100)  #: Gb/s
-REFERENCE = 65536  #: octets of the messages that tables are about
-HEADER = 14  # octets of a tagged segment's (RFC 5041 §4.2)
+REFERENCE = 65536  #: octets of the messages in tables
+HEADER = 14  # octets of a tagged segment's header (RFC 5041 §4.2)
 _CRC = 4
-_PACKET = 78  # octets beside the FPDU: TCP and IPv4 40; Ethernet with preamble and gap 38 (IEEE 802.3 §4.4.2)
-_WRITES, _READS = 7, 4  # of registers, to bring a connection up: docs/verilog.md
-_STEADY = 64  # ULPDUs at least, so that a device's filling does not count
+_PACKET = 78  # octets of a packet besides the FPDU: TCP and IPv4 40; Ethernet, preamble and gap 38 (IEEE 802.3 §4.4.2)
+_WRITES, _READS = 7, 4  # register accesses to bring a connection up: docs/verilog.md
+_STEADY = 64  # smallest number of ULPDUs in which the filling of the device's pipeline is negligible
 _BLOCKS = {
     Stage.FENCE: ("Fence",),
     Stage.FRAMING: ("FpduFramer", "Delineator"),
@@ -62,24 +62,24 @@ _BLOCKS = {
     Stage.RTR_DETECTION: ("RtrDetector",),
 }
 _AT_1_LANE = dict.fromkeys(("Delineator", "ChunkPacker", "FpduChecker"), "FpduReceiver")  # one block instead
-_AROUND = ("TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue")  # whatever the device does
+_AROUND = ("TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue")  # in every device that does a stage
 WHOLE = "MpaDatapath"
-LINK = "link"  # the host's work to have octets cross it
+LINK = "link"  # host work to transfer octets over the link
 WIRE = "wire"
 _HOST = "host "
 _ENDS = {Direction.TRANSMIT: "TX", Direction.RECEIVE: "RX"}
 
 
 class UnknownWidthError(ValueError):
-    """A device has no figures for a block of this width."""
+    """The device has no figures for a block at this width."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a split is looked at with. Both ends of the connection are the same.
+    """The parameters of a prediction. Both ends of the connection are the same.
 
-    ``pieces`` are the octets of a piece of memory, 0 if all of a message lies together; ``wire`` are Gb/s; ``tier`` is
-    the host's way to do a CRC, the fastest one by default.
+    ``pieces`` is the size of a piece of memory in octets, or 0 if each message is contiguous. ``wire`` is in Gb/s.
+    ``tier`` names the host's CRC method; by default, the fastest one is used.
     """
 
     host: Host
@@ -96,22 +96,22 @@ class Setting:
 
     @cached_property
     def ends(self) -> dict[Any, Any]:
-        """What has been worked out before: splits differ at one end, and are the same at the other."""
+        """A cache of predictions for one end: many splits are the same at one of their ends."""
         return {}
 
     @property
     def idle(self) -> frozenset[Stage]:
-        """The stages that have nothing to do."""
+        """The stages that have nothing to do with these settings."""
         markers = () if self.markers else (Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL)
         return frozenset((*markers, *(() if self.crc else (Stage.CRC_GENERATION, Stage.CRC_CHECK))))
 
     def active(self, direction: Direction) -> tuple[Stage, ...]:
-        """The stages that have something to do, in the order in which an octet passes them."""
+        """Return the stages that have something to do, in the order in which an octet passes them."""
         order = TRANSMIT if direction is Direction.TRANSMIT else RECEIVE
         return tuple(stage for stage in order if stage not in self.idle)
 
     def ulpdus(self, message: int) -> tuple[int, ...]:
-        """The lengths of the segments of a message."""
+        """Return the ULPDU lengths of a message."""
         room = mulpdu(self.emss, markers=self.markers) - HEADER
         whole, rest = divmod(message, room)
         return (room + HEADER,) * whole + ((rest + HEADER,) if rest or not whole else ())
@@ -119,9 +119,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point:
-    """One split and one size of message.
+    """The prediction for one split and one message size.
 
-    ``rate`` are octets of messages a second, one way; ``other`` the same as if the host had cores enough.
+    ``rate`` is in octets of messages per second, one way. ``other`` is the same with an unlimited number of host cores.
     """
 
     size: int
@@ -130,18 +130,18 @@ class Point:
     other: float
     other_limit: str
     half_round_trip: float  #: seconds
-    slowest: str  #: what most of the half round trip is
-    cycles: dict[str, dict[str, float]]  #: the host's for a message, by direction and stage, or ``LINK``
-    link: dict[str, float]  #: octets of a message over the host link, by direction
+    slowest: str  #: the largest contribution to the half round trip
+    cycles: dict[str, dict[str, float]]  #: host cycles for a message, by direction, then by stage or ``LINK``
+    link: dict[str, float]  #: octets of a message that cross the host link, by direction
 
     @property
     def cycles_per_octet(self) -> float:
-        """Of an octet that is sent and one that is received."""
+        """Host cycles to send one octet and to receive one."""
         return sum(self.stages.values()) / self.size
 
     @property
     def stages(self) -> dict[str, float]:
-        """The host's cycles for a message by stage, of both directions together."""
+        """Host cycles for a message by stage, both directions together."""
         found: dict[str, float] = defaultdict(float)
         for each in self.cycles.values():
             for stage, cycles in each.items():
@@ -151,7 +151,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one split comes to. ``setup`` is in seconds; ``hertz`` is the host's clock, ``clock`` the device's."""
+    """The prediction for one split. ``setup`` is in seconds; ``hertz`` is the host's clock, ``clock`` the device's."""
 
     split: Split
     lanes: int
@@ -164,21 +164,21 @@ class Prediction:
     hertz: float
 
     def at(self, size: int) -> Point:
-        """The point of this size."""
+        """Return the point for messages of this size."""
         return next(point for point in self.points if point.size == size)
 
     def cores(self, gigabits: float, size: int = REFERENCE) -> float | str:
-        """Cores in use when messages of this size are sent and received at a rate, or what does not allow it."""
+        """Return the cores in use at a rate, sending and receiving, or the resource that does not reach this rate."""
         point = self.at(size)
         return point.other_limit if point.other < gigabits * 1e9 / 8 else self.worth(gigabits, size)
 
     def worth(self, gigabits: float, size: int = REFERENCE) -> float:
-        """Cores that a rate would take, whether something else allows it or not."""
+        """Return the cores that a rate needs, even if another resource does not reach this rate."""
         return gigabits * 1e9 / 8 * self.at(size).cycles_per_octet / self.hertz
 
     @property
     def name(self) -> str:
-        """What the device does, in short."""
+        """A short name for the stages on the device."""
         return name(self.split.device)
 
 
@@ -202,13 +202,13 @@ _SHORT = {
 
 
 def name(device: frozenset[Stage]) -> str:
-    """What is done on the device: a name where there is one, or the stages in short."""
+    """Return the name of a set of stages, or their abbreviations if the set has no name."""
     known = {stages: each for each, stages in _NAMES.items()}
     return known.get(device) or ", ".join(_SHORT.get(stage, stage) for stage in Stage if stage in device)
 
 
 def named(setting: Setting) -> list[Split]:
-    """The splits that have a name, each that differs from the others once."""
+    """Return the splits that have names, without those that are equal with these settings."""
     active = frozenset(setting.active(Direction.TRANSMIT)) | frozenset(setting.active(Direction.RECEIVE))
     seen: dict[frozenset[Stage], Split] = {}
     for stages in _NAMES.values():
@@ -217,7 +217,7 @@ def named(setting: Setting) -> list[Split]:
 
 
 def splits(setting: Setting) -> Iterator[Split]:
-    """All splits that differ: each stage that has something to do, and that the device can do, on either side."""
+    """Yield all distinct splits: each active stage that the device can do, on either side."""
     active = {*setting.active(Direction.TRANSMIT), *setting.active(Direction.RECEIVE), Stage.STARTUP}
     can = [stage for stage in Stage if stage in active and (stage in RTL or stage in setting.device.stages)]
     known = {split.device & active: split for split in named(setting)}
@@ -227,21 +227,22 @@ def splits(setting: Setting) -> Iterator[Split]:
 
 
 def blocks_needed(lanes: int = 2) -> tuple[str, ...]:
-    """All blocks of RTL that a split may need at this width."""
+    """Return all blocks of RTL that a split may need at this width."""
     return (*_blocks(_BLOCKS, lanes), *_AROUND)
 
 
 def _blocks(stages: Iterable[Stage], lanes: int) -> list[str]:
-    """The blocks of these stages at this width, each once."""
+    """Return the blocks of these stages at this width, each once."""
     found = [block for stage in stages for block in _BLOCKS.get(stage, ())]
     return list(dict.fromkeys(_AT_1_LANE.get(block, block) if lanes == 1 else block for block in found))
 
 
 def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
-    """LUTs and clock in Hz of what the device does; a device that does nothing has no clock.
+    """Return the LUTs and the clock in Hz of the device; the clock is None if the device does nothing.
 
-    They are those of its blocks alone: the sum, and the slowest. A block of a stage that has nothing to do is left out,
-    but for those that framing needs besides. Raises UnknownWidthError for a block that has no figures.
+    Blocks are counted as placed and routed by themselves: the sum of their LUTs, and the slowest clock. Blocks of
+    stages that are idle are left out, except those that framing needs. Raises UnknownWidthError if a block has no
+    figures.
     """
     if not split.device:
         return 0.0, None
@@ -251,7 +252,7 @@ def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
                                 f"there are {', '.join(setting.device.lanes) or 'none'}")  # fmt: skip
     idle = setting.idle
     stages = split.device - idle
-    if Stage.FRAMING in stages:  # octets become beats in the packer, and ULPDUs leave FPDUs in the checker
+    if Stage.FRAMING in stages:  # the packer makes beats of octets, and the checker extracts ULPDUs from FPDUs
         stages |= idle & {Stage.MARKER_REMOVAL, Stage.CRC_CHECK}
     wanted = _blocks((stage for stage in Stage if stage in stages), setting.lanes)
     wanted += _AROUND if wanted else ()
@@ -265,7 +266,7 @@ def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
 
 
 def predict(setting: Setting, split: Split, sizes: Sequence[int] = SIZES) -> Prediction:
-    """What this split comes to, for messages of these sizes in octets; raises UnknownWidthError."""
+    """Predict this split for messages of these sizes in octets; raises UnknownWidthError."""
     luts, clock = figures(setting, split)
     ways = {direction: _way(setting, split, direction) for direction in Direction}
     points = tuple(_point(setting, ways, size, clock) for size in sizes)
@@ -284,16 +285,16 @@ def predict(setting: Setting, split: Split, sizes: Sequence[int] = SIZES) -> Pre
 
 @dataclass(frozen=True)
 class _Station:
-    """Where an octet passes: what it takes, and which resource has to do it."""
+    """A station that octets pass, and the resource that it uses."""
 
     resource: str
     kind: Side | None  # None: the link
     stages: tuple[Stage, ...] = ()
-    place: int = 0  # of the link: how many stages are before it
+    place: int = 0  # of a link crossing: the number of stages before it
 
 
 def _way(setting: Setting, split: Split, direction: Direction) -> tuple[_Station, ...]:
-    """The stations of one end. Octets begin and end in the host's memory, and on the wire, which the device is at."""
+    """Return the stations of one end, between the host's memory and the wire, which is at the device."""
     out = direction is Direction.TRANSMIT
     end = _ENDS[direction]
     active = setting.active(direction)
@@ -310,9 +311,9 @@ def _way(setting: Setting, split: Split, direction: Direction) -> tuple[_Station
         if where is not side:
             cross(where)
             side = where
-        if row and row[-1].kind is where:  # what lay between has nothing to do
+        if row and row[-1].kind is where:  # the stages in between are idle
             stages = row.pop().stages + stages
-        # Each of the device's pieces is a pipeline of its own; the host has the same cores for all of its own.
+        # Each run of the device's stages is a pipeline of its own; all of the host's stages share its cores.
         reach = f": {' to '.join(dict.fromkeys((stages[0], stages[-1])))}" if where is Side.DEVICE else ""
         row.append(_Station(f"{where.value} {end}{reach}", where, stages))
         place = sum(len(station.stages) for station in row)
@@ -323,9 +324,9 @@ def _way(setting: Setting, split: Split, direction: Direction) -> tuple[_Station
 
 
 def _octets(setting: Setting, direction: Direction, ulpdu: int) -> list[float]:
-    """The octets of a segment before each active stage, and behind the last.
+    """Return the octets of a segment before each active stage, and behind the last one.
 
-    Markers that were taken out go on beside the FPDU until its CRC, which covers them, has been checked.
+    Markers that have been removed still accompany the FPDU until its CRC, which covers them, has been checked.
     """
     framed = (ulpdu + 5) & ~3
     fpdu = (framed + _CRC) * (MARKER_INTERVAL / (MARKER_INTERVAL - 4) if setting.markers else 1.0)
@@ -346,7 +347,7 @@ def _octets(setting: Setting, direction: Direction, ulpdu: int) -> list[float]:
 
 
 def _crossing(setting: Setting, direction: Direction, station: _Station, ulpdu: int) -> float:
-    """The octets of a segment that cross the link here."""
+    """Return the octets of a segment that cross the link at this station."""
     return _octets(setting, direction, ulpdu)[station.place]
 
 
@@ -356,7 +357,7 @@ def _seconds(link: Link, octets: float) -> float:
 
 
 def _stage_cycles(setting: Setting, direction: Direction, stage: Stage, octets: float, message: int) -> float:
-    """The host's clock cycles for a stage and one FPDU."""
+    """Return the host's clock cycles for one stage and one FPDU."""
     host = setting.host
     match stage:
         case Stage.COPIES:
@@ -387,7 +388,7 @@ def _device_cycles(
 
 
 def _rtl_cycles(setting: Setting, direction: Direction, stages: tuple[Stage, ...], ulpdus: tuple[int, ...]) -> float:
-    """The device's clock cycles for these segments, back to back; other stages than RTL are added."""
+    """Return the device's clock cycles for these segments, back to back; stages without RTL are added."""
     rtl = tuple(stage for stage in stages if stage in RTL)
     cycles = float(_device_cycles(rtl, direction, setting.lanes, ulpdus, setting.markers, setting.crc)) if rtl else 0.0
     for stage in stages:
@@ -399,7 +400,7 @@ def _rtl_cycles(setting: Setting, direction: Direction, stages: tuple[Stage, ...
 
 @dataclass(frozen=True)
 class _End:
-    """One end and one size of message. Seconds by resource: of the first FPDU, of all, and of one of many messages."""
+    """One end and one message size: seconds by resource, for the first FPDU, the whole message, and in steady state."""
 
     first: dict[str, float]
     whole: dict[str, float]
@@ -431,7 +432,7 @@ def _end(setting: Setting, direction: Direction, row: tuple[_Station, ...], mess
             whole[station.resource] = all_
             more = -(
                 -_STEADY // len(ulpdus)
-            )  # messages behind it; none, where its own FPDUs are enough to hide a start
+            )  # further messages; none if the message has enough FPDUs to hide the start of the pipeline
             if len(ulpdus) < _STEADY:
                 many = _rtl_cycles(setting, direction, station.stages, ulpdus * (1 + more)) / clock
                 pace[station.resource] = (many - all_) / more
@@ -451,7 +452,7 @@ def _end(setting: Setting, direction: Direction, row: tuple[_Station, ...], mess
                 cycles[LINK] += count * setting.link.host_s_per_transfer.value * hertz
                 spend(host, length, setting.link.host_s_per_transfer.value)
                 spend(station.resource, length, _seconds(setting.link, over))
-    if direction is Direction.TRANSMIT:  # the wire counts once
+    if direction is Direction.TRANSMIT:  # the wire counts only once
         for length in kinds:
             spend(WIRE, length, (_octets(setting, direction, length)[-1] + _PACKET) * 8 / (setting.wire * 1e9))
     crossings = sum(station.kind is None for station in row)
@@ -489,7 +490,7 @@ def _point(setting: Setting, ways: dict[Direction, tuple[_Station, ...]], messag
 
 
 def _limit(resource: str, ends: dict[Direction, _End]) -> str:
-    """The resource, and of a host's which stage takes most."""
+    """Return the resource, and for a host also the stage that takes most of its time."""
     for direction, end in ends.items():
         if resource == f"{_HOST}{_ENDS[direction]}":
             return f"{resource}: {max(end.cycles, key=lambda each: end.cycles[each])}"
@@ -497,7 +498,7 @@ def _limit(resource: str, ends: dict[Direction, _End]) -> str:
 
 
 def sources(setting: Setting) -> list[tuple[str, Figure]]:
-    """Every figure that goes in, with its source."""
+    """Return every figure of the prediction, with its source."""
     import msgspec
 
     found: list[tuple[str, Figure]] = []

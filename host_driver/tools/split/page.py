@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs nothing else: no other file, no network, and no script but its own."""
+"""The report as a single HTML page, without other files, network access, or scripts other than its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from open_rnic.host_driver.tools.split.stages import Stage
 
 __all__ = ["page"]
 
-# A colour has one meaning on the page: a split, or a stage. Widths have markers.
+# A colour has one meaning on the page: a split or a stage. Widths are distinguished by their markers.
 _SPLITS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#444444", "#b8860b")
 _STAGES = ("#88ccee", "#332288", "#117733", "#999933", "#882255", "#ddcc77", "#6699cc", "#aa4466", "#44aa99", "#bbbbbb",
            "#f4a582")  # fmt: skip
@@ -27,9 +27,9 @@ _WIDTH, _HEIGHT = 8.6, 4.2  # inches
 
 
 def page(report: Report, command: str, day: date) -> str:
-    """The whole page, which says that ``command`` has made it on ``day``.
+    """Return the page, which names ``command`` and ``day`` as its origin.
 
-    Raises ModuleNotFoundError without matplotlib.
+    Raises ModuleNotFoundError if matplotlib is missing.
     """
     try:
         import matplotlib
@@ -37,7 +37,7 @@ def page(report: Report, command: str, day: date) -> str:
         raise ModuleNotFoundError("the Python package matplotlib is missing: install open-rnic[bench]") from None
     from jinja2 import Environment, StrictUndefined
 
-    # Text stays text, so that it can be searched and read aloud; ids are the same each time.
+    # Text stays text, so that readers can search it and programs can read it aloud; ids are reproducible.
     style = {"svg.fonttype": "none", "svg.hashsalt": "split", "font.family": "sans-serif", "axes.spines.top": False,
              "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4", "font.size": 10}  # fmt: skip
     with matplotlib.rc_context(style):
@@ -84,33 +84,33 @@ def _group(report: Report, lanes: int) -> dict[str, Any]:
 
 
 def _thickness(nth: int, lines: Sequence[Prediction]) -> float:
-    """In points: later lines are thinner, so that those that they cover are seen around them."""
+    """Return a line width in points. Later lines are thinner, so that the lines that they cover remain visible."""
     return 1.2 + (len(lines) - 1 - nth)
 
 
 def _said(lines: Sequence[Prediction], what: str, better: str, worse: str) -> str:
-    """Which split is better from where on, and which are better or worse than the host alone everywhere."""
-    told = []
+    """Describe which split is better above which size, and which are better or worse than the host at all sizes."""
+    sentences = []
     found = crossovers(lines, what)
     if found:
-        told.append("Circles: " + "; ".join(
+        sentences.append("Circles: " + "; ".join(
             f"from about {size_of(each.size)} “{each.after}” is {better} than “{each.before}”" for each in found
         ) + ".")  # fmt: skip
     for names, word in zip(standing(lines, what), (f"{better} than", f"{worse} than", "the same as"), strict=True):
         if names:
             which = " and ".join(filter(None, (", ".join(f"“{each}”" for each in names[:-1]), f"“{names[-1]}”")))
             are = "is" if len(names) == 1 else "are"
-            told.append(f"At every size {which} {are} {word} the host alone.")
-    return " ".join(told)
+            sentences.append(f"At every size {which} {are} {word} the host alone.")
+    return " ".join(sentences)
 
 
 def verdicts(report: Report) -> list[str]:
-    """A sentence for each split with a name: whether it pays to have the device do it."""
+    """Return a sentence for each named split on whether it pays off."""
     widest = report.lines(max(each.lanes for each in report.predictions))
     host = next((each for each in widest if not each.split.device), None)
     if host is None:
         return []
-    told = []
+    sentences = []
     base = host.at(REFERENCE)
     for each in widest:
         if each is host:
@@ -129,9 +129,9 @@ def verdicts(report: Report) -> list[str]:
         rate = "stays the same"
         if abs(change) >= 0.005:
             rate = f"{'rises' if change > 0 else 'falls'} by {abs(change):.0%}"
-        told.append(f"On the device “{each.name}” with {_lanes(each.lanes)} {cycles}; throughput {rate}, for "
+        sentences.append(f"“{each.name}” on the device with {_lanes(each.lanes)} {cycles}; throughput {rate}, for "
                     f"{each.luts:,.0f} LUTs: offload {pays}.")  # fmt: skip
-    return told
+    return sentences
 
 
 def _lanes(count: int) -> str:
@@ -139,7 +139,7 @@ def _lanes(count: int) -> str:
 
 
 def _drawn(name: str, draw: Callable[[Any], None]) -> str:
-    """What ``draw`` draws on axes, as an SVG element that stands inside a page; its ids begin with ``name``."""
+    """Return an SVG element with what ``draw`` draws on axes; its ids begin with ``name``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
@@ -170,7 +170,7 @@ def _curves(axes: Any, lines: Sequence[Prediction], what: str) -> None:
     _sizes(axes, [point.size for point in lines[0].points])
     axes.set_yscale("log")
     axes.set_ylabel("throughput, Gb/s" if what == "throughput" else "half round trip, µs")
-    circles: dict[tuple[float, float], tuple[float, float]] = {}  # by their places: one where lines cover each other
+    circles: dict[tuple[float, float], tuple[float, float]] = {}  # by position: one circle for lines that overlap
     for each in crossovers(lines, what):
         value = each.value * (8e-9 if what == "throughput" else 1e6)
         circles.setdefault((round(log2(each.size), 1), round(log2(value), 1)), (each.size, value))
@@ -180,8 +180,8 @@ def _curves(axes: Any, lines: Sequence[Prediction], what: str) -> None:
 
 
 def _label(axes: Any, labels: Sequence[tuple[float, float, str]]) -> None:
-    """Put texts beside points, where no other text is."""
-    axes.figure.draw_without_rendering()  # sets the layout, and with it where texts are
+    """Put a label beside each point, where it covers no other label."""
+    axes.figure.draw_without_rendering()  # computes the layout, and thereby the positions of labels
     taken: list[Any] = []
     for x, y, text in labels:
         made = axes.annotate(text, (x, y), textcoords="offset points", xytext=_PLACES[0], fontsize=9, zorder=5,
@@ -196,7 +196,7 @@ def _label(axes: Any, labels: Sequence[tuple[float, float, str]]) -> None:
         taken.append(box)
 
 
-# Where a label may be beside its point, in order of preference; so many that dense points find one.
+# Positions of a label relative to its point, in order of preference; enough of them for dense points.
 _PLACES = [(side, up) for far in range(0, 120, 12) for side in (6, -6) for up in (5 + far, -14 - far)]
 
 
@@ -217,9 +217,9 @@ def _stacked(axes: Any, lines: Sequence[Prediction]) -> None:
 
 def _pareto(axes: Any, report: Report) -> None:
     for nth, lanes in enumerate(sorted({each.lanes for each in report.predictions})):
-        those = [each for each in report.predictions if each.lanes == lanes]
-        cycles = [each.at(REFERENCE).cycles_per_octet for each in those]
-        axes.plot([each.luts for each in those], cycles, _MARKERS[nth % len(_MARKERS)], color="#888888", markersize=4,
+        shown = [each for each in report.predictions if each.lanes == lanes]
+        cycles = [each.at(REFERENCE).cycles_per_octet for each in shown]
+        axes.plot([each.luts for each in shown], cycles, _MARKERS[nth % len(_MARKERS)], color="#888888", markersize=4,
                   alpha=0.6, label=_lanes(lanes))  # fmt: skip
     best = front(report.predictions)
     values = [each.at(REFERENCE).cycles_per_octet for each in best]

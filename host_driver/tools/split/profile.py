@@ -1,7 +1,7 @@
-"""Hosts, links and devices that a split is looked at for: figures, each with its source, in files of TOML.
+"""Profiles of hosts, links and devices: the figures of the split model, each with its source, as TOML files.
 
-A figure stands in one line, ``name = { value = 1.5, source = "where it comes from" }``, so that a fault can be told by
-its line. Nothing has a default: a file that says less than all, or more, is refused.
+A figure takes one line, ``name = { value = 1.5, source = "where it comes from" }``, so that an error can name the line.
+There are no default values: a file that lacks a figure, or has an unknown one, is rejected.
 """
 
 from __future__ import annotations
@@ -40,56 +40,56 @@ _FOLDER = "profiles"
 
 
 class ProfileError(ValueError):
-    """A profile that is not as it must be: one line with the file, the line, and what is wrong."""
+    """An invalid profile. The message is one line: the file, the line number, and the fault."""
 
 
 class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """What is not named here is refused."""
+    """A table that rejects unknown keys."""
 
 
 class Figure(_Strict, frozen=True):
-    """A number, and how one can know it: a command, a document with its page, or that it is an estimate and of what."""
+    """A number and its source: a command, a document with its page, or the basis of an estimate."""
 
     value: Annotated[float, Meta(ge=0, lt=1e18)]
     source: Annotated[str, Meta(min_length=1)]
 
 
 class Rate(_Strict, frozen=True):
-    """A figure that is more than zero: things are divided by it."""
+    """A figure greater than zero, which can be a divisor."""
 
     value: Annotated[float, Meta(gt=0, lt=1e18)]
     source: Annotated[str, Meta(min_length=1)]
 
 
 class Cost(_Strict, frozen=True):
-    """Clock cycles that a stage takes: for each octet that it is given, and for each FPDU."""
+    """The clock cycles of a stage: for each octet of its input, and for each FPDU."""
 
     per_octet: Figure
     per_fpdu: Figure
 
 
 class Copies(_Strict, frozen=True):
-    """Clock cycles of a copy: of octets that a cache has, and of octets that come from memory."""
+    """The clock cycles of a copy, for octets that are in the cache and for octets that come from memory."""
 
     per_octet: Figure
     per_octet_from_memory: Figure
     per_fpdu: Figure
-    cache_octets: Figure  #: messages longer than this come from memory
+    cache_octets: Figure  #: longer messages come from memory
 
 
 class Placement(_Strict, frozen=True):
-    """Clock cycles for a segment, and for each piece after the first of one that lies in several."""
+    """The clock cycles to place a segment, and for each further piece of memory if it spans several."""
 
     per_fpdu: Figure
     per_piece: Figure
 
 
 class Host(_Strict, frozen=True, tag_field="kind", tag="host"):
-    """A processor: one core's clock, and what the stages cost on it. ``crc`` has a cost for each way to do it."""
+    """A processor: the clock of a core, and the cost of each stage. ``crc`` holds the cost of each CRC method."""
 
     title: str
     clock_hz: Rate
-    startup_cycles: Figure  #: of both ends, for a connection
+    startup_cycles: Figure  #: for one connection, both ends together
     crc: Annotated[dict[str, Cost], Meta(min_length=1)]
     marker_insertion: Cost
     marker_removal: Cost
@@ -103,25 +103,25 @@ class Host(_Strict, frozen=True, tag_field="kind", tag="host"):
 
 
 class Link(_Strict, frozen=True, tag_field="kind", tag="link"):
-    """What lies between host and device. The same each way, both at once."""
+    """The link between host and device: full duplex, with the same figures in both directions."""
 
     title: str
-    bits_per_second: Rate  #: of what ``overhead_octets`` are part of
-    latency_s: Figure  #: one way, of the first octet
-    transaction_octets: Rate  #: of data, at most
-    overhead_octets: Figure  #: that a transaction has besides
-    host_s_per_transfer: Figure  #: of the host's time, to have one FPDU moved
+    bits_per_second: Rate  #: including ``overhead_octets``
+    latency_s: Figure  #: of the first octet, one way
+    transaction_octets: Rate  #: largest number of data octets in a transaction
+    overhead_octets: Figure  #: octets that a transaction has in addition to its data
+    host_s_per_transfer: Figure  #: host time to transfer one FPDU
 
 
 class Block(_Strict, frozen=True):
-    """A piece of RTL, placed and routed alone."""
+    """A block of RTL, placed and routed by itself."""
 
     luts: Figure
     clock_hz: Rate
 
 
 class Work(_Strict, frozen=True):
-    """A stage that this project has no RTL of: its size, and its clock cycles."""
+    """A stage for which this project has no RTL: its size and its clock cycles."""
 
     luts: Figure
     clock_hz: Rate
@@ -129,9 +129,9 @@ class Work(_Strict, frozen=True):
     per_fpdu: Figure
 
 
-#: The blocks that splits are made of, and the whole data path, as ``rnic bench rtl`` calls them.
+#: The blocks of which splits are made, and the whole data path, by their names in ``rnic bench rtl``.
 if TYPE_CHECKING:
-    BlockName = str  # for who has the names from elsewhere
+    BlockName = str  # so that callers can pass names from other modules
 else:
     BlockName = Literal[
         "Fence", "FpduFramer", "Delineator", "MarkerInserter", "CrcAppender", "ChunkPacker", "FpduChecker",
@@ -141,9 +141,9 @@ else:
 
 
 class Device(_Strict, frozen=True, tag_field="kind", tag="device"):
-    """An FPGA: blocks by their names in ``rnic bench rtl``, by the width of the data path in lanes.
+    """An FPGA: the figures of each block by its name in ``rnic bench rtl``, for each width in lanes.
 
-    ``stages`` are those of startup, copies and placement that this device does besides.
+    ``stages`` holds startup, copies and placement, if the device does them, too.
     """
 
     title: str
@@ -157,13 +157,13 @@ _FOLDERS: dict[type[Profile], str] = {Host: "hosts", Link: "links", Device: "dev
 
 
 def known(kind: type[Profile]) -> list[str]:
-    """The names of the profiles of this kind that come with this package."""
+    """Return the names of the profiles of this kind that are shipped with this package."""
     folder = files(__package__) / _FOLDER / _FOLDERS[kind]
     return sorted(each.name.removesuffix(".toml") for each in folder.iterdir() if each.name.endswith(".toml"))
 
 
 def find(kind: type[_P], name: str) -> _P:
-    """The profile of this name that comes with this package, or in the file of this name; raises ProfileError."""
+    """Return the shipped profile of this name, or the profile in the file of this name; raises ProfileError."""
     if name in known(kind):
         path = files(__package__) / _FOLDER / _FOLDERS[kind] / f"{name}.toml"
         return read(kind, path.read_text(), f"{name}.toml")
@@ -173,12 +173,12 @@ def find(kind: type[_P], name: str) -> _P:
     try:
         text = Path(name).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{name}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+        raise ProfileError(f"{name}: {getattr(error, 'strerror', None) or 'not a text file'}") from None
     return read(kind, text, name)
 
 
 def read(kind: type[_P], text: str, name: str) -> _P:
-    """The profile that a file's text is; raises ProfileError, which calls the file ``name``."""
+    """Parse a profile. ``name`` is the name of the file in messages. Raises ProfileError."""
     try:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -194,7 +194,7 @@ def read(kind: type[_P], text: str, name: str) -> _P:
             what += f", not {reduce(getitem, path, plain)!r}"
     lines = dict(_lines(text))
     quoted = re.search(r"field `([^`]+)`", what)
-    if quoted and (*path, quoted[1]) in lines:  # an unknown one has a line of its own
+    if quoted and (*path, quoted[1]) in lines:  # an unknown key has a line of its own
         path += (quoted[1],)
     there = ((at, path[:n]) for n in range(len(path), 0, -1) for at in lines)
     line = next((lines[at] for at, wanted in there if at[: len(wanted)] == wanted), 1)
@@ -203,11 +203,11 @@ def read(kind: type[_P], text: str, name: str) -> _P:
 
 
 def _path(kind: type[Profile], plain: dict[str, Any], message: str) -> tuple[str, ...]:
-    """The keys that lead to what ``message`` is about, which has ``[...]`` for a name that a profile may choose."""
+    """Return the path of keys that ``message`` is about; msgspec writes ``[...]`` for a key that is free to choose."""
     path: tuple[str, ...] = ()
     found: Any = plain
     what, _, place = message.partition(" - at `")
-    named = place.startswith("key` in `")  # of a table whose names are not free: it is about one of them
+    named = place.startswith("key` in `")  # the message is about a key of a table whose keys are fixed
     for key in re.findall(r"\[\.\.\.\]|[\w-]+", place.removeprefix("key` in `").strip("$`")):
         if key == "[...]":
             key = next(each for each in found if _complaint(kind, plain, path, each) == message)
@@ -217,7 +217,7 @@ def _path(kind: type[Profile], plain: dict[str, Any], message: str) -> tuple[str
 
 
 def _complaint(kind: type[Profile], plain: dict[str, Any], path: tuple[str, ...], key: str) -> str:
-    """What would be said if of the table at ``path`` there was only this key."""
+    """Return the message for a profile in which the table at ``path`` has only this key."""
     alone = deepcopy(plain)
     found = alone
     for each in path:
@@ -232,7 +232,7 @@ def _complaint(kind: type[Profile], plain: dict[str, Any], path: tuple[str, ...]
 
 
 def _lines(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Where each table and each entry stands."""
+    """Yield the path and the line number of each table and each entry."""
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
         if head := re.match(r"\s*\[([^\[\]]+)\]", line):
@@ -249,7 +249,7 @@ def _keys(text: str) -> tuple[str, ...]:
 
 
 def dump(profile: Profile) -> str:
-    """The text of a file that :func:`read` makes this profile of."""
+    """Return the text of the profile's file; :func:`read` is the inverse."""
     plain = msgspec.to_builtins(profile)
     return "".join(_dumped({"kind": plain.pop("kind"), **plain}, ()))
 

@@ -1,4 +1,4 @@
-"""What splits come to, for people and for programs: tables, JSON and CSV. The page is in :mod:`.page`."""
+"""Report predictions as tables, JSON and CSV. The HTML page is in :mod:`.page`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from open_rnic.host_driver.tools.split.stages import Stage
 
 __all__ = ["Crossover", "Report", "crossovers", "front", "size_of", "standing"]
 
-_NOTHING = 1e-3  # a difference that counts as none, as a share
-_SHORT = 64  # octets of the messages that latency is told of, beside REFERENCE
+_NOTHING = 1e-3  # relative differences up to this are ignored
+_SHORT = 64  # octets of the short messages for which latency is reported, beside REFERENCE
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """Where one split begins to be better than another: octets of a message, in between two that were looked at."""
+    """The message size, in octets, above which one split is better than another; interpolated between two sizes."""
 
     size: float
     value: float
@@ -36,13 +36,14 @@ class Crossover:
 
 @dataclass(frozen=True)
 class Report:
-    """``predictions`` are of all splits and widths. ``question`` are those with markers and CRCs on and off.
+    """The results of ``rnic split``.
 
-    ``named`` says which of the splits every table and plot has. ``runs`` are what was simulated.
+    ``predictions`` covers all splits and widths, and ``question`` all combinations of markers and CRCs. ``named`` holds
+    the splits that appear in every table and plot. ``runs`` are results of simulations.
     """
 
     setting: Setting
-    origins: Sequence[str]  #: where figures are from, a line each
+    origins: Sequence[str]  #: lines of text that name the origin of the figures
     predictions: Sequence[Prediction]
     named: frozenset[frozenset[Stage]]
     question: Sequence[Prediction] = ()
@@ -51,14 +52,14 @@ class Report:
     # --- for people
 
     def tables(self, *, everything: bool = False, short: bool = False) -> list[Table]:
-        """Those to show; with ``everything`` all splits, and in ``short`` not every run by itself."""
+        """Return the tables. ``everything`` includes all splits; ``short`` leaves out the table of single runs."""
         question = [self.markers_and_crc()] if self.question else []
         simulated = [simulate.table(self.runs)] if self.runs and not short else []
         summary = [simulate.summary(self.runs)] if self.runs else []
         return [self.splits(everything=everything), *question, self.costs(), *simulated, *summary]
 
     def shown(self, *, everything: bool = False) -> list[Prediction]:
-        """What a table has a row for: splits with names, and those that no other is better than; or all."""
+        """Return the predictions in the table: named splits and those on the Pareto front, or all of them."""
         best = {id(each) for each in front(self.predictions)}
         return [
             each for each in self.predictions
@@ -66,7 +67,7 @@ class Report:
         ]  # fmt: skip
 
     def splits(self, *, everything: bool = False) -> Table:
-        """A row for each split."""
+        """Return a table with a row for each split."""
         headings = (
             "on the device", "lanes", "host cycles an octet", *(f"cores {rate} Gb/s" for rate in RATES), "Gb/s",
             f"½ RTT µs, {_SHORT} octets", f"½ RTT µs, {size_of(REFERENCE)}", "link octets", "LUTs", "MHz",
@@ -98,7 +99,7 @@ class Report:
         return Table(title, headings, rows, left=(0, len(headings) - 1), extra=extra)
 
     def markers_and_crc(self) -> Table:
-        """What markers and CRCs cost, where the host does all and where the device does."""
+        """Return a table of the cost of markers and CRCs, on the host and on the device."""
         headings = ("markers", "CRC", "on the device", "lanes", "host cycles an octet", "more than neither",
                     "Gb/s", f"½ RTT µs, {_SHORT} octets", "LUTs", "limit")  # fmt: skip
         rows = []
@@ -126,7 +127,7 @@ class Report:
         return Table(title, headings, rows, left=(0, 1, 2, 9), extra=(7, 8, 9))
 
     def costs(self) -> Table:
-        """What the stages cost on the host, one by one."""
+        """Return a table of the cost of each stage on the host."""
         setting, host = self.setting, self.setting.host
         fpdu = max(setting.ulpdus(REFERENCE)) + 6
         costs = {f"CRC, {tier}": cost for tier, cost in host.crc.items()}
@@ -151,7 +152,7 @@ class Report:
     # --- for programs
 
     def plain(self) -> dict[str, Any]:
-        """All of it as plain data; units are in the names."""
+        """Return all results as plain data; the names include the units."""
         setting = self.setting
         return {
             "host": setting.host.title,
@@ -174,19 +175,19 @@ class Report:
         }
 
     def lines(self, lanes: int) -> list[Prediction]:
-        """The splits with a name, at a width: what the plots show."""
+        """Return the named splits of a width, which the plots show."""
         return [
             each for each in self.predictions
             if each.split.device in self.named and (each.lanes == lanes or not each.split.device)
         ]  # fmt: skip
 
     def write_json(self, file: TextIO) -> None:
-        """One JSON object."""
+        """Write one JSON object."""
         json.dump(self.plain(), file, indent=1)
         file.write("\n")
 
     def write_csv(self, file: TextIO) -> None:
-        """A line for each split and size."""
+        """Write a line for each split and message size."""
         rows = [row for each in self.predictions for row in _rows(each)]
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
@@ -194,9 +195,9 @@ class Report:
 
 
 def front(predictions: Sequence[Prediction]) -> list[Prediction]:
-    """Those that no other beats in LUTs and in host cycles at once, from few LUTs to many.
+    """Return the Pareto front of LUTs and host cycles, from few LUTs to many.
 
-    More LUTs must be worth half a percent of the cycles.
+    A split with more LUTs is only included if it saves at least half a percent of the cycles.
     """
     found: list[Prediction] = []
     for each in sorted(predictions, key=lambda each: (each.luts, each.at(REFERENCE).cycles_per_octet)):
@@ -206,10 +207,10 @@ def front(predictions: Sequence[Prediction]) -> list[Prediction]:
 
 
 def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
-    """Where, as messages grow, one split begins to be better than another; ``what`` is which plot.
+    """Return the message sizes above which one split is better than another, for the plot ``what``.
 
-    That is told of each split and the host alone, and of those that are the best of all, one after the other. One that
-    is within a thousandth counts as neither.
+    Compares each split with the host alone, and the best split at each size with the best one at the next size.
+    Differences within a thousandth are ignored.
     """
     values = {id(line): _values(line, what) for line in lines}
 
@@ -217,7 +218,7 @@ def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
         return values[id(line)][nth]
 
     def crossing(one: Prediction, other: Prediction, before: int, after: int) -> Crossover | None:
-        """Of two, between two sizes."""
+        """Return the crossover of two splits between two sizes, if there is one."""
         gaps = [value(one, nth) - value(other, nth) for nth in (before, after)]
         if gaps[0] * gaps[1] > 0:
             return None
@@ -250,9 +251,10 @@ def crossovers(lines: Sequence[Prediction], what: str) -> list[Crossover]:
 
 
 def standing(lines: Sequence[Prediction], what: str) -> tuple[list[str], list[str], list[str]]:
-    """Names of those with a device that are better than the host alone at every size, worse at every size, and alike.
+    """Return the splits that are better than the host alone at every size, worse at every size, and always equal.
 
-    Those that are better at one size and worse at another are in none. A thousandth counts as no difference.
+    A split that is better at some sizes and worse at others is in none of the lists. Differences within a thousandth
+    are ignored.
     """
     better: list[str] = []
     worse: list[str] = []
@@ -271,7 +273,7 @@ def standing(lines: Sequence[Prediction], what: str) -> tuple[list[str], list[st
 
 
 def _values(line: Prediction, what: str) -> list[float]:
-    """At each size; more is better, and a difference is a share."""
+    """Return a value for each size: a higher value is better, and differences are relative."""
     return [log(point.rate) if what == "throughput" else -log(point.half_round_trip) for point in line.points]
 
 
@@ -329,7 +331,7 @@ def _rows(each: Prediction) -> list[dict[str, Any]]:
 
 
 def _limit(resource: str) -> str:
-    """In short; what a device's pipeline begins and ends with is in the CSV."""
+    """Return a short form without the stages of a device's pipeline, which are in the CSV."""
     return resource.partition(":")[0] if resource.startswith("device") else resource
 
 
@@ -338,7 +340,7 @@ def _number(cores: float | str) -> float | None:
 
 
 def _cores(each: Prediction, rate: float) -> str:
-    """In brackets where something else does not allow the rate."""
+    """Return the cores for a rate, in brackets if another resource does not reach the rate."""
     worth = f"{each.worth(rate):.2f}"
     return f"({worth})" if isinstance(each.cores(rate), str) else worth
 

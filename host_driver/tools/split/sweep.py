@@ -1,4 +1,4 @@
-"""Predictions of many splits: each kept under a hash of all that it was made from, and made only once."""
+"""Predict many splits. Each prediction is kept in a store, under a hash of everything that determines it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _SOURCES = ("host_driver.tools.split.model", "host_driver.tools.split.cycles", "
 
 
 def sources() -> str:
-    """A hash of all that decides about a prediction, beside its setting."""
+    """Return a hash of the code that makes predictions."""
     return hash_of(_SOURCES, ())
 
 
 def predict_all(setting: Setting, wanted: Sequence[Split], sizes: Sequence[int], read: str) -> list[Prediction]:
-    """The predictions of some splits, by the :func:`sources` ``read``, nothing else. Runs on any machine."""
+    """Predict some splits of one setting. ``read`` is the expected value of :func:`sources`. Runs on any machine."""
     expect(f"sources {sources()}", f"sources {read}")
     return [predict(setting, split, sizes) for split in wanted]
 
 
 class Sweep:
-    """Predicts. ``executor`` gives what runs the jobs, when there is one; ``progress`` is told of each split."""
+    """Predict splits. ``executor`` is called when there are jobs to run; ``progress`` is called for each split."""
 
     def __init__(self, executor: Callable[[], Executor], store: Store, progress: Callable[[], None] = lambda: None):
         self._executor = executor
@@ -41,10 +41,13 @@ class Sweep:
         self._progress = progress
 
     async def run(self, wanted: Sequence[tuple[Setting, Split]], sizes: Sequence[int] = SIZES) -> list[Prediction]:
-        """The predictions, in this order; what was made before is taken from the store."""
+        """Return the predictions, in order; known predictions come from the store."""
         read = sources()
-        told = {id(setting): _told(setting) for setting, _ in wanted}
-        names = [key("split", told[id(setting)], sorted(split.device), list(sizes), read) for setting, split in wanted]
+        descriptions = {id(setting): _description(setting) for setting, _ in wanted}
+        names = [
+            key("split", descriptions[id(setting)], sorted(split.device), list(sizes), read)
+            for setting, split in wanted
+        ]
         found: dict[str, Prediction] = {}
         missing: dict[int, list[tuple[str, Setting, Split]]] = {}
         for name, (setting, split) in zip(names, wanted, strict=True):
@@ -56,7 +59,7 @@ class Sweep:
                 missing.setdefault(id(setting), []).append((name, setting, split))
 
         async def make(batch: list[tuple[str, Setting, Split]]) -> None:
-            fresh = replace(batch[0][1])  # without what it has worked out, which need not travel
+            fresh = replace(batch[0][1])  # without its cache, which a job does not need
             splits = [split for _, _, split in batch]
             job = self._executor().submit(predict_all, fresh, splits, tuple(sizes), read)
             made = await asyncio.wrap_future(job)
@@ -70,13 +73,13 @@ class Sweep:
                 for each in missing.values():
                     for batch in _batches(each):
                         group.create_task(make(batch))
-        except ExceptionGroup as problems:  # they are of one kind: the first tells
+        except ExceptionGroup as problems:  # all are of the same kind: report the first
             raise problems.exceptions[0] from None
         return [found[name] for name in names]
 
 
-def _told(setting: Setting) -> list[object]:
-    """All that a setting says."""
+def _description(setting: Setting) -> list[object]:
+    """Return everything that a setting holds, as text and plain data."""
     plain = {each.name: getattr(setting, each.name) for each in fields(setting)}
     profiles = [dump(plain.pop(name)) for name in ("host", "link", "device")]
     return [*profiles, *plain.items()]

@@ -1,4 +1,4 @@
-"""What runs inside the simulation of a segment: gives beats as fast as they are taken, and counts cycles."""
+"""The part that runs inside the simulation of a segment: offers beats without gaps, and counts cycles."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.host_driver.tools.bench.simulation import task, tell
 
-QUIET = 40  # cycles in which nothing moves, so that nothing more will: more than any latency
+QUIET = 40  # cycles without any transfer after which the segment is empty: more than the latency of any block
 _PORT = "payload", "valid", "ready"
 
 
 class Bench:
-    """A segment, between the port that it takes from and the one that it gives to, which is always willing.
+    """A segment, between the port where beats enter and the port where they leave, whose ``ready`` is always set.
 
-    ``came`` are the beats given since ``offer``: cycle and payload. ``began`` is the cycle of the first one taken.
+    ``received`` holds the cycle and the payload of each output beat since ``offer``. ``began`` is the cycle in which
+    the first input beat was transferred.
     """
 
-    def __init__(self, dut: Any, takes: str, gives: str):
+    def __init__(self, dut: Any, first_block: str, last_block: str):
         self._edge = RisingEdge(dut.clk)
-        self._payload, self._valid, self._ready = (getattr(dut, f"{takes}__i__{name}") for name in _PORT)
-        self._out, self._out_valid, ready = (getattr(dut, f"{gives}__o__{name}") for name in _PORT)
+        self._payload, self._valid, self._ready = (getattr(dut, f"{first_block}__i__{name}") for name in _PORT)
+        self._out, self._out_valid, ready = (getattr(dut, f"{last_block}__o__{name}") for name in _PORT)
         ready.value = 1
         self.cycle = 0
         self.offer([])
 
     def offer(self, words: Sequence[int]) -> None:
-        """Give these from now on."""
+        """Offer these payloads from now on."""
         self._words = iter(words)
         self._next()
         self.began = self._moved = self.cycle
         self._begun = False
-        self.came: list[tuple[int, int]] = []
+        self.received: list[tuple[int, int]] = []
 
     def _next(self) -> None:
         word = next(self._words, None)
@@ -45,7 +46,7 @@ class Bench:
             self._payload.value = word
 
     async def step(self) -> None:
-        """A cycle."""
+        """Advance by one cycle."""
         await self._edge
         self.cycle += 1
         if self.offers and self._ready.value:
@@ -54,33 +55,33 @@ class Bench:
             self._moved = self.cycle
             self._next()
         if self._out_valid.value:
-            self.came.append((self.cycle, self._out.value.to_unsigned()))
+            self.received.append((self.cycle, self._out.value.to_unsigned()))
             self._moved = self.cycle
 
     async def settle(self) -> None:
-        """Until nothing moves any more."""
+        """Wait until beats no longer move."""
         self._moved = self.cycle
         while self.cycle < self._moved + QUIET:
             await self.step()
 
 
 async def run(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
-    """A case, from reset on; see :mod:`.run`."""
+    """Run a case, starting with a reset; see :mod:`.run`."""
     dut.rst.value = 1
     for name, value in case["inputs"].items():
         getattr(dut, name).value = value
     await ClockCycles(dut.clk, 2)
     dut.rst.value = 0
-    bench = Bench(dut, case["takes"], case["gives"])
-    await bench.step()  # in which blocks take over where the stream begins
+    bench = Bench(dut, case["first_block"], case["last_block"])
+    await bench.step()  # the blocks take over the stream offset in this cycle
     bench.offer(case["opening"])
     await bench.settle()
-    opening = [word for _, word in bench.came]
+    opening = [word for _, word in bench.received]
     bench.offer(case["words"])
     if case["fence"]:
         await bench.settle()
-        if bench.came:
-            raise RuntimeError("a beat has passed a shut fence")
+        if bench.received:
+            raise RuntimeError("a beat has passed the closed fence")
         for comes in (1, 0):
             dut.fence__rtr.value = comes
             await bench.step()
@@ -89,17 +90,17 @@ async def run(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
         bench.began = bench.cycle
     await bench.settle()
     if bench.offers:
-        raise RuntimeError(f"a beat was not taken in {QUIET} cycles")
+            raise RuntimeError(f"an input beat was stalled for {QUIET} cycles")
     return {
         "opening": opening,
-        "words": [word for _, word in bench.came],
-        "cycles": bench.came[-1][0] - bench.began + 1 if bench.came else 0,
+        "words": [word for _, word in bench.received],
+        "cycles": bench.received[-1][0] - bench.began + 1 if bench.received else 0,
     }
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def measure(dut: Any) -> None:
-    """All cases of the task."""
+    """Run all cases of the task."""
     Clock(dut.clk, 2, "step").start()
     asked = task()
     for name in asked["inputs"]:

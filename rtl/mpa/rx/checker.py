@@ -108,7 +108,7 @@ class FpduChecker(wiring.Component):
         m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(difference == 0)]
 
         # The markers: their distance from ULPDU_Length in lanes, and their FPDUPTR.
-        passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included, without a marker before ULPDU_Length
+        passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included except one before ULPDU_Length
         leads = first & here[0]
         checks = Signal()
         ended = Signal()

@@ -17,7 +17,7 @@ DEPTH = 16  # beats that wait for a CRC: more than its latency, so that one-beat
 
 
 def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
-    """Send the beats of ``i`` to the CRC pipeline, which never stalls, and to the queue; the caller sets its payload."""
+    """Send the beats of ``i`` to the CRC pipeline, which never stalls, and to the queue; the caller sets the data."""
     first = Signal(init=1)
     m.d.comb += [
         beats.i.valid.eq(i.valid),

@@ -221,7 +221,7 @@ class _Turned(data.StructLayout):
 
     ``waits``: output lanes that come from the waiting lanes. Of the other output lanes, ``marker`` is the marker, with
     FPDUPTR ``pointer``, and those in ``moved`` take the previous lane. ``next_marker``, ``next_moved``: the same for
-    the lanes that were rotated past the end, and wait. ``more``: these need a beat of their own. ``used``: the number of
+    the lanes that were rotated past the end, and wait. ``more``: these need another beat. ``used``: the number of
     lanes of the last beat.
     """
 

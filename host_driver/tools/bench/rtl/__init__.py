@@ -1,1 +1,1 @@
-"""Measurements of the RTL: cycles in simulation; frequency and cells after place and route. ``rnic bench rtl``."""
+"""Measurements of the RTL by ``rnic bench rtl``: cycles in simulation; frequency and cells after place and route."""

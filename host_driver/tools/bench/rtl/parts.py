@@ -24,7 +24,7 @@ write_json netlist.json
 
 
 def _any() -> None:
-    """No platform: Verilog that is the same for all FPGAs with memory in their look-up tables."""
+    """Return no platform: the Verilog is the same for all FPGAs whose lookup tables can be used as memory."""
 
 
 def _ice40() -> Any:
@@ -35,40 +35,41 @@ def _ice40() -> Any:
 
 @dataclass(frozen=True)
 class Part:
-    """An FPGA. ``comb``, ``ff`` and ``memory`` say what each cell that Yosys maps to counts as.
+    """An FPGA. ``comb``, ``ff`` and ``memory`` define how each cell that Yosys maps to is counted.
 
-    ``placed`` is what nextpnr calls a lookup table, if it has a name for nothing else: then its count is taken, which
-    has the lookup tables that packing adds for carry chains and memories, too.
+    ``placed`` is nextpnr's name for a lookup table, if nextpnr uses this name for nothing else. Its count is then used,
+    which includes the lookup tables that packing adds for carry chains and memories.
     """
 
     name: str
     title: str
     synthesis: str
-    package: str  # of Python, with nextpnr in it
-    asked: int  # MHz: somewhat more than the data path reaches at 2 lanes: nextpnr neither rests nor strains in vain
+    package: str  # Python package of nextpnr
+    asked: int  # MHz: slightly above what the data path reaches at 2 lanes, so that nextpnr has a realistic target
     options: tuple[str, ...]  # for nextpnr
     comb: Mapping[str, int]
     ff: tuple[str, ...]  # prefixes
     memory: tuple[str, ...]  # prefixes
     placed: str = ""
-    vast: tuple[str, ...] = ()  # options for a block with very many wires, if they are others
-    reset: bool = True  # by wires; else by the global reset, as on our boards
-    pads: str = ""  # a command of Yosys for the pins, where synthesis itself must not do it
-    platform: Callable[[], Any] = _any  # Amaranth's, where the Verilog depends on it
-    files: Mapping[str, str] = field(default_factory=dict)  # what nextpnr reads besides: names and contents
+    vast: tuple[str, ...] = ()  # options for a block with a very large number of wires, if they differ
+    reset: bool = True  # by wires; otherwise the global reset, as on our boards
+    pads: str = ""  # Yosys command that inserts the I/O buffers, if they must be kept out of synthesis
+    platform: Callable[[], Any] = _any  # Amaranth platform, if the Verilog depends on it
+    files: Mapping[str, str] = field(default_factory=dict)  # further input files of nextpnr: names and contents
 
     def script(self, top: str, dut: str) -> str:
-        """For Yosys: from ``top.v`` to ``netlist.json`` and ``cells.json``, with the cells of ``dut`` apart.
+        """Return a Yosys script from ``top.v`` to ``netlist.json`` and ``cells.json``, which counts ``dut`` separately.
 
-        The block is mapped by itself, and only then joined with what surrounds it: so its cells can be counted,
-        and neither is optimized with the other.
+        The block is mapped by itself before it is joined with the surrounding logic, so that its cells can be counted
+        and neither is optimized together with the other.
         """
         return _SYNTHESIS.format(top=top, dut=dut, abc9=ABC9, command=self.synthesis, pads=self.pads)
 
     def count(self, block: Mapping[str, int], around: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
-        """A block's lookup tables, flip-flops and memory cells.
+        """Return the number of a block's lookup tables, flip-flops and memory cells.
 
-        That is of Yosys' counts of its cells, of those of what surrounds it, and of nextpnr's of both.
+        ``block`` and ``around`` are Yosys's cell counts of the block and the surrounding logic, and ``used`` is
+        nextpnr's count of both.
         """
 
         def comb(cells: Mapping[str, int]) -> int:
@@ -93,7 +94,7 @@ _ECP5: Any = {
 
 
 def _ecp5(device: str) -> dict[str, Any]:
-    # With very many wires the default router works for hours; the other one only if it is to mend what is slow.
+    # With very many wires the default router takes hours; router2 takes hours only if it has to repair slow paths.
     vast = ECP5_TIMING.replace("--tmg-ripup", "--router router2")
     return {"options": tuple(f"{device} {ECP5_TIMING}".split()), "vast": tuple(f"{device} {vast}".split())}
 

@@ -1,4 +1,4 @@
-"""What was measured, for people and for programs: tables, Markdown, JSON, CSV and plots."""
+"""Report results as tables, Markdown, JSON, CSV and plots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LANE = 4  # octets
 
 @dataclass(frozen=True)
 class Report:
-    """Rows of synthesis, place and route, and counts of cycles; either may be empty."""
+    """Results of place and route, and counts of cycles; either may be empty."""
 
     rows: Sequence[Row]
     cycles: Sequence[Cycles]
@@ -32,7 +32,7 @@ class Report:
     # --- for people
 
     def tables(self) -> list[Table]:
-        """A table for each part, and two for cycles."""
+        """Return a table for each part, and two for cycles."""
         made = [self._beats(), self._latency()] if self.cycles else []
         return made + [self._part(name) for name in dict.fromkeys(row.case.part for row in self.rows)]
 
@@ -85,7 +85,7 @@ class Report:
     # --- for programs
 
     def plain(self) -> dict[str, Any]:
-        """All of it as plain data, and what it was measured with."""
+        """Return all results as plain data, with the versions of the tools."""
         packages = (*_TOOLS, *dict.fromkeys(PARTS[row.case.part].package for row in self.rows))
         return {
             "tools": [tool_version(each) for each in packages],
@@ -100,12 +100,12 @@ class Report:
         }
 
     def write_json(self, to: TextIO) -> None:
-        """One object; see :meth:`plain`."""
+        """Write one JSON object; see :meth:`plain`."""
         json.dump(self.plain(), to, indent=1)
         to.write("\n")
 
     def write_csv(self, to: TextIO) -> None:
-        """A line for each thing measured; ``kind`` says which, and columns of the other kinds are empty."""
+        """Write a line for each result; ``kind`` is its kind, and columns of other kinds are empty."""
         plain = self.plain()
         lines = [{"kind": kind} | each for kind in ("synthesis", "cycles", "latency") for each in plain[kind]]
         for line in lines:
@@ -118,9 +118,9 @@ class Report:
         writer.writerows(lines)
 
     def plot(self, folder: Path) -> list[Path]:
-        """SVG files in ``folder``: rates, frequencies and efficiency by part, and cycles by length.
+        """Write SVG files to ``folder``: rates, frequencies and efficiency by part, and cycles by length.
 
-        Raises ModuleNotFoundError without matplotlib.
+        Raises ModuleNotFoundError if matplotlib is missing.
         """
         try:
             from matplotlib.figure import Figure

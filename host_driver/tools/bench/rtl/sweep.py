@@ -1,4 +1,4 @@
-"""Synthesis, place and route of many blocks at once, with all that was done before taken from the store."""
+"""Synthesize, place and route many blocks in parallel; known results come from the store."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _T = TypeVar("_T")
 CYCLES = "cycles"
 _CELL = re.compile(r"(_|\$)(LUT\d|CCU2|TRELLIS|PFUMX|L6MUX21|SB_|MUX2|ALU|DFF|RAM16|DPR16).*")
 _WORD = 32  # bits of a lane
-_EASE = {1: 1, 2: 1, 4: 0.9, 8: 0.8, 16: 0.7}  # what nextpnr is asked for at a width, by what it is at the narrow ones
+_EASE = {1: 1, 2: 1, 4: 0.9, 8: 0.8, 16: 0.7}  # target frequency at a width, relative to narrow ones
 
 
 class _NotKeptError(StoppedError):
-    """It was not done before."""
+    """The store has no such result, and no job may be started."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of a case. Frequencies are in Hz, after routing, of each seed that could be routed.
+    """The result of a case. Frequencies are in Hz, after routing, for each seed that could be routed.
 
-    ``failure`` is what a tool said when it could not do it, for one seed at least. ``path`` is the slowest path of the
-    median seed, by the signals on it that the RTL names.
+    ``failure`` is the error of a tool, if at least one seed failed. ``path`` is the slowest path of the median seed, as
+    the names of its signals in the RTL.
     """
 
     case: Case
@@ -67,12 +67,12 @@ class Row:
 
     @property
     def frequency(self) -> float | None:
-        """The median."""
+        """The median frequency."""
         return median(self.frequencies) if self.frequencies else None
 
     @property
     def rate(self) -> float | None:
-        """Bits a second at a beat a cycle; of TX+RX, each way. None for a block that moves no beats."""
+        """Bits per second at one beat per cycle; for TX+RX, in each direction. None for a block that has no beats."""
         if self.frequency is None or not BLOCKS[self.case.block].wide:
             return None
         return self.frequency * _WORD * self.case.lanes
@@ -83,7 +83,7 @@ class Row:
         return None if self.rate is None or not self.comb else self.rate / self.comb
 
     def plain(self) -> dict[str, Any]:
-        """All figures under flat names, for JSON and CSV; units are in the names."""
+        """Return all figures under flat names, for JSON and CSV; the names include the units."""
         mega = [round(each / 1e6, 2) for each in self.frequencies]
         return {
             "block": self.case.block,
@@ -105,7 +105,7 @@ class Row:
 
 
 def cases(blocks: Sequence[str], lanes: Sequence[int], parts: Sequence[str], seeds: int) -> list[Case]:
-    """Every block, on every part, at every width at which the data path has it; a block without a width once."""
+    """Return a case for every block, part and width that the data path has; a block without a width only once."""
     return [
         Case(block, width, part, seeds)
         for part, block, width in product(parts, blocks, lanes)
@@ -114,14 +114,13 @@ def cases(blocks: Sequence[str], lanes: Sequence[int], parts: Sequence[str], see
 
 
 class Sweep:
-    """Measures cases.
+    """Measure cases.
 
-    ``executor`` gives what runs the jobs; it is called when there is one to run. ``at_once`` cases are under way at any
-    time: more than the executor has workers, so that they always have something to do, and few, so that what was begun
-    is soon done, and kept. ``progress`` is called with a part's name when a seed is done on it, and with ``CYCLES``
-    when those of a direction have been counted at a width. ``limit`` are the seconds that a tool may take; what took it
-    longer is tried again when it is raised. With ``kept`` nothing is counted, synthesized or placed: what was not
-    before is left out.
+    ``executor`` is called when there is a job to run. ``at_once`` cases are processed concurrently: more than the
+    executor has workers, so that no worker idles, but few, so that each case is finished and stored soon. ``progress``
+    is called with a part's name after each seed, and with ``CYCLES`` after each count of a direction and width.
+    ``limit`` is the time limit of a tool in seconds; a stored timeout is retried if the limit has been raised. If
+    ``kept`` is set, only stored results are returned, and no jobs are started.
     """
 
     def __init__(
@@ -142,13 +141,13 @@ class Sweep:
         self._known: dict[str, asyncio.Task[Any]] = {}
 
     async def run(self, wanted: Sequence[Case]) -> list[Row]:
-        """The rows of these cases, in this order; with ``kept`` of those of which there is something."""
+        """Return the rows of these cases, in order; if ``kept`` is set, without those that are not in the store."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._measure(case)) for case in wanted]
         return [row for task in tasks if (row := task.result()).frequencies or row.failure]
 
     async def count(self, wanted: Sequence[tuple[str, int]], *, quick: bool = False) -> list[Cycles]:
-        """Cycles of directions at widths in lanes, in this order; with ``kept`` of those of which there are some."""
+        """Count cycles for directions and widths in lanes, in order; see :meth:`run` for ``kept``."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._count(block, lanes, quick)) for block, lanes in wanted]
         return [counted for task in tasks if (counted := task.result()) is not None]
@@ -174,7 +173,7 @@ class Sweep:
                 return Row(case, (), failure=str(error))
             seeds = [self._seed(case, verilog, part, seed) for seed in range(1, 1 + case.seeds)]
             done = await asyncio.gather(*seeds)
-            self._known.pop(_netlist_key(verilog, part), None)  # it is large, and nobody else's
+            self._known.pop(_netlist_key(verilog, part), None)  # it is large, and no other case needs it
         placed = sorted((each for each in done if isinstance(each, Placed)), key=lambda each: each.frequency)
         failures = [str(each) for each in done if isinstance(each, ToolError) and not isinstance(each, _NotKeptError)]
         failure = failures[0] if failures else None
@@ -220,7 +219,7 @@ class Sweep:
             self._progress(case.part)
 
     async def _once(self, name: str, make: Callable[[], Awaitable[_T]]) -> _T:
-        """The result of this key, from the store or made now; raises the ToolError that was stored, too."""
+        """Return the result of this key, stored or new; raises a stored ToolError."""
 
         async def find() -> _T | ToolError:
             result: _T | ToolError | None = self._store.get(name)
@@ -244,7 +243,7 @@ class Sweep:
         return result
 
     async def _work(self, job: Callable[..., _T], *arguments: Any) -> _T:
-        """What takes long."""
+        """Run a job that takes long."""
         if self._kept:
             raise _NotKeptError
         return await self._submit(job, *arguments)
@@ -254,7 +253,7 @@ class Sweep:
 
 
 def _readable(nets: Sequence[str]) -> tuple[str, ...]:
-    """The names of signals in the names of nets, to which Yosys adds those of cells on the way."""
+    """Extract the names of signals from the names of nets, to which Yosys adds the names of cells."""
     names = (_CELL.sub("", net).removeprefix(f"{jobs.DUT}.").partition("[")[0] for net in nets)
     return tuple(name for name, _ in groupby(names))
 

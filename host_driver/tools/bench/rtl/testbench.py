@@ -1,4 +1,4 @@
-"""What runs inside the simulation for :mod:`.cycles`: all streams, driven from one loop."""
+"""The part of :mod:`.cycles` that runs inside the simulation: all streams, driven from one loop."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from open_rnic.host_driver.tools.bench.rtl.cycles import Load
 from open_rnic.host_driver.tools.bench.simulation import task, tell
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
-SETTLED = 60  # cycles after which nothing is on its way
-OFFSET = 4 * 7  # of the stream, at which MPA begins: no marker is at a boundary just by chance
+SETTLED = 60  # cycles after which the data path is empty
+OFFSET = 4 * 7  # stream offset at which MPA begins, so that markers do not happen to be at beat boundaries
 
 
 class Stream:
@@ -30,7 +30,7 @@ class Stream:
         self.ready = getattr(dut, f"{name}__ready")
 
     def words(self, packets: Iterable[bytes]) -> list[int]:
-        """The payload of every beat of these packets; a ULPDU's length is in all of its beats."""
+        """Return the payload of every beat of these packets; each beat of a ULPDU holds the ULPDU's length."""
         put = {name: lsb for name, (lsb, _) in self.fields.items()}
         words = []
         for packet in packets:
@@ -43,13 +43,13 @@ class Stream:
         return words
 
     def get(self, word: int, field: str) -> int:
-        """A field of a payload."""
+        """Return a field of a payload."""
         lsb, width = self.fields[field]
         return word >> lsb & ((1 << width) - 1)
 
 
 class Moved(NamedTuple):
-    """What came out of a stream: its packets, their verdicts, and the cycle in which each one ended."""
+    """The output of a stream: packets, the set of their verdicts, and the cycle in which each packet ended."""
 
     packets: list[bytes]
     verdicts: set[int]
@@ -57,7 +57,7 @@ class Moved(NamedTuple):
 
 
 class Bench:
-    """The data path and its four streams, all of which can be at work at once."""
+    """The data path and its four streams, all of which can be active at once."""
 
     def __init__(self, dut: Any, streams: dict[str, dict[str, tuple[int, int]]]):
         self._dut = dut
@@ -70,7 +70,7 @@ class Bench:
         dut.bus__request.value = 0
 
     async def connect(self, *, markers: bool, crc: bool) -> None:
-        """A new connection, in MPA mode both ways, framing alone: no RDMAP rules."""
+        """Begin a new connection in MPA mode in both directions, with framing only: RDMAP rules are off."""
         both = {"markers_tx": markers, "markers_rx": markers, "crc_tx": crc, "crc_rx": crc}
         await self._set("CONTROL", reset=1)
         await self._set("CONFIG", rdmap=0, **both)
@@ -95,10 +95,10 @@ class Bench:
         dut.bus__request.value = 0
 
     async def move(self, given: dict[str, list[int]], wanted: dict[str, int]) -> dict[str, list[tuple[int, int]]]:
-        """Give these words to streams as fast as they are taken, until others have given so many packets.
+        """Offer these payloads to streams without gaps, until each stream in ``wanted`` has output that many packets.
 
-        What comes out is its cycle and its word; in cycle 0 the first beats are offered. Raises TimeoutError when
-        that is not over after four times the cycles that it should take.
+        Returns the cycle and the payload of each output beat; the first beats are offered in cycle 0. Raises
+        TimeoutError after four times the expected number of cycles.
         """
         sources = [(self.streams[name], iter(words)) for name, words in given.items()]
         for stream, words in sources:
@@ -126,10 +126,10 @@ class Bench:
                     left -= bool(word & last)
             if not left:
                 return came
-        raise TimeoutError(f"{left} packets have not come out after {limit} cycles")
+        raise TimeoutError(f"{left} packets are missing after {limit} cycles")
 
     def read(self, name: str, beats: Sequence[tuple[int, int]]) -> Moved:
-        """Packets out of beats."""
+        """Assemble packets from beats."""
         stream = self.streams[name]
         packets, verdicts, ends = [], set(), []
         packet = b""
@@ -147,7 +147,7 @@ class Bench:
 
 
 async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: bool) -> list[dict[str, Any]]:
-    """Cycles of one load; a row for each direction that is at work. What comes out is compared, too."""
+    """Count the cycles of one load, and compare the output; returns a row for each active direction."""
     await bench.connect(markers=markers, crc=crc)
     width = bench.streams["tx_mpa"].width
     warm, counted = load.repeats(width)
@@ -171,7 +171,7 @@ async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: boo
     for name, beats in came.items():
         moved = bench.read(name, beats)
         if moved.packets != (fpdus if name == "tx_mpa" else ulpdus) or moved.verdicts - {Verdict.GOOD}:
-            raise ValueError(f"{direction}, {load.name} octets: what came out of {name} is not what it should be")
+            raise ValueError(f"{direction}, {load.name} octets: the output of {name} is wrong")
         rows.append({
             "direction": ("TX" if name == "tx_mpa" else "RX") + " aligned" * direction.endswith("aligned"),
             "together": len(came) > 1,
@@ -185,7 +185,7 @@ async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: boo
 
 
 async def latency(bench: Bench, direction: str, octets: int, markers: bool) -> dict[str, Any]:
-    """Cycles for one ULPDU through an idle data path."""
+    """Count the cycles of one ULPDU through an idle data path."""
     await bench.connect(markers=markers, crc=True)
     packet = random.randbytes(octets)
     source, sink = "tx_ulpdu", "tx_mpa"
@@ -198,7 +198,7 @@ async def latency(bench: Bench, direction: str, octets: int, markers: bool) -> d
 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def measure(dut: Any) -> None:
-    """All cases of the task, and latencies."""
+    """Run all cases of the task, and measure latencies."""
     random.seed(1)
     Clock(dut.clk, 2, "step").start()
     asked = task()
