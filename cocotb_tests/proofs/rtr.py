@@ -171,7 +171,7 @@ class _Watch:
             "write": tagged & (opcode == 0) & (length == 14),
             "read": is_request & (size == 0) & (length == 46),
             "response": tagged & (opcode == 2) & (length == 14),
-            "terminate": untagged & (opcode == 7) & (queue == 2) & (length >= 10),
+            "terminate": (octet[0] & 0x83 == 1) & (rdmap == 1) & (opcode == 7) & (queue == 2) & (length >= 10),
         }
 
     @staticmethod
