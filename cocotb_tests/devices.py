@@ -4,6 +4,7 @@ import asyncio
 import random
 
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.registers import Verdict
 
 STREAM_ONLY = 0xFFFF_FFFF  # octets of stream mode: more than any test sends
@@ -66,3 +67,31 @@ async def pass_stream_octets_both_ways(device, sizes):
     )
     assert sent == b"".join(out)
     assert received == b"".join(back)
+
+
+async def drains_when_all_ulpdus_and_events_are_read(device):
+    """A device that has received ULPDUs and the beginning of one more; all good ones that are there come at once."""
+    await device.set_fields("CONFIG", rdmap=0)
+    await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+    framer = FpduFramer(markers=False, crc=True)
+    ulpdus = [random.randbytes(size) for size in (300, 0, 1, 700)]
+    last = framer.frame(bytes(100))
+    await device.write_mpa(b"".join(map(framer.frame, ulpdus)) + last[:50])
+    draining = asyncio.create_task(device.drained())
+    for _ in range(3):
+        await device.next_event()
+    while await device.get("RX_FPDUS") < len(ulpdus):
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert not draining.done()
+    arrived = []
+    while len(arrived) < len(ulpdus):
+        arrived += await device.read_ulpdus()
+    assert arrived == ulpdus
+    await draining
+    await device.drained()
+    await device.write_mpa(last[50:] + b"\0\4abcd\0\0\0\0\0\0")  # and a wrong CRC
+    draining = asyncio.create_task(device.drained())
+    assert await device.read_ulpdus() == [bytes(100)]
+    assert (await device.next_event()).cause.name == "CRC"
+    await draining

@@ -1,8 +1,8 @@
-"""The one interface through which an application drives a data path, whatever it is made of.
+"""The interface through which an application drives a data path in software, in simulation or on a board.
 
-A device is the data path of one connection. It has registers (``rtl.registers``), events, ULPDUs in
-and out, and the octets of the MPA stream in and out. With TCP on the host, whoever holds the socket
-carries ``read_mpa`` to it and hands what it delivers to ``write_mpa``.
+A device is the data path of one connection. It has registers (``rtl.registers``), events, ULPDUs in and out, and the
+octets of the MPA stream in and out. With TCP on the host, the owner of the socket sends the octets from ``read_mpa``
+and hands received octets to ``write_mpa``.
 
 In stream mode, before MPA is enabled in a direction, ``write_ulpdu`` and ``read_ulpdu`` carry stream octets
 unchanged (RFC 6581 §4.2): the startup frames of RFC 5044 §7.1 go this way.
@@ -20,16 +20,16 @@ from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Rtr, Verdict
 
 
 class DeviceError(Exception):
-    """The device itself failed: it could not be opened, or it went away."""
+    """The device failed: it could not be opened, or it disappeared."""
 
 
 @dataclass(frozen=True)
 class Event:
     """An entry of the event FIFO.
 
-    ``offset`` is where the FPDU begins that the event is about: octets of the received MPA stream, counted from
-    RX_MPA_OFFSET, to the first octet that the FPDU's CRC covers (its leading marker, if it has one). It is 0 when the
-    event is about none.
+    ``offset`` is the start of the FPDU that the event is about: octets of the received MPA stream, counted from
+    RX_MPA_OFFSET, up to the first octet that the FPDU's CRC covers (its leading marker, if it has one). It is 0 for an
+    event that is about no FPDU.
     """
 
     kind: EventKind
@@ -39,19 +39,19 @@ class Event:
 
     @classmethod
     def read(cls, word: int, low: int, high: int) -> Self:
-        """What the words of EVENT, EVENT_OFFSET_LO and EVENT_OFFSET_HI say; EVENT is 0 when there is none."""
+        """Decode the words of EVENT, EVENT_OFFSET_LO and EVENT_OFFSET_HI; EVENT is 0 if the FIFO is empty."""
         register = BY_NAME["EVENT"]
         kind, detail, value = (register[name].get(word) for name in ("kind", "detail", "value"))
         return cls(EventKind(kind), detail, value, high << 32 | low)
 
     @property
     def cause(self) -> Cause:
-        """Why, when this is an ERROR."""
+        """The cause of an ERROR; Cause.NONE for every other kind."""
         return Cause(self.detail) if self.kind is EventKind.ERROR else Cause.NONE
 
     @property
     def what(self) -> str:
-        """An ERROR in words, without its code and place; "" for every other kind."""
+        """The description of an ERROR, without its code and place; empty for every other kind."""
         return {
             Cause.NONE: "",
             Cause.CRC: f"the CRC of the FPDU with ULPDU_Length {self.value} does not match",
@@ -74,7 +74,7 @@ class Event:
 
 
 class Ulpdu(NamedTuple):
-    """What ``read_ulpdu`` delivers: octets, and what the device says of them."""
+    """The octets that ``read_ulpdu`` returns, with the device's verdict on them."""
 
     octets: bytes
     verdict: Verdict = Verdict.GOOD
@@ -83,8 +83,8 @@ class Ulpdu(NamedTuple):
 class Device(ABC):
     """The data path of one connection. Use it as an asynchronous context manager.
 
-    Every queue behind these methods is bounded: a writer waits while the data path cannot take more.
-    Methods raise DeviceError when the device has gone away.
+    Every queue behind these methods is bounded: a writer waits while the data path has no room. Methods raise
+    DeviceError if the device has failed or is closed.
     """
 
     name: str
@@ -92,49 +92,62 @@ class Device(ABC):
 
     @abstractmethod
     async def get(self, register: str) -> int:
-        """The register's 32-bit value, by its name in ``rtl.registers``."""
+        """Return the 32-bit value of a register, which is named as in ``rtl.registers``."""
 
     @abstractmethod
     async def set(self, register: str, value: int) -> None:
-        """Write the register."""
+        """Write a register."""
 
     @abstractmethod
     async def next_event(self) -> Event:
-        """The oldest event not seen yet; waits for one."""
+        """Return the oldest event that was not returned yet; waits for one."""
 
     @abstractmethod
     async def write_ulpdu(self, octets: bytes) -> None:
         """Hand over one ULPDU, or in stream mode a packet of stream octets."""
 
+    @abstractmethod
     async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
-        """Hand over these, as ``write_ulpdu`` does one: the segments of a message, of some hundred KiB at most."""
-        for each in ulpdus:
-            await self.write_ulpdu(each)
+        """Hand over several ULPDUs: the segments of a message, of some hundred KiB at most.
+
+        Waits as ``write_ulpdu`` does, once, and then hands over all of them. A call that is cancelled hands over none.
+        """
 
     @abstractmethod
     async def read_ulpdu(self) -> Ulpdu:
-        """The next ULPDU received, or in stream mode some stream octets; waits for it."""
+        """Return the next received ULPDU, or in stream mode some stream octets; waits for it."""
 
+    @abstractmethod
     async def read_ulpdus(self) -> list[bytes]:
-        """All good ULPDUs that are there now; waits for the first. None when something else comes in its place."""
-        ulpdu = await self.read_ulpdu()
-        return [ulpdu.octets] if ulpdu.verdict is Verdict.GOOD else []
+        """Return all good ULPDUs received so far; waits for the first.
+
+        Returns an empty list if stream octets are next: they stay for ``read_ulpdu``.
+        """
 
     @abstractmethod
     async def write_mpa(self, octets: bytes) -> None:
-        """Hand over octets of the MPA stream that the peer sent, cut anywhere."""
+        """Hand over octets of the peer's MPA stream, cut anywhere."""
 
     @abstractmethod
     async def read_mpa(self) -> bytes:
-        """The next octets to send to the peer: one FPDU with its markers, or one stream-mode packet."""
+        """Return the next octets for the peer: one FPDU with its markers, or one stream-mode packet."""
 
+    @abstractmethod
     async def read_fpdus(self) -> list[bytes]:
-        """All that ``read_mpa`` would give now, each for itself; waits for the first."""
-        return [await self.read_mpa()]
+        """Return all that ``read_mpa`` would return now, one entry each; waits for the first."""
+
+    @abstractmethod
+    async def drained(self) -> None:
+        """Wait until the receive direction holds nothing that could still be delivered.
+
+        Then the data path has processed all octets given to ``write_mpa``, and ``read_ulpdu`` and ``next_event`` have
+        returned all that came of them. Octets of an incomplete FPDU may remain. MPA must be enabled on receive.
+        The transmit direction needs no such method: a ULPDU leaves as one FPDU, so the caller of ``read_fpdus`` counts.
+        """
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of the device, and end every process that it started. Idempotent."""
+        """Release the device, and end every process that it started. Idempotent."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -145,7 +158,7 @@ class Device(ABC):
         await self.close()
 
     async def set_fields(self, register: str, **fields: int) -> None:
-        """Write the register with these fields, and every other field at its reset value."""
+        """Write a register with these fields, and with every other field at its reset value."""
         description = BY_NAME[register]
         word = description.reset
         for name, value in fields.items():
@@ -154,7 +167,7 @@ class Device(ABC):
         await self.set(register, word)
 
     async def get_wide(self, name: str) -> int:
-        """A 64-bit counter that lies in registers ``name``_LO and ``name``_HI."""
+        """Return the 64-bit counter in the registers ``name``_LO and ``name``_HI."""
         while True:
             high = await self.get(f"{name}_HI")
             low = await self.get(f"{name}_LO")

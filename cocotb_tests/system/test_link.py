@@ -20,6 +20,7 @@ from open_rnic.boards.link_size import measure
 from open_rnic.cocotb_tests.devices import (
     STREAM_ONLY,
     collect,
+    drains_when_all_ulpdus_and_events_are_read,
     pass_stream_octets_both_ways,
     run,
     running,
@@ -69,6 +70,14 @@ def test_registers_ulpdus_and_events_cross_the_line():
                 await asyncio.wait_for(device.read_ulpdu(), 0.2)
             with pytest.raises(ValueError, match="no register is called SPEED"):
                 await device.get("SPEED")
+
+    run(body())
+
+
+def test_a_board_drains_when_all_ulpdus_and_events_are_read():
+    async def body():
+        async with await open_fast() as device:
+            await drains_when_all_ulpdus_and_events_are_read(device)
 
     run(body())
 

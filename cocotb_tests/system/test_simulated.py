@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 import pywellen
 
-from open_rnic.cocotb_tests.devices import collect, pass_stream_octets_both_ways, run, running, stream, stream_octets
+from open_rnic.cocotb_tests.devices import (
+    collect,
+    drains_when_all_ulpdus_and_events_are_read,
+    pass_stream_octets_both_ways,
+    run,
+    running,
+    stream,
+    stream_octets,
+)
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.connection import initiate, listen
 from open_rnic.host_driver.device import DeviceError, Ulpdu
@@ -76,6 +84,37 @@ def test_ulpdus_and_events_pass_between_two_devices():
             assert event.cause.name == "CRC"
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(second.read_ulpdu(), 0.2)
+
+    run(body())
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_device_drains_when_all_ulpdus_and_events_are_read(lanes):
+    async def body():
+        async with await SimulatedDevice.open(lanes=lanes) as device:
+            await drains_when_all_ulpdus_and_events_are_read(device)
+
+    run(body())
+
+
+def test_a_device_drains_while_it_transmits():
+    async def body():
+        async with await SimulatedDevice.open(lanes=4) as device:
+            await device.set_fields("CONFIG", rdmap=0)
+            await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+
+            async def give():
+                while True:
+                    await device.write_ulpdu(bytes(1000))
+
+            async def take(read):
+                while True:
+                    await read()
+
+            tasks = [asyncio.create_task(each) for each in (give(), take(device.read_fpdus), take(device.next_event))]
+            await device.drained()
+            for each in tasks:
+                each.cancel()
 
     run(body())
 

@@ -180,6 +180,15 @@ def test_a_symbolic_link_is_kept_and_a_device_is_written_to(tmp_path):
     assert not Path("/dev/null").is_file()
 
 
+def test_a_file_on_a_full_disk_is_named():
+    def write():
+        with whole_file(Path("/dev/full")) as file:
+            file.write("text")
+
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        write()
+
+
 def test_an_unwritable_path_is_reported_before_any_work(tmp_path, capsys):
     assert cli.run(["verilog", "-o", str(tmp_path / "no" / "mpa.v")]) == 1
     assert capsys.readouterr().err == f"rnic: {tmp_path}/no/mpa.v: No such file or directory\n"

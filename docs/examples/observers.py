@@ -1,25 +1,22 @@
-"""What a connection does, told by an observer at the initiator, and captured for Wireshark from both ends."""
+"""An observer prints what a connection does at the initiator; both ends are captured for Wireshark."""
 
 import asyncio
 from pathlib import Path
 
-from open_rnic.host_driver.connection import Direction, initiate, listen
-from open_rnic.host_driver.device import Event
+from open_rnic.host_driver.connection import initiate, listen
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.mpa.negotiation import Config
-from open_rnic.host_driver.mpa.startup import StartupFrame
-from open_rnic.host_driver.tools.pcap import Capture, CaptureEnd
+from open_rnic.host_driver.observer import Frame, Reported, Seen, tee
+from open_rnic.host_driver.tools.pcap import Capture
 from open_rnic.rtl.registers import Role
 
 
-class Narrator(CaptureEnd):  # an observer that captures nothing derives from host_driver.connection.Silent
-    """Prints what its end sees, besides capturing what it sends."""
-
-    def frame(self, direction: Direction, frame: StartupFrame) -> None:
-        print(direction.value, frame.kind.name, "of", len(frame.encode()), "octets")
-
-    def event(self, event: Event) -> None:
-        print(event)
+def narrate(seen: Seen) -> None:
+    match seen:
+        case Frame(direction, frame):
+            print(direction.value, frame.kind.name, "of", len(frame.encode()), "octets")
+        case Reported(event):
+            print(event)
 
 
 async def main() -> None:
@@ -33,8 +30,8 @@ async def main() -> None:
             accepting = asyncio.create_task(
                 listener.accept(theirs, Config(Role.RESPONDER), capture.end(Role.RESPONDER))
             )
-            config, narrator = Config(Role.INITIATOR), Narrator(capture, Role.INITIATOR)
-            async with await initiate(*listener.address, ours, config, narrator) as one, await accepting as other:
+            config, observer = Config(Role.INITIATOR), tee(capture.end(Role.INITIATOR), narrate)
+            async with await initiate(*listener.address, ours, config, observer) as one, await accepting as other:
                 await one.finish()
                 assert await other.receive_ulpdu() is None
 

@@ -1,4 +1,4 @@
-"""The devices, by name: the one place where an application picks a data path."""
+"""The devices by name: an application chooses its data path here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIMULATED = "sim:"
 
 
 def check(spec: str, *, lanes: int) -> None:
-    """Raise ValueError when there is no device of this name or width, as far as can be told without opening it."""
+    """Raise ValueError for an unknown name or width, as far as that is known without opening the device."""
     if lanes not in LANES:
         raise ValueError(f"a device is {', '.join(map(str, LANES[:-1]))} or {LANES[-1]} lanes wide, not {lanes}")
     if spec in ("software", "simulated"):
@@ -33,13 +33,13 @@ def check(spec: str, *, lanes: int) -> None:
 
 
 async def open_device(spec: str, *, lanes: int, waves: Path | None = None) -> Device:
-    """A data path, just reset.
+    """Open a data path and reset it.
 
     ``spec`` is "software" (:mod:`.software`), "simulated" (the RTL in Verilator, in a process of its own),
     "serial:PORT" or "serial:PORT:BAUD" (a board), or "serial:sim:BOARD" (a board's whole top in Verilator, behind a
-    pseudo-terminal). It has ``lanes`` 32-bit lanes; a board has what it was built with. ``waves`` is a folder in which
-    a simulated device writes its waveforms. Raises ValueError for another name or width or waves that there are none
-    of, and DeviceError when the device cannot be opened.
+    pseudo-terminal). The data path has ``lanes`` 32-bit lanes; a board has as many as it was built with. ``waves`` is a
+    folder in which a simulated device writes its waveforms. Raises ValueError for an unknown name or width, or if the
+    device has no waveforms, and DeviceError if the device cannot be opened.
     """
     check(spec, lanes=lanes)
     if waves is not None and spec != "simulated":
@@ -65,7 +65,7 @@ async def open_device(spec: str, *, lanes: int, waves: Path | None = None) -> De
 
 
 def _port(where: str) -> tuple[str, int]:
-    """The port and the baud rate of ``PORT`` or ``PORT:BAUD``; ports may have colons in their names, too."""
+    """Split ``PORT`` or ``PORT:BAUD``. The name of a port may contain colons, too."""
     from open_rnic.host_driver.devices.serial import BAUD
 
     name, colon, baud = where.rpartition(":")

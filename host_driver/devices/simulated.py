@@ -1,7 +1,7 @@
 """The device in simulation: the RTL in Verilator, under cocotb, in a process of its own.
 
-What an application does with it is what it would do with a board. ``host_driver.devices.sim.server`` is the other side
-of the socket, ``host_driver.devices.sim.wire`` what passes over it.
+An application uses it as it uses a board. ``host_driver.devices.sim.server`` is the other side of the socket, and
+``host_driver.devices.sim.wire`` describes the octets that pass over it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -31,47 +32,21 @@ from open_rnic.host_driver.devices.sim.wire import (
     take_frames,
     window,
 )
+from open_rnic.host_driver.gate import Gate
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
 _Item = TypeVar("_Item")
 _log = logging.getLogger(__name__)
 
 
-class _Gate:
-    """Where tasks wait until they are told to look again."""
-
-    def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
-
-    async def wait(self) -> None:
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
-        try:
-            await waiting
-        finally:
-            if waiting in self._waiting:  # cancelled
-                self._waiting.remove(waiting)
-
-    def wake(self) -> None:
-        for each in self._waiting:
-            if not each.done():
-                each.set_result(None)
-        self._waiting.clear()
-
-
 class _Inbox(Generic[_Item]):
-    """What has come in one flow and was not read yet, with what each costs of the flow's window."""
+    """Received items of one flow that were not read yet, each with its cost in the flow's window."""
 
     def __init__(self, kind: Kind, size: int) -> None:
         self.kind = kind
-        self.gate = _Gate()
         self.items: deque[tuple[_Item, int]] = deque()
-        self.read = 0  # of the window, and not granted again yet
+        self.read = 0  # cost of items that were read, and are not granted again yet
         self.batch = size // 4
-
-    def put(self, item: _Item, cost: int) -> None:
-        self.items.append((item, cost))
-        self.gate.wake()
 
     def clear(self) -> None:
         self.read += sum(cost for _, cost in self.items)
@@ -83,28 +58,26 @@ class _Outbox:
 
     def __init__(self, kind: Kind, credit: int) -> None:
         self.kind = kind
-        self.gate = _Gate()
         self.credit = credit
 
 
 class SimulatedDevice(Device, asyncio.Protocol):
     """The RTL in Verilator. Open it with :meth:`open`.
 
-    Each stream holds, in each direction, at most 256 KiB and one packet between the application and the
-    simulation; when the application does not read, the RTL's ``ready`` goes low. Events that nobody reads stay in
-    the RTL's FIFO beyond the first 64. ULPDUs whose CRC or marker is bad are dropped: the event tells of them.
+    Between the application and the simulation each stream holds at most 256 KiB and one packet, or one call of
+    ``write_ulpdus``, in each direction. If the application does not read, the RTL's ``ready`` goes low. Unread events
+    beyond the first 64 stay in the RTL's FIFO. ULPDUs with a bad CRC or marker are dropped; an event reports them.
     """
 
     name = "simulated"
 
     @classmethod
     async def open(cls, *, lanes: int = 4, waves: Path | str | None = None) -> SimulatedDevice:
-        """Start a device of ``lanes`` 32-bit lanes, just reset; the first time, build it, which takes a minute.
+        """Start a device of ``lanes`` 32-bit lanes and reset it. The first of a width is built, which takes a minute.
 
-        ``waves`` is a folder, in which the device writes an FST file of its own,
-        and views of it for GTKWave and Surfer. Raises ValueError for another
-        width than 1, 2, 4, 8 or 16, and DeviceError when the simulation cannot be built or started; the message
-        names the log.
+        ``waves`` is a folder in which the device writes an FST file of its own, and views of it for GTKWave and Surfer.
+        Raises ValueError for another width than 1, 2, 4, 8 or 16, and DeviceError if the simulation cannot be built or
+        started; the message names the log.
         """
         if lanes not in (1, 2, 4, 8, 16):
             raise ValueError(f"lanes must be 1, 2, 4, 8 or 16, not {lanes}")
@@ -126,7 +99,9 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._events = _Inbox[Event](Kind.EVENT, EVENT_WINDOW)
         self._tx_ulpdu = _Outbox(Kind.ULPDU, size)
         self._rx_mpa = _Outbox(Kind.MPA, size)
-        self._values: deque[tuple[asyncio.Future[int], bool]] = deque()  # and whether it ends a reset
+        self._values: deque[tuple[asyncio.Future[int], bool]] = deque()  # whether it ends a reset
+        self._drains = self._drained = 0  # DRAIN frames sent, DRAINED frames received
+        self._gate = Gate()
         self._hello = asyncio.Event()
         self._received = bytearray()
         self._unsent: list[bytes] = []
@@ -136,21 +111,21 @@ class SimulatedDevice(Device, asyncio.Protocol):
 
     @property
     def process(self) -> int:
-        """The id of the simulation's process."""
+        """The id of the simulation process."""
         assert self._process is not None
         return self._process.pid
 
     # --- the device interface
 
     async def get(self, register: str) -> int:
-        """The register's 32-bit value; raises ValueError when there is none of this name."""
+        """Return the register's 32-bit value; raises ValueError for an unknown name."""
         return await self._access(frame(Kind.GET, _address(register)))
 
     async def set(self, register: str, value: int) -> None:
-        """Write the register; what is handed over or asked for after this finds it written.
+        """Write the register. It takes effect before anything that is handed over or asked for after this.
 
-        What was handed over before may not have reached the RTL yet; a reset drops it, and what was not read yet.
-        Raises ValueError for an unknown name and for more than 32 bits.
+        ULPDUs and octets handed over before may not have reached the RTL yet. A reset drops them, and all that was not
+        read yet. Raises ValueError for an unknown name and for more than 32 bits.
         """
         address = _address(register)
         if not 0 <= value < 1 << 32:
@@ -159,28 +134,59 @@ class SimulatedDevice(Device, asyncio.Protocol):
         await self._access(frame(Kind.SET, address, WORD.pack(value)), resets)
 
     async def next_event(self) -> Event:
-        """The oldest event not seen yet; waits for one."""
+        """See Device."""
         return await self._take(self._events)
 
     async def write_ulpdu(self, octets: bytes) -> None:
-        """Hand over one ULPDU, or a packet of stream octets; waits while too much is on its way."""
-        await self._give(self._tx_ulpdu, octets)
+        """Hand over one ULPDU, or a packet of stream octets; waits while 256 KiB are on their way."""
+        await self._give(self._tx_ulpdu, [octets])
+
+    async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
+        """See Device."""
+        await self._give(self._tx_ulpdu, ulpdus)
 
     async def read_ulpdu(self) -> Ulpdu:
-        """The next good ULPDU, or some stream octets; waits for it."""
+        """Return the next good ULPDU, or some stream octets; waits for it."""
         return await self._take(self._ulpdus)
 
+    async def read_ulpdus(self) -> list[bytes]:
+        """See Device."""
+        await self._there(self._ulpdus)
+        ulpdus = []
+        while self._ulpdus.items and self._ulpdus.items[0][0].verdict is Verdict.GOOD:
+            ulpdus.append(self._pop(self._ulpdus).octets)
+        return ulpdus
+
     async def write_mpa(self, octets: bytes) -> None:
-        """Hand over octets of the peer's MPA stream, as one chunk; waits while too much is on its way."""
+        """Hand over octets of the peer's MPA stream, as one chunk; waits while 256 KiB are on their way."""
         if octets:
-            await self._give(self._rx_mpa, octets)
+            await self._give(self._rx_mpa, [octets])
 
     async def read_mpa(self) -> bytes:
-        """The next FPDU, or packet of stream octets, for the peer; waits for it."""
+        """Return the next FPDU, or packet of stream octets, for the peer; waits for it."""
         return await self._take(self._mpa)
 
+    async def read_fpdus(self) -> list[bytes]:
+        """See Device."""
+        fpdus = [await self.read_mpa()]
+        while self._mpa.items:
+            fpdus.append(self._pop(self._mpa))
+        return fpdus
+
+    async def drained(self) -> None:
+        """See Device. The simulation answers when nothing has moved for some clock cycles."""
+        self._check()
+        self._drains += 1
+        number = self._drains
+        self._send(frame(Kind.DRAIN))
+        unread = self._ulpdus, self._events
+        await self._gate.until(
+            lambda: self._failure or (self._drained >= number and not any(box.items for box in unread))
+        )
+        self._check()
+
     async def close(self) -> None:
-        """End the simulation and let every waiting task raise DeviceError. Idempotent."""
+        """End the simulation, and make every waiting task raise DeviceError. Idempotent."""
         if self._failure is None:
             self._fail(DeviceError("the device has been closed"))
         if self._transport is not None:
@@ -200,23 +206,25 @@ class SimulatedDevice(Device, asyncio.Protocol):
         for kind, note, octets in take_frames(self._received):
             match kind:
                 case Kind.ULPDU:
-                    self._ulpdus.put(Ulpdu(octets, Verdict(note)), beats(len(octets), self.lanes))
+                    self._ulpdus.items.append((Ulpdu(octets, Verdict(note)), beats(len(octets), self.lanes)))
                 case Kind.MPA:
-                    self._mpa.put(octets, beats(len(octets), self.lanes))
+                    self._mpa.items.append((octets, beats(len(octets), self.lanes)))
                 case Kind.EVENT:
-                    self._events.put(Event.read(*EVENT.unpack(octets)), 1)
+                    self._events.items.append((Event.read(*EVENT.unpack(octets)), 1))
                 case Kind.VALUE:
                     waiting, resets = self._values.popleft()
-                    if resets:  # all that came before this is of the time before
+                    if resets:  # everything received before this is from before the reset
                         self._forget()
                     if not waiting.done():
                         waiting.set_result(WORD.unpack(octets)[0])
                 case Kind.GRANT:
                     box = self._tx_ulpdu if note == Kind.ULPDU else self._rx_mpa
                     box.credit += WORD.unpack(octets)[0]
-                    box.gate.wake()
+                case Kind.DRAINED:
+                    self._drained += 1
                 case Kind.HELLO:
                     self._hello.set()
+            self._gate.look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """For asyncio."""
@@ -230,7 +238,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
             variables = {SOCKET: str(its.fileno()), LANES: str(self.lanes)}
             server = "open_rnic.host_driver.devices.sim.server"
             self._process = SimulationProcess(simulation, server, its.fileno(), variables, trace)
-        # The simulation has the only other copy of `its`, and nobody else has `mine`: each side sees the other's end.
+        # Only the simulation has `its`, and only this process has `mine`: each side sees when the other one ends.
         await asyncio.get_running_loop().create_connection(lambda: self, sock=mine)
         try:
             await asyncio.wait_for(self._hello.wait(), START)
@@ -240,10 +248,8 @@ class SimulatedDevice(Device, asyncio.Protocol):
 
     def _fail(self, failure: DeviceError) -> None:
         self._failure = failure
-        boxes = (self._ulpdus, self._mpa, self._events, self._tx_ulpdu, self._rx_mpa)
         self._hello.set()
-        for box in boxes:
-            box.gate.wake()
+        self._gate.look()
         for each, _ in self._values:
             if not each.done():
                 each.set_exception(failure)
@@ -254,7 +260,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
             raise DeviceError(*self._failure.args)
 
     def _send(self, octets: bytes) -> None:
-        # What is sent in one go of the event loop is one write.
+        # All frames that are sent in one iteration of the event loop are one write.
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
         self._unsent.append(octets)
@@ -280,22 +286,29 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._send(request)
         return await value
 
-    async def _give(self, box: _Outbox, octets: bytes) -> None:
+    async def _give(self, box: _Outbox, packets: Sequence[bytes]) -> None:
         self._check()
-        while box.credit <= 0:
-            await box.gate.wait()
+        await self._gate.until(lambda: self._failure or box.credit > 0)
+        self._check()
+        for each in packets:
+            box.credit -= beats(len(each), self.lanes)
+            self._send(frame(box.kind, 0, each))
+
+    async def _there(self, box: _Inbox[Any]) -> None:
+        await self._gate.until(lambda: box.items or self._failure)
+        if not box.items:
             self._check()
-        box.credit -= beats(len(octets), self.lanes)
-        self._send(frame(box.kind, 0, octets))
 
     async def _take(self, box: _Inbox[_Item]) -> _Item:
-        while not box.items:
-            self._check()
-            await box.gate.wait()
+        await self._there(box)
+        return self._pop(box)
+
+    def _pop(self, box: _Inbox[_Item]) -> _Item:
         item, cost = box.items.popleft()
         box.read += cost
         if box.read >= box.batch and self._failure is None:
             self._grant(box)
+        self._gate.look()
         return item
 
 
@@ -309,7 +322,7 @@ def _address(register: str) -> int:
 
 
 def _fresh_file(folder: Path, lanes: int) -> Path:
-    """An empty file for waves in ``folder`` that no other device has, with its views beside it."""
+    """Create a file for waves in ``folder`` that no other device uses, and its views beside it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         number = 1

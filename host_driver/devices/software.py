@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
+from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
 
-_ROOM = 1 << 18  # octets: above this a queue takes no more
-_CHUNK = 1 << 16  # octets of the MPA stream that are dealt with in one go
-
-
-class _Gate:
-    """Where tasks wait until something holds."""
-
-    def __init__(self, is_open: Callable[[], bool]) -> None:
-        self.is_open = is_open
-        self.waiters: list[asyncio.Future[None]] = []
-
-    def wake(self) -> None:
-        """Let everyone look again."""
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self.waiters.clear()
+_ROOM = 1 << 18  # octets: a queue that holds more takes nothing
+_CHUNK = 1 << 16  # octets of the MPA stream that are processed at once
 
 
 class SoftwareDevice(Device):
-    """A data path in Python. One task at a time may be in each of the methods that wait.
+    """A data path in Python. One task at a time may wait in each method.
 
-    A ULPDU or chunk is taken when fewer than 256 KiB wait in its direction, so what is held is bounded by that
-    and what the last one brought. ``lanes`` changes nothing but what CAPABILITIES says.
+    A ULPDU or chunk is taken if less than 256 KiB wait in its direction, so each direction holds at most that and one
+    ULPDU or chunk more. ``lanes`` is only reported in CAPABILITIES.
     """
 
     name = "software"
 
     def __init__(self, *, lanes: int = 4) -> None:
         self.lanes = lanes
-        self._path = path = MpaDatapath(lanes=lanes)
+        self._path = MpaDatapath(lanes=lanes)
         self._closed = False
-        self._event = _Gate(lambda: bool(path.events))
-        self._tx_room = _Gate(lambda: path.tx_octets < _ROOM)
-        self._tx_ready = _Gate(lambda: bool(path.mpa))
-        self._rx_room = _Gate(lambda: path.rx_octets < _ROOM)
-        self._rx_ready = _Gate(lambda: bool(path.ulpdus))
-        self._gates = (self._event, self._tx_room, self._tx_ready, self._rx_room, self._rx_ready)
+        self._gate = Gate()
+        self._event_gate = Gate()
 
     async def get(self, register: str) -> int:
-        """The register's word; raises ValueError when there is none of this name."""
+        """Return the register's word; raises ValueError for an unknown name."""
         self._check()
         return self._path.read(register)
 
@@ -56,86 +37,101 @@ class SoftwareDevice(Device):
         """Write the register; raises ValueError for an unknown name and for more than 32 bits."""
         self._check()
         self._path.write(register, value)
-        self._wake()
+        self._look()
 
     async def next_event(self) -> Event:
-        """Pop the event FIFO, as reading EVENT does; waits for an event."""
-        await self._pass(self._event)
-        return self._path.take_event()
+        """Pop the event FIFO, as a read of EVENT does; waits for an event."""
+        await self._until(self._has_event, self._event_gate)
+        event = self._path.take_event()
+        self._look()
+        return event
 
     async def write_ulpdu(self, octets: bytes) -> None:
-        """Hand over one ULPDU or stream-mode packet; waits while too much is on its way to the peer."""
-        await self._pass(self._tx_room)
+        """Hand over one ULPDU or stream-mode packet; waits while 256 KiB are on their way to the peer."""
+        await self._until(self._has_tx_room)
         self._path.transmit(octets)
-        self._wake()
+        self._look()
 
     async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
-        """Hand over all these; waits as ``write_ulpdu`` does, once."""
-        await self._pass(self._tx_room)
+        """See Device."""
+        await self._until(self._has_tx_room)
         self._path.transmit_all(ulpdus)
-        self._wake()
+        self._look()
 
     async def read_ulpdu(self) -> Ulpdu:
-        """The next ULPDU or stream octets. A ULPDU that is not good is never delivered: its event tells of it."""
-        await self._pass(self._rx_ready)
+        """Return the next ULPDU or stream octets. A bad ULPDU is not delivered; an event reports it."""
+        await self._until(self._has_ulpdu)
         ulpdu = self._path.ulpdus.pop()
-        self._wake()
+        self._look()
         return ulpdu
 
     async def read_ulpdus(self) -> list[bytes]:
-        """All good ULPDUs that wait for the host; waits for the first, and gives none when stream octets are due."""
-        await self._pass(self._rx_ready)
+        """See Device."""
+        await self._until(self._has_ulpdu)
         if self._path.ulpdus.stream:
             return []
         ulpdus = self._path.ulpdus.good.pop_all()
-        self._wake()
+        self._look()
         return ulpdus
 
     async def write_mpa(self, octets: bytes) -> None:
-        """Hand over octets from the peer; waits while too much is on its way to the host."""
+        """Hand over octets from the peer; waits while 256 KiB are on their way to the host."""
         self._check()
         for at in range(0, len(octets), _CHUNK):
-            await self._pass(self._rx_room)
+            await self._until(self._has_rx_room)
             self._path.receive(octets[at : at + _CHUNK])
-            self._wake()
+            self._look()
 
     async def read_mpa(self) -> bytes:
-        """The next FPDU or stream-mode packet for the peer."""
-        await self._pass(self._tx_ready)
+        """Return the next FPDU or stream-mode packet for the peer."""
+        await self._until(self._has_mpa)
         octets = self._path.mpa.pop()
-        self._wake()
+        self._look()
         return octets
 
     async def read_fpdus(self) -> list[bytes]:
-        """All FPDUs and stream-mode packets that wait for the peer; waits for the first."""
-        await self._pass(self._tx_ready)
+        """See Device."""
+        await self._until(self._has_mpa)
         fpdus = self._path.mpa.pop_all()
-        self._wake()
+        self._look()
         return fpdus
 
+    async def drained(self) -> None:
+        """See Device."""
+        await self._until(self._is_drained)
+
     async def close(self) -> None:
-        """Make every method raise DeviceError, in the tasks that wait in one, too."""
+        """Make every method raise DeviceError, also in tasks that wait in one."""
         self._closed = True
-        for gate in self._gates:
-            gate.wake()
+        self._look()
 
     def _check(self) -> None:
         if self._closed:
             raise DeviceError("the device has been closed")
 
-    async def _pass(self, gate: _Gate) -> None:
-        self._check()
-        while not gate.is_open():
-            waiter = asyncio.get_running_loop().create_future()
-            gate.waiters.append(waiter)
-            try:
-                await waiter
-            finally:
-                if waiter in gate.waiters:  # cancelled
-                    gate.waiters.remove(waiter)
-            self._check()
+    def _look(self) -> None:
+        self._event_gate.look()  # events are seen before the octets that they announce
+        self._gate.look()
 
-    def _wake(self) -> None:
-        for gate in self._gates:
-            if gate.waiters and gate.is_open():
-                gate.wake()
+    async def _until(self, holds: Callable[[], bool], gate: Gate | None = None) -> None:
+        self._check()
+        await (gate or self._gate).until(lambda: self._closed or holds())
+        self._check()
+
+    def _has_event(self) -> bool:
+        return bool(self._path.events)
+
+    def _has_tx_room(self) -> bool:
+        return self._path.tx_octets < _ROOM
+
+    def _has_mpa(self) -> bool:
+        return bool(self._path.mpa)
+
+    def _has_rx_room(self) -> bool:
+        return self._path.rx_octets < _ROOM
+
+    def _has_ulpdu(self) -> bool:
+        return bool(self._path.ulpdus)
+
+    def _is_drained(self) -> bool:
+        return not (self._path.rx_octets or self._path.ulpdus or self._path.events)

@@ -1,7 +1,7 @@
 """The whole data path of one connection in software, behind the registers of ``rtl.registers``.
 
-Sans-IO and synchronous: what is handed over is dealt with at once, and what comes out lies in three queues.
-``host_driver.devices.software`` puts the asynchronous device interface around it.
+It is sans-IO and synchronous: it processes octets and ULPDUs at once, and puts the results into three queues.
+``host_driver.devices.software`` wraps it in the asynchronous device interface.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _WRITABLE = {
     register.name: sum(field.mask for field in register.fields if field.access is Access.RW) for register in MAP
 }
 _RESET = {register.name: register.reset for register in MAP}
-_HOSTS = {name: _RESET[name] for name, mask in _WRITABLE.items() if mask}  # what a reset gives back its value
+_HOSTS = {name: _RESET[name] for name, mask in _WRITABLE.items() if mask}  # the registers that a reset writes
 _CONFIG = {field.name: field for field in BY_NAME["CONFIG"].fields}
 _CONTROL = BY_NAME["CONTROL"]
 _NO_ERROR = Event(EventKind.ERROR)
 
 
 class OctetQueue:
-    """A queue of octet strings that knows how much it holds: in ``octets``, each entry counts a little more."""
+    """A queue of octet strings. ``octets`` is their total length, plus some octets for each entry."""
 
-    _ENTRY = 64  # so that entries of no octets are bounded as well
+    _ENTRY = 64  # bounds the number of empty entries as well
 
     def __init__(self) -> None:
         self.octets = 0
@@ -66,7 +66,7 @@ class OctetQueue:
         self.octets += sum(map(len, entries)) + len(entries) * self._ENTRY
 
     def peek(self) -> bytes:
-        """The oldest entry, which stays."""
+        """Return the oldest entry, and keep it."""
         return self._entries[0]
 
     def pop(self) -> bytes:
@@ -84,7 +84,7 @@ class OctetQueue:
 
 
 class Delivered:
-    """What is for the host: octets of stream mode, and behind them ULPDUs, all of them good."""
+    """The data for the host: octets of stream mode, and behind them good ULPDUs."""
 
     def __init__(self) -> None:
         self.stream = OctetQueue()
@@ -95,24 +95,24 @@ class Delivered:
 
     @property
     def octets(self) -> int:
-        """As of an OctetQueue."""
+        """See OctetQueue."""
         return self.stream.octets + self.good.octets
 
     def pop(self) -> Ulpdu:
-        """Take what is the oldest."""
+        """Take the oldest entry."""
         return Ulpdu(self.stream.pop(), Verdict.STREAM) if self.stream else Ulpdu(self.good.pop())
 
 
 class MpaDatapath:
     """TX framing behind its fence, RX delineation and checks, RTRs, events and registers.
 
-    ``transmit`` and ``receive`` hand octets over; ``mpa`` holds what goes to the peer (one FPDU or stream-mode
-    packet an entry), ``ulpdus`` what is for the host. Nothing here is bounded but the event FIFO: whoever calls
-    looks at ``tx_octets`` and ``rx_octets`` first.
+    ``transmit`` and ``receive`` take octets. ``mpa`` holds the entries for the peer, one FPDU or stream-mode packet
+    each, and ``ulpdus`` the data for the host. Only the event FIFO is bounded here: callers check ``tx_octets`` and
+    ``rx_octets`` first.
 
-    CONFIG and the MPA offsets are taken over when MPA starts in a direction, except for ``permissive``,
-    ``rdmap`` and ``rtr_accept``, which are looked at when they matter. MPA cannot be left but by a reset. A
-    Terminate is sent without regard to the fence only after an error; it always ends transmission.
+    CONFIG and the MPA offsets are sampled when MPA starts in a direction, except for ``permissive``, ``rdmap`` and
+    ``rtr_accept``, which are read when they matter. Only a reset leaves MPA. A Terminate passes a shut fence only
+    after an error; it always ends transmission.
     """
 
     def __init__(self, *, lanes: int, event_depth: int = 32) -> None:
@@ -125,7 +125,7 @@ class MpaDatapath:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the connection; the registers that the host writes have their reset values again."""
+        """Forget the connection, and reset the registers that the host writes."""
         self._words |= _HOSTS
         self.mpa = OctetQueue()
         self.ulpdus = Delivered()
@@ -137,9 +137,9 @@ class MpaDatapath:
         self._tx_waiting = OctetQueue()  # in front of the fence
         self._tx_stream_octets = 0
         self._tx_mpa = False
-        self._tx_ended = False  # nothing leaves any more
+        self._tx_ended = False  # nothing more leaves
         self._only_terminate = False
-        self._granted = False  # what this end waits for has come, or has been sent
+        self._granted = False  # the condition for an open fence holds
         self._fence_open = False
         self._response: bytes | None = None  # to a Read RTR
         self._framer = FpduFramer(markers=False, crc=False)
@@ -148,25 +148,25 @@ class MpaDatapath:
         self._rx_stream_octets = 0
         self._rx_mpa = False
         self._rx_ended = False
-        self._screen: Callable[[bytes, int], bool] | None = None  # takes ULPDUs that are not for the host
+        self._screen: Callable[[bytes, int], bool] | None = None  # takes the ULPDUs that are not for the host
         self._delineator = FpduDelineator(markers=False, crc=False)
 
-    # What the queues hold.
+    # Fill levels.
 
     @property
     def tx_octets(self) -> int:
-        """Octets that wait on their way to the peer; none when all that is handed over is dropped."""
+        """Octets that wait on their way to the peer; 0 if transmit drops everything."""
         return 0 if self._tx_ended else self._tx_waiting.octets + self.mpa.octets
 
     @property
     def rx_octets(self) -> int:
-        """Octets that wait on their way to the host, without an unfinished FPDU; none when all is dropped."""
+        """Octets that wait on their way to the host, without an incomplete FPDU; 0 if receive drops everything."""
         return 0 if self._rx_ended else len(self._rx_held) + self.ulpdus.octets
 
     # Registers and events.
 
     def read(self, name: str) -> int:
-        """A register's word; raises ValueError when there is none of this name. EVENT pops the event FIFO."""
+        """Return a register's word; raises ValueError for an unknown name. A read of EVENT pops the event FIFO."""
         if name not in self._words:
             raise ValueError(f"no register is called {name}")
         if name in _LIVE:
@@ -194,7 +194,7 @@ class MpaDatapath:
         self._advance_rx()
 
     def take_event(self) -> Event:
-        """Pop the event FIFO; an event of kind NONE when it is empty."""
+        """Pop the event FIFO; returns an event of kind NONE if it is empty."""
         if not self.events:
             return Event(EventKind.NONE)
         event = self.events.popleft()
@@ -246,7 +246,7 @@ class MpaDatapath:
             and not (self._tx_ended or self._only_terminate)
             and max(map(len, packets), default=0) <= self._max_ulpdu("TX_MAX_ULPDU")
             and not any(map(is_terminate, packets))
-        ):  # then _deal_with would send each
+        ):  # _deal_with would send each of them
             self.mpa.extend(self._framer.frame_all(packets))
         else:
             for each in packets:
@@ -258,7 +258,7 @@ class MpaDatapath:
             self._tx_waiting.pop()
 
     def _deal_with(self, packet: bytes) -> bool:
-        """Send the packet, refuse it or drop it; False when it has to wait."""
+        """Send, refuse or drop the packet; returns False if it must wait."""
         if self._tx_ended:
             return True
         if not self._tx_mpa:
@@ -317,7 +317,7 @@ class MpaDatapath:
         self._open_fence()
 
     def _open_fence(self) -> None:
-        """Open the fence, if it is time to; the answer to a Read RTR leaves before anything else."""
+        """Open the fence if the conditions hold. The answer to a Read RTR leaves before anything else."""
         if self._fence_open or not self._granted or not self._tx_mpa or self._only_terminate or self._tx_ended:
             return
         if self._response:
@@ -386,10 +386,10 @@ class MpaDatapath:
             self._fail_rx(error.cause, error.value, error.offset)
 
     def _screen_first(self, ulpdu: bytes, offset: int) -> bool:
-        """Let a responder's first FPDU open the fence; True when it is not for the host.
+        """Let a responder's first FPDU open the fence; returns True if the FPDU is not for the host.
 
-        A permissive one reports what is no RTR as RTR_RECEIVED of kind NONE. A Terminate instead of the RTR is for the
-        host and opens nothing.
+        A permissive responder reports an FPDU that is no RTR as RTR_RECEIVED of kind NONE. A Terminate instead of the
+        RTR is for the host and leaves the fence shut.
         """
         if self._config("model") == Model.CLIENT_SERVER:  # RFC 5044 §7.1.2 rule 4
             self._screen = None
@@ -414,7 +414,7 @@ class MpaDatapath:
         self._advance_tx()
 
     def _screen_response(self, ulpdu: bytes, offset: int) -> bool:
-        """Take the answer to our own Read RTR; True when this was it."""
+        """Take the answer to this end's Read RTR; returns True if this was the answer."""
         if not is_empty_read_response(ulpdu):
             return False
         self._screen = None
@@ -429,7 +429,7 @@ class MpaDatapath:
             self._advance_tx()
 
 
-# Registers whose words are made when they are read; the wide ones lie in two, named _LO and _HI
+# Registers whose words are computed when they are read; the wide ones are pairs, named _LO and _HI
 _LIVE: dict[str, Callable[[MpaDatapath], int]] = {
     "STATE": MpaDatapath._state,
     "EVENT": MpaDatapath._take_event_word,

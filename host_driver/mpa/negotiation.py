@@ -1,26 +1,26 @@
 """The startup exchange of RFC 5044 §7.1 with RFC 6581, without sockets or clocks.
 
-A ``Negotiation`` is one end of one connection. It takes the peer's octets, what the ULP decides and what
-happens to the TCP connection, and answers each with a list of events; times are seconds on any
-clock that only goes forward. What it does stands in one table, ``TABLE``: (state, input) gives
-the action and the next state. An action that finds a rule broken ends in FAILED instead. What is not in the table is a
-protocol error: it fails the negotiation when the peer did it, and raises ProtocolError when the caller did.
+A ``Negotiation`` is one end of one connection. It takes the peer's octets, the ULP's decisions and the fate of the TCP
+connection, and answers each with a list of events. Times are seconds on any clock that never goes back. ``TABLE`` is
+the table of its ``Machine``. An action that finds a broken rule enters FAILED instead of the table's state. An input
+that is not in the table raises ProtocolError.
 
     initiator:  start()   ─▸ Send ─▸ receive(Reply)   ─▸ Established, Rejected or Failed
     responder:  start()   ─▸         receive(Request) ─▸ Requested or Failed
                 accept() or reject()  ─▸ Send, and Established or Rejected
 
-``wanted`` says how many octets may be handed to ``receive`` now, so that none of the FPDUs
-behind the peer's frame is taken.
+``wanted`` is the number of octets that ``receive`` may be given now, so that none of the FPDUs behind the peer's frame
+is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import inf
 
+from open_rnic.host_driver.machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.startup import (
     ENHANCED_OCTETS,
     MAX_PRIVATE_DATA,
@@ -38,7 +38,7 @@ ENHANCED_REV = 2  # RFC 6581 §6: the enhanced data needs this or a higher Rev
 
 
 class State(Enum):
-    """Where a negotiation stands. The last three are final."""
+    """The state of a negotiation. The last three are final."""
 
     IDLE = auto()
     WAIT_REPLY = auto()
@@ -50,7 +50,7 @@ class State(Enum):
 
     @property
     def final(self) -> bool:
-        """Nothing more will come of the exchange."""
+        """Whether the exchange is over."""
         return self in (State.ESTABLISHED, State.REJECTED, State.FAILED)
 
 
@@ -71,10 +71,10 @@ class Input(Enum):
 
 
 class Reason(Enum):
-    """Why a negotiation, or later a connection, failed. ``code`` is the MPA error (RFC 5044 §8, RFC 6581 §8)."""
+    """The reason why a negotiation or a connection failed. ``code`` is the MPA error (RFC 5044 §8, RFC 6581 §8)."""
 
     CONNECTION_LOST = 1
-    BAD_CRC = 2  # this and the next are not of the negotiation, but complete the list
+    BAD_CRC = 2  # this and the next do not occur in a negotiation
     BAD_MARKER = 3
     BAD_FRAME = 4
     LOCAL = 5
@@ -84,22 +84,13 @@ class Reason(Enum):
 
     @property
     def code(self) -> int:
-        """The MPA error code, 0 when there is none."""
+        """The MPA error code, or 0 if there is none."""
         return self.value
-
-
-class ProtocolError(Exception):
-    """An input that has no meaning in the state."""
-
-    def __init__(self, state: Enum, given: Enum) -> None:
-        self.state = state
-        self.given = given
-        super().__init__(f"{given.name} is not possible in state {state.name}")
 
 
 @dataclass(frozen=True)
 class Config:
-    """What one end wants of a connection. Raises ValueError for what contradicts itself."""
+    """The requirements of one end on a connection. Raises ValueError if they contradict each other."""
 
     role: Role
     model: Model = Model.PEER_TO_PEER  # an initiator's; a responder follows the Request
@@ -109,15 +100,15 @@ class Config:
     max_ird: int = 128  # RDMA Read Requests that the device has room for, incoming
     max_ord: int = 128  # and outstanding
     min_ord: int = 0  # a responder's: with less the Request is rejected (RFC 6581 §9.1)
-    negotiate_ird: bool = True  # False: 0x3FFF is sent and ``ird`` stays as it is
-    negotiate_ord: bool = True  # False: 0x3FFF is sent and ``ord`` stays as it is
+    negotiate_ird: bool = True  # if False, 0x3FFF is sent and ``ird`` is not changed
+    negotiate_ord: bool = True  # if False, 0x3FFF is sent and ``ord`` is not changed
     crc: bool = True  # C: this end requires CRCs; they are used when either end does (RFC 5044 §7.1.1)
-    markers: bool = False  # M: this end wants markers in what the peer sends; where it wants none it gets none
+    markers: bool = False  # M: this end wants markers in the stream that it receives
     enhanced: bool = True  # RFC 6581; else RFC 5044 alone, with Rev 1
     dialect: Dialect = Dialect.RFC_6581  # of the enhanced data, both ways
     permissive: bool = False  # a responder's: any first FPDU but a Terminate counts as the RTR, for peers that need it
     private_data: bytes = b""  # an initiator's; a responder's goes along with a refusal by ``min_ord`` alone
-    timeout: float = 10.0  # seconds until the peer's startup frame must be there (RFC 5044 §7.1.2 rules 8 and 10)
+    timeout: float = 10.0  # seconds within which the peer's startup frame must arrive (RFC 5044 §7.1.2 rules 8 and 10)
 
     def __post_init__(self) -> None:
         for name in ("ird", "ord", "max_ird", "max_ord", "min_ord"):
@@ -143,21 +134,25 @@ class Config:
         check_private_data(self.private_data, self.enhanced)
 
     def check_role(self, role: Role) -> None:
-        """Raise ValueError when it is the other end's."""
+        """Raise ValueError if this is the configuration of the other role."""
         if self.role is not role:
             raise ValueError(f"a Config with role {role.name} is needed here, not {self.role.name}")
 
+    def unenhanced(self) -> Config:
+        """The same without enhanced frames, for a peer that knows RFC 5044 only (RFC 6581 §10)."""
+        return replace(self, enhanced=False, model=Model.CLIENT_SERVER)
+
     @property
     def negotiates(self) -> bool:
-        """An initiator's: whether there is anything in it that takes enhanced data."""
+        """Whether anything in an initiator's configuration needs enhanced data."""
         return self.model is Model.PEER_TO_PEER or self.negotiate_ird or self.negotiate_ord
 
 
 @dataclass(frozen=True)
 class Negotiated:
-    """What the two ends have agreed on: all that a device is configured with, and what the ULP must know.
+    """The agreement of the two ends, which configures the device and informs the ULP.
 
-    ``peer_ird`` and ``peer_ord`` are what the peer's frame said, NO_NEGOTIATION included, and None when it had no
+    ``peer_ird`` and ``peer_ord`` are the values in the peer's frame, NO_NEGOTIATION included, and None if it had no
     enhanced data (RFC 6581 §9.1: the ULP MUST see them).
     """
 
@@ -175,13 +170,13 @@ class Negotiated:
     peer_ird: int | None
     peer_ord: int | None
     private_data: bytes  # the peer's
-    ird_negotiated: bool = False  # both ends named a value for it; else ``ird`` is as it was configured
+    ird_negotiated: bool = False  # both ends sent a value; otherwise ``ird`` is the configured one
     ord_negotiated: bool = False
 
 
 @dataclass(frozen=True)
 class Send:
-    """These octets must go to the peer, as one TCP segment and apart from any FPDU (RFC 6581 §4.3)."""
+    """Send these octets to the peer, as one TCP segment and apart from any FPDU (RFC 6581 §4.3)."""
 
     frame: StartupFrame
     octets: bytes
@@ -189,7 +184,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Requested:
-    """A Request has come; the ULP calls accept() or reject()."""
+    """A Request was received; the ULP calls accept() or reject()."""
 
     frame: StartupFrame
     model: Model
@@ -218,10 +213,10 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Failed:
-    """There will be no connection. TCP is to be closed, after a Terminate when ``terminate`` is there.
+    """The negotiation failed. TCP must be closed, after a Terminate if ``terminate`` is given.
 
-    ``terminate`` is what to set the device to for sending it: the Terminate is the first FPDU, no RTR goes before it,
-    but a responder's waits for the initiator's first FPDU (RFC 5044 §7.1.2 rule 4). It carries layer 2, type 0 and the
+    ``terminate`` configures the device that sends the Terminate. It is the first FPDU, without an RTR before it; a
+    responder's waits for the initiator's first FPDU (RFC 5044 §7.1.2 rule 4). It carries layer 2, type 0 and the
     ``code`` of the reason, which is 5, 6 or 7 (RFC 6581 §8).
     ``may_retry_unenhanced``: the peer behaved as one that knows RFC 5044 only (RFC 6581 §10).
     """
@@ -235,17 +230,8 @@ class Failed:
 Event = Send | Requested | Established | Rejected | Failed
 
 
-class _Otherwise(Exception):  # noqa: N818 -- it steers, it is no error
-    """An action ends in another state than the table's."""
-
-    def __init__(self, state: State, *events: Event) -> None:
-        super().__init__()
-        self.state = state
-        self.events = list(events)
-
-
 def check_private_data(octets: bytes, enhanced: bool) -> None:
-    """Raise ValueError when a frame has no room for these octets of the ULP's."""
+    """Raise ValueError if a frame has no room for these octets of the ULP."""
     room, rule = MAX_PRIVATE_DATA, "RFC 5044 §7.1.1"
     if enhanced:
         room -= ENHANCED_OCTETS
@@ -254,17 +240,8 @@ def check_private_data(octets: bytes, enhanced: bool) -> None:
         raise ValueError(f"private data may have {room} octets, not {len(octets)} ({rule})")
 
 
-@dataclass(frozen=True)
-class _Given:
-    """What came with an input."""
-
-    now: float = 0.0
-    private_data: bytes = b""
-    what: str = ""
-
-
 @dataclass
-class Negotiation:
+class Negotiation(Machine[State, Input, Event]):
     """One end of the startup exchange; see the module's text."""
 
     config: Config
@@ -281,17 +258,17 @@ class Negotiation:
 
     @property
     def wanted(self) -> int:
-        """How many octets ``receive`` may be given now."""
+        """The number of octets that ``receive`` may be given now."""
         return self._decoder.missing if self.state in (State.WAIT_REPLY, State.WAIT_REQUEST) else 0
 
     @property
     def received(self) -> StartupFrame | None:
-        """The peer's frame, once it is whole."""
+        """The peer's frame, or None until it is complete."""
         return self._decoder.frame
 
     def start(self, now: float) -> list[Event]:
         """Begin, at time ``now``: an initiator sends its Request, a responder waits for one."""
-        return self._input(Input.INITIATE if self.config.role is Role.INITIATOR else Input.LISTEN, _Given(now=now))
+        return self.take(Input.INITIATE if self.config.role is Role.INITIATOR else Input.LISTEN, Facts(now=now))
 
     def receive(self, octets: bytes) -> list[Event]:
         """Take octets from the peer, at most ``wanted``; raises ValueError for more."""
@@ -300,20 +277,20 @@ class Negotiation:
         try:
             self._decoder.feed(octets)
         except StartupError as error:
-            return self._input(Input.BAD_FRAME, _Given(what=str(error)))
+            return self.take(Input.BAD_FRAME, Facts(what=str(error)))
         if self._decoder.frame is None or not octets:
             return []
         self._theirs = self._decoder.frame
         if self.config.role is Role.RESPONDER:
-            return self._input(Input.REQUEST)  # R is not checked in a Request (RFC 5044 §7.1.1)
-        return self._input(Input.REJECTING_REPLY if self._theirs.rejected else Input.ACCEPTING_REPLY)
+            return self.take(Input.REQUEST)  # R is not checked in a Request (RFC 5044 §7.1.1)
+        return self.take(Input.REJECTING_REPLY if self._theirs.rejected else Input.ACCEPTING_REPLY)
 
     def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
-        """The responder's ULP takes the connection, with another ``config`` if the Request makes it want one.
+        """The responder's ULP accepts the connection. A ``config`` replaces the one given before.
 
         Raises ValueError for too much private data.
         """
-        return self._decide(Input.ACCEPT, config, _Given(private_data=private_data))
+        return self._decide(Input.ACCEPT, config, Facts(octets=private_data))
 
     def reject(
         self,
@@ -321,50 +298,41 @@ class Negotiation:
         what: str = "the ULP rejected the connection",
         config: Config | None = None,
     ) -> list[Event]:
-        """The responder's ULP refuses the connection; ``min_ord`` of a ``config`` tells the initiator what it takes.
+        """The responder's ULP rejects the connection; ``min_ord`` of ``config`` shows the initiator the ORD needed.
 
         Raises ValueError for too much private data.
         """
-        return self._decide(Input.REJECT, config, _Given(private_data=private_data, what=what))
+        return self._decide(Input.REJECT, config, Facts(octets=private_data, what=what))
 
     def abort(self, what: str) -> list[Event]:
-        """Something failed at this end, during the exchange or right after it.
+        """Report a failure at this end, during the exchange or right after it.
 
-        RFC 6581 §9.3 wants Terminate 2/0/5 then; before both frames are exchanged no FPDU can carry it.
+        RFC 6581 §9.3 requires Terminate 2/0/5; before both frames are exchanged no FPDU can carry it.
         """
-        return self._input(Input.ABORT, _Given(what=what))
+        return self.take(Input.ABORT, Facts(what=what))
 
     def connection_lost(self, how: str) -> list[Event]:
-        """The TCP connection ended; ``how`` says it for a person. After the exchange it concerns others."""
-        return [] if self.state.final else self._input(Input.CLOSED, _Given(what=how))
+        """The TCP connection ended; ``how`` describes it for a person. Does nothing after the exchange."""
+        return [] if self.state.final else self.take(Input.CLOSED, Facts(what=how))
 
-    def tick(self, now: float) -> list[Event]:
-        """Note the time."""
-        return [] if self.deadline is None or now < self.deadline else self._input(Input.TIMEOUT)
+    @classmethod
+    def _table(cls) -> Mapping[tuple[State, Input], tuple[_Action, State]]:
+        return TABLE
 
-    def _input(self, given: Input, what: _Given = _Given()) -> list[Event]:
-        if (self.state, given) not in TABLE:
-            raise ProtocolError(self.state, given)
-        action, after = TABLE[self.state, given]
-        try:
-            events = action(self, what)
-        except _Otherwise as other:
-            after, events = other.state, other.events
-        self.state = after
-        if after not in (State.WAIT_REPLY, State.WAIT_REQUEST):
-            self.deadline = None
-        return events
+    @classmethod
+    def _timeout(cls) -> Input:
+        return Input.TIMEOUT
 
-    def _decide(self, given: Input, config: Config | None, what: _Given) -> list[Event]:
+    def _decide(self, given: Input, config: Config | None, what: Facts) -> list[Event]:
         if config is not None:
             if (config.role, config.dialect) != (self.config.role, self.config.dialect):
                 raise ValueError("the role and the dialect of a negotiation cannot change")
             self.config = config
-        return self._input(given, what)
+        return self.take(given, what)
 
     # What an initiator does
 
-    def _initiate(self, given: _Given) -> list[Event]:
+    def _initiate(self, given: Facts) -> list[Event]:
         config = self.config
         self.deadline = given.now + config.timeout
         self._ours = StartupFrame(
@@ -377,24 +345,24 @@ class Negotiation:
         )
         return [Send(self._ours, self._ours.encode())]
 
-    def _accepted(self, _: _Given) -> list[Event]:
+    def _accepted(self, _: Facts) -> list[Event]:
         self._check_rev()
         ours, theirs = self._ours.enhanced, self._theirs.enhanced
         if ours and not theirs and self._theirs.rev == ENHANCED_REV and ours.dialect is Dialect.DRAFT_02:
             theirs = _DRAFT_DEFAULT
         if bool(ours) != bool(theirs):
             what = f"MPA Reply with S={int(bool(theirs))} to a Request with S={int(bool(ours))} (RFC 6581 §10)"
-            raise _Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=ours is not None))
+            raise Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=ours is not None))
         self._agreed = self._agree()
         if theirs:
             try:
                 terms = conclude(self.config, theirs)
             except Disagreement as error:
-                raise _Otherwise(State.FAILED, self._terminated(error.reason, str(error))) from None
+                raise Otherwise(State.FAILED, self._terminated(error.reason, str(error))) from None
             self._agreed = terms.put_into(self._agreed)
         return [Established(self._agreed)]
 
-    def _rejected(self, _: _Given) -> list[Event]:
+    def _rejected(self, _: Facts) -> list[Event]:
         self._check_rev()
         what = "the responder rejected the connection (R=1)"
         if self._ours.markers:
@@ -407,30 +375,30 @@ class Negotiation:
 
     # What a responder does
 
-    def _listen(self, given: _Given) -> list[Event]:
+    def _listen(self, given: Facts) -> list[Event]:
         self.deadline = given.now + self.config.timeout
         return []
 
-    def _requested(self, _: _Given) -> list[Event]:
+    def _requested(self, _: Facts) -> list[Event]:
         self._check_rev()
         theirs = self._theirs.enhanced
         if theirs and (what := refusal(self.config, theirs)):
-            # RFC 6581 §9.1 speaks of TERM 2/0/6 here, but a responder sends no FPDU before it has received one and
-            # none after R=1 (RFC 5044 §7.1.2 rules 2 and 4), so the Reply alone says it.
-            raise _Otherwise(State.REJECTED, *self._reject(_Given(private_data=self.config.private_data, what=what)))
+            # RFC 6581 §9.1 names Terminate 2/0/6 here, but a responder sends no FPDU before it has received one and
+            # none after R=1 (RFC 5044 §7.1.2 rules 2 and 4), so only the Reply reports it.
+            raise Otherwise(State.REJECTED, *self._reject(Facts(octets=self.config.private_data, what=what)))
         return [Requested(self._theirs, _model(self._theirs))]
 
-    def _accept(self, given: _Given) -> list[Event]:
+    def _accept(self, given: Facts) -> list[Event]:
         agreed, enhanced = self._answer()
-        sent = self._reply(enhanced, given.private_data)
+        sent = self._reply(enhanced, given.octets)
         self._agreed = agreed
         return [sent, Established(agreed)]
 
-    def _reject(self, given: _Given) -> list[Event]:
+    def _reject(self, given: Facts) -> list[Event]:
         _, enhanced = self._answer()
         if enhanced:
             enhanced = rejecting(self.config, enhanced)
-        sent = self._reply(enhanced, given.private_data, rejected=True)
+        sent = self._reply(enhanced, given.octets, rejected=True)
         return [sent, Rejected(sent.frame, given.what, self._theirs)]
 
     def _reply(self, enhanced: EnhancedData | None, private_data: bytes, rejected: bool = False) -> Send:
@@ -438,7 +406,7 @@ class Negotiation:
         self._ours = StartupFrame(
             FrameKind.REPLY,
             markers=self.config.markers,
-            crc=self.config.crc or self._theirs.crc,  # what will be done
+            crc=self.config.crc or self._theirs.crc,  # the agreement (RFC 5044 §7.1.1)
             rejected=rejected,
             rev=self._theirs.rev,
             enhanced=enhanced,
@@ -447,7 +415,7 @@ class Negotiation:
         return Send(self._ours, self._ours.encode())
 
     def _answer(self) -> tuple[Negotiated, EnhancedData | None]:
-        """What is agreed when the Request is accepted, and the Reply's enhanced data."""
+        """The agreement if the Request is accepted, and the enhanced data of the Reply."""
         agreed = self._agree()
         theirs = self._theirs.enhanced
         if theirs is None:
@@ -458,7 +426,7 @@ class Negotiation:
     # What both do
 
     def _agree(self) -> Negotiated:
-        """What follows from the frames without a choice (RFC 5044 §7.1.1)."""
+        """The part of the agreement that follows from the frames without a choice (RFC 5044 §7.1.1)."""
         config, theirs = self.config, self._theirs
         request = self._ours if config.role is Role.INITIATOR else theirs
         return Negotiated(
@@ -490,22 +458,22 @@ class Negotiation:
             what = f"{frame.kind} with S=1 and Rev {frame.rev} at stream offset 16: S needs Rev 2 (RFC 6581 §6)"
         if what:
             retry = initiator and config.enhanced and frame.rev == 1
-            raise _Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=retry))
+            raise Otherwise(State.FAILED, Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=retry))
 
-    def _bad_frame(self, given: _Given) -> list[Event]:
+    def _bad_frame(self, given: Facts) -> list[Event]:
         return [Failed(Reason.BAD_FRAME, given.what)]
 
-    def _abort(self, given: _Given) -> list[Event]:
+    def _abort(self, given: Facts) -> list[Event]:
         return [Failed(Reason.LOCAL, given.what)]
 
-    def _abort_established(self, given: _Given) -> list[Event]:
+    def _abort_established(self, given: Facts) -> list[Event]:
         return [self._terminated(Reason.LOCAL, given.what)]
 
     def _terminated(self, reason: Reason, what: str) -> Failed:
         first = replace(self._agreed, model=Model.CLIENT_SERVER, rtr_send=Rtr.NONE, rtr_accept=frozenset())
         return Failed(reason, what, first)
 
-    def _closed(self, given: _Given) -> list[Event]:
+    def _closed(self, given: Facts) -> list[Event]:
         received, frame = self._decoder.received, self._decoder.expected
         if self.state is State.IDLE:
             where = "before the startup exchange"
@@ -519,17 +487,17 @@ class Negotiation:
         retry = self.state is State.WAIT_REPLY and self.config.enhanced and not received
         return [Failed(Reason.CONNECTION_LOST, f"{given.what} {where}", may_retry_unenhanced=retry)]
 
-    def _late(self, _: _Given) -> list[Event]:
+    def _late(self, _: Facts) -> list[Event]:
         frame, came = self._decoder.expected, self._decoder.received
         what = f"no whole {frame} within {self.config.timeout:g} s, {came} octets of it came"
         return [Failed(Reason.TIMED_OUT, what)]
 
 
-# The rules of RFC 6581 §9, whatever carries the enhanced data: startup frames, or the session control of ``sctp``
+# The rules of RFC 6581 §9. They are the same for startup frames and for the session control of ``sctp``
 
 
-class Disagreement(Exception):  # noqa: N818 -- no fault of anyone's
-    """The initiator cannot keep to a Reply; ``reason`` is INSUFFICIENT_IRD or NO_MATCHING_RTR."""
+class Disagreement(Exception):  # noqa: N818 -- no end is at fault
+    """The initiator cannot comply with a Reply; ``reason`` is INSUFFICIENT_IRD or NO_MATCHING_RTR."""
 
     def __init__(self, reason: Reason, what: str) -> None:
         self.reason = reason
@@ -538,7 +506,7 @@ class Disagreement(Exception):  # noqa: N818 -- no fault of anyone's
 
 @dataclass(frozen=True)
 class Terms:
-    """What enhanced data settles: ``rtr`` are the kinds that the initiator may send, one of them at the initiator."""
+    """The result of the enhanced data. ``rtr`` are the kinds that the initiator may send, one at the initiator."""
 
     model: Model
     rtr: frozenset[Rtr]
@@ -548,7 +516,7 @@ class Terms:
     ord_negotiated: bool
 
     def put_into(self, agreed: Negotiated) -> Negotiated:
-        """What is agreed, with these."""
+        """The agreement with these terms."""
         agreed = replace(
             agreed,
             model=self.model,
@@ -563,7 +531,7 @@ class Terms:
 
 
 def request_data(config: Config) -> EnhancedData:
-    """What an initiator asks for."""
+    """The enhanced data of an initiator's Request."""
     peer_to_peer = config.model is Model.PEER_TO_PEER
     ird = config.ird if config.negotiate_ird else NO_NEGOTIATION
     ord_ = config.ord if config.negotiate_ord else NO_NEGOTIATION
@@ -578,14 +546,14 @@ def request_data(config: Config) -> EnhancedData:
 
 
 def refusal(config: Config, request: EnhancedData) -> str:
-    """Why a responder must reject a Request by itself (RFC 6581 §9.1); "" when it must not."""
+    """The reason why a responder must reject a Request by itself (RFC 6581 §9.1); empty if it need not."""
     if _responder_ord(config, request) >= config.min_ord:
         return ""
     return f"the initiator's IRD {request.ird} is under the ORD {config.min_ord} that this end needs"
 
 
 def answer(config: Config, request: EnhancedData) -> tuple[EnhancedData, Terms]:
-    """What a responder replies, and what is agreed with that."""
+    """The enhanced data of a responder's Reply, and the terms that result."""
     rtr = _responder_rtr(config, request)
     ird, ord_ = _responder_ird(config, request, rtr), _responder_ord(config, request)
     named = _negotiates_ird(config, request), _negotiates_ord(config, request)
@@ -601,14 +569,14 @@ def answer(config: Config, request: EnhancedData) -> tuple[EnhancedData, Terms]:
 
 
 def rejecting(config: Config, reply: EnhancedData) -> EnhancedData:
-    """The reply of a rejection: with the ORD that the responder needs (RFC 6581 §9.1)."""
+    """The enhanced data of a rejecting Reply, with the ORD that the responder needs (RFC 6581 §9.1)."""
     return replace(reply, ord=max(reply.ord, config.min_ord))
 
 
 def conclude(config: Config, reply: EnhancedData) -> Terms:
-    """What an initiator does with an accepting Reply; raises Disagreement.
+    """The terms that an initiator derives from an accepting Reply; raises Disagreement.
 
-    IRD at least the responder's ORD, ORD at most the responder's IRD (RFC 6581 §9.1), and one RTR.
+    Its IRD is at least the responder's ORD, its ORD at most the responder's IRD (RFC 6581 §9.1).
     """
     ird, ord_ = config.ird, config.ord
     named = config.negotiate_ird and reply.ord != NO_NEGOTIATION, config.negotiate_ord and reply.ird != NO_NEGOTIATION
@@ -624,7 +592,7 @@ def conclude(config: Config, reply: EnhancedData) -> Terms:
 
 
 def _initiator_rtr(config: Config, reply: EnhancedData) -> frozenset[Rtr]:
-    """The RTR to send: of those in the Reply the one that this end prefers (RFC 6581 §9.2)."""
+    """The RTR to send: the one in the Reply that this end prefers (RFC 6581 §9.2)."""
     peer_to_peer = config.model is Model.PEER_TO_PEER
     if config.dialect is Dialect.DRAFT_02:
         if not (peer_to_peer and reply.rtr):
@@ -645,8 +613,8 @@ def _initiator_rtr(config: Config, reply: EnhancedData) -> frozenset[Rtr]:
 def _responder_rtr(config: Config, request: EnhancedData) -> frozenset[Rtr]:
     """The kinds to name in the Reply.
 
-    RFC 6581 §9.2 allows several, but there are initiators that then send none: one, of those offered if it can be. The
-    drafts want all that were offered and can be had.
+    RFC 6581 §9.2 allows several, but some initiators send none then. So the Reply names one kind, if possible one that
+    was offered. The drafts require all offered kinds that this end supports.
     """
     if not request.peer_to_peer:
         return frozenset()
@@ -664,7 +632,7 @@ def _asked_ird(request: EnhancedData) -> int:
 
 
 def _ord_limit(request: EnhancedData) -> int:
-    """The initiator IRD, which the drafts do not tell: an initiator then fails when the answer is too much."""
+    """The initiator's IRD. The drafts do not send it: there an initiator fails if the answer is too large."""
     if request.dialect is Dialect.DRAFT_02:
         return NO_NEGOTIATION if request.ord == NO_NEGOTIATION else NO_NEGOTIATION - 1
     return request.ird
@@ -709,7 +677,7 @@ def _names(kinds: Iterable[Rtr]) -> str:
     return " or ".join(kind.name.capitalize() for kind in sorted(kinds)) or "nothing"
 
 
-_Action = Callable[[Negotiation, _Given], list[Event]]
+_Action = Callable[[Negotiation, Facts], list[Event]]
 
 TABLE: dict[tuple[State, Input], tuple[_Action, State]] = {
     (State.IDLE, Input.INITIATE): (Negotiation._initiate, State.WAIT_REPLY),

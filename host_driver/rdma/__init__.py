@@ -6,7 +6,8 @@ ends a connection is an RdmaError in one of three kinds: TerminatedError, Closed
 """
 
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
-from open_rnic.host_driver.mpa.negotiation import Config, Negotiated, ProtocolError, Reason
+from open_rnic.host_driver.machine import ProtocolError
+from open_rnic.host_driver.mpa.negotiation import Config, Negotiated, Reason
 from open_rnic.host_driver.rdma.connection import (
     By,
     ClosedError,

@@ -19,11 +19,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from open_rnic.host_driver import connection as mpa
-from open_rnic.host_driver.connection import Address, Direction, MpaConnectionError, Observer
+from open_rnic.host_driver.connection import Address, MpaConnectionError
 from open_rnic.host_driver.device import Device, DeviceError, Event
 from open_rnic.host_driver.mpa.negotiation import Negotiated, Reason
 from open_rnic.host_driver.mpa.rtr import is_terminate_instead_of_rtr
-from open_rnic.host_driver.mpa.startup import StartupFrame
+from open_rnic.host_driver.observer import Observer, Reported, Seen
 from open_rnic.host_driver.rdma.ddp import UNTAGGED_OCTETS, DdpError, Fault, Opcode, Terminate
 from open_rnic.host_driver.rdma.memory import Access, Growing, Piece, ProtectionDomain, Region
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
@@ -520,10 +520,12 @@ class Connection:
                 while not stream.receive(ulpdu):
                     self._posted.clear()
                     self._blocked = True
+                    lower.progressed()
                     with lower.interrupted():
                         await self._posted.wait()
                     self._blocked = False
                 self._taken += 1
+                lower.progressed()
                 self._look()
                 if stream.ready:
                     self._wake.set()
@@ -571,6 +573,7 @@ class Connection:
             self._complete(receive, ClosedError(By.PEER))
         self._arrived.put_nowait(None)
         self._silent.set()
+        self._lower.progressed()
 
     def _fail(self, error: MpaConnectionError) -> None:
         """What MPA finds wrong, its ULP tells the peer (RFC 5044 §8)."""
@@ -597,6 +600,7 @@ class Connection:
                 waiter.set_result(None)
         for event in (self._opened, self._settled, self._silent):
             event.set()
+        self._lower.progressed()
         self._end_task = asyncio.create_task(self._release(error, terminate))
 
     async def _release(self, error: RdmaError, terminate: int | bytes | None) -> None:
@@ -667,8 +671,8 @@ def _needed(cq: CompletionQueue | None, option: str) -> CompletionQueue:
     return cq
 
 
-class Watch(mpa.Silent):
-    """Passes all on to another observer, and the device's events to the connection once there is one."""
+class Watch:
+    """An observer that passes all on to another one, and the device's events to the connection once there is one."""
 
     def __init__(self, other: Observer) -> None:
         self._other = other
@@ -682,27 +686,8 @@ class Watch(mpa.Silent):
             take(event)
         self._early.clear()
 
-    def opened(self, local: Address, peer: Address) -> None:
-        """See Observer."""
-        self._other.opened(local, peer)
-
-    def frame(self, direction: Direction, frame: StartupFrame) -> None:
-        """See Observer."""
-        self._other.frame(direction, frame)
-
-    def negotiated(self, negotiated: Negotiated) -> None:
-        """See Observer."""
-        self._other.negotiated(negotiated)
-
-    def stream(self, direction: Direction, octets: bytes) -> None:
-        """See Observer."""
-        self._other.stream(direction, octets)
-
-    def event(self, event: Event) -> None:
-        """See Observer."""
-        self._other.event(event)
-        self._take(event)
-
-    def closed(self) -> None:
-        """See Observer."""
-        self._other.closed()
+    def __call__(self, seen: Seen) -> None:
+        """See ``host_driver.observer``."""
+        self._other(seen)
+        if isinstance(seen, Reported):
+            self._take(seen.event)

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from open_rnic.host_driver import connection as mpa
-from open_rnic.host_driver.connection import SILENT, Address, Arrival, MpaConnectionError, Observer
+from open_rnic.host_driver.connection import Address, Arrival, MpaConnectionError
 from open_rnic.host_driver.device import Device, DeviceError
-from open_rnic.host_driver.mpa.negotiation import Config, ProtocolError, Reason
+from open_rnic.host_driver.machine import ProtocolError
+from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import StartupFrame
+from open_rnic.host_driver.observer import Observer, silent
 from open_rnic.host_driver.rdma.connection import (
     Connection,
     OpenDevice,
@@ -47,7 +49,7 @@ async def connect(
     device: OpenDevice = software,
     options: Options | None = None,
     domain: ProtectionDomain | None = None,
-    observer: Observer = SILENT,
+    observer: Observer = silent,
     fallback: bool = False,
     retrying: Callable[[MpaConnectionError], None] = lambda error: None,
     local_addr: Address | None = None,
@@ -296,7 +298,7 @@ async def listen(
     device: OpenDevice = software,
     options: Options | None = None,
     domain: ProtectionDomain | None = None,
-    observer: Callable[[], Observer] = lambda: SILENT,
+    observer: Callable[[], Observer] = lambda: silent,
     failed: Callable[[Address, Exception], None] = lambda peer, error: None,
 ) -> Listener:
     """Listen for connection requests; port 0 lets the system choose.

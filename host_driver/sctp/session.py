@@ -1,36 +1,36 @@
 """DDP stream sessions over SCTP: RFC 5043 with the enhanced session control of RFC 6581 §7, without sockets or clocks.
 
-A session is what a connection is over TCP: an Initiate, an Accept or Reject, DDP segments both ways and a Terminate.
-Each goes as one unordered SCTP message, in network byte order, with the payload protocol identifier beside it::
+A session corresponds to a connection over TCP: an Initiate, an Accept or Reject, DDP segments both ways, a Terminate.
+Each is one unordered SCTP message, in network byte order, with the payload protocol identifier beside it::
 
     0   DDP-SSN, 2 octets: the place of the chunk in the session, from 0
     2   PPID 16: a DDP segment
         PPID 17: Function Code, 2 octets
     4   with codes 5, 6 and 7 the enhanced data of RFC 6581 §9, 4 octets
-    ..  what the ULP put there; nothing with code 4
+    ..  private data of the ULP; none with code 4
 
 SCTP keeps messages whole and checks them, so there are no FPDUs, markers or CRCs. Either end may send first (RFC 6581
 §7): no RTR is sent, and the model and the RTR flags are negotiated for the ULP to know. IRD and ORD are negotiated by
 the rules of ``negotiation``, to which an Initiate is a Request, and an Accept or Reject a Reply.
 
-A ``Session`` is one end. What it does stands in one table, ``TABLE``, as in ``negotiation``; what is not in the table
-raises ProtocolError when the caller did it, and ends the session when the peer did (RFC 5043 §6.1).
+A ``Session`` is one end. ``TABLE`` is the table of its ``Machine``. An input that is not in the table raises
+ProtocolError if it came from the caller, and ends the session if it came from the peer (RFC 5043 §6.1).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
+from open_rnic.host_driver.machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.negotiation import (
     Config,
     Disagreement,
     Established,
     Failed,
     Negotiated,
-    ProtocolError,
     Reason,
     Terms,
     answer,
@@ -45,8 +45,8 @@ from open_rnic.host_driver.rdma import ddp
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 ADAPTATION = 1  # the Adaptation Indication of DDP (RFC 5043 §5.1)
-MIN_SEGMENT = 516  # octets: a DDP segment of so many is always supported (RFC 5043 §9)
-HELD = 4 << 20  # octets of chunks, each with _OVERHEAD, that may wait for one before them (RFC 5043 §10)
+MIN_SEGMENT = 516  # octets: a DDP segment of this length is always supported (RFC 5043 §9)
+HELD = 4 << 20  # octets of chunks, each with _OVERHEAD, that may wait for a chunk before them (RFC 5043 §10)
 _OVERHEAD = 256
 _HEADER = struct.Struct(">HH")
 _SSNS = 1 << 16
@@ -81,7 +81,7 @@ class Function(IntEnum):
 
     @property
     def plain(self) -> Function:
-        """What it does, enhanced or not."""
+        """The function without enhanced data."""
         return Function(self - 4) if self.enhanced else self
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Function(IntEnum):
 
 
 class ChunkError(ValueError):
-    """A chunk is improperly formatted; the text names the field, its value and where it begins in the chunk."""
+    """A chunk is malformed; the text names the field, its value and its offset in the chunk."""
 
     def __init__(self, field: str, value: int, offset: int, rule: str) -> None:
         self.field = field
@@ -104,7 +104,7 @@ class Control:
     """A DDP Stream Session Control chunk (RFC 5043 §5.2.3), without its DDP-SSN.
 
     ``private_data`` is the ULP's: up to 512 octets, 508 with enhanced data, and none with a Terminate. Raises
-    ValueError for what cannot be encoded.
+    ValueError if it cannot be encoded.
     """
 
     function: Function
@@ -119,7 +119,7 @@ class Control:
         check_private_data(self.private_data, self.enhanced is not None)
 
     def encode(self, ssn: int) -> bytes:
-        """The message for SCTP, as number ``ssn`` of the session."""
+        """Return the message for SCTP, as number ``ssn`` of the session."""
         enhanced = self.enhanced.encode() if self.enhanced else b""
         return _HEADER.pack(ssn, self.function) + enhanced + self.private_data
 
@@ -146,7 +146,7 @@ class Control:
 
 
 class State(Enum):
-    """Where a session stands. The last three are final."""
+    """The state of a session. The last three are final."""
 
     IDLE = auto()
     WAIT_ANSWER = auto()
@@ -163,7 +163,7 @@ class State(Enum):
 
     @property
     def final(self) -> bool:
-        """Nothing more will happen."""
+        """Whether the session is over."""
         return self in (State.ENDED, State.REJECTED, State.FAILED)
 
 
@@ -209,7 +209,7 @@ class Transmit:
 
 @dataclass(frozen=True)
 class SessionRequested:
-    """An Initiate has come; the ULP calls accept() or reject()."""
+    """An Initiate was received; the ULP calls accept() or reject()."""
 
     control: Control
     model: Model
@@ -219,7 +219,7 @@ class SessionRequested:
 class SessionRejected:
     """The passive side refused, with this chunk.
 
-    ``may_retry_unenhanced``: an Enhanced Reject says that an Initiate without enhanced data could do (RFC 6581 §7).
+    ``may_retry_unenhanced``: an Enhanced Reject allows an Initiate without enhanced data (RFC 6581 §7).
     """
 
     control: Control
@@ -242,31 +242,19 @@ class Ended:
 Event = Transmit | SessionRequested | Established | SessionRejected | Received | Ended | Failed
 
 
-class _Otherwise(Exception):  # noqa: N818 -- it steers, it is no error
-    """An action ends in another state than the table's."""
-
-    def __init__(self, state: State, *events: Event) -> None:
-        super().__init__()
-        self.state = state
-        self.events = list(events)
-
-
 @dataclass(frozen=True)
-class _Given:
-    """What came with an input."""
+class _Given(Facts):
+    """The facts of an input, with the chunk of one from the peer."""
 
-    now: float = 0.0
-    octets: bytes = b""
-    what: str = ""
     control: Control = field(default_factory=lambda: Control(Function.TERMINATE))
 
 
 @dataclass
-class Session:
+class Session(Machine[State, Input, Event]):
     """One end of a DDP stream session; see the module's text.
 
-    ``config`` is that of ``negotiation``, of which CRC, markers and ``permissive`` have no meaning here.
-    ``max_segment`` is the longest DDP segment in octets that SCTP carries whole.
+    ``config`` is that of ``negotiation``; its CRC, markers and ``permissive`` have no meaning here. ``max_segment`` is
+    the length in octets of the longest DDP segment that SCTP carries whole.
     """
 
     config: Config
@@ -287,49 +275,45 @@ class Session:
 
     def start(self, now: float) -> list[Event]:
         """Begin, at time ``now``: the initiator sends its Initiate, a responder waits for one."""
-        return self._input(Input.ACTIVE if self.config.role is Role.INITIATOR else Input.PASSIVE, _Given(now=now))
+        return self.take(Input.ACTIVE if self.config.role is Role.INITIATOR else Input.PASSIVE, Facts(now=now))
 
     def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
-        """The passive ULP takes the session; see ``Negotiation.accept``."""
+        """The passive ULP accepts the session; see ``Negotiation.accept``."""
         self.config = config or self.config
-        return self._input(Input.ACCEPT, _Given(octets=private_data))
+        return self.take(Input.ACCEPT, Facts(octets=private_data))
 
     def reject(
         self, private_data: bytes = b"", what: str = "the ULP rejected the session", config: Config | None = None
     ) -> list[Event]:
-        """The passive ULP refuses the session; see ``Negotiation.reject``."""
+        """The passive ULP rejects the session; see ``Negotiation.reject``."""
         self.config = config or self.config
-        return self._input(Input.REJECT, _Given(octets=private_data, what=what))
+        return self.take(Input.REJECT, Facts(octets=private_data, what=what))
 
     def send(self, segment: bytes) -> list[Event]:
         """Send a DDP segment; raises ValueError for one over ``max_segment`` (RFC 5043 §9)."""
-        return self._input(Input.SEND, _Given(octets=segment))
+        return self.take(Input.SEND, Facts(octets=segment))
 
     def terminate(self) -> list[Event]:
-        """Send nothing more; what the peer still sends is received."""
-        return self._input(Input.TERMINATE)
+        """Send nothing more; segments from the peer are still received."""
+        return self.take(Input.TERMINATE)
 
     def abort(self, what: str) -> list[Event]:
-        """Something failed at this end: an Initiate is answered by a Terminate, an open session told of error 2/0/5.
+        """Report a failure at this end: it answers an Initiate with a Terminate, and an open session with error 2/0/5.
 
-        That is also how to answer an Initiate when too many wait for the ULP (RFC 5043 §6.4).
+        Also answers an Initiate if too many wait for the ULP (RFC 5043 §6.4).
         """
-        return self._input(Input.ABORT, _Given(what=what))
+        return self.take(Input.ABORT, Facts(what=what))
 
     def delivered(self) -> list[Event]:
-        """All messages so far are known to have been received."""
-        return [] if (self.state, Input.DELIVERED) not in TABLE else self._input(Input.DELIVERED)
+        """The peer is known to have received all messages so far."""
+        return [] if (self.state, Input.DELIVERED) not in TABLE else self.take(Input.DELIVERED)
 
     def closed(self, how: str) -> list[Event]:
-        """The SCTP association ended; ``how`` says it for a person. After the session it concerns others."""
-        return [] if self.state.final else self._input(Input.CLOSED, _Given(what=how))
-
-    def tick(self, now: float) -> list[Event]:
-        """Note the time."""
-        return [] if self.deadline is None or now < self.deadline else self._input(Input.TIMEOUT)
+        """The SCTP association ended; ``how`` describes it for a person. Does nothing after the session."""
+        return [] if self.state.final else self.take(Input.CLOSED, Facts(what=how))
 
     def receive(self, ppid: int, octets: bytes) -> list[Event]:
-        """Take one message from the peer, in whatever order SCTP delivers them."""
+        """Take one message from the peer; SCTP may deliver messages in any order."""
         if self.state.final:
             return []
         if len(octets) < 2:
@@ -355,7 +339,7 @@ class Session:
 
     def _take(self, ppid: int, octets: bytes) -> list[Event]:
         if ppid == Ppid.SEGMENT:
-            return self._input(Input.PEER_SEGMENT, _Given(octets=octets[2:], what="a DDP segment"))
+            return self.take(Input.PEER_SEGMENT, Facts(octets=octets[2:], what="a DDP segment"))
         if ppid != Ppid.CONTROL:
             return self._bad(f"a chunk with payload protocol identifier {ppid}: 16 and 17 are DDP's (RFC 5043 §5.2)")
         try:
@@ -364,36 +348,33 @@ class Session:
             return self._bad(str(error))
         if control.enhanced and not self.config.enhanced:
             return self._bad(f"{control.function} to an end without RFC 6581")
-        return self._input(_PEER[control.function.plain], _Given(control=control, what=str(control.function)))
+        return self.take(_PEER[control.function.plain], _Given(control=control, what=str(control.function)))
 
     def _bad(self, what: str) -> list[Event]:
-        return self._input(Input.BAD_CHUNK, _Given(what=what))
+        return self.take(Input.BAD_CHUNK, Facts(what=what))
 
-    def _input(self, given: Input, what: _Given = _Given()) -> list[Event]:
-        if (self.state, given) in TABLE:
-            action, after = TABLE[self.state, given]
-        elif given in _FROM_PEER and not self.state.final:
-            action, after = Session._illegal, State.FAILED
-        else:
-            raise ProtocolError(self.state, given)
-        try:
-            events = action(self, what)
-        except _Otherwise as other:
-            after, events = other.state, other.events
-        self.state = after
-        if after not in (State.WAIT_ANSWER, State.WAIT_INITIATE):
-            self.deadline = None
-        return events
+    @classmethod
+    def _table(cls) -> Mapping[tuple[State, Input], tuple[_Action, State]]:
+        return TABLE
 
-    def _illegal(self, given: _Given) -> list[Event]:
+    @classmethod
+    def _timeout(cls) -> Input:
+        return Input.TIMEOUT
+
+    def _illegal(self, given: Input) -> tuple[_Action, State]:
+        if given in _FROM_PEER and not self.state.final:
+            return Session._violated, State.FAILED
+        return super()._illegal(given)
+
+    def _violated(self, given: Facts) -> list[Event]:
         what = given.what if given.what.startswith("a chunk") else f"{given.what} in state {self.state.name}"
-        # An end that knows RFC 5043 alone takes function code 5 for this, too
+        # An end that knows RFC 5043 alone also answers function code 5 like this
         told = [self._control(Function.TERMINATE)] if self.state in _MAY_TERMINATE else []
         return [*told, Failed(Reason.BAD_FRAME, what)]
 
     # The active side
 
-    def _initiate(self, given: _Given) -> list[Event]:
+    def _initiate(self, given: Facts) -> list[Event]:
         self.deadline = given.now + self.config.timeout
         if not self.config.enhanced:  # RFC 6581 §10
             return [self._control(Function.INITIATE, None, self.config.private_data)]
@@ -403,42 +384,42 @@ class Session:
         self._theirs = theirs = given.control
         if self.config.enhanced and not theirs.enhanced:
             what = f"{theirs.function} to an Enhanced Initiate (RFC 6581 §10)"
-            raise _Otherwise(State.FAILED, *self._told(Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=True)))
+            raise Otherwise(State.FAILED, *self._told(Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=True)))
         if not theirs.enhanced:
             return [Established(self._agree(None))]
         try:
             return [Established(self._agree(conclude(self.config, theirs.enhanced)))]
         except Disagreement as error:
-            raise _Otherwise(State.FAILED, *self._told(Failed(error.reason, str(error)))) from None
+            raise Otherwise(State.FAILED, *self._told(Failed(error.reason, str(error)))) from None
 
     def _rejected(self, given: _Given) -> list[Event]:
         retry = given.control.function is Function.ENHANCED_REJECT
         return [SessionRejected(given.control, "the passive side rejected the session", may_retry_unenhanced=retry)]
 
-    def _refused(self, _: _Given) -> list[Event]:
+    def _refused(self, _: Facts) -> list[Event]:
         what = "the passive side terminated the session without asking its ULP (RFC 5043 §6.4)"
         return [Failed(Reason.CONNECTION_LOST, what, may_retry_unenhanced=self.config.enhanced)]
 
     # The passive side
 
-    def _listen(self, given: _Given) -> list[Event]:
+    def _listen(self, given: Facts) -> list[Event]:
         self.deadline = given.now + self.config.timeout
         return []
 
     def _requested(self, given: _Given) -> list[Event]:
         self._theirs = theirs = given.control
         if theirs.enhanced and (what := refusal(self.config, theirs.enhanced)):
-            raise _Otherwise(State.REJECTED, *self._reject(_Given(what=what)))
+            raise Otherwise(State.REJECTED, *self._reject(Facts(what=what)))
         peer_to_peer = theirs.enhanced is not None and theirs.enhanced.peer_to_peer
         return [SessionRequested(theirs, Model.PEER_TO_PEER if peer_to_peer else Model.CLIENT_SERVER)]
 
-    def _accept(self, given: _Given) -> list[Event]:
+    def _accept(self, given: Facts) -> list[Event]:
         if not self._theirs.enhanced:
             return [self._control(Function.ACCEPT, None, given.octets), Established(self._agree(None))]
         reply, terms = answer(self.config, self._theirs.enhanced)
         return [self._control(Function.ENHANCED_ACCEPT, reply, given.octets), Established(self._agree(terms))]
 
-    def _reject(self, given: _Given) -> list[Event]:
+    def _reject(self, given: Facts) -> list[Event]:
         control = Control(Function.REJECT, None, given.octets)
         if self._theirs.enhanced:
             reply = rejecting(self.config, answer(self.config, self._theirs.enhanced)[0])
@@ -466,45 +447,45 @@ class Session:
             private_data=self._theirs.private_data,
         )
 
-    def _send(self, given: _Given) -> list[Event]:
+    def _send(self, given: Facts) -> list[Event]:
         if len(given.octets) > self.max_segment:
             raise ValueError(f"a DDP segment has up to {self.max_segment} octets here, not {len(given.octets)}")
         return [self._segment(given.octets)]
 
-    def _received(self, given: _Given) -> list[Event]:
+    def _received(self, given: Facts) -> list[Event]:
         return [Received(given.octets)]
 
-    def _nothing(self, _: _Given) -> list[Event]:
+    def _nothing(self, _: Facts) -> list[Event]:
         return []
 
-    def _terminate(self, _: _Given) -> list[Event]:
+    def _terminate(self, _: Facts) -> list[Event]:
         return [self._control(Function.TERMINATE)]
 
-    def _received_and_terminate(self, given: _Given) -> list[Event]:
+    def _received_and_terminate(self, given: Facts) -> list[Event]:
         return [Received(given.octets), self._control(Function.TERMINATE)]
 
-    def _ended(self, _: _Given) -> list[Event]:
+    def _ended(self, _: Facts) -> list[Event]:
         return [Ended()]
 
-    def _ended_and_terminate(self, _: _Given) -> list[Event]:
+    def _ended_and_terminate(self, _: Facts) -> list[Event]:
         return [Ended(), self._control(Function.TERMINATE)]
 
-    def _abort(self, given: _Given) -> list[Event]:
+    def _abort(self, given: Facts) -> list[Event]:
         return [Failed(Reason.LOCAL, given.what)]
 
-    def _abort_request(self, given: _Given) -> list[Event]:
+    def _abort_request(self, given: Facts) -> list[Event]:
         return [self._control(Function.TERMINATE), Failed(Reason.LOCAL, given.what)]
 
-    def _abort_accepted(self, given: _Given) -> list[Event]:
+    def _abort_accepted(self, given: Facts) -> list[Event]:
         return [self._error(Reason.LOCAL), Failed(Reason.LOCAL, given.what)]
 
-    def _abort_open(self, given: _Given) -> list[Event]:
+    def _abort_open(self, given: Facts) -> list[Event]:
         return self._told(Failed(Reason.LOCAL, given.what))
 
-    def _closed(self, given: _Given) -> list[Event]:
+    def _closed(self, given: Facts) -> list[Event]:
         return [Failed(Reason.CONNECTION_LOST, f"{given.what} in state {self.state.name}")]
 
-    def _late(self, _: _Given) -> list[Event]:
+    def _late(self, _: Facts) -> list[Event]:
         due = "answer to the Initiate" if self.state is State.WAIT_ANSWER else "Initiate"
         return [Failed(Reason.TIMED_OUT, f"no {due} within {self.config.timeout:g} s")]
 

@@ -1,4 +1,4 @@
-"""DDP stream sessions (:mod:`.session`) over a kernel's SCTP socket, or over any socket that keeps messages whole.
+"""DDP stream sessions (:mod:`.session`) over the kernel's SCTP, or over any socket that keeps messages whole.
 
     ULP ── send, receive ── SctpConnection ── Link ── socket ── the peer
 
@@ -10,17 +10,16 @@ A ``KernelLink`` is a one-to-one SCTP socket (RFC 6458 §4) with one stream each
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-import os
 import socket
 import struct
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Self, TypeVar
+from typing import Self
 
-from open_rnic.host_driver.connection import Address, MpaConnectionError
+from open_rnic.host_driver.errors import MpaConnectionError, how
+from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Negotiated, Reason
 from open_rnic.host_driver.sctp.session import (
     ADAPTATION,
@@ -34,14 +33,14 @@ from open_rnic.host_driver.sctp.session import (
     State,
     Transmit,
 )
-from open_rnic.rtl.registers import Model, Role
+from open_rnic.host_driver.sockets import ListeningSocket, no_answer, place, when_ready
+from open_rnic.rtl.registers import Role
 
-SEGMENTS_WAITING = 16  # so many are received ahead of the ULP
-_POLL = 0.01  # seconds between two looks at a session that is about to end
+SEGMENTS_WAITING = 16  # segments that are received ahead of the ULP
 LINGER = 1.0  # seconds for which a Terminate may wait for the Accept's delivery, and then its receiver take to close
 _MESSAGE_OCTETS = 1 << 16
 
-# What the socket module does not have: RFC 6458, in Linux's <linux/sctp.h>
+# Constants that the socket module lacks: RFC 6458, in Linux's <linux/sctp.h>
 _SCTP = 132  # IPPROTO_SCTP
 _INITMSG, _NODELAY, _ADAPTATION_LAYER, _EVENTS, _STATUS = 2, 3, 7, 11, 14  # options
 _SNDRCV = 1  # ancillary data
@@ -51,12 +50,11 @@ _SUBSCRIBED = bytes([1, 1, 0, 0, 0, 0, 0, 1, 0, 1])  # data I/O, association, ad
 _STATUS_OCTETS, _FRAGMENTATION_POINT = 176, 20
 _NOTIFICATION = 0x8000  # flag of a received message
 _ADAPTATION_INDICATION, _SENDER_DRY = 0x8007, 0x8009  # types of it
-_Result = TypeVar("_Result")
 _Outcome = SessionRequested | Established | SessionRejected
 
 
 class SctpRejectedError(MpaConnectionError):
-    """The passive side said no, with this chunk."""
+    """The passive side rejected the session with this chunk, ``control``."""
 
     def __init__(self, rejected: SessionRejected) -> None:
         super().__init__(rejected.what, Reason.CONNECTION_LOST)
@@ -69,16 +67,16 @@ class Link(ABC):
 
     max_segment: int  # octets
 
-    async def ready(self) -> None:  # noqa: B027 -- most are
-        """Wait until the peer has shown that it speaks DDP over SCTP (RFC 5043 §11.1)."""
+    async def ready(self) -> None:  # noqa: B027 -- most links are ready at once
+        """Wait until the peer has indicated DDP over SCTP (RFC 5043 §11.1)."""
 
     @abstractmethod
     async def send(self, ppid: int, octets: bytes) -> bool:
-        """Send a message; waits while there is no room. True: nothing sent later can overtake it."""
+        """Send a message; waits while there is no room. Returns True if no later message can overtake it."""
 
     @abstractmethod
     async def receive(self) -> tuple[int, bytes] | bool:
-        """The next message; True when all that was sent is known to have been received, False at the end."""
+        """Return the next message, True if the peer is known to have received all messages, or False at the end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -96,12 +94,12 @@ class MessageLink(Link):
     async def send(self, ppid: int, octets: bytes) -> bool:
         """See Link."""
         message = struct.pack(">I", ppid) + octets
-        await _ready(self._socket, lambda: self._socket.send(message), writing=True)
+        await when_ready(self._socket, lambda: self._socket.send(message), writing=True)
         return True
 
     async def receive(self) -> tuple[int, bytes] | bool:
         """See Link."""
-        octets = await _ready(self._socket, lambda: self._socket.recv(_MESSAGE_OCTETS))
+        octets = await when_ready(self._socket, lambda: self._socket.recv(_MESSAGE_OCTETS))
         return (int.from_bytes(octets[:4], "big"), octets[4:]) if octets else False
 
     def close(self) -> None:
@@ -122,7 +120,7 @@ class KernelLink(Link):
     async def send(self, ppid: int, octets: bytes) -> bool:
         """See Link."""
         ancillary = [(_SCTP, _SNDRCV, ancillary_data(ppid))]
-        await _ready(self._socket, lambda: self._socket.sendmsg([octets], ancillary), writing=True)
+        await when_ready(self._socket, lambda: self._socket.sendmsg([octets], ancillary), writing=True)
         return False
 
     async def ready(self) -> None:
@@ -153,7 +151,7 @@ class KernelLink(Link):
 
     async def _receive(self) -> tuple[bytes, list[tuple[int, int, bytes]], int]:
         space = socket.CMSG_SPACE(_SNDRCVINFO.size)
-        return (await _ready(self._socket, lambda: self._socket.recvmsg(_MESSAGE_OCTETS, space)))[:3]
+        return (await when_ready(self._socket, lambda: self._socket.recvmsg(_MESSAGE_OCTETS, space)))[:3]
 
     def close(self) -> None:
         """See Link."""
@@ -161,12 +159,12 @@ class KernelLink(Link):
 
 
 def ancillary_data(ppid: int) -> bytes:
-    """What goes beside a message on stream 0, unordered (RFC 5043 §10): struct sctp_sndrcvinfo."""
+    """The ancillary data of an unordered message on stream 0 (RFC 5043 §10): struct sctp_sndrcvinfo."""
     return _SNDRCVINFO.pack(0, 0, _UNORDERED, socket.htonl(ppid), 0, 0, 0, 0, 0)
 
 
 def payload_protocol(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """The PPID in what came beside a message; -1 when there is none."""
+    """The PPID in the ancillary data of a message; -1 if there is none."""
     for level, kind, octets in ancillary:
         if (level, kind) == (_SCTP, _SNDRCV) and len(octets) >= _SNDRCVINFO.size:
             return socket.ntohl(_SNDRCVINFO.unpack_from(octets)[3])
@@ -174,11 +172,11 @@ def payload_protocol(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def sctp_socket(family: int = socket.AF_INET) -> socket.socket:
-    """A one-to-one SCTP socket, set up for DDP; raises MpaConnectionError where the system has none."""
+    """Return a one-to-one SCTP socket, set up for DDP; raises MpaConnectionError if the system has no SCTP."""
     try:
         sock = socket.socket(family, socket.SOCK_STREAM, _SCTP)
     except OSError as error:
-        what = f"this system has no SCTP: {os.strerror(error.errno or 0)}"
+        what = f"this system has no SCTP: {how(error)}"
         raise MpaConnectionError(what, Reason.LOCAL) from error
     try:
         sock.setblocking(False)
@@ -188,14 +186,14 @@ def sctp_socket(family: int = socket.AF_INET) -> socket.socket:
         sock.setsockopt(_SCTP, _NODELAY, 1)
     except OSError as error:
         sock.close()
-        raise MpaConnectionError(f"SCTP cannot be set up: {os.strerror(error.errno or 0)}", Reason.LOCAL) from error
+        raise MpaConnectionError(f"SCTP cannot be set up: {how(error)}", Reason.LOCAL) from error
     return sock
 
 
 class SctpConnection:
     """A DDP stream session, made by ``initiate`` or ``SctpRequest.accept``; an asynchronous context manager.
 
-    ``error`` is what ended it out of order.
+    ``error`` is the error that ended it out of order.
     """
 
     def __init__(self, link: Link, config: Config) -> None:
@@ -207,8 +205,8 @@ class SctpConnection:
         self._outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._segments: deque[bytes] = deque()
         self._no_more = False
-        self._told = False  # the peer, of an error
-        self._change = asyncio.Condition()  # of the two above
+        self._told = False  # the peer was told of an error
+        self._gate = Gate()  # for conditions on all these
         self._reader: asyncio.Task[None] | None = None
 
     # For the ULP
@@ -231,17 +229,17 @@ class SctpConnection:
         await self._carry_out(self._session.send(segment))
 
     async def receive(self) -> bytes | None:
-        """The next DDP segment; None when the peer has terminated in order. Raises MpaConnectionError."""
-        async with self._change:
-            await self._change.wait_for(lambda: self._segments or self._no_more)
-            if self._segments:
-                self._change.notify_all()
-                return self._segments.popleft()
+        """Return the next DDP segment, or None if the peer has terminated in order. Raises MpaConnectionError."""
+        await self._gate.until(lambda: self._segments or self._no_more)
+        if self._segments:
+            segment = self._segments.popleft()
+            self._gate.look()
+            return segment
         self._check()
         return None
 
     async def terminate(self) -> None:
-        """Send nothing more. The peer may go on, and is heard until it terminates too."""
+        """Send nothing more. Segments are received until the peer terminates, too."""
         self._check()
         await self._carry_out(self._session.terminate())
 
@@ -254,19 +252,19 @@ class SctpConnection:
     async def close(self) -> None:
         """End the task and the socket. Idempotent.
 
-        A Terminate that waits for the Accept's delivery has a second. So has a peer that is told of an error to close
-        first: SCTP makes of a close with messages unread an ABORT, which would destroy what tells it.
+        Waits for a second at most: for a Terminate that waits for the delivery of the Accept, and for a peer that was
+        told of an error to close first. SCTP turns a close with unread messages into an ABORT, which would destroy the
+        message that reports the error.
         """
-        for _ in range(int(LINGER / _POLL)):
-            if self._session.state is not State.ENDING:
-                break
-            await asyncio.sleep(_POLL)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                await self._gate.until(lambda: self._session.state is not State.ENDING)
         if self._reader:
             if self._told:
                 await asyncio.wait((self._reader,), timeout=LINGER)
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
-        await self._fail(MpaConnectionError("the session was closed at this end", Reason.CONNECTION_LOST))
+        self._fail(MpaConnectionError("the session was closed at this end", Reason.CONNECTION_LOST))
         self._link.close()
 
     async def __aenter__(self) -> Self:
@@ -294,7 +292,7 @@ class SctpConnection:
             raise
         except OSError as error:  # TimeoutError is one
             await self.close()
-            what = _how(error) or f"no DDP Adaptation Indication within {self._session.config.timeout:g} s"
+            what = how(error) or f"no DDP Adaptation Indication within {self._session.config.timeout:g} s"
             raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
         except BaseException:
             await self.close()
@@ -309,7 +307,7 @@ class SctpConnection:
                     await self._carry_out(self._session.receive(*message))
             await self._carry_out(self._session.closed("the peer closed the association"))
         except OSError as error:
-            await self._carry_out(self._session.closed(_how(error)))
+            await self._carry_out(self._session.closed(how(error)))
 
     async def _carry_out(self, events: list[Event]) -> None:
         for event in events:
@@ -317,42 +315,38 @@ class SctpConnection:
                 case Transmit(ppid, octets):
                     await self._transmit(ppid, octets)
                 case Received(segment):
-                    async with self._change:
-                        await self._change.wait_for(lambda: len(self._segments) < SEGMENTS_WAITING or self.error)
-                        self._segments.append(segment)
-                        self._change.notify_all()
+                    await self._gate.until(lambda: len(self._segments) < SEGMENTS_WAITING or self.error)
+                    self._segments.append(segment)
                 case Ended():
-                    await self._finish()
+                    self._no_more = True
                 case Failed():
                     self._told = isinstance(events[0], Transmit)
-                    await self._fail(MpaConnectionError(event.what, event.reason, failed=event))
+                    self._fail(MpaConnectionError(event.what, event.reason, failed=event))
                 case _:
                     if isinstance(event, Established):
                         self._negotiated = event.negotiated
                     if not self._outcome.done():
                         self._outcome.set_result(event)
+            self._gate.look()
+        self._gate.look()
 
     async def _transmit(self, ppid: int, octets: bytes) -> None:
         try:
             async with self._sending:
                 in_order = await self._link.send(ppid, octets)
         except OSError as error:
-            await self._carry_out(self._session.closed(_how(error)))
+            await self._carry_out(self._session.closed(how(error)))
         else:
             if in_order:
                 await self._carry_out(self._session.delivered())
 
-    async def _finish(self) -> None:
-        async with self._change:
-            self._no_more = True
-            self._change.notify_all()
-
-    async def _fail(self, error: MpaConnectionError) -> None:
+    def _fail(self, error: MpaConnectionError) -> None:
         self.error = self.error or error
         if not self._outcome.done():
             self._outcome.set_exception(self.error)
-            self._outcome.exception()  # seen, even if nobody waits
-        await self._finish()
+            self._outcome.exception()  # retrieved, even if no task waits
+        self._no_more = True
+        self._gate.look()
 
     def _check(self) -> None:
         if self.error:
@@ -360,7 +354,7 @@ class SctpConnection:
 
 
 class SctpRequest:
-    """A session request that waits for the ULP: ``control`` and ``model`` are what the active side asks for."""
+    """A session request that waits for the ULP: the active side's ``control`` chunk, and its ``model``."""
 
     def __init__(self, connection: SctpConnection, requested: SessionRequested) -> None:
         self.control = requested.control
@@ -368,7 +362,7 @@ class SctpRequest:
         self._connection = connection
 
     async def accept(self, private_data: bytes = b"", config: Config | None = None) -> SctpConnection:
-        """Open the session; raises ValueError for too much private data."""
+        """Accept the session; raises ValueError for too much private data."""
         connection = self._connection
         connection._check()
         await connection._carry_out(connection._session.accept(private_data, config))
@@ -376,64 +370,50 @@ class SctpRequest:
         return connection
 
     async def reject(self, private_data: bytes = b"", config: Config | None = None) -> None:
-        """Refuse the session and close; raises ValueError for too much private data."""
+        """Reject the session and close; raises ValueError for too much private data."""
         connection = self._connection
         connection._check()
         await connection._carry_out(connection._session.reject(private_data, config=config))
         await connection.close()
 
     async def abort(self, what: str) -> None:
-        """Refuse the session with a Terminate, as when too many requests wait (RFC 5043 §6.4), and close."""
+        """Answer with a Terminate, for instance if too many requests wait (RFC 5043 §6.4), and close."""
         await self._connection.abort(what)
 
 
-class SctpListener:
-    """Where associations arrive, made by ``listen``; an asynchronous context manager.
+class SctpListener(ListeningSocket):
+    """A port at which associations arrive, made by ``listen``; an asynchronous context manager.
 
     Requests are taken as the ULP asks for them; the system keeps at most ``backlog`` more (RFC 5043 §6.4).
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.address: Address = sock.getsockname()
-        self._socket = sock
-
     async def request(self, config: Config) -> SctpRequest:
         """Wait for an association and its Initiate.
 
-        Raises MpaConnectionError when none good comes, and at once ValueError for an initiator's ``config``.
+        Raises MpaConnectionError if no good Initiate comes, and at once ValueError for an initiator's ``config``.
         """
         config.check_role(Role.RESPONDER)
-        sock, _ = await _ready(self._socket, self._socket.accept)
+        sock, _ = await when_ready(self._socket, self._socket.accept)
         return await request(_kernel_link(sock), config)
-
-    async def close(self) -> None:
-        """Listen no more. Idempotent; sessions stay."""
-        self._socket.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 async def listen(host: str = "127.0.0.1", port: int = 0, backlog: int = 128) -> SctpListener:
-    """Listen for associations at a numeric address; raises MpaConnectionError when it cannot be had."""
+    """Listen for associations at a numeric address; raises MpaConnectionError if the address is not available."""
     sock = sctp_socket(_family(host))
     try:
         sock.bind((host, port))
         sock.listen(backlog)
     except OSError as error:
         sock.close()
-        raise MpaConnectionError(f"cannot listen at {host} port {port}: {_how(error)}", Reason.LOCAL) from error
+        raise MpaConnectionError(f"cannot listen at {place((host, port))}: {how(error)}", Reason.LOCAL) from error
     return SctpListener(sock)
 
 
 async def initiate(host: str, port: int, config: Config, *, fallback: bool = False) -> SctpConnection:
     """Associate with a numeric address and open a session; ``fallback`` is that of ``connection.initiate``.
 
-    Raises SctpRejectedError when the passive side says no, MpaConnectionError for all else that goes wrong, and
-    ValueError for a responder's ``config``.
+    Raises SctpRejectedError if the passive side rejects, MpaConnectionError for every other failure, and ValueError for
+    a responder's ``config``.
     """
     config.check_role(Role.INITIATOR)
     sock = sctp_socket(_family(host))
@@ -443,15 +423,15 @@ async def initiate(host: str, port: int, config: Config, *, fallback: bool = Fal
         link = _kernel_link(sock)
     except OSError as error:  # TimeoutError is one
         sock.close()
-        reason = _how(error) or f"no answer within {config.timeout:g} s"
-        what = f"cannot connect to {host} port {port}: {reason}"
+        reason = how(error) or no_answer(config.timeout)
+        what = f"cannot connect to {place((host, port))}: {reason}"
         raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
     try:
         return await open_session(link, config)
     except MpaConnectionError as error:
         if not (fallback and error.may_retry_unenhanced):
             raise
-        return await initiate(host, port, replace(config, enhanced=False, model=Model.CLIENT_SERVER))
+        return await initiate(host, port, config.unenhanced())
 
 
 async def open_session(link: Link, config: Config) -> SctpConnection:
@@ -481,31 +461,11 @@ def _kernel_link(sock: socket.socket) -> KernelLink:
     sock.setblocking(False)
     try:
         return KernelLink(sock)
-    except OSError as error:  # gone already
+    except OSError as error:  # lost already
         sock.close()
-        what = f"the association was lost at once: {_how(error)}"
+        what = f"the association was lost at once: {how(error)}"
         raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
 
 
 def _family(host: str) -> int:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-async def _ready(sock: socket.socket, action: Callable[[], _Result], *, writing: bool = False) -> _Result:
-    """Do it as soon as the socket lets it: asyncio has no such methods for messages."""
-    loop = asyncio.get_running_loop()
-    add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
-    while True:
-        try:
-            return action()
-        except BlockingIOError:
-            is_ready = asyncio.Event()
-            add(sock, is_ready.set)
-            try:
-                await is_ready.wait()
-            finally:
-                remove(sock)
-
-
-def _how(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import random
 import stat
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,19 +21,18 @@ from typing import Any, Protocol
 from open_rnic.host_driver.connection import (
     Address,
     Connection,
-    Direction,
     MpaConnectionError,
-    Observer,
     initiate,
     listen,
 )
-from open_rnic.host_driver.device import Device, Event
+from open_rnic.host_driver.device import Device
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
-from open_rnic.host_driver.mpa.startup import StartupFrame
+from open_rnic.host_driver.observer import Observer, tee
 from open_rnic.host_driver.rdma import ddp
 from open_rnic.host_driver.tools.ladder import Ladder
+from open_rnic.host_driver.tools.named import NamedFile
 from open_rnic.host_driver.tools.pcap import Capture
 from open_rnic.rtl.registers import Model, Role, Rtr
 
@@ -43,20 +43,20 @@ _WIDE_COUNTERS = ("TX_OCTETS", "RX_OCTETS", "CYCLES")
 
 @dataclass(frozen=True)
 class Options:
-    """What the demonstration is to show."""
+    """The options of the demonstration."""
 
-    size: int  # octets to make, each way
-    file: Path | None = None  # what both send instead
+    size: int  # octets to generate, each way
+    file: Path | None = None  # both ends send this file instead
     port: int = 0  # 0: the system chooses
     markers: bool = True
     crc: bool = True
     model: Model = Model.PEER_TO_PEER
     rtr: Rtr = Rtr.WRITE  # in the peer-to-peer model
-    mulpdu: int | None = None  # octets; None: what the connection's EMSS gives
+    mulpdu: int | None = None  # octets; None: as the connection's EMSS allows
     pcap: Path | None = None
 
     def config(self, role: Role) -> Config:
-        """How this end negotiates."""
+        """The configuration of one end's negotiation."""
         return Config(role, model=self.model, rtr=(self.rtr,), crc=self.crc, markers=self.markers)
 
 
@@ -66,7 +66,7 @@ class Endpoint:
 
     role: Role
     address: Address = ()
-    due: int = 0  # octets of data that were to be sent
+    due: int = 0  # octets of data to send
     sent: int = 0
     received: int = 0
     sha256_sent: str = ""
@@ -78,19 +78,19 @@ class Endpoint:
 
 @dataclass
 class Result:
-    """What was moved, and whether it arrived."""
+    """The result of the transfer."""
 
     initiator: Endpoint
     responder: Endpoint
-    seconds: float  # that the data took, from the first ULPDU offered to the last received
+    seconds: float  # from the first ULPDU sent to the last received
 
     @property
     def verified(self) -> bool:
-        """Every octet has arrived, each way."""
+        """Whether every octet has arrived, each way."""
         return not self.differences()
 
     def differences(self) -> list[str]:
-        """What did not arrive as it was sent, a line for each direction."""
+        """The differences between sent and received data, a line for each direction that has one."""
         return [
             f"the {receiver.role.name.lower()} received {receiver.received} octets with SHA-256 "
             f"{receiver.sha256_received}, sent were {sender.sent} with {sender.sha256_sent}"
@@ -116,7 +116,7 @@ class Result:
         }
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """The closing table: what, from initiator to responder, and back."""
+        """The rows of the closing table: a name, initiator to responder, and back."""
         pairs = self.directions()
 
         def row(name: str, value: Callable[[Endpoint, Endpoint], object]) -> tuple[str, str, str]:
@@ -176,13 +176,13 @@ def _endpoint_json(end: Endpoint) -> dict[str, Any]:
 
 
 class Progress(Protocol):
-    """What is told of the data as it arrives."""
+    """A display of the arriving data."""
 
     def began(self, role: Role, octets: int) -> None:
-        """So many octets are to arrive at this end."""
+        """Begin: so many octets will arrive at this end."""
 
     def moved(self, role: Role, octets: int) -> None:
-        """So many more have arrived."""
+        """Note that so many more octets have arrived."""
 
 
 async def run(
@@ -191,9 +191,9 @@ async def run(
     ladder: Ladder,
     progress: Progress | None = None,
 ) -> Result:
-    """Run it. ``open_device`` is called for each endpoint.
+    """Run the demonstration. ``open_device`` is called for each endpoint.
 
-    Raises ValueError for a file that is no file, OSError (MpaConnectionError among them), DeviceError and DdpError.
+    Raises ValueError if ``file`` is not a regular file, OSError (MpaConnectionError is one), DeviceError and DdpError.
     """
     sources = {role: _Source(options, role) for role in Role}
     if options.file and options.pcap and options.pcap.exists() and options.pcap.samefile(options.file):
@@ -201,7 +201,7 @@ async def run(
     async with AsyncExitStack() as stack:
         observers: dict[Role, list[Observer]] = {role: [ladder.end(role)] for role in Role}
         if options.pcap:
-            capture = Capture(stack.enter_context(options.pcap.open("wb")))
+            capture = Capture(stack.enter_context(io.BufferedWriter(NamedFile(options.pcap, "wb", str(options.pcap)))))
             for role in Role:
                 observers[role].append(capture.end(role))
         listener = await stack.enter_async_context(await listen(port=options.port))
@@ -212,7 +212,7 @@ async def run(
         async with asyncio.TaskGroup() as group:
             opening = [group.create_task(opened()) for _ in Role]
         ours, theirs = (each.result() for each in opening)
-        ends = {role: (options.config(role), _Tee(observers[role])) for role in Role}
+        ends = {role: (options.config(role), tee(*observers[role])) for role in Role}
         host, port = listener.address[:2]
         async with asyncio.TaskGroup() as group:
             accepting = group.create_task(listener.accept(theirs, *ends[Role.RESPONDER]))
@@ -275,7 +275,7 @@ async def _receive(end: Endpoint, connection: Connection, progress: Progress | N
             if progress:
                 progress.moved(end.role, len(payload))
     except MpaConnectionError as error:
-        if error.event:  # what MPA finds wrong, its ULP tells the peer (RFC 5044 §8)
+        if error.event:  # the ULP reports MPA's errors to the peer (RFC 5044 §8)
             await connection.terminate(error.reason.code)
         raise
     sends.finish()
@@ -311,7 +311,7 @@ class _Capturable:
 
 
 class _Source:
-    """What one end sends."""
+    """The data that one end sends."""
 
     def __init__(self, options: Options, role: Role) -> None:
         self._file = options.file
@@ -325,7 +325,7 @@ class _Source:
             self.octets = status.st_size
 
     def messages(self) -> Iterator[bytes]:
-        """The data in pieces; one of no octets when there is none."""
+        """Yield the data in pieces; an empty one if there is no data."""
         if not self.octets:
             yield b""
         elif self._file is None:
@@ -336,34 +336,3 @@ class _Source:
             with self._file.open("rb") as opened:
                 while piece := opened.read(MESSAGE_OCTETS):
                     yield piece
-
-
-class _Tee:
-    """Hands everything to several observers."""
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = observers
-
-    def opened(self, local: Address, peer: Address) -> None:
-        for each in self._observers:
-            each.opened(local, peer)
-
-    def frame(self, direction: Direction, frame: StartupFrame) -> None:
-        for each in self._observers:
-            each.frame(direction, frame)
-
-    def negotiated(self, negotiated: Negotiated) -> None:
-        for each in self._observers:
-            each.negotiated(negotiated)
-
-    def stream(self, direction: Direction, octets: bytes) -> None:
-        for each in self._observers:
-            each.stream(direction, octets)
-
-    def event(self, event: Event) -> None:
-        for each in self._observers:
-            each.event(event)
-
-    def closed(self) -> None:
-        for each in self._observers:
-            each.closed()

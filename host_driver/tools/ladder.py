@@ -1,7 +1,7 @@
-"""The exchange of a connection as a ladder: what each end sends to the other, and what its device reports.
+"""The exchange of a connection as a ladder: the frames between the two ends, and the reports of their devices.
 
-Both ends are observed. A startup frame is a rung; so is each direction's first FPDU, because that is
-what opens a fence; later ones would say no more.
+Both ends are observed. Each startup frame is a rung, and so is the first FPDU of each direction, because it opens a
+fence. Later FPDUs would add nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any
 
-from open_rnic.host_driver.connection import Address, Direction, Silent
+from open_rnic.host_driver.connection import Address
 from open_rnic.host_driver.device import Event
 from open_rnic.host_driver.mpa.negotiation import Negotiated
-from open_rnic.host_driver.mpa.startup import StartupFrame
+from open_rnic.host_driver.observer import Agreed, Closed, Direction, Frame, Octets, Opened, Reported, Seen
 from open_rnic.host_driver.rdma import ddp
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
@@ -33,7 +35,7 @@ _EVENTS = {
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happened at ``end``; ``sent`` when it went to the other end."""
+    """A step of the exchange at ``end``; ``sent`` if it went to the other end."""
 
     seconds: float  # since the first step, which is the MPA Request
     end: Role
@@ -48,26 +50,37 @@ class Step:
         place = {"from": _name(self.end), "to": _name(peer)} if self.sent else {"at": _name(self.end)}
         return {"seconds": round(self.seconds, 6), **place, "what": self.what, **self.fields}
 
-    def lines(self) -> list[str]:
-        """For a person."""
+    def lines(self, width: int) -> list[str]:
+        """For a person. Details stand beside the ladder if ``width`` columns have room, otherwise between its ends."""
         left = self.end is Role.INITIATOR
         if self.sent:
             bar = "─" * (_WIDTH - len(self.what) - 5)
             rung = f"│─ {self.what} {bar}▸│" if left else f"│◂{bar} {self.what} ─│"
         else:
             rung = f"● {self.what:<{_WIDTH - 3}} │" if left else f"│ {self.what:>{_WIDTH - 3}} ●"
-        first, *more = self.details or ("",)
-        lines = [f"{self.seconds:9.4f}  {rung}  {first}"]
-        lines += [f"{'':11}│{'':{_WIDTH - 1}}│  {each}" for each in more]
-        return [line.rstrip() for line in lines]
+        rungs = [f"{self.seconds:9.4f}  {rung}"]
+        beside = list(self.details)
+        if max(map(len, beside), default=0) > width - len(rungs[0]) - 2:
+            inside = [part for each in beside for part in wrap(each, _WIDTH - 3)]
+            rungs += [f"{'':11}│ {part:<{_WIDTH - 3}} │" for part in inside]
+            beside = []
+        else:
+            rungs += [f"{'':11}│{'':{_WIDTH - 1}}│"] * (len(beside) - 1)
+        return [f"{rung}  {detail}".rstrip() for rung, detail in zip_longest(rungs, beside, fillvalue="")]
 
 
 class Ladder:
-    """The steps so far; ``tell`` is called with each line for a person as soon as it is known."""
+    """The steps so far. ``tell`` is called with each line for a person as soon as it is known.
 
-    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    Lines have at most ``width`` columns, if those are 58 or more.
+    """
+
+    def __init__(
+        self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic, width: int = 200
+    ) -> None:
         self.steps: list[Step] = []
         self._tell = tell
+        self._width = width
         self._clock = clock
         self._start: float | None = None
 
@@ -76,23 +89,23 @@ class Ladder:
         return LadderEnd(self, role)
 
     def head(self, initiator: Address, responder: Address) -> None:
-        """Begin with who the ends are."""
+        """Begin with the names of the two ends."""
         left, right = f"initiator, port {initiator[1]}", f"responder, port {responder[1]}"
         self._tell(f"{'seconds':>9}  {left}{right:>{_WIDTH + 1 - len(left)}}")
 
     def add(self, end: Role, what: str, *details: str, sent: bool = False, fields: dict[str, Any]) -> None:
-        """Note what happened just now."""
+        """Add a step that happened just now."""
         now = self._clock()
         if self._start is None:
             self._start = now
         step = Step(now - self._start, end, sent, what, details, fields)
         self.steps.append(step)
-        for line in step.lines():
+        for line in step.lines(self._width):
             self._tell(line)
 
 
-class LadderEnd(Silent):
-    """What happens at one end."""
+class LadderEnd:
+    """The observer of one end."""
 
     def __init__(self, ladder: Ladder, role: Role) -> None:
         self._ladder = ladder
@@ -101,37 +114,27 @@ class LadderEnd(Silent):
         self._fpdu_seen = False
         self._startup_sent = 0
 
-    def opened(self, local: Address, peer: Address) -> None:
-        """See Observer."""
-        if self._role is Role.INITIATOR:
-            self._ladder.head(local, peer)
+    def __call__(self, seen: Seen) -> None:
+        """See ``host_driver.observer``."""
+        match seen:
+            case Opened(local, peer) if self._role is Role.INITIATOR:
+                self._ladder.head(local, peer)
+            case Frame(Direction.TX, frame):
+                self._startup_sent = len(frame.encode())
+                self._ladder.add(self._role, str(frame.kind), *frame.describe(), sent=True, fields=frame.fields())
+            case Agreed(negotiated):
+                self._negotiated = negotiated
+            case Octets(Direction.TX, octets) if self._startup_sent:
+                self._startup_sent -= len(octets)
+            case Octets(Direction.TX, octets) if self._negotiated and not self._fpdu_seen:
+                self._fpdu_seen = True
+                self._first_fpdu(octets, self._negotiated)
+            case Reported(event):
+                self._event(event)
+            case Closed():
+                self._ladder.add(self._role, "TCP connection closed", fields={})
 
-    def frame(self, direction: Direction, frame: StartupFrame) -> None:
-        """See Observer."""
-        if direction is Direction.TX:
-            self._startup_sent = len(frame.encode())
-            self._ladder.add(self._role, str(frame.kind), *frame.describe(), sent=True, fields=frame.fields())
-
-    def closed(self) -> None:
-        """See Observer."""
-        self._ladder.add(self._role, "TCP connection closed", fields={})
-
-    def negotiated(self, negotiated: Negotiated) -> None:
-        """See Observer."""
-        self._negotiated = negotiated
-
-    def stream(self, direction: Direction, octets: bytes) -> None:
-        """See Observer."""
-        if direction is Direction.RX or self._fpdu_seen:
-            return
-        if self._startup_sent:
-            self._startup_sent -= len(octets)
-        elif self._negotiated:
-            self._fpdu_seen = True
-            self._first_fpdu(octets, self._negotiated)
-
-    def event(self, event: Event) -> None:
-        """See Observer."""
+    def _event(self, event: Event) -> None:
         fields: dict[str, Any] = {"event": event.kind.name, "offset": event.offset}
         details: tuple[str, ...] = ()
         what = _EVENTS.get(event.kind, str(event))

@@ -1,9 +1,9 @@
-"""A capture of a connection as pcapng, made from what both ends' devices send.
+"""A capture of a connection as pcapng, made from the octets that both ends send.
 
-Host software sees octets, not packets, so the packets here are made up around them: Ethernet, IPv4 or IPv6, and TCP
-with the connection's real addresses and ports, a handshake, sequence numbers that start at 0 in each
-direction, right checksums, and FINs. Each startup frame and each FPDU has a segment of its own, as RFC 5044 §5.1
-wants and RFC 6581 §4.3 supposes; Wireshark checks CRCs in a stream with markers only then.
+Host software sees octets, not packets, so the packets are constructed: Ethernet, IPv4 or IPv6, and TCP with the
+connection's real addresses and ports, a handshake, sequence numbers that start at 0 in each direction, correct
+checksums, and FINs. Each startup frame and each FPDU has a segment of its own, as RFC 5044 §5.1 recommends and RFC 6581
+§4.3 assumes. Wireshark checks CRCs in a stream with markers only then.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import BinaryIO
 
 from dpkt import ethernet, ip, ip6, pcapng, tcp
 
-from open_rnic.host_driver.connection import Address, Direction, Silent
+from open_rnic.host_driver.connection import Address
+from open_rnic.host_driver.observer import Closed, Direction, Observer, Octets, Opened, Seen
 from open_rnic.rtl.registers import Role
 
 _SNAPLEN = 1 << 18
-# What fits in the 16-bit length fields of IPv4 and IPv6. The longest FPDU, of a ULPDU of 64,768 octets with
+# The largest payload for the 16-bit length fields of IPv4 and IPv6. The longest FPDU, of a ULPDU of 64,768 octets with
 # 129 markers, has 65,292 octets, so no FPDU is ever split.
 _MAX_PAYLOAD = 65535 - 20 - 20
 _OPTIONS = b"\x02\x04" + _MAX_PAYLOAD.to_bytes(2, "big") + b"\x03\x03\x0e\x01"  # MSS; window scale 14
@@ -40,9 +41,9 @@ class _End:
 
 
 class Capture:
-    """Writes one connection to ``file``; ``end`` gives each of its ends an observer.
+    """A writer of one connection to ``file``. ``end`` returns an observer for each of its ends.
 
-    ``clock`` gives seconds since 1970. What the observers do raises OSError when the file cannot be written.
+    ``clock`` returns seconds since 1970. The observers raise OSError if the file cannot be written.
     """
 
     def __init__(self, file: BinaryIO, clock: Callable[[], float] = time.time) -> None:
@@ -50,9 +51,19 @@ class Capture:
         self._clock = clock
         self._ends = {role: _End(mac=bytes((2, 0, 0, 0, 0, role + 1))) for role in Role}  # locally administered
 
-    def end(self, role: Role) -> CaptureEnd:
+    def end(self, role: Role) -> Observer:
         """The observer for one end of the connection."""
-        return CaptureEnd(self, role)
+
+        def observe(seen: Seen) -> None:
+            match seen:
+                case Opened(local, peer):
+                    self.opened(role, local, peer)
+                case Octets(Direction.TX, octets):
+                    self.sent(role, octets)
+                case Closed():
+                    self.closed(role)
+
+        return observe
 
     def opened(self, role: Role, local: Address, peer: Address) -> None:
         """Write the handshake, once."""
@@ -66,7 +77,7 @@ class Capture:
         self._packet(Role.INITIATOR, tcp.TH_ACK)
 
     def sent(self, role: Role, octets: bytes) -> None:
-        """Write octets that this end has sent."""
+        """Write octets from this end."""
         for at in range(0, len(octets), _MAX_PAYLOAD):
             self._packet(role, tcp.TH_ACK | tcp.TH_PUSH, octets[at : at + _MAX_PAYLOAD])
 
@@ -116,24 +127,3 @@ class Capture:
         )
         packet.len = len(packet)
         return packet, ethernet.ETH_TYPE_IP
-
-
-class CaptureEnd(Silent):
-    """Hands what one end of a connection sends to a Capture."""
-
-    def __init__(self, capture: Capture, role: Role) -> None:
-        self._capture = capture
-        self._role = role
-
-    def opened(self, local: Address, peer: Address) -> None:
-        """See Observer."""
-        self._capture.opened(self._role, local, peer)
-
-    def stream(self, direction: Direction, octets: bytes) -> None:
-        """See Observer."""
-        if direction is Direction.TX:
-            self._capture.sent(self._role, octets)
-
-    def closed(self) -> None:
-        """See Observer."""
-        self._capture.closed(self._role)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from open_rnic.cocotb_tests.devices import drains_when_all_ulpdus_and_events_are_read
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.device import DeviceError, Event, Ulpdu
@@ -557,6 +558,14 @@ def test_ulpdus_behind_a_shut_fence_are_bounded():
             assert await taken(device.write_ulpdu, b"", 100_000) < 100_000
 
     run(main())
+
+
+def test_a_device_drains_when_all_ulpdus_and_events_are_read():
+    async def test() -> None:
+        async with SoftwareDevice() as device:
+            await drains_when_all_ulpdus_and_events_are_read(device)
+
+    asyncio.run(test())
 
 
 def test_next_event_waits_for_one():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from open_rnic.host_driver.machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import (
     TABLE,
     Config,
@@ -14,7 +15,6 @@ from open_rnic.host_driver.mpa.negotiation import (
     Failed,
     Input,
     Negotiation,
-    ProtocolError,
     Reason,
     Rejected,
     Requested,
@@ -104,7 +104,7 @@ def in_state(state):
 def test_what_is_not_in_the_table_is_refused_and_changes_nothing(pair):
     end = in_state(pair[0])
     with pytest.raises(ProtocolError, match=f"{pair[1].name} is not possible in state {pair[0].name}"):
-        end._input(pair[1])
+        end.take(pair[1])
     assert end.state is pair[0]
 
 
@@ -146,7 +146,7 @@ def test_whatever_happens_and_in_whatever_order_is_in_the_table_or_a_protocol_er
         before = end.state
         if (before, each) not in TABLE:
             with pytest.raises(ProtocolError):
-                end._input(each)
+                end.take(each)
             assert end.state is before
         elif each not in (Input.INITIATE, Input.LISTEN) or (each is Input.INITIATE) == (config is INITIATOR):
             events = GIVE[each](end)

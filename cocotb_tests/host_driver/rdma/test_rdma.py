@@ -13,12 +13,12 @@ import pytest
 
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
-from open_rnic.host_driver.connection import Direction, Silent
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.observer import Agreed, Direction, Octets, Reported, silent
 from open_rnic.host_driver.rdma import Access, By, Fault, Opcode, manager, memory
 from open_rnic.host_driver.rdma.ddp import ReadRequest, Tagged, Untagged, decode
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
@@ -59,7 +59,6 @@ async def connected(
 ):
     """Both ends of a connection; ``one`` and ``other`` are their options."""
     watching = dict(zip(("one", "other"), observers, strict=False))
-    silent = Silent()
     async with await rdma.listen(
         config=responder, options=other, device=device, observer=lambda: watching.get("other", silent)
     ) as listener:
@@ -85,23 +84,22 @@ async def _accept(listener):
     return await (await listener.request()).accept()
 
 
-class Wire(Silent):
+class Wire:
     """The ULPDUs that one end has sent, without markers."""
 
     def __init__(self):
         self.events = []
         self.delineator = None
 
-    def negotiated(self, negotiated):
-        assert not negotiated.markers_tx
-        self.delineator = FpduDelineator(markers=False, crc=negotiated.crc)
-
-    def stream(self, direction, octets):
-        if direction is Direction.TX and self.delineator:
-            self.delineator.feed(octets)
-
-    def event(self, event):
-        self.events.append(event.kind)
+    def __call__(self, seen):
+        match seen:
+            case Agreed(negotiated):
+                assert not negotiated.markers_tx
+                self.delineator = FpduDelineator(markers=False, crc=negotiated.crc)
+            case Octets(Direction.TX, octets) if self.delineator:
+                self.delineator.feed(octets)
+            case Reported(event):
+                self.events.append(event.kind)
 
     @property
     def ulpdus(self):
@@ -295,20 +293,35 @@ def test_a_configuration_of_the_other_role_is_refused_at_once():
 def test_a_slow_peer_keeps_no_other_waiting_and_its_failure_is_told():
     async def test():
         failures = []
-        config = replace(RESPONDER, timeout=0.3)
-        async with await rdma.listen(config=config, failed=lambda *what: failures.append(what)) as listener:
+        async with await rdma.listen(config=RESPONDER, failed=lambda *what: failures.append(what)) as listener:
             with socket.create_connection(listener.address) as slow:
                 address = slow.getsockname()
                 async with asyncio.TaskGroup() as group:
                     accepting = group.create_task(_accept(listener))
                     connecting = group.create_task(rdma.connect(*listener.address[:2], options=HASTY))
                 assert not failures
-                async with accepting.result(), connecting.result():
-                    while not failures:
-                        await asyncio.sleep(0.02)
+            async with accepting.result(), connecting.result():
+                while not failures:
+                    await asyncio.sleep(0.02)
+            ((peer, error),) = failures
+            assert peer == address
+            assert str(error) == "the peer closed before the MPA Request"
+
+    run(test())
+
+
+def test_a_peer_that_says_nothing_is_closed_and_told():
+    async def test():
+        failures = []
+        config = replace(RESPONDER, timeout=0.1)
+        async with await rdma.listen(config=config, failed=lambda *what: failures.append(what)) as listener:
+            with socket.create_connection(listener.address) as silent:
+                while not failures:
+                    await asyncio.sleep(0.02)
+                assert silent.recv(1) == b""
                 ((peer, error),) = failures
-                assert peer == address
-                assert str(error) == "no whole MPA Request within 0.3 s, 0 octets of it came"
+                assert peer == silent.getsockname()
+                assert str(error) == "no whole MPA Request within 0.1 s, 0 octets of it came"
 
     run(test())
 
@@ -1061,8 +1074,8 @@ def test_a_shutdown_gives_a_receiver_slower_than_linger_all_there_is():
 
 def shrink(sender, receiver):
     """Buffers so small that Sends wait for the receiver."""
-    sender._lower._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
-    receiver._lower._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
+    sender._lower._transport._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
+    receiver._lower._transport._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
 
 
 def test_an_exception_in_the_body_ends_the_connection_at_once():

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain
+from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, StagTable
 
 
 @pytest.fixture
@@ -40,6 +40,17 @@ def test_regions_are_valid_until_they_are_deregistered(domain):
     assert domain.stags.find(region.stag) is None
     region.deregister()
     buffer.append(0)
+
+
+def test_domains_know_each_other_s_stags_only_if_they_were_given_the_same_table(domain):
+    stags = StagTable()
+    with (
+        ProtectionDomain(stags).register(bytearray(4), Access.REMOTE_READ) as shared,
+        domain.register(bytearray(4), Access.REMOTE_READ) as own,
+    ):
+        assert ProtectionDomain(stags).stags.find(shared.stag) is shared
+        assert ProtectionDomain().stags.find(own.stag) is None
+        assert (len(stags), len(domain.stags), len(ProtectionDomain().stags)) == (1, 1, 0)
 
 
 def test_a_stream_s_regions_are_released_together(domain):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, ProtocolError, Reason
+from open_rnic.host_driver.machine import ProtocolError
+from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Reason
 from open_rnic.host_driver.mpa.startup import Dialect, EnhancedData
 from open_rnic.host_driver.rdma import ddp
 from open_rnic.host_driver.sctp.session import (
@@ -116,7 +117,7 @@ def test_what_is_not_in_the_table_is_refused_and_a_peer_that_did_it_ends_the_ses
         assert len(told) == (state in terminates)
         return
     with pytest.raises(ProtocolError, match=f"{given.name} is not possible in state {state.name}"):
-        session._input(given)
+        session.take(given)
     assert session.state is state
 
 
@@ -146,7 +147,7 @@ def test_whatever_happens_and_in_whatever_order_is_in_the_table_or_a_protocol_er
             assert isinstance(GIVE[each](session, peer)[-1], Failed)
         else:
             with pytest.raises(ProtocolError):
-                session._input(each)
+                session.take(each)
             assert session.state is before
 
 

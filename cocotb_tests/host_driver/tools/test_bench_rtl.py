@@ -237,7 +237,9 @@ def test_a_worker_with_other_tools_is_rejected():
 
 
 CLUSTER = """
-import os, subprocess, sys
+import logging, os, subprocess, sys
+if __name__ == "__main__":  # as a command does before it imports anything else
+    logging.basicConfig(level=logging.INFO)
 from open_rnic.host_driver.tools.bench.rtl.cluster import executor
 from open_rnic.host_driver.tools.bench.rtl.jobs import tool_version
 from distributed import LocalCluster
@@ -258,7 +260,7 @@ def test_jobs_run_on_a_local_and_a_named_cluster_and_no_process_is_left(tmp_path
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=HANG, check=False)
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
 def test_an_unreachable_scheduler_is_named(monkeypatch, capsys):

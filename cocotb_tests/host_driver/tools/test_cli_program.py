@@ -1,7 +1,9 @@
 """``rnic`` as a program: an unwritable standard output, Ctrl-C at any time, and announcements of long work."""
 
 import asyncio
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -145,11 +147,20 @@ def test_ctrl_c_at_the_end_of_a_task_is_not_lost(capsys):
     assert capsys.readouterr().err.startswith("interrupted; what is done is kept")
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_help_is_wrapped_where_the_terminal_ends_and_nowhere_else(width):
+    status, out, err = rnic("connect", "--help", env=os.environ | {"COLUMNS": str(width)})
+    assert (status, err) == (0, "")
+    [paragraph] = [each for each in re.split(r"\n\s*\n", out) if "It sends what" in each]
+    for line, following in itertools.pairwise(paragraph.splitlines()):
+        assert len(line.rstrip()) + len(following.split()[0]) >= width - 3
+
+
 def test_the_first_build_is_announced_without_a_terminal(tmp_path):
     environment = os.environ | {"OPEN_RNIC_BUILD": str(tmp_path), "CXX": "no-such-compiler"}
     status, _, err = rnic("demo", env=environment)
-    *first, last = err.splitlines()
-    assert set(first) == {"rnic: building the simulation (device 4), once: about a minute"}
+    first, last = err.splitlines()  # once, for both devices
+    assert first == "rnic: building the simulation (device 4), once: about a minute"
     assert (status, last) == (1, "rnic: the simulation cannot be built: c++ is missing, which simulation needs: "
                                    "install the Debian package g++")  # fmt: skip
 

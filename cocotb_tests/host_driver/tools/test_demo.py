@@ -192,6 +192,7 @@ def is_alive(pid):
 @pytest.mark.parametrize("device", ["software", "simulated"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_demo_and_its_child_processes(device, number):
+    subprocess.run([*RNIC, "demo", "--device", device, "--size", "0"], check=True)  # which builds the simulation
     command = [*RNIC, "demo", "--device", device, "--size", "10G"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:

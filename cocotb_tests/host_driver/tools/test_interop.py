@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.test_connection import run
-from open_rnic.host_driver.connection import Direction
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.observer import Direction, Frame, Octets
 from open_rnic.host_driver.tools.cli import run as rnic
 from open_rnic.host_driver.tools.interop import case, initramfs, matrix, module, packages, prepare, report, tools
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Transfer, tell
@@ -428,7 +428,7 @@ class Deaf:
 
     def __init__(self, seen):
         self.seen, self.error, self.written = seen, None, 0
-        seen.stream(Direction.TX, bytes(20))
+        seen(Octets(Direction.TX, bytes(20)))
 
     async def write(self, octets, stag):
         assert (octets, stag) == (b"", case.NUDGE_STAG)
@@ -466,14 +466,14 @@ def test_a_peer_that_was_sent_nothing_is_not_nudged(monkeypatch):
 
 def test_the_events_of_a_connection_are_counted():
     seen, reply = case.Seen(), StartupFrame(FrameKind.REPLY)
-    seen.stream(Direction.TX, REQUEST)
-    seen.stream(Direction.TX, bytes(20))
-    seen.stream(Direction.RX, reply.encode()[:5])
-    seen.frame(Direction.RX, reply)
-    seen.stream(Direction.RX, reply.encode()[5:])
+    seen(Octets(Direction.TX, REQUEST))
+    seen(Octets(Direction.TX, bytes(20)))
+    seen(Octets(Direction.RX, reply.encode()[:5]))
+    seen(Frame(Direction.RX, reply))
+    seen(Octets(Direction.RX, reply.encode()[5:]))
     assert (seen.fpdus, seen.heard) == (1, False)
     assert seen.whole
-    seen.stream(Direction.RX, b"\0")
+    seen(Octets(Direction.RX, b"\0"))
     assert seen.heard
     assert (seen.octets_out, seen.octets_in) == (20, len(reply.encode()) + 1)
 
@@ -484,7 +484,7 @@ def test_a_stream_that_ends_behind_an_fpdu_is_recognised(size):
     stream, ends = frame + bytes(8) + b"\0\5" + bytes(10) + b"\0\2" + bytes(6), []
     seen = case.Seen()
     for at in range(0, len(stream), size):
-        seen.stream(Direction.RX, stream[at : at + size])
+        seen(Octets(Direction.RX, stream[at : at + size]))
         if seen.whole:
             ends.append(seen.octets_in)
     whole = [len(frame), len(frame) + 8, len(frame) + 20, len(frame) + 28]

@@ -19,6 +19,7 @@ from open_rnic.host_driver.tools.split import page as module
 from open_rnic.host_driver.tools.split.model import Setting, named, predict, splits
 from open_rnic.host_driver.tools.split.page import page
 from open_rnic.host_driver.tools.split.report import Report, crossovers, standing
+from open_rnic.host_driver.tools.split.sizes import size_of
 from open_rnic.host_driver.tools.split.stages import Stage
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -130,6 +131,21 @@ def test_each_split_has_a_crossover_or_is_on_one_side_of_the_host():
         crosses = {each.after for each in crossovers(lines, what)} | {each.before for each in crossovers(lines, what)}
         assert len(stands) == len(set(stands))
         assert set(stands) | crosses >= {line.name for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("octets", "told"),
+    [
+        (1, "1 octet"),
+        (56.2, "56 octets"),
+        (1010, "1010 octets"),
+        (1460, "1.43 KiB"),
+        (1010 << 10, "1010 KiB"),
+        (3 << 20, "3 MiB"),
+    ],
+)
+def test_sizes_are_whole_octets_without_powers_of_ten(octets, told):
+    assert size_of(octets) == told
 
 
 def test_a_change_of_throughput_is_a_rise_or_a_fall(text, slow):

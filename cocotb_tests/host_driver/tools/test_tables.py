@@ -126,6 +126,13 @@ def test_hidden_columns_are_announced_and_can_be_shown(monkeypatch, capsys):
     assert "--columns" not in whole
 
 
+@pytest.mark.parametrize("made", [boards, registers])
+def test_no_line_of_a_listing_is_wider_than_80(made, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(made()[0]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 def test_a_table_that_does_not_fit_is_shown_as_records():
     table = Table("wide", ("name", "long"), [("one", "x" * 50), ("two", "")], left=(0, 1))
     assert shown([table], 30).split() == ["wide", "name:", "one", "long:", "x" * 30, "x" * 20, "name:", "two"]

@@ -12,30 +12,30 @@ from open_rnic.host_driver.devices.serial import BAUD
 from open_rnic.host_driver.devices.serial.driver import Driver, Feed
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError, NoAnswerError
 from open_rnic.host_driver.devices.serial.port import Port
-from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION
+from open_rnic.host_driver.gate import Gate
+from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION, Verdict
 
-BITS = 10  # that an octet takes on the line
-_ROOM = 1 << 17  # octets: above this a queue takes no more
+BITS = 10  # bits of an octet on the line
+_ROOM = 1 << 17  # octets: a queue that holds more takes nothing
 _T = TypeVar("_T")
 
 
 class SerialDevice(Device):
     """A data path behind a serial port. Open it with :meth:`open`.
 
-    Each stream holds, in each direction, at most 128 KiB, one packet and two frames between the program and the board;
-    when the program does not read, the board's streams stand. ULPDUs whose CRC or marker is bad are dropped: the event
-    tells of them.
+    Between the program and the board each stream holds at most 128 KiB, one packet or call of ``write_ulpdus``, and two
+    frames in each direction. If the program does not read, the board's streams stall. ULPDUs with a bad CRC or marker
+    are dropped; an event reports them.
     """
 
     name = "serial"
 
     @classmethod
     async def open(cls, port: str, baud: int = BAUD, *, pace: float | None = None) -> SerialDevice:
-        """The board at this port, just reset.
+        """Open the board at this port and reset it.
 
-        ``pace`` is how many seconds the line takes for an octet, if that does not follow from ``baud``. Raises
-        DeviceError when there is no such port or no right to it, when it is in use, and when nobody or something else
-        answers.
+        ``pace`` is the time of an octet on the line in seconds, if it does not follow from ``baud``. Raises DeviceError
+        if the port does not exist, cannot be opened or is in use, and if no board or another device answers.
         """
         device = cls(port, baud, BITS / baud if pace is None else pace)
         try:
@@ -50,7 +50,7 @@ class SerialDevice(Device):
         self._port_name = port
         self._driver = Driver(Exchange(secrets.randbelow((1 << 32) - 1) + 1, pace))
         self._failure: DeviceError | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._gate = Gate()
         self._values: dict[int, asyncio.Future[int]] = {}
         self._curious = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -60,20 +60,21 @@ class SerialDevice(Device):
 
     @property
     def driver(self) -> Driver:
-        """For a look at what the link has been through."""
+        """The driver, with the link's statistics."""
         return self._driver
 
     # --- the device interface
 
     async def get(self, register: str) -> int:
-        """The register's 32-bit value; raises ValueError when there is none of this name."""
+        """Return the register's 32-bit value; raises ValueError for an unknown name."""
         _check(register)
         return await self._access(self._driver.read(register) if self._usable() else 0)
 
     async def set(self, register: str, value: int) -> None:
-        """Write the register; what was handed over before may not have reached the data path yet.
+        """Write the register. ULPDUs and octets handed over before may not have reached the data path yet.
 
-        A reset drops that, and what was not read yet. Raises ValueError for an unknown name and for more than 32 bits.
+        A reset drops them, and all that was not read yet. Raises ValueError for an unknown name and for more than 32
+        bits.
         """
         _check(register)
         if not 0 <= value < 1 << 32:
@@ -81,42 +82,54 @@ class SerialDevice(Device):
         await self._access(self._driver.write(register, value) if self._usable() else 0)
 
     async def next_event(self) -> Event:
-        """The oldest event not seen yet; waits for one."""
+        """See Device."""
         await self._wait(lambda: bool(self._driver.events))
-        return self._driver.events.popleft()
+        return self._taken(self._driver.events.popleft())
 
     async def write_ulpdu(self, octets: bytes) -> None:
-        """Hand over one ULPDU, or a packet of stream octets; waits while too much is on its way."""
+        """Hand over one ULPDU, or a packet of stream octets; waits while 128 KiB are on their way."""
         await self._give(self._driver.tx_ulpdu, [octets])
 
     async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
-        """Hand over all these; waits as ``write_ulpdu`` does, once."""
+        """See Device."""
         await self._give(self._driver.tx_ulpdu, ulpdus)
 
     async def read_ulpdu(self) -> Ulpdu:
-        """The next good ULPDU, or some stream octets; waits for it."""
+        """Return the next good ULPDU, or some stream octets; waits for it."""
         await self._wait(lambda: bool(self._driver.ulpdus))
         return self._taken(self._driver.take_ulpdu())
 
+    async def read_ulpdus(self) -> list[bytes]:
+        """See Device."""
+        await self._wait(lambda: bool(self._driver.ulpdus))
+        ulpdus = []
+        while self._driver.ulpdus and self._driver.ulpdus[0].verdict is Verdict.GOOD:
+            ulpdus.append(self._driver.take_ulpdu().octets)
+        return self._taken(ulpdus)
+
     async def write_mpa(self, octets: bytes) -> None:
-        """Hand over octets of the peer's MPA stream; waits while too much is on its way."""
+        """Hand over octets of the peer's MPA stream; waits while 128 KiB are on their way."""
         if octets:
             await self._give(self._driver.rx_mpa, [octets])
 
     async def read_mpa(self) -> bytes:
-        """The next FPDU, or packet of stream octets, for the peer; waits for it."""
+        """Return the next FPDU, or packet of stream octets, for the peer; waits for it."""
         await self._wait(lambda: bool(self._driver.mpa))
         return self._taken(self._driver.take_mpa())
 
     async def read_fpdus(self) -> list[bytes]:
-        """All FPDUs and stream-mode packets that have come; waits for the first."""
+        """See Device."""
         fpdus = [await self.read_mpa()]
         while self._driver.mpa:
             fpdus.append(self._driver.take_mpa())
         return fpdus
 
+    async def drained(self) -> None:
+        """See Device. The board has drained when two responses in a row bring nothing."""
+        await self._wait(lambda: self._driver.drained)
+
     async def close(self) -> None:
-        """Let go of the port, and let every waiting task raise DeviceError. Idempotent."""
+        """Release the port, and make every waiting task raise DeviceError. Idempotent."""
         self._fail(DeviceError("the device has been closed"))
 
     # --- beginning
@@ -167,11 +180,11 @@ class SerialDevice(Device):
             waiting = self._values.pop(value.access)
             if not waiting.done():
                 waiting.set_result(value.value)
-        self._wake()
+        self._gate.look()
         self._attend()
 
     def _attend(self) -> None:
-        """Send what there is to send, once the tasks that run now have had their say."""
+        """Send all requests, after the tasks that run now have made theirs."""
         if not self._soon and self._failure is None:
             self._soon = True
             self._loop.call_soon(self._send)
@@ -200,7 +213,7 @@ class SerialDevice(Device):
             if not each.done():
                 each.set_exception(failure)
         self._values.clear()
-        self._wake()
+        self._gate.look()
 
     # --- waiting
 
@@ -209,12 +222,6 @@ class SerialDevice(Device):
             raise type(self._failure)(*self._failure.args)
         return True
 
-    def _wake(self) -> None:
-        for each in self._waiting:
-            if not each.done():
-                each.set_result(None)
-        self._waiting.clear()
-
     async def _access(self, key: int) -> int:
         self._values[key] = waiting = self._loop.create_future()
         self._attend()
@@ -222,36 +229,27 @@ class SerialDevice(Device):
         return value
 
     async def _give(self, feed: Feed, packets: Sequence[bytes]) -> None:
-        while feed.octets >= _ROOM:
-            await self._pass()
+        self._usable()
+        await self._gate.until(lambda: self._failure or feed.octets < _ROOM)
         self._usable()
         for each in packets:
             feed.add(each)
         self._attend()
 
-    async def _wait(self, there: Callable[[], bool]) -> None:
+    async def _wait(self, holds: Callable[[], bool]) -> None:
         self._usable()
-        while not there():
+        if not holds():
             self._curious += 1
             self._attend()
             try:
-                await self._pass()
+                await self._gate.until(lambda: self._failure or holds())
             finally:
                 self._curious -= 1
-
-    async def _pass(self) -> None:
-        self._usable()
-        waiting = self._loop.create_future()
-        self._waiting.append(waiting)
-        try:
-            await waiting
-        finally:
-            if waiting in self._waiting:  # cancelled
-                self._waiting.remove(waiting)
-        self._usable()
+            self._usable()
 
     def _taken(self, what: _T) -> _T:
         self._attend()  # there is room for more
+        self._gate.look()
         return what
 
 

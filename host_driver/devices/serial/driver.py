@@ -1,6 +1,7 @@
-"""What a board does for its program, sans-IO: registers, events and streams, made into requests.
+"""The program's end of a board, sans-IO: it turns registers, events and streams into requests.
 
-The calls say what is wanted, octets and the time go in, and octets and what came of it go out. Nothing here waits.
+Calls take the program's wishes, octets from the line and the time; they return octets for the line and results. Nothing
+here waits.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from open_rnic.host_driver.devices.serial.frames import PUT_OCTETS, Part, Piece,
 from open_rnic.rtl.link.protocol import MARGIN, Ask, Op, Status
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
-WINDOW = 1 << 17  # octets of a stream that wait for the program, above which no more are asked for
-EVENTS = 64  # that wait for the program, above which none is taken from the device
-_SOON, _LATE = 0.0005, 0.02  # seconds between two looks at a board that has had nothing to say
-_CAUTIOUS = 64  # octets that are given to a stream after it took less than it was given
-_ACCESS = 6  # octets of an operation on a register, and of its record, at most
-_MAX_LENGTH = 0xFFFF  # a longer ULPDU is over any maximum, and announced as this
+WINDOW = 1 << 17  # octets of a stream: if more wait for the program, no more are asked for
+EVENTS = 64  # if so many wait for the program, none is taken from the device
+_SOON, _LATE = 0.0005, 0.02  # seconds between two requests to a board that had nothing to report
+_CAUTIOUS = 64  # octets for a stream that refused octets before
+_ACCESS = 6  # octets of an operation on a register at most, and of its record
+_MAX_LENGTH = 0xFFFF  # a longer ULPDU is over any maximum, and is announced with this length
 _CONTROL = BY_NAME["CONTROL"]
 _EVENT = tuple(BY_NAME[name].address for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI"))
 
 
 @dataclass
 class Value:
-    """The answer to an access: what was read, or was written."""
+    """The answer to an access: the word that was read or written."""
 
     access: int
     value: int
@@ -35,20 +36,20 @@ class Value:
 
 @dataclass
 class Access:
-    """An access to a register that is to be made."""
+    """A pending access to a register."""
 
     key: int
     address: int
-    word: int | None  # to write
+    word: int | None  # None for a read
     resets: bool = False
 
 
 class Feed:
-    """A stream into the device: packets, of which the device may take as little as it likes at a time."""
+    """A stream of packets into the device, which may take any part of them at a time."""
 
     def __init__(self, kind: Op) -> None:
         self.kind = kind
-        self.octets = 0  # that the device has not taken, as far as is known
+        self.octets = 0  # octets that the device has not taken, as far as is known
         self._packets: deque[bytes] = deque()
         self._sent = (0, 0)  # the next octet to give: packet, place in it
         self._taken = 0  # octets of the first packet
@@ -56,21 +57,21 @@ class Feed:
         self.careful = 0  # octets to give at most; 0: as many as fit
 
     def add(self, packet: bytes) -> None:
-        """One more packet."""
+        """Add a packet."""
         self._packets.append(packet)
         self.octets += len(packet)
 
     def clear(self) -> None:
-        """Forget all; the device has done so."""
+        """Forget all packets, as the device has done."""
         self.__init__(self.kind)  # type: ignore[misc]
 
     @property
     def more(self) -> bool:
-        """Whether there is something to give."""
+        """Whether there are octets to give."""
         return self._sent[0] < len(self._packets)
 
     def give(self, request: Request, room: int) -> list[Given]:
-        """Put up to ``room`` octets and operations into the request; what was put there."""
+        """Put up to ``room`` octets and operations into the request; returns what was put there."""
         room = min(room, request.room)
         allowed = self.careful or room
         given = []
@@ -93,12 +94,12 @@ class Feed:
         return given
 
     def answered(self, given: Sequence[Given], short: Sequence[int]) -> bool:
-        """What became of what one request gave: ``short`` are the places behind which octets were refused.
+        """Take the result of a request. ``short`` lists the places behind which octets were refused.
 
-        False when it was refused in part.
+        Returns False if octets of this feed were refused.
         """
         for each in given:
-            if each.turn != self._turn:  # refused, and given again since
+            if each.turn != self._turn:  # refused, and given again in a later request
                 continue
             stop = next((place for place in short if each.piece.first <= place <= each.piece.final), None)
             if stop is None:
@@ -135,12 +136,13 @@ class Given:
 
 @dataclass
 class _Made:
-    """A request that is under way."""
+    """A request without a response yet."""
 
     accesses: list[Access] = field(default_factory=list)
     event: bool = False
     given: list[Given] = field(default_factory=list)
     resets: bool = False
+    looks: bool = False  # it asks for ULPDUs, and gives no octets of the peer
 
 
 class Driver:
@@ -148,8 +150,8 @@ class Driver:
 
     Attributes
     ----------
-    ulpdus, mpa, events, values : what has come, for the caller to take
-    curious : the program waits for something that only the board can say, so it is asked again and again
+    ulpdus, mpa, events, values : results, for the caller to take
+    curious : the program waits for the board, so the board is asked again and again
 
     """
 
@@ -159,7 +161,7 @@ class Driver:
         self.mpa: deque[bytes] = deque()
         self.events: deque[Event] = deque()
         self.values: deque[Value] = deque()
-        self.ulpdu_octets = self.mpa_octets = 0  # of ulpdus, mpa, and what is not complete
+        self.ulpdu_octets = self.mpa_octets = 0  # octets in ulpdus and mpa, and of incomplete packets
         self.curious = False
         self.tx_ulpdu, self.rx_mpa = Feed(Op.ULPDU), Feed(Op.MPA)
         self._accesses: deque[Access] = deque()
@@ -167,19 +169,20 @@ class Driver:
         self._made: dict[int, _Made] = {}
         self._partial_ulpdu, self._partial_mpa = bytearray(), bytearray()
         self._event_waits = False
-        self._busy = False  # the last response had a lot in it: there may be more
-        self._stuck = False  # the last response did not bring anything further
+        self._busy = False  # the last response carried many octets: there may be more
+        self._stuck = False  # octets were refused, and nothing moved
+        self._idle_looks = 0  # consecutive responses to `looks` requests without a ULPDU or an event
         self._interval = _SOON
-        self._look = 0.0  # when to ask next, if there is nothing else to say
+        self._look = 0.0  # the time of the next request, if there is nothing else to send
 
     # --- for the program
 
     def read(self, register: str) -> int:
-        """Read the register, by its name; the key of the Value to come."""
+        """Read a register; returns the key of the Value to come."""
         return self._access(BY_NAME[register].address, None, False)
 
     def write(self, register: str, word: int) -> int:
-        """Write the register; the key of the Value to come. A reset of the connection drops all that is on its way."""
+        """Write a register; returns the key of the Value to come. A reset drops all that is on its way."""
         return self._access(
             BY_NAME[register].address, word, register == "CONTROL" and bool(word & _CONTROL["reset"].mask)
         )
@@ -190,16 +193,25 @@ class Driver:
         return self._keys
 
     def take_ulpdu(self) -> Ulpdu:
-        """The next of ``ulpdus``."""
+        """Take the next of ``ulpdus``."""
         ulpdu = self.ulpdus.popleft()
         self.ulpdu_octets -= len(ulpdu.octets)
         return ulpdu
 
     def take_mpa(self) -> bytes:
-        """The next of ``mpa``."""
+        """Take the next of ``mpa``."""
         octets = self.mpa.popleft()
         self.mpa_octets -= len(octets)
         return octets
+
+    @property
+    def drained(self) -> bool:
+        """Whether the board has taken all octets of ``rx_mpa``, and the program all that came of them.
+
+        The board processes what it has taken within a few hundred clock cycles, and two requests and their responses
+        take it many thousands.
+        """
+        return self._idle_looks >= 2 and not (self.rx_mpa.octets or self.ulpdus or self.events)
 
     # --- for the line
 
@@ -209,25 +221,25 @@ class Driver:
             self._answered(self._made.pop(key), answer, now)
 
     def tick(self, now: float) -> None:
-        """Do what is due; raises LinkFailureError when the board answers no more."""
+        """Note the time; raises LinkFailureError if the board does not answer any more."""
         self.exchange.tick(now)
 
     def to_send(self, now: float) -> bytes:
-        """Octets for the line."""
+        """Return octets for the line."""
         while self.exchange.room and self._ask(now):
             pass
         return self.exchange.to_send()
 
     @property
     def deadline(self) -> float | None:
-        """When :meth:`tick` and :meth:`to_send` are to be called if nothing else happens; None: not at all."""
+        """When :meth:`tick` and :meth:`to_send` must be called if nothing else happens; None means never."""
         waits = [self.exchange.deadline] if self.exchange.under_way else []
         if not self._made and (self.curious or self.tx_ulpdu.more or self.rx_mpa.more):
             waits.append(self._look)
         return min((each for each in waits if each is not None), default=None)
 
     def _ask(self, now: float) -> bool:
-        """Make one more request, if there is reason to."""
+        """Make one more request if there is a reason; returns whether there was."""
         if any(each.resets for each in self._made.values()):
             return False
         request, made = Request(self.exchange.size), _Made()
@@ -243,7 +255,7 @@ class Driver:
             made.resets = True
             self._send(request, made, Ask(0), now)
             return True
-        # Room for the records of all this, too, as a response is as long as a request at most.
+        # The response, which is at most as long as a request, must have room for the records, too.
         room = (self.exchange.size - 4 * MARGIN) // 2
         while self._accesses and not self._accesses[0].resets and room > _ACCESS:
             access = self._accesses.popleft()
@@ -258,12 +270,12 @@ class Driver:
                 request.read(address)
             made.event = True
         if not self._stuck or now >= self._look:
-            # The responses to it are about as long; half of a response is for what the device has besides.
+            # The response is about as long; half of it is left for octets from the device.
             both = self.tx_ulpdu.more and self.rx_mpa.more
             for feed in (self.tx_ulpdu, self.rx_mpa):
                 made.given += feed.give(request, request.room // (2 if both and feed is self.tx_ulpdu else 1))
         if request.empty:
-            # Nothing to say: look for more where there was a lot, or when it is time to.
+            # Nothing to send: ask where there were many octets, or when it is time.
             limit = 2 if self._busy else 1
             if len(self._made) >= limit or not (self._busy or (self.curious and now >= self._look)):
                 return False
@@ -274,6 +286,7 @@ class Driver:
             ask |= Ask.MPA
         if request.empty and not ask and not self.curious:
             return False
+        made.looks = bool(ask & Ask.ULPDU) and not any(each.feed is self.rx_mpa for each in made.given)
         self._send(request, made, ask, now)
         return True
 
@@ -290,6 +303,8 @@ class Driver:
         if made.resets:
             self._reset()
             return
+        idle = made.looks and not (answer.ulpdu or self._event_waits or made.event)
+        self._idle_looks = self._idle_looks + 1 if idle else 0
         octets = 0
         for part in answer.ulpdu:
             octets += len(part.octets)
@@ -319,16 +334,17 @@ class Driver:
         self._partial_mpa.clear()
         self.ulpdu_octets = self.mpa_octets = 0
         self._busy = self._stuck = False
+        self._idle_looks = 0
 
     def _event(self, word: int, low: int, high: int) -> None:
-        if word:  # unless the program has read the register itself
+        if word:  # 0 if the program has read the register itself
             self.events.append(Event.read(word, low, high))
 
     def _ulpdu(self, part: Part) -> None:
         self._partial_ulpdu += part.octets
         self.ulpdu_octets += len(part.octets)
         if part.last:
-            # A bad ULPDU is not delivered: its event tells of it.
+            # A bad ULPDU is not delivered; an event reports it.
             if part.verdict in (Verdict.GOOD, Verdict.STREAM):
                 self.ulpdus.append(Ulpdu(bytes(self._partial_ulpdu), part.verdict))
             else:

@@ -1,7 +1,7 @@
 """Requests and their responses over a line that damages and loses octets, sans-IO.
 
-Octets and the time go in, octets and responses come out. Each request is carried out once, and answered once,
-whatever happens on the line; or :class:`LinkFailureError` says that this cannot be had.
+It takes octets and the time, and returns octets and responses. Each request is carried out once and answered once,
+whatever happens on the line; if that is impossible, :class:`LinkFailureError` is raised.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.serial.frames import ZERO, Request, Response, response, unframe
 from open_rnic.rtl.link.protocol import SEQUENCE, SIZES, VERSION, WINDOW, Ask, Status
 
-ATTEMPTS = 20  # at a request
-LATENCY = 0.1  # seconds that both ends' computers may take beside the line
-SLACK = 2  # times as long as the line takes, before something is lost
-_GAP = 64  # octets that the line could carry while an answer has a gap
-_BACKOFF = 2  # doublings of the time for an answer, at most
-_MEASURED = 256  # octets of an exchange by which the line's pace can be told
+ATTEMPTS = 20  # transmissions of a request at most
+LATENCY = 0.1  # seconds that both ends may take in addition to the line
+SLACK = 2  # a frame counts as lost after this many times its time on the line
+_GAP = 64  # the longest gap in an answer, in octets that the line could carry in that time
+_BACKOFF = 2  # doublings of the time for an answer at most
+_MEASURED = 256  # octets of an exchange from which the pace of the line is measured
 
 
 class LinkFailureError(DeviceError):
-    """The link cannot go on; the message is one line without the device's name."""
+    """The link cannot continue; the message is one line without the device's name."""
 
 
 class NoAnswerError(LinkFailureError):
-    """A request was repeated as often as makes sense."""
+    """A request was repeated ATTEMPTS times without an answer."""
 
 
 @dataclass
@@ -45,12 +45,13 @@ class Exchange:
     Parameters
     ----------
     session : a number that no earlier session had; not 0
-    pace : seconds that the line takes for an octet; a line that turns out to be slower is waited for
+    pace : the time of an octet on the line in seconds; a slower line is measured and waited for
 
     Attributes
     ----------
-    size : octets of a frame, once the device has said so
-    damaged : frames that the device dropped; ``received_damaged`` those dropped here; ``repeats`` requests sent again
+    size : octets of a frame, as the device reports it
+    damaged : frames that the device dropped; ``received_damaged``: frames dropped here
+    repeats : requests sent again
 
     """
 
@@ -62,19 +63,19 @@ class Exchange:
         self._session = session
         self._base = self._pace = pace
         self._opened = False
-        self._damaged: int | None = None  # as counted by the device
+        self._damaged: int | None = None  # the device's count
         self._next = 0
         self._pending: deque[_Pending] = deque()
         self._unsent = bytearray()
         self._received = bytearray()
         self._attempts = 0
         self._backoff = 0  # doublings
-        self._asked = self._heard = self._answered = 0.0  # when that happened last
-        self._strange = 0  # octets that came since the last answer
+        self._asked = self._heard = self._answered = 0.0  # the times of the last request, octets and answer
+        self._strange = 0  # octets received since the last answer
 
     @property
     def under_way(self) -> int:
-        """Requests that were not answered yet."""
+        """The number of requests without an answer yet."""
         return len(self._pending)
 
     @property
@@ -89,13 +90,13 @@ class Exchange:
 
     @property
     def deadline(self) -> float | None:
-        """When :meth:`tick` is to be called."""
+        """When :meth:`tick` must be called; None means never."""
         if not self._pending:
             return None
         octets = sum(len(each.encoded) for each in self._pending if each.answer is None)
         begins = self._asked + self._patience(octets)
-        # The answer begins when the request has come over the line, and then it has no gaps. What comes where nothing
-        # has ever answered, or is longer than answers can be, is something else, and may never end.
+        # The answer begins after the request has arrived, and has no gaps. Octets from a line that has never answered,
+        # or more octets than answers can have, are no answer, and may never end.
         if not self._opened or self._strange > 2 * WINDOW * self.size:
             return begins
         return max(begins, self._heard + self._patience(_GAP))
@@ -104,7 +105,7 @@ class Exchange:
         return (LATENCY + SLACK * self._pace * octets) * (1 << self._backoff)
 
     def request(self, what: Request, ask: Ask, now: float) -> int:
-        """Send a request, for which there must be room; its key, which its response will have."""
+        """Send a request, for which there must be room; returns the key of its response."""
         if not self.room:
             raise ValueError(f"no more than {WINDOW} requests can be under way")
         key, sequence = self._next, self._next & SEQUENCE
@@ -112,18 +113,18 @@ class Exchange:
         encoded = what.encode(sequence, self._session, ask if self._opened else ask | Ask.OPEN)
         self._asked = now
         self._pending.append(_Pending(key, sequence, encoded, now))
-        # A zero ends what may have come before; later there is nothing, but for noise.
+        # A zero ends octets that may have come before the session; later there is only noise.
         self._unsent += encoded if self._opened else ZERO + encoded
         return key
 
     def to_send(self) -> bytes:
-        """Octets for the line, once."""
+        """Return the octets for the line, once."""
         octets = bytes(self._unsent)
         self._unsent.clear()
         return octets
 
     def receive(self, octets: bytes, now: float) -> list[tuple[int, Response]]:
-        """Take octets from the line: the responses in the order of their requests, with their keys."""
+        """Take octets from the line; returns the responses in the order of their requests, with their keys."""
         self._heard = now
         self._strange += len(octets)
         self._received += octets
@@ -141,7 +142,7 @@ class Exchange:
         return answered
 
     def tick(self, now: float) -> None:
-        """Repeat what should have been answered by now; raises LinkFailureError when that makes no sense any more."""
+        """Repeat requests whose answers are late; raises LinkFailureError after the last attempt."""
         if self.deadline is None or now < self.deadline:
             return
         self._attempts += 1
@@ -171,7 +172,7 @@ class Exchange:
             raise LinkFailureError(f"the board speaks version {found.version} of the link, this program {VERSION}")
         pending = next((each for each in self._pending if each.sequence == found.sequence and not each.answer), None)
         if pending is None or found.session != self._session:
-            return  # the answer to a repetition, or of a former session
+            return  # the answer to a repetition, or to a former session
         if found.status & Status.REFUSED:
             if found.status & Status.FRESH:
                 raise LinkFailureError("the board has started anew, and has lost its connection")
@@ -180,13 +181,13 @@ class Exchange:
         self._opened = True
         self.size = found.size
         more = 0 if self._damaged is None else (found.damaged - self._damaged) & 0xFF
-        if self._damaged is None or more < 128:  # an answer that was kept for a repetition has an older count
+        if self._damaged is None or more < 128:  # an answer that the device kept for a repetition has an older count
             self.damaged += more
             self._damaged = found.damaged
         total = len(pending.encoded) + len(encoded)
         if not pending.repeated:
-            # As in TCP (RFC 6298 §5.7): an answer to a repeated request does not tell how long an answer takes. A line
-            # that is slower than is known would be filled with repetitions.
+            # An answer to a repeated request does not show how long an answer takes, as in TCP (RFC 6298 §3). A line
+            # that is slower than the assumed pace would be filled with repetitions.
             self._backoff = 0
         if not pending.repeated and total >= _MEASURED:
             measured = (now - max(pending.sent, self._answered)) / total

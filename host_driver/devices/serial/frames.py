@@ -1,4 +1,4 @@
-"""Requests and responses of a link as octets: the tables of ``docs/link.md``, on the host's side."""
+"""Encoding of requests and decoding of responses: the tables of ``docs/link.md``, on the host's side."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ ZERO = b"\0"
 
 
 def frame(octets: bytes) -> bytes:
-    """These octets with their CRC, encoded, and the zero behind them."""
+    """Encode octets as a frame: with their CRC, and a zero at the end."""
     encoded: bytes = cobs.encode(octets + crc32c(octets).to_bytes(_CRC, "little"))
     return encoded + ZERO
 
 
 def unframe(encoded: bytes) -> bytes | None:
-    """The octets of a frame, without the zero behind it; None when it is damaged."""
+    """Return the octets of a frame, which is given without the zero; None if the frame is damaged."""
     try:
         octets = cobs.decode(encoded)
     except cobs.DecodeError:
@@ -51,16 +51,16 @@ def unframe(encoded: bytes) -> bytes | None:
 
 @dataclass(frozen=True)
 class Piece:
-    """Octets of a stream in a request: where the first and the last of them are in it."""
+    """Octets of a stream in a request, by the positions of the first and the last octet."""
 
     first: int
     final: int
 
 
 class Request:
-    """The operations of a request, in the order in which they are to be carried out.
+    """The operations of a request, in the order of their execution.
 
-    ``size`` is that of the device's frames: a request with its CRC has fewer octets.
+    ``size`` is the size of the device's frames: a request with its CRC has fewer octets.
     """
 
     def __init__(self, size: int) -> None:
@@ -69,12 +69,12 @@ class Request:
 
     @property
     def room(self) -> int:
-        """Octets of operations that still fit."""
+        """The number of octets of operations that still fit."""
         return self._size - len(self._octets)
 
     @property
     def empty(self) -> bool:
-        """Whether there is no operation."""
+        """Whether the request has no operation."""
         return len(self._octets) == HEADER
 
     def read(self, address: int) -> None:
@@ -86,13 +86,13 @@ class Request:
         self._octets += bytes((op(Op.WRITE), *word.to_bytes(4, "little"), address >> 2))
 
     def clear(self) -> None:
-        """Forget what the link has of unfinished beats."""
+        """Drop the unfinished beats in the link."""
         self._octets.append(op(Op.CLEAR))
 
     def put(self, kind: Op, octets: bytes, *, length: int = 0, last: bool, turn: int) -> Piece:
-        """Give octets to the stream of ``kind``: ``last`` ends the packet, which is ``length`` long if it is a ULPDU.
+        """Give octets to the stream of ``kind``. ``last`` ends the packet; ``length`` is the length of a ULPDU.
 
-        A ULPDU of no octets is given by ``octets`` of none.
+        Empty ``octets`` give an empty ULPDU.
         """
         if not octets:
             kind = Op.EMPTY
@@ -103,17 +103,17 @@ class Request:
         return Piece(first, final)
 
     def encode(self, sequence: int, session: int, ask: Ask) -> bytes:
-        """The frame."""
+        """Return the frame."""
         self._octets[:HEADER] = bytes((sequence | ask,)) + session.to_bytes(4, "little")
         return frame(bytes(self._octets) + bytes((op(Op.END),)))
 
 
-PUT_OCTETS = 5  # of an operation, besides those that it gives
+PUT_OCTETS = 5  # octets of a ``put``, besides those that it gives
 
 
 @dataclass(frozen=True)
 class Part:
-    """Octets of a packet that a stream gave; ``verdict`` is that of a ULPDU, on its last part."""
+    """A part of a packet from a stream. ``verdict`` is valid on the last part of a ULPDU."""
 
     octets: bytes
     last: bool
@@ -122,7 +122,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Response:
-    """What a device answered; ``size`` is that of its frames, ``damaged`` its count of damaged ones, modulo 256."""
+    """A device's answer. ``size`` is the size of its frames, ``damaged`` its count of damaged frames, modulo 256."""
 
     version: int
     size: int
@@ -137,7 +137,7 @@ class Response:
 
 
 def response(octets: bytes) -> Response | None:
-    """The response in a frame, without its CRC; None when that is none."""
+    """Decode a response, given without its CRC; returns None if it is malformed."""
     end = len(octets) - (TRAILER - _CRC)
     if end < HEADER:
         return None
@@ -160,7 +160,7 @@ def response(octets: bytes) -> Response | None:
 
 
 def _records(octets: bytes) -> Iterator[tuple[int | None, bytes]]:
-    """The records from the last to the first, each with what stands behind its octets; None ends what is no record."""
+    """Yield the records from the last to the first, each with its tag. A tag of None marks a malformed record."""
     end = len(octets)
     while end:
         tag, end = octets[end - 1], end - 1

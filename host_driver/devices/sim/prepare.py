@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation
         raise _impossible(str(problem)) from None
     if simulation is not None:
         return simulation
-    _log.info("building the simulation (%s), once: about a minute", " ".join((what, *arguments)))
+    _tell(" ".join((what, *arguments)))
     builder = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, *(["--waves"] if waves else []), what, *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
@@ -55,6 +56,12 @@ async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation
         lines = problems.decode(errors="replace").strip().splitlines()
         raise _impossible(lines[-1] if builder.returncode > 0 and lines else how(builder.returncode))
     return Simulation(Path(folder.decode().strip()), waves)
+
+
+@cache
+def _tell(what: str) -> None:
+    """Once, however many devices are opened at a time."""
+    _log.info("building the simulation (%s), once: about a minute", what)
 
 
 def how(code: int) -> str:

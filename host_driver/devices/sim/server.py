@@ -1,7 +1,7 @@
-"""What runs in the simulation's process: it serves one device over the socket that it was started with.
+"""The server in the simulation process: it serves one device over the socket that it was started with.
 
-Python takes a step only every so many clock cycles, moves all that has come together meanwhile, and sleeps
-while there is nothing to do: simulated time then stands still.
+Python takes a step once in many clock cycles and moves all octets that have come together in between. It sleeps while
+there is nothing to do; simulated time then stands still.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from open_rnic.host_driver.devices.sim.wire import (
 )
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
-SHORT, LONG = 16, 256  # cycles between two steps of Python, with little and with much to do
-QUIET = 64  # cycles in which nothing has moved, after which nothing will
+SHORT, LONG = 16, 256  # clock cycles between two steps of Python, with little and with much to do
+QUIET = 64  # clock cycles: after so many without a movement nothing will move by itself
 _CONTROL = BY_NAME["CONTROL"]
 _EMPTY = dict.fromkeys(("tx_ulpdu_posted", "rx_mpa_posted", "tx_mpa_freed", "rx_ulpdu_freed"), 0)  # all rings
 
@@ -63,7 +63,7 @@ class Feed:
         self._waiting_marks += MARK_WORD.pack(len(octets) - (count - 1) * self._beat, 1, length)
 
     def step(self, taken: int) -> bytes:
-        """Fill the ring, from which ``taken`` beats have been taken; what to send."""
+        """Fill the ring, from which the RTL has taken ``taken`` beats; returns octets to send."""
         self._taken = taken
         room = DEPTH - (self.posted - taken) % COUNT
         count = min(room, len(self._waiting_marks) // MARK_WORD.size)
@@ -77,7 +77,7 @@ class Feed:
         return frame(Kind.GRANT, self.kind, WORD.pack(count))
 
     def clear(self) -> bytes:
-        """Forget what the RTL has not taken, as the ring is flushed; what to send."""
+        """Forget all that the RTL has not taken, as the ring is flushed; returns octets to send."""
         dropped = len(self._waiting_marks) // MARK_WORD.size
         self._waiting.clear()
         self._waiting_marks.clear()
@@ -86,8 +86,13 @@ class Feed:
 
     @property
     def backlog(self) -> int:
-        """Beats that the RTL could take next."""
+        """Beats in the ring."""
         return (self.posted - self._taken) % COUNT
+
+    @property
+    def empty(self) -> bool:
+        """Whether the RTL has taken all beats."""
+        return not self.backlog and not self._waiting_marks
 
 
 class Drain:
@@ -104,7 +109,7 @@ class Drain:
         self._partial = b""
 
     def step(self, written: int, notes: int) -> bytes:
-        """Empty the ring, as the reader's window allows: what to send."""
+        """Empty the ring, as far as the reader's window allows; returns octets to send."""
         count = (written - self.freed) % COUNT
         if not count or self.credit <= 0:
             return b""
@@ -114,7 +119,7 @@ class Drain:
         found = (notes - self._notes_read) % COUNT
         if found:
             for valid, verdict, end in NOTE_WORD.iter_unpack(self._notes.read(self._notes_read, found)):
-                # A note tells where the packet ends; the beat before that has only `valid` octets.
+                # A note gives the position behind the packet; the last beat has only `valid` octets.
                 after = (end - start) % COUNT * self._beat
                 packet = self._partial + octets[at : after - self._beat + valid]
                 self._partial, at = b"", after
@@ -127,7 +132,7 @@ class Drain:
         return b"".join(sent)
 
     def clear(self) -> None:
-        """Forget what was not sent, as the ring is flushed."""
+        """Forget all that was not sent, as the ring is flushed."""
         self.freed = self._notes_read = 0
         self._partial = b""
 
@@ -142,14 +147,14 @@ class Link:
         self._unsent = bytearray()
 
     def send(self, octets: bytes) -> None:
-        """Send as much as goes, and the rest later."""
+        """Send as much as the socket takes, and the rest later."""
         self._unsent += octets
         while self._unsent:
             try:
                 del self._unsent[: self._socket.send(self._unsent, socket.MSG_NOSIGNAL)]
             except BlockingIOError:
                 break
-            except ConnectionError:  # which the next `receive` finds, too
+            except ConnectionError:  # the next `receive` finds it, too
                 self._unsent.clear()
 
     def close(self) -> None:
@@ -157,11 +162,11 @@ class Link:
         self._socket.close()
 
     def wait(self) -> None:
-        """Sleep until there is something to receive, or to send more of what waits."""
+        """Sleep until there are octets to receive, or until more octets can be sent."""
         select.select([self._socket], [self._socket] if self._unsent else [], [])
 
     def receive(self) -> list[tuple[int, int, bytes]] | None:
-        """The frames that are there; None at the end, when the program has closed its side or died."""
+        """Return the received frames; None at the end, if the program has closed its side or died."""
         try:
             while True:
                 octets = self._socket.recv(1 << 18)
@@ -188,6 +193,7 @@ class Server:
         self._tx_mpa = Drain(Kind.MPA, "tx_mpa", lanes)
         self._rx_ulpdu = Drain(Kind.ULPDU, "rx_ulpdu", lanes)
         self._event_credit = EVENT_WINDOW
+        self._drains = 0  # requests that wait for an answer
         self._accesses: deque[tuple[int, int, bytes]] = deque()
         self._control = dict.fromkeys(CONTROL, 0)
         self._written = 0
@@ -196,7 +202,7 @@ class Server:
         """Serve until the program goes away."""
         self._link.send(frame(Kind.HELLO))
         status = await self._step(SHORT)
-        moved, quiet = False, 0
+        moved, quiet, still = False, 0, 0  # still: cycles since the receive direction has moved
         while (frames := self._link.receive()) is not None:
             for each in frames:
                 self._take(*each)
@@ -211,6 +217,10 @@ class Server:
             cycles = max(SHORT, min(LONG, self._tx_ulpdu.backlog + self._rx_mpa.backlog)) if moved else SHORT
             status = await self._step(cycles)
             moved = self._state(status) != before
+            still = still + cycles if self._received_all(status) and self._state(status)[3:] == before[3:] else 0
+            if self._drains and still >= QUIET:
+                self._link.send(self._drains * frame(Kind.DRAINED))
+                self._drains = 0
             quiet = 0 if moved or out or frames else quiet + cycles
             if quiet >= QUIET:
                 self._link.wait()
@@ -218,8 +228,14 @@ class Server:
 
     @staticmethod
     def _state(status: dict[str, int]) -> list[int]:
-        """What changes when a beat moves."""
-        return list(status.values())[:6]
+        """The numbers that change when a beat moves: three of transmit, then three of receive."""
+        transmit = "tx_ulpdu_taken", "tx_mpa_written", "tx_mpa_notes"
+        receive = "rx_mpa_taken", "rx_ulpdu_written", "rx_ulpdu_notes"
+        return [status[name] for name in (*transmit, *receive)]
+
+    def _received_all(self, status: dict[str, int]) -> bool:
+        """Whether the RTL has taken all octets from the peer, and all that came of them so far has been sent."""
+        return self._rx_mpa.empty and status["rx_ulpdu_written"] == self._rx_ulpdu.freed and not status["irq"]
 
     def _take(self, kind: int, note: int, octets: bytes) -> None:
         match kind:
@@ -229,6 +245,8 @@ class Server:
                 self._rx_mpa.add(octets)
             case Kind.GET | Kind.SET:
                 self._accesses.append((kind, note, octets))
+            case Kind.DRAIN:
+                self._drains += 1
             case Kind.GRANT:
                 (more,) = WORD.unpack(octets)
                 match note:
@@ -240,7 +258,7 @@ class Server:
                         self._event_credit += more
 
     def _move(self, status: dict[str, int]) -> bytes:
-        """All that the streams have ready, both ways; what to send of it."""
+        """Move all that the streams have ready, both ways; returns octets to send."""
         out = (
             self._tx_ulpdu.step(status["tx_ulpdu_taken"])
             + self._rx_mpa.step(status["rx_mpa_taken"])
@@ -254,7 +272,7 @@ class Server:
         return out
 
     async def _step(self, cycles: int) -> dict[str, int]:
-        """Let the clock run; called and back while it is low, away from the edge at which registers change."""
+        """Let the clock run. Begins and ends while the clock is low, away from the edge at which registers change."""
         control = pack(CONTROL, self._control)
         if control != self._written:
             self._dut.control.set(Immediate(control))
@@ -276,12 +294,12 @@ class Server:
             out = self._flush()
         result = await self._access(address, kind == Kind.SET, value)
         if self._control["flush"]:
-            await self._step(SHORT)  # with the rings shut, nothing of what was before is left anywhere
+            await self._step(SHORT)  # with the rings shut, nothing from before the reset is left
             self._control["flush"] = 0
         return out + frame(Kind.VALUE, address, WORD.pack(result))
 
     def _flush(self) -> bytes:
-        """Empty all that is on its way, until `flush` is 0 again; what to send."""
+        """Drop all that is on its way, until `flush` is 0 again; returns octets to send."""
         self._control |= _EMPTY | {"flush": 1}
         self._tx_mpa.clear()
         self._rx_ulpdu.clear()
@@ -300,7 +318,7 @@ class Server:
 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def serve(dut: Any) -> None:
-    """The only test of the simulation: it is over when the program that started it is."""
+    """The only test of the simulation: it ends with the program that started it."""
     await start(dut)
     link = Link(int(os.environ[SOCKET]))
     await Server(dut, link, int(os.environ[LANES])).run()

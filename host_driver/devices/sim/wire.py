@@ -1,8 +1,8 @@
-"""What passes over the socket between a program and the process that simulates its device.
+"""The frames on the socket between a program and the process that simulates its device.
 
-Frames of a header (kind, note, length of the rest) and some octets. Each direction of each stream is a flow
-with a window of its own, counted in beats: a sender that has used it up waits for a GRANT, so that nobody
-is held up by another flow's slow reader, and no queue grows beyond its window.
+A frame is a header (kind, note, length of the rest) and some octets. Each direction of each stream is a flow with a
+window of its own, counted in beats. A sender that has used up the window waits for a GRANT. So a slow reader holds up
+no other flow, and no queue grows beyond its window.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from struct import Struct
 SOCKET = "RNIC_SIMULATION_SOCKET"  # environment variables of the process: the socket's descriptor
 LANES = "RNIC_SIMULATION_LANES"  # and the device's width
 TERMINAL = "RNIC_SIMULATION_TERMINAL"  # of one that simulates a board: the descriptor of its pseudo-terminal
-NOISE = "RNIC_SIMULATION_NOISE"  # and, for tests, a seed, and the chance of an octet to be damaged
+NOISE = "RNIC_SIMULATION_NOISE"  # for tests: a seed, and the probability that an octet is damaged
 HEADER = Struct("<BBxxI")
 WORD = Struct("<I")
 EVENT = Struct("<3I")  # the words of EVENT, EVENT_OFFSET_LO, EVENT_OFFSET_HI
@@ -23,7 +23,7 @@ WINDOW = 256 * 1024  # octets of full beats
 
 
 class Kind(IntEnum):
-    """What a frame carries."""
+    """The kinds of frames."""
 
     HELLO = 0  # the simulation is up
     ULPDU = 1  # note, from the device: its Verdict
@@ -33,10 +33,12 @@ class Kind(IntEnum):
     GET = 5  # note: register address / 4; answered by VALUE
     SET = 6  # note: register address / 4; a WORD; answered by VALUE
     VALUE = 7  # a WORD
+    DRAIN = 8  # answered by DRAINED as soon as the receive direction has nothing more to deliver
+    DRAINED = 9
 
 
 def beats(octets: int, lanes: int) -> int:
-    """How many beats a packet of so many octets takes."""
+    """The number of beats of a packet."""
     return max(1, -(-octets // (4 * lanes)))
 
 

@@ -8,6 +8,7 @@ Raise ``typer.Exit(code)`` to end with another exit status.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import signal
 import sys
@@ -80,6 +81,10 @@ app.command()(rping.rping)
 app.command()(split.split)
 app.add_typer(bench.app, name="bench")
 app.add_typer(interop.app, name="interop")
+# Typer would keep the line ends of all paragraphs but the first, as if no terminal were narrower or wider.
+for command in (*app.registered_commands, *bench.app.registered_commands, *interop.app.registered_commands):
+    paragraphs = inspect.cleandoc((command.callback and command.callback.__doc__) or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
 def report(error: BaseException) -> int:
@@ -133,7 +138,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """What ``rnic`` runs: see ``host_driver.__main__``."""
     name_output()
-    logging.basicConfig(level=logging.INFO, format="rnic: %(message)s")  # what takes time is told
+    logging.basicConfig(format="rnic: %(message)s")
+    logging.getLogger("open_rnic").setLevel(logging.INFO)  # what takes time is told; of others' only what is wrong
     # Of gateware that an interrupt or an error kept from being used; the category would take an import of Amaranth.
     warnings.filterwarnings("ignore", "(?s).* created but never used")
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended

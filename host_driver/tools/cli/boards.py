@@ -51,7 +51,7 @@ def boards(
     headings = "name", "board", "FPGA", "lanes", "MHz", "link"
     rows = [(each.name, each.title, each.part, _widths(each), f"{each.clock_hz / 1e6:g}", each.uart) for each in every]
     show_tables([Table("", headings, rows, left=(0, 1, 2, 3, 5), extra=(2, 5))], everything=columns)
-    typer.echo("lanes: widths that fit, in 32 bits; * is what is built unless --lanes says otherwise")
+    typer.echo("lanes: widths that fit, in units of 32 bits; * is what --lanes is if not given")
     if columns:
         typer.echo("link: where the UART is, at 3 Mbaud unless `rnic boards --json` says otherwise")
 

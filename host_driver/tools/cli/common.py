@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import resource
 import signal
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
+
+from open_rnic.host_driver.tools.named import NamedFile
 
 if TYPE_CHECKING:
     from open_rnic.host_driver.device import Device
@@ -57,12 +60,12 @@ def whole_file(path: Path) -> Iterator[TextIO]:
         return
     place = path.resolve()
     if place.exists() and not place.is_file():
-        with path.open("w") as file:
+        with _text(path, "w", path) as file:
             yield file
         return
     fresh = place.with_name(f".{place.name}.{os.getpid()}")
     try:
-        file = fresh.open("x")
+        file = _text(fresh, "x", path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
     try:
@@ -71,6 +74,10 @@ def whole_file(path: Path) -> Iterator[TextIO]:
         fresh.replace(place)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _text(file: Path, mode: str, told: Path) -> TextIO:
+    return io.TextIOWrapper(io.BufferedWriter(NamedFile(file, mode, str(told))))
 
 
 DeviceOption = Annotated[

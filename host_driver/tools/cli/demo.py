@@ -22,7 +22,7 @@ from open_rnic.host_driver.tools.cli.common import (
     open_device,
     whole_number,
 )
-from open_rnic.host_driver.tools.cli.figures import show_tables
+from open_rnic.host_driver.tools.cli.figures import console, show_tables
 from open_rnic.rtl.registers import MAX_ULPDU, Model, Role, Rtr
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def demo(
         mulpdu=mulpdu or None,
         pcap=pcap,
     )
-    ladder = Ladder((lambda _: None) if as_json else _tell)
+    ladder = Ladder((lambda _: None) if as_json else _tell, width=console().width)
     names = device.split(",", 1)
     if not as_json:
         what = f"a {device} device of {lanes} lanes" if device in ("software", "simulated") else device

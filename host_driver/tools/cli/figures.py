@@ -13,6 +13,7 @@ import typer
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, whole_file
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
 
     from open_rnic.host_driver.tools.bench.table import Table
@@ -87,16 +88,19 @@ def keep_tables(page: Path, command: str, tables: Sequence[Table]) -> None:
         raise CommandError(str(error)) from None
 
 
-def show_tables(tables: Sequence[Table], *, everything: bool = False) -> None:
-    """Print ``tables``, as wide as the terminal or ``COLUMNS`` say; a line says if columns were left out."""
+def console() -> Console:
+    """Standard output, as wide as the terminal or ``COLUMNS`` say."""
     from rich.console import Console
 
+    found = Console()
+    return found if found.is_terminal or os.environ.get("COLUMNS") else Console(width=_FILE)
+
+
+def show_tables(tables: Sequence[Table], *, everything: bool = False) -> None:
+    """Print ``tables``, as wide as the terminal or ``COLUMNS`` say; a line says if columns were left out."""
     from open_rnic.host_driver.tools.bench.table import show
 
-    console = Console()
-    if not (console.is_terminal or os.environ.get("COLUMNS")):
-        console = Console(width=_FILE)
-    show(console, tables, everything=everything)
+    show(console(), tables, everything=everything)
     if not everything and any(table.extra for table in tables):
         typer.echo("--columns shows more columns")
 

@@ -9,21 +9,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from open_rnic.host_driver.tools.named import NamedFile
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 NAME = "standard output"
-
-
-class _Named(io.FileIO):
-    """A file descriptor whose OSErrors have ``NAME`` as their file name."""
-
-    def write(self, octets: Buffer, /) -> int:
-        try:
-            return super().write(octets)
-        except OSError as error:
-            error.filename = NAME
-            raise
 
 
 class _Closed(io.RawIOBase):
@@ -42,7 +33,7 @@ def name_output() -> None:
         if stream is None:  # so that no socket or file of ours gets this number, and what is printed with it
             while os.open(os.devnull, os.O_RDWR) < number:
                 pass
-    raw = _Closed() if sys.stdout is None else _Named(sys.stdout.fileno(), "wb", closefd=False)
+    raw = _Closed() if sys.stdout is None else NamedFile(sys.stdout.fileno(), "wb", NAME)
     interactive = sys.stdout is not None and sys.stdout.isatty()
     encoding, errors = (sys.stdout.encoding, sys.stdout.errors) if sys.stdout is not None else ("utf-8", None)
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=interactive)

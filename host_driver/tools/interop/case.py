@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from open_rnic.host_driver import rdma
-from open_rnic.host_driver.connection import Direction, Silent
+from open_rnic.host_driver import observer, rdma
 from open_rnic.host_driver.device import Device
 from open_rnic.host_driver.devices.simulated import SimulatedDevice
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.mpa.startup import HEADER_OCTETS, NO_NEGOTIATION, FrameKind, StartupFrame
+from open_rnic.host_driver.observer import Direction, Frame, Octets
 from open_rnic.host_driver.rdma.connection import OpenDevice
 from open_rnic.host_driver.tools.interop.guest import Guest, Output, cpu_seconds
 from open_rnic.host_driver.tools.interop.initramfs import ADDRESS, HOST
@@ -82,7 +82,7 @@ class Transfer:
         return f"{name} {share:.0%}" if share >= 0.5 else f"round trips (busiest: {name} {share:.0%})"
 
 
-class Seen(Silent):
+class Seen:
     """What one connection of ours has sent and received."""
 
     def __init__(self) -> None:
@@ -97,25 +97,23 @@ class Seen(Silent):
         self._octets = 0
         self._head, self._header, self._due = b"", HEADER_OCTETS, 0  # where in a frame the received octets end
 
-    def frame(self, direction: Direction, frame: StartupFrame) -> None:
-        """See Observer."""
-        if direction is Direction.TX:
-            self.sent = frame
-        else:
-            self.received = frame
-
-    def stream(self, direction: Direction, octets: bytes) -> None:
-        """See Observer."""
-        if direction is Direction.TX:
-            if octets[:16] not in (kind.value for kind in FrameKind):
-                self.fpdus += 1
-                self.octets_out += len(octets)
-            self.last = time.monotonic()
-            return
-        self.pieces.append((self._octets, len(octets)))
-        self._octets += len(octets)
-        self.heard = self.received is not None and self._octets > len(self.received.encode())
-        self._follow(octets)
+    def __call__(self, seen: observer.Seen) -> None:
+        """See ``host_driver.observer``."""
+        match seen:
+            case Frame(Direction.TX, frame):
+                self.sent = frame
+            case Frame(Direction.RX, frame):
+                self.received = frame
+            case Octets(Direction.TX, octets):
+                if octets[:16] not in (kind.value for kind in FrameKind):
+                    self.fpdus += 1
+                    self.octets_out += len(octets)
+                self.last = time.monotonic()
+            case Octets(Direction.RX, octets):
+                self.pieces.append((self._octets, len(octets)))
+                self._octets += len(octets)
+                self.heard = self.received is not None and self._octets > len(self.received.encode())
+                self._follow(octets)
 
     @property
     def octets_in(self) -> int:

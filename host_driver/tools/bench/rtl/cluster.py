@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
         raise ModuleNotFoundError("the Python package distributed is missing: install open-rnic[bench]") from None
+    for name in ("distributed", "distributed.client"):  # it tells of each connection that it makes or ends
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
     if scheduler is None:
         # Closed explicitly, because a context must be left by the task that entered it. The files of jobs are removed

@@ -1,0 +1,55 @@
+"""Tasks that wait for conditions."""
+
+import asyncio
+
+from open_rnic.host_driver.gate import Gate
+
+
+def test_only_tasks_whose_condition_holds_wake():
+    async def test():
+        gate, state = Gate(), set()
+        one, two = (asyncio.create_task(gate.until(lambda each=each: each in state)) for each in ("one", "two"))
+        await asyncio.sleep(0)
+        state.add("two")
+        gate.look()
+        await two
+        assert not one.done()
+        state.add("one")
+        gate.look()
+        await one
+
+    asyncio.run(test())
+
+
+def test_a_task_that_comes_too_late_waits_on():
+    async def test():
+        gate, items, taken = Gate(), [], []
+
+        async def take():
+            await gate.until(lambda: items)
+            taken.append(items.pop())
+
+        tasks = [asyncio.create_task(take()) for _ in range(2)]
+        await asyncio.sleep(0)
+        items.append(1)
+        gate.look()
+        await tasks[0]
+        await asyncio.sleep(0)
+        assert (taken, tasks[1].done()) == ([1], False)
+        items.append(2)
+        gate.look()
+        await tasks[1]
+
+    asyncio.run(test())
+
+
+def test_a_cancelled_task_leaves_the_gate():
+    async def test():
+        gate = Gate()
+        task = asyncio.create_task(gate.until(lambda: False))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not gate._waiting
+
+    asyncio.run(test())

@@ -1,0 +1,31 @@
+"""Files whose errors say which file it is, those of writing too: the system's tell of a full disk alone."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["NamedFile"]
+
+
+class NamedFile(io.FileIO):
+    """A file, unbuffered, or a file descriptor that stays open.
+
+    Errors of writing have ``told`` as their file name.
+    """
+
+    def __init__(self, file: Path | int, mode: str, told: str) -> None:
+        super().__init__(file, mode, closefd=not isinstance(file, int))
+        self._told = told
+
+    def write(self, octets: Buffer, /) -> int:
+        """Write; raises OSError."""
+        try:
+            return super().write(octets)
+        except OSError as error:
+            error.filename = self._told
+            raise
