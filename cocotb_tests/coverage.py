@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from open_rnic.host_driver.folders import built
-from open_rnic.rtl.registers import LANES
+from open_rnic.rtl.lib.lanes import LANES
 
 VARIABLE = "OPEN_RNIC_COVERAGE"
 MARKS = "<!-- coverage -->", "<!-- end of coverage -->"

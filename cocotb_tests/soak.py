@@ -42,7 +42,8 @@ from open_rnic.host_driver.mpa.startup import (
     FrameKind,
     StartupFrame,
 )
-from open_rnic.rtl.registers import BY_NAME, LANES, Cause, EventKind, Model, Role, Rtr
+from open_rnic.rtl.lib.lanes import LANES
+from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Model, Role, Rtr
 
 KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
 FOLDER = "soak"  # folder inside built() for failing cases

@@ -10,8 +10,9 @@ from open_rnic.cocotb_tests.mpa import Checker, Fault, MpaError, MpaMonitor, Mpa
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.lib.stream import Buffer
-from open_rnic.rtl.registers import LANES, Cause
+from open_rnic.rtl.registers import Cause
 
 CAUSES = {Fault.CRC: Cause.CRC, Fault.FPDUPTR: Cause.FPDUPTR, Fault.LENGTH: Cause.RX_LENGTH}
 

@@ -1,4 +1,4 @@
-"""The register bus."""
+"""The bus between the host's side and the registers."""
 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out

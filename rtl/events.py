@@ -20,33 +20,39 @@ class Event(data.Struct):
 
 
 def check_depth(depth: int) -> None:
-    """Raise ValueError when ``depth`` is not a depth of the event FIFO."""
+    """Raise ValueError if ``depth`` is not a depth of the event FIFO: 2 to 255 entries."""
     if not 2 <= depth <= 255:
         raise ValueError(f"event_depth must be from 2 to 255, not {depth!r}")
 
 
 def report(m: Module, event: data.View, kind: EventKind, **fields):
-    """Raise an event in this cycle."""
+    """Report an event of this ``kind`` in this cycle, with these fields."""
     m.d.comb += [event.kind.eq(kind), *(event[name].eq(value) for name, value in fields.items())]
 
 
 def one_of(first, second):
-    """The event of two sources that never have one in the same cycle."""
+    """The event of either source. The sources must not report events in the same cycle."""
     return Mux(first.kind == EventKind.NONE, second, first)
 
 
 class EventQueue(wiring.Component):
-    """Queues events of several sources, each of which reports at most one a cycle.
+    """Queues the events of several sources, each of which reports at most one event per cycle.
 
-    Of events in the same cycle, that of the first source comes first. Each source has room for one event that waits
-    for the others; when that is taken, or the queue is full, ``lost`` says so.
+    Events of the same cycle are queued in the order of their sources. Each source has a place for one event that waits
+    for the events of other sources. An event is lost if this place is taken, or if the queue is full.
+
+    Throughput: one event per cycle.
 
     Members
     -------
-    i : one :class:`Event` for each source, of kind NONE when there is nothing to report
-    o : the queue
-    level : events in it
-    lost : an event was lost in this cycle
+    i : In, array of :class:`Event`
+        One event for each source; kind NONE if the source has nothing to report.
+    o : Out, stream of :class:`Event`
+        The queue.
+    level : Out, 8 bits
+        Number of events in the queue.
+    lost : Out, 1 bit
+        An event is lost in this cycle.
     """
 
     def __init__(self, sources: int, depth: int):

@@ -1,12 +1,12 @@
-"""What blocks say to each other: the layouts of their beats, and constants that several of them need.
+"""The layouts of the beats between blocks, and constants that several blocks share.
 
-Inside MPA every boundary falls between lanes (RFC 5044 §4.1, §4.3), so there ``octets`` is a multiple of 4.
+Inside MPA every boundary lies between lanes (RFC 5044 §4.1, §4.3), so ``octets`` is a multiple of 4 there.
 """
 
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import Cause, Verdict
 
 __all__ = [
@@ -25,19 +25,27 @@ __all__ = [
 
 INTERVAL = 128  # lanes from one marker to the next, itself included: 512 octets
 
-# What is known of an FPDU with its last beat: why it is bad, if it is; the value for the event; its size on the wire
-# in lanes, markers included; and how many of those are markers. ``none``: the beat has nothing of a ULPDU.
+# The findings about an FPDU, valid on its last beat. ``cause``: its error, or NONE. ``value``: the value for the event.
+# ``size``: its size on the wire in lanes, markers included. ``markers``: the number of its markers. ``none``: the beat
+# has no octets of a ULPDU.
 CHECKED = {"cause": Cause, "value": 16, "size": 15, "markers": 8, "none": 1}
 
-# The Sink STag and Sink TO of a Read Request (RFC 5040 §4.4), which the response carries as its own: 12 octets, taken
-# as they are from octet 18 of the request to octet 2 of the response.
+# Bits of the Sink STag and Sink TO of a Read Request (RFC 5040 §4.4). The Read Response carries the same 12 octets as
+# its STag and TO: octets 18 to 29 of the request become octets 2 to 13 of the response.
 SINK = 96
 
 
 class Packet(data.StructLayout):
     """One beat of a packet, with ``extra`` fields behind the common ones.
 
-    ``data``: the octets. ``octets``: how many are valid on the last beat. ``last``: the packet ends here.
+    Members
+    -------
+    data : 32 * ``lanes`` bits
+        The octets.
+    octets : range(4 * ``lanes`` + 1)
+        On the last beat, the number of valid octets.
+    last : 1 bit
+        The packet ends with this beat.
     """
 
     def __init__(self, lanes: int, **extra):
@@ -47,14 +55,14 @@ class Packet(data.StructLayout):
 
 
 class TxUlpdu(Packet):
-    """A ULPDU on its way out; ``length`` is its length in octets, valid on the first beat."""
+    """A beat of a ULPDU to send. ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets."""
 
     def __init__(self, lanes: int):
         super().__init__(lanes, length=16)
 
 
 class RxUlpdu(Packet):
-    """A ULPDU that was received; ``verdict`` (:class:`.Verdict`) is valid on the last beat."""
+    """A beat of a received ULPDU. ``verdict`` (:class:`.Verdict`) is valid on the last beat."""
 
     def __init__(self, lanes: int):
         super().__init__(lanes, verdict=Verdict)
@@ -68,9 +76,22 @@ def packet(lanes: int, **extra) -> stream.Signature:
 class StreamBeat(data.StructLayout):
     """A beat of the MPA stream without its markers.
 
-    ``count`` lanes of ``data`` have arrived, from lane 0 on. As long as that is not all of them, the next
-    beat is this one again with more. ``marked``: ``marker``, as it lay in its lane, came before lane ``place``,
-    which may not have arrived yet.
+    For example, at 4 lanes a chunk of 8 octets is sent as a beat with ``count`` 2; after the next chunk of 8 octets the
+    same beat is sent again, with ``count`` 4.
+
+    Members
+    -------
+    data : 32 * ``lanes`` bits
+        The lanes.
+    count : range(``lanes`` + 1)
+        The number of lanes that have arrived, from lane 0 on. Unless all have, the next beat is this beat with more
+        lanes.
+    marked : 1 bit
+        A marker preceded lane ``place``.
+    place : range(``lanes``)
+        The lane, which may not have arrived yet.
+    marker : 32 bits
+        The marker, as it lay in its lane.
     """
 
     def __init__(self, lanes: int):
@@ -80,10 +101,22 @@ class StreamBeat(data.StructLayout):
 
 
 class Found(data.StructLayout):
-    """An FPDU, markers aside: the ``lane`` of a beat of the stream in which it begins, and ULPDU_Length.
+    """The place of an FPDU in the stream without markers.
 
-    ``too_long``: that is over the maximum, and the stream cannot be followed any more. ``final``: the FPDU's last lane.
-    ``single``: it is in the FPDU's first beat. ``brief``: all of the ULPDU is.
+    Members
+    -------
+    lane : range(``lanes``)
+        The lane in which the FPDU begins.
+    length : 16 bits
+        ULPDU_Length.
+    too_long : 1 bit
+        ULPDU_Length is over the maximum; no later FPDU can be found.
+    final : 15 bits
+        The number of the FPDU's last lane.
+    single : 1 bit
+        The FPDU fits in one beat.
+    brief : 1 bit
+        The whole ULPDU is in the FPDU's first beat.
     """
 
     def __init__(self, lanes: int):
@@ -93,15 +126,32 @@ class Found(data.StructLayout):
 
 
 class AlignedBeat(data.StructLayout):
-    """A beat of an FPDU without its markers, from ULPDU_Length to the CRC, and what it has of the ULPDU.
+    """A beat of an FPDU without its markers, from ULPDU_Length to the CRC.
 
-    ``data``: the beat, and the 2 octets that follow it. ``count``: how many of its lanes are valid. ``last``: the FPDU
-    ends here. ``length``: ULPDU_Length. ``too_long``: that is over the maximum, and this lane stands for the FPDU.
-
-    ``marked``: ``marker``, as it lay in its lane, came before lane ``place`` of this beat, if that is less than
-    ``count``; otherwise it is of another FPDU.
-
-    ``gives``: the octets from the third on are of the ULPDU: all, or where it ``ends``, ``octets`` of them.
+    Members
+    -------
+    data : 32 * ``lanes`` + 16 bits
+        The beat, and the 2 octets that follow it.
+    count : range(``lanes`` + 1)
+        The number of its lanes that are valid.
+    last : 1 bit
+        The FPDU ends with this beat.
+    length : 16 bits
+        ULPDU_Length.
+    too_long : 1 bit
+        ULPDU_Length is over the maximum; this single beat stands for the FPDU.
+    marked : 1 bit
+        If ``place`` is less than ``count``, a marker preceded lane ``place``; otherwise it belongs to another FPDU.
+    place : range(2 * ``lanes``)
+        The lane.
+    marker : 32 bits
+        The marker, as it lay in its lane.
+    gives : 1 bit
+        The beat has octets of the ULPDU, from its third octet on.
+    ends : 1 bit
+        The ULPDU ends in this beat.
+    octets : range(4 * ``lanes`` + 1)
+        With ``ends``, the number of octets of the ULPDU; otherwise all octets are.
     """
 
     def __init__(self, lanes: int):
@@ -113,5 +163,5 @@ class AlignedBeat(data.StructLayout):
 
 
 def aligned(lanes: int) -> wiring.Signature:
-    """Beats that nothing can hold up: one comes only 2 cycles after ``room``, and then there is room for it."""
+    """Beats that cannot be stalled: a beat is sent only 2 cycles after ``room``, which promises a place for it."""
     return wiring.Signature({"valid": Out(1), "payload": Out(AlignedBeat(lanes)), "room": In(1)})

@@ -1,4 +1,4 @@
-"""The registers in gateware, made from their description."""
+"""The registers in gateware, generated from their description."""
 
 from functools import reduce
 from operator import or_
@@ -35,15 +35,20 @@ def _members(register: Register) -> wiring.Signature:
 class RegisterBank(wiring.Component):
     """All registers of :data:`.MAP`.
 
-    An access takes 4 cycles.
+    For example, ``CONFIG.role`` is an output with the role that the host wrote; the host reads the input ``STATE.tx``.
+
+    Latency: an access takes 4 cycles.
 
     Members
     -------
-    bus : where the host reads and writes
-    reset : give what the host wrote its reset value again; an access goes on
-    NAME : for each register, a field of it each: what the host reads of read-only ones, and what it wrote of others.
-        A flag that can be cleared has ``clear_flag`` beside it, a register that pops a FIFO has ``pop``; both, and a
-        PULSE field, are 1 for a cycle.
+    bus : In, :class:`.RegisterBus`
+        Accesses of the host.
+    reset : In, 1 bit
+        Set all registers that the host writes to their reset values. An access under way continues.
+    NAME : Out, a signature for each register
+        One member per field: an input for a read-only field or a flag that the host clears, an output for a field that
+        the host writes. Such a flag has an output ``clear_flag`` beside it, and a register that pops a FIFO has an
+        output ``pop``. These two, and outputs of PULSE fields, are set for 1 cycle.
     """
 
     def __init__(self):
@@ -71,8 +76,8 @@ class RegisterBank(wiring.Component):
             decoded.eq(Cat(bus.address == register.address >> 2 for register in MAP)),
         ]
 
-        # A flip-flop that is reset when another register is chosen takes no table, as a gate would. Where a flip-flop
-        # has its table for itself, that may as well choose between two.
+        # A flip-flop whose reset selects the value needs no table, unlike a gate. If every flip-flop has a table of its
+        # own in front of it, that table selects between two values.
         together = 2 if isinstance(platform, LatticeICE40Platform) else 1
         values, words = [], []
         for selected, register in zip(decoded, MAP, strict=True):

@@ -13,7 +13,6 @@ from enum import IntEnum
 
 IDENTITY = int.from_bytes(b"MPA1", "big")
 VERSION = 0x0001_0000
-LANES = (1, 2, 4, 8, 16)  # widths of the data path, in units of 32 bits
 MAX_ULPDU = 64768  # RFC 5044 §3: the largest ULPDU that MPA carries
 
 

@@ -18,8 +18,8 @@ from open_rnic.boards.clock import PLLS, ecp5_pll, xilinx_pll
 from open_rnic.boards.flows import FLOWS
 from open_rnic.boards.top import BoardTop
 from open_rnic.host_driver.tools.cli import run
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.link.uart import check_period
-from open_rnic.rtl.registers import LANES
 
 ROOT = Path(__file__).parents[2]
 RESULT = Result(

@@ -8,13 +8,9 @@ from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.layouts import CHECKED, Packet
 from open_rnic.rtl.lib.stream import keep_octets
-from open_rnic.rtl.mpa.rx.checker import FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
-from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
-from open_rnic.rtl.mpa.tx.crc import CrcAppender
+from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
+from open_rnic.rtl.mpa.tx.crc import crc_appender
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
-from open_rnic.rtl.mpa.tx.lane_appender import LaneAppender
 from open_rnic.rtl.registers import MAX_ULPDU, Cause
 
 _OCTETS = 5  # of the longest ULPDU: covers every PAD, and at 1 lane more than one beat
@@ -36,22 +32,15 @@ class BackToBack(Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        blocks = {"framer": FpduFramer(lanes)}
-        if lanes == 1:
-            blocks |= {"appender": LaneAppender(), "packer": ChunkPacker(1), "delineator": LaneReceiver()}
-        else:
-            blocks |= {"appender": CrcAppender(lanes), "packer": ChunkPacker(lanes)}
-            blocks |= {"delineator": Delineator(lanes), "checker": FpduChecker(lanes)}
-        source = flipped(self.i)
-        for name, block in blocks.items():
-            m.submodules[name] = block
-            if name != "packer":
-                connect(m, source, block.i)
-            source = block.o
-        connect(m, source, flipped(self.o))
-        made, chunks = blocks["appender"].o, blocks["packer"].i
+        m.submodules.framer = framer = FpduFramer(lanes)
+        m.submodules.appender = appender = crc_appender(lanes)
+        m.submodules.receiver = receiver = FpduReceiver(lanes)
+        connect(m, flipped(self.i), framer.i)
+        connect(m, framer.o, appender.i)
+        connect(m, receiver.o, flipped(self.o))
+        made, chunks = appender.o, receiver.i
         m.d.comb += [
-            blocks["delineator"].maximum.eq(MAX_ULPDU),
+            receiver.maximum.eq(MAX_ULPDU),
             # In the data path, RxModeSwitch sets the number of octets in every beat.
             chunks.valid.eq(made.valid),
             made.ready.eq(chunks.ready),

@@ -1,4 +1,4 @@
-"""The host never sees the RTR (rtl/mpa/rtr.py, RFC 6581 §4.4.2)."""
+"""The host never sees the RTR (rtl/mpa/rx/rtr_detector.py, RFC 6581 §4.4.2)."""
 
 from amaranth.hdl import Cat, Const, Mux, Signal
 from amaranth.lib import data
@@ -6,7 +6,7 @@ from amaranth.lib import data
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
 from open_rnic.rtl.layouts import CHECKED
-from open_rnic.rtl.mpa.rtr import RtrDetector
+from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 
 _HEADER = 48  # octets: at least those of the longest RTR
@@ -171,7 +171,7 @@ class _Watch:
             "write": tagged & (opcode == 0) & (length == 14),
             "read": is_request & (size == 0) & (length == 46),
             "response": tagged & (opcode == 2) & (length == 14),
-            "terminate": untagged & (opcode == 7) & (queue == 2) & (length >= 10),
+            "terminate": (octet[0] & 0x83 == 1) & (rdmap == 1) & (opcode == 7) & (queue == 2) & (length >= 10),
         }
 
     @staticmethod
@@ -189,15 +189,15 @@ class _Watch:
     Mutant(
         "the RTR is not removed",
         RtrDetector,
-        "self.respond.eq(found == Rtr.READ), clear.eq(1)]",
-        "self.respond.eq(found == Rtr.READ)]",
+        "self.respond.eq(x.found == Rtr.READ), x.clear.eq(1)]",
+        "self.respond.eq(x.found == Rtr.READ)]",
     ),
     Mutant("an empty FPDU is not an RTR", RtrDetector, "(last.value == 0) | (untagged", "(untagged"),
     Mutant(
         "the response is delivered",
         RtrDetector,
-        'clear.eq(1)\n\n            with m.State("Settle")',
-        'clear.eq(0)\n\n            with m.State("Settle")',
+        "x.state.response_came.eq(1) m.d.comb += x.clear.eq(1)",
+        "x.state.response_came.eq(1)",
     ),
     name="rtr",
     lanes=(1, 4),
@@ -229,7 +229,7 @@ def _(m, detector):
     Mutant("a Read Request with any MSN is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "mo == 0"),
     Mutant("a Read Request with any MO is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "msn == 1 << 24"),
     Mutant("a kind that was not negotiated is an RTR", RtrDetector, "self.permissive | self.rtr_accept[kind - 1]", "1"),
-    Mutant("any RTR is answered", RtrDetector, "self.respond.eq(found == Rtr.READ)", "self.respond.eq(1)"),
+    Mutant("any RTR is answered", RtrDetector, "self.respond.eq(x.found == Rtr.READ)", "self.respond.eq(1)"),
     name="told",
 )
 def _(m, detector):
@@ -243,8 +243,8 @@ def _(m, detector):
     Mutant(
         "a ULPDU that is passed on is stalled while it is judged",
         RtrDetector,
-        "with m.State(state_name): m.d.comb += weighs.eq(1) with m.If(released): let_through()",
-        "with m.State(state_name):\n                    m.d.comb += weighs.eq(1)",
+        "m.d.comb += x.weighs.eq(1) with m.If(x.released): self._let_through(m, x) m.next = then",
+        "m.d.comb += x.weighs.eq(1)\n                m.next = then",
     ),
     name="stays",
     lanes=(4, 1),

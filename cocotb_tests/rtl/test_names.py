@@ -15,6 +15,7 @@ DESIGNS = {
     "axi-2-store": lambda: AxiMpaDatapath(2, store_and_forward=4096),
     "uart-1": lambda: UartDatapath(1, Fraction(16)),
     "transmit-2": lambda: transmit(2),
+    "receive-1": lambda: receive(1),
     "receive-2": lambda: receive(2),
 }
 

@@ -11,7 +11,7 @@ from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamFram
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, MAP, Access, EventKind, Verdict
 

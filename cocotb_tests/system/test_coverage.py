@@ -12,7 +12,7 @@ from open_rnic.cocotb_tests.harness import bench, parameter, simulate
 from open_rnic.cocotb_tests.mpa import Fault, MpaSink, MpaSource, layout
 from open_rnic.cocotb_tests.system.test_fence import RESPONSE, RTRS, TERMINATE, fpdus, spoilt
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Software
-from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import BY_NAME, Cause, Model, Role, Rtr, Verdict
 

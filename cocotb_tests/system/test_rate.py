@@ -5,7 +5,7 @@ import random
 import pytest
 
 from open_rnic.host_driver.tools.bench.rtl.cycles import DIRECTIONS, Load, count
-from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.lib.lanes import LANES
 
 COUNTED = 400  # beats
 TOLERANCE = 4  # cycles by which markers and earlier FPDUs may shift an FPDU's end, regardless of the test's length

@@ -17,8 +17,9 @@ from open_rnic.cocotb_tests.harness import bench, parameter, simulate
 from open_rnic.cocotb_tests.soak import KINDS, Case, attempt, batch, shrunk
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath
-from open_rnic.rtl.registers import LANES, Model, Role, Rtr
+from open_rnic.rtl.registers import Model, Role, Rtr
 
 SEED = int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))
 

@@ -9,7 +9,7 @@ from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
 from open_rnic.host_driver.device import Ulpdu
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import BY_NAME, Cause, DirectionState, EventKind, Verdict
 

@@ -7,7 +7,7 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_cli_frame import options, rnic
 from open_rnic.cocotb_tests.vectors import FPDUS
-from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.registers import MAX_ULPDU
 
 

@@ -7,7 +7,7 @@ import pytest
 from open_rnic.cocotb_tests.datapath import Datapath
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
 from open_rnic.cocotb_tests.vectors import FPDUS
-from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import Verdict
 

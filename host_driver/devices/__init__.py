@@ -7,7 +7,7 @@ from pathlib import Path
 
 from open_rnic.host_driver.device import Device
 from open_rnic.host_driver.extras import need
-from open_rnic.rtl.registers import LANES
+from open_rnic.rtl.lib.lanes import LANES
 
 NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD")
 _SERIAL = "serial:"

@@ -33,6 +33,7 @@ from open_rnic.host_driver.devices.sim.wire import (
     window,
 )
 from open_rnic.host_driver.gate import Gate
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
 _Item = TypeVar("_Item")
@@ -76,11 +77,10 @@ class SimulatedDevice(Device, asyncio.Protocol):
         """Start a device of ``lanes`` 32-bit lanes and reset it. The first of a width is built, which takes a minute.
 
         ``waves`` is a folder in which the device writes an FST file of its own, and views of it for GTKWave and Surfer.
-        Raises ValueError for another width than 1, 2, 4, 8 or 16, and DeviceError if the simulation cannot be built or
+        Raises ValueError for a width that is not in LANES, and DeviceError if the simulation cannot be built or
         started; the message names the log.
         """
-        if lanes not in (1, 2, 4, 8, 16):
-            raise ValueError(f"lanes must be 1, 2, 4, 8 or 16, not {lanes}")
+        check_lanes(lanes)
         simulation = await prepare("device", str(lanes), waves=waves is not None)
         trace = None if waves is None else _fresh_file(Path(waves), lanes)
         device = cls(lanes)

@@ -1,1 +1,1 @@
-"""Streams, queues, CRC-32C, GF(2) and rotation: blocks that know nothing of MPA."""
+"""Streams, queues, CRC-32C, GF(2) and rotation: blocks that do not depend on MPA."""

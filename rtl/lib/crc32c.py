@@ -1,20 +1,20 @@
-"""CRC-32C of packets of whole lanes, one beat a cycle, at any width.
+"""CRC-32C of packets of whole lanes, one beat per cycle, at any width.
 
 The CRC is that of RFC 5044 §4.4: bits enter least significant first, all ones before, complemented after. In that
 order a 32-bit word ``w`` takes the CRC register from ``s`` to ``M(s + w)``, where ``M`` is the matrix of 32 steps and
 ``+`` is XOR, so a beat of ``n`` lanes takes it to ``M^n s + M^n w0 + ... + M w(n-1)``.
 
-Three things make that fast and small:
+Three methods make this fast and small:
 
 * The register is kept in other coordinates, ``s = T z``, in which ``M`` is a companion matrix: a shift with feedback
-  from the bit that falls out. So the only loop, ``z' = T^-1 M^n T z + ...``, is a shift by ``n``.
-* All that the data add is outside the loop and pipelined, as one tree of XORs over all lanes. Its first level is shared
-  by all bits of the result: of each 3 neighbouring bits there are only 7 sums. Of two lanes it has those of each 4,
-  which leaves 16 terms at most: two levels of tables, and no more registers behind them.
-* A short last beat is filled up with lanes of zeros, and what they did is undone afterwards (to make a CRC) or expected
-  (to check one). So the loop has one matrix only, and to undo is a shift with feedback, too.
+  from the bit that is shifted out. The only loop, ``z' = T^-1 M^n T z + ...``, is therefore a shift by ``n``.
+* The contribution of the data is computed outside the loop, in a pipelined tree of XORs over all lanes. All bits of the
+  result share its first level: 3 neighbouring bits have only 7 different sums. At two lanes the first level sums groups
+  of 4 bits; at most 16 terms remain, which take two levels of tables and no further registers.
+* A short last beat is extended with lanes of zeros. Their effect is undone afterwards (to generate a CRC) or expected
+  (to check one). The loop therefore has one matrix only, and undoing is a shift with feedback, too.
 
-All ones at the start is the same as complementing the first lane.
+Starting with all ones is the same as complementing the first lane.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib import gf2
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 
 __all__ = ["BASIS", "ONES", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "times", "undone"]
 
@@ -35,7 +35,7 @@ SUMMED = 16  # terms of a sum between registers: two levels of 4-input tables
 
 
 def _word_matrix() -> gf2.Matrix:
-    """What 32 zero bits do to the CRC register."""
+    """The effect of 32 zero bits on the CRC register."""
     step = tuple((bit >> 1) ^ (POLYNOMIAL if bit & 1 else 0) for bit in gf2.identity(32))
     return gf2.power(step, 32)
 
@@ -50,7 +50,7 @@ def _basis() -> gf2.Matrix:
 WORD = _word_matrix()  # M
 BASIS = _basis()  # T
 TO_Z = gf2.inverse(BASIS)
-STEP = gf2.multiply(TO_Z, gf2.multiply(WORD, BASIS))  # what a lane of zeros does to ``z``: the companion matrix
+STEP = gf2.multiply(TO_Z, gf2.multiply(WORD, BASIS))  # the effect of a lane of zeros on ``z``: the companion matrix
 
 
 def residue(missing: int) -> int:
@@ -59,7 +59,7 @@ def residue(missing: int) -> int:
 
 
 def _parts(row: int, shared: int = SHARED) -> list[int]:
-    """``row`` cut into what it has of each so many neighbouring bits."""
+    """``row`` split into groups of ``shared`` neighbouring bits; groups of zeros are omitted."""
     group = (1 << shared) - 1
     return [part for at in range(0, 32, shared) if (part := row & group << at)]
 
@@ -75,9 +75,9 @@ def times(matrix: gf2.Matrix, vector: Value) -> Value:
 
 
 def undone(m: Module, z: Value, missing: Value, least: int = 1) -> Value:
-    """``z`` without ``missing * least`` lanes of zeros, as logic: a level for each bit of ``missing``."""
+    """``z`` before ``missing * least`` lanes of zeros, as logic: one level per bit of ``missing``."""
     for i, bit in enumerate(missing):
-        # A signal for each level: of a nested expression each use would be logic of its own.
+        # One signal per level: in a nested expression, every use would become logic of its own.
         before = z
         z = Signal(32, name=f"without_{least << i}")
         m.d.comb += z.eq(Mux(bit, times(gf2.power(STEP, -least << i), before), before))
@@ -87,20 +87,30 @@ def undone(m: Module, z: Value, missing: Value, least: int = 1) -> Value:
 class Crc32c(wiring.Component):
     """The CRC register over packets, in the coordinates ``z``.
 
-    Latency :attr:`latency` cycles from a packet's last beat to ``z``, 3 or 4; one beat a cycle; it never waits.
+    With the parameter ``markers``, a beat may contain a marker besides its lanes; such a beat takes a step of one more
+    lane.
 
-    With ``markers`` a beat may have a marker besides its lanes, and takes a step of one lane more.
+    Latency: :attr:`latency` cycles, 3 or 4, from a packet's last beat to ``z``. Throughput: one beat per cycle, without
+    stalls.
 
     Members
     -------
-    valid : a beat is given
-    data : the beat; with ``markers`` it has a lane more, the first, which is zero if none of them is a marker
-    used : how many of its lanes count, on the last beat, a marker aside; 1 to ``lanes``
-    marked : with ``markers``: one of the lanes is a marker
-    first, last : the beat begins, ends a packet
-    z_valid : ``z`` and ``missing`` are those of a whole packet
-    z : the register, after the packet and ``missing`` lanes of zeros
-    missing : ``lanes - used``
+    valid : In, 1 bit
+        ``data`` is a beat.
+    data : In, 32 * ``lanes`` bits, with ``markers`` 32 * (``lanes`` + 1) bits
+        The beat. The additional lane is the first one; it is zero if no lane is a marker.
+    used : In, range(``lanes`` + 1)
+        On the last beat, the number of lanes that are valid, without a marker; 1 to ``lanes``.
+    marked : In, 1 bit
+        One of the lanes is a marker. Only with ``markers``.
+    first, last : In, 1 bit
+        The beat begins or ends a packet.
+    z_valid : Out, 1 bit
+        ``z`` and ``missing`` are those of a whole packet.
+    z : Out, 32 bits
+        The register after the packet and ``missing`` lanes of zeros.
+    missing : Out, range(``lanes``)
+        ``lanes - used``.
     """
 
     def __init__(self, lanes: int, *, markers: bool = False):
@@ -124,7 +134,7 @@ class Crc32c(wiring.Component):
         m = Module()
         lanes = self.lanes
 
-        # What the beat adds: a sum for each bit of z, with registers behind each level of it.
+        # The contribution of the beat: a sum for each bit of z, with registers behind each level.
         terms = self._shared_sums(m)
         for level in range(2, self.latency):
             summed = SUMMED if level < self.latency - 1 else 32 * lanes
@@ -132,7 +142,7 @@ class Crc32c(wiring.Component):
                      for bit, summands in enumerate(terms)]
         beat = Cat(terms)
 
-        # The same time later: what the beat is.
+        # The properties of the beat, delayed by the same number of cycles.
         missing = Signal.like(self.missing)
         m.d.comb += missing.eq(-self.used)  # modulo ``lanes``
         marked = self.marked if self.markers else Const(0)
@@ -159,7 +169,7 @@ class Crc32c(wiring.Component):
         return m
 
     def _shared_sums(self, m: Module) -> list[list[Value]]:
-        """For each bit of ``z`` what it sums, in registers; lanes that do not count are zero."""
+        """The summands of each bit of ``z``, in registers; lanes that are not valid are zero."""
         terms: list[list[Value]] = [[] for _ in range(32)]
         for lane in range(-self.markers, self.lanes):
             rows = gf2.rows(gf2.multiply(TO_Z, gf2.power(WORD, self.lanes - lane)))
@@ -175,7 +185,7 @@ class Crc32c(wiring.Component):
         return terms
 
     def _registered_sums(self, m: Module, name: str, terms: Sequence[Value], summed: int) -> list[Signal]:
-        """``terms`` summed up, so many to a register."""
+        """The sum of ``terms``, with ``summed`` terms per register."""
         sums = []
         for at in range(0, len(terms), summed):
             sums.append(Signal(name=f"{name}_{at}", reset_less=True))

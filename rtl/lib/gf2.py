@@ -1,4 +1,4 @@
-"""Linear algebra over GF(2), for turning a CRC into gateware.
+"""Linear algebra over GF(2), for the CRC in gateware.
 
 A vector of up to 32 bits is an int. A matrix is the tuple of its columns, so that column ``i`` is the image
 of bit ``i``.
@@ -23,12 +23,12 @@ def apply(matrix: Matrix, vector: int) -> int:
 
 
 def multiply(left: Matrix, right: Matrix) -> Matrix:
-    """``left`` times ``right``: first ``right`` acts, then ``left``."""
+    """``left`` times ``right``: applies ``right`` first, then ``left``."""
     return tuple(apply(left, column) for column in right)
 
 
 def power(matrix: Matrix, exponent: int) -> Matrix:
-    """``matrix`` to the power of ``exponent``; negative powers are of its inverse."""
+    """``matrix`` to the power of ``exponent``; negative powers are those of its inverse."""
     if exponent < 0:
         return power(inverse(matrix), -exponent)
     result = identity(len(matrix))
@@ -38,9 +38,9 @@ def power(matrix: Matrix, exponent: int) -> Matrix:
 
 
 def inverse(matrix: Matrix) -> Matrix:
-    """The inverse of a square matrix, by Gauss-Jordan elimination; ValueError when there is none."""
+    """The inverse of a square matrix, by Gauss-Jordan elimination; raises ValueError if there is none."""
     size = len(matrix)
-    # Each entry pairs a column with what has been combined to make it.
+    # Each entry pairs a column with the combination of columns that made it.
     work = [(column, 1 << i) for i, column in enumerate(matrix)]
     for bit in range(size):
         pivot = next((i for i in range(bit, size) if work[i][0] >> bit & 1), None)
@@ -54,5 +54,5 @@ def inverse(matrix: Matrix) -> Matrix:
 
 
 def rows(matrix: Matrix, size: int = 32) -> tuple[int, ...]:
-    """For each output bit, the input bits whose sum it is."""
+    """For each output bit, a mask of the input bits that it sums."""
     return tuple(sum((column >> bit & 1) << i for i, column in enumerate(matrix)) for bit in range(size))

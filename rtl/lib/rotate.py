@@ -1,4 +1,4 @@
-"""Turning beats by whole lanes, or octets."""
+"""Rotates a beat by whole lanes, or by octets."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
@@ -6,8 +6,8 @@ __all__ = ["rotate_lanes"]
 
 
 def rotate_lanes(m: Module, value: Value, by: Value, *, lane: int = 32) -> Value:
-    """``value`` with lane ``n`` moved to lane ``n + by``, round the end; the number of lanes is a power of 2."""
-    # A signal for each step: of a nested expression each use would be a rotator of its own.
+    """``value`` rotated: lane ``n`` moves to lane ``n + by``, modulo the number of lanes, which is a power of 2."""
+    # One signal per step: in a nested expression, every use would become a rotator of its own.
     for i in range((len(value) // lane).bit_length() - 1):
         before = value
         value = Signal(len(value), name=f"turned_{lane << i}")

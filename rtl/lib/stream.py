@@ -1,17 +1,19 @@
-"""The packet streams that all blocks speak.
+"""Packet streams, and the buffers and queues for them.
 
-A packet is carried in beats of ``lanes`` 32-bit lanes. The transfer rules, once for the whole project:
+A packet is transferred in beats of ``lanes`` 32-bit lanes. These rules hold for every packet stream of the project:
 
-* Octet 0 of a packet is in bits 7:0 of ``data`` of its first beat, octet 1 in bits 15:8, and so on; lane
-  ``n`` is bits ``32n+31:32n``. So a 16- or 32-bit field in network order is octet-swapped in a lane:
-  :func:`swap_octets` is the way in and out.
-* Every beat but the last is full. On the last one, ``last`` is 1 and ``octets`` says how many octets
-  are valid, counted from octet 0; on other beats ``octets`` means nothing. Octets that are not valid may
-  have any value.
+* Octet 0 of a packet is in bits 7:0 of ``data`` of its first beat, octet 1 in bits 15:8, and so on; lane ``n`` is bits
+  ``32n+31:32n``. A 16- or 32-bit field in network order is therefore octet-swapped in a lane; :func:`swap_octets`
+  converts it in both directions.
+* Every beat except the last is full. On the last beat, ``last`` is 1 and ``octets`` is the number of valid octets,
+  counted from octet 0; on other beats ``octets`` has no meaning. Octets that are not valid may have any value.
 * ``octets`` is 0 only in the single beat of a packet of no octets.
-* A beat moves in each cycle in which ``valid`` and ``ready`` are both 1. Once ``valid`` is 1, it and the
-  payload, but for octets that are not valid, stay as they are until the beat has moved. At the ports of the
-  data path those octets stay, too. ``ready`` may depend on ``valid``, so ``valid`` must not wait for ``ready``.
+* A beat is transferred in each cycle in which ``valid`` and ``ready`` are both 1. Once ``valid`` is 1, it and the
+  payload, except octets that are not valid, do not change until the beat has been transferred. At the ports of the data
+  path those octets do not change either. ``ready`` may depend on ``valid``, so ``valid`` must not depend on ``ready``.
+
+A block stalls while its ``o.ready`` is 0. Where its docstring states that it stalls as a whole, ``o.ready`` must not
+depend on ``o.valid``.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
@@ -19,36 +21,26 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.registers import LANES
-
 __all__ = [
-    "LANES",
     "Buffer",
     "Fifo",
     "ReadyBuffer",
     "ReadyFifo",
     "Stage",
     "Through",
-    "check_lanes",
     "keep_octets",
     "swap_octets",
 ]
 
 
-def check_lanes(lanes: int) -> None:
-    """Raise ValueError when ``lanes`` is not a width of the data path."""
-    if lanes not in LANES:
-        raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {lanes!r}")
-
-
 def swap_octets(value: ValueLike) -> Value:
-    """``value`` with its octets in opposite order: between network order in a lane and an integer."""
+    """``value`` with its octets in reverse order: converts between network order in a lane and an integer."""
     value = Value.cast(value)
     return Cat(value.word_select(i, 8) for i in reversed(range(len(value) // 8)))
 
 
 def check_depth(depth: int) -> None:
-    """Raise ValueError when ``depth`` is not that of a queue."""
+    """Raise ValueError if ``depth`` is not a depth of a queue: a power of 2, at least 2."""
     if depth < 2 or depth & (depth - 1):
         raise ValueError(f"depth must be a power of 2, at least 2, not {depth!r}")
 
@@ -56,9 +48,10 @@ def check_depth(depth: int) -> None:
 def stored_beats(
     m: Module, platform, payload, depth: int, enters: Value, tail: Value, next_head: Value, head: Value
 ) -> Value:
-    """Memory for a queue: writes ``payload`` to ``tail`` if it ``enters``, and gives what is stored at ``head``.
+    """The memory of a queue: writes ``payload`` to ``tail`` if it ``enters``, and returns the entry at ``head``.
 
-    That it does in the same cycle, or where the FPGA has no memory that can, by reading ahead at ``next_head``.
+    The entry is read in the same cycle. On an FPGA whose memory has no asynchronous read port, it is read one cycle
+    ahead, at ``next_head``.
     """
     from amaranth.vendor import LatticeICE40Platform
 
@@ -75,18 +68,19 @@ def stored_beats(
 
 
 def keep_octets(value: Value, octets: Value) -> Value:
-    """``value`` with all but its first ``octets`` octets cleared."""
+    """``value`` with all octets after the first ``octets`` cleared."""
     return Cat(Mux(i < octets, value.word_select(i, 8), 0) for i in range(len(value) // 8))
 
 
 class Buffer(wiring.Component):
-    """Cuts every path between its two sides: the beat, and ``ready`` on its way back.
+    """Registers a stream in both directions: no combinational path leads from one side to the other.
 
-    Latency 1 cycle, one beat a cycle, room for 2 beats.
+    Latency: 1 cycle. Throughput: one beat per cycle. Depth: 2 beats.
 
     Members
     -------
-    i, o : streams of ``shape``
+    i : In, stream of ``shape``
+    o : Out, stream of ``shape``
     """
 
     def __init__(self, shape):
@@ -95,8 +89,8 @@ class Buffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         slots = [Signal(Value.cast(self.i.payload).shape(), name=f"slot_{n}", reset_less=True) for n in range(2)]
-        gives = Signal()  # the slot that is read
-        takes = Signal()  # the slot that is written
+        gives = Signal()  # number of the slot that is read
+        takes = Signal()  # number of the slot that is written
         some = Signal()  # a slot is in use
         both = Signal()  # both slots are in use
         m.d.comb += [
@@ -107,7 +101,7 @@ class Buffer(wiring.Component):
         for n, slot in enumerate(slots):
             with m.If(~both & (takes == n)):
                 m.d.sync += slot.eq(self.i.payload)
-        # As sums of products, not as cases: so ``ready``, which comes late, has one table to pass, and enables nothing.
+        # Sums of products instead of cases: ``ready``, which is late, passes one table and drives no clock enable.
         m.d.sync += [
             some.eq(self.i.valid | both | (some & ~self.o.ready)),
             both.eq(some & ~self.o.ready & (self.i.valid | both)),
@@ -118,7 +112,7 @@ class Buffer(wiring.Component):
 
 
 class ReadyBuffer(Buffer):
-    """A :class:`Buffer` whose next beat is in a register; so ``o.ready`` must come sooner in the cycle."""
+    """A :class:`Buffer` whose output comes from a register. ``o.ready`` must be early in the cycle."""
 
     def elaborate(self, platform):
         m = Module()
@@ -145,15 +139,24 @@ class ReadyBuffer(Buffer):
 
 
 class Stage(wiring.Component):
-    """A register for the beat, which stands still, even if it is empty, while ``o.ready`` is 0.
+    """A register for a beat. It stalls while ``o.ready`` is 0, even if it is empty.
 
-    So that must not wait for ``o.valid``. Latency 1 cycle, one beat a cycle; one in which the field ``twice`` is 1
-    comes two times. The path of ``ready`` is not cut.
+    ``o.ready`` must therefore not depend on ``o.valid``. The path of ``ready`` is combinational.
+
+    Latency: 1 cycle. Throughput: one beat per cycle; a beat whose field ``twice`` is 1 is transferred twice.
+
+    Parameters
+    ----------
+    shape : shape of the payload
+    twice : name of a 1-bit field of the payload; empty for none
 
     Members
     -------
-    i, o : streams of ``shape``
-    again : with ``twice``: the beat at ``o`` comes for the second time
+    i : In, stream of ``shape``
+    o : Out, stream of ``shape``
+    again : Out, 1 bit
+        The beat at ``o`` is transferred for the second time. Only with ``twice``.
+
     """
 
     def __init__(self, shape, *, twice: str = ""):
@@ -164,7 +167,7 @@ class Stage(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
-        stays = Signal()  # for one cycle more
+        stays = Signal()  # the beat is transferred once more
         m.d.comb += [self.i.ready.eq(self.o.ready & ~stays), Value.cast(self.o.payload).eq(held)]
         with m.If(self.i.ready):
             m.d.sync += [self.o.valid.eq(self.i.valid), held.eq(self.i.payload)]
@@ -175,11 +178,14 @@ class Stage(wiring.Component):
 
 
 class Through(wiring.Component):
-    """In the place of a :class:`Stage`, nothing.
+    """A drop-in replacement for :class:`Stage` without the register.
+
+    Latency: combinational.
 
     Members
     -------
-    i, o : streams of ``shape``
+    i : In, stream of ``shape``
+    o : Out, stream of ``shape``
     """
 
     def __init__(self, shape):
@@ -192,15 +198,24 @@ class Through(wiring.Component):
 
 
 class Fifo(wiring.Component):
-    """A queue of ``depth`` beats, a power of 2, in memory.
+    """A queue in memory.
 
-    Latency 1 cycle, one beat a cycle; no path from one side to the other. The beat at the output comes out of the
-    memory in the same cycle, where the FPGA has memory that can do that.
+    Latency: 1 cycle. Throughput: one beat per cycle. No combinational path leads from one side to the other. The output
+    comes straight from the memory; see :class:`ReadyFifo` for a registered output.
+
+    Parameters
+    ----------
+    shape : shape of the payload
+    depth : beats, a power of 2, at least 2
+    spare : beats of room that the port ``spare`` reports
 
     Members
     -------
-    i, o : streams of ``shape``
-    spare : there is room for ``spare`` beats or more
+    i : In, stream of ``shape``
+    o : Out, stream of ``shape``
+    spare : Out, 1 bit
+        The queue has room for ``spare`` beats or more.
+
     """
 
     def __init__(self, shape, depth: int, *, spare: int = 2):
@@ -211,7 +226,7 @@ class Fifo(wiring.Component):
             "spare": Out(1),
         })
         self.depth = depth
-        self.few = range(spare)  # beats that ``spare`` does not report room for
+        self.few = range(spare)  # numbers of free places for which the port ``spare`` is 0
 
     def elaborate(self, platform):
         m = Module()
@@ -246,18 +261,18 @@ class Fifo(wiring.Component):
 
 
 class ReadyFifo(Fifo):
-    """A :class:`Fifo` whose next beat is in a register."""
+    """A :class:`Fifo` whose output comes from a register."""
 
     def elaborate(self, platform):
         m = Module()
-        # The beat in the register has been in memory, too: ``head`` is the place behind it.
+        # The beat in the register was written to memory, too: ``head`` is the place behind it.
         head = Signal(range(self.depth))
         tail = Signal(range(self.depth))
         after_head = Signal.like(head)
         after_tail = Signal.like(tail)
-        almost = Signal()  # full but for one
+        almost = Signal()  # there is room for one beat
         held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
-        several = Signal()  # more beats than the one in the register
+        several = Signal()  # the memory has beats besides the one in the register
         full = Signal()
         enters = Signal()
         free = Signal()

@@ -1,27 +1,33 @@
-"""Octets into beats."""
+"""Assembles octets into beats."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 
 __all__ = ["ToBeats"]
 
 
 class ToBeats(wiring.Component):
-    """Makes packets of octets.
+    """Assembles octets into packets.
 
-    A beat that is complete takes no octets until it has moved, and a short one the more cycles the shorter it is.
+    Throughput: one octet per cycle. The block stalls from the end of a beat until the beat has been transferred; a
+    short last beat additionally takes 1 cycle for each missing octet.
 
     Members
     -------
-    valid, ready : an octet, or the end of an empty packet, moves
-    octet : the octet
-    last : the packet ends with it
-    empty : with ``last``, it ends without it
-    o : the packets
+    valid, ready : In, Out, 1 bit
+        With both set, an octet, or the end of an empty packet, is transferred.
+    octet : In, 8 bits
+        The octet.
+    last : In, 1 bit
+        The packet ends with this octet.
+    empty : In, 1 bit
+        With ``last``: the packet has no octets, and ``octet`` is ignored.
+    o : Out, stream of :class:`.Packet`
+        The packets.
     """
 
     def __init__(self, lanes: int):
@@ -41,7 +47,7 @@ class ToBeats(wiring.Component):
         beat = self.o.payload
         held = Signal(32 * self.lanes, reset_less=True)
         at = Signal(range(4 * self.lanes))  # octets in the beat, while it is not complete
-        aligns = Signal()  # the octets of a short one are moved to its beginning
+        aligns = Signal()  # the octets of a short beat are being moved to its beginning
         shifts = Signal()
         fills = Signal()
         m.d.comb += [

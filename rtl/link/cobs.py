@@ -15,22 +15,29 @@ DONE = 254  # what the complement of a code ends at, counted up by the octets th
 
 
 class Octet(data.Struct):
-    """An octet of a frame; or, with ``end``, none, but the frame's end."""
+    """An octet of a frame, or, with ``end``, the frame's end without an octet."""
 
     octet: 8
     end: 1
 
 
 class CobsDecoder(wiring.Component):
-    """Frames out of octets, an octet a cycle.
+    """Decodes octets into frames.
 
-    A frame whose last block is cut off is not told from a whole one: that is for a CRC. One of nothing is dropped.
+    A frame whose last block is truncated is not detected; the frame's CRC must find it. An empty frame is discarded.
+
+    Latency: combinational. Throughput: one octet per cycle.
 
     Members
     -------
-    i : octets
-    valid, octet : one of the frame, in the cycle in which what it stands for comes
-    end : a frame ends in this cycle
+    i : In, stream of 8 bits
+        Encoded octets.
+    valid : Out, 1 bit
+        ``octet`` is an octet of the frame.
+    octet : Out, 8 bits
+        The octet.
+    end : Out, 1 bit
+        A frame ends in this cycle.
     """
 
     i: In(stream.Signature(8))
@@ -68,8 +75,8 @@ class CobsDecoder(wiring.Component):
 class CobsEncoder(wiring.Component):
     """Writes frames into memory, encoded, with the zero behind them.
 
-    An octet a cycle, but for one more cycle for each 254 octets without a zero, and one for the end. A frame that does
-    not fit runs over itself.
+    Throughput: one octet per cycle; a block of 254 octets without a zero takes 1 cycle more, and so does the end. A
+    frame that does not fit overwrites its own beginning.
 
     Parameters
     ----------

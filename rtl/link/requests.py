@@ -1,4 +1,4 @@
-"""Where requests arrive and wait."""
+"""Receives and stores requests."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -11,10 +11,10 @@ __all__ = ["Requests"]
 
 
 class Requests(wiring.Component):
-    """Keeps frames as they come until they have been dealt with: two of them.
+    """Stores received frames, at most two, until they have been processed.
 
-    Octets that come while both are there are lost. What is damaged, cut short by that, or as long as the memory for a
-    frame and has run over itself, is for the CRC to find.
+    Octets that arrive while both places are full are lost. The CRC detects frames that are damaged, truncated by such a
+    loss, or longer than their memory.
 
     Parameters
     ----------

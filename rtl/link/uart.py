@@ -14,7 +14,7 @@ PRECISION = Fraction(1, 500)  # of a bit's length, at least
 
 
 def check_period(period: Fraction | int) -> None:
-    """Raise ValueError when ``period`` is too short for a bit."""
+    """Raise ValueError if ``period`` is less than 4 cycles, the minimum for a bit."""
     if period < LEAST:
         raise ValueError(f"a bit takes {LEAST} clock cycles at least, not {float(period):.2f}")
 
@@ -53,9 +53,9 @@ class _Bits:
 class UartRx(wiring.Component):
     """Octets from a wire.
 
-    The wire is sampled in every cycle, two of three samples count, and an octet is timed from the edge that it begins
-    with. So it may be as much faster or slower as makes 4 parts of 100, less 2 samples in its 10 bits. One that has no
-    stop bit is dropped, and the next begins when the wire has been idle.
+    The wire is sampled in every cycle, with a majority vote over three samples, and each octet is timed from the edge
+    of its start bit. The transmitter's rate may differ by 4 %, less 2 samples in the 10 bits of an octet. An octet
+    without a stop bit is discarded; reception resumes once the line has been idle.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class UartRx(wiring.Component):
 
 
 class UartTx(wiring.Component):
-    """Octets onto a wire, without gaps while there are some.
+    """Sends octets over a wire, without gaps if the next octet is available in time.
 
     Parameters
     ----------

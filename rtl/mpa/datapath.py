@@ -8,7 +8,7 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.events import EventQueue, check_depth
 from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.rx.receive import RxDatapath
 from open_rnic.rtl.mpa.rx.store import check_store
 from open_rnic.rtl.mpa.tx.transmit import TxDatapath

@@ -1,4 +1,4 @@
-"""For sources that do not know a ULPDU's length before its end: a queue that measures."""
+"""A queue that measures ULPDUs, for sources that do not know a ULPDU's length before its end."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
@@ -6,25 +6,27 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet, TxUlpdu
-from open_rnic.rtl.lib.stream import Fifo, check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Fifo
 
 __all__ = ["UNKNOWN", "LengthFifo", "check_measure"]
 
-UNKNOWN = 0xFFFF  # more than MAX_ULPDU, so nothing lets a ULPDU of this length pass
-_PACKETS = 16  # whole ones that may wait
+UNKNOWN = 0xFFFF  # more than MAX_ULPDU, so that every ULPDU of this length is refused
+_PACKETS = 16  # whole packets that may wait
 
 
 def check_measure(octets: int) -> None:
-    """Raise ValueError when ``octets`` is no size of the queue."""
+    """Raise ValueError if ``octets`` is not a size of the queue: a power of 2, at least 128."""
     if octets < 128 or octets & (octets - 1):
         raise ValueError(f"measure must be a power of 2 from 128 on, not {octets!r}")
 
 
 class LengthFifo(wiring.Component):
-    """Keeps each packet until its end has come, and announces its length with its first beat.
+    """Stores each packet until its end has arrived, and announces its length with its first beat.
 
-    A packet that does not fit is announced with the length UNKNOWN, and passes beat by beat: :class:`.Fence` refuses it
-    (TX_LENGTH, value 65535), and :class:`.TxModeSwitch` does (TX_STREAM) unless TX_STREAM_OCTETS allows as much.
+    A packet that does not fit is announced with the length UNKNOWN, and passes beat by beat. In MPA mode,
+    :class:`.Fence` refuses it (TX_LENGTH, value 65535). In stream mode, :class:`.TxModeSwitch` refuses it (TX_STREAM),
+    unless TX_STREAM_OCTETS allows 65,535 octets more.
 
     Latency 3 cycles from a packet's last beat to its first. Throughput: one beat per cycle, if the memory holds two
     packets. At most 16 whole packets wait.
@@ -36,8 +38,10 @@ class LengthFifo(wiring.Component):
 
     Members
     -------
-    i : packets
-    o : the same with their lengths
+    i : In, stream of :class:`.Packet`
+        Packets.
+    o : Out, stream of :class:`.TxUlpdu`
+        The same packets with their lengths.
 
     """
 

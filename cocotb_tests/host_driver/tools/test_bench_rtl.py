@@ -191,7 +191,13 @@ def test_a_block_without_a_width_is_measured_once():
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_every_block_can_be_made(block):
-    assert f"module \\{jobs.TOP}.{jobs.DUT}" in rtlil.convert(Registered(BLOCKS[block].make(1)), name=jobs.TOP)
+    made = BLOCKS[block].make(BLOCKS[block].least)
+    assert f"module \\{jobs.TOP}.{jobs.DUT}" in rtlil.convert(Registered(made), name=jobs.TOP)
+
+
+def test_only_the_blocks_of_the_data_path_are_measured_at_1_lane():
+    lanes = {case.block: case.lanes for case in cases(["FpduReceiver", "Delineator"], [1, 2], ["25f"], 5)[::-1]}
+    assert lanes == {"FpduReceiver": 1, "Delineator": 2}
 
 
 # --- real tools

@@ -152,7 +152,7 @@ def test_an_unknown_block_width_or_stage_is_rejected_with_its_line(name, unknown
 
 
 def test_profiles_can_name_exactly_the_blocks_that_splits_need():
-    assert set(get_args(BlockName)) == {*blocks_needed(), WHOLE}
+    assert set(get_args(BlockName)) == {*blocks_needed(1), *blocks_needed(2), WHOLE}
 
 
 def test_invalid_toml_and_another_kind_of_profile_are_rejected():

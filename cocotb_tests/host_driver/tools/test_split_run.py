@@ -85,6 +85,14 @@ def test_a_split_with_wrong_output_is_an_error(monkeypatch):
         run(Split.of([]), Direction.TRANSMIT, lanes=LANES, ulpdus=[b"1"], markers=True, crc=True)
 
 
+def test_at_1_lane_one_block_does_three_stages():
+    split = Split.of(["marker-removal", "framing", "crc-check"])
+    found = run(split, Direction.RECEIVE, lanes=1, ulpdus=ulpdus([1, 64, 1442, 5]), markers=True, crc=True)
+    assert found.error == pytest.approx(0, abs=0.02)
+    with pytest.raises(ValueError, match="at 1 lane one block does crc-check, framing, marker-removal: all or none"):
+        run(Split.of(["framing"]), Direction.RECEIVE, lanes=1, ulpdus=[b"1"], markers=True, crc=True)
+
+
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("direction", Direction)
 def test_a_long_stream_takes_one_cycle_per_beat(direction, lanes):

@@ -15,8 +15,8 @@ from open_rnic.rtl.events import Event, EventQueue
 from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyFifo
 from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store import StoreAndForward
-from open_rnic.rtl.mpa.stream_mode import RxModeSwitch
 from open_rnic.rtl.registers import EventKind, Verdict
 
 STORE = 512

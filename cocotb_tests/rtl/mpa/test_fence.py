@@ -9,7 +9,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate, stalls
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
-from open_rnic.rtl.lib.stream import LANES
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.registers import Model, Role, Rtr
 

@@ -273,7 +273,7 @@ def rtl(
     """
     from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH
     from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
-    from open_rnic.rtl.registers import LANES
+    from open_rnic.rtl.lib.lanes import LANES
 
     blocks = _choose("--block", block, DATA_PATH if quick else BLOCKS, BLOCKS)
     widths = _choose("--lanes", lanes, (2,) if quick else LANES, LANES)
@@ -333,7 +333,7 @@ def sim(
     from open_rnic.host_driver.devices.sim.build import BuildError
     from open_rnic.host_driver.tools.bench.sim import Speed, measure, plain, table
     from open_rnic.host_driver.tools.bench.simulation import MeasurementError
-    from open_rnic.rtl.registers import LANES
+    from open_rnic.rtl.lib.lanes import LANES
 
     widths = _choose("--lanes", lanes, (4,), LANES)
     check_files(as_json)

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
-from open_rnic.host_driver.tools.split.stages import RTL, Direction, Stage
+from open_rnic.host_driver.tools.split.stages import RTL, Direction, Stage, inseparable
 
 __all__ = ["device_cycles"]
 
@@ -134,8 +134,14 @@ def _receive(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[_
     width = _LANE * lanes
     fpdus, ulpdus = _beats(sizes.whole, width), _beats(sizes.ulpdus, width)
     packets: Iterator[_Packet] = iter(())
+    one_block = inseparable(Direction.RECEIVE, lanes)
+    if stages[0] in one_block:
+        # The packer 2, the receiver 4; the first beat waits for the lane behind its own, the last one for the CRC.
+        packets = _block(_offered(_beats(sizes.marked, width)), ulpdus, 2 + 4 + 1, 2 + 4)
     for stage in stages:
         match stage:
+            case _ if stage in one_block:
+                pass
             case Stage.MARKER_REMOVAL:
                 packets = _packed(sizes, width)
             case Stage.FRAMING:
@@ -145,7 +151,7 @@ def _receive(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[_
                 # First beat: two registers, a queue, a Buffer. Last beat: a register, the CRC with an adjacent marker,
                 # the comparison, a queue, a Buffer.
                 packets = packets if stage is not stages[0] else _offered(fpdus)
-                packets = _block(packets, ulpdus, 4, (3 if lanes < 2 else 4) + 6)
+                packets = _block(packets, ulpdus, 4, 4 + 6)
             case Stage.RTR_DETECTION:  # adds no latency, once the RTR has arrived
                 packets = packets if stage is not stages[0] else _offered(ulpdus)
     return packets

@@ -14,7 +14,7 @@ from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
 from open_rnic.host_driver.tools.bench.rtl.sweep import Case, Row, Sweep
 from open_rnic.host_driver.tools.split.model import WHOLE, blocks_needed
 from open_rnic.host_driver.tools.split.profile import Block, Device, Figure, ProfileError, Rate, find, known
-from open_rnic.rtl.registers import LANES
+from open_rnic.rtl.lib.lanes import LANES
 
 __all__ = ["Found", "device", "whole"]
 
@@ -61,8 +61,9 @@ def whole(device: Device) -> list[str]:
     """Return lines that compare the whole data path with its separate blocks, for each width with figures of both."""
     lines = []
     for lanes, blocks in device.lanes.items():
-        if {WHOLE, *blocks_needed()} <= blocks.keys():
-            alone = [blocks[name] for name in blocks_needed()]
+        needed = blocks_needed(int(lanes))
+        if {WHOLE, *needed} <= blocks.keys():
+            alone = [blocks[name] for name in needed]
             luts, clock = sum(each.luts.value for each in alone), min(each.clock_hz.value for each in alone)
             lines.append(f"{WHOLE} of {lanes} lanes as a whole: {blocks[WHOLE].luts.value:,.0f} LUTs, "
                         f"{blocks[WHOLE].clock_hz.value / 1e6:.0f} MHz; "
@@ -73,7 +74,7 @@ def whole(device: Device) -> list[str]:
 def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:
     """Return the figures of all blocks that a split may need, or None if a block has no result in the store."""
     found: dict[str, Block] = {}
-    for name in (*blocks_needed(), WHOLE):
+    for name in (*blocks_needed(lanes), WHOLE):
         row = next((row for seeds in _SEEDS if (row := _row(Case(name, lanes, part, seeds), store))), None)
         if row is not None and row.comb is not None and row.frequencies:
             option = f"--lanes {lanes} " if BLOCKS[name].wide else ""

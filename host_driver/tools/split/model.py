@@ -14,7 +14,7 @@ octets: the model does not count what a host saves if it does two stages in one 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
@@ -61,6 +61,7 @@ _BLOCKS = {
     Stage.CRC_CHECK: ("FpduChecker",),
     Stage.RTR_DETECTION: ("RtrDetector",),
 }
+_AT_1_LANE = dict.fromkeys(("Delineator", "ChunkPacker", "FpduChecker"), "FpduReceiver")  # one block instead
 _AROUND = ("TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue")  # in every device that does a stage
 WHOLE = "MpaDatapath"
 LINK = "link"  # host work to transfer octets over the link
@@ -225,9 +226,15 @@ def splits(setting: Setting) -> Iterator[Split]:
             yield known.get(frozenset(chosen), Split(frozenset(chosen)))
 
 
-def blocks_needed() -> tuple[str, ...]:
-    """Return all blocks of RTL that a split may need."""
-    return (*dict.fromkeys(block for blocks in _BLOCKS.values() for block in blocks), *_AROUND)
+def blocks_needed(lanes: int = 2) -> tuple[str, ...]:
+    """Return all blocks of RTL that a split may need at this width."""
+    return (*_blocks(_BLOCKS, lanes), *_AROUND)
+
+
+def _blocks(stages: Iterable[Stage], lanes: int) -> list[str]:
+    """Return the blocks of these stages at this width, each once."""
+    found = [block for stage in stages for block in _BLOCKS.get(stage, ())]
+    return list(dict.fromkeys(_AT_1_LANE.get(block, block) if lanes == 1 else block for block in found))
 
 
 def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
@@ -247,7 +254,7 @@ def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
     stages = split.device - idle
     if Stage.FRAMING in stages:  # the packer makes beats of octets, and the checker extracts ULPDUs from FPDUs
         stages |= idle & {Stage.MARKER_REMOVAL, Stage.CRC_CHECK}
-    wanted = [block for stage in Stage if stage in stages for block in _BLOCKS.get(stage, ())]
+    wanted = _blocks((stage for stage in Stage if stage in stages), setting.lanes)
     wanted += _AROUND if wanted else ()
     if missing := [block for block in wanted if block not in blocks]:
         raise UnknownWidthError(f"{setting.device.title} has no figures for {missing[0]} of {setting.lanes} lanes")

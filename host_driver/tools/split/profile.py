@@ -135,6 +135,7 @@ if TYPE_CHECKING:
 else:
     BlockName = Literal[
         "Fence", "FpduFramer", "Delineator", "MarkerInserter", "CrcAppender", "ChunkPacker", "FpduChecker",
+        "FpduReceiver",
         "RtrDetector", "TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue", "MpaDatapath",
     ]  # fmt: skip
 

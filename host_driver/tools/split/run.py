@@ -18,8 +18,9 @@ from open_rnic.host_driver.tools.split import segment, software
 from open_rnic.host_driver.tools.split.beats import Fields, port
 from open_rnic.host_driver.tools.split.cycles import device_cycles
 from open_rnic.host_driver.tools.split.software import Checked, Unmarked
-from open_rnic.host_driver.tools.split.stages import RTL, Direction, Side, Split, Stage
-from open_rnic.rtl.registers import BY_NAME, LANES, MAX_ULPDU, Model, Role, Rtr
+from open_rnic.host_driver.tools.split.stages import RTL, Direction, Side, Split, Stage, inseparable
+from open_rnic.rtl.lib.lanes import LANES
+from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, Model, Role, Rtr
 
 __all__ = ["Case", "Crossing", "DeviceRun", "Run", "SplitError", "run", "run_all"]
 
@@ -155,6 +156,9 @@ def _checked(case: Case) -> None:
         raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {case.lanes!r}")
     if missing := sorted(stage for stage in case.split.device - RTL if stage is not Stage.STARTUP):
         raise ValueError(f"the RTL has no {missing[0]}")
+    one_block = inseparable(case.direction, case.lanes)
+    if 0 < len(one_block & case.split.device) < len(one_block):
+        raise ValueError(f"at {case.lanes} lane one block does {', '.join(sorted(one_block))}: all or none of them")
     for number, ulpdu in enumerate(case.ulpdus):
         if len(ulpdu) > MAX_ULPDU:
             raise ValueError(f"ULPDU {number} has {len(ulpdu)} octets; the limit of MPA is {MAX_ULPDU}")
@@ -195,8 +199,7 @@ def _walk(case: Case) -> Generator[tuple[tuple[Direction, int], dict[str, Any]],
         if side is Side.HOST:
             opening, packets = _in_software(case, stages, opening, packets)
             continue
-        names = BLOCKS[case.direction]
-        first_block, last_block = names[stages[0]][0], names[stages[-1]][1]
+        first_block, last_block = _blocks(stages[0], case)[0], _blocks(stages[-1], case)[1]
         fields = _model(case.direction, case.lanes)[2]
         opened, words = port(fields[f"{first_block}__i"]).write(opening, packets)
         found = yield (
@@ -248,6 +251,13 @@ def _size(packet: bytes | Unmarked | Checked) -> int:
     return len(packet)
 
 
+def _blocks(stage: Stage, case: Case) -> tuple[str, str]:
+    """Return the first and the last block of a stage."""
+    if stage in inseparable(case.direction, case.lanes):
+        return "receiver", "receiver"
+    return BLOCKS[case.direction][stage]
+
+
 def _inputs(case: Case, first_block: str, last_block: str) -> dict[str, int]:
     """Return the values of the device's inputs other than streams."""
     responder = {"role": Role.RESPONDER, "model": Model.PEER_TO_PEER}
@@ -265,6 +275,9 @@ def _inputs(case: Case, first_block: str, last_block: str) -> dict[str, int]:
             "checker": {"enable": case.crc},
             "detector": responder | {"rtr_accept": 7},
         }
+        if inseparable(case.direction, case.lanes):
+            names = ["receiver", "detector"]
+            inputs["receiver"] = inputs.pop("packer") | inputs.pop("delineator") | inputs.pop("checker")
     values = {f"{block}__{name}": int(value) for block, each in inputs.items() for name, value in each.items()}
     return values | {"first": names.index(first_block), "last": names.index(last_block)}
 

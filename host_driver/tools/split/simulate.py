@@ -13,7 +13,7 @@ from open_rnic.host_driver.tools.bench.rtl.store import Store, key
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.split.model import Setting, name
 from open_rnic.host_driver.tools.split.sizes import size_of
-from open_rnic.host_driver.tools.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Split, Stage
+from open_rnic.host_driver.tools.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Split, Stage, inseparable
 
 __all__ = ["SIZES", "Simulated", "Task", "errors", "run", "sources", "summary", "table", "tasks"]
 
@@ -68,7 +68,10 @@ def tasks(settings: Sequence[Setting], sizes: Sequence[int] = SIZES) -> list[Tas
     for setting in settings:
         for direction, order in ((Direction.TRANSMIT, TRANSMIT), (Direction.RECEIVE, RECEIVE)):
             stages = [stage for stage in order if stage in RTL and stage in setting.active(direction)]
+            one_block = inseparable(direction, setting.lanes).intersection(stages)
             for device in _choices(stages):
+                if device & one_block not in (frozenset(), one_block):
+                    continue
                 for size in sizes:
                     found.append(Task(Split(device), direction, setting.lanes, size, setting.ulpdus(size),
                                       setting.markers, setting.crc))  # fmt: skip

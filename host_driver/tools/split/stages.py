@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from itertools import groupby
 
-__all__ = ["RECEIVE", "RTL", "TRANSMIT", "Direction", "Side", "Split", "Stage"]
+__all__ = ["RECEIVE", "RTL", "TRANSMIT", "Direction", "Side", "Split", "Stage", "inseparable"]
 
 
 class Side(Enum):
@@ -67,6 +67,15 @@ RTL = frozenset(
         Stage.RTR_DETECTION,
     }
 )
+
+
+#: The stages of receive that one block of the RTL does at 1 lane, :class:`.LaneReceiver`.
+_ONE_BLOCK = frozenset({Stage.MARKER_REMOVAL, Stage.FRAMING, Stage.CRC_CHECK})
+
+
+def inseparable(direction: Direction, lanes: int) -> frozenset[Stage]:
+    """Stages of which the device does all or none, because one block does them."""
+    return _ONE_BLOCK if direction is Direction.RECEIVE and lanes == 1 else frozenset()
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,34 @@
-"""Cuts the MPA stream into FPDUs, each in beats of its own."""
+"""Cuts the MPA stream into FPDUs, each of which has beats of its own."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Found, StreamBeat, aligned
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import rotate_lanes
-from open_rnic.rtl.lib.stream import check_lanes
 
 __all__ = ["FpduAligner"]
 
 
 class FpduAligner(wiring.Component):
-    """Cuts FPDUs out of the stream as they were found, and turns each so that it begins in lane 0.
+    """Cuts FPDUs out of the stream, and rotates each so that it begins in lane 0.
 
-    It looks through a window of two beats of the stream. What an FPDU needs of it is weighed when it has come, without
-    waiting for the beat to be complete; so no FPDU waits for what follows it.
+    The block has a window of two beats of the stream. A beat of an FPDU is sent as soon as all of its lanes have
+    arrived, even if the stream's beat is incomplete, so no FPDU waits for octets behind it.
 
-    After an FPDU that is ``too_long`` what comes in is taken and dropped.
+    After an FPDU that is ``too_long``, the input is discarded.
 
-    Latency 2 cycles from both. In each cycle a full beat goes out, or the rest of an FPDU.
+    Latency: 2 cycles from both inputs. Throughput: in each cycle a full beat, or the end of an FPDU.
 
     Members
     -------
-    i : :class:`.StreamBeat`
-    found : :class:`.Found`
-    o : as :func:`aligned` says
+    i : In, stream of :class:`.StreamBeat`
+        The stream without markers.
+    found : In, stream of :class:`.Found`
+        The FPDUs in the stream.
+    o : Out, signature :func:`.aligned`
+        FPDUs.
     """
 
     def __init__(self, lanes: int):
@@ -42,24 +45,24 @@ class FpduAligner(wiring.Component):
         lanes = self.lanes
         o = self.o.payload
 
-        # How an FPDU is to be cut, once it is its turn.
+        # How the next FPDU will be cut.
         bits = (lanes - 1).bit_length()
         cuts = data.StructLayout({
             "length": 16, "too_long": 1, "lane": range(lanes),
-            "turn": range(lanes),  # what brings its first lane to lane 0
-            "lanes": range(lanes + 1),  # in its last beat, 1 at least
-            "reaches": 1,  # in the window, that beat goes into the far one
-            "crosses": 1,  # the next FPDU begins there
-            "needs": range(lanes + 1),  # lanes of the one that it ends in
-            "trailing": 2,  # beats at its end that have nothing of the ULPDU
-            "octets": range(4 * lanes + 1),  # of the ULPDU in the last beat that has some
+            "turn": range(lanes),  # the rotation that moves its first lane to lane 0
+            "lanes": range(lanes + 1),  # of its last beat, at least 1
+            "reaches": 1,  # in the window, its last beat extends into the far beat
+            "crosses": 1,  # the next FPDU begins in the far beat
+            "needs": range(lanes + 1),  # lanes that it needs of the beat in which it ends
+            "trailing": 2,  # beats at its end without octets of the ULPDU
+            "octets": range(4 * lanes + 1),  # of the ULPDU in the last beat that has octets of it
         })  # fmt: skip
         found = self.found.payload
         cut = Signal(cuts)
         width = 4 * lanes
-        final = Mux(found.too_long, 0, found.final[:bits])  # in the FPDU's last beat
-        until = Signal(range(2 * lanes))  # in the window, its last lane
-        octet = Signal(range(width))  # the ULPDU's last, in its beat; it has one even if it has none
+        final = Mux(found.too_long, 0, found.final[:bits])  # the FPDU's last lane, in its beat
+        until = Signal(range(2 * lanes))  # the FPDU's last lane, in the window
+        octet = Signal(range(width))  # the ULPDU's last octet, in its beat; 0 if the ULPDU is empty
         single = Signal()  # the first beat of the FPDU is its last
         brief = Signal()  # the first beat of the FPDU is the last of its ULPDU
         empty = found.length == 0
@@ -78,18 +81,18 @@ class FpduAligner(wiring.Component):
             cut.octets.eq(Mux(empty, 0, octet + 1)),
         ]
 
-        # The FPDU whose turn it is, and which of its beats comes next.
+        # The FPDU that is being cut, and its next beat.
         valid = Signal()
         fpdu = Signal(cuts, reset_less=True)
-        left = Signal(15 - bits, reset_less=True)  # beats that follow this one
+        left = Signal(15 - bits, reset_less=True)  # beats after this one
         last = Signal()
         gives = Signal()
         ends = Signal()
-        needs_far = Signal()  # the beat goes into the far register
-        frees_near = Signal()  # nothing but the beat is in the near register
+        needs_far = Signal()  # the beat extends into the far register
+        frees_near = Signal()  # the near register has nothing beyond the beat
         needs_far_next = Signal()
-        fires = Signal()  # a beat leaves; known a cycle before
-        takes = Signal()  # another FPDU fits
+        fires = Signal()  # a beat leaves; decided a cycle before
+        takes = Signal()  # the next FPDU can be loaded
         m.d.comb += [takes.eq(~valid | (fires & last)), self.found.ready.eq(takes)]
         m.d.comb += needs_far_next.eq(needs_far)
         with m.If(takes):
@@ -115,14 +118,14 @@ class FpduAligner(wiring.Component):
 
         m.d.sync += needs_far.eq(needs_far_next)
 
-        # The window. The far beat is empty while the near one is not complete.
+        # The window. The far beat is empty while the near beat is incomplete.
         near = Signal(StreamBeat(lanes))
         far = Signal(StreamBeat(lanes))
         near_full = Signal()
         far_full = Signal()
         near_full_next = Signal()
         far_full_next = Signal()
-        far_open = Signal(init=1)  # the same as ``~far_full``, for another hundred places
+        far_open = Signal(init=1)  # ``~far_full``, duplicated because of its fan-out
         moves = Signal()
         given = self.i.payload
         given_full = given.count[-1]
@@ -147,13 +150,13 @@ class FpduAligner(wiring.Component):
             m.d.comb += far_full_next.eq(0)
             m.d.sync += [far.count.eq(0), far.marked.eq(0)]
 
-        # A beat of an FPDU with another behind it takes a lane of that, for the 2 octets. Where beats of the stream are
-        # not complete, it takes a cycle to see what they have.
+        # A beat that is not the FPDU's last one also needs the next lane, for 2 octets of it. If the
+        # stream's beats are incomplete, comparing their lanes takes a cycle.
         has = Signal(range(lanes + 1))
         needs = Signal(range(lanes + 1))
-        # All of the beat will be there in the next cycle: it will be complete; it has what is needed of it.
-        whole = Signal()
-        enough = Signal()
+        # The beat can leave in the next cycle.
+        whole = Signal()  # because the stream's beat will be complete
+        enough = Signal()  # because the lanes that it needs have arrived
         m.d.comb += [
             has.eq(Mux(needs_far, far.count, near.count)),
             needs.eq(Mux(last, fpdu.needs, fpdu.lane + 1)),

@@ -1,4 +1,4 @@
-"""Judges FPDUs that were received: CRC and markers (RFC 5044 §4.3, §4.4, §8)."""
+"""Checks the CRC and the markers of received FPDUs (RFC 5044 §4.3, §4.4, §8)."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -6,33 +6,38 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import CHECKED, AlignedBeat, Packet, aligned
 from open_rnic.rtl.lib.crc32c import Crc32c, residue
-from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer, check_lanes, swap_octets
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer, swap_octets
 from open_rnic.rtl.registers import Cause
 
 __all__ = ["FpduChecker"]
 
-DEPTH = 16  # beats that wait for a verdict: more than it takes, so that one-beat FPDUs do not wait for each other
-ROOM = 4  # beats: those that may come in the 3 cycles until ``room`` has an effect, and one
+DEPTH = 16  # beats that wait for a verdict: more than its latency, so that one-beat FPDUs do not stall each other
+ROOM = 4  # beats: one, and those that may arrive in the 3 cycles until ``room`` takes effect
 
 _NOTE = data.StructLayout({"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8})
 
 
 class FpduChecker(wiring.Component):
-    """Takes the ULPDUs out of FPDUs, and judges each on its last beat.
+    """Extracts the ULPDUs from FPDUs, and reports on the last beat of each whether its FPDU is good.
 
-    The first of these that holds is the cause: ULPDU_Length over the maximum; CRC; a FPDUPTR that is not the distance
-    to ULPDU_Length (RFC 5044 §8: error 3 is of FPDUs whose CRC is good). The lowest 2 bits of FPDUPTR and the reserved
-    half of a marker are not looked at (RFC 5044 §4.3).
+    The cause is the first of these errors: ULPDU_Length over the maximum; CRC; a FPDUPTR that is not the distance to
+    ULPDU_Length (RFC 5044 §8: error 3 applies to FPDUs whose CRC is good). The lowest 2 bits of FPDUPTR and the
+    reserved half of a marker are not checked (RFC 5044 §4.3).
 
-    The checks are made beside the ULPDUs, which wait only with their last beat.
+    The checks run in parallel with the ULPDUs; only the last beat of a ULPDU waits for them.
 
-    Latency 2 cycles for a beat that is not the last, and 10 at most for the last one; one beat a cycle.
+    Latency: 2 cycles for a beat that is not the last, at most 10 cycles for the last beat. Throughput: one beat per
+    cycle.
 
     Members
     -------
-    i : as :func:`.aligned` says
-    o : ULPDUs, with ``CHECKED`` on the last beat
-    enable : check CRCs
+    i : In, signature :func:`.aligned`
+        FPDUs.
+    o : Out, stream of :class:`.Packet` with the fields of :data:`.CHECKED`
+        ULPDUs; the additional fields are valid on the last beat.
+    enable : In, 1 bit
+        Check CRCs.
     """
 
     def __init__(self, lanes: int):
@@ -62,7 +67,7 @@ class FpduChecker(wiring.Component):
             ulpdus.i.payload.last.eq(i.ends),
         ]
 
-        # The beat, for the checks; where its marker lies is worked out on the way.
+        # The beat, for the checks; the place of its marker is decoded on the way.
         valid = Signal()
         first = Signal(init=1)
         beat = Signal(AlignedBeat(lanes), reset_less=True)
@@ -82,7 +87,7 @@ class FpduChecker(wiring.Component):
         with m.If(self.i.valid):
             m.d.sync += begins.eq(i.last)
 
-        # The CRC: with a marker, what is behind it is in its place anyway, and what is before it one place lower.
+        # The CRC: with a marker, the lanes after it keep their places, those before it move one place down.
         words = [beat.data.word_select(n, 32) for n in range(lanes)]
         m.d.comb += [
             crc.valid.eq(valid),
@@ -102,8 +107,8 @@ class FpduChecker(wiring.Component):
         m.d.sync += [difference.eq(crc.z ^ expected[crc.missing]), done.eq(crc.z_valid)]
         m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(difference == 0)]
 
-        # The markers: where they are, in lanes since ULPDU_Length, and where they say they are.
-        passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included, but for one before ULPDU_Length
+        # The markers: their distance from ULPDU_Length in lanes, and their FPDUPTR.
+        passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included except one before ULPDU_Length
         leads = first & here[0]
         checks = Signal()
         ended = Signal()
@@ -133,7 +138,7 @@ class FpduChecker(wiring.Component):
             length.eq(beat.length),
             too_long.eq(beat.too_long),
             size.eq((beat.length + (2 + 3 + 4))[2:]),
-            # A cycle later, all of the FPDU:
+            # A cycle later, the findings about the whole FPDU:
             ends.eq(ended),
             note.too_long.eq(too_long),
             note.length.eq(length),

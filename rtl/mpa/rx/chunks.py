@@ -1,20 +1,20 @@
-"""From chunks of any length to lanes: where the wire's segments end is forgotten here, and markers are set aside."""
+"""Packs the chunks of the MPA stream into full beats, and removes its markers (RFC 5044 §4.3)."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet, StreamBeat
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import rotate_lanes
-from open_rnic.rtl.lib.stream import check_lanes
 
 __all__ = ["ChunkPacker"]
 
-OCTETS = 4 * INTERVAL
+OCTETS = 4 * INTERVAL  # from one marker to the next, itself included
 
 
 def _sum(a: Value, b: Value) -> Value:
-    """The sum of two short numbers from tables alone, which may join what follows: sooner than out of a carry chain."""
+    """The sum of two short numbers without a carry chain: faster, as its tables can be merged with those behind it."""
     bits, carry = [], Const(0, 1)
     for at in range(max(len(a), len(b))):
         one, other = (each[at] if at < len(each) else Const(0, 1) for each in (a, b))
@@ -24,22 +24,28 @@ def _sum(a: Value, b: Value) -> Value:
 
 
 class ChunkPacker(wiring.Component):
-    """Packs chunks of any number of octets into full beats, and takes the markers out of the stream.
+    """Packs chunks of any number of octets into full beats, and removes the markers from the stream.
 
-    Where markers lie depends on nothing but the place in the stream (RFC 5044 §4.3), so they can go before it is known
-    where FPDUs begin. Each stays beside the lane that it preceded, which is in the FPDU whose CRC covers it.
+    The places of markers depend on the stream offset only (RFC 5044 §4.3), so markers can be removed before the FPDUs
+    are found. Each marker stays beside the lane that it preceded; that lane is in the FPDU whose CRC covers the marker.
 
-    A beat that is not full is shown when no chunk is waiting, so nothing that has arrived is kept
-    back but the last 1 to 3 octets of an unfinished lane.
+    An incomplete beat is sent when no chunk is waiting, and again once it is complete. Only the last 1 to 3 octets of
+    an incomplete lane are held back.
 
-    Latency 2 cycles; one beat a cycle. It stands still while ``o.ready`` is 0, which must not wait for ``o.valid``.
+    Latency: 2 cycles. Throughput: one beat per cycle. The block stalls as a whole while ``o.ready`` is 0, so
+    ``o.ready`` must not depend on ``o.valid``.
 
     Members
     -------
-    i : chunks, with ``octets`` valid on every beat
-    o : :class:`StreamBeat`
-    markers : the stream has markers
-    start : where in the marked stream it begins, in lanes; neither changes once octets have come
+    i : In, stream of :class:`.Packet`
+        Chunks, with ``octets`` valid on every beat.
+    o : Out, stream of :class:`.StreamBeat`
+        The stream without markers.
+    markers : In, 1 bit
+        The stream has markers.
+    start : In, 7 bits
+        Offset of the first octet in the marked stream, in lanes. This port and ``markers`` do not change once octets
+        have arrived.
     """
 
     def __init__(self, lanes: int):
@@ -54,146 +60,182 @@ class ChunkPacker(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lanes = self.lanes
-        width = 4 * lanes
-        i, o = self.i.payload, self.o.payload
+        x = _Parts(self.lanes)
+        m.d.comb += self.i.ready.eq(self.o.ready)
+        self._locate(m, x)
+        self._turn(m, x)
+        self._join(m, x)
+        self._join_marker(m, x)
+        self._show(m, x)
+        return m
 
-        # First turn the octets to where they go in a beat: those before a marker in their lanes, those behind it one
-        # lane too high. Lanes here are counted on into the next beat.
+    def _locate(self, m, x):
+        """Where in its beat the chunk ends, and where a marker lies in it.
+
+        Lanes are counted on into the next beat. Octets before a marker belong into their lanes, those behind it arrive
+        one lane too high.
+        """
+        lanes, bits, width = self.lanes, x.bits, x.width
+        count = self.i.payload.octets
         started = Signal()
-        octet = Signal(range(width))  # where in its beat the next octet goes; the lane is the marker's, inside of one
-        passed = Signal(range(OCTETS))  # octets of the stream since the last marker's end
+        passed = Signal(range(OCTETS))  # octets of the stream since the end of the last marker
         home = Signal(range(lanes))  # the lane of the beat to which the next marker belongs
-        filled = Signal(range(width))  # octets of the beat that are not a marker's
-        count = i.octets
-        inside = Signal()
-        completes = Signal()
-        has_marker = Signal()
-        next_beat = Signal()  # ``home`` is in the next one
-        marker_lane = Signal(range(2 * lanes))
+        inside = Signal()  # the chunk begins inside a marker
+        next_beat = Signal()  # ``home`` is in the next beat
         behind = Signal(range(2 * width))
         closed = Signal(range(2 * width))
-        end = Signal(range(2 * width))  # where octets that are not a marker's end
 
-        # The marker is near when it may begin in these octets: a short sum then says where.
-        bits = (lanes - 1).bit_length()
-        near, due = passed[bits + 2:] == OCTETS // width - 2, passed[bits + 2:] == OCTETS // width - 1
+        # The marker is near if it may begin in these octets: a short sum then finds its place.
+        near = passed[bits + 2:] == OCTETS // width - 2
+        due = passed[bits + 2:] == OCTETS // width - 1
         low = passed[:bits + 2]
         through = Signal(range(2 * width))
         m.d.comb += through.eq(_sum(low, count))
 
         def reaches_octet(n):
-            """Of the stream, counted from the place of the next marker."""
+            """The stream, with this chunk, reaches octet ``n`` of the next marker."""
             return (due & (through > width - 4 + n)) | (near & (through > 2 * width - 4 + n))
 
         m.d.comb += [
-            completes.eq(self.markers & due & (through >= width)),
+            x.completes.eq(self.markers & due & (through >= width)),
             inside.eq(due & (low > width - 4)),
-            has_marker.eq(self.markers & (inside | reaches_octet(0))),
-            next_beat.eq(~inside & (Cat(Const(0, 2), home) < octet)),
-            marker_lane.eq(Cat(home, next_beat)),
-            behind.eq(_sum(octet, count)),
-            closed.eq(_sum(octet, Cat(count[:2], (count[2:] - 1)[:bits + 1]))),  # less 4
+            x.has_marker.eq(self.markers & (inside | reaches_octet(0))),
+            *(x.adds[n].eq(reaches_octet(n) & ~(due & (low > width - 4 + n))) for n in range(4)),
+            next_beat.eq(~inside & (Cat(Const(0, 2), home) < x.octet)),
+            x.marker_lane.eq(Cat(home, next_beat)),
+            behind.eq(_sum(x.octet, count)),
+            closed.eq(_sum(x.octet, Cat(count[:2], (count[2:] - 1)[:bits + 1]))),  # 4 octets less
         ]
-        with m.If(completes):
-            m.d.comb += end.eq(closed)
-        with m.Elif(has_marker):
-            m.d.comb += end.eq(Cat(Const(0, 2), marker_lane))
+        with m.If(x.completes):
+            m.d.comb += x.end.eq(closed)
+        with m.Elif(x.has_marker):
+            m.d.comb += x.end.eq(Cat(Const(0, 2), x.marker_lane))
         with m.Else():
-            m.d.comb += end.eq(behind)
-        turned_valid = Signal()
-        turned = Signal(8 * width, reset_less=True)
-        keeps = Signal(width)  # octets that are there already
-        moves = Signal(2 * lanes, reset_less=True)  # lanes that come from the next one
-        reaches = Signal(range(2 * width), reset_less=True)  # ``end``
-        marks = Signal()  # a marker is complete
-        at = Signal(range(2 * lanes), reset_less=True)  # the marker's lane
-        of_marker = Signal(4, reset_less=True)  # octets that are its
-        in_place = rotate_lanes(m, i.data, octet, lane=8)
-        comes = Signal()
-        takes = Signal()
-        goes = self.o.ready
-        m.d.comb += [self.i.ready.eq(goes), comes.eq(self.i.valid & (count != 0)), takes.eq(goes & comes)]
+            m.d.comb += x.end.eq(behind)
+
+        m.d.comb += [x.comes.eq(self.i.valid & (count != 0)), x.takes.eq(self.o.ready & x.comes)]
         with m.If(~started):
-            # From a marker's end to the next one it is 127 lanes.
+            # There are 127 lanes from the end of a marker to the next one.
             m.d.sync += [passed.eq(Cat(Const(0, 2), (self.start - 1)[:7])), home.eq(-self.start)]
-        with m.If(takes):
+        with m.If(x.takes):
             m.d.sync += [
                 started.eq(1),
-                octet.eq(Mux(completes, closed, behind)),
+                x.octet.eq(Mux(x.completes, closed, behind)),
                 passed.eq(Cat(through[:bits + 2], passed[bits + 2:] + through[bits + 2])),
-                filled.eq(end),
             ]
-            with m.If(completes):
+            with m.If(x.completes):
                 m.d.sync += home.eq(home - 1)
-        with m.If(goes):
+
+    def _turn(self, m, x):
+        """Rotate the chunk to its place in the beat, and register what the next cycle does with each octet."""
+        lanes = self.lanes
+        filled = Signal(range(x.width))  # octets of the beat that are not a marker's
+        in_place = rotate_lanes(m, self.i.payload.data, x.octet, lane=8)
+        with m.If(x.takes):
+            m.d.sync += filled.eq(x.end)
+        with m.If(self.o.ready):
             m.d.sync += [
-                turned_valid.eq(comes),
-                turned.eq(in_place),
-                keeps.eq(Cat(~comes | (n < filled) for n in range(width))),  # without octets what is kept stays
-                moves.eq(Cat(has_marker & (n >= marker_lane) for n in range(2 * lanes))),
-                reaches.eq(end),
-                marks.eq(comes & completes),
-                at.eq(marker_lane),
-                of_marker.eq(Cat(
-                    reaches_octet(n) & ~(due & (low > width - 4 + n)) for n in range(4)
-                )),
+                x.turned_valid.eq(x.comes),
+                x.turned.eq(in_place),
+                x.keeps.eq(Cat(~x.comes | (n < filled) for n in range(x.width))),  # a chunk of no octets keeps all
+                x.moves.eq(Cat(x.has_marker & (n >= x.marker_lane) for n in range(2 * lanes))),
+                x.reaches.eq(x.end),
+                x.marks.eq(x.comes & x.completes),
+                x.at.eq(x.marker_lane),
+                x.of_marker.eq(x.adds),
             ]
 
-        # Then join them with those that are there already.
-        kept = Signal(8 * width, reset_less=True)
-        held = Signal(range(width))  # octets kept
-        shown = Signal(range(lanes))  # lanes of the kept beat that have been shown
-        new = Signal(8 * width)  # octets for this beat
-        over = Signal(8 * width)  # octets for the next beat
-        joined = Signal(8 * width)
+    def _join(self, m, x):
+        """Join the octets with those that the beat has, and close the gap that a marker leaves."""
+        lanes = self.lanes
+        new = Signal(8 * x.width)  # octets for this beat
         for n in range(lanes):
-            own, next_ = turned.word_select(n, 32), turned.word_select((n + 1) % lanes, 32)
+            own, next_ = x.turned.word_select(n, 32), x.turned.word_select((n + 1) % lanes, 32)
             m.d.comb += [
-                new.word_select(n, 32).eq(Mux(moves[n], next_, own)),
-                over.word_select(n, 32).eq(Mux(moves[n + lanes], next_, own)),
+                new.word_select(n, 32).eq(Mux(x.moves[n], next_, own)),
+                x.over.word_select(n, 32).eq(Mux(x.moves[n + lanes], next_, own)),
             ]
-        m.d.comb += joined.eq(Cat(
-            Mux(keeps[n], kept.word_select(n, 8), new.word_select(n, 8)) for n in range(width)
+        m.d.comb += x.joined.eq(Cat(
+            Mux(x.keeps[n], x.kept.word_select(n, 8), new.word_select(n, 8)) for n in range(x.width)
         ))
 
-        # A marker may come in parts, and may belong to the next beat.
-        part = Signal(32, reset_less=True)
-        marker = Signal(32)
+    def _join_marker(self, m, x):
+        """Join the parts of a marker, which may arrive in several chunks."""
+        part = Signal(32, reset_less=True)  # octets that have arrived
+        m.d.comb += x.marker.eq(Cat(
+            Mux(x.of_marker[n], x.turned.word_select(x.at[:x.bits], 32).word_select(n, 8), part.word_select(n, 8))
+            for n in range(4)
+        ))
+        with m.If(self.o.ready & x.turned_valid):
+            m.d.sync += part.eq(x.marker)
+
+    def _show(self, m, x):
+        """Send the beat if it is full, or if it has new lanes and no chunk is waiting."""
+        lanes, o = self.lanes, self.o.payload
+        held = Signal(range(x.width))  # octets kept
+        shown = Signal(range(lanes))  # lanes of the kept beat that have been sent
         marked = Signal()  # the kept beat has a marker
         place = Signal(range(lanes))  # of that marker
         value = Signal(32, reset_less=True)  # of that marker
-        m.d.comb += marker.eq(Cat(
-            Mux(of_marker[n], turned.word_select(at[:bits], 32).word_select(n, 8), part.word_select(n, 8))
-            for n in range(4)
-        ))
-
         full = Signal()
         early = Signal()
-        here = Signal()
+        marks_this = Signal()  # the marker belongs to this beat, not to the next one
         m.d.comb += [
-            full.eq(turned_valid & (reaches >= width)),
-            early.eq(~turned_valid & (held[2:] > shown)),
-            here.eq(marks & (at < lanes)),
+            full.eq(x.turned_valid & (x.reaches >= x.width)),
+            early.eq(~x.turned_valid & (held[2:] > shown)),
+            marks_this.eq(x.marks & (x.at < lanes)),
         ]
-        with m.If(goes):
+        with m.If(self.o.ready):
             m.d.sync += [
                 self.o.valid.eq(full | early),
-                o.data.eq(joined),
+                o.data.eq(x.joined),
                 o.count.eq(Mux(full, lanes, held[2:])),
-                o.marked.eq(marked | here),
-                o.place.eq(Mux(here, at, place)),
-                o.marker.eq(Mux(here, marker, value)),
-                kept.eq(Mux(full, over, joined)),
+                o.marked.eq(marked | marks_this),
+                o.place.eq(Mux(marks_this, x.at, place)),
+                o.marker.eq(Mux(marks_this, x.marker, value)),
+                x.kept.eq(Mux(full, x.over, x.joined)),
             ]
-            with m.If(turned_valid):
-                m.d.sync += [held.eq(reaches), part.eq(marker)]  # modulo the width
+            with m.If(x.turned_valid):
+                m.d.sync += held.eq(x.reaches)  # modulo the width
             with m.If(full):
-                m.d.sync += [shown.eq(0), marked.eq(marks & ~here)]
-            with m.Elif(marks):
+                m.d.sync += [shown.eq(0), marked.eq(x.marks & ~marks_this)]
+            with m.Elif(x.marks):
                 m.d.sync += marked.eq(1)
             with m.If(early):
                 m.d.sync += shown.eq(held[2:])
-            with m.If(marks):
-                m.d.sync += [place.eq(at), value.eq(marker)]
-        return m
+            with m.If(x.marks):
+                m.d.sync += [place.eq(x.at), value.eq(x.marker)]
+
+
+class _Parts:
+    """The signals that the parts of a :class:`ChunkPacker` share."""
+
+    def __init__(self, lanes: int):
+        self.bits = (lanes - 1).bit_length()
+        self.width = width = 4 * lanes
+
+        # The chunk at the input.
+        self.octet = Signal(range(width))  # where in its beat it begins; inside a marker, the lane is the marker's
+        self.comes = Signal()  # it has octets
+        self.takes = Signal()  # it is taken
+        self.has_marker = Signal()
+        self.completes = Signal()  # it has the last octet of a marker
+        self.marker_lane = Signal(range(2 * lanes))
+        self.adds = Signal(4)  # octets of the marker that it has
+        self.end = Signal(range(2 * width))  # where its octets that are not a marker's end
+
+        # The chunk one cycle later, rotated.
+        self.turned_valid = Signal()
+        self.turned = Signal(8 * width, reset_less=True)
+        self.keeps = Signal(width)  # octets of the beat that have arrived before
+        self.moves = Signal(2 * lanes, reset_less=True)  # lanes that take the octets of the next higher one
+        self.reaches = Signal(range(2 * width), reset_less=True)  # ``end``
+        self.marks = Signal()  # a marker is complete
+        self.at = Signal(range(2 * lanes), reset_less=True)  # the marker's lane
+        self.of_marker = Signal(4, reset_less=True)  # octets of the marker that this chunk has
+
+        # The beat.
+        self.kept = Signal(8 * width, reset_less=True)  # what has arrived of it
+        self.joined = Signal(8 * width)  # with this chunk
+        self.over = Signal(8 * width)  # octets for the next beat
+        self.marker = Signal(32)

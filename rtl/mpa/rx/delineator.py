@@ -1,40 +1,44 @@
-"""Makes FPDUs of the MPA stream (RFC 5044 §6)."""
+"""Finds the FPDUs in the MPA stream (RFC 5044 §6)."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import StreamBeat, aligned
-from open_rnic.rtl.lib.stream import Fifo, ReadyFifo, check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Fifo, ReadyFifo
 from open_rnic.rtl.mpa.rx.aligner import FpduAligner
 from open_rnic.rtl.mpa.rx.finder import FpduFinder
 
 __all__ = ["Delineator"]
 
-SLACK = 16  # beats, FPDUs: a beat of 16 lanes can hold 8, and comes when the last of their chunks has come
+SLACK = 16  # beats, FPDUs: a beat of 16 lanes can hold 8 FPDUs
 
 
 class Delineator(wiring.Component):
-    """Gives each FPDU in beats of its own, from lane 0 on.
+    """Returns each FPDU in beats of its own, from lane 0 on.
 
     ::
 
         i ▸┬ FpduFinder ▸┬ FpduAligner ▸ o
            └── beats ────┘
 
-    A marker between two FPDUs belongs to the second one (RFC 5044 §4.3). So an FPDU is complete without it, and without
-    anything else that follows.
+    A marker between two FPDUs belongs to the second FPDU (RFC 5044 §4.3). An FPDU is therefore complete without the
+    marker behind it, and does not wait for it.
 
-    Latency 6 cycles. In each cycle a full beat goes out, or the rest of an FPDU.
+    After a ULPDU_Length over the maximum, no later FPDU can be found: the block sends one beat with ``too_long``, then
+    discards its input.
 
-    After a ULPDU_Length over the maximum nothing can be found any more: one beat with ``too_long`` goes out, then
-    what comes in is taken and dropped.
+    Latency: 6 cycles. Throughput: in each cycle a full beat, or the end of an FPDU.
 
     Members
     -------
-    i : :class:`.StreamBeat`
-    o : as :func:`.aligned` says
-    maximum : the largest ULPDU_Length; does not change once octets have come
+    i : In, stream of :class:`.StreamBeat`
+        The stream without markers.
+    o : Out, signature :func:`.aligned`
+        FPDUs.
+    maximum : In, 16 bits
+        The largest ULPDU_Length. It does not change once octets have arrived.
     """
 
     def __init__(self, lanes: int):
@@ -52,7 +56,7 @@ class Delineator(wiring.Component):
         m.submodules.aligner = aligner = FpduAligner(self.lanes)
         m.submodules.beats = beats = Fifo(self.i.payload.shape(), SLACK)
         m.submodules.found = found = ReadyFifo(finder.o.payload.shape(), SLACK)
-        both_ready = Signal()  # in a register, as it holds all up that comes before
+        both_ready = Signal()  # registered, because it stalls all blocks before
         m.d.sync += both_ready.eq(finder.spare & beats.spare)
         m.d.comb += [
             finder.maximum.eq(self.maximum),

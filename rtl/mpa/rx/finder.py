@@ -1,11 +1,12 @@
-"""Finds where FPDUs begin, by ULPDU_Length (RFC 5044 §6)."""
+"""Finds the beginnings of FPDUs by ULPDU_Length (RFC 5044 §6)."""
 
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Found, StreamBeat
-from open_rnic.rtl.lib.stream import ReadyFifo, check_lanes, swap_octets
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import ReadyFifo, swap_octets
 
 __all__ = ["FpduFinder"]
 
@@ -13,24 +14,28 @@ _OVERHEAD = 2 + 3 + 4  # octets: ULPDU_Length, the most of PAD, CRC
 
 
 class FpduFinder(wiring.Component):
-    """Finds where FPDUs begin; it does not wait for their ends.
+    """Finds the beginnings of FPDUs, without waiting for their ends.
 
-    It walks along the stream from one ULPDU_Length to the next. In each lane it has been worked out before
-    where an FPDU that begins there would end, so a step is no more than a choice among the lanes.
+    The block steps through the stream from one ULPDU_Length to the next. For each lane it computes in advance where an
+    FPDU that begins there would end; a step only selects one of these results.
 
-    Latency 2 cycles. In each cycle one FPDU is found, or a beat passes in which none begins.
+    After a ULPDU_Length over the maximum, no later FPDU can be found: the block discards its input.
 
-    After a ULPDU_Length over the maximum nothing can be found any more: what comes in is taken and dropped.
+    Latency: 2 cycles. Throughput: in each cycle one FPDU, or one beat in which no FPDU begins.
 
     Members
     -------
-    i : :class:`.StreamBeat`
-    o : :class:`Found`
-    maximum : the largest ULPDU_Length; does not change once octets have come
-    spare : there is room for two beats or more
+    i : In, stream of :class:`.StreamBeat`
+        The stream without markers.
+    o : Out, stream of :class:`.Found`
+        The FPDUs, in their order.
+    maximum : In, 16 bits
+        The largest ULPDU_Length. It does not change once octets have arrived.
+    spare : Out, 1 bit
+        The block has room for two beats or more.
     """
 
-    DEPTH = 16  # beats that wait; one of 16 lanes can hold 8 FPDUs
+    DEPTH = 16  # beats that wait; a beat of 16 lanes can hold 8 FPDUs
 
     def __init__(self, lanes: int):
         check_lanes(lanes)
@@ -57,7 +62,7 @@ class FpduFinder(wiring.Component):
             *(waiting.i.payload.fields[n].eq(self.i.payload.data.word_select(n, 32)[:16]) for n in range(lanes)),
         ]
 
-        # First read in each lane what it would say as the first of an FPDU.
+        # First, read each lane as if it were the first lane of an FPDU.
         found = Found(lanes).members
         entry = data.StructLayout({
             "came": 1,  # the lane has arrived
@@ -69,7 +74,7 @@ class FpduFinder(wiring.Component):
         valid = Signal()  # a beat is present
         full = Signal()  # the beat is complete
         entries = Signal(data.ArrayLayout(entry, lanes), reset_less=True)
-        passes = Signal()  # the beat is done with
+        passes = Signal()  # the beat is no longer needed
         beat = waiting.o.payload
         m.d.comb += waiting.o.ready.eq(~valid | passes)
         read = Signal.like(entries)
@@ -87,17 +92,17 @@ class FpduFinder(wiring.Component):
                 read[n].length.eq(length),
                 read[n].too_long.eq(length > self.maximum),
                 read[n].final.eq((length + (2 + 3))[2:]),
-                # Without carry chains: less than a beat, and in the first case not one of the last 5 octets of it.
+                # Without carry chains: shorter than a beat; ``single`` by at least 6 octets.
                 read[n].single.eq(short & ~length[:bits + 2].matches(*range(max(0, 4 * lanes - 5), 4 * lanes))),
                 read[n].brief.eq(short | (length == 4 * lanes)),
             ]
         with m.If(waiting.o.ready):
             m.d.sync += [valid.eq(waiting.o.valid), full.eq(beat.count == lanes), entries.eq(read)]
 
-        # Then walk.
-        lane = Signal(range(lanes))  # where the next FPDU begins,
-        skips = Signal(signed(16 - bits), init=-1)  # behind so many beats and one; negative: in this beat
-        rests = Signal()  # nothing more begins in this beat; being incomplete, it will come once more
+        # Then step from one FPDU to the next.
+        lane = Signal(range(lanes))  # the lane in which the next FPDU begins
+        skips = Signal(signed(16 - bits), init=-1)  # beats before that lane's beat, less 1; negative: this beat
+        rests = Signal()  # no further FPDU begins in this beat, which is incomplete and will be repeated
         stopped = Signal()
         here = Signal(entry)
         skipping = skips >= 0

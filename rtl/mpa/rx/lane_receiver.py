@@ -1,4 +1,4 @@
-"""From lanes to judged ULPDUs at 1 lane: delineation (RFC 5044 §6), markers (§4.3) and CRC (§4.4)."""
+"""Receive at 1 lane: delineation (RFC 5044 §6), markers (§4.3) and CRC (§4.4)."""
 
 from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -14,23 +14,30 @@ __all__ = ["LaneReceiver"]
 
 
 class LaneReceiver(wiring.Component):
-    """:class:`.Delineator` and :class:`.FpduChecker` in one, where a beat is a lane.
+    """:class:`.Delineator` and :class:`.FpduChecker` in one block, for a width of 1 lane.
 
-    Then a marker has a beat of its own, FPDUs begin in lane 0 anyway, and a CRC is ready a cycle after its beat. So
-    beats pass one behind the other, with nothing to align and nothing that waits, but the last one of a ULPDU for the
-    beat of the CRC.
+    At this width a marker has a beat of its own, every FPDU begins in lane 0, and a CRC is known a cycle after its
+    beat. Nothing has to be aligned or queued; only the last beat of a ULPDU waits for the CRC field.
 
-    After a ULPDU_Length over the maximum nothing can be found any more: one beat says so, then what comes in is taken
-    and dropped.
+    After a ULPDU_Length over the maximum, no later FPDU can be found: the block sends one beat with cause RX_LENGTH,
+    then discards its input.
 
-    Latency 4 cycles; one beat a cycle.
+    Latency: 4 cycles. Throughput: one beat per cycle.
 
     Members
     -------
-    i : the stream, its markers not taken out
-    o, enable : as of :class:`.FpduChecker`
-    markers, start : as of :class:`.ChunkPacker`
-    maximum : the largest ULPDU_Length; does not change once octets have come
+    i : In, stream of :class:`.StreamBeat`
+        The stream, with its markers.
+    o : Out, stream of :class:`.Packet` with the fields of :data:`.CHECKED`
+        ULPDUs.
+    markers : In, 1 bit
+        The stream has markers.
+    start : In, 7 bits
+        Offset of the first lane in the marked stream, in lanes.
+    maximum : In, 16 bits
+        The largest ULPDU_Length. It does not change once octets have arrived.
+    enable : In, 1 bit
+        Check CRCs.
     """
 
     def __init__(self):
@@ -47,12 +54,12 @@ class LaneReceiver(wiring.Component):
         m = Module()
         m.submodules.given = given = ReadyBuffer(self.o.payload.shape())
         wiring.connect(m, given.o, wiring.flipped(self.o))
-        goes = given.i.ready  # in a register; all stages stand still without it
+        goes = given.i.ready  # registered; all stages stall while it is 0
         m.d.comb += self.i.ready.eq(goes)
 
-        # First: is it a marker?
+        # First stage: is the lane a marker?
         started = Signal()
-        place = Signal(range(INTERVAL))  # lanes since a marker was due
+        place = Signal(range(INTERVAL))  # lanes since the last place of a marker
         there = Signal()
         word = Signal(32, reset_less=True)
         is_marker = Signal()
@@ -67,13 +74,13 @@ class LaneReceiver(wiring.Component):
             with m.If(self.i.valid):
                 m.d.sync += [started.eq(1), place.eq(place + 1)]
 
-        # Then: where in its FPDU is it?
-        begins = Signal(init=1)  # the next lane that is no marker holds ULPDU_Length
+        # Second stage: the lane's place in its FPDU.
+        begins = Signal(init=1)  # the next lane that is not a marker holds ULPDU_Length
         ends = Signal()  # the lane is the CRC
-        fresh = Signal(init=1)  # it is the first of the FPDU; a marker may be
-        left = Signal(15)  # lanes from the one before to the CRC
+        fresh = Signal(init=1)  # the lane is the first of the FPDU, or a marker before it
+        left = Signal(15)  # lanes from the previous lane to the CRC
         length = Signal(16)
-        tail = Signal()  # the lane before the CRC has octets of the last beat that no other lane has
+        tail = Signal()  # the lane before the CRC has octets of the ULPDU's last beat
         stopped = Signal()
         comes = goes & there & ~stopped
         announced = Signal(16)
@@ -94,7 +101,7 @@ class LaneReceiver(wiring.Component):
             with m.Else():
                 m.d.sync += [left.eq(left - 1), ends.eq(~ends & (left == 2))]
 
-        # Beats of the ULPDU, from the third octet of the FPDU on. The last one goes when the CRC has come.
+        # Beats of the ULPDU, from the third octet of the FPDU on. The last beat is sent with the CRC's lane.
         upper = Signal(16, reset_less=True)
         beat = Signal(32, reset_less=True)
         gives = Signal()
@@ -111,11 +118,11 @@ class LaneReceiver(wiring.Component):
                 over.eq(begins),
             ]
 
-        # CRC and markers. A marker before ULPDU_Length points to it, like the others: 0 lanes back.
+        # CRC and markers. A marker before ULPDU_Length has FPDUPTR 0.
         crc = Signal(32, reset_less=True)
         passed = Signal(14)  # lanes since ULPDU_Length
         size = Signal(15, reset_less=True)
-        led = Signal()  # by a marker, which is one of its size, too
+        led = Signal()  # a marker precedes ULPDU_Length; it counts in ``size``
         marks = Signal(8, reset_less=True)
         pointer = Signal(16)
         astray = Signal()
@@ -134,7 +141,7 @@ class LaneReceiver(wiring.Component):
             with m.If(wrong & (fresh | ~astray)):
                 m.d.sync += first_astray.eq(pointer)
 
-        # The verdict: that on the CRC takes a cycle.
+        # Third stage: the verdict. The comparison of the CRC takes a cycle.
         judged = Signal(data.StructLayout({
             "valid": 1, "data": 32, "last": 1, "over": 1, "good": 1, "astray": 1, "length": 16, "pointer": 16,
             "size": 15, "markers": 8, "empty": 1,

@@ -1,4 +1,4 @@
-"""The way in: from the MPA stream to ULPDUs."""
+"""Receive: from the MPA stream to ULPDUs."""
 
 from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
@@ -6,15 +6,13 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, RxUlpdu
-from open_rnic.rtl.lib.stream import check_lanes
-from open_rnic.rtl.mpa.rtr import RtrDetector
-from open_rnic.rtl.mpa.rx.checker import FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
-from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
+from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
+from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store import StoreAndForward, check_store
-from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, in_turn
-from open_rnic.rtl.registers import DirectionState, Model, Role
+from open_rnic.rtl.mpa.stream_mode import in_turn
+from open_rnic.rtl.registers import DirectionState, Model, Role, Rtr
 
 __all__ = ["RxDatapath"]
 
@@ -24,23 +22,42 @@ class RxDatapath(wiring.Component):
 
     ::
 
-        ulpdu ◂ StoreAndForward ◂ RtrDetector ◂ FpduChecker ◂ Delineator ◂ ChunkPacker ◂ RxModeSwitch ◂ mpa
-                 (an option)                                   stream mode ─────────────────┘
+        ulpdu ◂ StoreAndForward ◂ RtrDetector ◂ FpduReceiver ◂ RxModeSwitch ◂ mpa
+                 (an option)                     stream mode ──────┘
 
     Members
     -------
-    mpa : from the peer: octets of the stream, in chunks cut anywhere
-    ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
-    stream_octets, enable : as :class:`.RxModeSwitch` has them
-    role, model, rtr_accept, permissive, markers, crc : as in register CONFIG
-    start : where in the marked stream the first FPDU begins, in lanes
-    maximum : the largest ULPDU_Length
-    asked : from :class:`.TxDatapath`
-    good, rtr, respond, sink, failed : as of :class:`.RtrDetector`
-    state : of this direction
-    event : RX_MPA; those of :class:`.RtrDetector`
-    fpdu, size, marker_count, crc_error : for the counters: a good FPDU has ended, of so many lanes of which so many are
-        markers; one with a wrong CRC has
+    mpa : In, stream of :class:`.Packet`
+        From the peer: the octets of the stream, in chunks cut anywhere.
+    ulpdu : Out, stream of :class:`.RxUlpdu`
+        To the host: stream-mode chunks (verdict STREAM), then ULPDUs.
+    stream_octets : In, 32 bits
+        See :attr:`.ModeSwitch.octets`.
+    enable : In, 1 bit
+        See :attr:`.ModeSwitch.enable`.
+    role, model : In, :class:`.Role`, :class:`.Model`
+    rtr_accept : In, 3 bits
+    permissive, markers, crc : In, 1 bit
+        As in register CONFIG.
+    start : In, 7 bits
+        Offset of the first FPDU in the marked stream, in lanes.
+    maximum : In, 16 bits
+        The largest ULPDU_Length.
+    asked : In, 1 bit
+        From :class:`.TxDatapath`.
+    good, rtr, respond, failed : Out, 1 bit
+    kind : Out, :class:`.Rtr`
+    sink : Out, 96 bits
+        See :class:`.RtrDetector`.
+    state : Out, :class:`.DirectionState`
+        The state of this direction.
+    event : Out, :class:`.Event`
+        The events of :class:`.RxModeSwitch` and :class:`.RtrDetector`.
+    fpdu, crc_error : Out, 1 bit
+        For the counters: a good FPDU has ended; an FPDU with a wrong CRC has ended.
+    size : Out, 15 bits
+    marker_count : Out, 8 bits
+        With ``fpdu``: its lanes, markers included, and its markers.
     """
 
     def __init__(self, lanes: int, *, store_and_forward: int = 0):
@@ -65,6 +82,7 @@ class RxDatapath(wiring.Component):
             "asked": In(1),
             "good": Out(1),
             "rtr": Out(1),
+            "kind": Out(Rtr),
             "respond": Out(1),
             "sink": Out(SINK),
             "failed": Out(1),
@@ -80,19 +98,11 @@ class RxDatapath(wiring.Component):
         m = Module()
         lanes = self.lanes
         m.submodules.switch = switch = RxModeSwitch(lanes)
-        m.submodules.packer = packer = ChunkPacker(lanes)
+        m.submodules.receiver = receiver = FpduReceiver(lanes)
         m.submodules.detector = detector = RtrDetector(lanes)
         wiring.connect(m, wiring.flipped(self.mpa), switch.i)
-        wiring.connect(m, switch.mpa, packer.i)
-        if lanes == 1:
-            m.submodules.receiver = unmarks = delineator = checker = LaneReceiver()
-        else:
-            m.submodules.delineator = delineator = Delineator(lanes)
-            m.submodules.checker = checker = FpduChecker(lanes)
-            unmarks = packer
-            wiring.connect(m, delineator.o, checker.i)
-        wiring.connect(m, packer.o, delineator.i)
-        wiring.connect(m, checker.o, detector.i)
+        wiring.connect(m, switch.mpa, receiver.i)
+        wiring.connect(m, receiver.o, detector.i)
         ulpdus = detector.o
         if self.store_and_forward:
             m.submodules.store = store = StoreAndForward(lanes, self.store_and_forward)
@@ -103,16 +113,16 @@ class RxDatapath(wiring.Component):
         m.d.comb += [
             switch.octets.eq(self.stream_octets),
             switch.enable.eq(self.enable),
-            unmarks.markers.eq(self.markers),
-            unmarks.start.eq(self.start),
-            delineator.maximum.eq(self.maximum),
-            checker.enable.eq(self.crc),
+            receiver.markers.eq(self.markers),
+            receiver.start.eq(self.start),
+            receiver.maximum.eq(self.maximum),
+            receiver.enable.eq(self.crc),
             detector.start.eq(self.start << 2),
             *(getattr(detector, name).eq(getattr(self, name)) for name in (
                 "role", "model", "rtr_accept", "permissive", "asked",
             )),
             *(getattr(self, name).eq(getattr(detector, name)) for name in (
-                "good", "rtr", "respond", "sink", "failed",
+                "good", "rtr", "kind", "respond", "sink", "failed",
             )),
             self.state.eq(Mux(detector.failed, DirectionState.STOPPED, switch.state)),
             self.event.eq(one_of(switch.event, detector.event)),

@@ -1,4 +1,4 @@
-"""Store and forward: ULPDUs that turn out bad are not delivered."""
+"""Store and forward: bad ULPDUs are not delivered."""
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import stream, wiring
@@ -6,26 +6,29 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import RxUlpdu
-from open_rnic.rtl.lib.stream import check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import Verdict
 
 __all__ = ["StoreAndForward", "check_store"]
 
 
 def check_store(octets: int) -> None:
-    """Raise ValueError when ``octets`` is no size of the store."""
+    """Raise ValueError if ``octets`` is not a size of the store: a power of 2, at least 128."""
     if octets < 128 or octets & (octets - 1):
         raise ValueError(f"store_and_forward must be a power of 2 from 128 on, not {octets!r}")
 
 
 class StoreAndForward(wiring.Component):
-    """Keeps each ULPDU until its verdict has come, and drops it if that is not GOOD.
+    """Stores each ULPDU until its verdict has arrived, and discards it if the verdict is not GOOD.
 
-    Latency 2 cycles from a ULPDU's last beat to its first; one beat a cycle.
+    Latency: 2 cycles from the last beat of a ULPDU at ``i`` to its first beat at ``o``. Throughput: one beat per cycle.
 
     Members
     -------
-    i, o : ULPDUs; one has at most ``octets`` octets
+    i : In, stream of :class:`.RxUlpdu`
+        ULPDUs of at most ``octets`` octets.
+    o : Out, stream of :class:`.RxUlpdu`
+        The good ULPDUs.
     """
 
     def __init__(self, lanes: int, octets: int):

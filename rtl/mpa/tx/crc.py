@@ -6,17 +6,18 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.crc32c import BASIS, Crc32c, times, undone
-from open_rnic.rtl.lib.stream import Fifo, ReadyFifo, check_lanes
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Fifo, ReadyFifo
 from open_rnic.rtl.mpa.tx.lane_appender import LaneAppender
 
 __all__ = ["CrcAppender", "crc_appender"]
 
-UNDONE = 2  # bits of the number of lanes to undo, in a cycle
-DEPTH = 16  # beats that wait for a CRC: more than its latency, so that one-beat FPDUs do not wait for each other
+UNDONE = 2  # bits of the number of lanes to undo that a cycle processes
+DEPTH = 16  # beats that wait for a CRC: more than its latency, so that one-beat FPDUs do not stall each other
 
 
 def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
-    """Send the beats of ``i`` both into the queue, as the caller says, and into the CRC pipeline, which never waits."""
+    """Send the beats of ``i`` to the CRC pipeline, which never stalls, and to the queue; the caller sets the data."""
     first = Signal(init=1)
     m.d.comb += [
         beats.i.valid.eq(i.valid),
@@ -31,22 +32,25 @@ def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
         m.d.sync += first.eq(i.payload.last)
 
 
-# With a beat that waits for its FPDU's CRC: the FPDU and its CRC end with it; it is full, so the CRC follows alone.
+# In a queued beat. ``ends``: the FPDU ends with this beat and its CRC. ``full``: it ends; the CRC needs another beat.
 _LAST = {"ends": 1, "full": 1}
 
 
 class CrcAppender(wiring.Component):
-    """Puts the CRC behind each FPDU.
+    """Appends the CRC field to each FPDU.
 
-    Latency 2 cycles for a beat that is not the last, and for the CRC 6 to 9, by width; one beat a cycle goes out. An
-    FPDU that fills its last beat gets one more.
+    Latency: 2 cycles for a beat that is not the last, 6 to 9 cycles for the CRC, depending on the width. Throughput:
+    one beat per cycle at ``o``. An FPDU that fills its last beat becomes one beat longer.
 
     Members
     -------
-    i : FPDUs without CRC; one with ``abort`` on its last beat gets the complement of its CRC, so that no receiver takes
-        it for good (without CRCs nothing can tell it so)
-    o : whole FPDUs
-    enable : make CRCs; the field is zero otherwise
+    i : In, stream of :class:`.Packet` with ``abort`` (1 bit)
+        FPDUs without CRC. With ``abort`` on its last beat, an FPDU gets the complement of its CRC, so that the receiver
+        rejects it (if CRCs are disabled, nothing marks it as invalid).
+    o : Out, stream of :class:`.Packet`
+        Complete FPDUs.
+    enable : In, 1 bit
+        Generate CRCs; otherwise the field is zero.
     """
 
     def __init__(self, lanes: int):
@@ -63,7 +67,7 @@ class CrcAppender(wiring.Component):
         lanes = self.lanes
         i, o = self.i.payload, self.o.payload
 
-        # Beats wait for the CRC in one queue, CRCs for their beat in another.
+        # One queue for beats that wait for their CRC, another one for CRCs that wait for their beat.
         m.submodules.beats = beats = ReadyFifo(
             data.StructLayout({"data": 32 * lanes, "used": range(lanes), **_LAST}), DEPTH
         )
@@ -78,7 +82,7 @@ class CrcAppender(wiring.Component):
             beats.i.payload.full.eq(i.last & fills),
         ]
 
-        # Lanes of zeros are undone, as many bits of their number at a time as a cycle has time for; then it is a CRC.
+        # Undo the lanes of zeros, UNDONE bits of their number per cycle; the result is the CRC.
         done, z, missing = crc.z_valid, crc.z, crc.missing
         stages = range(0, len(missing), UNDONE)
         for at in stages:
@@ -99,7 +103,7 @@ class CrcAppender(wiring.Component):
         ]
 
         beat, field = beats.o.payload, crcs.o.payload
-        alone = Signal()  # the beat that the CRC did not fit into has left, but stays here; the CRC follows
+        alone = Signal()  # the full last beat has been sent, but stays at the queue's output; the CRC follows
         lane = Signal(range(lanes))  # of the CRC
         m.d.comb += lane.eq(Mux(alone, 0, beat.used))
         m.d.comb += [
@@ -118,5 +122,5 @@ class CrcAppender(wiring.Component):
 
 
 def crc_appender(lanes: int) -> CrcAppender | LaneAppender:
-    """The block that puts the CRC behind FPDUs of beats of so many lanes."""
+    """The block that appends the CRC field at this width."""
     return LaneAppender() if lanes == 1 else CrcAppender(lanes)

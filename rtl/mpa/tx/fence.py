@@ -1,4 +1,4 @@
-"""The MPA fence: when ULPDUs may leave, and which (RFC 5044 §7.1.2, RFC 6581 §5)."""
+"""The MPA fence: decides when ULPDUs may be sent, and which (RFC 5044 §7.1.2, RFC 6581 §5)."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -6,56 +6,73 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu
-from open_rnic.rtl.lib.stream import ReadyBuffer, check_lanes
-from open_rnic.rtl.mpa.rtr import RtrGenerator, Ulpdu
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import ReadyBuffer
+from open_rnic.rtl.mpa.rtr import Opcode
+from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 __all__ = ["Fence"]
 
 
 class Fence(wiring.Component):
-    """Lets the host's ULPDUs through once the connection allows it, and puts the device's own before them.
+    """Holds the host's ULPDUs back until the connection allows them, and sends the device's own ULPDUs before them.
 
-    It stands before the framer: what the device itself sends must come first in the stream, and where the markers of
-    later FPDUs lie depends on it.
+    The fence lies before the framer: the ULPDUs of the device must be the first in the stream, and the places of the
+    markers in later FPDUs depend on them.
 
     ======================== =====================================================================
     role, model              the fence opens when ``mpa`` is 1, and
     ======================== =====================================================================
     initiator, client-server at once
-    initiator, peer-to-peer  its own RTR has left
+    initiator, peer-to-peer  its own RTR has been sent
     responder, client-server a good FPDU has been received (RFC 5044 §7.1.2)
     responder, peer-to-peer  an RTR has been received; a Read RTR is answered first (RFC 5040 §5.2.1)
     ======================== =====================================================================
 
-    ULPDUs wait at a shut fence. One over ``maximum`` is an error, and dropped whole; so is one that is not as long as
-    announced, but as it has been sent by then, its FPDU is spoilt by ``abort``. After an error here, or with ``rdmap``
-    one on receive, a shut fence stays shut; one Terminate passes nevertheless, if ``rdmap`` is 1, and all else is
-    dropped. With ``rdmap`` nothing follows a Terminate (RFC 5040 §5.4).
+    ULPDUs wait at a shut fence. A ULPDU over ``maximum`` is an error, and is discarded as a whole. A ULPDU whose length
+    differs from the announced one is an error, too; as most of it has been sent by then, ``abort`` invalidates its
+    FPDU. After an error of transmit, or with ``rdmap`` an error of receive, a shut fence stays shut. With ``rdmap`` one
+    Terminate still passes, and all other ULPDUs are discarded; nothing follows a Terminate (RFC 5040 §5.4).
 
-    Latency 2 cycles; one beat a cycle. In the first, all is found out about a beat that does not depend on what the
-    connection does; in the second it is decided. Events come a cycle after that.
+    Latency: 2 cycles; 3 cycles for events. The first stage examines a beat as far as that does not depend on the
+    connection's state, the second one decides. Throughput: one beat per cycle.
 
     Members
     -------
-    i : ULPDUs from the host
-    o : ULPDUs for the framer; ``abort`` on the last beat of one that must not be taken for good
-    mpa : transmit is in MPA mode
-    role, model, rtr_send, rdmap : as in register CONFIG
-    maximum : the longest ULPDU that may leave, in octets
-    good, rtr, respond, sink, failed : from :class:`.RtrDetector`
-    open : the fence is open
-    asked : a Read RTR has left
-    stopped : nothing more leaves
-    event : FENCE_OPEN, RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR
+    i : In, stream of :class:`.TxUlpdu`
+        ULPDUs from the host.
+    o : Out, stream of :class:`.Packet` with ``length`` (16 bits) and ``abort`` (1 bit)
+        ULPDUs for the framer. ``abort`` on the last beat: the FPDU must be invalid.
+    mpa : In, 1 bit
+        Transmit is in MPA mode.
+    role, model : In, :class:`.Role`, :class:`.Model`
+    rtr_send : In, :class:`.Rtr`
+    rdmap : In, 1 bit
+        As in register CONFIG.
+    maximum : In, 16 bits
+        The longest ULPDU that may be sent, in octets.
+    good, rtr, respond, failed : In, 1 bit
+    sink : In, 96 bits
+        From :class:`.RtrDetector`.
+    open : Out, 1 bit
+        The fence is open.
+    asked : Out, 1 bit
+        A Read RTR has been sent.
+    rtr_sent : Out, 1 bit
+        The RTR ``rtr_send`` has been sent. A Send RTR has used MSN 1 of queue 0, a Read RTR has used MSN 1 of queue 1.
+    stopped : Out, 1 bit
+        Nothing more is sent.
+    event : Out, :class:`.Event`
+        FENCE_OPEN, RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR.
     """
 
     class State(data.Struct):
-        """What lasts from one ULPDU to the next."""
+        """The state that lasts from one ULPDU to the next."""
 
-        granted: 1  # what receive must bring has come
-        rtr_left: 1
-        responds: 1  # a Read Response must leave
+        granted: 1  # receive has reported the FPDU that opens the fence
+        rtr_left: 1  # the RTR has been sent
+        responds: 1  # a Read Response must be sent
         opened: 1  # and stays so
         failed: 1
         terminated: 1
@@ -79,6 +96,7 @@ class Fence(wiring.Component):
             "failed": In(1),
             "open": Out(1),
             "asked": Out(1),
+            "rtr_sent": Out(1),
             "stopped": Out(1),
             "event": Out(Event),
         })
@@ -98,7 +116,7 @@ class Fence(wiring.Component):
         initiator = self.role == Role.INITIATOR
         sends_rtr = initiator & peer_to_peer & (self.rtr_send != Rtr.NONE)
         kept_sink = Signal(SINK, reset_less=True)
-        opens = Signal()  # now
+        opens = Signal()  # in this cycle
         granted = Signal()
         wants_own = Signal()  # the device has something to send before the host
         m.d.comb += [
@@ -106,6 +124,7 @@ class Fence(wiring.Component):
             opens.eq(self.mpa & granted & ~state.responds & ~state.failed & ~state.opened),
             wants_own.eq(self.mpa & ~state.failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
             self.open.eq(state.opened),
+            self.rtr_sent.eq(state.rtr_left),
             self.asked.eq(state.rtr_left & (self.rtr_send == Rtr.READ)),
             self.stopped.eq(state.terminated | (state.failed & ~self.rdmap)),
             own.sink.eq(kept_sink),
@@ -121,13 +140,13 @@ class Fence(wiring.Component):
         with m.If(self.failed & self.rdmap):
             m.d.sync += state.failed.eq(1)
 
-        # What becomes of a ULPDU is decided with its first beat.
-        consumes = Signal()  # the fence is not shut, or all is dropped
-        makes_own = Signal()
+        # A ULPDU is sent or discarded as a whole; its first beat decides.
+        consumes = Signal()  # beats are taken: the fence is open, or they are discarded
+        makes_own = Signal()  # a ULPDU of the device is being sent
         inside = Signal()  # a ULPDU has begun and not ended
-        keeps = Signal()  # the beat leaves
-        keeps_on = Signal()  # the beat before left
-        terminates = Signal()  # it is a Terminate
+        keeps = Signal()  # the beat is sent
+        keeps_on = Signal()  # the previous beat was sent
+        terminates = Signal()  # the ULPDU is a Terminate
         announced = Signal(16, reset_less=True)  # its length
         length = Mux(inside, announced, i.length)
         moves = given.valid & given.ready
@@ -146,7 +165,7 @@ class Fence(wiring.Component):
             m.d.comb += self.event.value.eq(refused)
         with m.If(opens):
             m.d.sync += state.opened.eq(1)
-            report(m, event, EventKind.FENCE_OPEN)  # nothing leaves in this cycle, so there is no other event
+            report(m, event, EventKind.FENCE_OPEN)  # no beat is sent in this cycle, so there is no other event
 
         m.d.comb += given.ready.eq(consumes & decided.i.ready)
         with m.If(makes_own):
@@ -188,14 +207,15 @@ class Fence(wiring.Component):
         return m
 
     def _examine(self, m, i, o):
-        """Find out what a beat itself tells."""
+        """Examine a beat as far as that does not depend on the connection's state."""
         lanes = self.lanes
         beat, examined = i.payload, o.payload
         width = 4 * lanes
         first = Signal(init=1)
-        left = Signal(17)  # octets announced that have not come in earlier beats; below 0, if too many have come
+        left = Signal(17)  # announced octets that earlier beats did not contain; negative if they contained too many
         due = Mux(first, beat.length, left)
-        is_terminate = ~beat.data[7] & (beat.data[8:12] == 7) & (beat.length >= 2)  # RFC 5040 §4.1, RFC 5041 §4.3
+        # RFC 5040 §4.1, RFC 5041 §4.3
+        is_terminate = ~beat.data[7] & (beat.data[8:12] == Opcode.TERMINATE) & (beat.length >= 2)
         m.d.comb += [
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
@@ -211,8 +231,8 @@ class Fence(wiring.Component):
 class _Examined(TxUlpdu):
     """A beat from the host.
 
-    On the first beat, ``too_long``: over the maximum; ``terminate``: it is a Terminate, and RDMAP is above. On the
-    last, ``mismatch``: the ULPDU is not as long as announced.
+    Valid on the first beat: ``too_long`` (the ULPDU is over the maximum) and ``terminate`` (it is a Terminate, and
+    CONFIG has ``rdmap``). Valid on the last beat: ``mismatch`` (the ULPDU's length differs from the announced one).
     """
 
     def __init__(self, lanes: int):

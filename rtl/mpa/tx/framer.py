@@ -11,15 +11,18 @@ __all__ = ["FpduFramer"]
 
 
 class FpduFramer(wiring.Component):
-    """Puts ULPDU_Length before each ULPDU and zeros behind it, up to a multiple of 4 octets.
+    """Prepends ULPDU_Length to each ULPDU, and appends zeros up to a multiple of 4 octets.
 
-    Latency 1 cycle; one beat a cycle. An FPDU whose last 2 octets begin a beat of their own holds the input up for 1
-    cycle. It stands still while ``o.ready`` is 0, which must not wait for ``o.valid``.
+    Latency: 1 cycle. Throughput: one beat per cycle. An FPDU whose last 2 octets need a beat of their own stalls the
+    input for 1 cycle. The block stalls as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend on
+    ``o.valid``.
 
     Members
     -------
-    i : :class:`TxUlpdu` and ``abort``: on the last beat, the ULPDU must not be taken for good
-    o : FPDUs without markers and CRC, whole lanes; ``abort`` as on ``i``
+    i : In, stream of :class:`.Packet` with ``length`` (16 bits) and ``abort`` (1 bit)
+        ULPDUs. ``length`` is valid on the first beat. ``abort`` on the last beat: the FPDU must be invalid.
+    o : Out, stream of :class:`.Packet` with ``abort`` (1 bit)
+        FPDUs without markers and CRC, in whole lanes.
     """
 
     def __init__(self, lanes: int):
@@ -37,7 +40,7 @@ class FpduFramer(wiring.Component):
         return m
 
     def _pad(self, m, o):
-        """Clear what is behind the ULPDU, and find out whether its end fits behind the 2 octets before it."""
+        """Clear the octets after the ULPDU, and determine whether its end still fits in the beat after the shift."""
         i, padded = self.i.payload, o.payload
         width = 4 * self.lanes
         octets = Mux(i.last, i.octets, width)
@@ -51,11 +54,11 @@ class FpduFramer(wiring.Component):
         ]
 
     def _frame(self, m, i, alone):
-        """Shift the ULPDU by 2 octets, behind its length."""
+        """Shift the ULPDU by 2 octets, to make room for its length."""
         padded, o = i.payload, self.o.payload
         carry = Signal(16, reset_less=True)
         first = Signal(init=1)
-        with m.If(alone):  # the ULPDU's last octets, in ``carry``, are a beat
+        with m.If(alone):  # ``carry`` has the ULPDU's last octets, which need a beat of their own
             m.d.comb += [o.data.eq(Cat(carry, Const(0, 16), padded.data[16:])), o.octets.eq(4)]
         with m.Else():
             m.d.comb += [
@@ -76,10 +79,10 @@ class FpduFramer(wiring.Component):
 
 
 class _Padded(Packet):
-    """A beat of a ULPDU with zeros behind it.
+    """A beat of a ULPDU, with zeros after the ULPDU's end.
 
-    ``octets`` are those of the FPDU's beat that it is going to be, if it is the last one. ``spills``: it is not the
-    last one, but what does not fit into it is.
+    ``octets``: the valid octets of the FPDU's last beat. ``spills``: the ULPDU's last beat does not fit in one beat of
+    the FPDU; its rest follows in another one.
     """
 
     def __init__(self, lanes: int):

@@ -12,13 +12,16 @@ __all__ = ["LaneAppender"]
 
 
 class LaneAppender(wiring.Component):
-    """:class:`.CrcAppender` where a beat is a lane, so that the CRC has one of its own; nothing waits for it.
+    """:class:`.CrcAppender` for a width of 1 lane, at which the CRC has a beat of its own and no beat waits for it.
 
-    Latency 2 cycles, 3 for the CRC; one beat a cycle goes out.
+    Latency: 2 cycles, 3 cycles for the CRC. Throughput: one beat per cycle at ``o``.
 
     Members
     -------
-    i, o, enable : as of :class:`.CrcAppender`
+    i : In, stream of :class:`.Packet` with ``abort`` (1 bit)
+    o : Out, stream of :class:`.Packet`
+    enable : In, 1 bit
+        See :class:`.CrcAppender`.
     """
 
     def __init__(self):
@@ -30,10 +33,10 @@ class LaneAppender(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # Instead of a last beat that comes for the second time, the CRC goes out.
+        # The last beat is transferred twice; the second time it is replaced by the CRC.
         m.submodules.stage = stage = Stage(self.i.payload.shape(), twice="last")
         wiring.connect(m, wiring.flipped(self.i), stage.i)
-        m.submodules.given = given = Buffer(self.o.payload.shape())  # the stage's ``ready`` must not wait for a beat
+        m.submodules.given = given = Buffer(self.o.payload.shape())  # the stage's ``ready`` must be independent
         wiring.connect(m, given.o, wiring.flipped(self.o))
         beat, o = stage.o.payload, given.i.payload
         crc = Signal(32, init=ONES)

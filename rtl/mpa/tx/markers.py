@@ -5,40 +5,45 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import rotate_lanes
-from open_rnic.rtl.lib.stream import Stage, Through, check_lanes, swap_octets
+from open_rnic.rtl.lib.stream import Stage, Through, swap_octets
 
 __all__ = ["MarkerInserter"]
 
-AT_ONCE = 8  # lanes that are turned without a register in between
+AT_ONCE = 8  # lanes that are rotated without a register in between
 
 
 class MarkerInserter(wiring.Component):
-    """Puts markers into FPDUs that have no CRC yet.
+    """Inserts markers into FPDUs that have no CRC yet.
 
-    A marker whose place is right behind the PAD goes there, before the CRC, which covers it (RFC 5044 §4.4); one
-    whose place is between two FPDUs becomes the first lane of the second, when that one comes.
+    A marker directly after the PAD is inserted before the CRC, which covers it (RFC 5044 §4.4). A marker between two
+    FPDUs becomes the first lane of the second FPDU, once that arrives.
 
-    A beat gets one marker at most, and each moves all that is behind it in its FPDU by one lane. So when an FPDU has
-    had ``n`` markers, ``n`` lanes, modulo the width, wait for its next beat. What waits goes out in a beat of its own,
-    and holds the input up for 1 cycle, when it fills one, and when the FPDU's last beat has no room for it.
+    A beat gets at most one marker, and each marker moves the rest of its FPDU by one lane. After ``n`` markers, ``n``
+    lanes, modulo the width, wait for the FPDU's next beat. Waiting lanes are sent in a beat of their own, which stalls
+    the input for 1 cycle, if they fill a beat or if the FPDU's last beat has no room for them.
 
-    Latency 2 cycles, at 16 lanes 3; one beat a cycle goes out. It stands still while ``o.ready`` is 0, which must not
-    wait for ``o.valid``.
+    Latency: 2 cycles, 3 cycles above 8 lanes. Throughput: one beat per cycle at ``o``. The block stalls as a whole
+    while ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``.
 
     Members
     -------
-    i, o : FPDUs, with ``abort`` on the last beat
-    enable : insert markers; does not change while FPDUs are on their way
-    start : where in the marked stream the first FPDU begins, in lanes; does not change either
-    inserted : a marker is being put in
+    i, o : In, Out, stream of :class:`.Packet` with ``abort`` (1 bit)
+        FPDUs.
+    enable : In, 1 bit
+        Insert markers. It does not change while an FPDU is in the block.
+    start : In, 7 bits
+        Offset of the first FPDU in the marked stream, in lanes. It does not change after the first FPDU.
+    inserted : Out, 1 bit
+        A marker is inserted in this cycle.
     """
 
     class State(data.Struct):
-        """What lasts from one FPDU to the next."""
+        """The state that lasts from one FPDU to the next."""
 
         started: 1
-        place: 7  # lanes to go to where the next marker belongs
+        place: 7  # lanes to the place of the next marker
 
     def __init__(self, lanes: int):
         check_lanes(lanes)
@@ -72,14 +77,14 @@ class MarkerInserter(wiring.Component):
         return m
 
     def _place(self, m, i, o):
-        """Find where in the beat a marker belongs, and begin to turn the beat."""
+        """Find the marker's place in the beat, and begin to rotate the beat."""
         lanes = self.lanes
         beat, placed = i.payload, o.payload
         moves = i.valid & i.ready
         state = Signal(self.State)
 
         reach = Signal(7)
-        left = Signal(signed(8))  # lanes to go behind this beat, if no marker belongs into it
+        left = Signal(signed(8))  # lanes to the next marker after this beat; negative: the marker is in this beat
         marked = Signal()
         m.d.comb += [
             reach.eq(beat.reach),
@@ -93,10 +98,10 @@ class MarkerInserter(wiring.Component):
             with m.Elif(~state.started):
                 m.d.sync += state.place.eq(-self.start)
 
-        # What the beat before has brought is counted one beat late: ``marked`` comes too late in the cycle to count.
+        # The previous beat's marker is counted one beat late, because ``marked`` is late in the cycle.
         counts = Signal()
         first = Signal(init=1)
-        leads = first & (state.place == 0)  # if it is a marker, it is before ULPDU_Length, not inside the FPDU
+        leads = first & (state.place == 0)  # a marker here precedes ULPDU_Length, and is not inside the FPDU
         low = Signal(7)
         intervals = Signal(7)
         lanes_before = Signal(range(lanes))
@@ -113,7 +118,7 @@ class MarkerInserter(wiring.Component):
                 lanes_before.eq(Mux(beat.last, 0, waiting)),
             ]
 
-        # How far the last beat fills beats of the output, counted from 0.
+        # The last lane of the output that the last beat fills, counted from 0.
         highest = Signal(range(2 * lanes))
         with_marker = Signal.like(highest)
         m.d.comb += [highest.eq(waiting + beat.highest), with_marker.eq(waiting + beat.highest + 1)]
@@ -136,7 +141,7 @@ class MarkerInserter(wiring.Component):
         ]
 
     def _turn(self, m, i, o):
-        """Turn the beat, so that it joins the lanes that wait, and with it what is known of its lanes."""
+        """Rotate the beat to its place behind the waiting lanes, and decode the flags of its lanes."""
         lanes = self.lanes
         placed, turned = i.payload, o.payload
 
@@ -159,10 +164,10 @@ class MarkerInserter(wiring.Component):
         ]
 
     def _insert(self, m, i, alone):
-        """Put the marker between the lanes of the beat, and the beat behind the lanes that wait."""
+        """Insert the marker between the lanes of the beat, and join the beat with the waiting lanes."""
         lanes = self.lanes
         beat, o = i.payload, self.o
-        kept = Signal(32 * lanes, reset_less=True)  # the lanes that wait; ``alone``: they are a beat of their own
+        kept = Signal(32 * lanes, reset_less=True)  # the waiting lanes; ``alone``: they are a beat of their own
         marker = Cat(Const(0, 16), swap_octets(Cat(Const(0, 2), beat.pointer)))
 
         def inserted(is_marker, is_moved):
@@ -185,10 +190,10 @@ class MarkerInserter(wiring.Component):
 
 
 class _Measured(data.StructLayout):
-    """A beat, and how long it is.
+    """A beat and its length.
 
-    ``reach``: its lanes; the CRC behind the last beat is one, as a marker may belong right before it. ``highest``: the
-    highest of its own lanes.
+    ``reach``: the number of its lanes; on the last beat the CRC counts as one lane, because a marker may be due
+    directly before it. ``highest``: the highest of its own lanes.
     """
 
     def __init__(self, lanes: int):
@@ -198,10 +203,10 @@ class _Measured(data.StructLayout):
 
 
 class _Placed(data.StructLayout):
-    """A beat, and what is to be done with it.
+    """A beat and the place of its marker.
 
-    ``waiting``: so many lanes wait. ``marked``: a marker belongs into lane ``at``, counted from the first lane that
-    waits. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: as of :class:`_Turned`.
+    ``waiting``: the number of waiting lanes. ``marked``: a marker is due in lane ``at``, counted from the first waiting
+    lane. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: see :class:`_Turned`.
     """
 
     def __init__(self, lanes: int):
@@ -212,12 +217,12 @@ class _Placed(data.StructLayout):
 
 
 class _Turned(data.StructLayout):
-    """A beat, turned by as many lanes as wait, and what becomes of its lanes.
+    """A beat, rotated by the number of waiting lanes, and the use of its lanes.
 
-    ``waits``: lanes that go out from those that wait. Of the others, ``marker``: those that are the marker, with
-    FPDUPTR ``pointer``; ``moved``: those that take what the lane before them was. ``next_marker``, ``next_moved``: the
-    same of the lanes that have gone round the end, to wait. ``more``: these make a beat of their own. ``used``: lanes
-    of the last beat.
+    ``waits``: output lanes that come from the waiting lanes. Of the other output lanes, ``marker`` is the marker, with
+    FPDUPTR ``pointer``, and those in ``moved`` take the previous lane. ``next_marker``, ``next_moved``: the same for
+    the lanes that were rotated past the end, and wait. ``more``: these need another beat. ``used``: the number of
+    lanes of the last beat.
     """
 
     def __init__(self, lanes: int):

@@ -1,4 +1,4 @@
-"""The way out: from ULPDUs to the MPA stream."""
+"""Transmit: from ULPDUs to the MPA stream."""
 
 from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
@@ -6,12 +6,14 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, TxUlpdu
-from open_rnic.rtl.lib.stream import Buffer, Stage, check_lanes
-from open_rnic.rtl.mpa.stream_mode import TxModeSwitch, in_turn
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Buffer, Stage
+from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.tx.crc import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.registers import DirectionState, Model, Role, Rtr
 
 __all__ = ["TxDatapath"]
@@ -27,18 +29,38 @@ class TxDatapath(wiring.Component):
 
     Members
     -------
-    ulpdu : from the host: stream-mode packets, then ULPDUs
-    mpa : to the peer: stream-mode packets, then a packet for each FPDU
-    stream_octets, enable : as :class:`.TxModeSwitch` has them
-    role, model, rtr_send, rdmap, markers, crc : as in register CONFIG
-    start : where in the marked stream the first FPDU begins, in lanes
-    maximum : the longest ULPDU that may leave, in octets
-    good, rtr, respond, sink, failed : from :class:`.RxDatapath`
-    asked : a Read RTR has left
-    state : of this direction
-    fence_open : the fence is open
-    event : TX_MPA and errors of stream mode; those of :class:`.Fence`
-    fpdu, octets, marker : in this cycle, for the counters: an FPDU has left, so many octets, a marker has been put in
+    ulpdu : In, stream of :class:`.TxUlpdu`
+        From the host: stream-mode packets, then ULPDUs.
+    mpa : Out, stream of :class:`.Packet`
+        To the peer: stream-mode packets, then one packet for each FPDU.
+    stream_octets : In, 32 bits
+        See :attr:`.ModeSwitch.octets`.
+    enable : In, 1 bit
+        See :attr:`.ModeSwitch.enable`.
+    role, model : In, :class:`.Role`, :class:`.Model`
+    rtr_send : In, :class:`.Rtr`
+    rdmap, markers, crc : In, 1 bit
+        As in register CONFIG.
+    start : In, 7 bits
+        Offset of the first FPDU in the marked stream, in lanes.
+    maximum : In, 16 bits
+        The longest ULPDU that may be sent, in octets.
+    good, rtr, respond, failed : In, 1 bit
+    sink : In, 96 bits
+        From :class:`.RxDatapath`.
+    asked : Out, 1 bit
+        A Read RTR has been sent.
+    rtr_sent : Out, 1 bit
+        The RTR ``rtr_send`` has been sent. A Send RTR has used MSN 1 of queue 0, a Read RTR has used MSN 1 of queue 1.
+    state : Out, :class:`.DirectionState`
+        The state of this direction.
+    fence_open : Out, 1 bit
+        The fence is open.
+    event : Out, :class:`.Event`
+        The events of :class:`.TxModeSwitch` and :class:`.Fence`.
+    fpdu, marker : Out, 1 bit
+    octets : Out, range(4 * ``lanes`` + 1)
+        For the counters: in this cycle an FPDU ends, a marker is inserted, and this number of octets is sent.
     """
 
     def __init__(self, lanes: int):
@@ -63,6 +85,7 @@ class TxDatapath(wiring.Component):
             "sink": In(SINK),
             "failed": In(1),
             "asked": Out(1),
+            "rtr_sent": Out(1),
             "state": Out(DirectionState),
             "fence_open": Out(1),
             "event": Out(Event),
@@ -103,6 +126,7 @@ class TxDatapath(wiring.Component):
             inserter.start.eq(self.start),
             appender.enable.eq(self.crc),
             self.asked.eq(fence.asked),
+            self.rtr_sent.eq(fence.rtr_sent),
             self.state.eq(Mux(fence.stopped, DirectionState.STOPPED, switch.state)),
             self.fence_open.eq(fence.open),
             self.event.eq(one_of(switch.event, fence.event)),

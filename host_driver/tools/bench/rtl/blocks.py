@@ -10,18 +10,20 @@ from open_rnic.host_driver.tools.bench.rtl.harness import AmaranthCrc, BothDirec
 from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.lib.crc32c import Crc32c
 from open_rnic.rtl.mpa.datapath import MpaDatapath
-from open_rnic.rtl.mpa.rtr import RtrDetector
 from open_rnic.rtl.mpa.rx.aligner import FpduAligner
 from open_rnic.rtl.mpa.rx.checker import FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.finder import FpduFinder
+from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.receive import RxDatapath
-from open_rnic.rtl.mpa.stream_mode import RxModeSwitch, TxModeSwitch
+from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
+from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.tx.crc import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.mpa.tx.transmit import TxDatapath
 from open_rnic.rtl.register_bank import RegisterBank
 
@@ -34,7 +36,8 @@ class Block:
     """``make`` gives the component for a width in lanes. ``wide``: it moves a beat of that width in each cycle.
 
     ``haste``: what nextpnr is asked for, by what it is asked for of the whole data path. ``vast``: at 16 lanes it has
-    more wires than nextpnr's default router ends with.
+    more wires than nextpnr's default router ends with. ``least``: the narrowest data path that contains the block, in
+    lanes.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Block:
     wide: bool = True
     haste: float = 1.5
     vast: bool = False
+    least: int = 1
 
 
 _TABLE = (
@@ -55,11 +59,12 @@ _TABLE = (
     Block("MarkerInserter", MarkerInserter),
     Block("CrcAppender", crc_appender),
     Block("RxModeSwitch", RxModeSwitch),
+    Block("FpduReceiver", FpduReceiver),
     Block("ChunkPacker", ChunkPacker),
-    Block("Delineator", Delineator),
-    Block("FpduFinder", FpduFinder),
-    Block("FpduAligner", FpduAligner),
-    Block("FpduChecker", FpduChecker),
+    Block("Delineator", Delineator, least=2),
+    Block("FpduFinder", FpduFinder, least=2),
+    Block("FpduAligner", FpduAligner, least=2),
+    Block("FpduChecker", FpduChecker, least=2),
     Block("RtrDetector", RtrDetector),
     Block("RegisterBank", lambda _: RegisterBank(), wide=False),
     Block("EventQueue", lambda _: EventQueue(2, 16), wide=False),

@@ -24,7 +24,7 @@ from open_rnic.host_driver.tools.bench.rtl.jobs import (
 )
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS, Part
 from open_rnic.host_driver.tools.bench.rtl.store import Store, key
-from open_rnic.rtl.registers import LANES
+from open_rnic.rtl.lib.lanes import LANES
 
 __all__ = ["CYCLES", "Case", "Row", "Sweep", "cases"]
 
@@ -105,11 +105,11 @@ class Row:
 
 
 def cases(blocks: Sequence[str], lanes: Sequence[int], parts: Sequence[str], seeds: int) -> list[Case]:
-    """Return a case for every block at every width on every part; a block without a width occurs only once."""
+    """Return a case for every block, part and width that the data path has; a block without a width only once."""
     return [
         Case(block, width, part, seeds)
         for part, block, width in product(parts, blocks, lanes)
-        if BLOCKS[block].wide or width == lanes[0]
+        if (width >= BLOCKS[block].least if BLOCKS[block].wide else width == lanes[0])
     ]
 
 

@@ -1,0 +1,106 @@
+"""The mode switch of receive: stream mode first, then MPA (RFC 6581 §4.2)."""
+
+from amaranth.hdl import Module, Mux, Signal
+
+from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.mpa.stream_mode import ModeSwitch, StreamCount
+from open_rnic.rtl.registers import DirectionState, EventKind
+
+__all__ = ["RxModeSwitch"]
+
+
+class RxModeSwitch(ModeSwitch):
+    """Sends the first ``octets`` of the stream to the host, and all later octets into the MPA blocks.
+
+    Octets after the first ``octets`` wait until ``octets`` is raised or MPA is enabled. A chunk that crosses the
+    boundary is cut in two. A chunk of no octets is discarded.
+
+    Latency: 1 cycle in MPA mode. Throughput: one beat per cycle in MPA mode; one beat every 4 cycles in stream mode,
+    and a cut takes 1 cycle for each octet before it.
+
+    Members
+    -------
+    i : In, stream of :class:`.Packet`
+        Chunks.
+    stream : Out, stream of :class:`.Packet`
+        Chunks of stream mode.
+    mpa : Out, stream of :class:`.Packet`
+        Chunks of MPA mode, with ``octets`` valid on every beat.
+    octets, enable, state : see :class:`.ModeSwitch`; this switch never reports STOPPED
+    event : Out, :class:`.Event`
+        RX_MPA.
+    """
+
+    def __init__(self, lanes: int):
+        super().__init__(lanes, Packet(lanes))
+
+    def elaborate(self, platform):
+        m = Module()
+        beat = Signal(Packet(self.lanes), reset_less=True)
+        present = Signal()  # ``beat`` has a beat
+        taken = Signal()  # the beat leaves in this cycle
+        none = Signal()  # ``room`` is 0
+        there = Signal()  # ``present``, as of state Weigh
+        empty = Signal()  # the beat has no octets
+        fits = Signal()  # the beat belongs to stream mode as a whole
+        ends = Signal()  # the beat reaches the end of stream mode
+        count = Signal.like(beat.octets)
+        surplus = Signal.like(beat.octets)  # octets still to be shifted out of the beat
+        counted = StreamCount(m, self)
+        room = counted.room
+        m.d.comb += [
+            count.eq(beat.octets),
+            self.i.ready.eq(~present | taken),
+            self.mpa.payload.eq(beat),
+            self.stream.payload.data.eq(beat.data),
+            self.stream.payload.octets.eq(Mux(fits, count, room)),
+            self.stream.payload.last.eq(beat.last | ends),
+        ]
+        with m.If(self.i.ready):
+            m.d.sync += [
+                beat.eq(self.i.payload),
+                beat.octets.eq(Mux(self.i.payload.last, self.i.payload.octets, 4 * self.lanes)),
+                present.eq(self.i.valid),
+            ]
+        with m.FSM():
+            counted.measure(m, then="Weigh")
+            with m.State("Weigh"):
+                m.d.sync += [
+                    none.eq(room == 0),
+                    there.eq(present),
+                    empty.eq(count == 0),
+                    fits.eq(count <= room),
+                    ends.eq(count >= room),
+                ]
+                m.next = "Decide"
+            with m.State("Decide"):
+                m.next = "Measure"
+                with m.If(none):
+                    counted.enter_mpa(m, EventKind.RX_MPA)
+                with m.Elif(there):
+                    m.next = "Pass"
+            with m.State("Pass"):
+                with m.If(empty):
+                    m.d.comb += taken.eq(1)
+                    m.next = "Measure"
+                with m.Else():
+                    m.d.comb += [self.stream.valid.eq(1), taken.eq(self.stream.ready & fits)]
+                    with m.If(self.stream.ready):
+                        m.d.sync += counted.passed.eq(counted.passed + self.stream.payload.octets)
+                        with m.If(fits):
+                            m.next = "Measure"
+                        with m.Else():
+                            # The octets after a cut are a chunk of their own.
+                            m.d.sync += [surplus.eq(room), beat.octets.eq(count - room), beat.last.eq(1)]
+                            m.next = "Shift"
+            with m.State("Shift"):
+                m.d.sync += [beat.data.eq(beat.data >> 8), surplus.eq(surplus - 1)]
+                with m.If(surplus == 1):
+                    m.next = "Measure"
+            with m.State("Mpa"):
+                m.d.comb += [
+                    self.state.eq(DirectionState.MPA),
+                    self.mpa.valid.eq(present),
+                    taken.eq(self.mpa.ready),
+                ]
+        return m

@@ -1,0 +1,76 @@
+"""From chunks of the MPA stream to judged ULPDUs, at any width."""
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import CHECKED, INTERVAL, Packet
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.mpa.rx.checker import FpduChecker
+from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.delineator import Delineator
+from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+
+__all__ = ["FpduReceiver"]
+
+
+class FpduReceiver(wiring.Component):
+    """Finds the FPDUs in the MPA stream, checks their CRCs and markers, and returns their ULPDUs.
+
+    ::
+
+        i ▸ ChunkPacker ▸ Delineator ▸ FpduChecker ▸ o      2 lanes and more
+        i ▸ ChunkPacker ▸ LaneReceiver ▸ o                  1 lane
+
+    Latency: the sum of the blocks' latencies. Throughput: one beat per cycle.
+
+    Members
+    -------
+    i : In, stream of :class:`.Packet`
+        Chunks, with ``octets`` valid on every beat.
+    o : Out, stream of :class:`.Packet` with the fields of :data:`.CHECKED`
+        ULPDUs.
+    markers : In, 1 bit
+        The stream has markers.
+    start : In, 7 bits
+        Offset of the first FPDU in the marked stream, in lanes.
+    maximum : In, 16 bits
+        The largest ULPDU_Length, in octets.
+    enable : In, 1 bit
+        Check CRCs.
+
+    The inputs besides ``i`` do not change once octets have arrived.
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(Packet(lanes))),
+            "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+            "markers": In(1),
+            "start": In(range(INTERVAL)),
+            "maximum": In(16),
+            "enable": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.packer = packer = ChunkPacker(self.lanes)
+        if self.lanes == 1:
+            m.submodules.receiver = unmarks = delineator = checker = LaneReceiver()
+        else:
+            m.submodules.delineator = delineator = Delineator(self.lanes)
+            m.submodules.checker = checker = FpduChecker(self.lanes)
+            unmarks = packer
+            wiring.connect(m, delineator.o, checker.i)
+        wiring.connect(m, wiring.flipped(self.i), packer.i)
+        wiring.connect(m, packer.o, delineator.i)
+        wiring.connect(m, checker.o, wiring.flipped(self.o))
+        m.d.comb += [
+            unmarks.markers.eq(self.markers),
+            unmarks.start.eq(self.start),
+            delineator.maximum.eq(self.maximum),
+            checker.enable.eq(self.enable),
+        ]
+        return m

@@ -1,0 +1,384 @@
+"""Recognises the RTR indications of RFC 6581 §9.2, and ends receive after an error."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.events import Event, report
+from open_rnic.rtl.layouts import CHECKED, SINK, Packet, RxUlpdu
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import Fifo
+from open_rnic.rtl.mpa.rtr import HEADER, Opcode
+from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr, Verdict
+
+__all__ = ["RtrDetector"]
+
+_SINK_AT = 18  # octet of a Read Request at which its Sink STag begins (RFC 5040 §4.4)
+
+
+class RtrDetector(wiring.Component):
+    """The last block of receive: removes RTRs, reports FPDUs to the fence and the host, and stops after an error.
+
+    For example, a responder in the peer-to-peer model that negotiated the Write RTR receives a zero-length RDMA Write
+    first. The detector discards that FPDU, asserts ``rtr`` and reports RTR_RECEIVED; all later ULPDUs pass.
+
+    A responder in the peer-to-peer model holds the first FPDU back until all of it has arrived, and then
+
+    - consumes a negotiated RTR, or with ``permissive`` any RTR;
+    - delivers a Terminate: the peer can send none of the negotiated RTRs (RFC 6581 §9.2);
+    - with ``permissive`` delivers any other FPDU, which takes the place of an RTR;
+    - otherwise reports the error NOT_RTR.
+
+    An initiator that has sent a Read RTR examines each FPDU in this way until it has consumed the Read Response.
+
+    STag and TO of an RTR are not checked (RFC 5041 §5.2, RFC 5040 §5.2.1), nor are reserved bits. A Read RTR must have
+    MSN 1 and MO 0, because its header is a payload of 28 octets. A Send RTR has no payload, so neither is checked
+    (RFC 5041 §7.1).
+
+    After an error all further beats are taken and discarded.
+
+    Latency: combinational for ULPDUs, 1 cycle for reports to the fence, 2 cycles for events. Throughput: one beat per
+    cycle; an FPDU that is held back takes some 6 cycles more.
+
+    Members
+    -------
+    i : In, stream of :class:`.Packet` with the fields of :data:`.CHECKED`
+        ULPDUs and the findings of the blocks before.
+    o : Out, stream of :class:`.RxUlpdu`
+        ULPDUs for the host.
+    role, model : In, :class:`.Role`, :class:`.Model`
+    rtr_accept : In, 3 bits
+    permissive : In, 1 bit
+        As in register CONFIG.
+    asked : In, 1 bit
+        The Read RTR of this initiator has been sent.
+    start : In, 9 bits
+        Stream offset of the first FPDU, in octets.
+    good : Out, 1 bit
+        A good FPDU has ended. Set for 1 cycle.
+    rtr : Out, 1 bit
+        An RTR, or with ``permissive`` the FPDU in its place, has arrived. Set for 1 cycle.
+    kind : Out, :class:`.Rtr`
+        With ``rtr``, the kind that was consumed; NONE if the FPDU was delivered. SEND has used MSN 1 of queue 0, READ
+        has used MSN 1 of queue 1.
+    respond : Out, 1 bit
+        With ``rtr``: it is a Read RTR, and must be answered.
+    sink : Out, 96 bits
+        With ``respond``, the Sink STag and Sink TO for the Read Response, in wire order.
+    failed : Out, 1 bit
+        An error has occurred; nothing more is delivered.
+    crc_error : Out, 1 bit
+        An FPDU with a wrong CRC has ended. Set for 1 cycle.
+    size : Out, 15 bits
+        With ``good``, the FPDU's size in lanes, markers included.
+    markers : Out, 8 bits
+        With ``good``, the number of its markers.
+    event : Out, :class:`.Event`
+        RTR_RECEIVED, RESPONSE_RECEIVED, ERROR.
+    """
+
+    class State(data.Struct):
+        """The state that lasts from one FPDU to the next."""
+
+        started: 1
+        rtr_came: 1  # the first FPDU has arrived, and was accepted as an RTR
+        response_came: 1
+        failed: 1
+        offset: 48  # stream offset of the FPDU, in octets
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(Packet(lanes, **CHECKED))),
+            "o": Out(stream.Signature(RxUlpdu(lanes))),
+            "role": In(Role),
+            "model": In(Model),
+            "asked": In(1),
+            "rtr_accept": In(3),
+            "permissive": In(1),
+            "start": In(9),
+            "good": Out(1),
+            "rtr": Out(1),
+            "kind": Out(Rtr),
+            "respond": Out(1),
+            "sink": Out(SINK),
+            "failed": Out(1),
+            "crc_error": Out(1),
+            "size": Out(15),
+            "markers": Out(8),
+            "event": Out(Event),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        x = _Parts(self)
+        m.submodules.kept = x.kept
+        self._expect(m, x)
+        self._route(m, x)
+        self._classify(m, x)
+        self._report(m, x)
+        with m.FSM():
+            self._pass(m, x)
+            self._hold_back(m, x)
+            self._release_long(m, x)
+            self._judge(m, x)
+            self._drain(m, x)
+        return m
+
+    def _expect(self, m, x):
+        """Whether the next FPDU may be an RTR, or the response to one."""
+        peer_to_peer = self.model == Model.PEER_TO_PEER
+        m.d.comb += [
+            x.awaits_rtr.eq((self.role == Role.RESPONDER) & peer_to_peer & ~x.state.rtr_came),
+            x.awaits_response.eq((self.role == Role.INITIATOR) & peer_to_peer & self.asked & ~x.state.response_came),
+        ]
+
+    def _route(self, m, x):
+        """Beats go to the output, into the queue, or are discarded. If the FSM chose none of these, they wait."""
+        i = self.i.payload
+        verdict = Signal(Verdict)
+        with m.Switch(i.cause):
+            with m.Case(Cause.NONE):
+                m.d.comb += verdict.eq(Verdict.GOOD)
+            with m.Case(Cause.CRC):
+                m.d.comb += verdict.eq(Verdict.CRC)
+            with m.Default():
+                m.d.comb += verdict.eq(Verdict.MARKER)
+        beat_in = x.kept.i.payload
+        m.d.sync += [x.flows.eq(x.flows_on), x.keeps.eq(x.keeps_on), x.sinks.eq(x.sinks_on)]
+        m.d.comb += [
+            x.moves.eq(self.i.valid & self.i.ready),
+            self.i.ready.eq(x.sinks | (x.flows & (self.o.ready | i.none)) | (x.keeps & x.kept.i.ready)),
+            x.kept.i.valid.eq(self.i.valid & x.keeps & ~i.none),
+            *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last")),
+            beat_in.verdict.eq(verdict),
+            self.o.payload.eq(Mux(x.flows, beat_in, x.kept.o.payload)),
+        ]
+
+    def _classify(self, m, x):
+        """What the FPDU that is held back is, by its header and length; settled 2 cycles after its end."""
+        last = x.last
+
+        def field(at, octets):
+            return x.header[8 * at:8 * (at + octets)]
+
+        # DDP and RDMAP control without their reserved bits (RFC 5041 §4.1, RFC 5040 §4.1); version 1 of both.
+        queue = field(6, 4)
+        msn = field(10, 4)
+        mo = field(14, 4)
+        read_size = field(30, 4)
+        is_first = (msn == 1 << 24) & (mo == 0)
+        versions = (x.header[:2] == 1) & (x.header[14:16] == 1)
+        untagged = versions & (x.header[6:8] == 0b01)
+        tagged = versions & (x.header[6:8] == 0b11)
+        opcode = x.header[8:12]
+        is_kind = {
+            Rtr.SEND: (last.value == 0) | (untagged & (opcode == Opcode.SEND) & (queue == 0) & (last.value == 18)),
+            Rtr.WRITE: tagged & (opcode == Opcode.WRITE) & (last.value == 14),
+            Rtr.READ: untagged & (opcode == Opcode.READ_REQUEST) & (queue == 1 << 24) & is_first & (read_size == 0)
+                      & (last.value == 46),
+        }  # fmt: skip
+        m.d.sync += [
+            x.found.eq(Rtr.NONE),
+            *(x.matches[kind - 1].eq(value) for kind, value in is_kind.items()),
+            x.is_response.eq(tagged & (opcode == Opcode.READ_RESPONSE) & (last.value == 14)),
+            # A Terminate, or the first segment of one.
+            x.is_terminate.eq(versions & ~x.header[7] & (opcode == Opcode.TERMINATE) & (queue == 2 << 24)),
+            x.has_queue.eq(last.value >= 10),
+            x.rtr_is_due.eq(x.awaits_rtr & ~(x.is_terminate & x.has_queue)),
+            x.response_comes.eq(x.awaits_response & x.is_response),
+        ]
+        for kind in is_kind:
+            with m.If(x.matches[kind - 1] & (self.permissive | self.rtr_accept[kind - 1])):
+                m.d.sync += x.found.eq(kind)
+        m.d.comb += [self.kind.eq(x.found), self.sink.eq(field(_SINK_AT, 12))]
+
+    def _report(self, m, x):
+        """An FPDU is reported in the cycle after its end, and its event a cycle later, with the offset of its start."""
+        i, last, state = self.i.payload, x.last, x.state
+        with m.If(~x.weighs):
+            m.d.sync += [*(last[name].eq(i[name]) for name in CHECKED), x.is_good.eq(i.cause == Cause.NONE)]
+        passed = Signal()
+        lanes_passed = Signal.like(last.size)
+        m.d.sync += [
+            *(self.event[name].eq(x.event[name]) for name in ("kind", "detail")),
+            self.event.value.eq(last.value),
+            passed.eq(self.good),
+            lanes_passed.eq(last.size),
+            # ``moves`` is late in the cycle, so these are sums of products, too.
+            x.ended.eq(x.flows & x.moves & i.last),
+            x.inside.eq((x.inside | (x.flows & x.moves)) & ~(x.moves & i.last)),
+        ]
+        m.d.comb += [
+            self.event.offset.eq(state.offset),
+            self.failed.eq(state.failed),
+            self.size.eq(last.size),
+            self.markers.eq(last.markers),
+        ]
+        with m.If(passed):
+            m.d.sync += [state.started.eq(1), state.offset.eq(state.offset + Cat(Const(0, 2), lanes_passed))]
+        with m.Elif(~state.started):
+            m.d.sync += state.offset.eq(self.start)
+        with m.If(x.tells & x.is_good):
+            m.d.comb += self.good.eq(1)
+        with m.Elif(x.tells):
+            m.d.comb += self.crc_error.eq(last.cause == Cause.CRC)
+            self._fail(m, x, last.cause)
+
+    def _fail(self, m, x, cause):
+        report(m, x.event, EventKind.ERROR, detail=cause)
+        m.d.sync += x.state.failed.eq(1)
+
+    def _let_through(self, m, x):
+        """Deliver the beats that were held back."""
+        m.d.comb += [self.o.valid.eq(x.kept.o.valid), x.kept.o.ready.eq(self.o.ready)]
+
+    def _pass(self, m, x):
+        """ULPDUs pass, up to an FPDU that must be examined."""
+        i = self.i.payload
+        looks = x.awaits_rtr | x.awaits_response  # at the next FPDU
+        with m.State("Flow"):
+            m.d.comb += [x.tells.eq(x.ended), x.flows_on.eq(x.inside | ~looks)]
+            with m.If(x.flows):  # a beat that has been offered is not taken back
+                m.d.comb += self.o.valid.eq(self.i.valid & ~i.none)
+                with m.If(self.i.valid):
+                    m.d.comb += x.flows_on.eq(1)
+                with m.If(x.moves):
+                    m.d.comb += x.flows_on.eq(~i.last | (~looks & (i.cause == Cause.NONE)))
+            with m.Elif(x.ended & ~x.is_good):
+                m.d.comb += [x.flows_on.eq(0), x.sinks_on.eq(1)]
+                m.next = "Stopped"
+            with m.Elif(self.i.valid & looks):
+                m.d.comb += x.keeps_on.eq(1)
+                m.d.sync += [x.beat.eq(0), x.released.eq(0)]
+                m.next = "Keep"
+
+    def _hold_back(self, m, x):
+        """The FPDU enters the queue, and its header the register."""
+        i = self.i.payload
+        with m.State("Keep"):
+            m.d.comb += x.keeps_on.eq(1)
+            m.d.sync += x.header.word_select(x.beat, 32 * self.lanes).eq(i.data)
+            with m.If(self.i.valid):  # and the beat moves: the queue was empty before
+                m.d.sync += x.beat.eq(x.beat + 1)
+                with m.If(i.last):
+                    m.d.comb += x.keeps_on.eq(0)
+                    m.next = "Weigh"
+                with m.Elif(x.beat == x.beats - 1):
+                    m.d.comb += x.keeps_on.eq(0)
+                    m.next = "Long"
+
+    def _release_long(self, m, x):
+        """An FPDU that is too long for an RTR passes through the queue, unless it will be an error."""
+        with m.State("Long"):
+            m.d.sync += x.released.eq(1)
+            m.next = "Look"
+        with m.State("Look"):
+            m.d.comb += [
+                x.sinks_on.eq(x.awaits_rtr & ~self.permissive & ~x.is_terminate),
+                x.keeps_on.eq(~x.sinks_on),
+            ]
+            m.next = "Rest"
+        with m.State("Rest"):
+            with m.If(x.sinks):
+                m.d.comb += x.clear.eq(1)
+            with m.Else():
+                self._let_through(m, x)
+            with m.If(x.moves & self.i.payload.last):
+                m.next = "Weigh"
+            with m.Else():
+                m.d.comb += [x.keeps_on.eq(x.keeps), x.sinks_on.eq(x.sinks)]
+
+    def _judge(self, m, x):
+        """The FPDU has ended: wait for its classification, then consume it, deliver it, or report an error."""
+        for state_name, then in (("Weigh", "Ponder"), ("Ponder", "Judge")):
+            with m.State(state_name):
+                m.d.comb += x.weighs.eq(1)
+                with m.If(x.released):
+                    self._let_through(m, x)
+                m.next = then
+
+        with m.State("Judge"):
+            m.d.comb += x.weighs.eq(1)
+            with m.If(x.released):
+                self._let_through(m, x)
+            m.next = "Settle"
+            m.d.comb += x.tells.eq(1)
+            with m.If(~x.is_good):
+                m.d.comb += [x.clear.eq(~x.released), x.sinks_on.eq(1)]
+                m.next = "Stopped"
+            with m.Elif(x.rtr_is_due):
+                m.d.sync += x.state.rtr_came.eq(1)
+                with m.If(x.found != Rtr.NONE):
+                    report(m, x.event, EventKind.RTR_RECEIVED, detail=x.found)
+                    m.d.comb += [self.rtr.eq(1), self.respond.eq(x.found == Rtr.READ), x.clear.eq(1)]
+                with m.Elif(self.permissive):
+                    report(m, x.event, EventKind.RTR_RECEIVED)
+                    m.d.comb += self.rtr.eq(1)
+                with m.Else():
+                    self._fail(m, x, Cause.NOT_RTR)
+                    m.d.comb += [x.clear.eq(1), x.sinks_on.eq(1)]
+                    m.next = "Stopped"
+            with m.Elif(x.response_comes):
+                report(m, x.event, EventKind.RESPONSE_RECEIVED)
+                m.d.sync += x.state.response_came.eq(1)
+                m.d.comb += x.clear.eq(1)
+
+    def _drain(self, m, x):
+        """The queue becomes empty before other beats pass; after an error, it does so while the input is discarded."""
+        with m.State("Settle"):
+            self._let_through(m, x)
+            with m.If(~x.kept.o.valid):
+                m.d.comb += x.flows_on.eq(~(x.awaits_rtr | x.awaits_response))
+                m.next = "Flow"
+        with m.State("Stopped"):
+            m.d.comb += x.sinks_on.eq(1)
+            self._let_through(m, x)
+
+
+class _Parts:
+    """The queue and the signals that the parts of an :class:`RtrDetector` share."""
+
+    def __init__(self, detector: RtrDetector):
+        width = 4 * detector.lanes
+        self.state = Signal(detector.State)
+
+        # The FPDU that is held back.
+        self.clear = Signal()  # discards the beats in ``kept``
+        self.kept = ResetInserter(self.clear)(Fifo(RxUlpdu(detector.lanes), 16))
+        self.beats = -(-HEADER // width)  # beats of an FPDU that can be an RTR, at most
+        self.header = Signal(8 * width * self.beats, reset_less=True)
+        self.beat = Signal(range(self.beats + 1))  # number of the next beat
+        self.released = Signal()  # too long for an RTR, and therefore let through
+
+        # The FPDU that has ended.
+        self.last = Signal(data.StructLayout(CHECKED), reset_less=True)  # its findings
+        self.is_good = Signal()  # ``last.cause`` is NONE
+        self.ended = Signal()  # it passed, and has not been reported
+        self.weighs = Signal()  # it is being examined; ``last`` does not change
+        self.tells = Signal()  # it is reported in this cycle
+        self.event = Signal(Event)
+        self.inside = Signal()  # an FPDU that passes has begun and not ended
+
+        # What becomes of beats, settled a cycle before.
+        self.flows = Signal()  # beats go to the output
+        self.keeps = Signal()  # beats go into the queue
+        self.sinks = Signal()  # beats are discarded
+        self.flows_on = Signal()  # ``flows`` in the next cycle
+        self.keeps_on = Signal()
+        self.sinks_on = Signal()
+        self.moves = Signal()  # a beat is taken
+
+        # The next FPDU may be an RTR, or the response to one.
+        self.awaits_rtr = Signal()
+        self.awaits_response = Signal()
+
+        # The classification of the FPDU that is held back.
+        self.matches = Signal(len(Rtr) - 1)  # a bit for each kind of RTR, in their order
+        self.found = Signal(Rtr)  # the one that is accepted
+        self.is_response = Signal()
+        self.is_terminate = Signal()  # if it ``has_queue``
+        self.has_queue = Signal()  # long enough for a queue number
+        self.rtr_is_due = Signal()  # it must be an RTR
+        self.response_comes = Signal()  # it is the Read Response that is awaited
