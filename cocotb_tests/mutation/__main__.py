@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -123,12 +123,12 @@ class Campaign:
         self._plan = json.loads(self._file.read_text())
         return done.returncode == 0
 
-    def prove(self) -> None:
-        """Try the mutants that are alive on the proofs of their blocks."""
+    def prove(self, excused: Container[str]) -> None:
+        """Try the mutants that are alive and not ``excused`` on the proofs of their blocks."""
         from open_rnic.cocotb_tests.proofs.__main__ import Job, chosen
         from open_rnic.cocotb_tests.proofs.harness import SiteMutant
 
-        for key in self.alive:
+        for key in (each for each in self.alive if each not in excused):
             block = re.search(r" (\w+)", key)[1]
             for stated in chosen([]):
                 if key not in self.killed and block in re.findall(r"\w+", stated.of):
@@ -206,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
             if campaign.alive and not campaign.test(files, lanes, own):
                 print("a test fails without a mutant, or cannot be run", file=sys.stderr)
                 return 1
-    campaign.prove()
+    campaign.prove(excused)
     text = table(campaign, excused)
     print(text)
     if options.markdown:
