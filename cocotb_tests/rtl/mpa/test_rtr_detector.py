@@ -1,0 +1,86 @@
+# amaranth: UnusedElaboratable=no
+"""The RTR detector alone: FPDUs that follow each other without a gap, and a Read RTR that leaves inside an FPDU."""
+
+import functools
+import random
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from cocotb.triggers import RisingEdge
+
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.rtl.together import Chain, Together
+from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
+from open_rnic.rtl.layouts import CHECKED, Packet
+from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
+from open_rnic.rtl.registers import Cause, Model, Role, Rtr
+
+RESPONSE = read_response(rtr_ulpdu(Rtr.READ))
+
+
+class OctetsOnEachBeat(wiring.Component):
+    """Clears ``none`` on all beats but the last of an FPDU, as the blocks before the detector do."""
+
+    def __init__(self, lanes):
+        shape = Packet(lanes, **CHECKED)
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.i), wiring.flipped(self.o))
+        with m.If(~self.i.payload.last):
+            m.d.comb += self.o.payload.none.eq(0)
+        return m
+
+
+def detector(lanes):
+    return Together(rx=Chain(OctetsOnEachBeat(lanes), RtrDetector(lanes)))
+
+
+async def begin(dut, idle=None, **inputs):
+    for name in ("role", "model", "asked", "rtr_accept", "permissive", "start"):
+        getattr(dut, f"rx__{name}").value = inputs.get(name, 0)
+    source, sink = Source(dut, "rx__i", idle), Sink(dut, "rx__o")
+    await RisingEdge(dut.clk)
+
+    def send(ulpdu):
+        source.send(ulpdu, cause=Cause.NONE, value=len(ulpdu), size=(len(ulpdu) + 9) // 4, markers=0, none=0)
+
+    return send, sink
+
+
+@bench()
+async def ulpdus_follow_an_rtr_without_a_gap(dut):
+    send, sink = await begin(dut, role=Role.RESPONDER, model=Model.PEER_TO_PEER, rtr_accept=7)
+    ulpdus = [random.randbytes(random.randint(1, 50)) for _ in range(20)]
+    for each in (rtr_ulpdu(Rtr.WRITE), *ulpdus):
+        send(each)
+    for each in ulpdus:
+        assert (await sink.receive()).octets == each
+
+
+@bench()
+async def a_read_rtr_may_leave_inside_an_fpdu(dut):
+    for chance in (0, 0.5, 1):
+        dut.rst.value = 1
+        await RisingEdge(dut.clk)
+        dut.rst.value = 0
+        send, sink = await begin(dut, pauses(chance), role=Role.INITIATOR, model=Model.PEER_TO_PEER)
+        ulpdus = [random.randbytes(40 * parameter("lanes")), RESPONSE, b"next"]
+        for each in ulpdus:
+            send(each)
+        for _ in range(4):
+            await RisingEdge(dut.clk)
+            while not (dut.rx__i__valid.value and dut.rx__i__ready.value):
+                await RisingEdge(dut.clk)
+        dut.rx__asked.value = 1
+        assert (await sink.receive()).octets == ulpdus[0]
+        assert (await sink.receive()).octets == b"next"
+
+
+@pytest.mark.parametrize("name", ["ulpdus_follow_an_rtr_without_a_gap", "a_read_rtr_may_leave_inside_an_fpdu"])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_rtr_detector(lanes, name):
+    simulate(functools.partial(detector, lanes), __name__, name=name, parameters={"lanes": lanes})
