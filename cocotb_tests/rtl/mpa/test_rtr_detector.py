@@ -2,6 +2,7 @@
 """The RTR detector alone: FPDUs that follow each other without a gap, and a Read RTR that leaves inside an FPDU."""
 
 import functools
+import itertools
 import random
 
 import pytest
@@ -10,7 +11,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.rtl.layouts import CHECKED, Packet
@@ -63,20 +64,21 @@ async def ulpdus_follow_an_rtr_without_a_gap(dut):
 
 @bench()
 async def a_read_rtr_may_leave_inside_an_fpdu(dut):
-    for chance in (0, 0.5, 1):
+    beat = 4 * parameter("lanes")
+    # Behind its first beat, an FPDU as long as a Read Response may look like one.
+    lookalike = (bytes(beat) + RESPONSE)[:len(RESPONSE)]
+    for gap, first in itertools.product((0, 1, 4), (random.randbytes(10 * beat), lookalike)):
         dut.rst.value = 1
         await RisingEdge(dut.clk)
         dut.rst.value = 0
-        send, sink = await begin(dut, pauses(chance), role=Role.INITIATOR, model=Model.PEER_TO_PEER)
-        ulpdus = [random.randbytes(40 * parameter("lanes")), RESPONSE, b"next"]
-        for each in ulpdus:
+        send, sink = await begin(dut, itertools.repeat(gap), role=Role.INITIATOR, model=Model.PEER_TO_PEER)
+        for each in (first, RESPONSE, b"next"):
             send(each)
-        for _ in range(4):
+        await RisingEdge(dut.clk)
+        while not (dut.rx__i__valid.value and dut.rx__i__ready.value):
             await RisingEdge(dut.clk)
-            while not (dut.rx__i__valid.value and dut.rx__i__ready.value):
-                await RisingEdge(dut.clk)
         dut.rx__asked.value = 1
-        assert (await sink.receive()).octets == ulpdus[0]
+        assert (await sink.receive()).octets == first
         assert (await sink.receive()).octets == b"next"
 
 
