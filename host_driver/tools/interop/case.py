@@ -56,7 +56,7 @@ class Case:
     expected: Expected = _ORDINARY
     variant: str = "siw"
     kills: bool = False  # the guest, or leaves it unfit for other cases
-    timeout: float = 60.0
+    timeout: float = 300.0
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Setting:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
 
-    def run(self, command: str, timeout: float = 45.0) -> asyncio.Task[Output]:
+    def run(self, command: str, timeout: float = 240.0) -> asyncio.Task[Output]:
         """Begin to run a command in the guest."""
         self.commands.append((command, bytearray()))
         task = asyncio.create_task(self.guest.run(command, timeout, self.commands[-1][1]))
