@@ -72,6 +72,8 @@ def simulate(
     streams = look(component, _streams) if isinstance(component, functools.partial) else _streams(component)
     # One folder per test, so that old results of failed tests do not accumulate.
     test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
+    if "PYTEST_CURRENT_TEST" not in os.environ:
+        test += f"-{os.getpid()}"  # programs outside pytest may run several at once
     folder = simulation.folder.parent.parent / "tests" / re.sub(r"[^\w.-]+", "-", test)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -130,6 +130,13 @@ def _role(name: str) -> Role:
     return random.Random(f"{name} role").choice(list(Role))
 
 
+def rtr_octets(case: Case) -> int:
+    """The size of the FPDU of the RTR, which begins the good stream; with markers, one precedes it."""
+    marker = 4 * has_markers(case.seed)
+    length = int.from_bytes(case.good[marker : marker + 2], "big")
+    return marker + (2 + length + 3) // 4 * 4 + 4
+
+
 def has_markers(name: str) -> bool:
     """Return whether the case with this name uses markers."""
     return random.Random(f"{name} markers").random() < 0.5
