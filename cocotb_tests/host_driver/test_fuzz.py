@@ -99,7 +99,7 @@ async def send(peer, octets, pace):
 @pytest.mark.parametrize("pace", ["at once", "octet by octet"])
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize(("what", "at", "value"), REFUSED)
-def test_a_frame_that_cannot_be_spoken_to_is_error_4_and_answered_by_nothing(what, at, value, role, pace):
+def test_an_unsupported_frame_is_error_4_and_is_not_answered(what, at, value, role, pace):
     octets = changed(GOOD[role], at, value)
     fpdus = FpduFramer(markers=False, crc=True).frame(rtr_ulpdu(Rtr.WRITE))
 
@@ -152,7 +152,7 @@ def test_reserved_bits_are_not_checked_and_fpdus_right_behind_a_frame_are_taken(
     ],
 )
 @pytest.mark.parametrize("markers", [False, True])
-def test_a_reply_that_cannot_be_kept_is_answered_by_its_terminate_alone(config, reply, code, markers):
+def test_a_reply_that_the_initiator_cannot_comply_with_is_answered_by_its_terminate_alone(config, reply, code, markers):
     octets = StartupFrame(FrameKind.REPLY, markers=markers, enhanced=reply).encode()
     ulpdu = bytes.fromhex(f"4147 00000000 00000002 00000001 00000000 20{code:02x}0000")
 

@@ -387,7 +387,7 @@ class Connection:
         await self._over()
 
     async def disconnected(self) -> RdmaError | None:
-        """Wait until the peer has closed or the connection is over; returns None in the first case, else the error."""
+        """Wait until the peer has closed, then return None; if the connection ends, return the error."""
         await self._silent.wait()
         return self.error
 
@@ -589,7 +589,7 @@ class Connection:
             self._end(LostError(str(error), error.reason))
 
     def _end(self, error: RdmaError, terminate: int | bytes | None = None) -> None:
-        """Fail all posted work, send the Terminate if one is given, and release everything. Only the first call counts."""
+        """Fail all posted work, send the Terminate if given, and release everything. Only the first call counts."""
         if self.error:
             return
         self.error = error

@@ -287,7 +287,7 @@ def test_an_error_behind_this_end_s_fin_is_a_reset():
     assert life.close() == [Release(reset=True)]
 
 
-def test_a_close_is_for_once():
+def test_a_connection_is_released_once():
     life = opened()
     assert life.close() == [Release(reset=False)]
     assert life.close() == []
@@ -310,7 +310,7 @@ def test_an_end_behind_an_fpdu_is_in_order():
     assert life.drained(good=100, fence_open=True) == [End("")]
 
 
-def test_an_end_inside_an_fpdu_is_told_with_its_place():
+def test_an_end_inside_an_fpdu_is_reported_with_its_offset():
     life = opened()
     life.octets_received += 103
     life.closed_by_peer()
@@ -355,7 +355,7 @@ def test_fpdus_that_the_device_keeps_are_delivered():
     assert not life.delivered(3, taken=0)
 
 
-def test_a_permissive_device_delivers_what_is_no_rtr():
+def test_a_permissive_device_delivers_a_first_fpdu_that_is_no_rtr():
     life = opened()
     life.reported(Event(EventKind.RTR_RECEIVED, Rtr.NONE))
     assert not life.delivered(1)
