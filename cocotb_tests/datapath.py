@@ -214,7 +214,10 @@ class SideBySide:
         """Compare all output and the state of both; raises AssertionError if they differ, else returns the output."""
         rtl, software = self.rtl, self.software
         sent = [each.octets for each in await taken(rtl.tx_mpa)]
-        ulpdus = [Ulpdu(each.octets, Verdict(each.fields["verdict"])) for each in await taken(rtl.rx_ulpdu)]
+        received = await taken(rtl.rx_ulpdu)
+        ulpdus = [Ulpdu(each.octets, Verdict(each.fields["verdict"])) for each in received]
+        for (octets, verdict), packet in zip(ulpdus, received, strict=True):
+            assert verdict is Verdict.STREAM or packet.fields["length"] == len(octets), packet
         taken_for_good = [each for each in ulpdus if each.verdict in (Verdict.GOOD, Verdict.STREAM)]
         if BY_NAME["CAPABILITIES"]["store_and_forward"].get(await rtl.get("CAPABILITIES")):
             assert ulpdus == taken_for_good, "a bad ULPDU was delivered"

@@ -99,10 +99,9 @@ def in_turn(m: Module, switch: ModeSwitch, packets, to) -> None:
         packets.ready.eq(to.ready),
         switch.stream.ready.eq(to.ready),
     ]
-    fields = to.payload.shape().members
     with m.If(in_mpa):
         m.d.comb += to.payload.eq(packets.payload)
     with m.Else():
-        m.d.comb += [to.payload[name].eq(switch.stream.payload[name]) for name in fields if name != "verdict"]
-        if "verdict" in fields:
+        m.d.comb += [to.payload[name].eq(switch.stream.payload[name]) for name in Packet(switch.lanes).members]
+        if "verdict" in to.payload.shape().members:
             m.d.comb += to.payload.verdict.eq(Verdict.STREAM)

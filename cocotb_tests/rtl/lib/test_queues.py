@@ -52,7 +52,7 @@ async def a_beat_moves_in_each_cycle(dut):
     for name in ("buffer", "fifo", "ready_fifo", "store"):
         source, sink, rate = Source(dut, f"{name}__i"), Sink(dut, f"{name}__o"), Rate(dut, f"{name}__o")
         for _ in range(20):
-            source.send(bytes(STORE // 4), **({"verdict": Verdict.GOOD} if name == "store" else {"note": 0}))
+            source.send(bytes(STORE // 4), **({"length": STORE // 4, "verdict": Verdict.GOOD} if name == "store" else {"note": 0}))
         for _ in range(20):
             await sink.receive()
         assert rate.used == rate.moved == 20 * source.beats(STORE // 4)
@@ -65,11 +65,11 @@ async def the_store_drops_bad_ulpdus(dut):
     for _ in range(300):
         verdict = random.choice([Verdict.GOOD, Verdict.GOOD, Verdict.CRC, Verdict.MARKER])
         octets = random.randbytes(random.choice([0, 1, random.randrange(STORE), STORE]))
-        source.send(octets, verdict=verdict)
+        source.send(octets, length=len(octets), verdict=verdict)
         if verdict is Verdict.GOOD:
             good.append(octets)
     for each in good:
-        assert await sink.receive() == (each, {"verdict": Verdict.GOOD})
+        assert await sink.receive() == (each, {"length": len(each), "verdict": Verdict.GOOD})
     await source.drained()
     for _ in range(10):
         await RisingEdge(dut.clk)

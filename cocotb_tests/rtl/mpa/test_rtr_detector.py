@@ -14,7 +14,7 @@ from cocotb.triggers import RisingEdge
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
-from open_rnic.rtl.layouts import CHECKED, Packet
+from open_rnic.rtl.layouts import CheckedUlpdu
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 
@@ -25,7 +25,7 @@ class OctetsOnEachBeat(wiring.Component):
     """Clears ``none`` on all beats but the last of an FPDU, as the blocks before the detector do."""
 
     def __init__(self, lanes):
-        shape = Packet(lanes, **CHECKED)
+        shape = CheckedUlpdu(lanes)
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
@@ -47,7 +47,8 @@ async def begin(dut, idle=None, **inputs):
     await RisingEdge(dut.clk)
 
     def send(ulpdu):
-        source.send(ulpdu, cause=Cause.NONE, value=len(ulpdu), size=(len(ulpdu) + 9) // 4, markers=0, none=0)
+        size = (len(ulpdu) + 9) // 4
+        source.send(ulpdu, length=len(ulpdu), cause=Cause.NONE, value=len(ulpdu), size=size, markers=0, none=0)
 
     return send, sink
 
