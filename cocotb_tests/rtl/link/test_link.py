@@ -372,8 +372,8 @@ def test_cobs():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: UartRx(3), "a bit takes 4 clock cycles at least, not 3.00"),
-        (lambda: UartTx(Fraction(7, 2)), "a bit takes 4 clock cycles at least, not 3.50"),
+        (lambda: UartRx(3), "a bit must take at least 4 clock cycles, not 3.00"),
+        (lambda: UartTx(Fraction(7, 2)), "a bit must take at least 4 clock cycles, not 3.50"),
         (lambda: Link(3), "lanes must be one of 1, 2, 4, 8, 16, not 3"),
         (lambda: Link(2, size=1000), "size must be one of 512, 1024, 2048, 4096, not 1000"),
         (lambda: FrameCrc(8), "bits must be 1, 2 or 4, not 8"),
