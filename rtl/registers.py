@@ -183,7 +183,7 @@ MAP: tuple[Register, ...] = (
         Field("rtr_send", 2, 2, "the RTR that an initiator sends", Access.RW, enum=Rtr),
         Field("rtr_accept", 4, 3, "the RTRs that a responder accepts: bit 0 Send, 1 Write, 2 Read", Access.RW),
         _flag("permissive", 7,
-              "any first FPDU except a Terminate opens the fence of a responder; it is delivered if it is not an RTR"),
+              "any first FPDU except a Terminate opens a responder's fence, and is delivered unless it is an RTR"),
         _flag("markers_tx", 8, "insert markers"),
         _flag("markers_rx", 9, "expect markers"),
         _flag("crc_tx", 10, "generate CRCs; if clear, the CRC field is zero", reset=1),
@@ -211,8 +211,8 @@ MAP: tuple[Register, ...] = (
     )),
     Register("EVENT", 0x030, "The oldest event, which a read removes from the FIFO. Zero if the FIFO is empty.", (
         Field("kind", 0, 8, "kind of event", enum=EventKind),
-        Field("detail", 8, 8, "for an RTR, its kind (Rtr); for an error, its cause (Cause)"),
-        Field("value", 16, 16, "for a received RTR, its ULPDU_Length; for an error, as in the register ERROR"),
+        Field("detail", 8, 8, "for an RTR, its kind, as in CONFIG.rtr_send; for an error, its cause, as in ERROR"),
+        Field("value", 16, 16, "for a received RTR, its ULPDU_Length; for an error, its value, as in ERROR"),
     ), pops=True),
     Register("EVENT_OFFSET_LO", 0x034, "Stream offset of the event that was read last, low half.",
              _word("octets from the start of MPA mode on receive to the FPDU that caused the event, plus "

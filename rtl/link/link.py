@@ -27,7 +27,8 @@ from open_rnic.rtl.registers import Verdict
 
 __all__ = ["PATIENCE", "Link"]
 
-PATIENCE = 128  # cycles without a transfer after which a stream's octets are refused, or the request is over
+# After this number of cycles without a transfer, the octets of a stalled stream are refused, and a request ends.
+PATIENCE = 128
 GAP = 8  # cycles without a beat after which a record ends
 
 
@@ -54,19 +55,19 @@ class _Parts:
 
         # The header of the request, and state that remains from one request to the next.
         self.sequence = Signal(4)
-        self.opens = Signal()  # the flags of the request: OPEN, ULPDU and MPA
-        self.ask_ulpdu = Signal()
-        self.ask_mpa = Signal()
+        self.opens = Signal()  # the flag OPEN of the request
+        self.ask_ulpdu = Signal()  # its flag ULPDU
+        self.ask_mpa = Signal()  # its flag MPA
         self.expected = Signal(4)  # sequence number of the next new request
         self.session = Signal(32)  # the current session
         self.same = Signal()  # the request belongs to the current session
         self.known = Signal()  # a session has begun since the device started
         self.refused = Signal()
-        self.damaged = Signal(8)  # number of discarded frames
+        self.damaged = Signal(8)  # number of discarded frames, modulo 256
         self.drop = Signal()  # discard this frame
 
         # An operation and its arguments.
-        self.code = Signal(8)
+        self.code = Signal(8)  # the first octet
         self.arguments = Signal(40)
         self.kind = self.code[3:6]
         self.value = Signal(32, reset_less=True)  # the word of the register that was read
@@ -107,7 +108,7 @@ class Link(wiring.Component):
     stored response.
 
     If a stream accepts no octets for 128 cycles, and nothing else is transferred either, the remaining octets are
-    refused, and so are all further octets for this stream until the host has changed the stream's turn. At the end of a
+    refused, and so are all further octets for this stream until the host uses the stream's new turn. At the end of a
     request, the device adds octets of the output streams to the response until none has been available for 128 cycles.
 
     Throughput: ``i`` accepts an octet in every cycle. Checking an octet of a request, and writing an octet of a
@@ -180,7 +181,7 @@ class Link(wiring.Component):
         return m
 
     def _octets(self, m, x):
-        """Connect the octet that is read from the request, and the octet for the response or the CRC."""
+        """Connect the ports at which octets are read from the request, checked, and written to the response."""
         given = x.responses.i
         m.d.comb += [
             x.requests.address.eq(x.place + x.take),

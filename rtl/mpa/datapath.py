@@ -21,7 +21,7 @@ BETWEEN = ("good", "rtr", "respond", "sink", "failed", "asked")  # the signals b
 
 
 def couple(m: Module, tx: TxDatapath, rx: RxDatapath):
-    """Connect the signals :data:`BETWEEN` transmit and receive; those in ``sync`` arrive 1 cycle later."""
+    """Connect transmit and receive. ``good``, ``rtr`` and ``respond`` reach transmit 1 cycle later."""
     m.d.sync += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond")]
     m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
 
@@ -106,7 +106,7 @@ class MpaDatapath(wiring.Component):
 
         couple(m, tx, rx)
 
-        # Settings of the host. The maxima are set long before octets arrive, so their limits may be applied late.
+        # Settings of the host. The maxima are set long before octets arrive, so limiting them may take some cycles.
         config, control = registers.CONFIG, registers.CONTROL
         storable = min(self.store_and_forward or MAX_ULPDU, MAX_ULPDU)
         m.d.comb += [
@@ -148,7 +148,7 @@ class MpaDatapath(wiring.Component):
         ]
         # Transmit comes first, because it can report events in consecutive cycles; receive cannot.
         self._events(m, registers, [tx.event, rx.event])
-        # Counted at points that stream-mode packets bypass.
+        # FPDUs, octets and markers are counted at points that stream-mode packets bypass.
         self._count(m, registers, {
             "CYCLES": 1,
             "TX_FPDUS": tx.fpdu,

@@ -84,14 +84,14 @@ class StreamCount:
             m.next = then
 
     def enter_mpa(self, m: Module, kind: EventKind) -> None:
-        """In a state whose ``room`` is 0: enter MPA mode if that is enabled, and report ``kind``."""
+        """Enter MPA mode if it is enabled, and report ``kind``. To be used in states in which :attr:`room` is 0."""
         with m.If(self._switch.enable):
             report(m, self.event, kind)
             m.next = "Mpa"
 
 
 def in_turn(m: Module, switch: ModeSwitch, packets, to) -> None:
-    """Send the packets of stream mode, then ``packets``, to ``to``; the two must not have a beat in the same cycle."""
+    """Send the packets of stream mode, then ``packets``, to ``to``. They must not offer beats in the same cycle."""
     in_mpa = Signal()  # 1 cycle late, but still set before the first beat of MPA mode
     m.d.sync += in_mpa.eq(switch.state == DirectionState.MPA)
     m.d.comb += [
