@@ -119,7 +119,7 @@ async def a_peer_to_peer_responders_fence_opens_after_a_negotiated_rtr_which_is_
 
 
 @bench()
-async def an_rtr_before_transmit_is_enabled_counts(dut):
+async def an_rtr_is_remembered_until_transmit_is_enabled(dut):
     pair = both(dut)
     for ulpdu in (WRITE, SUNK_READ):
         await pair.renew(**awaits_rtr())

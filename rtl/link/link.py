@@ -82,18 +82,18 @@ class _Parts:
         self.ended = Signal()  # the packet ends with the record
         self.verdict = Signal(Verdict)
 
-    def giving(self, m, state, what, *, then, times=None, do=(), signal=None, as_well=()):
+    def octet_state(self, m, state, what, *, then, times=None, each_octet=(), signal=None, each_cycle=()):
         """Add a state that writes the octet ``what`` to the response, and continues in the state ``then``.
 
         With ``times``, the state writes that many octets; the previous state has set ``step`` to one less. With
-        ``check`` as ``signal``, octets are processed in the CRC only. The statements ``as_well`` are in effect in each
-        cycle of the state; the statements ``do`` are executed once per octet, in domain ``sync``.
+        ``check`` as ``signal``, octets are processed in the CRC only. The statements ``each_cycle`` (domain ``comb``)
+        are in effect in each cycle of the state, the statements ``each_octet`` (domain ``sync``) once per octet.
         """
         with m.State(state):
             m.d.comb += [(self.give if signal is None else signal).eq(1), self.responses.i.payload.octet.eq(what)]
-            m.d.comb += [*as_well]
+            m.d.comb += [*each_cycle]
             with m.If(self.gave):
-                m.d.sync += [*do]
+                m.d.sync += [*each_octet]
                 if times is not None:
                     m.d.sync += self.step.eq(self.step - 1)
                 with m.If(self.step == 0 if times is not None else 1):
@@ -225,12 +225,12 @@ class Link(wiring.Component):
             m.d.sync += [x.step.eq(3), x.same.eq(1), x.refused.eq(0), x.place.eq(0)]
             with m.If(x.requests.waiting):
                 m.next = "Check"
-        x.giving(m, "Check", octet, then="Check session", signal=x.check, as_well=[x.take.eq(x.gave)],
-                 do=[Cat(x.sequence, x.opens, x.ask_ulpdu, x.ask_mpa).eq(octet)])  # fmt: skip
-        x.giving(m, "Check session", octet, times=4, then="Check operations", signal=x.check,
-                 as_well=[x.take.eq(x.gave)],
-                 do=[x.session.eq(Cat(x.session[8:], x.session[:8])),
-                     x.same.eq(x.same & (octet == x.session[:8]))])  # fmt: skip
+        x.octet_state(m, "Check", octet, then="Check session", signal=x.check, each_cycle=[x.take.eq(x.gave)],
+                      each_octet=[Cat(x.sequence, x.opens, x.ask_ulpdu, x.ask_mpa).eq(octet)])  # fmt: skip
+        x.octet_state(m, "Check session", octet, times=4, then="Check operations", signal=x.check,
+                      each_cycle=[x.take.eq(x.gave)],
+                      each_octet=[x.session.eq(Cat(x.session[8:], x.session[:8])),
+                                  x.same.eq(x.same & (octet == x.session[:8]))])  # fmt: skip
         with m.State("Check operations"):
             m.d.comb += [x.check.eq(1), x.responses.i.payload.octet.eq(octet), x.take.eq(x.gave)]
             with m.If(x.place == x.requests.length):
@@ -241,7 +241,7 @@ class Link(wiring.Component):
     def _decide(self, m, x):
         """Discard the request, refuse it, send its response again, or execute it."""
         behind = Signal(4)  # 0: a new request; 1 or 2: a repeated one whose response is stored
-        busy = Signal()  # a response is being sent from the memory for the new one
+        busy = Signal()  # a response is being sent from the memory that the new one would overwrite
         m.d.comb += [
             behind.eq(x.expected - x.sequence),
             busy.eq(x.responses.sending & (x.responses.sent == x.responses.half)),
@@ -269,8 +269,8 @@ class Link(wiring.Component):
     def _begin_response(self, m, x):
         """Begin the response with the header of the request, and store the session in it."""
         octet = x.requests.octet
-        x.giving(m, "Header", octet, times=HEADER, then="Begin", as_well=[x.take.eq(x.gave)],
-                 do=[x.session.eq(Mux(x.refused, x.session, Cat(x.session[8:], octet)))])  # fmt: skip
+        x.octet_state(m, "Header", octet, times=HEADER, then="Begin", each_cycle=[x.take.eq(x.gave)],
+                      each_octet=[x.session.eq(Mux(x.refused, x.session, Cat(x.session[8:], octet)))])  # fmt: skip
         with m.State("Begin"):
             m.next = "Status"
             with m.If(~x.refused):
@@ -316,8 +316,8 @@ class Link(wiring.Component):
                 m.next = "Operation"
                 with m.If(x.kind == Op.READ):
                     m.next = "Value"
-        x.giving(m, "Value", x.value.word_select(~x.step[:2], 8), times=4, then="Value's tag")
-        x.giving(m, "Value's tag", VALUE, then="Operation")
+        x.octet_state(m, "Value", x.value.word_select(~x.step[:2], 8), times=4, then="Value's tag")
+        x.octet_state(m, "Value's tag", VALUE, then="Operation")
 
     def _move_octets(self, m, x):
         """Transfer the octets of an operation to its stream, and octets of the output streams into the response.
@@ -325,13 +325,13 @@ class Link(wiring.Component):
         The latter are transferred only if the request accepts them and the response has room. END transfers no octets
         to a stream, and is complete after PATIENCE cycles without a transfer.
         """
-        there = Signal(2)  # output streams that have a beat for the response
+        available = Signal(2)  # output streams that have a beat for the response
         counted = Signal(8)
         source = x.from_streams
         put = x.to_streams.valid
         m.d.comb += [
-            there.eq(Cat(self.tx_mpa.valid & x.ask_mpa, self.rx_ulpdu.valid & x.ask_ulpdu)
-                     & (~x.responses.full).replicate(2)),
+            available.eq(Cat(self.tx_mpa.valid & x.ask_mpa, self.rx_ulpdu.valid & x.ask_ulpdu)
+                         & (~x.responses.full).replicate(2)),
             counted.eq(x.count + 1),
         ]
         with m.State("Move"):
@@ -342,9 +342,9 @@ class Link(wiring.Component):
                 m.d.sync += x.idle.eq(0)
                 with m.If(x.at_end):
                     m.next = "Operation"
-            with m.Elif(there.bit_select(source.of_ulpdu, 1)):
+            with m.Elif(available.bit_select(source.of_ulpdu, 1)):
                 m.next = "Octets"
-            with m.Elif(there.any()):
+            with m.Elif(available.any()):
                 m.d.comb += source.other.eq(1)
             with m.Elif(x.idle.all()):
                 m.next = "Status"
@@ -352,7 +352,7 @@ class Link(wiring.Component):
                     m.next = "Short"
         with m.State("Octets"):
             m.d.comb += source.enable.eq(1)
-            with m.If(source.there):
+            with m.If(source.offered):
                 m.d.sync += x.idle.eq(0)
                 m.d.comb += [x.responses.i.payload.octet.eq(source.octet), x.give.eq(~source.empty)]
                 with m.If(x.gave):
@@ -363,7 +363,7 @@ class Link(wiring.Component):
                         m.next = "Count"
             with m.Elif(x.idle[GAP.bit_length() - 1]):
                 m.next = "Count"
-        x.giving(m, "Count", x.count, then="Count's tag")
+        x.octet_state(m, "Count", x.count, then="Count's tag")
         with m.State("Count's tag"):
             m.d.comb += [
                 x.give.eq(1),
@@ -378,9 +378,10 @@ class Link(wiring.Component):
 
     def _refuse_octets(self, m, x):
         """Write a record with the position at which a stream stalled, change its turn, and skip all later octets."""
-        x.giving(m, "Short", x.place[:8], then="Short's tag")
-        x.giving(m, "Short's tag", Cat(x.place[8:], Const(0, 14 - len(x.place)), Const(SHORT >> 6, 2)), then="Skip",
-                 do=[x.turns.eq(x.turns ^ Cat(~x.is_ulpdu, x.is_ulpdu))])  # fmt: skip
+        x.octet_state(m, "Short", x.place[:8], then="Short's tag")
+        x.octet_state(m, "Short's tag", Cat(x.place[8:], Const(0, 14 - len(x.place)), Const(SHORT >> 6, 2)),
+                      then="Skip",
+                      each_octet=[x.turns.eq(x.turns ^ Cat(~x.is_ulpdu, x.is_ulpdu))])  # fmt: skip
         with m.State("Skip"):
             m.d.comb += x.take.eq(~x.empty)
             with m.If(x.at_end):
@@ -388,10 +389,10 @@ class Link(wiring.Component):
 
     def _end_response(self, m, x):
         """Write the trailer of the response: status, discarded frames, version and size, CRC. Then send it."""
-        x.giving(m, "Status", Cat(x.refused, self.irq, ~x.known), then="Damaged")
-        x.giving(m, "Damaged", x.damaged, then="Info")
-        x.giving(m, "Info", VERSION << 4 | self.size.bit_length() - 1, then="Crc")
-        x.giving(m, "Crc", x.crc.crc, times=4, then="End", as_well=[x.crc.shift.eq(1)])
+        x.octet_state(m, "Status", Cat(x.refused, self.irq, ~x.known), then="Damaged")
+        x.octet_state(m, "Damaged", x.damaged, then="Info")
+        x.octet_state(m, "Info", VERSION << 4 | self.size.bit_length() - 1, then="Crc")
+        x.octet_state(m, "Crc", x.crc.crc, times=4, then="End", each_cycle=[x.crc.shift.eq(1)])
         with m.State("End"):
             m.d.comb += [x.give.eq(1), x.responses.i.payload.end.eq(1)]
             with m.If(x.gave):

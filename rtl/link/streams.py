@@ -89,7 +89,7 @@ class FromStreams(wiring.Component):
         The selected stream: 1 ``ulpdu``, 0 ``mpa``.
     enable : In, 1 bit
         Process the beat of the selected stream.
-    there : Out, 1 bit
+    offered : Out, 1 bit
         The selected stream has a beat.
     octet : Out, 8 bits
         The current octet of this beat, unless ``empty`` is set.
@@ -114,7 +114,7 @@ class FromStreams(wiring.Component):
             "other": In(1),
             "of_ulpdu": Out(1),
             "enable": In(1),
-            "there": Out(1),
+            "offered": Out(1),
             "octet": Out(8),
             "empty": Out(1),
             "taken": In(1),
@@ -133,7 +133,7 @@ class FromStreams(wiring.Component):
             beat = source.payload
             with m.If(self.of_ulpdu == n):
                 m.d.comb += [
-                    self.there.eq(source.valid),
+                    self.offered.eq(source.valid),
                     source.ready.eq(self.leaves),
                     self.octet.eq(beat.data.word_select(at[:-1], 8)),
                     self.last.eq(beat.last),
@@ -143,7 +143,7 @@ class FromStreams(wiring.Component):
             after.eq(at + 1),
             self.empty.eq(octets == 0),
             self.verdict.eq(self.ulpdu.payload.verdict),
-            self.leaves.eq(self.enable & self.there & ((self.taken & (after == octets)) | self.empty)),
+            self.leaves.eq(self.enable & self.offered & ((self.taken & (after == octets)) | self.empty)),
         ]
         with m.If(self.enable & self.taken):
             m.d.sync += at.eq(after)
