@@ -52,7 +52,8 @@ async def a_beat_moves_in_each_cycle(dut):
     for name in ("buffer", "fifo", "ready_fifo", "store"):
         source, sink, rate = Source(dut, f"{name}__i"), Sink(dut, f"{name}__o"), Rate(dut, f"{name}__o")
         for _ in range(20):
-            source.send(bytes(STORE // 4), **({"length": STORE // 4, "verdict": Verdict.GOOD} if name == "store" else {"note": 0}))
+            fields = {"length": STORE // 4, "verdict": Verdict.GOOD} if name == "store" else {"note": 0}
+            source.send(bytes(STORE // 4), **fields)
         for _ in range(20):
             await sink.receive()
         assert rate.used == rate.moved == 20 * source.beats(STORE // 4)
