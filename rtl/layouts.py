@@ -14,6 +14,7 @@ __all__ = [
     "INTERVAL",
     "SINK",
     "AlignedBeat",
+    "CheckedUlpdu",
     "Found",
     "Packet",
     "RxUlpdu",
@@ -25,9 +26,9 @@ __all__ = [
 
 INTERVAL = 128  # lanes from one marker to the next, itself included: 512 octets
 
-# The findings about an FPDU, valid on its last beat. ``cause``: its error, or NONE. ``value``: the value for the event.
-# ``size``: its size on the wire in lanes, markers included. ``markers``: the number of its markers. ``none``: the beat
-# has no octets of a ULPDU.
+# The findings about an FPDU. ``cause``: its error, or NONE. ``value``: the value for the event. ``size``: its size on
+# the wire in lanes, markers included. ``markers``: the number of its markers. ``none``: the beat has no octets of a
+# ULPDU.
 CHECKED = {"cause": Cause, "value": 16, "size": 15, "markers": 8, "none": 1}
 
 # Bits of the Sink STag and Sink TO of a Read Request (RFC 5040 §4.4). The Read Response carries the same 12 octets as
@@ -61,11 +62,26 @@ class TxUlpdu(Packet):
         super().__init__(lanes, length=16)
 
 
-class RxUlpdu(Packet):
-    """A beat of a received ULPDU. ``verdict`` (:class:`.Verdict`) is valid on the last beat."""
+class CheckedUlpdu(Packet):
+    """A beat of a received ULPDU, with the findings about its FPDU.
+
+    ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets. The fields of :data:`CHECKED` are
+    valid on the last beat.
+    """
 
     def __init__(self, lanes: int):
-        super().__init__(lanes, verdict=Verdict)
+        super().__init__(lanes, length=16, **CHECKED)
+
+
+class RxUlpdu(Packet):
+    """A beat of a received ULPDU.
+
+    ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets; the octets of stream mode have none.
+    ``verdict`` (:class:`.Verdict`) is valid on the last beat.
+    """
+
+    def __init__(self, lanes: int):
+        super().__init__(lanes, length=16, verdict=Verdict)
 
 
 def packet(lanes: int, **extra) -> stream.Signature:

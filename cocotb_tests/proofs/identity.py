@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
-from open_rnic.rtl.layouts import CHECKED, Packet
+from open_rnic.rtl.layouts import CheckedUlpdu, Packet
 from open_rnic.rtl.lib.stream import keep_octets
 from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
 from open_rnic.rtl.mpa.tx.crc import crc_appender
@@ -25,7 +25,7 @@ class BackToBack(Component):
         super().__init__(
             {
                 "i": In(stream.Signature(Packet(lanes, length=16, abort=1))),
-                "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+                "o": Out(stream.Signature(CheckedUlpdu(lanes))),
             }
         )
 

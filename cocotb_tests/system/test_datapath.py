@@ -57,7 +57,7 @@ async def fpdus_become_ulpdus(dut):
         for ulpdu in ulpdus:
             octets, fields = await path.rx_ulpdu.receive()
             assert octets.hex() == ulpdu.hex(), len(ulpdu)
-            assert fields["verdict"] == Verdict.GOOD
+            assert fields == {"length": len(octets), "verdict": Verdict.GOOD}
 
 
 @pytest.mark.parametrize(("idle", "busy"), [(0, 0), (0.5, 0), (0, 0.5), (0.3, 0.3)])

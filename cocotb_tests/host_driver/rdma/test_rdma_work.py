@@ -579,7 +579,7 @@ def test_a_connection_is_made_from_the_given_address():
         ("no address", "cannot find 'no address' port 0: "),
     ],
 )
-def test_an_address_of_another_host_is_refused(local, what):
+def test_an_unusable_local_address_is_refused(local, what):
     async def test():
         with pytest.raises(rdma.MpaConnectionError) as caught:
             await rdma.connect("127.0.0.1", 9, local_addr=(local, 0))

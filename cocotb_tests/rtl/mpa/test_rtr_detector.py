@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The RTR detector alone: FPDUs that follow each other without a gap, and a Read RTR that leaves inside an FPDU."""
+"""RtrDetector alone: FPDUs without gaps, and a Read RTR that leaves while an FPDU arrives."""
 
 import functools
 import itertools
@@ -14,7 +14,7 @@ from cocotb.triggers import RisingEdge
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
-from open_rnic.rtl.layouts import CHECKED, Packet
+from open_rnic.rtl.layouts import CheckedUlpdu
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 
@@ -22,10 +22,10 @@ RESPONSE = read_response(rtr_ulpdu(Rtr.READ))
 
 
 class OctetsOnEachBeat(wiring.Component):
-    """Clears ``none`` on all beats but the last of an FPDU, as the blocks before the detector do."""
+    """Clears ``none`` on all beats of an FPDU except the last, as the blocks before the detector do."""
 
     def __init__(self, lanes):
-        shape = Packet(lanes, **CHECKED)
+        shape = CheckedUlpdu(lanes)
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
@@ -47,7 +47,8 @@ async def begin(dut, idle=None, **inputs):
     await RisingEdge(dut.clk)
 
     def send(ulpdu):
-        source.send(ulpdu, cause=Cause.NONE, value=len(ulpdu), size=(len(ulpdu) + 9) // 4, markers=0, none=0)
+        size = (len(ulpdu) + 9) // 4
+        source.send(ulpdu, length=len(ulpdu), cause=Cause.NONE, value=len(ulpdu), size=size, markers=0, none=0)
 
     return send, sink
 
@@ -63,10 +64,10 @@ async def ulpdus_follow_an_rtr_without_a_gap(dut):
 
 
 @bench()
-async def a_read_rtr_may_leave_inside_an_fpdu(dut):
+async def a_read_rtr_may_leave_while_an_fpdu_arrives(dut):
     beat = 4 * parameter("lanes")
     ulpdus = [random.randbytes(10 * beat)]
-    if parameter("lanes") == 1:  # behind its first beat, an FPDU as long as a Read Response may look like one
+    if parameter("lanes") == 1:  # behind its first beat, this FPDU looks like a Read Response, and is as long
         ulpdus.append((bytes(beat) + RESPONSE)[:len(RESPONSE)])
     for gap, first in itertools.product((0, 1, 4), ulpdus):
         dut.rst.value = 1
@@ -83,7 +84,7 @@ async def a_read_rtr_may_leave_inside_an_fpdu(dut):
         assert (await sink.receive()).octets == b"next"
 
 
-@pytest.mark.parametrize("name", ["ulpdus_follow_an_rtr_without_a_gap", "a_read_rtr_may_leave_inside_an_fpdu"])
+@pytest.mark.parametrize("name", ["ulpdus_follow_an_rtr_without_a_gap", "a_read_rtr_may_leave_while_an_fpdu_arrives"])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_rtr_detector(lanes, name):
     simulate(functools.partial(detector, lanes), __name__, name=name, parameters={"lanes": lanes})

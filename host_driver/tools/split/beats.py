@@ -125,11 +125,18 @@ class Packets(_Apart):
 
 
 class Checks(_Apart):
-    """:class:`Checked` ULPDUs: packets with the fields ``CHECKED`` of :mod:`.checker`."""
+    """:class:`Checked` ULPDUs: :class:`.CheckedUlpdu`."""
 
     def _beats(self, packet: Checked) -> Iterator[int]:
         ulpdu = packet.ulpdu
-        return self.cut(ulpdu, cause=packet.cause, value=len(ulpdu), size=packet.size // _LANE, markers=packet.markers)
+        return self.cut(
+            ulpdu,
+            length=len(ulpdu),
+            cause=packet.cause,
+            value=len(ulpdu),
+            size=packet.size // _LANE,
+            markers=packet.markers,
+        )
 
     def _packets(self, words: Iterable[int]) -> Iterator[Checked]:
         for octets, word in self.joined(words):

@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import CHECKED, AlignedBeat, Packet, StreamBeat
+from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, StreamBeat
 from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
 from open_rnic.rtl.mpa.rx.checker import ROOM, FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
@@ -113,7 +113,7 @@ class _Checked(wiring.Component):
         self.lanes = lanes
         super().__init__({
             "i": In(stream.Signature(AlignedBeat(lanes))),
-            "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+            "o": Out(stream.Signature(CheckedUlpdu(lanes))),
             "enable": In(1),
         })
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import CHECKED, AlignedBeat, Packet, aligned
+from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, aligned
 from open_rnic.rtl.lib.crc32c import Crc32c, residue
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer, swap_octets
@@ -34,7 +34,7 @@ class FpduChecker(wiring.Component):
     -------
     i : In, signature :func:`.aligned`
         FPDUs.
-    o : Out, stream of :class:`.Packet` with the fields of :data:`.CHECKED`
+    o : Out, stream of :class:`.CheckedUlpdu`
         ULPDUs; the additional fields are valid on the last beat.
     enable : In, 1 bit
         Check CRCs.
@@ -45,7 +45,7 @@ class FpduChecker(wiring.Component):
         self.lanes = lanes
         super().__init__({
             "i": In(aligned(lanes)),
-            "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+            "o": Out(stream.Signature(CheckedUlpdu(lanes))),
             "enable": In(1),
         })
 
@@ -53,7 +53,7 @@ class FpduChecker(wiring.Component):
         m = Module()
         lanes = self.lanes
         i, o = self.i.payload, self.o.payload
-        m.submodules.ulpdus = ulpdus = Fifo(Packet(lanes), DEPTH, spare=ROOM)
+        m.submodules.ulpdus = ulpdus = Fifo(Packet(lanes, length=16), DEPTH, spare=ROOM)
         m.submodules.crc = crc = Crc32c(lanes, markers=True)
         m.submodules.crcs = crcs = Fifo(1, DEPTH)
         m.submodules.notes = notes = Fifo(_NOTE, DEPTH)
@@ -65,6 +65,7 @@ class FpduChecker(wiring.Component):
             ulpdus.i.payload.data.eq(i.data[16:]),
             ulpdus.i.payload.octets.eq(i.octets),
             ulpdus.i.payload.last.eq(i.ends),
+            ulpdus.i.payload.length.eq(i.length),
         ]
 
         # The beat, for the checks; the place of its marker is decoded on the way.
@@ -169,7 +170,7 @@ class FpduChecker(wiring.Component):
             m.d.comb += out.value.eq(checked.length)
         judged = Signal()
         m.d.comb += [
-            *(out[name].eq(ulpdu[name]) for name in Packet(lanes).members),
+            *(out[name].eq(ulpdu[name]) for name in ulpdu.shape().members),
             out.size.eq(checked.size),
             out.markers.eq(checked.markers),
             judged.eq(~ulpdu.last | crcs.o.valid),

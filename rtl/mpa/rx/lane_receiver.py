@@ -4,7 +4,7 @@ from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import CHECKED, INTERVAL, Packet, StreamBeat
+from open_rnic.rtl.layouts import INTERVAL, CheckedUlpdu, StreamBeat
 from open_rnic.rtl.lib.crc32c import ONES, WORD, times
 from open_rnic.rtl.lib.gf2 import apply
 from open_rnic.rtl.lib.stream import ReadyBuffer, swap_octets
@@ -28,7 +28,7 @@ class LaneReceiver(wiring.Component):
     -------
     i : In, stream of :class:`.StreamBeat`
         The stream, with its markers.
-    o : Out, stream of :class:`.Packet` with the fields of :data:`.CHECKED`
+    o : Out, stream of :class:`.CheckedUlpdu`
         ULPDUs.
     markers : In, 1 bit
         The stream has markers.
@@ -43,7 +43,7 @@ class LaneReceiver(wiring.Component):
     def __init__(self):
         super().__init__({
             "i": In(stream.Signature(StreamBeat(1))),
-            "o": Out(stream.Signature(Packet(1, **CHECKED))),
+            "o": Out(stream.Signature(CheckedUlpdu(1))),
             "markers": In(1),
             "start": In(range(INTERVAL)),
             "maximum": In(16),
@@ -168,6 +168,7 @@ class LaneReceiver(wiring.Component):
             out.octets.eq(Mux(judged.length[:2] == 0, Mux(judged.empty, 0, 4), judged.length[:2])),
             out.size.eq(judged.size),
             out.markers.eq(judged.markers),
+            out.length.eq(judged.length),
             out.value.eq(judged.length),
             out.none.eq(judged.over),
         ]

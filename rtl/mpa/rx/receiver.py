@@ -4,7 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import CHECKED, INTERVAL, Packet
+from open_rnic.rtl.layouts import INTERVAL, CheckedUlpdu, Packet
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.rx.checker import FpduChecker
 from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
@@ -28,7 +28,7 @@ class FpduReceiver(wiring.Component):
     -------
     i : In, stream of :class:`.Packet`
         Chunks, with ``octets`` valid on every beat.
-    o : Out, stream of :class:`.Packet` with the fields of :data:`.CHECKED`
+    o : Out, stream of :class:`.CheckedUlpdu`
         ULPDUs.
     markers : In, 1 bit
         The stream has markers.
@@ -47,7 +47,7 @@ class FpduReceiver(wiring.Component):
         self.lanes = lanes
         super().__init__({
             "i": In(stream.Signature(Packet(lanes))),
-            "o": Out(stream.Signature(Packet(lanes, **CHECKED))),
+            "o": Out(stream.Signature(CheckedUlpdu(lanes))),
             "markers": In(1),
             "start": In(range(INTERVAL)),
             "maximum": In(16),

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
-from open_rnic.rtl.layouts import CHECKED, SINK, Packet, RxUlpdu
+from open_rnic.rtl.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.mpa.rtr import HEADER, Opcode
@@ -42,7 +42,7 @@ class RtrDetector(wiring.Component):
 
     Members
     -------
-    i : In, stream of :class:`.Packet` with the fields of :data:`.CHECKED`
+    i : In, stream of :class:`.CheckedUlpdu`
         ULPDUs and the findings of the blocks before.
     o : Out, stream of :class:`.RxUlpdu`
         ULPDUs for the host.
@@ -90,7 +90,7 @@ class RtrDetector(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         super().__init__({
-            "i": In(stream.Signature(Packet(lanes, **CHECKED))),
+            "i": In(stream.Signature(CheckedUlpdu(lanes))),
             "o": Out(stream.Signature(RxUlpdu(lanes))),
             "role": In(Role),
             "model": In(Model),
@@ -151,7 +151,7 @@ class RtrDetector(wiring.Component):
             x.moves.eq(self.i.valid & self.i.ready),
             self.i.ready.eq(x.sinks | (x.flows & (self.o.ready | i.none)) | (x.keeps & x.kept.i.ready)),
             x.kept.i.valid.eq(self.i.valid & x.keeps & ~i.none),
-            *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last")),
+            *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last", "length")),
             beat_in.verdict.eq(verdict),
             self.o.payload.eq(Mux(x.flows, beat_in, x.kept.o.payload)),
         ]
