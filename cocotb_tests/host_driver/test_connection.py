@@ -25,7 +25,7 @@ KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
 
 
 def run(test):
-    """Run a coroutine, in a limited time, and see that it leaves no task behind."""
+    """Run a coroutine with a time limit, and check that it leaves no task behind."""
 
     async def limited():
         async with asyncio.timeout(HANG):
@@ -48,7 +48,7 @@ async def connected(initiator=INITIATOR, responder=RESPONDER, observers=(silent,
 
 
 async def transfer(sender, receiver, ulpdus):
-    """Send these and return what arrived, all of it at the same time."""
+    """Send ULPDUs and receive them at the other end at the same time; returns the received ones."""
 
     async def send():
         for ulpdu in ulpdus:
@@ -64,7 +64,7 @@ async def transfer(sender, receiver, ulpdus):
 
 
 class Peer:
-    """The other end as a bare socket."""
+    """A peer that is a bare socket."""
 
     def __init__(self, sock):
         self.sock = sock

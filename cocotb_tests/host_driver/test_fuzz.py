@@ -1,4 +1,4 @@
-"""Peers that send anything: nothing escapes, nothing hangs, nothing grows, and every refusal says why."""
+"""Peers that send arbitrary octets: no exception escapes, nothing hangs, no memory grows, every error has a reason."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
-# Startup frames: soak.py has those that are mutated.
+# Startup frames; soak.py sends mutated ones.
 
 
 def test_startup_frames_take_no_more_memory_than_one_of_them():
@@ -86,7 +86,7 @@ REFUSED = [
 
 
 async def send(peer, octets, pace):
-    """All in one segment, or octet by octet for as long as they are taken."""
+    """Send all octets in one segment, or one by one until the peer closes."""
     size = len(octets) if pace == "at once" else 1
     for at in range(0, len(octets), size):
         try:

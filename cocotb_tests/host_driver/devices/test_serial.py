@@ -1,4 +1,4 @@
-"""The host's end of a link, without ports or clocks: over lines that flip, lose, double and invent octets."""
+"""The host's end of a link, without ports or clocks, over lines that flip, lose, double and insert octets."""
 
 import random
 from collections import deque
@@ -20,7 +20,7 @@ PACE = 1e-5  # seconds an octet
 
 
 def damaged(octets, rng, chance):
-    """As they come out of a noisy line."""
+    """Return the octets at the end of a noisy line."""
     out = bytearray()
     for each in octets:
         if rng.random() >= chance:
@@ -37,7 +37,7 @@ def damaged(octets, rng, chance):
 
 
 class Line:
-    """A driver and a device, and time, which only passes when there is nothing else to do."""
+    """A driver, a device, and a clock that advances only while there is nothing else to do."""
 
     def __init__(self, driver, device, rng, chance):
         self.driver, self.device, self.now = driver, device, 0.0
@@ -160,7 +160,7 @@ def test_a_port_that_echoes_is_reported():
 
 
 class Wire:
-    """Octets on their way: one takes ``pace`` seconds, and they do not overtake each other."""
+    """A line: each octet takes ``pace`` seconds, and octets stay in order."""
 
     def __init__(self, pace):
         self._pace = pace
@@ -214,7 +214,7 @@ def test_a_reset_drops_octets_under_way():
 @settings(max_examples=200)
 @given(st.binary(max_size=60))
 def test_random_octets_raise_no_exception_as_a_response(octets):
-    response(octets)  # whatever it is: no exception
+    response(octets)  # raises no exception
     assert unframe(octets.replace(b"\0", b"\1")) is None or len(octets) > 4
     assert unframe(frame(octets)[:-1]) == octets
 

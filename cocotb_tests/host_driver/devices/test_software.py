@@ -29,7 +29,7 @@ RTRS = [(Rtr.SEND, SEND), (Rtr.WRITE, WRITE), (Rtr.READ, READ)]
 
 
 def fields(register: str, **values: int) -> int:
-    """A register's word: these fields, and the others as after reset."""
+    """Return a register's word with these fields; all others have their reset values."""
     word = BY_NAME[register].reset
     for name, value in values.items():
         one = BY_NAME[register][name]
@@ -38,7 +38,7 @@ def fields(register: str, **values: int) -> int:
 
 
 def connected(role: Role = Role.INITIATOR, model: Model = Model.CLIENT_SERVER, **config: int) -> MpaDatapath:
-    """A data path in MPA mode both ways."""
+    """Return a data path in MPA mode in both directions."""
     path = MpaDatapath(lanes=4)
     path.write("CONFIG", fields("CONFIG", role=role, model=model, **config))
     path.write("CONTROL", fields("CONTROL", tx_enable=1, rx_enable=1))
@@ -177,7 +177,7 @@ def test_an_rtr_is_known_by_its_header_alone(kind, ulpdu):
 
 @pytest.mark.parametrize("bit", range(64))
 def test_msn_and_mo_of_an_rtr_are_checked_where_it_carries_octets(bit):
-    """RFC 5041 §7.1: of a Read Request, which has 28, and not of a Send of none."""
+    """RFC 5041 §7.1: they are checked in a Read Request, which has 28 octets, and not in a Send of no octets."""
     flip = (1 << bit).to_bytes(8, "big")
     read, send = (
         ulpdu[:10] + bytes(a ^ b for a, b in zip(ulpdu[10:18], flip, strict=True)) + ulpdu[18:]
@@ -213,7 +213,7 @@ def test_a_terminate_instead_of_the_rtr_is_delivered_and_leaves_the_fence_shut(f
     path.receive(fpdus(first, first))
     assert (delivered(path), sent(path), states(path)) == ([first, first], [], (MPA, MPA, 0))
     assert kinds(path) == [EventKind.TX_MPA, EventKind.RX_MPA]
-    path.receive(fpdus(first, first, SEND, b"next")[len(fpdus(first, first)) :])  # is judged as the first would be
+    path.receive(fpdus(first, first, SEND, b"next")[len(fpdus(first, first)) :])  # must be treated like a first FPDU
     assert (delivered(path), sent(path), path.read("RX_FPDUS")) == ([b"next"], [fpdus(b"one")], 4)
     assert kinds(path) == [EventKind.RTR_RECEIVED, EventKind.FENCE_OPEN]
 
@@ -465,7 +465,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def taken(write: Callable[[bytes], Awaitable[None]], octets: bytes, limit: int) -> int:
-    """How often ``write`` took the octets before it made us wait."""
+    """Return how often ``write`` took the octets before it blocked."""
     for count in range(limit):
         try:
             await asyncio.wait_for(write(octets), 0.05)

@@ -19,7 +19,7 @@ lengths = st.one_of(st.integers(0, 1100), st.integers(0, MAX_ULPDU), st.sampled_
 
 
 def word_by_word(ulpdu: bytes, offset: int, markers: bool) -> bytes:
-    """One FPDU as the RFC's text tells it, four octets at a time: slow, and written apart from the framer."""
+    """Return one FPDU, built four octets at a time from the text of the RFC, independently of the framer."""
     words = len(ulpdu).to_bytes(2, "big") + ulpdu
     words += bytes(-len(words) % 4)
     fpdu = bytearray()
@@ -129,7 +129,7 @@ def test_without_crc_the_field_is_sent_as_zero_and_ignored():
 
 
 def check_flip(length: int, offset: int, markers: bool, bit: int) -> None:
-    """One FPDU, one with a bit flipped, and enough behind it for any ULPDU_Length that the flip can make."""
+    """Return a good FPDU, one with a flipped bit, and enough octets for any ULPDU_Length that the flip can make."""
     framer = FpduFramer(markers=markers, crc=True, offset=offset)
     before = framer.frame(b"good")
     start = framer.offset
@@ -145,7 +145,7 @@ def check_flip(length: int, offset: int, markers: bool, bit: int) -> None:
     assert delineator.error is not None
     assert delineator.error.offset == start
     assert delineator.error.value == claimed
-    # A length over the maximum cannot be waited for: error 3 at once.
+    # A length over the maximum is reported at once, as error 3.
     assert delineator.error.cause is (Cause.CRC if claimed <= MAX_ULPDU else Cause.RX_LENGTH)
 
 

@@ -53,7 +53,7 @@ def agreed(role=Role.INITIATOR, **fields):
 
 
 def started(negotiated=None, startup=20):
-    """A life behind the startup frames, and nothing else."""
+    """Return a life right after the startup frames."""
     life = Life(PATIENCE)
     life.startup_sent = life.startup_received = life.octets_received = startup
     assert life.sent(bytes(startup)) == []
@@ -62,7 +62,7 @@ def started(negotiated=None, startup=20):
 
 
 def opened(negotiated=None):
-    """A life whose fence is open."""
+    """Return a life whose fence is open."""
     life = started(negotiated)
     assert life.reported(Event(EventKind.FENCE_OPEN)) == []
     return life
@@ -112,7 +112,7 @@ def test_every_input_has_a_result_in_every_state_and_the_illegal_ones_are_named(
             assert direction.state is table[state, given][1]
 
 
-# Changes of state, with what they cause; every other legal input changes and causes nothing
+# Changes of state, and the actions that they cause; every other legal input changes nothing and causes no action
 TRANSMIT_CHANGES = {
     (T.STARTUP, TI.ENABLE): (T.FENCED, []),
     (T.STARTUP, TI.CLOSE): (T.CLOSED, [Release(reset=False)]),

@@ -30,7 +30,7 @@ KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
 
 
 def feed(end, octets, chunk=1):
-    """Hand over a stream in pieces, never more than is wanted; returns the events and what is left."""
+    """Hand over a stream in pieces of at most ``wanted`` octets; returns the events and the remaining octets."""
     events = []
     while end.wanted and octets:
         piece = octets[: min(chunk, end.wanted)]
@@ -40,7 +40,7 @@ def feed(end, octets, chunk=1):
 
 
 def requested(config=RESPONDER, **fields):
-    """A responder that has had a Request with these fields, and its last event."""
+    """Return a responder that has received a Request with these fields, and its last event."""
     end = Negotiation(config)
     end.start(0)
     fields = {"enhanced": EnhancedData(4, 5, True, frozenset(KINDS))} | fields
@@ -49,7 +49,7 @@ def requested(config=RESPONDER, **fields):
 
 
 def replied(config=INITIATOR, **fields):
-    """The last event of an initiator that has had a Reply with these fields."""
+    """Return the last event of an initiator that has received a Reply with these fields."""
     end = Negotiation(config)
     end.start(0)
     fields = {"enhanced": EnhancedData(16, 16, True, frozenset({Rtr.WRITE}))} | fields
@@ -58,7 +58,7 @@ def replied(config=INITIATOR, **fields):
 
 
 def exchange(initiator, responder, chunk, behind=b""):
-    """Both ends' outcomes, with the frames delivered in pieces of ``chunk`` octets and FPDUs right behind them."""
+    """Return the outcomes of both ends, with frames in pieces of ``chunk`` octets and FPDUs right behind them."""
     one, other = Negotiation(initiator), Negotiation(responder)
     other.start(0)
     [request] = one.start(0)
@@ -77,7 +77,7 @@ LOCAL = {Input.INITIATE, Input.LISTEN, Input.ACCEPT, Input.REJECT, Input.ABORT}
 
 
 def in_state(state):
-    """A negotiation brought there by ordinary means."""
+    """Return a negotiation that has reached the state through legal inputs."""
     match state:
         case State.IDLE:
             return Negotiation(INITIATOR)
@@ -430,7 +430,7 @@ def test_a_terminate_for_a_local_error_needs_no_rtr_at_either_end():
         assert first.markers_tx == (end is other)
 
 
-# The responder's second thoughts
+# The responder's ULP changes the configuration
 
 
 def test_the_ulp_may_decide_the_depths_when_it_has_seen_the_request():
@@ -463,13 +463,13 @@ def test_all_ones_in_one_field_leaves_the_other_negotiated(field):
 
 
 def test_a_value_in_answer_to_all_ones_is_for_the_ulp_alone():
-    """As Linux siw answers, to which 0x3FFF is a number."""
+    """Linux siw answers so: it treats 0x3FFF as a number."""
     config = replace(INITIATOR, negotiate_ird=False, negotiate_ord=False)
     agreed = replied(config, enhanced=EnhancedData(3, 128, True, frozenset({Rtr.WRITE}))).negotiated
     assert (agreed.ird, agreed.ord, agreed.peer_ird, agreed.peer_ord) == (16, 16, 3, 128)
 
 
-# What peers in the field do
+# The behaviour of peers in the field
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_initiators_in_the_field_get_one_kind_that_they_offered(offered, answere
 
 
 def test_a_kind_that_was_not_offered_is_sent_when_it_can_be():
-    """As siw answers a Request that offers the Send alone: with the Write."""
+    """Linux siw answers a Request that offers only the Send with the Write."""
     reply = EnhancedData(1, 1, True, frozenset({Rtr.WRITE}))
     assert replied(enhanced=reply).negotiated.rtr_send is Rtr.WRITE
     assert replied(replace(INITIATOR, rtr=(Rtr.SEND,)), enhanced=reply).reason is Reason.NO_MATCHING_RTR

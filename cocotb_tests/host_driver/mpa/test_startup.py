@@ -38,7 +38,7 @@ frames = st.builds(
 
 
 def decode(kind, octets, chunk=1):
-    """Decode as a stream: pieces of ``chunk`` octets, never more than are missing; returns what is left, too."""
+    """Decode a stream in pieces of ``chunk`` octets, at most ``missing``; returns the remaining octets, too."""
     decoder = StartupDecoder(kind)
     while decoder.missing:
         piece = octets[: min(chunk, decoder.missing)]

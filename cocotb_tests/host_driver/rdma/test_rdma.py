@@ -31,7 +31,7 @@ HASTY = rdma.Options(linger=0.2)
 
 
 def run(test, seconds=HANG):
-    """Run a coroutine, in a limited time, and see that it leaves nothing behind."""
+    """Run a coroutine with a time limit, and check that it leaves nothing behind."""
 
     async def limited():
         async with asyncio.timeout(seconds):
@@ -50,7 +50,7 @@ def run(test, seconds=HANG):
             patch.setattr(module, "StagTable", Watched)
         asyncio.run(limited())
     assert not any(tables), "memory is still registered"
-    gc.collect()  # a socket that is left open warns, and a warning is an error
+    gc.collect()  # an open socket causes a warning, and warnings are errors
 
 
 @asynccontextmanager
@@ -120,7 +120,7 @@ class Peer:
         await self.loop.sock_sendall(self.sock, b"".join(self.framer.frame(each) for each in ulpdus))
 
     async def ulpdu(self):
-        """The next ULPDU; None when the connection is closed."""
+        """Return the next ULPDU; None if the connection is closed."""
         while (ulpdu := self.delineator.next()) is None and not self.eof:
             with suppress(ConnectionError):
                 octets = await self.loop.sock_recv(self.sock, 65536)
@@ -150,7 +150,7 @@ async def bare(options=None, config=PLAIN, device=rdma.software):
             await connection.close()
 
 
-# What connections do
+# Connections in use
 
 
 @pytest.mark.parametrize("model", Model)
@@ -161,7 +161,7 @@ def test_everything_works_in_every_combination(model, kind):
         responder = replace(RESPONDER, crc=False, markers=markers2, ord=1, ird=1)
         async with connected(initiator, responder) as (ours, theirs):
             assert ours.rtr is theirs.rtr is (kind if model is Model.PEER_TO_PEER else Rtr.NONE)
-            if model is Model.CLIENT_SERVER:  # the responder may send when it has received
+            if model is Model.CLIENT_SERVER:  # the responder may send only after it has received
                 await ours.send(b"first")
                 assert bytes(await theirs.receive()) == b"first"
             await asyncio.gather(exercise(ours, theirs), exercise(theirs, ours))
@@ -190,7 +190,7 @@ async def exercise(active, passive):
 
 @pytest.mark.parametrize("lanes", [4])
 def test_everything_works_on_the_rtl(lanes):
-    """The same device interface: nothing else changes."""
+    """The devices share one interface, so nothing else changes."""
 
     async def test():
         device = partial(open_device, "simulated", lanes=lanes)
@@ -414,7 +414,7 @@ def test_work_completes_in_order_and_buffers_fill_in_order():
 
 
 def test_a_receiver_without_buffers_slows_the_sender():
-    """RFC 5041 §7.1 allows to wait by means of TCP; nothing grows meanwhile."""
+    """RFC 5041 §7.1 allows the Send to wait in TCP; no queue grows meanwhile."""
 
     async def test():
         async with connected(one=rdma.Options(send_depth=4)) as (ours, theirs):
@@ -479,7 +479,7 @@ def test_cancelled_waiting_for_room_takes_no_room():
             read = ours.post_read(sink, 1, source.stag)  # is not answered before somebody receives the Send
             waiting = [asyncio.create_task(ours.send(b"%d" % n)) for n in (1, 2)]
             await asyncio.sleep(0)
-            read.add_done_callback(lambda _: waiting[0].cancel())  # when it has been given the room
+            read.add_done_callback(lambda _: waiting[0].cancel())  # at the moment at which it gets the room
             assert [bytes(await theirs.receive()) for _ in range(2)] == [b"0", b"2"]
             assert waiting[0].cancelled()
             await waiting[1]
@@ -628,11 +628,11 @@ def test_memory_of_the_domain_serves_every_connection_in_it():
     run(test())
 
 
-# How they end
+# The end of connections
 
 
 async def ended(connection):
-    """What ends it, as its error, as the error of work that is posted later, and of a buffer."""
+    """Return the error of the connection, which later work and posted buffers must raise, too."""
     async with asyncio.timeout(HANG):
         error = await connection.disconnected()
     assert error is connection.error
@@ -768,7 +768,7 @@ def test_an_end_may_terminate_by_itself(fault):
 
 
 def test_a_crc_error_is_reported_to_the_peer():
-    """RFC 5044 §8: MPA finds it, its ULP tells it."""
+    """RFC 5044 §8: MPA finds the error, and its ULP reports it."""
 
     async def test():
         async with bare(config=RESPONDER) as (peer, connection):
@@ -1038,7 +1038,7 @@ def test_close_does_not_wait_for_a_peer_that_does_nothing():
 
 
 def test_a_close_that_cannot_flush_is_no_orderly_end_at_either_end():
-    """Completed Sends are lost then, and a receiver must not take those before them for all there are."""
+    """The last Sends are lost, and the receiver must not take the earlier ones for the complete sequence."""
 
     async def test():
         async with connected(one=HASTY) as (ours, theirs):
@@ -1060,7 +1060,7 @@ def test_a_shutdown_delivers_everything_to_a_receiver_slower_than_linger():
             for _ in range(8):
                 ours.post_send(bytes(1 << 20))
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(ours.shutdown(), 0.4)  # to give up waiting gives nothing else up
+                await asyncio.wait_for(ours.shutdown(), 0.4)  # a cancelled wait cancels nothing else
             closing = asyncio.create_task(ours.shutdown())
             for _ in range(8):
                 await theirs.receive(1 << 20)

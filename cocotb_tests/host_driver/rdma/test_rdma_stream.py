@@ -1,4 +1,4 @@
-"""RDMAP streams without I/O: what each end does, and what each error makes of it."""
+"""RDMAP streams without I/O: the behaviour of each end, and the result of each error."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 
 
 class End:
-    """A stream, and what it has sent and completed."""
+    """A stream, with the ULPDUs that it has sent and the requests that it has completed."""
 
     def __init__(self, ird=4, depth=4, waits=False, mulpdu=128, stags=None):
         self.domain = ProtectionDomain(stags)
@@ -95,7 +95,7 @@ def view(octets):
     return octets_of(octets)
 
 
-# What operations do
+# Operations
 
 
 @given(st.integers(0, 700), st.integers(128, 300), st.booleans(), st.booleans())
@@ -277,7 +277,7 @@ def test_a_buffer_can_be_withdrawn_until_a_send_has_begun_to_fill_it():
     assert other.done() == [one]
 
 
-# What is refused, and how
+# Refusals
 
 
 def write(stag, to, payload=b"abcd", last=True, opcode=Opcode.RDMA_WRITE):
@@ -293,7 +293,7 @@ def read(stag, to, size, msn=1, qn=1, mo=0):
 
 
 def refused(end, ulpdu, fault, headers="MD"):
-    """The end must want to send exactly this Terminate, do nothing more and take nothing more."""
+    """Check that the end sends exactly this Terminate, then sends and takes nothing more."""
     assert not end.ended
     completed = list(end.completed)
     assert end.receive(ulpdu)
@@ -484,7 +484,7 @@ def test_a_gap_in_a_message_is_refused():
 
 def test_a_send_without_a_buffer_is_refused_if_it_must_not_wait():
     refused(End(), send(), Fault.NO_BUFFER)
-    refused(End(), send(payload=b""), Fault.NO_BUFFER)  # RFC 5040 §5.3: it uses one, too
+    refused(End(), send(payload=b""), Fault.NO_BUFFER)  # RFC 5040 §5.3: a Send of no octets uses a buffer, too
 
 
 @pytest.mark.parametrize(
@@ -644,7 +644,7 @@ def test_mutated_ulpdus_do_no_harm(data):
     end.domain.release(end.stream)
 
 
-# What the ULP may not ask for
+# Requests that the ULP may not post
 
 
 def test_impossible_work_is_refused_before_anything_is_sent():

@@ -51,7 +51,7 @@ def numbered(octets):
 
 
 def cut(message, sizes):
-    """The message in pieces of these sizes, as far as it goes, and what is left of it."""
+    """Return the message cut into pieces of these sizes, and the rest."""
     ends = [min(sum(sizes[:n]), len(message)) for n in range(len(sizes) + 1)]
     return [bytearray(message[at:to]) for at, to in zip(ends, [*ends[1:], len(message)], strict=True)]
 
@@ -85,7 +85,7 @@ def test_writes_and_reads_go_from_pieces_into_pieces(octets, source, remote, wan
     assert not other.ended
     assert b"".join(theirs) == message.ljust(sum(remote) + octets, b"\x55")
     assert b"".join(sinks) == b"".join(theirs)[:wanted]
-    assert not len(one.domain)  # what the Read was given is nobody's any more
+    assert not len(one.domain)  # the registration for the Read is gone
     region.deregister()
 
 
@@ -199,7 +199,7 @@ def test_a_fence_waits_for_earlier_reads_and_nothing_else(fence):
             assert one.next() is None
             assert not one.ready
             one.receive(other.next())
-        assert one.ready  # nobody has asked for a completion in between
+        assert one.ready  # it is ready although nobody has polled for completions
     assert [decode(one.next()).payload for _ in range(2)] == [b"behind", b"last"]
     for each in (local, remote):
         each.deregister()
@@ -401,7 +401,7 @@ def test_requests_need_a_queue():
 
 @asynccontextmanager
 async def asked(request, device, **others):
-    """A bare socket that has sent a Request, and what the responder's ULP has of it."""
+    """Yield a bare socket that has sent a Request, and the responder's view of the request."""
     async with await rdma.listen(device=device, options=STRICT, **others) as listener:
         with socket.socket() as sock:
             sock.setblocking(False)
@@ -412,7 +412,7 @@ async def asked(request, device, **others):
 
 
 async def all_taken(connection, ulpdus):
-    """The ULP comes so late that all these have found a buffer or none."""
+    """Wait until this many ULPDUs are taken, so that each Send has found a buffer or none before the ULP continues."""
     while connection._taken < ulpdus and not connection.error:
         await asyncio.sleep(0)
 

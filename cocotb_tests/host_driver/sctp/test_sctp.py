@@ -41,7 +41,7 @@ def chunk(function, ssn=0, private=b""):
 
 
 class Peer:
-    """Gives a session the chunks of a peer in order."""
+    """Hands the chunks of a peer to a session, in order."""
 
     def __init__(self, session):
         self.session = session
@@ -57,7 +57,7 @@ class Peer:
 
 
 def in_state(state):
-    """A session brought there by ordinary means, and its peer."""
+    """Return a session that has reached the state through legal inputs, and its peer."""
     active = state in (State.IDLE, State.WAIT_ANSWER, State.FAILED)
     session = Session(ACTIVE if active else PASSIVE)
     peer = Peer(session)
@@ -214,7 +214,7 @@ def test_a_terminate_has_no_private_data_and_enhanced_codes_have_enhanced_data()
 
 
 def deliver(events, to):
-    """Hand over what is to be transmitted, the last first."""
+    """Hand over the messages to transmit, in reverse order."""
     sent = [event for event in events if isinstance(event, Transmit)]
     return [event for each in reversed(sent) for event in to.receive(each.ppid, each.octets)]
 

@@ -192,13 +192,13 @@ def test_a_local_error_is_reported_to_the_peers_rdmap():
 
 
 def test_a_local_error_is_reported_to_a_peer_that_still_sends():
-    """To close with messages unread would destroy what has not been read at the other end."""
+    """A close with unread messages would destroy messages that the other end has not read."""
 
     async def test():
         ours, theirs = pair("messages")
         await ours.send(Ppid.CONTROL, Control(Function.INITIATE).encode(0))
         accepted = await (await request(theirs, PASSIVE)).accept()
-        for ssn in range(1, 40):  # more than are taken ahead of the ULP
+        for ssn in range(1, 40):  # more than are received ahead of the ULP
             await ours.send(Ppid.SEGMENT, struct.pack(">H", ssn))
         await asyncio.sleep(0.05)
         aborting = asyncio.create_task(accepted.abort("no memory"))
