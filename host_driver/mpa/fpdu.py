@@ -33,7 +33,7 @@ def mulpdu(emss: int, *, markers: bool) -> int:
     room = emss - 6 - emss % 4
     if markers:
         room -= 4 * -(-emss // MARKER_INTERVAL)  # the worst case
-    # 2 + room is a multiple of 4; 2 + the limits is not. The FPDU of 130 octets is as long as the FPDU of 128.
+    # 2 + room is a multiple of 4, as 2 + each limit must be. A ULPDU of 130 octets has an FPDU as long as one of 128.
     return min(max(room, MIN_MULPDU + 2), MAX_ULPDU - 2)
 
 
