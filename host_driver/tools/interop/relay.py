@@ -1,4 +1,4 @@
-"""A relay between the two ends, which treats their octets as a network may treat them, or must not.
+"""A relay between the two ends that cuts, joins, delays or corrupts the octets that it passes on.
 
 Startup frames are never joined with FPDUs: RFC 6581 §4.3 assumes that a startup frame has a segment of its own, and siw
 requires it. They can be cut.
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from open_rnic.host_driver.mpa.startup import FrameKind, StartupDecoder, StartupError
 
 CHUNK = 65536
-PAUSE = 0.2  # seconds
-HELD = 0.02  # seconds for which octets wait for others to be joined with
-PACED = 200  # pieces, the first of a direction, that TCP gets apart: on a slow machine it would join them again
-PACE = 0.002  # seconds between these
+PAUSE = 0.2  # seconds for which ``Treatment.pause`` stops a stream
+HELD = 0.02  # seconds for which octets are held to be joined with later ones
+PACED = 200  # number of pieces in each direction that are sent at intervals, so that TCP does not join them again
+PACE = 0.002  # seconds between these pieces
 
 
 @dataclass
