@@ -84,7 +84,7 @@ def _text(file: Path, mode: str, told: Path) -> TextIO:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let Typer see the fields of ``command``'s parameter ``options``, a dataclass, as parameters behind the others."""
+    """Replace ``command``'s parameter ``options``, a dataclass, by its fields, so that Typer makes options of them."""
     hints = get_type_hints(command, include_extras=True)
     hints.pop("return")
     group = hints.pop("options")
@@ -115,7 +115,7 @@ DeviceOption = Annotated[
         "--device",
         metavar="NAME",
         help="The data path: software, simulated (the RTL in Verilator), serial:PORT[:BAUD] (a board), "
-        "serial:sim:BOARD (a board in Verilator, link and all).",
+        "serial:sim:BOARD (a board in Verilator, including its link).",
     ),
 ]
 LanesOption = Annotated[
@@ -130,7 +130,10 @@ LanesOption = Annotated[
 
 
 async def open_device(name: str, lanes: int, waves: Path | None = None) -> Device:
-    """Open the device of the options; raises UsageError for an unknown name or width, or if it has no waves."""
+    """Open the device that the options name.
+
+    Raises UsageError for an unknown name or width, or for ``waves`` of a device that cannot write any.
+    """
     from open_rnic.host_driver import devices
 
     try:
@@ -157,7 +160,7 @@ def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
         task = asyncio.ensure_future(work)
 
         def stop(number: signal.Signals) -> None:
-            if not came:  # a second signal must not disturb the cleanup
+            if not came:  # a second signal must not interrupt the cleanup
                 task.cancel()
             came.append(number)
 
@@ -172,6 +175,6 @@ def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
             raise
     if came:  # even if the work had finished by then: the command may have more to do
         if kept:
-            typer.echo("interrupted; what is done is kept, and the same command goes on from there", err=True)
+            typer.echo("interrupted; completed results are kept, and the same command continues from there", err=True)
         raise typer.Exit(128 + came[0])
     return result

@@ -118,9 +118,9 @@ def demo(
     from open_rnic.host_driver.tools.ladder import Ladder
 
     if mulpdu and not MIN_MULPDU <= mulpdu <= MAX_ULPDU:
-        raise UsageError(f"--mulpdu is {MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
+        raise UsageError(f"--mulpdu must be {MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
     if not 0 <= port <= 65535:
-        raise UsageError(f"--port is 0 to 65535, not {port}")
+        raise UsageError(f"--port must be 0 to 65535, not {port}")
     options = Options(
         file=file,
         size=size if size is not None else _size(device, bool(waves)),

@@ -33,7 +33,7 @@ MAX_IRD = 128  # as in ``host_driver.mpa.negotiation.Config``
 
 
 class DialectName(StrEnum):
-    """The document that defines the form of the enhanced data; values as in ``host_driver.mpa.startup.Dialect``."""
+    """The document that defines the format of the enhanced data; values as in ``host_driver.mpa.startup.Dialect``."""
 
     RFC6581 = "rfc6581"
     DRAFT_02 = "draft-02"
@@ -43,15 +43,15 @@ def port_number(text: str | int) -> int:
     """Parse the text of an option, for ``typer.Option(parser=port_number)``."""
     port = whole_number(text)
     if not 0 <= port <= 65535:
-        raise typer.BadParameter(f"a port is 0 to 65535, not {port}")
+        raise typer.BadParameter(f"a port must be 0 to 65535, not {port}")
     return port
 
 
 def peer_port(text: str | int) -> int:
-    """Parse a port to connect to, which cannot be 0."""
+    """Parse the number of a port to connect to, which cannot be 0."""
     port = port_number(text)
     if port == 0:
-        raise typer.BadParameter("nothing can be reached at port 0")
+        raise typer.BadParameter("port 0 cannot be connected to")
     return port
 
 
@@ -78,13 +78,16 @@ IrdOption = Annotated[
         "--ird",
         metavar="N",
         parser=whole_number,
-        help="The RDMA Reads that the peer may have outstanding; raised to the peer's ORD, up to --max-ird.",
+        help="The number of RDMA Reads that the peer may have outstanding; raised to the peer's ORD, up to --max-ird.",
     ),
 ]
 OrdOption = Annotated[
     int,
     typer.Option(
-        "--ord", metavar="N", parser=whole_number, help="The RDMA Reads to have outstanding; lowered to the peer's IRD."
+        "--ord",
+        metavar="N",
+        parser=whole_number,
+        help="The number of RDMA Reads that this end may have outstanding; lowered to the peer's IRD.",
     ),
 ]
 MaxIrdOption = Annotated[
@@ -93,7 +96,7 @@ MaxIrdOption = Annotated[
         "--max-ird",
         metavar="N",
         parser=whole_number,
-        help="The largest IRD. A responder offers no more; an initiator ends with Terminate 2/0/6 if the Reply needs "
+        help="The largest IRD. A responder offers no more; an initiator sends Terminate 2/0/6 if the Reply requires "
         "more.",
     ),
 ]
@@ -113,13 +116,16 @@ RequireCrcOption = Annotated[bool, typer.Option("--require-crc", help="Require C
 NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="Use CRCs only if the peer requires them.")]
 MarkersOption = Annotated[bool, typer.Option("--markers", help="Request markers in the stream that the peer sends.")]
 RevOption = Annotated[
-    int, typer.Option("--rev", metavar="N", parser=whole_number, help="2: RFC 6581. 1: RFC 5044 alone.")
+    int,
+    typer.Option(
+        "--rev", metavar="N", parser=whole_number, help="The startup frames' revision: 2: RFC 6581, 1: RFC 5044 alone."
+    ),
 ]
 DialectOption = Annotated[
     DialectName,
     typer.Option(
         "--dialect",
-        help="The form of the enhanced data. Frames do not carry it, so both ends must be given the same.",
+        help="The format of the enhanced data. Frames do not identify it, so both ends must use the same.",
     ),
 ]
 PrivateOption = Annotated[
@@ -173,7 +179,7 @@ class EndpointOptions:
     as_json: JsonOption = False
 
     def configuration(self, role: Role, model: ModelName | None, *, min_ord: int = 0, fallback: bool = False) -> Config:
-        """Return the configuration; raises UsageError as ``configuration`` does."""
+        """Return the configuration of these options; raises UsageError as :func:`configuration` does."""
         return configuration(
             role,
             model=model,
@@ -199,7 +205,7 @@ class EndpointOptions:
         return opener(self.device, self.lanes)
 
     def talk(self) -> Talk:
-        """Return what to send, by ``--send`` and ``--echo``; raises UsageError for a file that cannot be read."""
+        """Return the messages of ``--send``, and ``--echo``; raises UsageError for a file that cannot be read."""
         messages = []
         for text in self.send or ():
             octets = text_or_file(text, "--send")
@@ -238,14 +244,14 @@ def configuration(
     private_data: str = "",
     timeout: float,
 ) -> Config:
-    """Return the configuration; raises UsageError for values that it refuses, and for options without any effect."""
+    """Return the configuration; raises UsageError for invalid values, and for options that would have no effect."""
     from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.mpa.startup import Dialect
 
     if rev not in (1, 2):
-        raise UsageError(f"--rev is 1 or 2, not {rev}")
+        raise UsageError(f"--rev must be 1 or 2, not {rev}")
     if rev == 1 and model is ModelName.PEER_TO_PEER:
-        raise UsageError("--model peer-to-peer needs --rev 2: it is RFC 6581's (§9.2)")
+        raise UsageError("--model peer-to-peer needs --rev 2: RFC 6581 §9.2 defines it")
     if rev == 1:
         for option, given in {
             "--rtr": rtr,
@@ -299,7 +305,7 @@ def opener(device: str, lanes: int) -> OpenDevice:
 
 @dataclass(frozen=True)
 class Talk:
-    """What an end sends when it is connected: these messages, each as a Send; with ``echo`` also each received one."""
+    """The messages that an end sends, each as a Send; if ``echo`` is set, it also sends back each received message."""
 
     messages: list[bytes]
     echo: bool
@@ -426,16 +432,16 @@ class Report:
         """Report that the first attempt failed, and that a second one without enhanced frames follows."""
         self._tell(
             "fallback",
-            f"without enhanced frames now, as the peer seems to know none: {error}",
+            f"retrying without enhanced frames, which the peer seems not to support: {error}",
             reason=str(error),
             code=_code(error.reason),
             stage="startup",
         )
 
     def rejected(self, what: str, theirs: StartupFrame, private_data: bytes) -> None:
-        """Report that one end rejected the connection: the peer if its frame ``theirs`` is a Reply, else this end.
+        """Report that the connection was rejected: by the peer if its frame ``theirs`` is a Reply, else by this end.
 
-        ``private_data`` is the Reply's.
+        ``private_data`` is the private data of the Reply.
         """
         from open_rnic.host_driver.rdma import By
 
@@ -507,7 +513,7 @@ class Report:
 
 
 def status_of(error: BaseException) -> Status:
-    """Return the exit status for the error that ended a connection, or prevented it."""
+    """Return the exit status for the error that ended a connection or prevented its establishment."""
     from open_rnic.host_driver.rdma import MpaConnectionError, RejectedError, TerminatedError
 
     if isinstance(error, RejectedError):
@@ -578,7 +584,7 @@ async def converse(connection: Connection, report: Report, talk: Talk) -> int:
                 if talk.echo:
                     await connection.send(received.data)
         if not closes_first:
-            await connection.shutdown()  # unlike close, it sets a slow peer no time limit
+            await connection.shutdown()  # unlike close, without a time limit for a slow peer
 
     async with connection:
         for result in await asyncio.gather(say(), hear(), return_exceptions=True):

@@ -1,4 +1,4 @@
-"""``rnic frame`` and ``rnic deframe``: framing alone, through any device, one line at a time."""
+"""``rnic frame`` and ``rnic deframe``: framing alone, with any device, line by line."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def frame_lines(lines: AsyncIterator[bytes], device: Device, write: Callab
 
     Raises UsageError for a line that is not a ULPDU, after everything before it has been written.
     """
-    due: asyncio.Queue[bool] = asyncio.Queue()  # True: an FPDU is on its way; False: that was all
+    due: asyncio.Queue[bool] = asyncio.Queue()  # True: one more FPDU will come; False: end of the input
 
     async def feed() -> None:
         try:
@@ -124,7 +124,7 @@ async def deframe_lines(
     from open_rnic.host_driver.mpa.fpdu import FpduDelineator
 
     walk = FpduDelineator(markers=markers, crc=False, offset=stream_offset)
-    due: asyncio.Queue[int | None] = asyncio.Queue()  # offsets of FPDUs; None: that was all
+    due: asyncio.Queue[int | None] = asyncio.Queue()  # offset of each complete FPDU; None: end of the input
 
     async def feed() -> None:
         try:
@@ -134,10 +134,10 @@ async def deframe_lines(
                 while walk.next() is not None:
                     due.put_nowait(start)
                     start = walk.offset
-                if walk.error:  # the device will see at least this
+                if walk.error:  # the device detects this error, if no earlier one
                     due.put_nowait(start)
                 await device.write_mpa(chunk)
-                if walk.error:  # whatever follows changes nothing, but hardware may want to see some beats of it
+                if walk.error:  # further octets have no effect, but hardware may need some to report the error
                     await device.write_mpa(bytes(256))
                     return
         finally:
@@ -149,7 +149,7 @@ async def deframe_lines(
             if event.kind is EventKind.ERROR:
                 return event
 
-    def absolute(offset: int) -> int:  # the device was given the offset modulo 512
+    def absolute(offset: int) -> int:  # the device has the offset modulo 512
         return stream_offset - stream_offset % 512 + offset
 
     feeding, failing = asyncio.create_task(feed()), asyncio.create_task(failure())
@@ -228,7 +228,7 @@ async def _from_hex(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, byt
 async def _framing_device(name: str, lanes: int, markers: bool, crc: bool, stream_offset: int) -> Device:
     """Open a device in MPA mode in both directions: the fence open, no RTR expected, the rules of RDMAP disabled."""
     if stream_offset < 0 or stream_offset % 4:
-        raise UsageError(f"--stream-offset is a multiple of 4 from 0 up, not {stream_offset}")
+        raise UsageError(f"--stream-offset must be a multiple of 4, and at least 0, not {stream_offset}")
     if sys.stdin is None:
         raise UsageError("standard input is closed")
     device = await open_device(name, lanes)

@@ -94,11 +94,11 @@ def rping(
     if serve and source:
         raise UsageError(f"-I {source} is for a client: a server listens at -a")
     if ping and port == 0:
-        raise UsageError("nothing can be reached at port 0")
+        raise UsageError("port 0 cannot be connected to")
     if not MIN_SIZE <= size <= MAX_SIZE:
-        raise UsageError(f"-S is {MIN_SIZE} to {MAX_SIZE} octets, not {size}")
+        raise UsageError(f"-S must be {MIN_SIZE} to {MAX_SIZE} octets, not {size}")
     if count < 0:
-        raise UsageError(f"-C is at least 0, not {count}")
+        raise UsageError(f"-C must be at least 0, not {count}")
     config = configuration(
         Role.RESPONDER if serve else Role.INITIATOR,
         model=model,

@@ -1,5 +1,5 @@
-/* The guest's end of a case, with librdmacm. It connects or listens, performs the operations that its arguments name, and
- * prints a line for each result.
+/* The guest's end of a case, with librdmacm. It connects or listens, performs the operations that its arguments name,
+ * and prints a line for each result.
  *
  *     peer listen PORT [WORD...]
  *     peer connect ADDRESS PORT [WORD...]
