@@ -144,7 +144,7 @@ def test_ctrl_c_at_the_end_of_a_task_is_not_lost(capsys):
     with pytest.raises(typer.Exit) as ended:
         interruptible(part(), kept=True)
     assert ended.value.exit_code == 130
-    assert capsys.readouterr().err.startswith("interrupted; what is done is kept")
+    assert capsys.readouterr().err.startswith("interrupted; completed results are kept")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from open_rnic.host_driver.tools.bench.table import Table
-from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, whole_number
+from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, check_least, interruptible, whole_number
 from open_rnic.host_driver.tools.cli.figures import (
     ColumnsOption,
     CsvOption,
@@ -80,9 +80,7 @@ def host(
     exchanged messages, and were closed.
     """
     sizes = size or _SIZES
-    for name, value in {"--connections": connections, "--repeats": repeats, "--size": min(sizes)}.items():
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1, not {value}")
+    check_least(1, {"--connections": connections, "--repeats": repeats, "--size": min(sizes)})
     from rich.console import Console
     from rich.progress import Progress
 
@@ -112,18 +110,24 @@ def _data_path(bars: Progress, sizes: Sequence[int], repeats: int) -> list[Cost]
 async def _connections(bars: Progress, count: int, repeats: int) -> tuple[Rate, Memory, Many]:
     from open_rnic.host_driver.tools.bench import connections
 
-    tasks: dict[str, TaskID] = {}
-
-    def progress(what: str, total: int) -> None:
-        if what not in tasks:
-            tasks[what] = bars.add_task(f"connections {what}", total=total)
-        bars.advance(tasks[what])
-
+    progress = _advance(bars, "connections ")
     # Memory is measured first: memory that was used before would hide its growth.
     async with connections.responder(count) as other:
         memory, many = await connections.many(other, count, 1024, progress)
     async with connections.responder(count) as other:
         return await connections.rate(other, min(count, _RATED), repeats, progress), memory, many
+
+
+def _advance(bars: Progress, before: str = "") -> Callable[[str, int], None]:
+    """Return a function that advances the bar of a step, given its name and its total; ``before`` precedes the name."""
+    tasks: dict[str, TaskID] = {}
+
+    def progress(what: str, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = bars.add_task(f"{before}{what}", total=total)
+        bars.advance(tasks[what])
+
+    return progress
 
 
 def _left(many: Many) -> str:
@@ -204,11 +208,8 @@ def crowd(
 
     A good client connects, sends a message, and receives it back.
     """
-    for name, value, least in (
-        ("--silent", silent, 0), ("--slow", slow, 0), ("--idle", idle, 0), ("--clients", clients, 1)
-    ):  # fmt: skip
-        if value < least:
-            raise UsageError(f"{name} must be at least {least}, not {value}")
+    check_least(0, {"--silent": silent, "--slow": slow, "--idle": idle})
+    check_least(1, {"--clients": clients})
     from statistics import median
 
     from rich.console import Console
@@ -216,16 +217,9 @@ def crowd(
     from open_rnic.host_driver.tools.bench import crowd as bench
     from open_rnic.host_driver.tools.bench.table import Table, show
 
-    tasks: dict[str, TaskID] = {}
-
-    def progress(what: str, total: int) -> None:
-        if what not in tasks:
-            tasks[what] = bars.add_task(what, total=total)
-        bars.advance(tasks[what])
-
     with counting_bars() as bars:
         try:
-            found = interruptible(bench.crowd(silent, slow, idle, clients, progress))
+            found = interruptible(bench.crowd(silent, slow, idle, clients, _advance(bars)))
         except (ValueError, ConnectionError) as error:
             raise CommandError(str(error)) from None
     if as_json:
@@ -251,7 +245,7 @@ def rtl(
     ] = None,
     lanes: Annotated[
         list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width, 1 to 16; repeatable; default: all."),
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width in lanes; repeatable; default: all."),
     ] = None,
     part: Annotated[
         list[str] | None,
@@ -303,8 +297,7 @@ def rtl(
     seeds = seeds if seeds is not None else 1 if quick else 5
     if limit is not None and not limit > 0:
         raise UsageError(f"--limit must be more than 0 seconds, not {limit:g}")
-    if seeds < 1:
-        raise UsageError(f"--seeds must be at least 1, not {seeds}")
+    check_least(1, {"--seeds": seeds})
     if not synthesis and not (cycles and set(blocks) & set(DATA_PATH)):
         what = f"without synthesis, only the cycles of {', '.join(DATA_PATH)} can be measured"
         raise UsageError(f"nothing to measure: {what}")
@@ -332,7 +325,7 @@ def rtl(
 def sim(
     lanes: Annotated[
         list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width, 1 to 16; repeatable; default: 4."),
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width in lanes; repeatable; default: 4."),
     ] = None,
     ulpdus: Annotated[
         int,
@@ -350,9 +343,7 @@ def sim(
 
     For comparison, the same RTL is driven beat by beat from Python: with cocotbext-axi, and with a minimal loop.
     """
-    for name, value in {"--ulpdus": ulpdus, "--rounds": rounds}.items():
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1, not {value}")
+    check_least(1, {"--ulpdus": ulpdus, "--rounds": rounds})
     from rich.console import Console
     from rich.progress import Progress
 

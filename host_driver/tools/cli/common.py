@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, get_type_hints
@@ -48,6 +48,13 @@ def whole_number(text: str | int) -> int:
         return text if isinstance(text, int) else int(text, 0)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+def check_least(least: int, given: Mapping[str, int]) -> None:
+    """Raise UsageError for the first option in ``given`` whose value is less than ``least``."""
+    for option, value in given.items():
+        if value < least:
+            raise UsageError(f"{option} must be at least {least}, not {value}")
 
 
 @contextmanager

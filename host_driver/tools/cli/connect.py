@@ -34,7 +34,7 @@ def connect(
         bool,
         typer.Option(
             "--fallback",
-            help="If the peer does not support RFC 6581, connect again by RFC 5044 alone, client-server.",
+            help="If the peer does not support RFC 6581, connect again without it, in the client-server model.",
         ),
     ] = False,
 ) -> None:

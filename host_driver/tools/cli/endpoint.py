@@ -118,7 +118,10 @@ MarkersOption = Annotated[bool, typer.Option("--markers", help="Request markers 
 RevOption = Annotated[
     int,
     typer.Option(
-        "--rev", metavar="N", parser=whole_number, help="The startup frames' revision: 2: RFC 6581, 1: RFC 5044 alone."
+        "--rev",
+        metavar="N",
+        parser=whole_number,
+        help="The revision of the startup frames: 2 for RFC 6581, 1 for RFC 5044.",
     ),
 ]
 DialectOption = Annotated[
@@ -156,7 +159,87 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write each event as a 
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndpointOptions:
+class ConnectionOptions:
+    """The options of all commands that make connections. Attributes without an option have the values of rping."""
+
+    rtr: RtrOption = None
+    require_crc: RequireCrcOption = False
+    no_crc: NoCrcOption = False
+    markers: MarkersOption = False
+    device: DeviceOption = "software"
+    lanes: LanesOption = 4
+
+    ird = 1
+    ord = 1
+    max_ird = MAX_IRD
+    fixed_ird = False
+    fixed_ord = False
+    rev = 2
+    dialect = DialectName.RFC6581
+    private_data = ""
+    timeout = 10.0
+
+    def configuration(self, role: Role, model: ModelName | None, *, min_ord: int = 0, fallback: bool = False) -> Config:
+        """Return the configuration; raises UsageError for invalid values, and for options that would have no effect."""
+        from open_rnic.host_driver.mpa.negotiation import Config
+        from open_rnic.host_driver.mpa.startup import Dialect
+
+        if self.rev not in (1, 2):
+            raise UsageError(f"--rev must be 1 or 2, not {self.rev}")
+        if self.rev == 1 and model is ModelName.PEER_TO_PEER:
+            raise UsageError("--model peer-to-peer needs --rev 2: RFC 6581 §9.2 defines it")
+        if self.rev == 1:
+            for option, given in {
+                "--rtr": self.rtr,
+                "--min-ord": min_ord,
+                "--no-negotiate-ird": self.fixed_ird,
+                "--no-negotiate-ord": self.fixed_ord,
+                "--fallback": fallback,
+                f"--dialect {self.dialect.value}": self.dialect is not DialectName.RFC6581,
+            }.items():
+                if given:
+                    raise UsageError(f"{option} has no effect with --rev 1, which has no enhanced data")
+        if self.rtr and model is ModelName.CLIENT_SERVER:
+            raise UsageError("--rtr has no effect with --model client-server, which has no RTR")
+        if self.require_crc and self.no_crc:
+            raise UsageError("--require-crc and --no-crc exclude each other")
+        if model is None:
+            model = ModelName.PEER_TO_PEER if self.rev == 2 else ModelName.CLIENT_SERVER
+        chosen: dict[str, Any] = {"rtr": tuple(Rtr[kind.name] for kind in dict.fromkeys(self.rtr))} if self.rtr else {}
+        try:
+            return Config(
+                role,
+                model=Model[model.name],
+                ird=self.ird,
+                ord=self.ord,
+                max_ird=self.max_ird,
+                min_ord=min_ord,
+                negotiate_ird=not self.fixed_ird,
+                negotiate_ord=not self.fixed_ord,
+                crc=not self.no_crc,
+                markers=self.markers,
+                enhanced=self.rev == 2,
+                dialect=Dialect(self.dialect.value),
+                private_data=text_or_file(self.private_data, "--private-data"),
+                timeout=self.timeout,
+                **chosen,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    def opener(self) -> OpenDevice:
+        """Return the function that opens each connection's device; raises UsageError at once for an unknown device."""
+        from open_rnic.host_driver.devices import check
+
+        try:
+            check(self.device, lanes=self.lanes)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return partial(open_device, self.device, self.lanes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions(ConnectionOptions):
     """The options that ``rnic listen`` and ``rnic connect`` share."""
 
     ird: IrdOption = 16
@@ -164,45 +247,13 @@ class EndpointOptions:
     max_ird: MaxIrdOption = MAX_IRD
     fixed_ird: FixedIrdOption = False
     fixed_ord: FixedOrdOption = False
-    rtr: RtrOption = None
-    require_crc: RequireCrcOption = False
-    no_crc: NoCrcOption = False
-    markers: MarkersOption = False
     rev: RevOption = 2
     dialect: DialectOption = DialectName.RFC6581
     private_data: PrivateOption = ""
     timeout: TimeoutOption = 10.0
     send: SendOption = None
     echo: EchoOption = False
-    device: DeviceOption = "software"
-    lanes: LanesOption = 4
     as_json: JsonOption = False
-
-    def configuration(self, role: Role, model: ModelName | None, *, min_ord: int = 0, fallback: bool = False) -> Config:
-        """Return the configuration of these options; raises UsageError as :func:`configuration` does."""
-        return configuration(
-            role,
-            model=model,
-            rtr=self.rtr,
-            ird=self.ird,
-            ord=self.ord,
-            max_ird=self.max_ird,
-            min_ord=min_ord,
-            negotiate_ird=not self.fixed_ird,
-            negotiate_ord=not self.fixed_ord,
-            require_crc=self.require_crc,
-            no_crc=self.no_crc,
-            markers=self.markers,
-            rev=self.rev,
-            fallback=fallback,
-            dialect=self.dialect,
-            private_data=self.private_data,
-            timeout=self.timeout,
-        )
-
-    def opener(self) -> OpenDevice:
-        """Return the function that opens each connection's device; raises UsageError for an unknown device."""
-        return opener(self.device, self.lanes)
 
     def talk(self) -> Talk:
         """Return the messages of ``--send``, and ``--echo``; raises UsageError for a file that cannot be read."""
@@ -222,85 +273,6 @@ def text_or_file(text: str, option: str) -> bytes:
         return Path(text[1:]).read_bytes()
     except OSError as error:
         raise UsageError(f"{option} {text}: {error.strerror}") from None
-
-
-def configuration(
-    role: Role,
-    *,
-    model: ModelName | None = None,
-    rtr: list[RtrName] | None = None,
-    ird: int,
-    ord: int,  # noqa: A002
-    max_ird: int = MAX_IRD,
-    min_ord: int = 0,
-    negotiate_ird: bool = True,
-    negotiate_ord: bool = True,
-    require_crc: bool,
-    no_crc: bool,
-    markers: bool,
-    rev: int = 2,
-    fallback: bool = False,
-    dialect: DialectName = DialectName.RFC6581,
-    private_data: str = "",
-    timeout: float,
-) -> Config:
-    """Return the configuration; raises UsageError for invalid values, and for options that would have no effect."""
-    from open_rnic.host_driver.mpa.negotiation import Config
-    from open_rnic.host_driver.mpa.startup import Dialect
-
-    if rev not in (1, 2):
-        raise UsageError(f"--rev must be 1 or 2, not {rev}")
-    if rev == 1 and model is ModelName.PEER_TO_PEER:
-        raise UsageError("--model peer-to-peer needs --rev 2: RFC 6581 §9.2 defines it")
-    if rev == 1:
-        for option, given in {
-            "--rtr": rtr,
-            "--min-ord": min_ord,
-            "--no-negotiate-ird": not negotiate_ird,
-            "--no-negotiate-ord": not negotiate_ord,
-            "--fallback": fallback,
-            f"--dialect {dialect.value}": dialect is not DialectName.RFC6581,
-        }.items():
-            if given:
-                raise UsageError(f"{option} has no effect with --rev 1, which has no enhanced data")
-    if rtr and model is ModelName.CLIENT_SERVER:
-        raise UsageError("--rtr has no effect with --model client-server, which has no RTR")
-    if require_crc and no_crc:
-        raise UsageError("--require-crc and --no-crc exclude each other")
-    if model is None:
-        model = ModelName.PEER_TO_PEER if rev == 2 else ModelName.CLIENT_SERVER
-    everything: dict[str, Any] = {"rtr": tuple(Rtr[kind.name] for kind in dict.fromkeys(rtr))} if rtr else {}
-    try:
-        return Config(
-            role,
-            model=Model[model.name],
-            ird=ird,
-            ord=ord,
-            max_ird=max_ird,
-            min_ord=min_ord,
-            negotiate_ird=negotiate_ird,
-            negotiate_ord=negotiate_ord,
-            crc=not no_crc,
-            markers=markers,
-            enhanced=rev == 2,
-            dialect=Dialect(dialect.value),
-            private_data=text_or_file(private_data, "--private-data"),
-            timeout=timeout,
-            **everything,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def opener(device: str, lanes: int) -> OpenDevice:
-    """Return the function that opens each connection's device; raises UsageError at once for an unknown device."""
-    from open_rnic.host_driver.devices import check
-
-    try:
-        check(device, lanes=lanes)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    return partial(open_device, device, lanes)
 
 
 @dataclass(frozen=True)

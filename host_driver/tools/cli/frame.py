@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from open_rnic.host_driver.tools.cli.common import (
     interruptible,
     open_device,
     whole_number,
+    with_options,
 )
 from open_rnic.rtl.registers import MAX_ULPDU, EventKind, Verdict
 
@@ -41,41 +43,62 @@ OffsetOption = Annotated[
 ]
 
 
-def frame(
-    device: DeviceOption = "software",
-    lanes: LanesOption = 4,
-    markers: MarkersOption = False,
-    no_crc: NoCrcOption = False,
-    stream_offset: OffsetOption = 0,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class FramingOptions:
+    """The options that both commands share."""
+
+    device: DeviceOption = "software"
+    lanes: LanesOption = 4
+    markers: MarkersOption = False
+    no_crc: NoCrcOption = False
+    stream_offset: OffsetOption = 0
+
+    async def open(self) -> Device:
+        """Open a device in MPA mode in both directions; the fence is open, and RTR and RDMAP rules are disabled."""
+        if self.stream_offset < 0 or self.stream_offset % 4:
+            raise UsageError(f"--stream-offset must be a multiple of 4, and at least 0, not {self.stream_offset}")
+        if sys.stdin is None:
+            raise UsageError("standard input is closed")
+        crc = not self.no_crc
+        device = await open_device(self.device, self.lanes)
+        for direction in ("TX", "RX"):
+            await device.set(f"{direction}_STREAM_OCTETS", 0)
+            await device.set(f"{direction}_MPA_OFFSET", self.stream_offset % 512)
+        await device.set_fields(
+            "CONFIG", markers_tx=self.markers, markers_rx=self.markers, crc_tx=crc, crc_rx=crc, rdmap=0
+        )
+        await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+        return device
+
+
+@with_options
+def frame(options: FramingOptions) -> None:
     """Make FPDUs: each line of input is a ULPDU, each line of output its FPDU, both in hex.
 
     An empty line is a ULPDU of no octets.
     """
 
     async def run() -> None:
-        async with await _framing_device(device, lanes, markers, not no_crc, stream_offset) as opened:
+        async with await options.open() as opened:
             await frame_lines(read_lines(_STDIN), opened, _write)
 
     interruptible(run())
 
 
-def deframe(
-    device: DeviceOption = "software",
-    lanes: LanesOption = 4,
-    markers: MarkersOption = False,
-    no_crc: NoCrcOption = False,
-    stream_offset: OffsetOption = 0,
-) -> None:
+@with_options
+def deframe(options: FramingOptions) -> None:
     """Extract ULPDUs from an MPA stream: each line of input is a chunk in hex, cut anywhere.
 
-    Each line of output is a JSON object: {"ulpdu": "<hex>"}, or after an error, as the last, {"error": <MPA error
-    code>, "what": "...", "offset": <stream offset of the FPDU>}. The exit status is 1 after an error.
+    Each line of output is a JSON object: {"ulpdu": "<hex>"}. After an error, the last line is {"error": <MPA error
+    code>, "what": "...", "offset": <stream offset of the FPDU>}, and the exit status is 1.
     """
 
     async def run() -> bool:
-        async with await _framing_device(device, lanes, markers, not no_crc, stream_offset) as opened:
-            return await deframe_lines(read_lines(_STDIN), opened, _write, markers=markers, stream_offset=stream_offset)
+        async with await options.open() as opened:
+            lines = read_lines(_STDIN)
+            return await deframe_lines(
+                lines, opened, _write, markers=options.markers, stream_offset=options.stream_offset
+            )
 
     if not interruptible(run()):
         raise typer.Exit(1)
@@ -223,21 +246,6 @@ async def _from_hex(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, byt
                 raise UsageError(f"line {number}: {bad[0]!r} in column {column} is not a hex digit") from None
             raise UsageError(f"line {number}: an odd number of hex digits, {len(digits)}") from None
         yield number, octets
-
-
-async def _framing_device(name: str, lanes: int, markers: bool, crc: bool, stream_offset: int) -> Device:
-    """Open a device in MPA mode in both directions: the fence open, no RTR expected, the rules of RDMAP disabled."""
-    if stream_offset < 0 or stream_offset % 4:
-        raise UsageError(f"--stream-offset must be a multiple of 4, and at least 0, not {stream_offset}")
-    if sys.stdin is None:
-        raise UsageError("standard input is closed")
-    device = await open_device(name, lanes)
-    for direction in ("TX", "RX"):
-        await device.set(f"{direction}_STREAM_OCTETS", 0)
-        await device.set(f"{direction}_MPA_OFFSET", stream_offset % 512)
-    await device.set_fields("CONFIG", markers_tx=markers, markers_rx=markers, crc_tx=crc, crc_rx=crc, rdmap=0)
-    await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
-    return device
 
 
 def _error(code: int, what: str, offset: int) -> str:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, whole_file, whole_number
+from open_rnic.host_driver.tools.cli.common import (
+    CommandError,
+    UsageError,
+    check_least,
+    interruptible,
+    whole_file,
+    whole_number,
+)
 from open_rnic.host_driver.tools.cli.figures import (
     ColumnsOption,
     CsvOption,
@@ -64,7 +71,7 @@ def split(
     ] = "25f",
     lanes: Annotated[
         list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width; repeatable; default: all known."),
+        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width in lanes; repeatable; default: all."),
     ] = None,
     markers: Annotated[bool, typer.Option(help="Markers in both directions.")] = True,
     crc: Annotated[bool, typer.Option(help="CRCs in both directions.")] = True,
@@ -119,9 +126,9 @@ def split(
     The figures of a host, a link and a device come from files that name their sources. This machine is measured on
     first use; the figures of a device come from rnic bench rtl. Results are kept for later runs.
     """
-    for name, value, least in (("--emss", emss, _LEAST_EMSS), ("--pieces", pieces, 0), ("--cores", cores, 1)):
-        if value < least:
-            raise UsageError(f"{name} must be at least {least}, not {value}")
+    check_least(_LEAST_EMSS, {"--emss": emss})
+    check_least(0, {"--pieces": pieces})
+    check_least(1, {"--cores": cores})
     if not 0 < wire < float("inf"):
         raise UsageError(f"--wire must be more than 0 Gb/s, not {wire:g}")
     if emss > 65535:

@@ -16,7 +16,7 @@ def verilog(
     ],
     lanes: LanesOption = 4,
     event_depth: Annotated[
-        int, typer.Option(metavar="N", parser=whole_number, help="The entries of the event FIFO, 2 to 255.")
+        int, typer.Option(metavar="N", parser=whole_number, help="The depth of the event FIFO, 2 to 255.")
     ] = 16,
     store_and_forward: Annotated[
         int,
