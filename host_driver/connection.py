@@ -16,10 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
-import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from errno import EMFILE
 from functools import partial
 from struct import pack
 from typing import Any, Self
@@ -45,16 +42,8 @@ from open_rnic.host_driver.mpa.negotiation import (
 )
 from open_rnic.host_driver.mpa.negotiation import Event as Outcome
 from open_rnic.host_driver.observer import Agreed, Closed, Direction, Frame, Observer, Octets, Opened, Reported, silent
-from open_rnic.host_driver.sockets import (
-    Address,
-    ListeningSocket,
-    TcpSocket,
-    Transport,
-    connect,
-    place,
-    ready,
-    resolve,
-)
+from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.transport import Address, Tcp, TcpListener, Transport
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Role, Verdict
 
 __all__ = [
@@ -74,7 +63,6 @@ __all__ = [
 ULPDUS_WAITING = 16  # ULPDUs that are fetched ahead of the ULP
 EVENTS_WAITING = 64  # events that wait for the ULP before the device's own FIFO fills
 FIRST_OCTETS = 1024  # received octets that are kept: a startup frame, and a Terminate behind it
-BACKLOG = 4096  # TCP connections that may wait in the kernel; its own limit is net.core.somaxconn
 LINGER = 1.0  # seconds that the receiver of a Terminate, or of a rejecting Reply, may take to close
 
 
@@ -87,16 +75,19 @@ class Connection:
     """An established connection, made by ``initiate`` or ``Request.accept``; an asynchronous context manager.
 
     ``device`` stays the caller's and can be used again after ``close``. ``error`` is the error that ended the
-    connection out of order.
+    connection out of order. ``heard`` are octets that were already received from ``transport``.
     """
 
-    def __init__(self, transport: Transport, device: Device, config: Config, observer: Observer) -> None:
+    def __init__(
+        self, transport: Transport, device: Device, config: Config, observer: Observer, heard: bytes = b""
+    ) -> None:
         self.device = device
         self.config = config
         self.local = transport.local
         self.peer = transport.peer
         self.error: MpaConnectionError | None = None
         self._transport = transport
+        self._heard = heard
         self._observe = observer
         self._loop = asyncio.get_running_loop()
         self._negotiation = Negotiation(config)
@@ -367,7 +358,8 @@ class Connection:
     async def _carry_octets_in(self) -> None:
         reason = "the peer closed"
         try:
-            while octets := await self._transport.receive():
+            while octets := self._heard or await self._transport.receive():
+                self._heard = b""
                 self._first += octets[: max(0, FIRST_OCTETS - self._life.octets_received)]
                 self._life.octets_received += len(octets)
                 self._observe(Octets(Direction.RX, octets))
@@ -527,23 +519,23 @@ class Request:
 class Arrival:
     """An incoming TCP connection, before its Request."""
 
-    def __init__(self, sock: socket.socket, peer: Address) -> None:
-        self.peer = peer
-        self._socket = sock
+    def __init__(self, transport: Transport) -> None:
+        self.peer = transport.peer
+        self._transport = transport
         self._heard = b""
 
     async def hear(self, config: Config) -> None:
         """Wait until the peer has sent a whole Request or something else; then ``request`` need not wait for the peer.
 
-        Until then a connection costs a socket, and at most the octets of one startup frame. Raises MpaConnectionError
-        if the peer closes first, or after ``config.timeout`` seconds.
+        Until then a connection costs a transport, and at most the octets of one startup frame. Raises
+        MpaConnectionError if the peer closes first, or after ``config.timeout`` seconds.
         """
         loop, negotiation = asyncio.get_running_loop(), Negotiation(config)
         outcome = negotiation.start(loop.time())
         try:
             async with asyncio.timeout_at(negotiation.deadline):
                 while not outcome:
-                    octets = await loop.sock_recv(self._socket, negotiation.wanted)
+                    octets = await self._transport.receive(negotiation.wanted)
                     self._heard += octets
                     outcome = negotiation.receive(octets) if octets else negotiation.connection_lost("the peer closed")
                     if octets and outcome:
@@ -559,35 +551,30 @@ class Arrival:
     async def request(self, device: Device, config: Config, observer: Observer = silent) -> Request:
         """Wait for the Request; raises the same errors as ``Listener.request``."""
         config.check_role(Role.RESPONDER)
-        connection = _connection(self._socket, device, config, observer, self._heard)
+        connection = Connection(self._transport, device, config, observer, self._heard)
         requested = await connection._run(connection._start())
         assert requested
         return Request(connection, requested)
 
     def close(self) -> None:
         """Close the connection without an answer."""
-        self._socket.close()
+        self._transport.close(reset=False)
 
 
-class Listener(ListeningSocket):
+class Listener:
     """A port at which connection requests arrive, made by ``listen``; an asynchronous context manager."""
+
+    def __init__(self, lower: TcpListener) -> None:
+        self.address: Address = lower.address
+        self._lower = lower
 
     async def arrival(self) -> Arrival:
         """Wait for a TCP connection. Others can be taken while its Request is awaited.
 
-        Raises MpaConnectionError if the system has no file descriptor for the connection. It stays in the kernel, and
-        can be taken later.
+        Raises MpaConnectionError if the system cannot take the connection now, for example because it has no file
+        descriptor. The connection can be taken later.
         """
-        try:
-            while True:
-                await ready(self._socket)  # accept fails without descriptors even if no connection waits
-                with contextlib.suppress(ConnectionAbortedError):  # the peer has gone again
-                    return Arrival(*await asyncio.get_running_loop().sock_accept(self._socket))
-        except OSError as error:
-            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            why = how(error) + (f", {limit} is this process's limit (ulimit -n)" if error.errno == EMFILE else "")
-            what = f"cannot take a connection at {place(self.address)}: {why}"
-            raise MpaConnectionError(what, Reason.LOCAL) from error
+        return Arrival(await self._lower.accept())
 
     async def request(self, device: Device, config: Config, observer: Observer = silent) -> Request:
         """Wait for a TCP connection and for the Request that comes over it.
@@ -603,16 +590,20 @@ class Listener(ListeningSocket):
         """Accept the next connection request."""
         return await (await self.request(device, config, observer)).accept()
 
+    async def close(self) -> None:
+        """Listen no more. Idempotent; accepted connections stay."""
+        await self._lower.close()
 
-async def listen(host: str = "127.0.0.1", port: int = 0) -> Listener:
-    """Listen for connections; port 0 lets the system choose. Raises MpaConnectionError if the port is not available."""
-    family, _, _, _, address = (await resolve(host, port))[0]
-    try:
-        sock = socket.create_server(address, family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise MpaConnectionError(f"cannot listen at {place(address)}: {how(error)}", Reason.LOCAL) from error
-    sock.setblocking(False)
-    return Listener(sock)
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def listen(host: str = "127.0.0.1", port: int = 0, *, tcp: Tcp = KERNEL) -> Listener:
+    """Listen for connections; port 0 lets ``tcp`` choose. Raises MpaConnectionError if the port is not available."""
+    return Listener(await tcp.listen(host, port))
 
 
 async def initiate(
@@ -625,35 +616,26 @@ async def initiate(
     fallback: bool = False,
     retrying: Callable[[MpaConnectionError], None] = lambda error: None,
     local_addr: Address | None = None,
+    tcp: Tcp = KERNEL,
 ) -> Connection:
     """Connect and negotiate as an initiator; returns when MPA is on.
 
-    ``local_addr`` is this end's address and port. Port 0 lets the system choose the port, and None both. ``fallback``
+    ``local_addr`` is this end's address and port. Port 0 lets ``tcp`` choose the port, and None both. ``fallback``
     asks for one more attempt without enhanced frames if the responder seems to know RFC 5044 only (RFC 6581 §10);
     ``retrying`` is called before that attempt, with the error of the first. Raises RejectedError if the responder
     rejects, MpaConnectionError for every other failure, and ValueError for a responder's ``config``.
     """
     config.check_role(Role.INITIATOR)
-    connection = _connection(await connect(host, port, config.timeout, local_addr), device, config, observer)
+    transport = await tcp.connect(host, port, config.timeout, local_addr)
+    connection = Connection(transport, device, config, observer)
     try:
         await connection._run(connection._start())
     except MpaConnectionError as error:
         if not (fallback and error.may_retry_unenhanced):
             raise
         retrying(error)
-        return await initiate(host, port, device, config.unenhanced(), observer, local_addr=local_addr)
+        return await initiate(host, port, device, config.unenhanced(), observer, local_addr=local_addr, tcp=tcp)
     return connection
-
-
-def _connection(
-    sock: socket.socket, device: Device, config: Config, observer: Observer, heard: bytes = b""
-) -> Connection:
-    try:
-        return Connection(TcpSocket(sock, heard), device, config, observer)
-    except OSError as error:  # reset already
-        sock.close()
-        what = f"the TCP connection was lost at once: {how(error)}"
-        raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
 
 
 _FENCE = BY_NAME["STATE"]["fence_open"]

@@ -1,65 +1,32 @@
-"""What connections need of TCP, and of the operating system's sockets in general."""
+"""The kernel's TCP, and what SCTP needs of sockets, too."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 from collections.abc import Callable
+from errno import EMFILE
 from struct import pack
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
 from open_rnic.host_driver.mpa.negotiation import Reason
+from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
 
-CHUNK_OCTETS = 65536  # at most this many octets are taken from a socket at once
+BACKLOG = 4096  # TCP connections that may wait in the kernel; its own limit is net.core.somaxconn
 
-Address = tuple[Any, ...]  # as in the socket module: host, port, and for IPv6 two more
 _Result = TypeVar("_Result")
 
 
-class Transport(Protocol):
-    """A TCP connection: all that ``Connection`` needs of TCP, whether the kernel or hardware provides it.
-
-    ``send`` and ``receive`` raise OSError if the connection is lost. One task at a time may be in each of them.
-    """
-
-    @property
-    def local(self) -> Address:
-        """The address of this end."""
-
-    @property
-    def peer(self) -> Address:
-        """The peer's address."""
-
-    @property
-    def emss(self) -> int:
-        """The effective maximum segment size now, in octets (RFC 5044 §4.5)."""
-
-    async def send(self, octets: bytes) -> None:
-        """Send all octets, if possible in one segment of their own; waits while there is no room."""
-
-    async def receive(self) -> bytes:
-        """Return the next octets; waits for them. Returns none at the end, if the peer has closed its half."""
-
-    def shut(self) -> None:
-        """Close this end's half, behind everything sent."""
-
-    def close(self, *, reset: bool) -> None:
-        """Release the connection, with a reset if asked for."""
-
-
 class TcpSocket:
-    """The kernel's TCP as a ``Transport``. ``heard`` are octets that were already taken from the socket.
+    """A connection of the kernel's TCP as a :class:`.Transport`."""
 
-    Raises OSError if the connection is lost already.
-    """
-
-    def __init__(self, sock: socket.socket, heard: bytes = b"") -> None:
+    def __init__(self, sock: socket.socket, peer: Address) -> None:
         self.local: Address = sock.getsockname()
-        self.peer: Address = sock.getpeername()
+        self.peer = peer
         self._socket = sock
-        self._heard = heard
         self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # RFC 5044 §5.1: FPDUs leave at once
@@ -73,10 +40,9 @@ class TcpSocket:
         """See Transport."""
         await self._loop.sock_sendall(self._socket, octets)
 
-    async def receive(self) -> bytes:
+    async def receive(self, most: int = CHUNK_OCTETS) -> bytes:
         """See Transport."""
-        heard, self._heard = self._heard, b""
-        return heard or await self._loop.sock_recv(self._socket, CHUNK_OCTETS)
+        return await self._loop.sock_recv(self._socket, most)
 
     def shut(self) -> None:
         """See Transport."""
@@ -108,32 +74,64 @@ class ListeningSocket:
         await self.close()
 
 
-async def connect(host: str, port: int, timeout: float, local_addr: Address | None) -> socket.socket:
-    """Connect by TCP; raises MpaConnectionError, and takes at most ``timeout`` seconds for each address of the host."""
-    loop = asyncio.get_running_loop()
-    reason = "no address"
-    ours = {family: address for family, _, _, _, address in await resolve(*local_addr[:2])} if local_addr else None
-    origin = f" from {place(local_addr)}" if local_addr else ""
-    for family, kind, protocol, _, address in await resolve(host, port):
-        if ours is not None and family not in ours:
-            reason = f"cannot connect to {place(address)}{origin}: one address is IPv4, the other IPv6"
-            continue
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
+class KernelListener(ListeningSocket):
+    """A port of the kernel's TCP."""
+
+    async def accept(self) -> TcpSocket:
+        """See TcpListener. Without a file descriptor for the connection, the connection stays in the kernel."""
         try:
-            if ours:
-                sock.bind(ours[family])
-            async with asyncio.timeout(timeout):
-                await loop.sock_connect(sock, address)
-        except OSError as error:  # TimeoutError is one
-            sock.close()
-            reason = f"cannot connect to {place(address)}{origin}: {how(error) or no_answer(timeout)}"
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise MpaConnectionError(reason, Reason.CONNECTION_LOST)
+            while True:
+                await ready(self._socket)  # accept fails without descriptors even if no connection waits
+                with contextlib.suppress(ConnectionAbortedError):  # the peer has gone again
+                    return TcpSocket(*await asyncio.get_running_loop().sock_accept(self._socket))
+        except OSError as error:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            why = how(error) + (f", {limit} is this process's limit (ulimit -n)" if error.errno == EMFILE else "")
+            what = f"cannot take a connection at {place(self.address)}: {why}"
+            raise MpaConnectionError(what, Reason.LOCAL) from error
+
+
+class KernelTcp:
+    """The kernel's TCP as a :class:`.Tcp`."""
+
+    async def connect(self, host: str, port: int, timeout: float, local_addr: Address | None) -> TcpSocket:
+        """See Tcp."""
+        loop = asyncio.get_running_loop()
+        reason = "no address"
+        ours = {family: address for family, _, _, _, address in await resolve(*local_addr[:2])} if local_addr else None
+        origin = f" from {place(local_addr)}" if local_addr else ""
+        for family, kind, protocol, _, address in await resolve(host, port):
+            if ours is not None and family not in ours:
+                reason = f"cannot connect to {place(address)}{origin}: one address is IPv4, the other IPv6"
+                continue
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            try:
+                if ours:
+                    sock.bind(ours[family])
+                async with asyncio.timeout(timeout):
+                    await loop.sock_connect(sock, address)
+                return TcpSocket(sock, address)
+            except OSError as error:  # TimeoutError is one
+                sock.close()
+                reason = f"cannot connect to {place(address)}{origin}: {how(error) or no_answer(timeout)}"
+            except BaseException:
+                sock.close()
+                raise
+        raise MpaConnectionError(reason, Reason.CONNECTION_LOST)
+
+    async def listen(self, host: str, port: int) -> KernelListener:
+        """See Tcp."""
+        family, _, _, _, address = (await resolve(host, port))[0]
+        try:
+            sock = socket.create_server(address, family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise MpaConnectionError(f"cannot listen at {place(address)}: {how(error)}", Reason.LOCAL) from error
+        sock.setblocking(False)
+        return KernelListener(sock)
+
+
+KERNEL = KernelTcp()
 
 
 async def resolve(host: str, port: int) -> list[tuple[Any, ...]]:

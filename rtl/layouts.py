@@ -26,8 +26,9 @@ __all__ = [
 
 INTERVAL = 128  # lanes from one marker to the next, itself included: 512 octets
 
-# The findings about an FPDU. ``cause``: its error, or NONE. ``value``: the value for the event. ``size``: its size on the
-# wire in lanes, markers included. ``markers``: the number of its markers. ``none``: the beat has no octets of a ULPDU.
+# The findings about an FPDU. ``cause``: its error, or NONE. ``value``: the value for the event. ``size``: its size on
+# the wire in lanes, markers included. ``markers``: the number of its markers. ``none``: the beat has no octets of a
+# ULPDU.
 CHECKED = {"cause": Cause, "value": 16, "size": 15, "markers": 8, "none": 1}
 
 # Bits of the Sink STag and Sink TO of a Read Request (RFC 5040 §4.4). The Read Response carries the same 12 octets as

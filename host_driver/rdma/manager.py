@@ -23,6 +23,8 @@ from open_rnic.host_driver.rdma.connection import (
     open_stream,
 )
 from open_rnic.host_driver.rdma.memory import ProtectionDomain, StagTable
+from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.transport import Tcp
 from open_rnic.rtl.registers import Model, Role
 
 if TYPE_CHECKING:
@@ -53,14 +55,16 @@ async def connect(
     fallback: bool = False,
     retrying: Callable[[MpaConnectionError], None] = lambda error: None,
     local_addr: Address | None = None,
+    tcp: Tcp = KERNEL,
     receives: Sequence[ReceiveRequest | Gather] = (),
 ) -> Connection:
     """Connect, and return when the connection is established.
 
-    ``device`` opens the data path, which the connection owns. ``domain`` is the protection domain, one of its own
-    if not given. ``fallback``, ``retrying``, ``local_addr``: see ``host_driver.connection.initiate``. ``receives``: see
-    ``ConnectionRequest.accept``. Raises RejectedError when the responder's ULP says no, MpaConnectionError for all else
-    that goes wrong on the way, DeviceError, ValueError for a responder's ``config``, and what ``post_receives`` raises.
+    ``device`` opens the data path, which the connection owns. ``domain`` is the protection domain; by default the
+    connection has one of its own. ``fallback``, ``retrying``, ``local_addr``, ``tcp``: see
+    ``host_driver.connection.initiate``. ``receives``: see ``ConnectionRequest.accept``. Raises RejectedError if the
+    responder's ULP rejects, MpaConnectionError for all other failures on the way, DeviceError, ValueError for a
+    responder's ``config``, and the errors of ``post_receives``.
     """
     config = config or Config(Role.INITIATOR)
     config.check_role(Role.INITIATOR)
@@ -70,7 +74,7 @@ async def connect(
         watch, path = Watch(observer), await device()
         try:
             lower = await mpa.initiate(
-                host, port, path, config, watch, fallback=fallback, retrying=retrying, local_addr=local_addr
+                host, port, path, config, watch, fallback=fallback, retrying=retrying, local_addr=local_addr, tcp=tcp
             )
         except BaseException:
             await path.close()
@@ -300,6 +304,7 @@ async def listen(
     domain: ProtectionDomain | None = None,
     observer: Callable[[], Observer] = lambda: silent,
     failed: Callable[[Address, Exception], None] = lambda peer, error: None,
+    tcp: Tcp = KERNEL,
 ) -> Listener:
     """Listen for connection requests; port 0 lets the system choose.
 
@@ -309,5 +314,5 @@ async def listen(
     """
     config = config or Config(Role.RESPONDER)
     config.check_role(Role.RESPONDER)
-    lower = await mpa.listen(host, port)
+    lower = await mpa.listen(host, port, tcp=tcp)
     return Listener(lower, config, device, options or Options(), domain, observer, failed)
