@@ -112,7 +112,7 @@ def test_an_impossible_clock_is_rejected(flow):
     (["build", "ulx3s", "--baud", "0"], 2, "the UART of ulx3s runs at 1,200 to 6,250,000 baud, not 0"),
     (["build", "ulx3s", "--seed", "0"], 2, "the seed must be 1 to 2147483647, not 0"),
     (["boards", "--json", "--markdown"], 2, "only one of --json, --markdown and --names can be given"),
-    (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: nowhere/top.bit does not exist: run `rnic build ulx3s` first"),
+    (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: nowhere/top.bit does not exist: run `rnic build ulx3s`"),
 ])  # fmt: skip
 def test_invalid_arguments_are_rejected_in_one_line(command, status, says, capsys):
     assert run(command) == status

@@ -160,7 +160,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write each event as a 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """The options of all commands that make connections. Attributes without an option have the values of rping."""
+    """The options of all commands that make connections; the attributes below them are fixed for ``rnic rping``."""
 
     rtr: RtrOption = None
     require_crc: RequireCrcOption = False

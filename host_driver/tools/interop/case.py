@@ -47,7 +47,7 @@ MULPDU = 32762
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the matrix. ``act`` runs the case; if it fails, it raises Mismatch or an error of the driver.
+    """A case of the matrix. ``act`` runs it; if the case fails, ``act`` raises Mismatch or an error of the driver.
 
     ``description`` and ``standard`` are cells of the table: what the case tests, and what the standard requires.
     """

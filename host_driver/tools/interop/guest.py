@@ -115,7 +115,7 @@ class Guest:
             self._variant = variant
 
     async def listening(self, port: int, timeout: float = 20.0) -> None:
-        """Wait until a server in the guest listens at this port and is itself waiting; raises InteropError."""
+        """Wait until a server in the guest listens at this port and waits for connections; raises InteropError."""
         # In /proc/net/tcp, addresses are in hex, and 0A is LISTEN. siw's socket listens before siw handles connections,
         # and a connection that arrives in between is never answered. So the server's listen call must have ended, too.
         listens = f"grep -qi ':{port:04x} 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6"

@@ -28,7 +28,7 @@ OPTIONS = (
 _STARTUP = 20
 SMALL = 97  # largest number of octets in a small piece
 NUDGED = bytes.fromhex("000ec140 4e554447")  # first octets of the RDMA Writes that case.nudge sends
-LAIN = 0.5  # seconds for which the guest must have left received FPDUs unanswered to have overlooked them
+LAIN = 0.5  # seconds after which siw has overlooked an FPDU that its kernel has acknowledged
 
 
 @dataclass
@@ -59,13 +59,13 @@ class Expected:
     Parameters
     ----------
     crc : whether CRCs were negotiated; None if no connection was established
-    terminates : sender and octets of each Terminate in order, such as "siw 0/2/6"; "ours" is this end
+    terminates : sender, layer, type and code of each Terminate as on the wire, such as "siw 0/2/6" or "ours 2/0/2"
     bad_siw, bad_ours : exact numbers of FPDUs with a bad CRC from siw and from our end
     whole : whether tshark must dissect every octet of every stream
     siw_first : least number of siw's FPDUs before our first FPDU
     depths : IRD and ORD in our startup frame; None for any value
-    small : least number of pieces of at most SMALL octets that siw, and our end, must have received
-    inside : least number of FPDUs that began inside a piece, for siw, and for our end
+    small : least number of pieces of at most SMALL octets, for those that siw received and those that we received
+    inside : least number of FPDUs that began inside a piece, also for siw and for us
 
     """
 

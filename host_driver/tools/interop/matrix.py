@@ -1,4 +1,4 @@
-"""Runs the matrix: one guest for as many cases as it survives, one case at a time."""
+"""Run the matrix one case at a time, in the same guest until a case has killed or changed it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Row:
     device: str
     finding: Finding | None
     wrong: list[str]
-    judged: str  # short result of tshark
+    judged: str  # short description of tshark's result
     transfer: Transfer
     seconds: float
     capture: Path
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The result in one word."""
+        """The result for the table."""
         if not self.passed:
             return "FAIL"
         return "pass, siw departs" if self.finding and self.finding.departs else "pass"
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass
 class Bench:
-    """Holds the guest, and boots another one after a case has killed it."""
+    """Keeps a guest for the next case, and boots another one if necessary."""
 
     image: Image
     folder: Path  # for captures and the console
@@ -133,7 +133,7 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
             if not case.kills or guest.alive:
                 await _quiet(raw)
         if (fault := guest.fault) and not case.kills:
-            wrong.append(f"the guest's kernel: {fault}")
+            wrong.append(f"error of the guest's kernel: {fault}")
     except Exception as error:
         wrong.append(_told(error))
     if case.kills or not await guest.clear():
@@ -150,7 +150,7 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
         if finding:
             finding = _seen_in(traffic, setting, case, finding, wrong)
     except Exception as error:
-        wrong.append(f"the capture could not be judged: {_told(error)}")
+        wrong.append(f"the capture could not be checked: {_told(error)}")
     commands = [(command, printed.decode(errors="replace")) for command, printed in setting.commands]
     return Row(case, name, finding, wrong, judged, setting.transfer, time.perf_counter() - began, capture, commands)
 

@@ -27,11 +27,11 @@ class Treatment:
     """The treatment of one direction's octets, for one connection.
 
     ``cut`` cuts the octets into pieces of random length up to this value, each in a segment of its own; lengths are
-    multiples of ``step``. ``join`` holds octets until this many have arrived, or none has arrived for HELD seconds.
+    multiples of ``step``. ``join`` holds octets until this number has arrived, or none has arrived for HELD seconds.
     ``corrupt`` flips one bit in the octet at this offset after the startup frame. ``pause`` stops the stream for PAUSE
     seconds at this offset.
 
-    ``cuts`` counts the pieces that were cut off, and ``joins`` how often ``join`` octets were passed on at once.
+    ``cuts`` counts the cuts, and ``joins`` the pieces of at least ``join`` octets.
     """
 
     cut: int = 0
@@ -65,7 +65,7 @@ async def relay(
 ) -> AsyncIterator[int]:
     """Relay connections to ``port`` of this machine's loopback; returns the port that accepts them.
 
-    ``forth`` treats what the initiator sends, ``back`` what the responder sends.
+    ``forth`` applies to the octets of the initiator, and ``back`` to those of the responder.
     """
     tasks: set[asyncio.Task[None]] = set()
 

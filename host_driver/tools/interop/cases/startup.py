@@ -165,7 +165,7 @@ async def _read_both_ways(connection: rdma.Connection, *, by_us: bool = True) ->
         if by_us:
             octets = await connection.read(_READ, offers.stag, offers.to)
             check(octets == theirs(_READ), "the octets read differ from the guest's memory")
-        await done  # the guest sends behind its own RDMA Read
+        await done  # the guest sends when its own RDMA Read is complete
 
 
 def _data(setting: Setting) -> tuple[EnhancedData, EnhancedData]:

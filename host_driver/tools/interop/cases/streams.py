@@ -21,7 +21,7 @@ _BULK = 1 << 20  # octets of a transfer
 _SEVERAL = 4
 _PINGS = 5  # on each of several connections
 _CUT, _JOIN = SMALL, 20000  # octets
-_SMALL = 510  # MULPDU; as with MULPDU, FPDUs are whole words without a PAD
+_SMALL = 510  # MULPDU of the cases that join FPDUs; also avoids PAD
 _LONG_MESSAGE = 65536
 
 _INITIATOR = Config(Role.INITIATOR, ird=1, ord=1)
