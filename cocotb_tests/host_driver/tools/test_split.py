@@ -423,7 +423,7 @@ def test_the_command_names_its_profiles_and_the_origin_of_figures(files, capsys)
         ),
         (["--link", "none.toml"], "none.toml: No such file or directory"),
         (["--wire", "0"], "--wire must be more than 0 Gb/s, not 0"),
-        (["--emss", "20"], "--emss is 142 or more, not 20"),
+        (["--emss", "20"], "--emss must be at least 142, not 20"),
         (["--crc-tier", "abacus"], "--crc-tier must be one of table, armv8, not abacus"),
         (["--measure"], "--measure measures this machine, not cortex-a53"),
     ],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from open_rnic.host_driver.tools.bench.table import Table
-from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, check_least, interruptible, whole_number
+from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, check_least, interruptible, number
 from open_rnic.host_driver.tools.cli.figures import (
     ColumnsOption,
     CsvOption,
@@ -50,24 +50,10 @@ _MULPDU = 8882  # octets: for an EMSS of 8960 with markers (RFC 5044 §4.5)
 @app.command()
 def host(
     connections: Annotated[
-        int,
-        typer.Option(
-            "--connections", metavar="N", parser=whole_number, help="The number of connections that are open at once."
-        ),
+        int, number("--connections", help="The number of connections that are open at once.")
     ] = 1000,
-    repeats: Annotated[
-        int,
-        typer.Option(
-            "--repeats",
-            metavar="N",
-            parser=whole_number,
-            help="The repetitions of each measurement; medians are shown.",
-        ),
-    ] = 25,
-    size: Annotated[
-        list[int] | None,
-        typer.Option("--size", metavar="N", parser=whole_number, help="The size of a message in octets; repeatable."),
-    ] = None,
+    repeats: Annotated[int, number("--repeats", help="The repetitions of each measurement; medians are shown.")] = 25,
+    size: Annotated[list[int] | None, number("--size", help="The size of a message in octets; repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of tables.")] = False,
     columns: ColumnsOption = False,
 ) -> None:
@@ -177,31 +163,10 @@ def _host_tables(costs: Sequence[Cost], rate: Rate, memory: Memory, many: Many) 
 
 @app.command()
 def crowd(
-    silent: Annotated[
-        int,
-        typer.Option("--silent", metavar="N", parser=whole_number, help="The number of connections that send nothing."),
-    ] = 1000,
-    slow: Annotated[
-        int,
-        typer.Option(
-            "--slow", metavar="N", parser=whole_number, help="The number of connections that send an octet per second."
-        ),
-    ] = 1000,
-    idle: Annotated[
-        int,
-        typer.Option(
-            "--idle",
-            metavar="N",
-            parser=whole_number,
-            help="The number of established connections that send nothing.",
-        ),
-    ] = 1000,
-    clients: Annotated[
-        int,
-        typer.Option(
-            "--clients", metavar="N", parser=whole_number, help="The number of good clients, one after the other."
-        ),
-    ] = 40,
+    silent: Annotated[int, number("--silent", help="The number of connections that send nothing.")] = 1000,
+    slow: Annotated[int, number("--slow", help="The number of connections that send an octet per second.")] = 1000,
+    idle: Annotated[int, number("--idle", help="The number of established connections that send nothing.")] = 1000,
+    clients: Annotated[int, number("--clients", help="The number of good clients, one after the other.")] = 40,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of a table.")] = False,
 ) -> None:
     """Measure how long a good client of rnic listen waits beside a crowd of other clients, and what the crowd costs.
@@ -243,18 +208,12 @@ def rtl(
             "--block", metavar="NAME", help="The block: TX, RX, TX+RX or a component; repeatable; default: all."
         ),
     ] = None,
-    lanes: Annotated[
-        list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width in lanes; repeatable; default: all."),
-    ] = None,
+    lanes: Annotated[list[int] | None, number("--lanes", help="The width in lanes; repeatable; default: all.")] = None,
     part: Annotated[
         list[str] | None,
         typer.Option("--part", metavar="NAME", help="The FPGA: 25f, 85f, hx8k or gw2a; repeatable; default: all."),
     ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", metavar="N", parser=whole_number, help="The number of placement seeds; default: 5."),
-    ] = None,
+    seeds: Annotated[int | None, number("--seeds", help="The number of placement seeds; default: 5.")] = None,
     quick: Annotated[
         bool,
         typer.Option(
@@ -323,19 +282,9 @@ def rtl(
 
 @app.command()
 def sim(
-    lanes: Annotated[
-        list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width in lanes; repeatable; default: 4."),
-    ] = None,
-    ulpdus: Annotated[
-        int,
-        typer.Option(
-            "--ulpdus", metavar="N", parser=whole_number, help="The number of ULPDUs of 1,460 octets in a round."
-        ),
-    ] = 4000,
-    rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", parser=whole_number, help="The number of rounds; medians are shown.")
-    ] = 3,
+    lanes: Annotated[list[int] | None, number("--lanes", help="The width in lanes; repeatable; default: 4.")] = None,
+    ulpdus: Annotated[int, number("--ulpdus", help="The number of ULPDUs of 1,460 octets in a round.")] = 4000,
+    rounds: Annotated[int, number("--rounds", help="The number of rounds; medians are shown.")] = 3,
     as_json: JsonOption = None,
     markdown: MarkdownOption = None,
 ) -> None:

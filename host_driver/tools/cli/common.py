@@ -50,6 +50,11 @@ def whole_number(text: str | int) -> int:
         raise typer.BadParameter(f"{text!r} is not a whole number") from None
 
 
+def number(*names: str, help: str) -> Any:  # noqa: A002
+    """Return an option whose value is a whole number."""
+    return typer.Option(*names, metavar="N", parser=whole_number, help=help)
+
+
 def check_least(least: int, given: Mapping[str, int]) -> None:
     """Raise UsageError for the first option in ``given`` whose value is less than ``least``."""
     for option, value in given.items():
@@ -127,11 +132,8 @@ DeviceOption = Annotated[
 ]
 LanesOption = Annotated[
     int,
-    typer.Option(
-        "--lanes",
-        metavar="N",
-        parser=whole_number,
-        help="The width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16. The width of a board is fixed.",
+    number(
+        "--lanes", help="The width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16. The width of a board is fixed."
     ),
 ]
 

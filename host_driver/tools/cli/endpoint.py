@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, FrameKind
-from open_rnic.host_driver.tools.cli.common import DeviceOption, LanesOption, UsageError, open_device, whole_number
+from open_rnic.host_driver.tools.cli.common import (
+    DeviceOption,
+    LanesOption,
+    UsageError,
+    number,
+    open_device,
+    whole_number,
+)
 from open_rnic.host_driver.tools.cli.demo import ModelName, RtrName
 from open_rnic.rtl.registers import Model, Role, Rtr
 
@@ -74,28 +81,18 @@ RtrOption = Annotated[
 ]
 IrdOption = Annotated[
     int,
-    typer.Option(
+    number(
         "--ird",
-        metavar="N",
-        parser=whole_number,
         help="The number of RDMA Reads that the peer may have outstanding; raised to the peer's ORD, up to --max-ird.",
     ),
 ]
 OrdOption = Annotated[
-    int,
-    typer.Option(
-        "--ord",
-        metavar="N",
-        parser=whole_number,
-        help="The number of RDMA Reads that this end may have outstanding; lowered to the peer's IRD.",
-    ),
+    int, number("--ord", help="The number of RDMA Reads that this end may have outstanding; lowered to the peer's IRD.")
 ]
 MaxIrdOption = Annotated[
     int,
-    typer.Option(
+    number(
         "--max-ird",
-        metavar="N",
-        parser=whole_number,
         help="The largest IRD. A responder offers no more; an initiator sends Terminate 2/0/6 if the Reply requires "
         "more.",
     ),
@@ -115,15 +112,7 @@ FixedOrdOption = Annotated[
 RequireCrcOption = Annotated[bool, typer.Option("--require-crc", help="Require CRCs; this is the default.")]
 NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="Use CRCs only if the peer requires them.")]
 MarkersOption = Annotated[bool, typer.Option("--markers", help="Request markers in the stream that the peer sends.")]
-RevOption = Annotated[
-    int,
-    typer.Option(
-        "--rev",
-        metavar="N",
-        parser=whole_number,
-        help="The revision of the startup frames: 2 for RFC 6581, 1 for RFC 5044.",
-    ),
-]
+RevOption = Annotated[int, number("--rev", help="The revision of the startup frames: 2 for RFC 6581, 1 for RFC 5044.")]
 DialectOption = Annotated[
     DialectName,
     typer.Option(

@@ -19,8 +19,8 @@ from open_rnic.host_driver.tools.cli.common import (
     LanesOption,
     UsageError,
     interruptible,
+    number,
     open_device,
-    whole_number,
     with_options,
 )
 from open_rnic.rtl.registers import MAX_ULPDU, EventKind, Verdict
@@ -33,13 +33,7 @@ _STDIN = 0
 MarkersOption = Annotated[bool, typer.Option("--markers", help="The stream has markers (RFC 5044 §4.3).")]
 NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="Send the CRC field as zero, and do not check it.")]
 OffsetOption = Annotated[
-    int,
-    typer.Option(
-        "--stream-offset",
-        metavar="N",
-        parser=whole_number,
-        help="The offset in the marked stream at which the input starts; a multiple of 4.",
-    ),
+    int, number("--stream-offset", help="The offset in the marked stream at which the input starts; a multiple of 4.")
 ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import interruptible, raise_file_limit, whole_number, with_options
+from open_rnic.host_driver.tools.cli.common import interruptible, number, raise_file_limit, with_options
 from open_rnic.host_driver.tools.cli.endpoint import (
     EndpointOptions,
     OnlyModelOption,
@@ -36,10 +36,8 @@ def listen(
     port: PortOption = 0,
     min_ord: Annotated[
         int,
-        typer.Option(
+        number(
             "--min-ord",
-            metavar="N",
-            parser=whole_number,
             help="The least ORD that this end needs. An enhanced Request with a lower IRD is rejected, with this value "
             "in the Reply.",
         ),

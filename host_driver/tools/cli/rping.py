@@ -12,8 +12,8 @@ from open_rnic.host_driver.tools.cli.common import (
     CommandError,
     UsageError,
     interruptible,
+    number,
     raise_file_limit,
-    whole_number,
     with_options,
 )
 from open_rnic.host_driver.tools.cli.endpoint import ConnectionOptions, ModelOption, place, port_number, prepare
@@ -47,12 +47,8 @@ def rping(
         typer.Option("-I", "--bind", metavar="ADDRESS", help="The address from which a client connects."),
     ] = None,
     port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
-    count: Annotated[
-        int, typer.Option("-C", "--count", metavar="N", parser=whole_number, help="The number of pings; 0: no limit.")
-    ] = 0,
-    size: Annotated[
-        int, typer.Option("-S", "--size", metavar="N", parser=whole_number, help="The octets of a ping, 26 to 65535.")
-    ] = _SIZE,
+    count: Annotated[int, number("-C", "--count", help="The number of pings; 0: no limit.")] = 0,
+    size: Annotated[int, number("-S", "--size", help="The octets of a ping, 26 to 65535.")] = _SIZE,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the data.")] = False,
     validate: Annotated[
         bool, typer.Option("-V", "--validate", help="Compare the returned data with the data sent.")

@@ -16,8 +16,8 @@ from open_rnic.host_driver.tools.cli.common import (
     UsageError,
     check_least,
     interruptible,
+    number,
     whole_file,
-    whole_number,
 )
 from open_rnic.host_driver.tools.cli.figures import (
     ColumnsOption,
@@ -69,33 +69,19 @@ def split(
             help="The device: 25f, 85f, hx8k, gw2a (from rnic bench rtl) or a FILE.toml.",
         ),
     ] = "25f",
-    lanes: Annotated[
-        list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width in lanes; repeatable; default: all."),
-    ] = None,
+    lanes: Annotated[list[int] | None, number("--lanes", help="The width in lanes; repeatable; default: all.")] = None,
     markers: Annotated[bool, typer.Option(help="Markers in both directions.")] = True,
     crc: Annotated[bool, typer.Option(help="CRCs in both directions.")] = True,
     tier: Annotated[
         str | None,
         typer.Option("--crc-tier", metavar="NAME", help="The host's method of computing a CRC; default: the fastest."),
     ] = None,
-    emss: Annotated[
-        int, typer.Option("--emss", metavar="N", parser=whole_number, help="The octets of payload in a TCP segment.")
-    ] = 1460,
+    emss: Annotated[int, number("--emss", help="The octets of payload in a TCP segment.")] = 1460,
     pieces: Annotated[
-        int,
-        typer.Option(
-            "--pieces",
-            metavar="N",
-            parser=whole_number,
-            help="The octets in each piece of a message's memory; 0: one piece for the message.",
-        ),
+        int, number("--pieces", help="The octets in each piece of a message's memory; 0: one piece for the message.")
     ] = 0,
     wire: Annotated[float, typer.Option("--wire", metavar="GBITS", help="The capacity of the wire in Gb/s.")] = 100.0,
-    cores: Annotated[
-        int,
-        typer.Option("--cores", metavar="N", parser=whole_number, help="The number of host cores for each direction."),
-    ] = 1,
+    cores: Annotated[int, number("--cores", help="The number of host cores for each direction.")] = 1,
     everything: Annotated[bool, typer.Option("--all", help="Show all splits, not only the best ones.")] = False,
     simulate: Annotated[
         bool, typer.Option("--run", help="Also simulate every split, and compare with the prediction; takes minutes.")
