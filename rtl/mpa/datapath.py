@@ -9,9 +9,9 @@ from open_rnic.rtl.events import EventQueue, check_depth
 from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.mpa.rx.receive import RxDatapath
-from open_rnic.rtl.mpa.rx.store import check_store
-from open_rnic.rtl.mpa.tx.transmit import TxDatapath
+from open_rnic.rtl.mpa.rx.datapath import RxDatapath
+from open_rnic.rtl.mpa.rx.store_and_forward import check_store
+from open_rnic.rtl.mpa.tx.datapath import TxDatapath
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind
 

@@ -15,7 +15,7 @@ from open_rnic.cocotb_tests.vectors import CRCS
 from open_rnic.rtl.lib import gf2
 from open_rnic.rtl.lib.crc32c import BASIS, STEP, WORD, Crc32c, residue
 from open_rnic.rtl.lib.lanes import LANES
-from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 
 
 def blocks(lanes):

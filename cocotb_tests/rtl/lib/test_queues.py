@@ -16,7 +16,7 @@ from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyFifo
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
-from open_rnic.rtl.mpa.rx.store import StoreAndForward
+from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
 from open_rnic.rtl.registers import EventKind, Verdict
 
 STORE = 512

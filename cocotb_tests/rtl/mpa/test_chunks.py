@@ -7,7 +7,7 @@ import pytest
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import Source, bench, parameter, simulate
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 
 
 @bench()

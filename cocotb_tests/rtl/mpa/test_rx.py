@@ -18,10 +18,10 @@ from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.layouts import Packet, StreamBeat
 from open_rnic.rtl.lib.stream import Buffer
-from open_rnic.rtl.mpa.rx.checker import FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
+from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.registers import Cause
 
 

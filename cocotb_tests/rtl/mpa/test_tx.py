@@ -13,7 +13,7 @@ from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer as Software
 from open_rnic.rtl.lib.stream import Buffer
-from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 

@@ -10,21 +10,21 @@ from open_rnic.host_driver.tools.bench.rtl.harness import AmaranthCrc, BothDirec
 from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.lib.crc32c import Crc32c
 from open_rnic.rtl.mpa.datapath import MpaDatapath
-from open_rnic.rtl.mpa.rx.aligner import FpduAligner
-from open_rnic.rtl.mpa.rx.checker import FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.datapath import RxDatapath
 from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.finder import FpduFinder
+from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner
+from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
+from open_rnic.rtl.mpa.rx.fpdu_finder import FpduFinder
+from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
+from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
-from open_rnic.rtl.mpa.rx.receive import RxDatapath
-from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
-from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
+from open_rnic.rtl.mpa.tx.datapath import TxDatapath
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
-from open_rnic.rtl.mpa.tx.transmit import TxDatapath
 from open_rnic.rtl.register_bank import RegisterBank
 
 __all__ = ["BLOCKS", "DATA_PATH", "REFERENCE", "Block"]
