@@ -59,7 +59,7 @@ async def taken(sink: Sink) -> list[Received]:
 
 
 class Datapath:
-    """Drives all ports of an ``MpaDatapath``. ``idle`` and ``busy`` are the pauses of the sources and of the sinks."""
+    """Drives all ports of an ``MpaDatapath``. Sources pause as ``idle`` yields, and sinks stall as ``busy`` yields."""
 
     def __init__(self, dut: Any, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
         self.dut = dut
@@ -161,10 +161,10 @@ def _outcome(sent: list[bytes], ulpdus: list[Ulpdu], events: list[Event]) -> Out
 
 
 class SideBySide:
-    """The RTL and the software data path, which get the same input, and must produce the same output.
+    """The RTL and the software data path, which get the same input and must produce the same output.
 
-    The software does immediately what takes the RTL some cycles, so each step waits until the RTL has settled. Events
-    are compared separately for each direction, because their interleaving depends on time, too.
+    The software processes its input immediately, and the RTL needs some cycles, so each step waits until the RTL has
+    settled. Events are compared separately for each direction, because their interleaving also depends on time.
     """
 
     def __init__(self, dut: Any, lanes: int, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
@@ -218,10 +218,10 @@ class SideBySide:
         ulpdus = [Ulpdu(each.octets, Verdict(each.fields["verdict"])) for each in received]
         for (octets, verdict), packet in zip(ulpdus, received, strict=True):
             assert verdict is Verdict.STREAM or packet.fields["length"] == len(octets), packet
-        taken_for_good = [each for each in ulpdus if each.verdict in (Verdict.GOOD, Verdict.STREAM)]
+        good = [each for each in ulpdus if each.verdict in (Verdict.GOOD, Verdict.STREAM)]
         if BY_NAME["CAPABILITIES"]["store_and_forward"].get(await rtl.get("CAPABILITIES")):
-            assert ulpdus == taken_for_good, "a bad ULPDU was delivered"
-        found = _outcome(sent, taken_for_good, await rtl.events())
+            assert ulpdus == good, "a bad ULPDU was delivered"
+        found = _outcome(sent, good, await rtl.events())
         expected = _outcome(
             [software.mpa.pop() for _ in range(len(software.mpa))],
             [software.ulpdus.pop() for _ in range(len(software.ulpdus))],

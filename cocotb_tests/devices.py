@@ -70,7 +70,7 @@ async def pass_stream_octets_both_ways(device, sizes):
 
 
 async def drains_when_all_ulpdus_and_events_are_read(device):
-    """A device that has received ULPDUs and the beginning of one more; all good ones that are there come at once."""
+    """Check that ``drained`` waits until all ULPDUs and events are read, but not for the rest of an incomplete FPDU."""
     await device.set_fields("CONFIG", rdmap=0)
     await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
     framer = FpduFramer(markers=False, crc=True)
@@ -90,7 +90,7 @@ async def drains_when_all_ulpdus_and_events_are_read(device):
     assert arrived == ulpdus
     await draining
     await device.drained()
-    await device.write_mpa(last[50:] + b"\0\4abcd\0\0\0\0\0\0")  # and a wrong CRC
+    await device.write_mpa(last[50:] + b"\0\4abcd\0\0\0\0\0\0")  # then an FPDU with a wrong CRC
     draining = asyncio.create_task(device.drained())
     assert await device.read_ulpdus() == [bytes(100)]
     assert (await device.next_event()).cause.name == "CRC"

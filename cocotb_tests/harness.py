@@ -1,4 +1,4 @@
-"""The base of all tests of RTL: it runs simulations from pytest, and provides stream drivers inside the simulation.
+"""The base of all tests of the RTL: it runs simulations from pytest, and provides stream drivers inside simulations.
 
 A test file holds both sides. pytest runs the functions called ``test_…``, which call :func:`simulate`. The simulation
 imports the same file, and runs the functions that are marked with :func:`bench`::
@@ -39,8 +39,8 @@ from open_rnic.host_driver.devices.sim.build import build, environment
 from open_rnic.host_driver.devices.sim.look import look
 
 PERIOD = 10  # ns
-UNTIL_VALID = -1  # in a sink's pattern: ``ready`` stays low until ``valid`` is high
-FIRST_BEAT_FIELDS = frozenset({"length"})  # valid in a packet's first beat only; other extra fields, in its last beat
+UNTIL_VALID = -1  # in a sink's ``backpressure``: ``ready`` is 0 until ``valid`` is 1
+FIRST_BEAT_FIELDS = frozenset({"length"})  # valid on the first beat of a packet; other extra fields, on the last
 
 
 # --- outside the simulation ---------------------------------------------------------------------
@@ -59,13 +59,13 @@ def simulate(
 ) -> None:
     """Run the cocotb tests of ``test_module`` on an Amaranth component; raise AssertionError unless all pass.
 
-    ``component`` may also be a ``functools.partial`` that makes the component, which is then elaborated only if there
-    is no build of it yet. ``name`` selects one test. :func:`parameter` returns the ``parameters`` inside the
-    simulation. ``seed``, or else the environment variable COCOTB_RANDOM_SEED, repeats a run; every failure reports its
-    seed. After a failure the working folder is kept, with the log and, if ``waves`` is set, an FST file. ``collects``
-    enables functional coverage of an ``MpaDatapath`` (:mod:`.coverage`), which increases the run time by half.
-    ``seconds`` limits the wall time, to end a simulation in which time does not advance; :func:`bench` limits the
-    number of cycles.
+    ``component`` may also be a ``functools.partial`` that makes the component; it is called only if there is no build
+    of the component yet. ``name``, a regular expression, selects tests. Inside the simulation, :func:`parameter`
+    returns the ``parameters``. ``seed``, or else the environment variable COCOTB_RANDOM_SEED, repeats a run; every
+    failure reports its seed. After a failure the working folder is kept, with the log and, if ``waves`` is set, an FST
+    file. ``collects`` enables functional coverage of an ``MpaDatapath`` (:mod:`.coverage`), which increases the run
+    time by half. ``seconds`` limits the wall time, to end a simulation in which time does not advance; :func:`bench`
+    limits the number of cycles.
     """
     __tracebackhide__ = True
     simulation = build(component, waves=waves)
@@ -126,10 +126,10 @@ def _problems(results: Path) -> list[str]:
         for each in case
         if each.tag in ("failure", "error")
     ]
-    return failures if cases else ["no test ran: nothing matched"]
+    return failures if cases else ["no test ran: no name matched"]
 
 
-# --- inside it ----------------------------------------------------------------------------------
+# --- inside the simulation ----------------------------------------------------------------------
 
 
 @functools.cache
@@ -348,7 +348,7 @@ class Sink(_Driver):
     def _check(self, held: int | None) -> int | None:
         """Return the payload if ``valid`` is set; a payload that was ``held`` must not have changed."""
         word = self._payload.value.to_unsigned() if self._valid.value else None
-        assert held in (None, word), f"{self.name}: a beat was changed or withdrawn before it moved"
+        assert held in (None, word), f"{self.name}: a beat was changed or withdrawn before its transfer"
         return word
 
     async def _run(self) -> None:

@@ -21,9 +21,9 @@ from open_rnic.rtl.link.protocol import (
 
 
 class DeviceModel:
-    """Answers request frames. ULPDUs come back as MPA packets, and MPA chunks as ULPDUs; registers keep their values.
+    """Answers request frames. It returns ULPDUs as MPA packets, and MPA chunks as ULPDUs; registers keep their values.
 
-    ``done`` counts the operations that were carried out.
+    ``done`` counts the executed operations.
     """
 
     def __init__(self, rng: random.Random, size: int = SIZES[0]):

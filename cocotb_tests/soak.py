@@ -4,7 +4,7 @@ Each case is determined by the seed, its kind and its number, so any case can be
 
 startup   a faulty frame for the negotiation, in both roles and all dialects
 stream    faulty FPDUs for the software data path, which must deliver everything before the first fault, and no more
-rtl       such streams for the RTL in simulation, which must do the same as the software
+rtl       the same kind of streams for the RTL in simulation, which must give the same results as the software
 
     python -m open_rnic.cocotb_tests.soak [--cases N] [--seed N] [--jobs N]
     python -m open_rnic.cocotb_tests.soak --replay FILE
@@ -121,7 +121,7 @@ class Case:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Case":
-        """The inverse of :meth:`to_json`."""
+        """Return a case from the result of :meth:`to_json`."""
         octets, good = bytes.fromhex(data["octets"]), bytes.fromhex(data["good"])
         return cls(data["kind"], data["seed"], octets, good, data["lanes"])
 
@@ -131,7 +131,7 @@ def _role(name: str) -> Role:
 
 
 def rtr_octets(case: Case) -> int:
-    """The size of the FPDU of the RTR, which begins the good stream; with markers, one precedes it."""
+    """Return the size of the first FPDU of the good stream, which is the RTR, with its leading marker."""
     marker = 4 * has_markers(case.seed)
     length = int.from_bytes(case.good[marker : marker + 2], "big")
     return marker + (2 + length + 3) // 4 * 4 + 4
@@ -178,7 +178,7 @@ def _try_startup(case: Case) -> str:
     rng = random.Random(case.seed)
     config = Config(_role(case.seed), dialect=rng.choice(list(Dialect)), min_ord=rng.choice([0, 0, 9]))
     outcome = negotiate(rng, config, case.octets)
-    assert isinstance(outcome, Established | Rejected | Failed), f"it ended with {outcome!r}"
+    assert isinstance(outcome, Established | Rejected | Failed), f"the negotiation ended with {outcome!r}"
     assert isinstance(outcome, Established) or outcome.what, f"{outcome!r} has no reason"
     return type(outcome).__name__
 

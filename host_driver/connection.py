@@ -67,7 +67,7 @@ LINGER = 1.0  # seconds that the receiver of a Terminate, or of a rejecting Repl
 
 
 def terminate_ulpdu(code: int) -> bytes:
-    """The Terminate of MPA errors: layer 2, type 0, and no headers of what went wrong (RFC 5040 §4.8)."""
+    """Return the Terminate for an MPA error: layer 2, type 0, without copies of headers (RFC 5040 §4.8)."""
     return pack(">BBIIIII", 0x41, 0x47, 0, 2, 1, 0, 0x2000_0000 | code << 16)  # on QN 2, MSN 1, MO 0
 
 
@@ -103,7 +103,7 @@ class Connection:
 
     @property
     def negotiated(self) -> Negotiated:
-        """What the two ends agreed on."""
+        """The agreement of the two ends; raises RuntimeError before the connection is established."""
         return self._life.negotiated
 
     @property
@@ -173,8 +173,8 @@ class Connection:
 
         ``cause`` is an MPA error code, or the whole ULPDU of another layer's Terminate. ``close`` resets if the
         Terminate cannot leave: because this end's half is closed already, because a responder must not send yet, or
-        because there is no room for it within a second. A reset is all that is left then to show the peer that this is
-        no end in order (RFC 5040 §6.2.1).
+        because there is no room for it within a second. Without a Terminate, only a reset shows the peer that the
+        connection did not end in order (RFC 5040 §6.2.1).
         """
         ulpdu = terminate_ulpdu(cause) if isinstance(cause, int) else cause
         self._carry_out(self._life.terminate(ulpdu, self._loop.time()))
@@ -185,7 +185,7 @@ class Connection:
             self._carry_out(self._life.tick(max(self._loop.time(), self._life.deadline or 0.0)))
 
     async def linger(self) -> None:
-        """Let the peer close first, within a second: to close with octets unread would destroy a Terminate."""
+        """Let the peer close first, for up to a second: a close with unread octets could destroy a Terminate."""
         if self._life.untold:
             return
         with contextlib.suppress(TimeoutError):
@@ -285,7 +285,7 @@ class Connection:
                 case Rejected():
                     await self._until(lambda: self._life.startup_left)
                     if self._negotiation.config.role is Role.RESPONDER:
-                        # The initiator closes (RFC 5044 §7.1.4). Some peers, Linux' siw for one, see a FIN right behind
+                        # The initiator closes (RFC 5044 §7.1.4). Some peers, such as Linux' siw, see a FIN right behind
                         # the Reply before the Reply, and then their ULP never learns of the private data.
                         with contextlib.suppress(TimeoutError):
                             async with asyncio.timeout(LINGER):
@@ -321,7 +321,7 @@ class Connection:
         raise MpaConnectionError(failed.what, failed.reason, failed=failed)
 
     async def _run(self, part: Coroutine[Any, Any, Requested | None]) -> Requested | None:
-        """Run a part of the exchange; if it fails, release everything."""
+        """Run a part of the exchange, and release everything if it fails."""
         try:
             return await part
         except DeviceError as error:
@@ -392,7 +392,7 @@ class Connection:
             await self._events.put(event)
 
     def _without_crc(self, event: Event) -> bytes:
-        """The first ULPDU if its CRC was left out: the first Terminates of some peers have none."""
+        """Return the first ULPDU if its CRC field is 0, otherwise no octets: some peers send a first Terminate so."""
         if event.cause is not Cause.CRC or event.offset or self.negotiated.markers_rx:
             return b""
         end = 2 + event.value
@@ -400,7 +400,7 @@ class Connection:
         return fpdu[2:end] if len(fpdu) == end + -end % 4 + 4 and not any(fpdu[-4:]) else b""
 
     async def _drain(self) -> None:
-        """Let the ULP have every good ULPDU, then end."""
+        """Deliver every good ULPDU to the ULP, then end the receive direction."""
         await self.device.drained()
         fpdus = await self.device.get("RX_FPDUS")
         await self._gate.until(lambda: self._life.delivered(fpdus))
@@ -434,7 +434,7 @@ class Connection:
         return self._fail(MpaConnectionError(reason, Reason.CONNECTION_LOST))
 
     def _fail(self, error: MpaConnectionError) -> None:
-        """Keep the first error, and end all waiting that is now in vain."""
+        """Keep the first error, and interrupt every task that waits for this connection."""
         self.error = self.error or error
         for task, interrupted in self._interruptible.items():
             if not interrupted:
@@ -447,7 +447,7 @@ class Connection:
 
     @contextlib.contextmanager
     def interrupted(self) -> Iterator[None]:
-        """Stop what waits in the body as soon as there is an error, and raise it: as ``asyncio.timeout`` does."""
+        """Interrupt the body and raise the connection's error as soon as there is one, like ``asyncio.timeout``."""
         if self.error:
             raise self.error
         task = asyncio.current_task()
@@ -475,7 +475,7 @@ class Request:
         self._connection = connection
 
     async def accept(self, private_data: bytes = b"", config: Config | None = None) -> Connection:
-        """Answer with a Reply and turn MPA on. ``config`` replaces the listener's, if the ULP chooses by the Request.
+        """Answer with a Reply and turn MPA on. A ``config`` chosen by the Request replaces the listener's.
 
         Raises ValueError for too much private data, and ProtocolError if the request has been answered.
         """
@@ -525,9 +525,9 @@ class Arrival:
         self._heard = b""
 
     async def hear(self, config: Config) -> None:
-        """Wait until the peer has sent a whole Request or something else; then ``request`` need not wait for the peer.
+        """Wait until the peer has sent a whole Request or a malformed one; ``request`` then does not wait for the peer.
 
-        Until then a connection costs a transport, and at most the octets of one startup frame. Raises
+        Until then a connection needs a transport, and memory for at most one startup frame. Raises
         MpaConnectionError if the peer closes first, or after ``config.timeout`` seconds.
         """
         loop, negotiation = asyncio.get_running_loop(), Negotiation(config)
@@ -580,7 +580,7 @@ class Listener:
         """Wait for a TCP connection and for the Request that comes over it.
 
         Raises RejectedError if the configuration itself rejects the Request, MpaConnectionError if no good Request
-        comes, and at once ValueError for an initiator's ``config``. Peers are heard one after the other;
+        arrives, and at once ValueError for an initiator's ``config``. Peers are heard one after the other;
         ``host_driver.rdma.listen`` hears many at a time.
         """
         config.check_role(Role.RESPONDER)

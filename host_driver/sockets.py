@@ -1,4 +1,4 @@
-"""The kernel's TCP, and what SCTP needs of sockets, too."""
+"""The kernel's TCP, and functions for sockets that SCTP uses, too."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ListeningSocket:
         self._socket = sock
 
     async def close(self) -> None:
-        """Listen no more. Idempotent; accepted connections stay."""
+        """Stop listening. Idempotent; accepted connections stay open."""
         self._socket.close()
 
     async def __aenter__(self) -> Self:
@@ -81,8 +81,8 @@ class KernelListener(ListeningSocket):
         """See TcpListener. Without a file descriptor for the connection, the connection stays in the kernel."""
         try:
             while True:
-                await ready(self._socket)  # accept fails without descriptors even if no connection waits
-                with contextlib.suppress(ConnectionAbortedError):  # the peer has gone again
+                await ready(self._socket)  # without a free descriptor, accept fails even if no connection waits
+                with contextlib.suppress(ConnectionAbortedError):  # the peer has closed it already
                     return TcpSocket(*await asyncio.get_running_loop().sock_accept(self._socket))
         except OSError as error:
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -135,21 +135,21 @@ KERNEL = KernelTcp()
 
 
 async def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
-    """The addresses of a host, as getaddrinfo returns them; raises MpaConnectionError."""
+    """Return the addresses of a host as getaddrinfo does; raises MpaConnectionError if there are none."""
     if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
         raise MpaConnectionError(f"a port is 0 to 65535, not {port}", Reason.LOCAL)
     try:
-        with contextlib.suppress(socket.gaierror):  # a numeric address needs no thread to wait in
+        with contextlib.suppress(socket.gaierror):  # a numeric address is resolved without a thread
             return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # UnicodeError for a string that can be no name at all
+    except (OSError, UnicodeError) as error:  # UnicodeError: the string cannot be a host name
         reason = how(error) if isinstance(error, OSError) else "that is no host name"
         raise MpaConnectionError(f"cannot find {host!r} port {port}: {reason}", Reason.LOCAL) from error
     return list(found)
 
 
 async def when_ready(sock: socket.socket, action: Callable[[], _Result], *, writing: bool = False) -> _Result:
-    """Carry out the action as soon as the socket does not block it, for calls that asyncio has no method for."""
+    """Retry the action until the socket does not block it; for calls that asyncio does not provide."""
     while True:
         try:
             return action()
@@ -158,7 +158,7 @@ async def when_ready(sock: socket.socket, action: Callable[[], _Result], *, writ
 
 
 async def ready(sock: socket.socket, *, writing: bool = False) -> None:
-    """Wait until the socket can be read, or written."""
+    """Wait until the socket can be read or, with ``writing``, written."""
     loop = asyncio.get_running_loop()
     add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
     is_ready = asyncio.Event()
@@ -170,10 +170,10 @@ async def ready(sock: socket.socket, *, writing: bool = False) -> None:
 
 
 def place(address: Address) -> str:
-    """An address for a person."""
+    """Describe an address to a person."""
     return f"{address[0]} port {address[1]}"
 
 
 def no_answer(timeout: float) -> str:
-    """The reason of a TimeoutError."""
+    """Describe a TimeoutError to a person."""
     return f"no answer within {timeout:g} s"

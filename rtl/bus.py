@@ -1,4 +1,4 @@
-"""The bus between the host's side and the registers."""
+"""The bus between the host interface and the registers."""
 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -7,11 +7,25 @@ __all__ = ["RegisterBus"]
 
 
 class RegisterBus(wiring.Signature):
-    """One access at a time to 32-bit registers.
+    """A bus for accesses to 32-bit registers, one at a time.
 
-    The initiator raises ``request`` with ``write``, ``address`` (a register's octet address divided by 4) and
-    ``write_data``, and holds them until ``ack``, in the same cycle or later. ``read_data`` is valid with
-    ``ack``. In the cycle after ``ack``, ``request`` is low or belongs to the next access.
+    The initiator sets ``request`` and holds it, with ``write``, ``address`` and ``write_data``, until the target sets
+    ``ack``, in the same cycle or later. In the cycle after ``ack``, ``request`` is 0 or belongs to the next access.
+
+    Members
+    -------
+    request : Out, 1 bit
+        An access is requested.
+    write : Out, 1 bit
+        1: write; 0: read.
+    address : Out, 8 bits
+        The octet address of the register, divided by 4.
+    write_data : Out, 32 bits
+        The word to write.
+    ack : In, 1 bit
+        The access is complete.
+    read_data : In, 32 bits
+        The word that was read, valid with ``ack``.
     """
 
     def __init__(self):

@@ -11,7 +11,7 @@ __all__ = ["Event", "EventQueue", "check_depth", "one_of", "report"]
 
 
 class Event(data.Struct):
-    """One event; its fields are those of the registers EVENT and EVENT_OFFSET."""
+    """An event, with the fields of the registers EVENT and EVENT_OFFSET."""
 
     kind: EventKind
     detail: 8
@@ -20,18 +20,18 @@ class Event(data.Struct):
 
 
 def check_depth(depth: int) -> None:
-    """Raise ValueError if ``depth`` is not a depth of the event FIFO: 2 to 255 entries."""
+    """Raise ValueError unless ``depth`` is a possible depth of the event FIFO: 2 to 255 entries."""
     if not 2 <= depth <= 255:
         raise ValueError(f"event_depth must be from 2 to 255, not {depth!r}")
 
 
 def report(m: Module, event: data.View, kind: EventKind, **fields):
-    """Report an event of this ``kind`` in this cycle, with these fields."""
+    """Report an event of this ``kind`` in this cycle; fields that are not given are 0."""
     m.d.comb += [event.kind.eq(kind), *(event[name].eq(value) for name, value in fields.items())]
 
 
 def one_of(first, second):
-    """The event of either source. The sources must not report events in the same cycle."""
+    """Return the event of two sources, which must not report events in the same cycle."""
     return Mux(first.kind == EventKind.NONE, second, first)
 
 
@@ -69,7 +69,7 @@ class EventQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=Event.as_shape().size, depth=self.depth)
-        free = Const(1)  # no source before this one has an event
+        free = Const(1)  # no event of an earlier source waits
         lost = Const(0)
         next_in = Signal(Event, reset_less=True)
         enters = Signal()

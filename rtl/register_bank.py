@@ -1,4 +1,4 @@
-"""The registers in gateware, generated from their description."""
+"""The registers in gateware, generated from their description in :mod:`.registers`."""
 
 from functools import reduce
 from operator import or_
@@ -64,7 +64,8 @@ class RegisterBank(wiring.Component):
         m = Module()
         bus = self.bus
 
-        # First cycle: which register; second: its value among zeros, or the write; third: its value; fourth: ack.
+        # Cycle 1 decodes the address. Cycle 2 writes, or masks the values of all registers but the addressed one.
+        # Cycle 3 combines the masked values. Cycle 4 acknowledges.
         decoded = Signal(len(MAP))
         second = Signal()
         third = Signal()
@@ -76,8 +77,8 @@ class RegisterBank(wiring.Component):
             decoded.eq(Cat(bus.address == register.address >> 2 for register in MAP)),
         ]
 
-        # A flip-flop whose reset selects the value needs no table, unlike a gate. If every flip-flop has a table of its
-        # own in front of it, that table selects between two values.
+        # Masking a value needs no look-up table if synthesis uses the reset of a flip-flop for it. On an iCE40, each
+        # flip-flop has a look-up table at its input, which can combine two values.
         together = 2 if isinstance(platform, LatticeICE40Platform) else 1
         values, words = [], []
         for selected, register in zip(decoded, MAP, strict=True):

@@ -111,8 +111,8 @@ def test_an_impossible_clock_is_rejected(flow):
     (["build", "ulx3s", "--baud", "7000000"], 2, "the UART of ulx3s runs at 1,200 to 6,250,000 baud, not 7,000,000"),
     (["build", "ulx3s", "--baud", "0"], 2, "the UART of ulx3s runs at 1,200 to 6,250,000 baud, not 0"),
     (["build", "ulx3s", "--seed", "0"], 2, "the seed must be 1 to 2147483647, not 0"),
-    (["boards", "--json", "--markdown"], 2, "one of --json, --markdown and --names at a time"),
-    (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: there is no nowhere/top.bit: `rnic build ulx3s` makes it"),
+    (["boards", "--json", "--markdown"], 2, "only one of --json, --markdown and --names can be given"),
+    (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: nowhere/top.bit does not exist: run `rnic build ulx3s`"),
 ])  # fmt: skip
 def test_invalid_arguments_are_rejected_in_one_line(command, status, says, capsys):
     assert run(command) == status
@@ -197,7 +197,7 @@ def test_a_missing_vendors_tool_leaves_its_scripts(tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize(("said", "means"), [
-    ("unable to open ftdi device: -3 (device not found)", "no board found: is it plugged in, and has it power?"),
+    ("unable to open ftdi device: -3 (device not found)", "no board found: is it connected and powered?"),
     ("libusb_open() failed with LIBUSB_ERROR_ACCESS", "no permission to use the USB cable"),
     ("Error: wrong IDCODE", "openFPGALoader failed: Error: wrong IDCODE"),
 ])  # fmt: skip

@@ -25,7 +25,7 @@ KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
 
 
 def run(test):
-    """Run a coroutine, in a limited time, and see that it leaves no task behind."""
+    """Run a coroutine with a time limit, and check that it leaves no task behind."""
 
     async def limited():
         async with asyncio.timeout(HANG):
@@ -48,7 +48,7 @@ async def connected(initiator=INITIATOR, responder=RESPONDER, observers=(silent,
 
 
 async def transfer(sender, receiver, ulpdus):
-    """Send these and return what arrived, all of it at the same time."""
+    """Send ULPDUs and receive them at the other end at the same time; returns the received ones."""
 
     async def send():
         for ulpdu in ulpdus:
@@ -64,7 +64,7 @@ async def transfer(sender, receiver, ulpdus):
 
 
 class Peer:
-    """The other end as a bare socket."""
+    """A peer that is a bare socket."""
 
     def __init__(self, sock):
         self.sock = sock
@@ -292,7 +292,7 @@ def test_a_device_serves_one_connection_after_the_other():
 # The responder's ULP decides
 
 
-def test_a_request_tells_and_is_rejected_with_private_data():
+def test_a_request_shows_its_frame_and_is_rejected_with_private_data():
     async def test():
         async with SoftwareDevice() as one, SoftwareDevice() as other, await listen() as listener:
             config = replace(INITIATOR, private_data=b"let me in", ird=3)
@@ -341,7 +341,7 @@ def test_too_small_an_ird_is_rejected_by_the_configuration():
     run(test())
 
 
-def test_a_peer_that_leaves_while_the_ulp_thinks_is_noticed():
+def test_a_peer_that_leaves_before_the_ulp_decides_is_noticed():
     async def test():
         async with SoftwareDevice() as device, await listen() as listener:
             with socket.create_connection(listener.address) as sock:
@@ -442,7 +442,7 @@ def test_a_configuration_of_the_other_role_is_refused_at_once():
     run(test())
 
 
-def test_an_initiator_waits_for_the_reply_no_longer_than_it_was_told():
+def test_an_initiator_waits_for_the_reply_no_longer_than_its_timeout():
     """RFC 5044 §7.1.2 rule 10."""
 
     async def test():
@@ -465,7 +465,7 @@ def test_silence_times_out():
     run(test())
 
 
-def test_a_reset_in_the_startup_is_told():
+def test_a_reset_in_the_startup_is_reported():
     async def test():
         async with bare_responder() as (peer, task):
             await peer.receive(24)
@@ -477,7 +477,7 @@ def test_a_reset_in_the_startup_is_told():
     run(test())
 
 
-def test_a_peer_that_resets_before_it_is_accepted_is_told():
+def test_a_reset_before_the_accept_is_reported():
     async def test():
         async with SoftwareDevice() as device, await listen() as listener:
             with socket.create_connection(listener.address) as sock:
@@ -537,7 +537,7 @@ def test_fallback_tries_once_more_without_enhancement(answer):
     run(test())
 
 
-def test_without_leave_there_is_no_fallback():
+def test_there_is_no_fallback_unless_it_is_allowed():
     async def test():
         async with bare_responder() as (peer, task):
             await peer.receive(24)
@@ -553,7 +553,7 @@ TERMINATE_5 = FpduFramer(markers=False, crc=True).frame(bytes.fromhex("414700000
 
 
 @pytest.mark.parametrize("model", Model)
-def test_a_local_error_of_a_responder_is_told_behind_the_first_fpdu(model):
+def test_a_local_error_of_a_responder_is_reported_behind_the_first_fpdu(model):
     async def test():
         async with bare_initiator() as (peer, task):
             await peer.send(replace(REQUEST, enhanced=EnhancedData(1, 1, model is Model.PEER_TO_PEER)).encode())
@@ -570,7 +570,7 @@ def test_a_local_error_of_a_responder_is_told_behind_the_first_fpdu(model):
     run(test())
 
 
-def test_a_local_error_that_no_terminate_can_tell_is_a_reset(monkeypatch):
+def test_a_local_error_that_no_terminate_can_report_is_a_reset(monkeypatch):
     monkeypatch.setattr("open_rnic.host_driver.connection.LINGER", 0.1)
 
     async def test():
@@ -598,7 +598,7 @@ def test_an_error_behind_the_end_of_this_end_s_half_is_a_reset_at_once(monkeypat
     run(test())
 
 
-def test_a_local_error_before_mpa_is_on_is_told_without_an_rtr():
+def test_a_local_error_before_mpa_is_on_is_reported_without_an_rtr():
     def no_memory(seen):
         if isinstance(seen, Agreed):
             raise MemoryError("no memory")
@@ -616,7 +616,7 @@ def test_a_local_error_before_mpa_is_on_is_told_without_an_rtr():
     run(test())
 
 
-def test_a_local_error_of_an_initiator_is_told_and_ends_what_waits():
+def test_a_local_error_of_an_initiator_is_reported_and_ends_all_waiting():
     async def test():
         async with bare_responder(replace(INITIATOR, model=Model.CLIENT_SERVER)) as (peer, task):
             await peer.receive(24)
@@ -658,7 +658,7 @@ def test_a_peer_that_closes_inside_an_fpdu_gives_the_good_ones_and_then_one_erro
     run(test())
 
 
-def test_a_peer_that_closes_before_the_rtr_is_told_to_those_who_wait():
+def test_tasks_that_wait_fail_if_the_peer_closes_before_the_rtr():
     async def test():
         async with bare_initiator() as (peer, task), await established_bare_initiator(peer, task) as theirs:
             sending = asyncio.create_task(theirs.ready())
@@ -688,7 +688,7 @@ def test_a_flipped_bit_ends_the_connection_with_error_2_after_the_good_ulpdus():
     run(test())
 
 
-def test_a_send_that_is_given_up_does_not_hold_up_the_end():
+def test_a_cancelled_send_does_not_delay_the_end():
     async def test():
         async with connected() as (ours, theirs):
             with suppress(TimeoutError):
@@ -772,7 +772,7 @@ def test_a_device_that_passes_too_many_octets_is_refused():
     run(test())
 
 
-def test_closing_wakes_those_who_wait():
+def test_closing_wakes_tasks_that_wait():
     async def test():
         async with connected() as (ours, _):
             receiving = asyncio.create_task(ours.receive_ulpdu())
@@ -785,7 +785,7 @@ def test_closing_wakes_those_who_wait():
     run(test())
 
 
-def test_who_cannot_connect_or_listen_is_told_where():
+def test_failures_to_connect_or_listen_name_the_address():
     async def test():
         async with SoftwareDevice() as device, await listen() as listener:
             port = listener.address[1]

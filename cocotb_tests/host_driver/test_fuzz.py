@@ -1,4 +1,4 @@
-"""Peers that send anything: nothing escapes, nothing hangs, nothing grows, and every refusal says why."""
+"""Peers that send arbitrary octets: no exception escapes, nothing hangs, no memory grows, every error has a reason."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
-# Startup frames: soak.py has those that are mutated.
+# Startup frames; soak.py sends mutated ones.
 
 
 def test_startup_frames_take_no_more_memory_than_one_of_them():
@@ -86,7 +86,7 @@ REFUSED = [
 
 
 async def send(peer, octets, pace):
-    """All in one segment, or octet by octet for as long as they are taken."""
+    """Send all octets in one segment, or one by one until the peer closes."""
     size = len(octets) if pace == "at once" else 1
     for at in range(0, len(octets), size):
         try:
@@ -99,7 +99,7 @@ async def send(peer, octets, pace):
 @pytest.mark.parametrize("pace", ["at once", "octet by octet"])
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize(("what", "at", "value"), REFUSED)
-def test_a_frame_that_cannot_be_spoken_to_is_error_4_and_answered_by_nothing(what, at, value, role, pace):
+def test_an_unsupported_frame_is_error_4_and_is_not_answered(what, at, value, role, pace):
     octets = changed(GOOD[role], at, value)
     fpdus = FpduFramer(markers=False, crc=True).frame(rtr_ulpdu(Rtr.WRITE))
 
@@ -152,7 +152,7 @@ def test_reserved_bits_are_not_checked_and_fpdus_right_behind_a_frame_are_taken(
     ],
 )
 @pytest.mark.parametrize("markers", [False, True])
-def test_a_reply_that_cannot_be_kept_is_answered_by_its_terminate_alone(config, reply, code, markers):
+def test_a_reply_that_the_initiator_cannot_comply_with_is_answered_by_its_terminate_alone(config, reply, code, markers):
     octets = StartupFrame(FrameKind.REPLY, markers=markers, enhanced=reply).encode()
     ulpdu = bytes.fromhex(f"4147 00000000 00000002 00000001 00000000 20{code:02x}0000")
 

@@ -21,7 +21,7 @@ def test_only_tasks_whose_condition_holds_wake():
     asyncio.run(test())
 
 
-def test_a_task_that_comes_too_late_waits_on():
+def test_a_task_whose_condition_no_longer_holds_keeps_waiting():
     async def test():
         gate, items, taken = Gate(), [], []
 

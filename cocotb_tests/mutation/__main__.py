@@ -37,7 +37,7 @@ SYSTEM = (
 OWN = {
     "rtl/register_bank.py": "test_registers.py", "rtl/mpa/axi.py": "test_axi.py",
     "rtl/mpa/datapath.py": "test_registers.py", "rtl/mpa/rx/rtr_detector.py": "test_fence.py",
-    "rtl/mpa/rx/store.py": "test_errors.py", "rtl/mpa/stream_mode.py": "test_stream_mode.py",
+    "rtl/mpa/rx/store_and_forward.py": "test_errors.py", "rtl/mpa/stream_mode.py": "test_stream_mode.py",
     "rtl/mpa/rx/mode_switch.py": "test_stream_mode.py", "rtl/mpa/tx/mode_switch.py": "test_stream_mode.py",
     "rtl/mpa/tx/fence.py": "test_fence.py", "rtl/link/top.py": "test_linked.py",
     **dict.fromkeys((f"rtl/link/{name}.py" for name in ("beats", "crc", "link", "requests")), "test_linked.py"),

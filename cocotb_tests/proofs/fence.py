@@ -12,7 +12,7 @@ from open_rnic.rtl.events import Event
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.registers import EventKind, Model, Role
 
-_LONGEST = 48  # octets: at least those of the longest ULPDU that the device makes
+_LONGEST = 48  # octets; no ULPDU that the device makes is longer
 
 
 def _of_host(beat):
@@ -25,7 +25,7 @@ def _is_terminate(beat):
 
 
 class _Watch:
-    """The history of the fence's ports, and the states of the fence that it permits.
+    """The history of the fence's ports, and the states of the fence that are reachable with this history.
 
     Assumptions: the host sets its registers before it enables MPA. RtrDetector reports at most one RTR, and requests a
     response only with this report (proved in proofs/rtr.py).
@@ -45,7 +45,7 @@ class _Watch:
         self.initiator = fence.role == Role.INITIATOR
         self.peer_to_peer = fence.model == Model.PEER_TO_PEER
 
-        # State of the ULPDU at the output; then, in order, of the beats that wait there, and of the next one.
+        # The state after the beats that have left. ``step`` computes the state after one more beat.
         self.first = Signal(init=1)  # the next beat is the first one
         self.terminate = Signal()  # it is a Terminate
         self.terminated = Signal()  # a good Terminate has left
@@ -73,11 +73,11 @@ class _Watch:
         self._states(m, fence, state, step)
 
     def leads(self, fence):
-        """The device must first send a ULPDU of its own."""
+        """Whether the device must first send a ULPDU of its own."""
         return self.peer_to_peer & (self.initiator | self.respond)
 
     def is_expected(self, fence, beat):
-        """``beat`` starts the one ULPDU that the device makes in its role, by its length and DDP and RDMAP control."""
+        """Whether ``beat`` has the length and the control fields of the ULPDU that the device makes in its role."""
         rtr = Array(
             Cat(Const(length, 16), Const(control, 16))
             for length, control in ((0, 0), (18, 0x4341), (14, 0x40C1), (46, 0x4141))

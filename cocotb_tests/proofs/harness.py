@@ -1,4 +1,4 @@
-"""The vocabulary in which properties are written."""
+"""The classes and functions with which properties are stated."""
 
 import sys
 from collections.abc import Callable
@@ -49,12 +49,12 @@ class SiteMutant(Mutant):
 
 @dataclass(frozen=True)
 class Property:
-    """A property of a block, which is one or more rows of the table.
+    """A property of a block: one row of the table in docs/proofs.md.
 
     Parameters
     ----------
     sentence : the property in words
-    check : function of a bench and a block that states the property
+    check : states the property, given a bench and the block
     block : makes the block, given the number of lanes
     of : name of the block in the table
     mutants : faults that the property must catch, tried at the first of ``lanes``
@@ -94,7 +94,7 @@ PROPERTIES: list[Property] = []
 
 
 def proves(sentence: str, block, *mutants: Mutant, name: str = "", of: str = "", **options):
-    """Decorate a function that states the property ``sentence`` of ``block``; it is added to :data:`PROPERTIES`."""
+    """Decorate a function that states the property ``sentence`` of ``block``, and add it to :data:`PROPERTIES`."""
 
     def decorated(check):
         family = sys.modules[check.__module__].__name__.rpartition(".")[2]
@@ -135,11 +135,11 @@ class Block:
         return names[name]
 
     def within(self, state: str) -> Value:
-        """The block's FSM is in ``state``."""
+        """Return whether the FSM of the block is in ``state``."""
         return self["fsm_state"] == self._fragment.generated["fsm"].encoding[state]
 
     def stored(self, m, memory: str, address) -> Value:
-        """The contents of ``memory`` at ``address`` modulo its depth, from a read port added for this purpose."""
+        """Return the word of ``memory`` at ``address`` modulo its depth, through an additional read port."""
         block = self[memory]
         at = Signal(range(block.depth))
         data = Signal(Shape.cast(block.shape))
@@ -206,14 +206,14 @@ class Bench:
             self.d.comb += Value.cast(each).eq(AnyConst(Value.cast(each).shape()))
 
     def last(self, value) -> Signal:
-        """``value`` in the cycle before; zero at first."""
+        """Return the value that ``value`` had in the previous cycle; zero in the first cycle."""
         value = Value.cast(value)
         was = Signal(value.shape())
         self.d.sync += was.eq(value)
         return was
 
     def ever(self, condition) -> Signal:
-        """Whether ``condition`` was true in an earlier cycle."""
+        """Return a signal that is 1 if ``condition`` was true in an earlier cycle."""
         ever = Signal()
         with self.If(condition):
             self.d.sync += ever.eq(1)

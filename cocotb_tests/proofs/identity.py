@@ -8,8 +8,8 @@ from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.layouts import CheckedUlpdu, Packet
 from open_rnic.rtl.lib.stream import keep_octets
-from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
-from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.registers import MAX_ULPDU, Cause
 

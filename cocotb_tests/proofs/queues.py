@@ -17,7 +17,11 @@ _WIDTH, _DEPTH = 2, 4
 
 
 def _in_order(m, queue, room):
-    """State the property for an arbitrary beat; returns level, whether it is watched, beats before it, and the beat."""
+    """State the property for an arbitrary beat.
+
+    Returns the number of beats in the queue, whether a beat is being watched, the number of beats before it, and the
+    beat.
+    """
     enters, leaves = queue.i.valid & queue.i.ready, queue.o.valid & queue.o.ready
     level = Signal(range(room + 1))
     watched, before, beat = Signal(), Signal(range(room + 1)), Signal(_WIDTH)

@@ -9,16 +9,17 @@ from open_rnic.rtl.layouts import CHECKED
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 
-_HEADER = 48  # octets: at least those of the longest RTR
+_HEADER = 48  # octets; no RTR is longer
 _LOOKED = (0, 1, *range(6, 18), *range(30, 34))  # DDP and RDMAP control; QN, MSN, MO; RDMA Read Message Size
 
 
 class _Watch:
     """The history of the received FPDUs, judged by RFC 5040, RFC 5041 and RFC 6581.
 
-    Assumptions: the host sets its registers before. FpduChecker reports the length of a good FPDU, outputs one that is
-    too long as a single beat, and holds its beats until they are transferred. Once the RTR has left, this remains
-    known; an FPDU that begins in the cycle in which it becomes known is not the response.
+    Assumptions: the host sets its registers before the first FPDU. FpduChecker reports the length of a good FPDU,
+    outputs an FPDU that is too long as a single beat, and holds its beats until they are transferred. The input
+    ``asked``, which reports that a Read RTR has left, does not return to 0. An FPDU that begins in the cycle in which
+    ``asked`` is set is not the response.
     """
 
     def __init__(self, m, detector):
@@ -48,7 +49,7 @@ class _Watch:
                 *(self.octets[at].eq(octets[at]) for at in _LOOKED),
             ]
 
-        # Whether the FPDU will be consumed, and whether nothing may follow it.
+        # Whether the FPDU will be consumed, and whether the detector stops after it.
         peer_to_peer = detector.model == Model.PEER_TO_PEER
         self.judged, self.answered = Signal(), Signal()  # the first FPDU has been judged; the response has arrived
         asked, begun = Signal(), self.inside | waited  # `asked` when the FPDU began; whether it has begun
@@ -87,7 +88,7 @@ class _Watch:
         self._states(m, detector, asked, begun, has_asked, began)
 
     def _states(self, m, detector, asked, begun, has_asked, began):
-        """State which states of the detector are reachable, as far as the RTR is concerned."""
+        """State which states of the detector are reachable, with regard to the RTR and its response."""
         state, last = detector.State(detector["state"]), data.View(data.StructLayout(CHECKED), detector["last"])
         queue, released = detector["kept"], detector["released"]
         beats = -(-_HEADER // (4 * detector.lanes))  # number of beats of an FPDU that are examined
@@ -161,7 +162,7 @@ class _Watch:
 
     @staticmethod
     def kinds(octet, length):
-        """Return the kinds of FPDU, by some octets and its ULPDU_Length."""
+        """Return for each kind of FPDU whether an FPDU with these octets and this ULPDU_Length is of this kind."""
         ddp, rdmap, opcode = octet[0] & 0xC3, octet[1] >> 6, octet[1] & 0xF  # without reserved bits
         queue, msn, mo, size = (Cat(octet[at + n] for n in (3, 2, 1, 0)) for at in (6, 10, 14, 30))
         tagged, untagged = (ddp == 0xC1) & (rdmap == 1), (ddp == 0x41) & (rdmap == 1)

@@ -61,7 +61,7 @@ def ready_fifo_states(fifo) -> Value:
 
 
 def _meaning(payload):
-    """The fields that are valid, and must not change; not unused octets, and not a verdict before the last beat."""
+    """Return the fields of a stalled beat that must not change: not unused octets, nor a verdict on an earlier beat."""
     fields = getattr(payload.shape(), "members", {})
     if not {"data", "octets", "last"} <= fields.keys() or len(payload.data) % 32:
         return [Value.cast(payload)]
@@ -72,7 +72,7 @@ def _meaning(payload):
 
 
 def kept(m, stream):
-    """A beat that was stalled in the cycle before is still there, unchanged."""
+    """Return whether a beat that was stalled in the previous cycle is still offered, unchanged."""
     waited = m.last(stream.valid & ~stream.ready)
     return ~waited | (stream.valid & Cat(now == m.last(now) for now in _meaning(stream.payload)).all())
 

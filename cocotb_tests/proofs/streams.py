@@ -16,19 +16,19 @@ from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.layouts import Packet, RxUlpdu
 from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
 from open_rnic.rtl.mpa.length import LengthFifo
-from open_rnic.rtl.mpa.rx.aligner import FpduAligner
-from open_rnic.rtl.mpa.rx.checker import FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.finder import FpduFinder
-from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner
+from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
+from open_rnic.rtl.mpa.rx.fpdu_finder import FpduFinder
+from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
-from open_rnic.rtl.mpa.rx.store import StoreAndForward
+from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
 from open_rnic.rtl.mpa.stream_mode import in_turn
-from open_rnic.rtl.mpa.tx.crc import CrcAppender
+from open_rnic.rtl.mpa.tx.crc_appender import CrcAppender
+from open_rnic.rtl.mpa.tx.crc_lane_appender import LaneAppender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
-from open_rnic.rtl.mpa.tx.lane_appender import LaneAppender
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator

@@ -1,4 +1,4 @@
-"""Names in the design: whoever reads a netlist, a timing report or waves finds the signals of the source."""
+"""All signals have names, so that netlists, timing reports and waveforms can be related to the source."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Several blocks in one simulation, which costs less to build than one for each."""
+"""Several blocks in one simulation, which is faster to build than one simulation for each."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ class Together(wiring.Component):
 
 
 class Chain(wiring.Component):
-    """Blocks one behind the other, from the first one's ``i`` to the last one's ``o``; their other inputs are ports."""
+    """Blocks in series, from ``i`` of the first to ``o`` of the last; all other inputs of the blocks are ports."""
 
     def __init__(self, *blocks: Any):
         self.blocks = blocks

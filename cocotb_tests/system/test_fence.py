@@ -119,7 +119,7 @@ async def a_peer_to_peer_responders_fence_opens_after_a_negotiated_rtr_which_is_
 
 
 @bench()
-async def an_rtr_before_transmit_is_enabled_counts(dut):
+async def an_rtr_is_remembered_until_transmit_is_enabled(dut):
     pair = both(dut)
     for ulpdu in (WRITE, SUNK_READ):
         await pair.renew(**awaits_rtr())
@@ -180,9 +180,9 @@ async def a_first_fpdu_other_than_a_negotiated_rtr_is_an_error(dut):
 
 
 @bench()
-async def a_terminate_instead_of_an_rtr_is_known_by_its_header(dut):
+async def a_terminate_instead_of_an_rtr_is_recognised_by_its_header(dut):
     pair = both(dut, 0)
-    lookalikes = [(TERMINATE, True), (bytes([TERMINATE[0] ^ 0x40]) + TERMINATE[1:], True)]  # its first segment, too
+    lookalikes = [(TERMINATE, True), (bytes([TERMINATE[0] ^ 0x40]) + TERMINATE[1:], True)]  # or its first segment
     for place, mask in {0: 0x83, 1: 0xCF, **dict.fromkeys(range(6, 10), 0xFF)}.items():  # T, DV; RV, Opcode; QN
         for bit in (1 << n for n in range(8) if mask >> n & 1):
             lookalikes.append((TERMINATE[:place] + bytes([TERMINATE[place] ^ bit]) + TERMINATE[place + 1:], False))
@@ -218,7 +218,7 @@ async def a_first_fpdu_with_a_wrong_crc_does_not_open_the_fence(dut):
             await pair.connect(**awaits_rtr(permissive=permissive))
             await pair.transmit(b"one")
             await pair.receive(spoilt(first) + fpdus(WRITE))
-            assert pair.rtl.rx_ulpdu.empty() or (permissive and len(first) == 500)  # which is too long to be kept back
+            assert pair.rtl.rx_ulpdu.empty() or (permissive and len(first) == 500)  # too long to be held back
             found = await pair.agree()
             assert (found.sent, found.delivered) == ([], [])
             assert found.rx_events[-1].cause is Cause.CRC
@@ -352,7 +352,7 @@ async def rtl_and_software_agree_on_random_sequences(dut):
                     await pair.set("CONTROL", enabled)
                 case 1 | 2:
                     await pair.transmit(*random.choices(known, k=random.randrange(4)))
-                case _ if enabled & 2:  # one by one, because what leaves between a good and a bad FPDU depends on time
+                case _ if enabled & 2:  # one by one: the time between a good and a bad FPDU matters
                     octets = framer.frame(random.choice(known))
                     if random.random() < 0.1:
                         at = random.randrange(len(octets))

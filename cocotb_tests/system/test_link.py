@@ -115,7 +115,7 @@ def test_a_stalled_stream_does_not_block_other_operations_and_loses_nothing():
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_operations_on_a_noisy_line_are_exact(part):
+def test_operations_on_a_noisy_line_give_correct_results(part):
     async def body():
         seed = part + int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))
         print("COCOTB_RANDOM_SEED", seed)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The data path behind its link, octet by octet, driven by the host's half of the link, without wall-clock waits."""
+"""The data path with its link, driven by the host's end of the link, octet by octet and in simulated time."""
 
 import functools
 import random
@@ -15,7 +15,7 @@ from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.link.top import LinkedDatapath
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, MAP, Access, EventKind, Verdict
 
-CYCLE = 20e-6  # the driver's time per cycle in seconds, so that it repeats a request after some thousand cycles
+CYCLE = 20e-6  # seconds per cycle for the driver, which therefore repeats a request after some thousand cycles
 
 
 class Line:

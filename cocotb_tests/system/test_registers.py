@@ -197,7 +197,7 @@ async def a_reset_during_traffic_clears_all_state(dut):
         assert len(found.sent) == 3
 
 
-def test_the_software_reset_is_the_same():
+def test_a_reset_of_the_software_restores_all_registers():
     path = Software(lanes=4)
     for register in MAP:
         path.write(register.name, 0xFFFF_FFFB)

@@ -123,7 +123,7 @@ async def a_packet_that_extends_into_mpa_mode_is_rejected_completely(dut):
 
 
 @bench()
-async def a_packet_that_is_longer_than_announced_does_not_run_into_mpa(dut):
+async def a_packet_longer_than_announced_does_not_extend_into_mpa_mode(dut):
     pair = both(dut)
     width = 4 * parameter("lanes")
     await pair.renew()

@@ -36,7 +36,7 @@ def test_ulpdus_of_all_sizes_are_framed_and_deframed(lanes, flags):
 
 
 @pytest.mark.parametrize("lanes", LANES)
-def test_a_flipped_bit_is_reported_in_the_same_words(lanes):
+def test_rtl_and_software_report_a_flipped_bit_in_the_same_words(lanes):
     simulated = ["--device", "simulated", "--lanes", str(lanes), "--markers"]
     lines = [random.randbytes(random.randrange(1500)).hex() for _ in range(9)]
     fpdus = [bytes.fromhex(line) for line in rnic("frame", "--markers", lines=lines)[1]]

@@ -6,7 +6,7 @@ import pytest
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, pauses, simulate, stalls
-from open_rnic.rtl.mpa.tx.crc import CrcAppender
+from open_rnic.rtl.mpa.tx.crc_appender import CrcAppender
 
 
 @bench(cycles=10_000)

@@ -99,7 +99,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._events = _Inbox[Event](Kind.EVENT, EVENT_WINDOW)
         self._tx_ulpdu = _Outbox(Kind.ULPDU, size)
         self._rx_mpa = _Outbox(Kind.MPA, size)
-        self._values: deque[tuple[asyncio.Future[int], bool]] = deque()  # whether it ends a reset
+        self._values: deque[tuple[asyncio.Future[int], bool]] = deque()  # True: the access is a reset
         self._drains = self._drained = 0  # DRAIN frames sent, DRAINED frames received
         self._gate = Gate()
         self._hello = asyncio.Event()
@@ -192,7 +192,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         if self._process is not None:
-            await self._process.end()  # as its socket has
+            await self._process.end()  # which follows from the end of its socket
 
     # --- the socket
 
@@ -238,7 +238,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
             variables = {SOCKET: str(its.fileno()), LANES: str(self.lanes)}
             server = "open_rnic.host_driver.devices.sim.server"
             self._process = SimulationProcess(simulation, server, its.fileno(), variables, trace)
-        # Only the simulation has `its`, and only this process has `mine`: each side sees when the other one ends.
+        # The simulation alone holds `its`, this process alone `mine`, so each side notices the end of the other.
         await asyncio.get_running_loop().create_connection(lambda: self, sock=mine)
         try:
             await asyncio.wait_for(self._hello.wait(), START)

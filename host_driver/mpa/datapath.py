@@ -37,7 +37,7 @@ _WRITABLE = {
     register.name: sum(field.mask for field in register.fields if field.access is Access.RW) for register in MAP
 }
 _RESET = {register.name: register.reset for register in MAP}
-_HOSTS = {name: _RESET[name] for name, mask in _WRITABLE.items() if mask}  # the registers that a reset writes
+_HOSTS = {name: _RESET[name] for name, mask in _WRITABLE.items() if mask}  # reset values of the host's registers
 _CONFIG = {field.name: field for field in BY_NAME["CONFIG"].fields}
 _CONTROL = BY_NAME["CONTROL"]
 _NO_ERROR = Event(EventKind.ERROR)
@@ -137,7 +137,7 @@ class MpaDatapath:
         self._tx_waiting = OctetQueue()  # in front of the fence
         self._tx_stream_octets = 0
         self._tx_mpa = False
-        self._tx_ended = False  # nothing more leaves
+        self._tx_ended = False  # nothing more is sent
         self._only_terminate = False
         self._granted = False  # the condition for an open fence holds
         self._fence_open = False
@@ -148,7 +148,7 @@ class MpaDatapath:
         self._rx_stream_octets = 0
         self._rx_mpa = False
         self._rx_ended = False
-        self._screen: Callable[[bytes, int], bool] | None = None  # takes the ULPDUs that are not for the host
+        self._screen: Callable[[bytes, int], bool] | None = None  # returns True for a ULPDU that is not for the host
         self._delineator = FpduDelineator(markers=False, crc=False)
 
     # Fill levels.
@@ -240,7 +240,7 @@ class MpaDatapath:
             self._tx_waiting.push(octets)
 
     def transmit_all(self, packets: Sequence[bytes]) -> None:
-        """Take all these in turn: cheaper, once the fence is open."""
+        """Take several packets in order: cheaper than single calls if the fence is open."""
         if (
             self._fence_open
             and not (self._tx_ended or self._only_terminate)

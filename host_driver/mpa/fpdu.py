@@ -1,10 +1,10 @@
 """FPDUs in software: framing, markers, CRC-32C and delineation (RFC 5044 §4, §6).
 
-Everything here is sans-IO. Stream offsets count octets of the marked stream: those that are multiples of 512 begin
-a marker, so 508 octets lie between any two. To cut octets into such pieces takes longer than to move them: a ULPDU
-that markers may split is moved to a place that was cut once for all, and joined from the pieces there (``_Layout``).
+Everything here is sans-IO. Stream offsets count octets of the marked stream. A marker begins at each multiple of 512,
+so 508 octets lie between two markers. To slice a buffer takes longer in Python than to copy it. Therefore a ULPDU that
+markers may split is copied into a buffer whose slices were made once, and those slices are joined (``_Layout``).
 
-All fields are in network order, except the CRC, whose least significant octet comes first (§4.4).
+All fields are in network byte order, except the CRC, whose least significant octet comes first (§4.4).
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind
 MARKER_INTERVAL = 512  # RFC 5044 §4.3: from one marker to the next, the marker's own octets included
 MIN_MULPDU = 128  # RFC 5044 §4.5
 _GAP = MARKER_INTERVAL - 4
-_WHOLE = _GAP - 8  # with no more octets of ULPDU and before it, no marker can lie behind ULPDU_Length
+_WHOLE = _GAP - 8  # if the ULPDU and the octets before it are no more than this, no marker follows ULPDU_Length
 _LEADING = bytes(4)  # a marker that comes before ULPDU_Length: its FPDUPTR is 0 (RFC 5044 §4.3)
 _PADS = [bytes(-(2 + length) % 4) for length in range(4)]  # by ULPDU_Length modulo 4
 _NO_CRC = bytes(4)
-_RESIDUE = 0x48674BC7  # what crc32c gives over octets that are followed by their own CRC
+_RESIDUE = 0x48674BC7  # the result of crc32c over octets that are followed by their own CRC
 
 
 def mulpdu(emss: int, *, markers: bool) -> int:
-    """The largest ULPDU whose FPDU fits in a TCP segment of ``emss`` octets (RFC 5044 §4.5), and has no PAD."""
+    """Return the length of the largest ULPDU whose FPDU has no PAD and fits in ``emss`` octets (RFC 5044 §4.5)."""
     room = emss - 6 - emss % 4
     if markers:
         room -= 4 * -(-emss // MARKER_INTERVAL)  # the worst case
-    # 2 + room is a multiple of 4; the limits are not. A ULPDU of 130 octets has an FPDU as long as one of 128.
+    # 2 + room is a multiple of 4, as 2 + each limit must be. A ULPDU of 130 octets has an FPDU as long as one of 128.
     return min(max(room, MIN_MULPDU + 2), MAX_ULPDU - 2)
 
 
 class _Layout:
-    """Where markers lie in an FPDU of ``length`` octets of ULPDU, which starts ``place`` octets after a marker's begin.
+    """The positions of the markers in an FPDU with a ULPDU of ``length`` octets.
 
-    At ``place`` 0 a marker comes first, and belongs to this FPDU. The last may lie between PAD and CRC: one behind
-    the CRC belongs to the next FPDU (RFC 5044 §4.3). As FPDUs and markers are multiples of 4 octets, none splits
-    ULPDU_Length, PAD or CRC.
+    The FPDU starts ``place`` octets after the start of the last marker. If ``place`` is 0, the FPDU begins with a
+    marker. The last marker of an FPDU may lie between PAD and CRC; a marker behind the CRC belongs to the next FPDU
+    (RFC 5044 §4.3). As FPDUs and markers are multiples of 4 octets, no marker splits ULPDU_Length, PAD or CRC.
 
-    To send, the ULPDU goes into ``unmarked[ulpdu]``, and ``parts`` joined are the FPDU without its CRC. Of an FPDU
-    received that goes into ``marked[fpdu]``, ``pieces`` joined are the ULPDU, and ``found`` are the markers, equal to
-    ``markers`` if all is well. Octets of other FPDUs may lie there before and behind.
+    To send, copy the ULPDU into ``unmarked[ulpdu]``; the join of ``parts`` is then the FPDU without its CRC. To
+    receive, copy the FPDU into ``marked[fpdu]``; the join of ``pieces`` is then the ULPDU, and ``found`` are its
+    markers, which must be equal to ``markers``. Both buffers may hold octets of other FPDUs before and behind it.
     """
 
     __slots__ = ("count", "found", "fpdu", "marked", "markers", "octets", "parts", "pieces", "ulpdu", "unmarked")
 
     def __init__(self, place: int, length: int, bench: _Workbench) -> None:
-        header = place or 4  # where ULPDU_Length lies
+        header = place or 4  # the position of ULPDU_Length
         leading = header - place
         inside = (header + (length + 1 & ~3)) // _GAP  # markers behind ULPDU_Length
         self.octets = leading + (length + 9 & ~3) + 4 * inside
@@ -83,9 +83,9 @@ class _Layout:
 
 
 class _Workbench(threading.local):
-    """Octets cut into the gaps between two markers, without room for these and with it; one for each thread.
+    """Two buffers, sliced into the gaps between markers: one without room for the markers, and one with it.
 
-    It serves all connections: nothing stays on it from one FPDU to the next.
+    Each thread has one workbench for all of its connections: no FPDU needs the content that the previous one left.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class _Workbench(threading.local):
         self.layouts = lru_cache(maxsize=1024)(self._layouts)
 
     def _layouts(self, place: int, lengths: tuple[int, ...]) -> tuple[list[_Layout], int, int]:
-        """Those of FPDUs that follow each other, and how many markers and octets they have."""
+        """Return the layouts of consecutive FPDUs, the number of their markers, and the number of their octets."""
         layouts: list[_Layout] = []
         end = place
         for length in lengths:
@@ -112,9 +112,9 @@ _bench = _Workbench()
 
 
 def _wrong_fpduptr(fpdu: bytes | bytearray | memoryview, place: int) -> int | None:
-    """The first FPDUPTR that does not point to ULPDU_Length; None when all do (RFC 5044 §4.3).
+    """Return the first FPDUPTR that does not point to ULPDU_Length; None if all do (RFC 5044 §4.3).
 
-    RESERVED16 is not looked at, and the two low bits of FPDUPTR count as zero.
+    RESERVED16 is ignored, and the two low bits of FPDUPTR are taken as zero.
     """
     leading = 0 if place else 4
     for at in range(-place % MARKER_INTERVAL, len(fpdu) - 4, MARKER_INTERVAL):
@@ -139,8 +139,8 @@ def _checked_length(length: int) -> int:
 class FpduFramer:
     """Makes FPDUs from ULPDUs: ULPDU_Length, PAD, markers and CRC (RFC 5044 §4).
 
-    ``offset`` is where in the marked stream the next FPDU starts. ``fpdus``, ``octets`` and ``markers`` count
-    what was made. Without ``crc`` the field is sent as zero (RFC 5044 §4.1 leaves its value open).
+    ``offset`` is the offset in the marked stream at which the next FPDU starts. ``fpdus``, ``octets`` and ``markers``
+    count the output. Without ``crc``, the CRC field is sent as zero (RFC 5044 §4.1 leaves its value open).
     """
 
     def __init__(self, *, markers: bool, crc: bool, offset: int = 0) -> None:
@@ -150,7 +150,7 @@ class FpduFramer:
         self._crc = crc
 
     def frame(self, ulpdu: bytes) -> bytes:
-        """The FPDU that carries ``ulpdu``; raises ValueError when that is longer than MPA allows."""
+        """Return the FPDU that carries ``ulpdu``; raises ValueError if the ULPDU is longer than MPA allows."""
         length = _checked_length(len(ulpdu))
         place = self.offset % MARKER_INTERVAL
         if self._marked and place + length > _WHOLE:
@@ -167,7 +167,7 @@ class FpduFramer:
         return fpdu
 
     def frame_all(self, ulpdus: Sequence[bytes]) -> list[bytes]:
-        """The FPDUs that carry these, in their order; raises ValueError, and makes none, when one is too long."""
+        """Return the FPDUs of several ULPDUs, in order; raises ValueError, and makes none, if a ULPDU is too long."""
         if not self._marked:
             return list(map(self.frame, ulpdus))
         layouts, markers, octets = _bench.layouts(self.offset % MARKER_INTERVAL, tuple(map(len, ulpdus)))
@@ -185,18 +185,17 @@ class FpduFramer:
 
 
 class FpduDelineator:
-    """Finds FPDUs in a stream that comes in chunks of any length, checks them, and takes the ULPDUs out.
+    """Finds FPDUs in a stream that arrives in chunks of any length, checks them, and extracts the ULPDUs.
 
-    Feed octets, then ``take`` ULPDUs. An FPDU is given as soon as its CRC is there: a marker
-    behind it belongs to the next one (RFC 5044 §4.3).
+    Feed octets, then ``take`` ULPDUs. An FPDU is complete as soon as its CRC has arrived: a marker behind the CRC
+    belongs to the next FPDU (RFC 5044 §4.3).
 
-    ``error`` is the ERROR event that ended delivery, or None; after an error nothing more is delivered
-    (RFC 5044 §8). The checks are, in this order: ULPDU_Length against ``max_ulpdu`` as soon as it is there, so
-    that no more than one FPDU of that size is ever held back; the CRC, if ``crc``; each FPDUPTR, without its two
-    low bits.
+    ``error`` is the ERROR event that ended delivery, or None; after an error nothing more is delivered (RFC 5044 §8).
+    The checks, in this order: ULPDU_Length is at most ``max_ulpdu``, checked as soon as it has arrived, so that at most
+    one FPDU of that size is held back; the CRC, if ``crc`` is set; each FPDUPTR, without its two low bits.
 
-    ``offset`` is where in the marked stream the next FPDU starts, with its leading marker if it has one.
-    ``fpdus``, ``octets`` and ``markers`` count what was good.
+    ``offset`` is the offset in the marked stream at which the next FPDU starts, or its leading marker if it has one.
+    ``fpdus``, ``octets`` and ``markers`` count good FPDUs.
     """
 
     def __init__(self, *, markers: bool, crc: bool, offset: int = 0, max_ulpdu: int = MAX_ULPDU) -> None:
@@ -207,21 +206,21 @@ class FpduDelineator:
         self._marked = markers
         self._crc = crc
         self._buffer: bytes | bytearray = b""
-        self._at = 0  # where in the buffer the next FPDU starts
-        self._need = 1  # octets without which there is nothing to look at
+        self._at = 0  # the position in the buffer at which the next FPDU starts
+        self._need = 1  # octets that the buffer must hold before the next check is possible
 
     @property
     def held(self) -> int:
-        """Octets that wait for the rest of their FPDU."""
+        """The number of octets that wait for the rest of their FPDU."""
         return len(self._buffer) - self._at
 
     def feed(self, octets: bytes) -> None:
-        """Take the next octets of the stream; after an error they are dropped."""
+        """Take the next octets of the stream; drops them after an error."""
         if self.error:
             return
         held = len(self._buffer) - self._at
         if not held:
-            self._buffer = octets  # chunks of whole FPDUs are never copied together
+            self._buffer = octets  # a chunk of whole FPDUs is used without a copy
         elif held + len(octets) >= self._need:
             self._buffer = b"".join((memoryview(self._buffer)[self._at :], octets))
         else:
@@ -231,11 +230,11 @@ class FpduDelineator:
         self._at = 0
 
     def next(self) -> bytes | None:
-        """The next ULPDU, or None when its FPDU is not complete or ``error`` is set."""
+        """Return the next ULPDU, or None if its FPDU is not complete or ``error`` is set."""
         return next(iter(self.take(1)), None)
 
     def take(self, most: int | None = None) -> list[bytes]:
-        """The ULPDUs of all FPDUs that are complete, or of ``most`` of them, up to the first error."""
+        """Return the ULPDUs of all complete FPDUs, or of at most ``most`` of them, up to the first error."""
         buffer, at, end, offset = self._buffer, self._at, len(self._buffer), self.offset
         ulpdus: list[bytes] = []
         if end - at < self._need:

@@ -1,16 +1,16 @@
 """The life of an MPA connection behind its startup exchange, without sockets or clocks.
 
 The two directions of a connection end separately, as those of TCP do. Each is a machine with a table of its own,
-``TRANSMIT`` and ``RECEIVE``. ``Life`` joins them: it takes what happens at the socket, at the device and in the ULP,
-keeps count, and returns actions for its caller::
+``TRANSMIT`` and ``RECEIVE``. ``Life`` combines them: it takes reports from the socket, the device and the ULP, counts
+ULPDUs and octets, and returns actions for its caller::
 
     transmit:  STARTUP ─ enabled ─▸ FENCED ─ RTR or first FPDU ─▸ OPEN ─ finish ─▸ FINISHED
-               FENCED, OPEN ─ terminate ─▸ (TERMINATE_DUE ─▸) TERMINATING ─ it has left ─▸ TERMINATED
-                                                          or ─ no way, or too late ─▸ UNTOLD
+               FENCED, OPEN ─ terminate ─▸ (TERMINATE_DUE ─▸) TERMINATING ─ sent ─▸ TERMINATED
+                                                          or ─ impossible, or too late ─▸ UNTOLD
     receive:   STARTUP ─ enabled ─▸ RECEIVING ─ peer closed, or error ─▸ DRAINING ─ device drained ─▸ ENDED
 
-An end that is FINISHED or TERMINATED closes its TCP connection in order. An UNTOLD end resets it: nothing else is left
-to show the peer that this is no end in order (RFC 5040 §6.2.1).
+An end that is FINISHED or TERMINATED closes its TCP connection in order. An UNTOLD end resets it: only a reset can
+still show the peer that the connection did not end in order (RFC 5040 §6.2.1).
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class TransmitState(Enum):
 
     STARTUP = auto()  # MPA is not enabled
     FENCED = auto()  # ULPDUs wait in the device for the RTR or the first FPDU (RFC 6581 §5, RFC 5044 §7.1.2)
-    BARRED = auto()  # as FENCED, and no FPDU will come any more
+    BARRED = auto()  # as FENCED, but no more FPDU will arrive
     OPEN = auto()  # ULPDUs leave
     ULP_TERMINATED = auto()  # the ULP sent a Terminate among its ULPDUs
     FINISHED = auto()  # this end's half is closed, in order
     TERMINATE_DUE = auto()  # a Terminate waits until this end may send
-    TERMINATING = auto()  # the device has the Terminate
+    TERMINATING = auto()  # the Terminate has been handed to the device
     TERMINATED = auto()  # the Terminate has left, and this end's half is closed
-    UNTOLD = auto()  # the peer could not be told of the error
+    UNTOLD = auto()  # no Terminate could report the error to the peer
     CLOSED = auto()
 
 
@@ -99,8 +99,8 @@ class ReceiveState(Enum):
     STARTUP = auto()  # MPA is not enabled
     STARTUP_CLOSED = auto()  # the peer closed, but octets of the startup exchange are still in the device
     RECEIVING = auto()
-    DRAINING = auto()  # no more octets come, or none count; the device still delivers
-    ENDED = auto()  # the ULP got every good ULPDU
+    DRAINING = auto()  # no more octets are received, or they are ignored; the device still delivers
+    ENDED = auto()  # the ULP has taken every good ULPDU
     CLOSED = auto()
 
 
@@ -181,7 +181,7 @@ TRANSMIT: dict[tuple[TransmitState, TransmitInput], tuple[_TransmitAction, Trans
     (_T.STARTUP, _TI.ENABLE): (Transmit._nothing, _T.FENCED),
     (_T.STARTUP, _TI.CLOSE): (Transmit._release, _T.CLOSED),
     (_T.FENCED, _TI.FENCE_OPEN): (Transmit._nothing, _T.OPEN),
-    (_T.FENCED, _TI.FINISH): (Transmit._half_close, _T.FINISHED),  # an end without ULPDUs need not wait
+    (_T.FENCED, _TI.FINISH): (Transmit._half_close, _T.FINISHED),  # an end that sent no ULPDUs need not wait
     (_T.FENCED, _TI.TERMINATE): (Transmit._ask, _T.TERMINATING),  # or TERMINATE_DUE
     (_T.FENCED, _TI.TERMINATE_LEFT): (Transmit._nothing, _T.ULP_TERMINATED),
     (_T.FENCED, _TI.VALID_FPDU): (Transmit._allow, _T.FENCED),
@@ -277,7 +277,7 @@ class Life:
         self._written = self._own = self._left = 0  # ULPDUs from the ULP, the device's own FPDUs, and FPDUs sent
         self._fetched = self._consumed = 0  # ULPDUs for the ULP, and FPDUs that the device keeps for itself
 
-    # What is known
+    # Properties
 
     @property
     def deadline(self) -> float | None:
@@ -286,7 +286,7 @@ class Life:
 
     @property
     def negotiated(self) -> Negotiated:
-        """What the two ends agreed on."""
+        """The agreement of the two ends; raises RuntimeError before ``enable``."""
         if self._negotiated is None:
             raise RuntimeError("nothing is negotiated before the connection is established")
         return self._negotiated
@@ -303,7 +303,7 @@ class Life:
 
     @property
     def all_left(self) -> bool:
-        """Whether every ULPDU has left. In the peer-to-peer model an answer to the RTR may be due until it is open."""
+        """Whether every ULPDU has left. A peer-to-peer end may owe an answer to the RTR until its fence opens."""
         due = self._written + self._own
         return self._left >= due and (self.opened or self.negotiated.model is Model.CLIENT_SERVER)
 
@@ -314,7 +314,7 @@ class Life:
 
     @property
     def untold(self) -> bool:
-        """Whether there was a Terminate for the peer, which has not left."""
+        """Whether a Terminate was requested that has not left."""
         return self.terminating or self.transmit.state is TransmitState.UNTOLD
 
     def delivered(self, fpdus: int, taken: int | None = None) -> bool:
@@ -328,7 +328,7 @@ class Life:
     # Requests
 
     def enable(self, negotiated: Negotiated) -> list[Action]:
-        """Begin with MPA. To be called before the device is told, and the actions carried out after it."""
+        """Enable MPA. Call it before the device is enabled, and carry out the actions afterwards."""
         self._negotiated = negotiated
         # Without enhanced frames a responder must have received a valid FPDU (RFC 5044 §7.1.2 rule 4). With them it
         # need not: it sends a Terminate before it resets (RFC 6581 §9.3).
@@ -336,7 +336,7 @@ class Life:
         return self.transmit.take(TransmitInput.ENABLE) + self.receive.take(ReceiveInput.ENABLE)
 
     def finish(self) -> list[Action]:
-        """Close this end's half; ``all_left`` must hold."""
+        """Close this end's half in order. Precondition: ``all_left``."""
         return self.transmit.take(TransmitInput.FINISH)
 
     def terminate(self, ulpdu: bytes, now: float) -> list[Action]:
@@ -354,11 +354,11 @@ class Life:
     # Reports
 
     def wrote(self, ulpdus: int) -> None:
-        """So many ULPDUs are about to be handed to the device. A negative number takes them back."""
+        """Report that ULPDUs are about to be handed to the device. A negative number takes them back."""
         self._written += ulpdus
 
     def sent(self, octets: bytes) -> list[Action]:
-        """The socket has taken a startup frame or an FPDU."""
+        """Report that the socket has taken a startup frame or an FPDU."""
         offset = self.octets_sent - self.startup_sent  # in the MPA stream
         self.octets_sent += len(octets)
         if offset < 0:
@@ -370,12 +370,12 @@ class Life:
         return []
 
     def fetched(self) -> list[Action]:
-        """The device has delivered a ULPDU."""
+        """Report that the device has delivered a ULPDU."""
         self._fetched += 1
         return self._valid_fpdu() if self._fetched == 1 else []
 
     def reported(self, event: DeviceEvent) -> list[Action]:
-        """The device reports an event."""
+        """Report an event of the device."""
         match event.kind:
             case EventKind.FENCE_OPEN:
                 self.opened = True
@@ -383,7 +383,7 @@ class Life:
             case EventKind.RTR_SENT:
                 self._own += 1
             case EventKind.RTR_RECEIVED:
-                self._consumed += event.detail != Rtr.NONE  # a permissive device delivers what is no RTR
+                self._consumed += event.detail != Rtr.NONE  # a permissive device delivers a first FPDU that is no RTR
                 self._own += event.detail == Rtr.READ  # the Read Response, which may leave later
                 return self._valid_fpdu()
             case EventKind.RESPONSE_RECEIVED:
@@ -394,18 +394,18 @@ class Life:
         return []
 
     def closed_by_peer(self) -> list[Action]:
-        """No more octets come from the peer."""
+        """Report that the peer has closed its half."""
         self.peer_closed = True
         return self.receive.take(ReceiveInput.PEER_CLOSED)
 
     def drained(self, good: int, fence_open: bool) -> list[Action]:
-        """The device has drained, and the ULP has every ULPDU. ``good`` are the octets of good FPDUs."""
+        """Report that the device has drained and the ULP has every ULPDU. ``good`` counts the octets of good FPDUs."""
         rest = self.octets_received - self.startup_received - good
         lost = ""
         if rest:
             lost = f"the peer closed inside an FPDU, {rest} octets after stream offset {good}"
         elif not fence_open and (self.negotiated.model is Model.PEER_TO_PEER or self._written > 0):
-            # In the client-server model an end with nothing to send may do without the peer's first FPDU
+            # In the client-server model, an end with nothing to send does not need the peer's first FPDU
             first = "RTR" if self.negotiated.model is Model.PEER_TO_PEER else "first FPDU"
             lost = f"the peer closed before its {first}"
         ended = self.receive.take(ReceiveInput.DRAINED, Facts(what=lost))

@@ -1,17 +1,16 @@
 """MPA Request and Reply Frames: RFC 5044 §7.1.1 with the enhanced data of RFC 6581 §6 and §9.
 
-Both frames are a header of 20 octets and 0 to 512 octets of Private Data; everything is in network
-byte order::
+Both frames consist of a header of 20 octets and 0 to 512 octets of Private Data, in network byte order::
 
     0   Key, 16 octets: "MPA ID Req Frame" or "MPA ID Rep Frame"
     16  M C R S, and 4 reserved bits: sent as zero, not checked when received
     17  Rev
     18  PD_Length, 2 octets: the Private Data, enhanced data included
-    20  when S is one: A B IRD(14) C D ORD(14)
-    ..  what the ULP put there
+    20  if S is one: A B IRD(14) C D ORD(14)
+    ..  the private data of the ULP
 
-A frame says how long it is only in its octets 18 and 19, and what follows it are FPDUs.
-``StartupDecoder`` therefore tells how many octets may be taken: ``missing`` never reaches past the frame.
+The length of a frame is known only after its octets 18 and 19, and FPDUs follow the frame. ``StartupDecoder.missing``
+therefore gives the number of octets that may be taken, which never reaches past the end of the frame.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from open_rnic.rtl.registers import Rtr
 HEADER_OCTETS = 20
 ENHANCED_OCTETS = 4
 MAX_PRIVATE_DATA = 512  # RFC 5044 §7.1.1; the enhanced data counts too (RFC 6581 §6)
-NO_NEGOTIATION = 0x3FFF  # RFC 6581 §9.1: this IRD or ORD is the ULP's business
+NO_NEGOTIATION = 0x3FFF  # RFC 6581 §9.1: with this value, IRD or ORD is left to the ULP
 
 _KEY_OCTETS = 16
 _M, _C, _R, _S = 0x80, 0x40, 0x20, 0x10
@@ -34,11 +33,11 @@ _UPPER, _LOWER = 0x8000, 0x4000  # the flags before IRD, A and B, and before ORD
 
 
 class Dialect(Enum):
-    """Whose meaning the 32 bits of enhanced data have; the frame around them is the same.
+    """The document that defines the 32 bits of enhanced data; the rest of the frame is the same in all of them.
 
     DRAFT_02 is draft-ietf-storm-mpa-peer-connect-02, which agrees with -01: A, B and C stand for the Send, Write and
-    Read RTR, D is reserved, no flag tells the model, and a Request's IRD is the one asked of the responder. Draft -09
-    has RFC 6581's form.
+    Read RTR, D is reserved, no flag selects the model, and the IRD in a Request is the IRD that the initiator asks of
+    the responder. Draft -09 has the form of RFC 6581.
     """
 
     RFC_6581 = "rfc6581"
@@ -55,7 +54,7 @@ _RTR_FLAGS = {  # the word, and the bit in it
 
 
 class FrameKind(Enum):
-    """Which frame, by its Key."""
+    """The kinds of startup frames; the value is the Key."""
 
     REQUEST = b"MPA ID Req Frame"
     REPLY = b"MPA ID Rep Frame"
@@ -67,7 +66,8 @@ class FrameKind(Enum):
 class StartupError(ValueError):
     """A startup frame is improperly formatted: MPA error 4 (RFC 5044 §8).
 
-    ``field`` is the field's name in the RFC, ``value`` what it held, ``offset`` where in the stream it starts.
+    ``field`` is the name of the field in the RFC, ``value`` its value, and ``offset`` its stream
+    offset in octets.
     """
 
     def __init__(self, frame: FrameKind, field: str, value: int | bytes, offset: int, rule: str) -> None:
@@ -83,8 +83,8 @@ class StartupError(ValueError):
 class EnhancedData:
     """The 32 bits of RFC 6581 §9: Control Flags A to D, IRD and ORD.
 
-    ``ird`` and ``ord`` are numbers of RDMA Read Requests, 0 to 0x3FFE, or NO_NEGOTIATION. Raises ValueError for what
-    cannot be encoded.
+    ``ird`` and ``ord`` are numbers of RDMA Read Requests, 0 to 0x3FFE, or NO_NEGOTIATION. Raises ValueError for
+    values that cannot be encoded.
     """
 
     ird: int
@@ -101,7 +101,7 @@ class EnhancedData:
             raise ValueError(f"{self.dialect} tells the peer-to-peer model by an RTR kind: both or none")
 
     def encode(self) -> bytes:
-        """The four octets, in network byte order."""
+        """Return the four octets, in network byte order."""
         words = [self.ird, self.ord]
         if self.dialect is Dialect.RFC_6581 and self.peer_to_peer:
             words[0] |= _UPPER
@@ -112,7 +112,7 @@ class EnhancedData:
 
     @classmethod
     def decode(cls, octets: bytes, dialect: Dialect = Dialect.RFC_6581) -> EnhancedData:
-        """Read four octets; every value of them has a meaning."""
+        """Decode four octets; every value is valid."""
         words = struct.unpack(">HH", octets)
         rtr = frozenset(kind for kind, (word, bit) in _RTR_FLAGS[dialect].items() if words[word] & bit)
         return cls(
@@ -124,7 +124,7 @@ class EnhancedData:
         )
 
     def fields(self) -> dict[str, object]:
-        """IRD, ORD and the flags, each by its name in the dialect."""
+        """Return IRD, ORD and the flags, each under its name in the dialect."""
         send, write, read = (int(kind in self.rtr) for kind in (Rtr.SEND, Rtr.WRITE, Rtr.READ))
         flags = {"A": int(self.peer_to_peer), "B": send, "C_rtr_write": write, "D_rtr_read": read}
         if self.dialect is Dialect.DRAFT_02:
@@ -143,12 +143,12 @@ class EnhancedData:
 class StartupFrame:
     """An MPA Request or Reply Frame.
 
-    ``private_data`` is what the ULP put in, without the enhanced data: up to 512 octets, or 508 when there is
-    enhanced data. S is one exactly when ``enhanced`` is there. Raises ValueError for what cannot be encoded.
+    ``private_data`` is the ULP's, without the enhanced data: up to 512 octets, or 508 if there is enhanced data. S is
+    one if ``enhanced`` is given, and zero otherwise. Raises ValueError for values that cannot be encoded.
     """
 
     kind: FrameKind
-    markers: bool = False  # M: this frame's sender wants markers in what it receives
+    markers: bool = False  # M: the sender of this frame wants markers in the stream that it receives
     crc: bool = True  # C
     rejected: bool = False  # R
     rev: int = 2
@@ -164,11 +164,11 @@ class StartupFrame:
 
     @property
     def pd_length(self) -> int:
-        """PD_Length: octets of Private Data, enhanced data included."""
+        """PD_Length: the octets of Private Data, enhanced data included."""
         return len(self.private_data) + (ENHANCED_OCTETS if self.enhanced else 0)
 
     def encode(self) -> bytes:
-        """The frame's 20 + PD_Length octets."""
+        """Return the 20 + PD_Length octets of the frame."""
         flags = (
             (_M if self.markers else 0)
             | (_C if self.crc else 0)
@@ -179,7 +179,7 @@ class StartupFrame:
         return self.kind.value + struct.pack(">BBH", flags, self.rev, self.pd_length) + enhanced + self.private_data
 
     def fields(self) -> dict[str, object]:
-        """Every field by its name in the RFCs, flags as 0 or 1, private data in hex."""
+        """Return every field under its name in the RFCs, flags as 0 or 1, private data in hex."""
         named: dict[str, object] = {
             "kind": self.kind.name.lower(),
             "rev": self.rev,
@@ -193,7 +193,7 @@ class StartupFrame:
         return named | {"private_data": self.private_data.hex()}
 
     def describe(self) -> list[str]:
-        """The frame's fields for a person, a line for the header and one for each further part."""
+        """Describe the fields to a person: a line for the header, and one for each further part."""
         flags = " ".join(
             f"{name}={int(bit)}"
             for name, bit in (("M", self.markers), ("C", self.crc), ("R", self.rejected), ("S", bool(self.enhanced)))
@@ -218,10 +218,10 @@ _WRONG_KEY: Mapping[FrameKind, str] = {
 
 
 class StartupDecoder:
-    """Decodes one frame of the ``expected`` kind from octets that come in pieces.
+    """Decodes one frame of the ``expected`` kind from octets that arrive in pieces.
 
-    Feed it at most ``missing`` octets at a time until ``frame`` is there. A refused octet is refused when it
-    arrives: a wrong Key at its first differing octet, a PD_Length at its second octet.
+    Feed it at most ``missing`` octets at a time until ``frame`` is set. Errors are found as early as possible: a wrong
+    Key at its first octet that differs, a wrong PD_Length at its second octet.
     """
 
     def __init__(self, expected: FrameKind, dialect: Dialect = Dialect.RFC_6581) -> None:
@@ -233,16 +233,16 @@ class StartupDecoder:
 
     @property
     def missing(self) -> int:
-        """How many octets of the frame are known to be still to come; 0 when it is whole."""
+        """The number of octets that may be fed now: these belong to the frame in any case. 0 if it is complete."""
         return self._whole - len(self._octets)
 
     @property
     def received(self) -> int:
-        """How many octets have come."""
+        """The number of octets fed so far."""
         return len(self._octets)
 
     def feed(self, octets: bytes) -> None:
-        """Take octets; raises StartupError for a bad frame and ValueError for octets that are not the frame's."""
+        """Take octets; raises StartupError for a bad frame, and ValueError for more octets than ``missing``."""
         if len(octets) > self.missing:
             raise ValueError(f"{len(octets)} octets given where {self.missing} are missing")
         self._octets += octets

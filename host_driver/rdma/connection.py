@@ -1,9 +1,9 @@
 """RDMA connections: an RDMAP stream on a negotiated connection, for asyncio.
 
-Two tasks serve a connection besides those of ``host_driver.connection``: one asks the stream for what is to
-be sent, one gives it what has come. Each request that is posted ends in one ``Completion``, which goes to a completion
-queue, to a future, or to ``receive``. Nothing is queued without a bound: posted work and buffers are bounded by
-``Options``, and what the peer sends waits in TCP while no buffer is posted for it.
+Two tasks serve a connection besides those of ``host_driver.connection``: one fetches ULPDUs to send from the stream,
+the other hands received ULPDUs to it. Each posted request ends in one ``Completion``, which goes to a completion queue,
+to a future, or to ``receive``. Every queue is bounded: ``Options`` limits posted work and posted buffers, and a Send of
+the peer waits in TCP while no buffer is posted for it.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ if TYPE_CHECKING:
 
     from open_rnic.host_driver.rdma.memory import Gather
 
-BATCH = 65536  # octets: when a batch of ULPDUs has so many, it is handed over
+BATCH = 65536  # octets: a batch of ULPDUs is handed over when it has at least this many
 
 OpenDevice = Callable[[], Awaitable[Device]]
 
 
 class By(StrEnum):
-    """Which end did it."""
+    """The end that caused the end of a connection."""
 
     LOCAL = "local"
     PEER = "peer"
 
 
 class RdmaError(ConnectionError):
-    """The connection is over: what was posted and has not completed fails with this, and so does all later work."""
+    """The connection is over. Posted work that has not completed fails with this error, and so does all later work."""
 
 
 class TerminatedError(RdmaError):
-    """A Terminate ended the connection; ``by`` tells who sent it."""
+    """A Terminate ended the connection; ``by`` is the end that sent it."""
 
     def __init__(self, terminate: Terminate, by: By, what: str = "") -> None:
         who = "the peer ended the connection" if by is By.PEER else "this end ended the connection"
@@ -72,7 +72,7 @@ class TerminatedError(RdmaError):
 
     @property
     def fault(self) -> Fault | None:
-        """What the three numbers below mean; None when no document defines them."""
+        """The error that the three numbers below stand for; None if no document defines them."""
         return self.terminate.fault
 
     @property
@@ -82,12 +82,12 @@ class TerminatedError(RdmaError):
 
     @property
     def type(self) -> int:
-        """The layer's error type."""
+        """The error type; its meaning depends on the layer."""
         return self.terminate.type
 
     @property
     def code(self) -> int:
-        """The type's error code."""
+        """The error code; its meaning depends on the layer and the type."""
         return self.terminate.code
 
 
@@ -109,19 +109,20 @@ class LostError(RdmaError):
 
 @dataclass(frozen=True)
 class Options:
-    """What a connection is made with, apart from what is negotiated.
+    """The settings of a connection that are not negotiated.
 
-    ``receiver_waits`` is what a Send meets for which no buffer is posted (RFC 5041 §7.1 allows both): True, it waits in
-    TCP, and all that is behind it, until one is; False, the connection ends with Terminate 1/2/2.
+    ``receiver_waits`` selects the treatment of a Send for which no buffer is posted (RFC 5041 §7.1 allows both). If it
+    is True, the Send and everything behind it wait in TCP until a buffer is posted. If it is False, the connection ends
+    with Terminate 1/2/2.
     """
 
     send_depth: int = 128  # Sends, RDMA Writes and RDMA Reads that may be posted at a time
     receive_depth: int = 128  # buffers that may be posted at a time
     receiver_waits: bool = True
-    mulpdu: int | None = None  # octets, a limit below what the EMSS gives; it is taken as it is
-    send_cq: CompletionQueue | None = None  # for what ``post`` is given; others may have the same
+    mulpdu: int | None = None  # octets, a limit below the MULPDU that follows from the EMSS; it is used unchanged
+    send_cq: CompletionQueue | None = None  # for the requests of ``post``; connections may share a queue
     receive_cq: CompletionQueue | None = None
-    linger: float = 2.0  # seconds that ``close`` takes at most, see there
+    linger: float = 2.0  # seconds that ``close`` takes at most
 
     def __post_init__(self) -> None:
         for name in ("send_depth", "receive_depth"):
@@ -134,13 +135,13 @@ class Options:
 class Connection:
     """An established connection, made by ``connect`` or ``ConnectionRequest.accept``.
 
-    As an asynchronous context manager it closes at the end. Sends, RDMA Writes and RDMA Reads leave in the order in
-    which they are posted, and complete in it: through the completion queue for requests that ``post`` is given, for
-    others through a future. ``post`` and the ``post_`` methods return at once and raise QueueFullError when there is no
-    room; ``send``, ``write`` and ``read`` wait for room, and for the completion. All raise ValueError for what can
-    never be done, and RdmaError, in one of its kinds, when the connection is over.
+    It is an asynchronous context manager, which closes the connection at its end. Sends, RDMA Writes and RDMA Reads
+    leave and complete in the order in which they are posted. Requests given to ``post`` complete through the completion
+    queue, all others through a future. ``post`` and the ``post_`` methods return at once, and raise QueueFullError if
+    there is no room; ``send``, ``write`` and ``read`` wait for room and for the completion. All of them raise
+    ValueError for work that can never be carried out, and an RdmaError if the connection is over.
 
-    Local memory is a buffer, a ``Region``, a slice of one, or a list of these: a scatter/gather list.
+    Local memory is a buffer, a ``Region``, a slice of a region, or a list of these: a scatter/gather list.
     """
 
     def __init__(self, lower: mpa.Connection, watch: Watch, stream: Stream, options: Options) -> None:
@@ -153,17 +154,17 @@ class Connection:
         self._stream = stream
         stream.ird, stream.ord = negotiated.ird, negotiated.ord
         self._wake = asyncio.Event()  # there may be something to send
-        self._posted = asyncio.Event()  # a buffer
-        self._taken = 0  # ULPDUs that the stream has had
-        self._blocked = False  # the next ULPDU is of a Send without a buffer
-        self._opened = asyncio.Event()  # the fence, or the connection is over
+        self._posted = asyncio.Event()  # a buffer has been posted
+        self._taken = 0  # the number of ULPDUs that the stream has taken
+        self._blocked = False  # the next ULPDU belongs to a Send for which no buffer is posted
+        self._opened = asyncio.Event()  # the fence is open, or the connection is over
         self._settled = asyncio.Event()  # all that was posted has completed
-        self._silent = asyncio.Event()  # nothing more comes from the peer
-        self._rtr_known = asyncio.Event()  # and so which MSN the peer's first message has
+        self._silent = asyncio.Event()  # nothing more will arrive from the peer
+        self._rtr_known = asyncio.Event()  # the RTR has been received, so the MSN of the peer's first message is known
         self._half_closed = False
         self._closing = False
-        self._finished = False  # all has left, and this end's half is closed
-        self._arrived: asyncio.Queue[Received | None] = asyncio.Queue()  # for ``receive``; None: no more will
+        self._finished = False  # everything has been sent, and this end's half is closed
+        self._arrived: asyncio.Queue[Received | None] = asyncio.Queue()  # for ``receive``; None: no more will arrive
         self._receiving = 0  # calls of ``receive`` that wait
         self._room: deque[asyncio.Future[None]] = deque()
         self._end_task: asyncio.Task[None] | None = None
@@ -174,11 +175,11 @@ class Connection:
         watch.attach(self._event)
         self._tasks = [asyncio.create_task(work()) for work in (self._transmit, self._receive)]
 
-    # What is known of it
+    # Properties
 
     @property
     def negotiated(self) -> Negotiated:
-        """What the two ends agreed on: IRD, ORD, the peer's private data and more."""
+        """The agreement of the two ends: IRD, ORD, the peer's private data and more."""
         return self._lower.negotiated
 
     @property
@@ -198,7 +199,7 @@ class Connection:
 
     @property
     def mulpdu(self) -> int:
-        """The longest ULPDU that is sent now, in octets: from the socket's EMSS (RFC 5044 §4.5), or as limited."""
+        """The current MULPDU in octets: from the socket's EMSS (RFC 5044 §4.5), or the limit in ``Options``."""
         return min(self._lower.mulpdu, self.options.mulpdu or 65536)
 
     # Memory
@@ -206,7 +207,7 @@ class Connection:
     def register(self, buffer: Buffer | Sequence[Buffer], access: Access, *, to: int = 0) -> Region:
         """Register a buffer for this connection alone; see ``ProtectionDomain.register``.
 
-        It is deregistered at the latest when the connection is over.
+        The region is deregistered when the connection ends, if not before.
         """
         if self.error:
             raise self.error
@@ -215,7 +216,7 @@ class Connection:
     # Operations
 
     def post(self, *requests: WorkRequest) -> None:
-        """Post requests that complete through ``Options.send_cq``: all of them, or none.
+        """Post requests that complete through ``Options.send_cq``. Posts all of them or, if it raises an error, none.
 
         Raises ValueError when there is no such queue.
         """
@@ -228,7 +229,7 @@ class Connection:
         self._wake.set()
 
     def post_receives(self, *requests: ReceiveRequest) -> None:
-        """Post buffers that complete through ``Options.receive_cq``: all of them, or none.
+        """Post buffers that complete through ``Options.receive_cq``. Posts all or, if it raises an error, none.
 
         Raises ValueError when there is no such queue.
         """
@@ -237,17 +238,17 @@ class Connection:
         self._posted.set()
 
     def post_receive(self, buffer: Gather) -> asyncio.Future[Received]:
-        """Post a buffer for one Send of the peer's; buffers are filled in the order of posting."""
+        """Post a buffer for one Send of the peer; buffers are filled in the order of posting."""
         self._check_receiving()
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._lend(buffer, partial(self._resolve_receive, future))
         return future
 
     async def receive(self, room: int = 65536) -> Received:
-        """Receive one Send of at most ``room`` octets; takes memory only for those that come.
+        """Receive one Send of at most ``room`` octets; allocates memory only for octets that arrive.
 
-        When this is cancelled no Send is lost: the next call has it. One that has begun to arrive by then keeps the
-        room that it began with. A longer one ends the connection with Terminate 1/2/5.
+        No Send is lost if this is cancelled: the next call returns it. A Send that has begun to arrive by then keeps
+        the limit with which it began. A Send that exceeds the limit ends the connection with Terminate 1/2/5.
         """
         receive = None
         self._receiving += 1
@@ -261,23 +262,23 @@ class Connection:
             if receive and self._arrived.qsize() + self._stream.lent > self._receiving:
                 self._stream.withdraw(receive)
         if received is None:
-            self._arrived.put_nowait(None)  # for who asks again
+            self._arrived.put_nowait(None)  # for the next call
             raise self.error or ClosedError(By.PEER)
         return received
 
     def post_send(
         self, message: Gather, *, solicited: bool = False, invalidate: int | None = None, fence: bool = False
     ) -> asyncio.Future[Completion]:
-        """Post a Send. ``solicited`` asks for an event at the peer, ``invalidate`` revokes an STag of the peer's.
+        """Post a Send. ``solicited`` requests an event at the peer, ``invalidate`` revokes an STag of the peer.
 
-        ``fence``: it leaves when all earlier RDMA Reads have completed.
+        With ``fence`` the Send leaves after all earlier RDMA Reads have completed.
         """
         return self._post(WorkRequest.send(message, solicited=solicited, invalidate=invalidate, fence=fence))
 
     async def send(
         self, message: Gather, *, solicited: bool = False, invalidate: int | None = None, fence: bool = False
     ) -> Completion:
-        """Send; done when the message has been handed over, which says nothing of the peer (RFC 5040 §5.5 rule 9)."""
+        """Send; returns when the message has been handed over, maybe before the peer has it (RFC 5040 §5.5 rule 9)."""
         await self._have_room()
         return await self.post_send(message, solicited=solicited, invalidate=invalidate, fence=fence)
 
@@ -288,7 +289,7 @@ class Connection:
         return self._post(WorkRequest.write(message, stag, to, fence=fence))
 
     async def write(self, message: Gather, stag: int, to: int = 0, *, fence: bool = False) -> Completion:
-        """Write to the peer's memory; only a Send behind it tells the peer that it is there (RFC 5040 §5.1)."""
+        """Write to the peer's memory. The peer learns of the data only from a Send behind it (RFC 5040 §5.1)."""
         await self._have_room()
         return await self.post_write(message, stag, to, fence=fence)
 
@@ -302,11 +303,11 @@ class Connection:
         offset: int = 0,
         fence: bool = False,
     ) -> asyncio.Future[Completion]:
-        """Post an RDMA Read of so many octets of the peer's memory, into ``sink`` from its octet ``offset`` on.
+        """Post an RDMA Read of ``octets`` octets of the peer's memory into ``sink``, from its octet ``offset`` on.
 
-        ``octets`` and ``offset`` are for a ``Region``; None: all of ``sink``. Regions need the right LOCAL_WRITE, other
-        buffers can be written by this Read alone. As many Reads are outstanding as the ORD allows, the others wait, and
-        what is posted behind them with them.
+        ``octets`` and ``offset`` may be given only for a ``Region``; if ``octets`` is None, the Read fills all of
+        ``sink``. Regions need the right LOCAL_WRITE; other buffers can be written by this Read alone. If as many Reads
+        are outstanding as the ORD allows, a further Read waits, and so does all work posted behind it.
         """
         if octets is not None or offset:
             if not isinstance(sink, Region):
@@ -315,7 +316,7 @@ class Connection:
         return self._post(WorkRequest.read(sink, stag, to, fence=fence))
 
     async def read(self, octets: int, stag: int, to: int = 0) -> bytearray:
-        """Read so many octets of the peer's memory."""
+        """Read ``octets`` octets of the peer's memory."""
         await self._have_room()
         buffer = bytearray(octets)
         await self.post_read(buffer, stag=stag, to=to)
@@ -324,9 +325,9 @@ class Connection:
     # The end
 
     async def shutdown(self) -> None:
-        """Wait until all that is posted has completed, then close this end's half; Sends can still be received.
+        """Wait until all posted work has completed, then close this end's half; Sends can still be received.
 
-        From then on nothing can be posted but buffers, and the peer's RDMA Reads are not answered any more.
+        Afterwards only buffers can be posted, and the peer's RDMA Reads are not answered any more.
         """
         self._closing = True
         await self._settle()
@@ -334,7 +335,7 @@ class Connection:
             try:
                 await self._lower.flush()
                 await self._lower.delivered(lambda: self._taken, lambda: self._blocked or self._silent.is_set())
-                await self._settle()  # what came before the close is answered before it (RFC 5040 §5.2.1)
+                await self._settle()  # requests that arrived before the close are answered before it (RFC 5040 §5.2.1)
                 self._stream.shut = True
                 await self._lower.finish()
             except MpaConnectionError as error:
@@ -344,7 +345,7 @@ class Connection:
             self._finished = True
 
     async def _settle(self) -> None:
-        """Wait until nothing is to be sent and nothing awaited."""
+        """Wait until there is nothing to send and nothing to wait for."""
         while not self._stream.idle and not self.error:
             self._settled.clear()
             await self._settled.wait()
@@ -358,12 +359,12 @@ class Connection:
         await self._over()
 
     async def close(self) -> None:
-        """End in order: complete what is posted, close, wait for the peer to close, and release everything.
+        """End in order: complete posted work, close, wait for the peer to close, and release everything.
 
-        After ``Options.linger`` seconds it is over in any case: when not all has left by then, with a reset, so that
-        the peer cannot take it for an end in order, and ``error`` is a LostError. ``shutdown`` before it waits without
-        a limit. Sends that come meanwhile and have no buffer are dropped. Idempotent, and never fails; ``error`` tells
-        what ended the connection.
+        This takes at most ``Options.linger`` seconds. If not everything has been sent by then, the connection is reset,
+        so that the peer cannot take this for an end in order, and ``error`` is a LostError. To wait without a limit,
+        call ``shutdown`` first. Sends that arrive meanwhile and have no buffer are dropped. Idempotent, and never
+        raises; ``error`` is the error that ended the connection.
         """
         self._closing = True
         self._stream.drops = True
@@ -381,12 +382,12 @@ class Connection:
         await self._over()
 
     async def abort(self) -> None:
-        """Drop everything at once, without a word to the peer."""
+        """Drop everything at once, without a Terminate."""
         self._end(ClosedError(By.LOCAL))
         await self._over()
 
     async def disconnected(self) -> RdmaError | None:
-        """Wait until the peer has closed, which gives None, or until the connection is over, which gives the error."""
+        """Wait until the peer has closed, then return None; if the connection ends, return the error."""
         await self._silent.wait()
         return self.error
 
@@ -411,14 +412,14 @@ class Connection:
             raise ClosedError(By.PEER)
 
     def _lend(self, buffer: Gather, deliver: Deliver | None = None) -> Receive:
-        """Post a buffer; without ``deliver`` it is for ``receive``."""
+        """Post a buffer; without ``deliver``, its Send is for ``receive``."""
         (receive,) = _prepare_receives(self._stream, self.options, [(ReceiveRequest(buffer), deliver)])
         self._stream.post_receive(receive)
         self._posted.set()
         return receive
 
     def _resolve_receive(self, future: asyncio.Future[Received], received: Completion) -> None:
-        if future.cancelled() and isinstance(received, Received) and not received.error:  # no Send is lost
+        if future.cancelled() and isinstance(received, Received) and not received.error:  # the Send goes to ``receive``
             self._arrived.put_nowait(received)
         else:
             resolve(future, received)
@@ -455,7 +456,7 @@ class Connection:
             except asyncio.CancelledError:
                 if waiter in self._room:
                     self._room.remove(waiter)
-                else:  # the room that it was given is another's
+                else:  # pass the room that this task was given to another
                     self._give_room()
                 raise
 
@@ -465,10 +466,10 @@ class Connection:
                 waiter.set_result(None)
                 return
 
-    # The tasks, and what they find
+    # The tasks, and how the connection reacts
 
     async def _established(self, timeout: float) -> None:
-        """Wait until the connection can be used in both directions: a peer-to-peer responder's, until the RTR."""
+        """Wait until both directions can be used: at a peer-to-peer responder until the RTR has been received."""
         if self.negotiated.role is Role.RESPONDER and self.negotiated.model is Model.PEER_TO_PEER:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -536,7 +537,7 @@ class Connection:
         return None
 
     def _look(self) -> None:
-        """Pass on what the stream has completed, and note what it wants."""
+        """Deliver the completions of the stream, and act on its state."""
         stream = self._stream
         while stream.completed:
             self._complete(stream.completed.popleft())
@@ -549,7 +550,7 @@ class Connection:
             self._settled.set()
 
     def _complete(self, item: Work | Receive, error: RdmaError | None = None) -> None:
-        """All that has been posted ends here."""
+        """Deliver the completion of a request."""
         wr_id = item.request.wr_id
         if isinstance(item, Work):
             item.context(Completion(item.request.opcode, item.octets, wr_id, error, self))
@@ -565,7 +566,7 @@ class Connection:
         if missing := self._stream.unfinished:
             self._end(LostError(f"the peer closed inside a message: {missing} is missing", Reason.CONNECTION_LOST))
             return
-        if self._stream.reads:  # they cannot be answered any more
+        if self._stream.reads:  # no responses can arrive any more
             self._end(ClosedError(By.PEER))
             return
         self._half_closed = True
@@ -576,11 +577,11 @@ class Connection:
         self._lower.progressed()
 
     def _fail(self, error: MpaConnectionError) -> None:
-        """What MPA finds wrong, its ULP tells the peer (RFC 5044 §8)."""
+        """End the connection for an error of MPA: the ULP of MPA reports it to the peer (RFC 5044 §8)."""
         if error.event:
             terminate, what = Terminate(2, 0, error.reason.code), str(error)
             if is_terminate_instead_of_rtr(error.without_crc):
-                with contextlib.suppress(DdpError):  # one that is cut short says nothing
+                with contextlib.suppress(DdpError):  # a truncated one is not described
                     theirs = Terminate.decode(error.without_crc[UNTAGGED_OCTETS:])
                     what += f"; it is a Terminate without a CRC, which says {theirs}"
             self._end(TerminatedError(terminate, By.LOCAL, what), error.reason.code)
@@ -588,7 +589,7 @@ class Connection:
             self._end(LostError(str(error), error.reason))
 
     def _end(self, error: RdmaError, terminate: int | bytes | None = None) -> None:
-        """Fail all that is posted; release everything, after a Terminate if there is one to send. The first counts."""
+        """Fail all posted work, send the Terminate if given, and release everything. Only the first call counts."""
         if self.error:
             return
         self.error = error
@@ -608,7 +609,7 @@ class Connection:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.domain.release(self._stream)  # before anything that waits: the peer must not reach it any more
+        self.domain.release(self._stream)  # first, as the rest takes time: the peer must not access memory any more
         if terminate is not None:
             await lower.terminate(terminate)
         if terminated := isinstance(error, TerminatedError):
@@ -621,7 +622,7 @@ class Connection:
 def open_stream(
     domain: ProtectionDomain, options: Options, receives: Sequence[ReceiveRequest | Gather] = ()
 ) -> Stream:
-    """A stream that is still without a connection, with buffers as ``ibv_post_recv`` posts them before ``rdma_accept``.
+    """Return a stream that has no connection yet, with buffers posted as by ``ibv_post_recv`` before ``rdma_accept``.
 
     Raises ValueError and QueueFullError as ``Connection.post_receives`` does.
     """
@@ -631,14 +632,14 @@ def open_stream(
 
 
 def discard_stream(stream: Stream, options: Options) -> None:
-    """Let go of a stream that never had a connection: its buffers complete nothing."""
+    """Release a stream that never had a connection; its buffers make no completions."""
     if options.receive_cq is not None:
         options.receive_cq.free += stream.receives - stream.lent
     stream.flush()
 
 
 def _post_receives(stream: Stream, options: Options, receives: Sequence[ReceiveRequest | Gather]) -> None:
-    """Requests complete through the completion queue, other buffers through ``Connection.receive``."""
+    """Post buffers: requests complete through the completion queue, others through ``Connection.receive``."""
     posts: list[tuple[ReceiveRequest, Deliver | None]] = []
     places = 0
     for each in receives:
@@ -672,7 +673,7 @@ def _needed(cq: CompletionQueue | None, option: str) -> CompletionQueue:
 
 
 class Watch:
-    """An observer that passes all on to another one, and the device's events to the connection once there is one."""
+    """An observer that forwards everything to another, and device events to the connection as soon as it exists."""
 
     def __init__(self, other: Observer) -> None:
         self._other = other
@@ -680,7 +681,7 @@ class Watch:
         self._take: Callable[[Event], None] = self._early.append
 
     def attach(self, take: Callable[[Event], None]) -> None:
-        """Hand all events over, those first that came before."""
+        """Forward all events to ``take``, first those seen so far."""
         self._take = take
         for event in self._early:
             take(event)

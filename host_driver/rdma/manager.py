@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.rdma.memory import Gather
     from open_rnic.host_driver.rdma.work import ReceiveRequest
 
-_PAUSE = 0.1  # seconds before a listener tries again what the system refused
+_PAUSE = 0.1  # seconds before a listener retries a call that the system refused
 PENDING = 64  # connections with a device that wait for the ULP
-HEARING = 4096  # connections without one, of which no whole Request has come, or no device is free
+HEARING = 4096  # connections without a device: no whole Request has arrived, or no device is free
 
 
 async def software() -> Device:
-    """A software device, the data path that is used when no other is asked for."""
+    """Return a software device, the default data path."""
     from open_rnic.host_driver.devices.software import SoftwareDevice
 
     return SoftwareDevice()
@@ -61,10 +61,10 @@ async def connect(
     """Connect, and return when the connection is established.
 
     ``device`` opens the data path, which the connection owns. ``domain`` is the protection domain; by default the
-    connection has one of its own. ``fallback``, ``retrying``, ``local_addr``, ``tcp``: see
-    ``host_driver.connection.initiate``. ``receives``: see ``ConnectionRequest.accept``. Raises RejectedError if the
-    responder's ULP rejects, MpaConnectionError for all other failures on the way, DeviceError, ValueError for a
-    responder's ``config``, and the errors of ``post_receives``.
+    connection has its own. For ``fallback``, ``retrying``, ``local_addr`` and ``tcp`` see
+    ``host_driver.connection.initiate``, for ``receives`` see ``ConnectionRequest.accept``. Raises RejectedError if the
+    responder rejects the connection, MpaConnectionError for every other failure of the connection, DeviceError,
+    ValueError for a responder's ``config``, and the errors of ``Connection.post_receives``.
     """
     config = config or Config(Role.INITIATOR)
     config.check_role(Role.INITIATOR)
@@ -86,10 +86,9 @@ async def connect(
 
 
 class ConnectionRequest:
-    """A connection that a peer asks for. It must be accepted, rejected or closed, once.
+    """A connection request of a peer. It must be accepted, rejected or closed, once.
 
-    To accept or reject what has been answered raises ProtocolError, and to close it does nothing: its connection goes
-    on.
+    After the answer, ``accept`` and ``reject`` raise ProtocolError, and ``close`` does nothing: the connection goes on.
     """
 
     def __init__(self, request: mpa.Request, path: Device, watch: Watch, listener: Listener) -> None:
@@ -98,7 +97,7 @@ class ConnectionRequest:
         self.private_data = request.frame.private_data
         self.model: Model = request.model
         enhanced = request.frame.enhanced
-        self.ird = enhanced.ird if enhanced else None  # the peer's, as its Request says; None: it does not say
+        self.ird = enhanced.ird if enhanced else None  # the peer's, from its Request; None without enhanced data
         self.ord = enhanced.ord if enhanced else None
         self._request = request
         self._path = path
@@ -116,10 +115,11 @@ class ConnectionRequest:
     ) -> Connection:
         """Accept; returns when the connection is established, in the peer-to-peer model after the RTR.
 
-        ``receives`` are buffers that are posted before anything of the peer's can arrive: a peer may send as soon as it
-        has the Reply. Requests complete through ``Options.receive_cq``; ``Connection.receive`` gives what other buffers
-        bring. What is not given is the listener's. Raises ValueError for too much private data, MpaConnectionError when
-        the peer has gone, RdmaError when it does not do its part, and what ``Connection.post_receives`` raises.
+        ``receives`` are buffers that are posted before any message of the peer can arrive: a peer may send as soon as
+        it has the Reply. A ``ReceiveRequest`` completes through ``Options.receive_cq``, any other buffer through
+        ``Connection.receive``. Arguments that are not given default to the listener's. Raises ValueError for too much
+        private data, MpaConnectionError if the peer has gone, RdmaError if the connection ends before it is
+        established, and the errors of ``Connection.post_receives``.
         """
         listener = self._listener
         options = options or listener.options
@@ -129,7 +129,7 @@ class ConnectionRequest:
             lower = await self._request.accept(private_data, config)
         except BaseException as error:
             discard_stream(stream, options)
-            if not isinstance(error, ValueError | ProtocolError):  # of these, nothing has been done
+            if not isinstance(error, ValueError | ProtocolError):  # these leave the request unanswered
                 await self._path.close()
             raise
         connection = Connection(lower, self._watch, stream, options)
@@ -141,10 +141,10 @@ class ConnectionRequest:
         return connection
 
     async def reject(self, private_data: bytes = b"", *, config: Config | None = None) -> None:
-        """Reject; raises ValueError for too much private data, and MpaConnectionError when the peer has gone."""
+        """Reject; raises ValueError for too much private data, and MpaConnectionError if the peer has gone."""
         try:
             await self._request.reject(private_data, config=config)
-        except (ValueError, ProtocolError):  # nothing has been done
+        except (ValueError, ProtocolError):  # the request is still unanswered, or was answered before
             raise
         except BaseException:
             await self._path.close()
@@ -162,13 +162,13 @@ class Listener:
     """A port at which connection requests arrive, made by ``listen``.
 
     It is an asynchronous context manager, and iterates over the requests. Each connection has a device of its own.
-    ``failed`` is called with the peer's address and what became of a connection that never was a request, or with the
-    listener's own address when the system has no more sockets.
+    ``failed`` is called with the peer's address and the error if a connection fails before its Request is complete, or
+    with the listener's own address and the error if the system has no more sockets.
 
-    A peer that says nothing, or is slow to, holds up no other. A connection gets a device when a whole Request has
-    come; until then it costs a socket and one startup frame. At most ``HEARING`` connections are without a device: one
-    more, or a system without file descriptors, closes that of them which came first. At most ``PENDING`` have one and
-    wait for ``request``. Those that have been accepted are the ULP's, and not counted.
+    A silent or slow peer does not delay the others. A connection gets a device when its Request is complete; until then
+    it needs a socket and the memory for one startup frame. At most ``HEARING`` connections have no device: if one more
+    arrives, or if the system has no more file descriptors, the oldest of them is closed. At most ``PENDING``
+    connections have a device and wait for ``request``. Accepted connections belong to the ULP, and do not count.
     """
 
     def __init__(
@@ -185,18 +185,18 @@ class Listener:
         self.config = config
         self.options = options
         self.domain = domain
-        self.stags = StagTable()  # of the domains that its connections have for themselves
+        self.stags = StagTable()  # for the domains of single connections
         self._lower = lower
         self._device = device
         self._observer = observer
         self._failed = failed
         self._slots = asyncio.Semaphore(PENDING)
-        self._requests: asyncio.Queue[ConnectionRequest | None] = asyncio.Queue()  # as many as have a slot
-        self._hearing: dict[asyncio.Task[None], Arrival] = {}  # those without a device, the oldest first
+        self._requests: asyncio.Queue[ConnectionRequest | None] = asyncio.Queue()  # bounded by the slots
+        self._hearing: dict[asyncio.Task[None], Arrival] = {}  # the connections without a device, the oldest first
         self._tasks = {asyncio.create_task(self._take())}
 
     async def request(self) -> ConnectionRequest:
-        """The next connection request; waits for it. Raises MpaConnectionError when the listener has been closed."""
+        """Wait for the next connection request; raises MpaConnectionError if the listener has been closed."""
         request = await self._requests.get()
         if request is None:
             self._requests.put_nowait(None)
@@ -205,7 +205,7 @@ class Listener:
         return request
 
     async def close(self) -> None:
-        """Listen no more, and close the requests that nobody has taken. Idempotent; connections stay."""
+        """Stop listening, and close the requests that nobody has taken. Idempotent; connections stay open."""
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
             task.cancel()
@@ -238,10 +238,10 @@ class Listener:
                 if self._hearing:
                     await self._drop_oldest(str(error))
                     continue
-                if not told:  # once, until one is taken
+                if not told:  # once, until a connection is accepted again
                     self._failed(self.address, error)
                 told = True
-                await asyncio.sleep(_PAUSE)  # somebody may close a file
+                await asyncio.sleep(_PAUSE)  # a file descriptor may become free
                 continue
             told = False
             if len(self._hearing) >= HEARING:
@@ -250,10 +250,10 @@ class Listener:
             self._hearing[task] = arrival
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            await asyncio.sleep(0)  # however many come, those that are here have their turn
+            await asyncio.sleep(0)  # many arrivals must not starve the other tasks
 
     async def _drop_oldest(self, why: str) -> None:
-        """Give up the connection that has been without a device for the longest time."""
+        """Close the connection that has been without a device for the longest time."""
         task = next(iter(self._hearing))
         arrival = self._hearing.pop(task)
         task.cancel()
@@ -308,9 +308,9 @@ async def listen(
 ) -> Listener:
     """Listen for connection requests; port 0 lets the system choose.
 
-    ``device`` and ``observer`` are called for each connection whose Request has come whole. Without a ``domain`` each
-    connection has one of its own. Raises MpaConnectionError when the port cannot be had, and ValueError for an
-    initiator's ``config``.
+    ``device`` and ``observer`` are called for each connection whose Request is complete. Without a ``domain``, each
+    connection has its own. Raises MpaConnectionError if the port is not available, and ValueError for an initiator's
+    ``config``.
     """
     config = config or Config(Role.RESPONDER)
     config.check_role(Role.RESPONDER)

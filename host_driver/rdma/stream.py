@@ -297,7 +297,7 @@ class Stream:
     def _may_begin(self) -> bool:
         if not self._work:
             return False
-        # RFC 5040 §5.5 rule 13: what is posted behind a request that waits, waits with it
+        # RFC 5040 §5.5 rule 13: work that is posted behind a waiting request waits, too
         work = self._work[0]
         if work.request.fence and self._reads:  # rule 12
             return False
@@ -317,7 +317,7 @@ class Stream:
             case _:
                 stag, msn = request.stag, self._take_msn(SEND_QN)
                 yield from untagged_segments(request.opcode, SEND_QN, msn, work.message, mulpdu, stag=stag)
-        work.done = True  # it has been handed over, which is all that RFC 5040 §5.5 rules 9 and 14 want
+        work.done = True  # a message that has been handed over is complete (RFC 5040 §5.5 rules 9 and 14)
         self._complete()
 
     def _sink(self, work: Work) -> Piece:
@@ -358,17 +358,17 @@ class Stream:
             sink = request.sink_stag, request.sink_to
             try:
                 segment = Tagged(Opcode.RDMA_READ_RESPONSE, *sink, last, self._source(request, octets)).encode()
-            except DdpError as error:  # RFC 5040 §4.8: the header then says how far it came
+            except DdpError as error:  # RFC 5040 §4.8: the header then shows the progress of the Read
                 self._refuse(Terminate.of(error.fault, ulpdu, request.encode()), str(error))
                 return
-            if last:  # the peer may have its answer, and ask again, before this end looks here again
+            if last:  # the peer may receive it and send the next request before this code runs again
                 self._requests.popleft()
             yield segment
             request = request.after(octets)
 
     def _source(self, request: ReadRequest, octets: int = 0) -> memoryview:
         """Return the first ``octets`` of the source; raises DdpError if the peer may not read them (RFC 5040 §7.2)."""
-        if not request.size:  # RFC 5040 §5.2.1: neither STag nor TO is looked at
+        if not request.size:  # RFC 5040 §5.2.1: STag and TO are ignored
             return _NOTHING
         region, at = self._reach(request.source_stag, request.source_to, request.size, Access.REMOTE_READ, _SOURCE)
         return region.view[at : at + octets]
@@ -403,7 +403,7 @@ class Stream:
     def _tagged(self, segment: Tagged) -> None:
         match segment.opcode:
             case Opcode.RDMA_WRITE:
-                if segment.payload:  # RFC 5041 §5.2: without octets neither STag nor TO is looked at
+                if segment.payload:  # RFC 5041 §5.2: STag and TO of a message of no octets are ignored
                     octets = len(segment.payload)
                     region, at = self._reach(segment.stag, segment.to, octets, Access.REMOTE_WRITE, _SINK)
                     region.view[at : at + octets] = segment.payload
@@ -544,7 +544,7 @@ class _Faults:
     bounds: Fault
 
 
-# RFC 5041 §7.2 has no code for rights: what may not be written has no buffer that allows placement (§7.1, check 2)
+# RFC 5041 §7.2 has no code for access rights; §7.1 check 2: there is no buffer that allows placement
 _SINK = _Faults(Fault.STAG, Fault.STREAM, Fault.STAG, Fault.TO_WRAP, Fault.BOUNDS)
 _SOURCE = _Faults(
     Fault.SOURCE_STAG, Fault.SOURCE_STREAM, Fault.SOURCE_ACCESS, Fault.SOURCE_TO_WRAP, Fault.SOURCE_BOUNDS

@@ -126,7 +126,7 @@ class Received(Completion):
         return self.octets
 
 
-Deliver = Callable[[Completion], None]  # what a completion is given to
+Deliver = Callable[[Completion], None]  # called with a completion
 
 
 class CompletionQueue:
@@ -140,7 +140,7 @@ class CompletionQueue:
         if depth < 1:
             raise ValueError(f"a completion queue has at least 1 entry, not {depth}")
         self.depth = depth
-        self.free = depth  # places
+        self.free = depth  # entries
         self._completions: deque[Completion] = deque()
         self._arrived = asyncio.Event()
 
@@ -187,6 +187,6 @@ def resolve(future: asyncio.Future[Any], completion: Completion) -> None:
         return
     if completion.error:
         future.set_exception(completion.error)
-        future.exception()  # whoever posted and does not look is not to be warned
+        future.exception()  # marks it as retrieved, so that asyncio does not warn about a future that nobody awaits
     else:
         future.set_result(completion)

@@ -3,7 +3,7 @@
 A session corresponds to a connection over TCP: an Initiate, an Accept or Reject, DDP segments both ways, a Terminate.
 Each is one unordered SCTP message, in network byte order, with the payload protocol identifier beside it::
 
-    0   DDP-SSN, 2 octets: the place of the chunk in the session, from 0
+    0   DDP-SSN, 2 octets: the number of the chunk in the session, from 0
     2   PPID 16: a DDP segment
         PPID 17: Function Code, 2 octets
     4   with codes 5, 6 and 7 the enhanced data of RFC 6581 §9, 4 octets
@@ -72,10 +72,10 @@ class Function(IntEnum):
 
     @property
     def enhanced(self) -> bool:
-        """The chunk has enhanced data.
+        """Whether the chunk has enhanced data.
 
-        RFC 6581 §7 and §9 place it in the Initiate and the Accept; but as a Reject is to tell RTR kinds (§7) and the
-        required ORD (§9.1) it has it too, as in MPA.
+        RFC 6581 §7 and §9 place it in the Initiate and the Accept. The Reject has it, too, as in MPA, because it must
+        carry the RTR kinds (§7) and the required ORD (§9.1).
         """
         return self >= Function.ENHANCED_INITIATE
 
@@ -152,7 +152,7 @@ class State(Enum):
     WAIT_ANSWER = auto()
     WAIT_INITIATE = auto()
     WAIT_ULP = auto()  # the passive side's ULP decides
-    ACCEPTED = auto()  # the Accept is sent, and not known to have been received
+    ACCEPTED = auto()  # the Accept is sent; its receipt is not known yet
     OPEN = auto()
     ENDING = auto()  # a Terminate is due, but could overtake the Accept (RFC 5043 §6.6)
     TERMINATE_SENT = auto()
@@ -195,7 +195,7 @@ _PEER = {
     Function.TERMINATE: Input.PEER_TERMINATE,
 }
 _FROM_PEER = {*_PEER.values(), Input.PEER_SEGMENT, Input.BAD_CHUNK}
-# Where no Terminate can overtake session control that was sent before it (RFC 5043 §6.6)
+# The states in which no Terminate can overtake earlier session control (RFC 5043 §6.6)
 _MAY_TERMINATE = {State.WAIT_INITIATE, State.WAIT_ULP, State.OPEN, State.TERMINATE_RECEIVED}
 
 
@@ -294,18 +294,18 @@ class Session(Machine[State, Input, Event]):
         return self.take(Input.SEND, Facts(octets=segment))
 
     def terminate(self) -> list[Event]:
-        """Send nothing more; segments from the peer are still received."""
+        """End this end's direction; segments from the peer are still received."""
         return self.take(Input.TERMINATE)
 
     def abort(self, what: str) -> list[Event]:
-        """Report a failure at this end: it answers an Initiate with a Terminate, and an open session with error 2/0/5.
+        """Report a failure at this end: a Terminate answers an Initiate, and error 2/0/5 ends an open session.
 
         Also answers an Initiate if too many wait for the ULP (RFC 5043 §6.4).
         """
         return self.take(Input.ABORT, Facts(what=what))
 
     def delivered(self) -> list[Event]:
-        """The peer is known to have received all messages so far."""
+        """Report that the peer has received all messages sent so far."""
         return [] if (self.state, Input.DELIVERED) not in TABLE else self.take(Input.DELIVERED)
 
     def closed(self, how: str) -> list[Event]:
@@ -368,7 +368,7 @@ class Session(Machine[State, Input, Event]):
 
     def _violated(self, given: Facts) -> list[Event]:
         what = given.what if given.what.startswith("a chunk") else f"{given.what} in state {self.state.name}"
-        # An end that knows RFC 5043 alone also answers function code 5 like this
+        # An end without RFC 6581 also answers function code 5 like this
         told = [self._control(Function.TERMINATE)] if self.state in _MAY_TERMINATE else []
         return [*told, Failed(Reason.BAD_FRAME, what)]
 
@@ -490,7 +490,7 @@ class Session(Machine[State, Input, Event]):
         return [Failed(Reason.TIMED_OUT, f"no {due} within {self.config.timeout:g} s")]
 
     def _told(self, failed: Failed) -> list[Event]:
-        """RDMAP's Terminate, which is a DDP segment, and then the session's (RFC 5043 §6.2)."""
+        """Send the Terminate of RDMAP, a DDP segment, and then that of the session (RFC 5043 §6.2)."""
         code = [] if failed.reason is Reason.BAD_FRAME else [self._error(failed.reason)]
         return [*code, self._control(Function.TERMINATE), failed]
 

@@ -62,7 +62,7 @@ class Options:
 
 @dataclass
 class Endpoint:
-    """One end's account of the transfer."""
+    """The octets that one end has sent and received, their hashes, and its counters."""
 
     role: Role
     address: Address = ()
@@ -72,7 +72,7 @@ class Endpoint:
     sha256_sent: str = ""
     sha256_received: str = ""
     mulpdu: int = 0
-    counters: dict[str, int] = field(default_factory=dict)  # by register; of the whole connection but CYCLES
+    counters: dict[str, int] = field(default_factory=dict)  # by register; for the whole connection, except CYCLES
     negotiated: Negotiated | None = None
 
 
@@ -97,7 +97,7 @@ class Result:
             for sender, receiver in self.directions()
             if (sender.sent, sender.sha256_sent) != (receiver.received, receiver.sha256_received)
         ] + [
-            f"the {sender.role.name.lower()} had {sender.due} octets to send, and sent {sender.sent}"
+            f"the {sender.role.name.lower()} had {sender.due} octets to send, but sent {sender.sent}"
             for sender, _ in self.directions()
             if sender.sent != sender.due
         ]
@@ -107,7 +107,7 @@ class Result:
         return [(self.initiator, self.responder), (self.responder, self.initiator)]
 
     def as_json(self) -> dict[str, Any]:
-        """For a program; counters have their registers' names."""
+        """Return the result as plain data; counters have the names of their registers."""
         return {
             "verified": self.verified,
             "octets": self.initiator.sent,
@@ -179,10 +179,10 @@ class Progress(Protocol):
     """A display of the arriving data."""
 
     def began(self, role: Role, octets: int) -> None:
-        """Begin: so many octets will arrive at this end."""
+        """Start the display of an end at which ``octets`` octets will arrive."""
 
     def moved(self, role: Role, octets: int) -> None:
-        """Note that so many more octets have arrived."""
+        """Add ``octets`` received octets."""
 
 
 async def run(
@@ -308,9 +308,9 @@ class SendReceiver:
             or segment.opcode is not ddp.Opcode.SEND
             or segment.qn != ddp.SEND_QN
         ):
-            raise ddp.DdpError(f"{segment} where a Send is due")
+            raise ddp.DdpError(f"{segment} instead of a Send")
         if (segment.msn, segment.mo) != (self.msn, self.mo):
-            raise ddp.DdpError(f"{segment} where MSN {self.msn}, MO {self.mo} is due")
+            raise ddp.DdpError(f"{segment} instead of MSN {self.msn}, MO {self.mo}")
         self.mo += len(segment.payload)
         if segment.last:
             self.msn, self.mo = ddp.next_msn(self.msn), 0
@@ -337,7 +337,7 @@ class _Capturable:
             self._offset = self._end(len(read_response(rtr_ulpdu(Rtr.READ))))
 
     def __call__(self, length: int) -> int:
-        """The ULPDU's length instead of ``length``."""
+        """Return the length of a ULPDU, at most ``length``."""
         if self._end(length) % MARKER_INTERVAL == 0 and length >= ddp.UNTAGGED_OCTETS + 4:
             length -= 4
         self._offset = self._end(length)

@@ -1,7 +1,7 @@
 """The exchange of a connection as a ladder: the frames between the two ends, and the reports of their devices.
 
 Both ends are observed. Each startup frame is a rung, and so is the first FPDU of each direction, because it opens a
-fence. Later FPDUs would add nothing.
+fence. Later FPDUs are left out.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Step:
     fields: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """For a program."""
+        """Return the step as plain data."""
         peer = Role(1 - self.end)
         place = {"from": _name(self.end), "to": _name(peer)} if self.sent else {"at": _name(self.end)}
         return {"seconds": round(self.seconds, 6), **place, "what": self.what, **self.fields}
 
     def lines(self, width: int) -> list[str]:
-        """For a person. Details stand beside the ladder if ``width`` columns have room, otherwise between its ends."""
+        """Return the step as text, with details beside the ladder if they fit into ``width`` columns, or inside it."""
         left = self.end is Role.INITIATOR
         if self.sent:
             bar = "─" * (_WIDTH - len(self.what) - 5)
@@ -70,7 +70,7 @@ class Step:
 
 
 class Ladder:
-    """The steps so far. ``tell`` is called with each line for a person as soon as it is known.
+    """The steps so far. ``tell`` is called with each line of text as soon as it is complete.
 
     Lines have at most ``width`` columns, if those are 58 or more.
     """
@@ -89,7 +89,7 @@ class Ladder:
         return LadderEnd(self, role)
 
     def head(self, initiator: Address, responder: Address) -> None:
-        """Begin with the names of the two ends."""
+        """Start the ladder with a line that names the two ends."""
         left, right = f"initiator, port {initiator[1]}", f"responder, port {responder[1]}"
         self._tell(f"{'seconds':>9}  {left}{right:>{_WIDTH + 1 - len(left)}}")
 

@@ -1,4 +1,4 @@
-"""Files whose errors say which file it is, those of writing too: the system's tell of a full disk alone."""
+"""Files whose errors name the file, including errors of writing, such as a full disk."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The link between a host and a data path, over anything that carries octets both ways: ``docs/link.md``."""
+"""The link between a host and a data path over any bidirectional octet stream: see ``docs/link.md``."""

@@ -46,7 +46,7 @@ class ToBeats(wiring.Component):
         m = Module()
         beat = self.o.payload
         held = Signal(32 * self.lanes, reset_less=True)
-        at = Signal(range(4 * self.lanes))  # octets in the beat, while it is not complete
+        at = Signal(range(4 * self.lanes))  # number of octets in the incomplete beat
         aligns = Signal()  # the octets of a short beat are being moved to its beginning
         shifts = Signal()
         fills = Signal()

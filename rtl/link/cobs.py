@@ -1,7 +1,9 @@
 """Consistent Overhead Byte Stuffing (Cheshire and Baker, IEEE/ACM Transactions on Networking 7.2, 1999).
 
-A frame becomes blocks of a code and up to 254 octets other than zero; code ``n`` says that ``n - 1`` follow, and then a
-zero, unless ``n`` is 255 or the frame ends. So there are no zeros in it, and one marks its end.
+For example, the frame 11 22 00 33 is encoded as 03 11 22 02 33, and a 00 marks its end.
+
+An encoded frame consists of blocks: a code ``n``, then ``n - 1`` octets other than zero. The frame has a zero between
+two blocks, unless the code of the first one is 255. An encoded frame therefore contains no zero.
 """
 
 from amaranth.hdl import Module, Mux, Signal
@@ -10,12 +12,12 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = ["CobsDecoder", "CobsEncoder", "Octet"]
 
-LONGEST = 255  # code
-DONE = 254  # what the complement of a code ends at, counted up by the octets that follow
+LONGEST = 255  # the code of the longest block
+DONE = 254  # the decoder counts from the complement of the code up to this value
 
 
 class Octet(data.Struct):
-    """An octet of a frame, or, with ``end``, the frame's end without an octet."""
+    """An octet of a frame or, if ``end`` is set, the end of the frame; ``octet`` is then ignored."""
 
     octet: 8
     end: 1
@@ -48,9 +50,9 @@ class CobsDecoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         octet = self.i.payload
-        left = Signal(8, init=DONE)  # of the block's octets; counts up
-        inside = Signal()  # a frame
-        due = Signal()  # a zero, before the next block
+        left = Signal(8, init=DONE)  # counts the octets of the block; DONE if none is left
+        inside = Signal()  # a frame has begun
+        due = Signal()  # a zero precedes the next block
         in_block = Signal()
         zero = Signal()
         m.d.comb += [
@@ -73,21 +75,28 @@ class CobsDecoder(wiring.Component):
 
 
 class CobsEncoder(wiring.Component):
-    """Writes frames into memory, encoded, with the zero behind them.
+    """Encodes frames, and writes them into a memory from address 0, each with the zero behind it.
 
-    Throughput: one octet per cycle; a block of 254 octets without a zero takes 1 cycle more, and so does the end. A
-    frame that does not fit overwrites its own beginning.
+    Throughput: one octet per cycle. After 254 octets without a zero, and after the end of a frame, the block stalls for
+    1 cycle. A frame that does not fit overwrites its own beginning.
 
     Parameters
     ----------
-    size : octets of memory, a power of 2
-    margin : octets that are kept for the end of the frame, a power of 2
+    size : size of the memory in octets, a power of 2
+    margin : number of octets that are still free when ``full`` is set, a power of 2
 
     Members
     -------
-    i : octets of the frame, and its end
-    full : only ``margin`` octets have room
-    write, address, data : into memory; the zero in the cycle after the end was taken
+    i : In, stream of :class:`Octet`
+        The octets of a frame, and its end.
+    full : Out, 1 bit
+        At most ``margin`` octets of the memory are free.
+    write : Out, 1 bit
+        ``data`` is written to ``address``. The zero is written in the cycle after the end was transferred.
+    address : Out, range(``size``)
+        The address in the memory.
+    data : Out, 8 bits
+        An encoded octet.
 
     """
 
@@ -105,9 +114,9 @@ class CobsEncoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         i = self.i.payload
-        code = Signal(8, init=1)  # of the block
-        place = Signal(range(self.size))  # where it belongs
-        next_ = Signal(range(self.size), init=1)  # where the next octet goes
+        code = Signal(8, init=1)  # the code of the block so far
+        place = Signal(range(self.size))  # the address of the code
+        next_ = Signal(range(self.size), init=1)  # the address of the next octet
         closes = Signal()  # the block is complete
         moves = Signal()
         m.d.comb += self.full.eq(next_[self.margin.bit_length() - 1:].all())

@@ -13,25 +13,37 @@ from open_rnic.rtl.lib.crc32c import POLYNOMIAL
 __all__ = ["RESIDUE", "FrameCrc"]
 
 ONES = 0xFFFF_FFFF
-RESIDUE = 0xB798_B438  # of the register, behind a frame and its CRC
+RESIDUE = 0xB798_B438  # the value of the register after a frame with its CRC
 _BIT = tuple((bit >> 1) ^ (POLYNOMIAL if bit & 1 else 0) for bit in gf2.identity(32))
 
 
 class FrameCrc(wiring.Component):
-    """CRC-32C of octets that come one after the other.
+    """Computes the CRC-32C of a frame, octet by octet.
+
+    Throughput: one octet in 8 / ``bits`` cycles.
 
     Parameters
     ----------
-    bits : taken in a cycle: 1, 2 or 4
+    bits : number of bits that are processed in a cycle: 1, 2 or 4
 
     Members
     -------
-    start : begin a frame; not together with ``valid``
-    valid, octet : an octet of it, held until ``done``
-    first, done : its first bits are taken, and its last
-    shift : with ``valid``, there is no octet, but the register moves on by one: so the CRC comes out of ``crc``
-    crc : with ``first``, the next octet of the CRC, the least significant first
-    good : the octets so far are a frame and its CRC
+    start : In, 1 bit
+        Begin a frame. Must not be set together with ``valid``.
+    valid : In, 1 bit
+        An octet is to be processed. ``valid`` and ``octet`` are held until ``done``.
+    octet : In, 8 bits
+        The octet.
+    first : Out, 1 bit
+        The octet is in its first cycle.
+    done : Out, 1 bit
+        The octet is in its last cycle.
+    shift : In, 1 bit
+        With ``valid``: shift the register by 8 bits, to output the CRC on ``crc``; ``octet`` is ignored.
+    crc : Out, 8 bits
+        With ``first`` and ``shift``, the next octet of the CRC, beginning with the least significant one.
+    good : Out, 1 bit
+        The octets since ``start`` are a frame and its CRC.
 
     """
 
@@ -60,7 +72,7 @@ class FrameCrc(wiring.Component):
         m.d.comb += [self.first.eq(self.valid & (part == 0)), self.done.eq(self.valid & part.all())]
         with m.If(self.valid):
             m.d.sync += part.eq(part + 1)
-        # The high bits of the register only move down; what the low ones and the octet's add is XORed to them.
+        # The high bits of the register shift down. The contribution of the low bits and of the octet is XORed to them.
         m.d.comb += low.eq((register[:bits] ^ octet) & ~self.shift.replicate(bits))
         rows = gf2.rows(gf2.power(_BIT, bits)[:bits])
         with m.If(self.start):

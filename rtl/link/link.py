@@ -1,4 +1,4 @@
-"""The device's end of a link: requests come in, are carried out, and are answered."""
+"""The device's end of a link, which receives, executes and answers requests."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -27,12 +27,13 @@ from open_rnic.rtl.registers import Verdict
 
 __all__ = ["PATIENCE", "Link"]
 
-PATIENCE = 128  # cycles in which nothing moves, after which nothing is waited for
-GAP = 8  # cycles without a beat that a record goes on for
+# After this number of cycles without a transfer, the octets of a stalled stream are refused, and a request ends.
+PATIENCE = 128
+GAP = 8  # cycles without a beat after which a record ends
 
 
 class _Parts:
-    """The parts of a :class:`Link` that the states of its FSM share: blocks, and what is known of the request."""
+    """The blocks and signals of a :class:`Link` that the states of its FSM share."""
 
     def __init__(self, link: "Link"):
         width = 4 * link.lanes
@@ -42,56 +43,57 @@ class _Parts:
         self.to_streams = ToStreams(link.lanes)
         self.from_streams = FromStreams(link.lanes)
 
-        # Of the request, an octet after the other is looked at.
-        self.place = Signal(range(link.size))
-        self.take = Signal()  # go on to the next
+        # The request is read octet by octet.
+        self.place = Signal(range(link.size))  # the position of the current octet
+        self.take = Signal()  # continue with the next octet
 
-        # Of the response, an octet after the other is given; the CRC is of a request's octets first.
-        self.check = Signal()  # the CRC takes the octet, which is not given
-        self.give = Signal()
-        self.gave = Signal()  # the octet has been given, or checked
-        self.step = Signal(3)  # octets that are still to come, but for this one
+        # The response is written octet by octet. The same CRC block first checks the request.
+        self.check = Signal()  # process the octet in the CRC only
+        self.give = Signal()  # process the octet in the CRC, and write it to the response
+        self.gave = Signal()  # the octet is processed in this cycle
+        self.step = Signal(3)  # number of octets that follow the current one in this state
 
-        # The header, and what the device remembers from one request to the next.
+        # The header of the request, and state that remains from one request to the next.
         self.sequence = Signal(4)
-        self.opens = Signal()
-        self.ask_ulpdu = Signal()
-        self.ask_mpa = Signal()
-        self.expected = Signal(4)
-        self.session = Signal(32)
-        self.same = Signal()  # the request is of this session
-        self.known = Signal()  # there has been a session
+        self.opens = Signal()  # the flag OPEN of the request
+        self.ask_ulpdu = Signal()  # its flag ULPDU
+        self.ask_mpa = Signal()  # its flag MPA
+        self.expected = Signal(4)  # sequence number of the next new request
+        self.session = Signal(32)  # the current session
+        self.same = Signal()  # the request belongs to the current session
+        self.known = Signal()  # a session has begun since the device started
         self.refused = Signal()
-        self.damaged = Signal(8)
-        self.drop = Signal()
+        self.damaged = Signal(8)  # number of discarded frames, modulo 256
+        self.drop = Signal()  # discard this frame
 
         # An operation and its arguments.
-        self.code = Signal(8)
+        self.code = Signal(8)  # the first octet
         self.arguments = Signal(40)
         self.kind = self.code[3:6]
-        self.value = Signal(32, reset_less=True)  # of the register
-        self.turns = Signal(2)  # of the two streams; they are told apart by bit 0 of ``kind``
+        self.value = Signal(32, reset_less=True)  # the word of the register that was read
+        self.turns = Signal(2)  # the turns of the MPA stream (bit 0) and of ULPDUs (bit 1)
         self.is_ulpdu = self.kind[0]
         self.empty = self.kind == Op.EMPTY
-        self.at_end = Signal()  # of the operation
-        self.idle = Signal(range(PATIENCE))  # cycles in which nothing has moved
+        self.at_end = Signal()  # the current octet is the last one of the operation
+        self.idle = Signal(range(PATIENCE))  # number of cycles since the last transfer
 
-        # A record of octets of a stream.
-        self.count = Signal(8)
-        self.ended = Signal()
+        # A record with octets of a stream.
+        self.count = Signal(8)  # number of octets in the record so far
+        self.ended = Signal()  # the packet ends with the record
         self.verdict = Signal(Verdict)
 
-    def giving(self, m, state, what, *, then, times=None, do=(), signal=None, as_well=()):
-        """A state that gives an octet, or with ``times`` as many, of which the caller has set ``step``.
+    def octet_state(self, m, state, what, *, then, times=None, each_octet=(), signal=None, each_cycle=()):
+        """Add a state that writes the octet ``what`` to the response, and continues in the state ``then``.
 
-        With ``check`` for ``signal`` it looks at the octet only. ``as_well`` holds in each cycle, and ``do`` is done
-        with each octet.
+        With ``times``, the state writes that many octets; the previous state has set ``step`` to one less. With
+        ``check`` as ``signal``, octets are processed in the CRC only. The statements ``each_cycle`` (domain ``comb``)
+        are in effect in each cycle of the state, the statements ``each_octet`` (domain ``sync``) once per octet.
         """
         with m.State(state):
             m.d.comb += [(self.give if signal is None else signal).eq(1), self.responses.i.payload.octet.eq(what)]
-            m.d.comb += [*as_well]
+            m.d.comb += [*each_cycle]
             with m.If(self.gave):
-                m.d.sync += [*do]
+                m.d.sync += [*each_octet]
                 if times is not None:
                     m.d.sync += self.step.eq(self.step - 1)
                 with m.If(self.step == 0 if times is not None else 1):
@@ -100,29 +102,39 @@ class _Parts:
 
 
 class Link(wiring.Component):
-    """Carries out what the host asks for over a line of octets, and answers: :mod:`.protocol`.
+    """Executes the requests of a host, and sends a response to each (:mod:`.protocol`, ``docs/link.md``).
 
-    Nothing is sent but in answer to a request, and nothing is done twice: a request that is repeated is answered with
-    the same response again. Octets of the line are taken one a cycle; to look at one of a request, or to give one of a
-    response, takes ``8 / crc_bits`` cycles, and to carry out one of a request one more.
+    The device sends nothing without a request, and executes no request twice: it answers a repeated request with the
+    stored response.
 
-    A request is over when nothing of it has moved for 128 cycles. What a stream has not taken by then is refused, and
-    so is all that follows for that stream until the host has changed the stream's turn.
+    If a stream accepts no octets for 128 cycles, and nothing else is transferred either, the remaining octets are
+    refused, and so are all further octets for this stream until the host uses the stream's new turn. At the end of a
+    request, the device adds octets of the output streams to the response until none has been available for 128 cycles.
+
+    Throughput: ``i`` accepts an octet in every cycle. Checking an octet of a request, and writing an octet of a
+    response, takes 8 / ``crc_bits`` cycles. Executing a request takes 1 more cycle for each of its octets.
 
     Parameters
     ----------
-    lanes : width of the streams: 1, 2, 4, 8 or 16
-    crc_bits : 1, 2 or 4: how fast that is; 1 is smallest, and as fast as a UART needs
-    size : octets of memory for a frame, 512 to 4096, four times; a request has fewer, and a response as it is sent, too
+    lanes : width of the streams in 32-bit lanes: 1, 2, 4, 8 or 16
+    crc_bits : number of bits that the CRC processes in a cycle: 1, 2 or 4. The smallest, 1, is fast enough for a UART.
+    size : size of the memory for a frame in octets: 512, 1024, 2048 or 4096. Two requests and two responses are stored.
+        A request with its CRC, and a response after COBS, must be shorter.
 
     Members
     -------
-    i : octets of the line, one in any cycle
-    o : octets for the line
-    bus : registers
-    irq : an event is waiting
-    active : a request waits or is carried out, or a response is sent
-    tx_ulpdu, rx_mpa, tx_mpa, rx_ulpdu : the streams of :class:`.MpaDatapath`
+    i : In, stream of 8 bits
+        Octets from the line; ``ready`` is always 1.
+    o : Out, stream of 8 bits
+        Octets for the line.
+    bus : Out, :class:`.RegisterBus`
+        Accesses to the registers.
+    irq : In, 1 bit
+        An event is pending.
+    active : Out, 1 bit
+        A request is waiting or being executed, or a response is being sent.
+    tx_ulpdu, rx_mpa, tx_mpa, rx_ulpdu
+        The streams of :class:`.MpaDatapath`, with the opposite directions.
 
     """
 
@@ -169,7 +181,7 @@ class Link(wiring.Component):
         return m
 
     def _octets(self, m, x):
-        """Of the request, an octet is read; one of the response is given, or only the CRC looks at it."""
+        """Connect the ports at which octets are read from the request, checked, and written to the response."""
         given = x.responses.i
         m.d.comb += [
             x.requests.address.eq(x.place + x.take),
@@ -206,19 +218,19 @@ class Link(wiring.Component):
         ]
 
     def _check_request(self, m, x):
-        """All of the request is looked at before anything is done."""
+        """Read the complete request, and check its CRC and session, before anything is executed."""
         octet = x.requests.octet
         with m.State("Idle"):
             m.d.comb += x.crc.start.eq(1)
             m.d.sync += [x.step.eq(3), x.same.eq(1), x.refused.eq(0), x.place.eq(0)]
             with m.If(x.requests.waiting):
                 m.next = "Check"
-        x.giving(m, "Check", octet, then="Check session", signal=x.check, as_well=[x.take.eq(x.gave)],
-                 do=[Cat(x.sequence, x.opens, x.ask_ulpdu, x.ask_mpa).eq(octet)])  # fmt: skip
-        x.giving(m, "Check session", octet, times=4, then="Check operations", signal=x.check,
-                 as_well=[x.take.eq(x.gave)],
-                 do=[x.session.eq(Cat(x.session[8:], x.session[:8])),
-                     x.same.eq(x.same & (octet == x.session[:8]))])  # fmt: skip
+        x.octet_state(m, "Check", octet, then="Check session", signal=x.check, each_cycle=[x.take.eq(x.gave)],
+                      each_octet=[Cat(x.sequence, x.opens, x.ask_ulpdu, x.ask_mpa).eq(octet)])  # fmt: skip
+        x.octet_state(m, "Check session", octet, times=4, then="Check operations", signal=x.check,
+                      each_cycle=[x.take.eq(x.gave)],
+                      each_octet=[x.session.eq(Cat(x.session[8:], x.session[:8])),
+                                  x.same.eq(x.same & (octet == x.session[:8]))])  # fmt: skip
         with m.State("Check operations"):
             m.d.comb += [x.check.eq(1), x.responses.i.payload.octet.eq(octet), x.take.eq(x.gave)]
             with m.If(x.place == x.requests.length):
@@ -227,9 +239,9 @@ class Link(wiring.Component):
                 m.next = "Decide"
 
     def _decide(self, m, x):
-        """Drop the request, refuse it, send its response again, or carry it out."""
-        behind = Signal(4)
-        busy = Signal()  # the memory for the response is being sent from
+        """Discard the request, refuse it, send its response again, or execute it."""
+        behind = Signal(4)  # 0: a new request; 1 or 2: a repeated one whose response is stored
+        busy = Signal()  # a response is being sent from the memory that the new one would overwrite
         m.d.comb += [
             behind.eq(x.expected - x.sequence),
             busy.eq(x.responses.sending & (x.responses.sent == x.responses.half)),
@@ -255,10 +267,10 @@ class Link(wiring.Component):
                 m.next = "Idle"
 
     def _begin_response(self, m, x):
-        """The response begins with the header of the request, whose last octets are the session."""
+        """Begin the response with the header of the request, and store the session in it."""
         octet = x.requests.octet
-        x.giving(m, "Header", octet, times=HEADER, then="Begin", as_well=[x.take.eq(x.gave)],
-                 do=[x.session.eq(Mux(x.refused, x.session, Cat(x.session[8:], octet)))])  # fmt: skip
+        x.octet_state(m, "Header", octet, times=HEADER, then="Begin", each_cycle=[x.take.eq(x.gave)],
+                      each_octet=[x.session.eq(Mux(x.refused, x.session, Cat(x.session[8:], octet)))])  # fmt: skip
         with m.State("Begin"):
             m.next = "Status"
             with m.If(~x.refused):
@@ -266,7 +278,7 @@ class Link(wiring.Component):
                 m.next = "Operation"
 
     def _carry_out(self, m, x):
-        """Read an operation and its arguments, and begin with it."""
+        """Read an operation with its arguments, and begin to execute it."""
         octet = x.requests.octet
         with m.State("Operation"):
             m.d.comb += x.take.eq(1)
@@ -296,7 +308,7 @@ class Link(wiring.Component):
                         m.next = "Skip"
 
     def _access_register(self, m, x):
-        """READ and WRITE: the word that was read is a record of the response."""
+        """Execute READ or WRITE. READ adds a record with the word to the response."""
         with m.State("Access"):
             m.d.comb += self.bus.request.eq(1)
             m.d.sync += x.value.eq(self.bus.read_data)
@@ -304,21 +316,22 @@ class Link(wiring.Component):
                 m.next = "Operation"
                 with m.If(x.kind == Op.READ):
                     m.next = "Value"
-        x.giving(m, "Value", x.value.word_select(~x.step[:2], 8), times=4, then="Value's tag")
-        x.giving(m, "Value's tag", VALUE, then="Operation")
+        x.octet_state(m, "Value", x.value.word_select(~x.step[:2], 8), times=4, then="Value's tag")
+        x.octet_state(m, "Value's tag", VALUE, then="Operation")
 
     def _move_octets(self, m, x):
-        """Octets move both ways: into a stream until the operation's end, and out of those whose octets are welcome.
+        """Transfer the octets of an operation to its stream, and octets of the output streams into the response.
 
-        END moves none in. It is over when nothing has moved for a while.
+        The latter are transferred only if the request accepts them and the response has room. END transfers no octets
+        to a stream, and is complete after PATIENCE cycles without a transfer.
         """
-        there = Signal(2)  # streams whose beats can go into the response
+        available = Signal(2)  # output streams that have a beat for the response
         counted = Signal(8)
         source = x.from_streams
         put = x.to_streams.valid
         m.d.comb += [
-            there.eq(Cat(self.tx_mpa.valid & x.ask_mpa, self.rx_ulpdu.valid & x.ask_ulpdu)
-                     & (~x.responses.full).replicate(2)),
+            available.eq(Cat(self.tx_mpa.valid & x.ask_mpa, self.rx_ulpdu.valid & x.ask_ulpdu)
+                         & (~x.responses.full).replicate(2)),
             counted.eq(x.count + 1),
         ]
         with m.State("Move"):
@@ -329,9 +342,9 @@ class Link(wiring.Component):
                 m.d.sync += x.idle.eq(0)
                 with m.If(x.at_end):
                     m.next = "Operation"
-            with m.Elif(there.bit_select(source.of_ulpdu, 1)):
+            with m.Elif(available.bit_select(source.of_ulpdu, 1)):
                 m.next = "Octets"
-            with m.Elif(there.any()):
+            with m.Elif(available.any()):
                 m.d.comb += source.other.eq(1)
             with m.Elif(x.idle.all()):
                 m.next = "Status"
@@ -339,7 +352,7 @@ class Link(wiring.Component):
                     m.next = "Short"
         with m.State("Octets"):
             m.d.comb += source.enable.eq(1)
-            with m.If(source.there):
+            with m.If(source.offered):
                 m.d.sync += x.idle.eq(0)
                 m.d.comb += [x.responses.i.payload.octet.eq(source.octet), x.give.eq(~source.empty)]
                 with m.If(x.gave):
@@ -350,7 +363,7 @@ class Link(wiring.Component):
                         m.next = "Count"
             with m.Elif(x.idle[GAP.bit_length() - 1]):
                 m.next = "Count"
-        x.giving(m, "Count", x.count, then="Count's tag")
+        x.octet_state(m, "Count", x.count, then="Count's tag")
         with m.State("Count's tag"):
             m.d.comb += [
                 x.give.eq(1),
@@ -364,21 +377,22 @@ class Link(wiring.Component):
                 m.next = "Move"
 
     def _refuse_octets(self, m, x):
-        """What a stream has not taken is skipped, with all that follows of this turn, and a record says where."""
-        x.giving(m, "Short", x.place[:8], then="Short's tag")
-        x.giving(m, "Short's tag", Cat(x.place[8:], Const(0, 14 - len(x.place)), Const(SHORT >> 6, 2)), then="Skip",
-                 do=[x.turns.eq(x.turns ^ Cat(~x.is_ulpdu, x.is_ulpdu))])  # fmt: skip
+        """Write a record with the position at which a stream stalled, change its turn, and skip all later octets."""
+        x.octet_state(m, "Short", x.place[:8], then="Short's tag")
+        x.octet_state(m, "Short's tag", Cat(x.place[8:], Const(0, 14 - len(x.place)), Const(SHORT >> 6, 2)),
+                      then="Skip",
+                      each_octet=[x.turns.eq(x.turns ^ Cat(~x.is_ulpdu, x.is_ulpdu))])  # fmt: skip
         with m.State("Skip"):
             m.d.comb += x.take.eq(~x.empty)
             with m.If(x.at_end):
                 m.next = "Operation"
 
     def _end_response(self, m, x):
-        """Behind the records: status, damaged frames, version and size, CRC; then the response is sent."""
-        x.giving(m, "Status", Cat(x.refused, self.irq, ~x.known), then="Damaged")
-        x.giving(m, "Damaged", x.damaged, then="Info")
-        x.giving(m, "Info", VERSION << 4 | self.size.bit_length() - 1, then="Crc")
-        x.giving(m, "Crc", x.crc.crc, times=4, then="End", as_well=[x.crc.shift.eq(1)])
+        """Write the trailer of the response: status, discarded frames, version and size, CRC. Then send it."""
+        x.octet_state(m, "Status", Cat(x.refused, self.irq, ~x.known), then="Damaged")
+        x.octet_state(m, "Damaged", x.damaged, then="Info")
+        x.octet_state(m, "Info", VERSION << 4 | self.size.bit_length() - 1, then="Crc")
+        x.octet_state(m, "Crc", x.crc.crc, times=4, then="End", each_cycle=[x.crc.shift.eq(1)])
         with m.State("End"):
             m.d.comb += [x.give.eq(1), x.responses.i.payload.end.eq(1)]
             with m.If(x.gave):

@@ -1,71 +1,71 @@
-"""What host and device say to each other over a link, as plain data: ``docs/link.md`` has the tables.
+"""The constants of the protocol between host and device; ``docs/link.md`` describes the formats in tables.
 
-A frame is octets and their CRC-32C, as ``crc32c`` of the packages has it, least significant octet first; encoded by
-COBS, so that it has no zero; and a zero. Fields of several octets have the least significant one first.
+A frame consists of octets and their CRC-32C, encoded by COBS, and a zero octet. Fields of several octets are
+little-endian, and so is the CRC.
 """
 
 from enum import IntEnum, IntFlag
 
-VERSION = 1  # of the link
-WINDOW = 2  # requests that may be under way: the device keeps so many responses
-# Octets of memory for a frame: a request before COBS, or a response behind it, has fewer.
+VERSION = 1  # version of the protocol
+WINDOW = 2  # maximum number of outstanding requests, and number of responses that the device keeps
+# Sizes of the memory for a frame in octets. A request without COBS, and a response with COBS, must be shorter.
 SIZES = (512, 1024, 2048, 4096)
-HEADER = 5  # octets that a request begins with: sequence and Ask, session; its response begins with them, too
-TRAILER = 7  # behind a response's records: Status, damaged, version and size, CRC
-MARGIN = 32  # octets at the end of a response into which no stream's octets go, beside a beat
-RECORD = 255  # octets that a record can have
+HEADER = 5  # octets at the start of a request, which its response repeats: sequence and Ask, session
+TRAILER = 7  # octets behind the records of a response: Status, discarded frames, version and size, CRC
+MARGIN = 32  # octets at the end of a response that are reserved for records and trailer, in addition to one beat
+RECORD = 255  # maximum number of a stream's octets in one record
 
 
-SEQUENCE = 15  # bits of a request's first octet: requests are counted modulo 16
+SEQUENCE = 15  # mask of the sequence number in the first octet of a request
 
 
 class Ask(IntFlag):
-    """The other bits of a request's first octet."""
+    """The flags in the first octet of a request."""
 
-    OPEN = 16  # begin this session, if it is another than the present one
-    ULPDU = 32  # octets of received ULPDUs are welcome
-    MPA = 64  # octets of the MPA stream to send are welcome
+    OPEN = 16  # begin this session if it is not the current one
+    ULPDU = 32  # the response may contain octets of received ULPDUs
+    MPA = 64  # the response may contain octets of the outgoing MPA stream
 
 
 class Op(IntEnum):
-    """An operation: bits 5:3 of its first octet, in which bits 2:0 say how many octets of arguments follow.
+    """The kind of an operation, in bits 5:3 of its first octet. Bits 2:0 are the number of argument octets.
 
-    For all that give octets, bit 6 says that these end the packet, and bit 7 is the turn.
+    ULPDU, MPA and EMPTY have two more bits: :data:`LAST` and :data:`TURN`. The comments list the arguments.
     """
 
-    END = 0  # of the request
+    END = 0  # the end of the request; no arguments
     READ = 1  # register address / 4
-    WRITE = 2  # a word, register address / 4
-    ULPDU = 3  # the ULPDU's length, the place in the frame of the last octet here, and octets
-    MPA = 4  # two octets without meaning, the place of the last octet here, and octets
-    EMPTY = 5  # a ULPDU of no octets: four octets of zeros
-    CLEAR = 6  # forget beats that are not full, and set both turns to 0
+    WRITE = 2  # a word (4 octets), register address / 4
+    ULPDU = 3  # length of the ULPDU (2), position of the last octet in the frame (2); then the octets
+    MPA = 4  # two unused octets, position of the last octet in the frame (2); then the octets
+    EMPTY = 5  # a ULPDU of no octets: four zeros
+    CLEAR = 6  # discard incomplete beats, and set both turns to 0; no arguments
 
 
 ARGUMENTS = {Op.END: 0, Op.READ: 1, Op.WRITE: 5, Op.ULPDU: 4, Op.MPA: 4, Op.EMPTY: 4, Op.CLEAR: 0}
-LAST = 1 << 6
-TURN = 1 << 7
+LAST = 1 << 6  # the packet ends with these octets
+TURN = 1 << 7  # the turn of the stream
 
 
 def op(kind: Op) -> int:
-    """The first octet of an operation."""
+    """Return the first octet of an operation, without LAST and TURN."""
     return kind << 3 | ARGUMENTS[kind]
 
 
-# The last octet of a record of a response, from which one goes back to its other octets.
-VALUE = 0  # behind a register's word
-# Behind the low octet of a place, whose high bits are in this one: of the first octet of the request that was not taken
-# by a stream, whose turn has changed with that.
+# The type of a record is in its last octet, so a response is read from its end.
+VALUE = 0  # the word of a register precedes
+# A stream has not accepted all octets of a request, and its turn has changed. The position of the first octet that it
+# has not accepted is in this octet (bits 13:8) and in the preceding one (bits 7:0).
 SHORT = 1 << 6
-OCTETS = 1 << 7  # this bit set in a record's last octet: behind a count, behind so many octets of a stream
-OCTETS_ULPDU = 1 << 6  # of a received ULPDU, not of the MPA stream
-OCTETS_LAST = 1 << 5  # the packet ends here
-VERDICT_LSB = 3  # two bits, of a ULPDU's last octets
+OCTETS = 1 << 7  # octets of a stream precede, and their count; this octet also holds the following fields
+OCTETS_ULPDU = 1 << 6  # the octets belong to a received ULPDU; if clear, to the MPA stream
+OCTETS_LAST = 1 << 5  # the packet ends with these octets
+VERDICT_LSB = 3  # the Verdict of a ULPDU that ends here, 2 bits
 
 
 class Status(IntFlag):
-    """Of a response."""
+    """The status of a response."""
 
-    REFUSED = 1  # the device knows this session not, or no longer
-    EVENT = 2  # an event waits
-    FRESH = 4  # the device has had no session yet
+    REFUSED = 1  # the session is not the current one, and the request was not executed
+    EVENT = 2  # an event is pending
+    FRESH = 4  # the device has had no session since it started

@@ -18,17 +18,24 @@ class Requests(wiring.Component):
 
     Parameters
     ----------
-    size : octets of memory for a frame, a power of 2; a frame has fewer
+    size : size of the memory for a frame in octets, a power of 2; a frame must be shorter
 
     Members
     -------
-    i : octets of the line, one in any cycle
-    waiting : a frame is there; from the cycle after that its octets can be read
-    length : octets of it, modulo ``size``
-    address : which octet to read
-    octet : the one that ``address`` had in the cycle before
-    release : the frame has been dealt with
-    lost : a frame ends of which octets were lost because two others are there
+    i : In, stream of 8 bits
+        Octets from the line; ``ready`` is always 1.
+    waiting : Out, 1 bit
+        A frame is stored. Its octets can be read from the next cycle on.
+    length : Out, range(``size``)
+        The length of this frame in octets, modulo ``size``.
+    address : In, range(``size``)
+        The address of an octet of this frame.
+    octet : Out, 8 bits
+        The octet at the ``address`` of the previous cycle.
+    release : In, 1 bit
+        The frame has been processed, and is discarded.
+    lost : Out, 1 bit
+        A frame ends that was not stored completely, because two others are stored.
 
     """
 
@@ -51,9 +58,9 @@ class Requests(wiring.Component):
         write, read = memory.write_port(), memory.read_port()
         wiring.connect(m, wiring.flipped(self.i), cobs.i)
 
-        half = Signal()  # where the next frame is put; the one that waits is in the other
-        held = Signal()  # the next frame is complete, and the one before it still waits
-        count = Signal(range(self.size))  # octets of the next frame
+        half = Signal()  # the half of the memory for the next frame; the waiting frame is in the other half
+        held = Signal()  # the next frame is complete
+        count = Signal(range(self.size))  # number of octets of the next frame
         m.d.comb += [
             write.en.eq(cobs.valid & ~held),
             write.addr.eq(Cat(count, half)),

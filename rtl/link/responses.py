@@ -1,4 +1,4 @@
-"""Where responses are made, kept, and sent from."""
+"""Encodes, stores and sends responses."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -11,24 +11,31 @@ __all__ = ["Responses"]
 
 
 class Responses(wiring.Component):
-    """Keeps the last two responses, as they go over the line, and sends them as often as told to.
+    """Stores the last two responses in encoded form, so that each can be sent several times.
 
-    One can be sent while the other is made.
+    One response can be sent while the other is written.
 
     Parameters
     ----------
-    size : octets of memory for each, a power of 2
-    margin : as of :class:`.CobsEncoder`
+    size : size of the memory for each response in octets, a power of 2
+    margin : see :class:`.CobsEncoder`
 
     Members
     -------
-    i : a response, an octet a cycle at most
-    half : which of the two it is; held while it is made, and with ``send``
-    full : as of :class:`.CobsEncoder`
-    send : send one, if none is ``sending``; not sooner than in the cycle after its end was taken
-    sending : one is being sent
-    sent : which
-    o : octets for the line
+    i : In, stream of :class:`.Octet`
+        The octets of a response, and its end.
+    half : In, 1 bit
+        The half of the memory that is written or, with ``send``, sent. Held while a response is written.
+    full : Out, 1 bit
+        See :class:`.CobsEncoder`.
+    send : In, 1 bit
+        Send the response in ``half``, unless ``sending`` is 1. Its end must have been transferred in an earlier cycle.
+    sending : Out, 1 bit
+        A response is being sent.
+    sent : Out, 1 bit
+        The half of the memory that holds this response.
+    o : Out, stream of 8 bits
+        Octets for the line.
 
     """
 
@@ -58,7 +65,7 @@ class Responses(wiring.Component):
             write.data.eq(cobs.data),
         ]
 
-        place = Signal(range(self.size))
+        place = Signal(range(self.size))  # the address of the octet at the output
         following = Signal.like(place)
         m.d.comb += [
             following.eq(place + (self.o.valid & self.o.ready)),
@@ -71,7 +78,7 @@ class Responses(wiring.Component):
             with m.If(self.send):
                 m.d.sync += [self.sending.eq(1), self.sent.eq(self.half)]
         with m.Else():
-            m.d.sync += self.o.valid.eq(1)  # the memory has had a cycle to read
+            m.d.sync += self.o.valid.eq(1)  # the memory has output the first octet
             with m.If(self.o.valid & self.o.ready & (read.data == 0)):
                 m.d.sync += [self.o.valid.eq(0), self.sending.eq(0)]
         return m

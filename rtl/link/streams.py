@@ -1,4 +1,4 @@
-"""Between the octets of requests and responses, and the beats of the data path's streams."""
+"""Converts between the octets of requests and responses and the beats of the data path's streams."""
 
 from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
@@ -13,15 +13,24 @@ __all__ = ["FromStreams", "ToStreams"]
 
 
 class ToStreams(wiring.Component):
-    """Puts octets of requests into the streams that the data path takes.
+    """Assembles the octets of requests into the input streams of the data path.
+
+    Throughput: as :class:`.ToBeats`. Each stream has its own incomplete beat.
 
     Members
     -------
-    valid, ready, octet, last, empty : as of :class:`.ToBeats`
-    is_ulpdu : the octet is one of a ULPDU, not of the MPA stream
-    length : of that ULPDU, in octets
-    clear : forget beats that are not full
-    mpa, ulpdu : the streams
+    valid, ready, octet, last, empty
+        See :class:`.ToBeats`.
+    is_ulpdu : In, 1 bit
+        1: the octet belongs to a ULPDU; 0: to the MPA stream.
+    length : In, 16 bits
+        The length of the ULPDU in octets.
+    clear : In, 1 bit
+        Discard incomplete beats.
+    mpa : Out, stream of :class:`.Packet`
+        The MPA stream.
+    ulpdu : Out, stream of :class:`.TxUlpdu`
+        The ULPDUs.
     """
 
     def __init__(self, lanes: int):
@@ -64,20 +73,36 @@ class ToStreams(wiring.Component):
 
 
 class FromStreams(wiring.Component):
-    """Gives the octets of the beats that come out of the data path, of one of the two streams at a time.
+    """Splits beats of the output streams of the data path into octets.
+
+    One of the two streams is selected at a time. Throughput: one octet per cycle.
 
     Members
     -------
-    mpa, ulpdu : the streams
-    other : go on with the other stream, from the next cycle on
-    of_ulpdu : the stream is that of ULPDUs
-    enable : give the octets of the stream's beat
-    there : the stream has a beat
-    octet : one of the beat, unless the beat is ``empty``
-    taken : with ``enable``: go on with the next octet
-    leaves : with its last octet, or if it is ``empty``, the beat leaves
-    last : its packet ends with it
-    verdict : on the last beat of a received ULPDU
+    mpa : In, stream of :class:`.Packet`
+        The MPA stream.
+    ulpdu : In, stream of :class:`.RxUlpdu`
+        The ULPDUs.
+    other : In, 1 bit
+        Select the other stream from the next cycle on.
+    of_ulpdu : Out, 1 bit
+        The selected stream: 1 ``ulpdu``, 0 ``mpa``.
+    enable : In, 1 bit
+        Process the beat of the selected stream.
+    offered : Out, 1 bit
+        The selected stream has a beat.
+    octet : Out, 8 bits
+        The current octet of this beat, unless ``empty`` is set.
+    empty : Out, 1 bit
+        The beat has no octets.
+    taken : In, 1 bit
+        With ``enable``: continue with the next octet.
+    leaves : Out, 1 bit
+        The beat is transferred in this cycle, because its last octet is ``taken`` or it is ``empty``.
+    last : Out, 1 bit
+        The packet ends with this beat.
+    verdict : Out, :class:`.Verdict`
+        The verdict on a ULPDU, valid on its last beat.
     """
 
     def __init__(self, lanes: int):
@@ -89,7 +114,7 @@ class FromStreams(wiring.Component):
             "other": In(1),
             "of_ulpdu": Out(1),
             "enable": In(1),
-            "there": Out(1),
+            "offered": Out(1),
             "octet": Out(8),
             "empty": Out(1),
             "taken": In(1),
@@ -108,7 +133,7 @@ class FromStreams(wiring.Component):
             beat = source.payload
             with m.If(self.of_ulpdu == n):
                 m.d.comb += [
-                    self.there.eq(source.valid),
+                    self.offered.eq(source.valid),
                     source.ready.eq(self.leaves),
                     self.octet.eq(beat.data.word_select(at[:-1], 8)),
                     self.last.eq(beat.last),
@@ -118,7 +143,7 @@ class FromStreams(wiring.Component):
             after.eq(at + 1),
             self.empty.eq(octets == 0),
             self.verdict.eq(self.ulpdu.payload.verdict),
-            self.leaves.eq(self.enable & self.there & ((self.taken & (after == octets)) | self.empty)),
+            self.leaves.eq(self.enable & self.offered & ((self.taken & (after == octets)) | self.empty)),
         ]
         with m.If(self.enable & self.taken):
             m.d.sync += at.eq(after)

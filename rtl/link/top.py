@@ -1,4 +1,4 @@
-"""The data path with a link to its host."""
+"""The data path with a link to a host."""
 
 from fractions import Fraction
 
@@ -14,18 +14,23 @@ __all__ = ["LinkedDatapath", "UartDatapath"]
 
 
 class LinkedDatapath(wiring.Component):
-    """A data path, and the link's end behind which there are only octets: of a UART, or of anything else.
+    """A data path and its link, with octet streams for a UART or another transport.
 
     Parameters
     ----------
-    lanes, event_depth, store_and_forward : as of :class:`.MpaDatapath`
-    size : as of :class:`.Link`
+    lanes, event_depth, store_and_forward
+        See :class:`.MpaDatapath`.
+    size
+        See :class:`.Link`.
 
     Members
     -------
-    i : octets from the host, one in any cycle
-    o : octets to the host
-    active : as of :class:`.Link`
+    i : In, stream of 8 bits
+        Octets from the host; ``ready`` is always 1.
+    o : Out, stream of 8 bits
+        Octets to the host.
+    active : Out, 1 bit
+        See :class:`.Link`.
 
     """
 
@@ -54,17 +59,22 @@ class LinkedDatapath(wiring.Component):
 
 
 class UartDatapath(wiring.Component):
-    """A data path, its link, and a UART: all that a board needs but pins and a clock.
+    """A data path, its link, and a UART: everything that a board needs, except pins and a clock.
 
     Parameters
     ----------
-    period : clock cycles in a bit of the UART, 4 at least; need not be whole
-    others : as of :class:`LinkedDatapath`
+    period : length of a bit of the UART in clock cycles, at least 4; need not be an integer
+    lanes, others
+        See :class:`LinkedDatapath`.
 
     Members
     -------
-    rx, tx : the UART's wires
-    active : as of :class:`.Link`, for an LED
+    rx : In, 1 bit
+        The receive wire of the UART.
+    tx : Out, 1 bit
+        The transmit wire of the UART.
+    active : Out, 1 bit
+        See :class:`.Link`; suitable for an LED.
 
     """
 

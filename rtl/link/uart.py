@@ -1,4 +1,4 @@
-"""The UART: octets over two wires, 8 data bits, no parity, one stop bit."""
+"""A UART with 8 data bits, no parity and one stop bit."""
 
 from fractions import Fraction
 
@@ -9,18 +9,21 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = ["LEAST", "Uart", "UartRx", "UartTx"]
 
-LEAST = 4  # cycles in a bit
-PRECISION = Fraction(1, 500)  # of a bit's length, at least
+LEAST = 4  # minimum length of a bit in cycles
+PRECISION = Fraction(1, 500)  # maximum relative error of the length of a bit
 
 
 def check_period(period: Fraction | int) -> None:
-    """Raise ValueError if ``period`` is less than 4 cycles, the minimum for a bit."""
+    """Raise ValueError if ``period``, the length of a bit, is less than 4 cycles."""
     if period < LEAST:
-        raise ValueError(f"a bit takes {LEAST} clock cycles at least, not {float(period):.2f}")
+        raise ValueError(f"a bit must take at least {LEAST} clock cycles, not {float(period):.2f}")
 
 
 class _Bits:
-    """Counts the cycles of bits, whose length need not be whole: what is left of a cycle is carried on."""
+    """Times bits. Their length need not be an integer number of cycles: its fraction accumulates from bit to bit.
+
+    ``ends`` is 1 in the last cycle of a bit, and ``whole`` is the integer part of the length.
+    """
 
     def __init__(self, m: Module, period: Fraction | int):
         places = 0
@@ -31,7 +34,7 @@ class _Bits:
         self._m = m
         self._left = Signal(range(whole + 1))
         self._part = Signal(places) if places else None
-        self.ends = Signal()  # in this cycle
+        self.ends = Signal()
         carry = Signal()
         m.d.comb += self.ends.eq(self._left == 0)
         m.d.sync += self._left.eq(self._left - 1)
@@ -44,27 +47,29 @@ class _Bits:
                 m.d.sync += self._part.eq(total)
 
     def restart(self, cycles: int) -> None:
-        """The next bit ends in so many cycles, not counting this one."""
+        """Let the next bit end ``cycles`` cycles after this one."""
         self._m.d.sync += self._left.eq(cycles - 1)
         if self._part is not None:
             self._m.d.sync += self._part.eq(0)
 
 
 class UartRx(wiring.Component):
-    """Octets from a wire.
+    """Receives octets from a wire.
 
     The wire is sampled in every cycle, with a majority vote over three samples, and each octet is timed from the edge
-    of its start bit. The transmitter's rate may differ by 4 %, less 2 samples in the 10 bits of an octet. An octet
-    without a stop bit is discarded; reception resumes once the line has been idle.
+    of its start bit. The transmitter's rate may differ by 4 %, less 2 samples in the 10 bits of an octet: by 2.75 % if
+    a bit has 16 cycles. An octet without a stop bit is discarded; reception resumes once the line has been idle.
 
     Parameters
     ----------
-    period : clock cycles in a bit, 4 at least; need not be whole
+    period : length of a bit in clock cycles, at least 4; need not be an integer
 
     Members
     -------
-    rx : the wire, which need not be synchronous
-    o : octets, for a cycle each, in the middle of the stop bit; lost if that is not ready
+    rx : In, 1 bit
+        The wire. It need not be synchronous to the clock.
+    o : Out, stream of 8 bits
+        The octets. Each is valid for 1 cycle, in the middle of its stop bit, and lost if ``ready`` is 0 in this cycle.
 
     """
 
@@ -83,7 +88,7 @@ class UartRx(wiring.Component):
         m.d.sync += before.eq(Cat(now, before[0]))
         m.d.comb += level.eq(now & before[0] | now & before[1] | before.all())
 
-        # Filled with ones, the start bit arrives at its end when the stop bit is next.
+        # The register starts with ones. When the 0 of the start bit reaches its end, the next bit is the stop bit.
         taken = Signal(9)
         first = Signal()
         m.d.comb += self.o.payload.eq(taken[1:])
@@ -114,12 +119,14 @@ class UartTx(wiring.Component):
 
     Parameters
     ----------
-    period : clock cycles in a bit, 4 at least; need not be whole
+    period : length of a bit in clock cycles, at least 4; need not be an integer
 
     Members
     -------
-    i : octets
-    tx : the wire, out of a register
+    i : In, stream of 8 bits
+        The octets.
+    tx : Out, 1 bit
+        The wire, driven by a register.
 
     """
 
@@ -131,8 +138,8 @@ class UartTx(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = _Bits(m, self.period)
-        waiting = Signal(9, init=0x1FF)  # bits, the next one first
-        left = Signal(4)  # bits, with the one on the wire
+        waiting = Signal(9, init=0x1FF)  # bit 0 is on the wire; the next ones follow
+        left = Signal(4)  # number of bits that have not ended, including the one on the wire
         m.d.comb += [
             self.tx.eq(waiting[0]),
             self.i.ready.eq((left == 0) | (bits.ends & (left == 1))),
@@ -147,17 +154,22 @@ class UartTx(wiring.Component):
 
 
 class Uart(wiring.Component):
-    """Both directions: what a :class:`.Link` needs of a board.
+    """Both directions of a UART.
 
     Parameters
     ----------
-    period : clock cycles in a bit, 4 at least; need not be whole
+    period : length of a bit in clock cycles, at least 4; need not be an integer
 
     Members
     -------
-    rx, tx : the wires
-    o : octets that have come; lost if that is not ready
-    i : octets to send
+    rx : In, 1 bit
+        The receive wire.
+    tx : Out, 1 bit
+        The transmit wire.
+    o : Out, stream of 8 bits
+        Received octets. An octet is lost if ``ready`` is 0 when it is valid.
+    i : In, stream of 8 bits
+        Octets to send.
 
     """
 

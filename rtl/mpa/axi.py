@@ -1,4 +1,4 @@
-"""The data path with the ports of other people's designs: AXI4-Stream and AXI4-Lite."""
+"""The data path with AXI4-Stream and AXI4-Lite ports, for use in other designs."""
 
 from functools import reduce
 from operator import or_
@@ -33,15 +33,18 @@ _LITE = {
 
 
 class AxiLiteBridge(wiring.Component):
-    """AXI4-Lite in front of a register bus; one access at a time, writes first.
+    """A bridge from AXI4-Lite to a register bus.
 
-    The lowest 2 bits of an address are ignored. Addresses without a register read zero. A write of less than 32 bits
-    gets SLVERR and does nothing.
+    The bridge performs one access at a time. If a read and a write are pending, the write is first. The 2 least
+    significant bits of an address are ignored. Addresses without a register read as zero. A write that does not set all
+    bits of ``wstrb`` is answered with SLVERR and has no effect.
 
     Members
     -------
-    s_axil_* : AXI4-Lite subordinate
-    bus : to the registers
+    s_axil_*
+        An AXI4-Lite subordinate with 32-bit data.
+    bus : Out, :class:`.RegisterBus`
+        Accesses to the registers.
     """
 
     def __init__(self):
@@ -88,25 +91,35 @@ class AxiLiteBridge(wiring.Component):
 
 
 class AxiMpaDatapath(wiring.Component):
-    """:class:`.MpaDatapath` behind AXI4-Stream and AXI4-Lite, with ``clk`` and a synchronous ``rst``.
+    """:class:`.MpaDatapath` with AXI4-Stream and AXI4-Lite ports, ``clk``, and a synchronous ``rst``.
 
-    ``tdata`` has octet 0 in bits 7:0. ``tkeep`` is all ones but on a packet's last beat, where it keeps octets from
-    octet 0 on without a gap; a beat that keeps nothing, with ``tlast``, is a packet of no octets.
+    Bits 7:0 of ``tdata`` are octet 0. All bits of ``tkeep`` are set, except on the last beat of a packet: there, they
+    are set for the valid octets, which begin at octet 0 and have no gaps. A single beat with ``tlast`` and no bit of
+    ``tkeep`` is an empty packet.
 
     Parameters
     ----------
-    lanes, event_depth, store_and_forward : as of MpaDatapath
-    measure : octets of a :class:`.LengthFifo` for packets from the host, whose port has no ``tuser`` then; 0: none
+    lanes, event_depth, store_and_forward
+        See :class:`.MpaDatapath`.
+    measure : size in octets of a :class:`.LengthFifo` for packets from the host, whose port then has no ``tuser``;
+        0: no such queue
 
     Members
     -------
-    s_axis_ulpdu_* : from the host; ``tuser`` on the first beat is the ULPDU's length in octets
-    m_axis_mpa_* : to the peer, an FPDU a packet
-    s_axis_mpa_* : from the peer, cut anywhere; here any beat may be short
-    m_axis_ulpdu_* : to the host; ``tuser`` on the last beat is the verdict: 0 good, 1 octets of stream mode, 2 CRC,
-        3 FPDUPTR
-    s_axil_* : registers
-    irq : an event is waiting
+    s_axis_ulpdu_*
+        From the host: stream-mode packets and ULPDUs. ``tuser`` (16 bits), valid on the first beat, is the length of
+        the packet in octets.
+    m_axis_mpa_*
+        To the peer: stream-mode packets, then one packet for each FPDU.
+    s_axis_mpa_*
+        From the peer: the octets of the stream, divided in any way. On this port, any beat may be short.
+    m_axis_ulpdu_*
+        To the host. ``tuser`` (2 bits), valid on the last beat, is the verdict: 0 good, 1 octets of stream mode, 2 CRC,
+        3 FPDUPTR.
+    s_axil_*
+        Access to the registers.
+    irq : Out, 1 bit
+        At least one event is pending.
 
     """
 
@@ -154,7 +167,7 @@ class AxiMpaDatapath(wiring.Component):
     def _take(self, m, prefix, packets):
         keep = getattr(self, f"{prefix}_tkeep")
         width = len(keep)
-        # Where the ones end: of a gapless tkeep at most one place.
+        # ends[n - 1]: the last bit set in tkeep is bit n - 1. As tkeep has no gaps, at most one of these is true.
         ends = [keep[n - 1] & (~keep[n] if n < width else 1) for n in range(1, width + 1)]
         octets = reduce(or_, (Mux(end, n, 0) for n, end in enumerate(ends, 1)))
         m.d.comb += [

@@ -9,25 +9,25 @@ from open_rnic.rtl.events import EventQueue, check_depth
 from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.mpa.rx.receive import RxDatapath
-from open_rnic.rtl.mpa.rx.store import check_store
-from open_rnic.rtl.mpa.tx.transmit import TxDatapath
+from open_rnic.rtl.mpa.rx.datapath import RxDatapath
+from open_rnic.rtl.mpa.rx.store_and_forward import check_store
+from open_rnic.rtl.mpa.tx.datapath import TxDatapath
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind
 
 __all__ = ["BETWEEN", "MpaDatapath", "couple"]
 
-BETWEEN = ("good", "rtr", "respond", "sink", "failed", "asked")  # what transmit and receive tell each other
+BETWEEN = ("good", "rtr", "respond", "sink", "failed", "asked")  # the signals between transmit and receive
 
 
 def couple(m: Module, tx: TxDatapath, rx: RxDatapath):
-    """Let receive tell transmit, and transmit receive, what they need to know."""
+    """Connect transmit and receive. ``good``, ``rtr`` and ``respond`` reach transmit 1 cycle later."""
     m.d.sync += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond")]
     m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
 
 
 class MpaDatapath(wiring.Component):
-    """MPA for one connection, both directions, with its registers.
+    """Both directions of MPA for one connection, with the registers.
 
     ::
 
@@ -35,25 +35,32 @@ class MpaDatapath(wiring.Component):
                        ▴ RTR, errors
         rx_ulpdu ◂ RxDatapath ◂ rx_mpa
 
-    In MPA mode each direction moves a full beat, or the end of an FPDU, in every cycle.
+    Throughput in MPA mode: each direction transfers a full beat, or the last beat of an FPDU, in every cycle.
 
     Parameters
     ----------
     lanes : width of the streams in 32-bit lanes: 1, 2, 4, 8 or 16
-    event_depth : entries of the event FIFO, 2 to 255
-    store_and_forward : octets of memory, a power of 2, in which received ULPDUs wait for their verdict, so that bad
-        ones are not delivered at all; a longer ULPDU_Length is error 3, whatever RX_MAX_ULPDU says; 0: they are
-        delivered as they come, and the verdict on the last beat says that they were bad
+    event_depth : number of entries of the event FIFO, 2 to 255
+    store_and_forward : size in octets, a power of 2, of a memory that stores received ULPDUs until their verdict is
+        known. Bad ULPDUs are then discarded, and a ULPDU_Length over this size is MPA error 3, even if RX_MAX_ULPDU
+        allows it. If 0, ULPDUs are delivered while they arrive, and the last beat of a bad one has a bad verdict.
 
     Members
     -------
-    tx_ulpdu : from the host: stream-mode packets, then ULPDUs
-    tx_mpa : to the peer: stream-mode packets, then a packet for each FPDU
-    rx_mpa : from the peer: octets of the stream, in chunks cut anywhere
-    rx_ulpdu : to the host: stream-mode chunks (verdict STREAM), then ULPDUs
-    bus : registers (:mod:`.registers`)
-    irq : an event is waiting
-    reset : CONTROL.reset takes effect in this cycle; a queue that belongs to the connection must forget, too
+    tx_ulpdu : In, stream of :class:`.TxUlpdu`
+        From the host: stream-mode packets, then ULPDUs.
+    tx_mpa : Out, stream of :class:`.Packet`
+        To the peer: stream-mode packets, then one packet for each FPDU.
+    rx_mpa : In, stream of :class:`.Packet`
+        From the peer: the octets of the stream, divided into chunks in any way.
+    rx_ulpdu : Out, stream of :class:`.RxUlpdu`
+        To the host: chunks of stream-mode octets (verdict STREAM), then ULPDUs.
+    bus : In, :class:`.RegisterBus`
+        Access to the registers (:mod:`.registers`).
+    irq : Out, 1 bit
+        At least one event is pending.
+    reset : Out, 1 bit
+        CONTROL.reset takes effect in this cycle. Queues outside that hold data of the connection must be reset, too.
 
     """
 
@@ -78,11 +85,11 @@ class MpaDatapath(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.registers = registers = RegisterBank()
-        reset = Signal()  # reaches all of the connection, so it has a cycle for the way
+        reset = Signal()  # a register, because the reset has a large fan-out
         m.d.sync += reset.eq(registers.CONTROL.reset)
         m.d.comb += [registers.reset.eq(reset), self.reset.eq(reset)]
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
-        # All but the register bank, which has an access to finish, starts anew with a connection.
+        # This resets everything except the register bank, which must complete the current access.
         m.submodules.connection = ResetInserter(reset)(self._connection(registers))
         return m
 
@@ -99,7 +106,7 @@ class MpaDatapath(wiring.Component):
 
         couple(m, tx, rx)
 
-        # What the host has set. Long before octets come, so what is worked out from it may take a cycle.
+        # Settings of the host. The maxima are set long before octets arrive, so limiting them may take some cycles.
         config, control = registers.CONFIG, registers.CONTROL
         storable = min(self.store_and_forward or MAX_ULPDU, MAX_ULPDU)
         m.d.comb += [
@@ -130,7 +137,7 @@ class MpaDatapath(wiring.Component):
             ]
             m.d.comb += direction.maximum.eq(maximum)
 
-        # What the host reads.
+        # Registers that the host reads.
         m.d.comb += [
             registers.CAPABILITIES.lanes.eq(lanes),
             registers.CAPABILITIES.event_depth.eq(self.event_depth),
@@ -139,9 +146,9 @@ class MpaDatapath(wiring.Component):
             registers.STATE.rx.eq(rx.state),
             registers.STATE.fence_open.eq(tx.fence_open),
         ]
-        # Transmit, which can have events in cycles that follow each other, does not wait for receive, which cannot.
+        # Transmit comes first, because it can report events in consecutive cycles; receive cannot.
         self._events(m, registers, [tx.event, rx.event])
-        # Counted where stream-mode packets do not pass.
+        # FPDUs, octets and markers are counted at points that stream-mode packets bypass.
         self._count(m, registers, {
             "CYCLES": 1,
             "TX_FPDUS": tx.fpdu,
@@ -158,7 +165,7 @@ class MpaDatapath(wiring.Component):
 
     def _events(self, m, registers, given):
         m.submodules.events = events = EventQueue(len(given), self.event_depth)
-        sources = events.i  # a cycle late
+        sources = events.i  # delayed by 1 cycle
         for source, event in zip(sources, given, strict=True):
             kind = Signal.like(event.kind)
             fields = Signal.like(event, reset_less=True)
@@ -191,7 +198,7 @@ class MpaDatapath(wiring.Component):
                 ]
 
     def _count(self, m, registers, increments):
-        """Counters, a cycle late; the high half of a wide one takes the carry of its low half a cycle after that."""
+        """Count in the registers, 1 cycle late; the high half of a wide counter takes its carry 1 cycle later."""
         for name, increment in increments.items():
             step = Signal.like(Value.cast(increment), name=f"{name}_step")
             m.d.sync += step.eq(increment)
@@ -204,5 +211,5 @@ class MpaDatapath(wiring.Component):
 
 
 def _code(cause):
-    """The MPA error code for a Cause, as logic."""
+    """Return the MPA error code of a Cause, as logic."""
     return Array(Const(each.code, 8) for each in Cause)[cause]

@@ -11,12 +11,12 @@ from open_rnic.rtl.lib.stream import Fifo
 
 __all__ = ["UNKNOWN", "LengthFifo", "check_measure"]
 
-UNKNOWN = 0xFFFF  # more than MAX_ULPDU, so that every ULPDU of this length is refused
-_PACKETS = 16  # whole packets that may wait
+UNKNOWN = 0xFFFF  # over MAX_ULPDU, so that a ULPDU with this length is rejected
+_PACKETS = 16  # the number of complete packets that may wait
 
 
 def check_measure(octets: int) -> None:
-    """Raise ValueError if ``octets`` is not a size of the queue: a power of 2, at least 128."""
+    """Raise ValueError unless ``octets`` is a possible size of the queue: a power of 2, at least 128."""
     if octets < 128 or octets & (octets - 1):
         raise ValueError(f"measure must be a power of 2 from 128 on, not {octets!r}")
 
@@ -28,13 +28,13 @@ class LengthFifo(wiring.Component):
     :class:`.Fence` refuses it (TX_LENGTH, value 65535). In stream mode, :class:`.TxModeSwitch` refuses it (TX_STREAM),
     unless TX_STREAM_OCTETS allows 65,535 octets more.
 
-    Latency 3 cycles from a packet's last beat to its first. Throughput: one beat per cycle, if the memory holds two
-    packets. At most 16 whole packets wait.
+    Latency: 3 cycles from a packet's last beat at ``i`` to its first beat at ``o``. Throughput: one beat per cycle, if
+    two packets fit into the memory. At most 16 complete packets wait in the queue.
 
     Parameters
     ----------
     lanes : width of the streams in 32-bit lanes
-    octets : size of the memory, a power of 2 from 128 on; a packet of as many octets fits
+    octets : size of the memory, a power of 2, at least 128, which is also the longest packet that fits
 
     Members
     -------
@@ -57,12 +57,12 @@ class LengthFifo(wiring.Component):
         beat = self.i.payload
         depth = self.octets // (4 * self.lanes)
         m.submodules.beats = beats = SyncFIFOBuffered(width=Value.cast(beat).shape().width, depth=depth)
-        m.submodules.lengths = lengths = Fifo(16, _PACKETS)  # of packets whose last beat has not left
-        measured = Signal(16)  # octets of earlier beats of a packet, at most UNKNOWN
+        m.submodules.lengths = lengths = Fifo(16, _PACKETS)  # the lengths of packets whose last beat has not left
+        measured = Signal(16)  # octets in the earlier beats of the packet, at most UNKNOWN
         total = Signal(17)
         length = Signal(16)
         inside = Signal()  # a beat of the packet is in the memory
-        announced = Signal()  # its length is in the queue: UNKNOWN
+        announced = Signal()  # the packet does not fit: the queue holds UNKNOWN as its length
         does_not_fit = Signal()
         enters = Signal()
         m.d.comb += [

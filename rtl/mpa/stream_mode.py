@@ -1,4 +1,4 @@
-"""Stream mode: octets that pass unchanged before MPA is enabled, at an exact octet (RFC 6581 §4.2, RFC 5044 §7.1)."""
+"""Stream mode: an exact number of octets passes unchanged before MPA mode (RFC 6581 §4.2, RFC 5044 §7.1)."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -69,7 +69,7 @@ class StreamCount:
         self.passed = Signal(32)
         self.room = Signal(32)
         self.event = Signal(Event)
-        equal = Signal(2)  # the halves of the count; only the host reads this state, so it may be a cycle late
+        equal = Signal(2)  # the halves of the count equal those of ``octets``; may be late, as only the host reads it
         passed, octets = self.passed, switch.octets
         m.d.sync += [
             switch.event.eq(self.event),
@@ -84,15 +84,15 @@ class StreamCount:
             m.next = then
 
     def enter_mpa(self, m: Module, kind: EventKind) -> None:
-        """In a state whose ``room`` is 0: enter MPA mode if that is enabled, and report ``kind``."""
+        """Enter MPA mode if it is enabled, and report ``kind``. To be used in states in which :attr:`room` is 0."""
         with m.If(self._switch.enable):
             report(m, self.event, kind)
             m.next = "Mpa"
 
 
 def in_turn(m: Module, switch: ModeSwitch, packets, to) -> None:
-    """Send the packets of stream mode, then ``packets``, to ``to``: the two never have a beat in the same cycle."""
-    in_mpa = Signal()  # a cycle late, which is before the first FPDU
+    """Send the packets of stream mode, then ``packets``, to ``to``. They must not offer beats in the same cycle."""
+    in_mpa = Signal()  # 1 cycle late, but still set before the first beat of MPA mode
     m.d.sync += in_mpa.eq(switch.state == DirectionState.MPA)
     m.d.comb += [
         to.valid.eq(packets.valid | switch.stream.valid),

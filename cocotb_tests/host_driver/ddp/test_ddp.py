@@ -44,7 +44,7 @@ def test_a_read_request_has_the_octets_of_the_figure():
 
 @pytest.mark.parametrize("fields", [headers.CONTROL, headers.TERMINATE])
 @given(data=st.data())
-def test_every_bit_field_comes_back(fields, data):
+def test_every_bit_field_survives_a_round_trip(fields, data):
     values = data.draw(st.tuples(*(st.integers(0, largest) for largest in fields.unpack(-1))))
     assert fields.unpack(fields.pack(*values)) == values
 
@@ -59,7 +59,7 @@ def test_a_value_that_exceeds_its_bit_field_is_refused(fields):
 
 
 @given(st.binary(max_size=80))
-def test_reserved_bits_are_all_that_decoding_loses(octets):
+def test_decoding_and_encoding_lose_only_reserved_bits(octets):
     try:
         segment = decode(octets)
     except DdpError:
@@ -73,7 +73,7 @@ def test_reserved_bits_are_all_that_decoding_loses(octets):
     st.integers(0, 255),
     st.one_of(st.just((None, b"", b"")), st.tuples(st.integers(0, 65535), st.sampled_from((14, 18)), st.booleans())),
 )
-def test_terminates_come_back(layer, kind, code, copies):
+def test_terminates_survive_a_round_trip(layer, kind, code, copies):
     length, header, rdma = copies
     if header:
         header = (b"\x41\x41" if header == 18 else b"\xc1\x42") + bytes(range(header - 2))
@@ -149,7 +149,7 @@ def test_a_message_has_full_segments_and_one_that_is_not_empty(kind, mulpdu, ful
         (ddp.Fault.MPA_CRC, (False, False)),
     ],
 )
-def test_terminates_include_what_figure_10_says(fault, includes):
+def test_terminates_include_the_headers_of_figure_10(fault, includes):
     """RFC 5040 §4.8."""
     read = ReadRequest(1, 2, 3, 4, 5).encode()
     refused = Untagged(Opcode.RDMA_READ_REQUEST, 1, 7, 0, True, read).encode()
@@ -174,7 +174,7 @@ def test_the_terminate_of_a_crc_error_is_the_vector():
 
 
 @pytest.mark.parametrize("octets", range(5, 60))
-def test_terminates_that_are_cut_short_lose_only_headers(octets):
+def test_truncated_terminates_lose_only_headers(octets):
     read = ReadRequest(1, 2, 3, 4, 5).encode()
     refused = Untagged(Opcode.RDMA_READ_REQUEST, 1, 7, 0, True, read).encode()
     whole = decode(Terminate.of(ddp.Fault.SOURCE_STAG, refused, read).encode()).payload

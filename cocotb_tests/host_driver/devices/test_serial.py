@@ -1,4 +1,4 @@
-"""The host's end of a link, without ports or clocks: over lines that flip, lose, double and invent octets."""
+"""The host's end of a link, without ports or clocks, over lines that flip, lose, double and insert octets."""
 
 import random
 from collections import deque
@@ -20,7 +20,7 @@ PACE = 1e-5  # seconds an octet
 
 
 def damaged(octets, rng, chance):
-    """As they come out of a noisy line."""
+    """Return the octets at the end of a noisy line."""
     out = bytearray()
     for each in octets:
         if rng.random() >= chance:
@@ -37,7 +37,7 @@ def damaged(octets, rng, chance):
 
 
 class Line:
-    """A driver and a device, and time, which only passes when there is nothing else to do."""
+    """A driver, a device, and a clock that advances only while there is nothing else to do."""
 
     def __init__(self, driver, device, rng, chance):
         self.driver, self.device, self.now = driver, device, 0.0
@@ -66,7 +66,7 @@ class Line:
     sizes=st.lists(st.integers(0, 700), min_size=1, max_size=30),
     size=st.sampled_from(SIZES),
 )
-def test_all_comes_once_and_in_order_whatever_the_line_does(seed, chance, sizes, size):
+def test_all_octets_arrive_once_and_in_order_over_a_noisy_line(seed, chance, sizes, size):
     rng = random.Random(seed)
     driver = Driver(Exchange(rng.randrange(1, 1 << 32), PACE))
     line = Line(driver, DeviceModel(rng, size), rng, chance / (size / SIZES[0]))
@@ -99,7 +99,7 @@ def test_a_request_that_is_answered_twice_is_carried_out_once():
     assert [each.value for each in driver.values] == [5]
 
 
-def test_a_device_that_has_started_anew_is_told_and_not_gone_on_with():
+def test_a_restart_of_the_device_ends_the_session_with_an_error():
     rng = random.Random(1)
     driver = Driver(Exchange(7, PACE))
     driver.read("IDENTITY")
@@ -109,7 +109,7 @@ def test_a_device_that_has_started_anew_is_told_and_not_gone_on_with():
         driver.receive(DeviceModel(rng).receive(driver.to_send(0)), 0)
 
 
-def test_another_program_that_takes_the_board_is_told():
+def test_a_session_of_another_program_ends_this_one_with_an_error():
     device = DeviceModel(random.Random(1))
     first, second = Driver(Exchange(7, PACE)), Driver(Exchange(8, PACE))
     for each in (first, second):
@@ -152,7 +152,7 @@ def test_a_port_that_never_falls_silent_and_never_answers_ends_with_no_answer(op
         listen()
 
 
-def test_a_port_that_gives_back_what_it_is_sent_is_told():
+def test_a_port_that_echoes_is_reported():
     driver = Driver(Exchange(7, PACE))
     driver.read("IDENTITY")
     with pytest.raises(LinkFailureError, match="what is sent comes back"):
@@ -160,7 +160,7 @@ def test_a_port_that_gives_back_what_it_is_sent_is_told():
 
 
 class Wire:
-    """Octets on their way: one takes ``pace`` seconds, and they do not overtake each other."""
+    """A line: each octet takes ``pace`` seconds, and octets stay in order."""
 
     def __init__(self, pace):
         self._pace = pace
@@ -180,7 +180,7 @@ class Wire:
         return self._pieces.popleft()[1] if self._pieces and self.due <= now else b""
 
 
-def test_a_line_much_slower_than_it_says_is_waited_for_and_not_filled_with_repetitions():
+def test_a_line_much_slower_than_its_pace_is_not_filled_with_repetitions():
     pace, slowness, now = 2e-4, 12, 0.0
     rng = random.Random(5)
     driver, device = Driver(Exchange(7, pace)), DeviceModel(rng)
@@ -200,7 +200,7 @@ def test_a_line_much_slower_than_it_says_is_waited_for_and_not_filled_with_repet
     assert driver.exchange.repeats < 10
 
 
-def test_a_reset_drops_what_is_on_its_way():
+def test_a_reset_drops_octets_under_way():
     rng = random.Random(3)
     driver = Driver(Exchange(7, PACE))
     line = Line(driver, DeviceModel(rng), rng, 0)
@@ -213,8 +213,8 @@ def test_a_reset_drops_what_is_on_its_way():
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60))
-def test_no_octets_are_a_response_by_mistake(octets):
-    response(octets)  # whatever it is: no exception
+def test_random_octets_raise_no_exception_as_a_response(octets):
+    response(octets)  # raises no exception
     assert unframe(octets.replace(b"\0", b"\1")) is None or len(octets) > 4
     assert unframe(frame(octets)[:-1]) == octets
 
@@ -228,6 +228,6 @@ def test_no_octets_are_a_response_by_mistake(octets):
         ("usb", "no device is called 'usb'; there are software, simulated, serial:PORT"),
     ],
 )
-def test_names_of_devices_that_there_are_not(spec, message):
+def test_unknown_device_names_are_refused(spec, message):
     with pytest.raises(ValueError, match=message):
         check(spec, lanes=4)

@@ -29,7 +29,7 @@ RTRS = [(Rtr.SEND, SEND), (Rtr.WRITE, WRITE), (Rtr.READ, READ)]
 
 
 def fields(register: str, **values: int) -> int:
-    """A register's word: these fields, and the others as after reset."""
+    """Return a register's word with these fields; all others have their reset values."""
     word = BY_NAME[register].reset
     for name, value in values.items():
         one = BY_NAME[register][name]
@@ -38,7 +38,7 @@ def fields(register: str, **values: int) -> int:
 
 
 def connected(role: Role = Role.INITIATOR, model: Model = Model.CLIENT_SERVER, **config: int) -> MpaDatapath:
-    """A data path in MPA mode both ways."""
+    """Return a data path in MPA mode in both directions."""
     path = MpaDatapath(lanes=4)
     path.write("CONFIG", fields("CONFIG", role=role, model=model, **config))
     path.write("CONTROL", fields("CONTROL", tx_enable=1, rx_enable=1))
@@ -112,7 +112,7 @@ def test_a_responders_fence_opens_with_the_first_valid_fpdu():
 
 
 @pytest.mark.parametrize(("kind", "ulpdu"), [*RTRS, (Rtr.SEND, b"")])
-def test_a_peer_to_peer_responders_fence_opens_with_a_negotiated_rtr_which_nobody_sees(kind, ulpdu):
+def test_a_peer_to_peer_responders_fence_opens_with_a_negotiated_rtr_which_is_not_delivered(kind, ulpdu):
     path = connected(Role.RESPONDER, Model.PEER_TO_PEER, rtr_accept=kind.bit)
     path.transmit(b"one")
     assert (sent(path), states(path)[2]) == ([], 0)
@@ -137,7 +137,7 @@ def test_a_read_rtr_is_answered_to_its_sink_and_the_initiator_takes_the_answer()
     assert EventKind.RESPONSE_RECEIVED in kinds(initiator)
 
 
-def test_an_initiator_that_sent_no_read_rtr_is_given_read_responses():
+def test_read_responses_are_delivered_to_an_initiator_that_sent_no_read_rtr():
     path = connected(model=Model.PEER_TO_PEER, rtr_send=Rtr.WRITE)
     path.receive(fpdus(RESPONSE))
     assert delivered(path) == [RESPONSE]
@@ -177,7 +177,7 @@ def test_an_rtr_is_known_by_its_header_alone(kind, ulpdu):
 
 @pytest.mark.parametrize("bit", range(64))
 def test_msn_and_mo_of_an_rtr_are_checked_where_it_carries_octets(bit):
-    """RFC 5041 §7.1: of a Read Request, which has 28, and not of a Send of none."""
+    """RFC 5041 §7.1: they are checked in a Read Request, which has 28 octets, and not in a Send of no octets."""
     flip = (1 << bit).to_bytes(8, "big")
     read, send = (
         ulpdu[:10] + bytes(a ^ b for a, b in zip(ulpdu[10:18], flip, strict=True)) + ulpdu[18:]
@@ -207,19 +207,19 @@ def test_a_permissive_responder_takes_any_first_fpdu(first, given):
 
 @pytest.mark.parametrize("permissive", [0, 1])
 @pytest.mark.parametrize("first", [TERMINATE, b"\x7d\x77" + TERMINATE[2:], b"\x01" + TERMINATE[1:10]])
-def test_a_terminate_instead_of_the_rtr_is_the_hosts_and_opens_nothing(first, permissive):
+def test_a_terminate_instead_of_the_rtr_is_delivered_and_leaves_the_fence_shut(first, permissive):
     path = connected(Role.RESPONDER, Model.PEER_TO_PEER, rtr_accept=Rtr.SEND.bit, permissive=permissive)
     path.transmit(b"one")
     path.receive(fpdus(first, first))
     assert (delivered(path), sent(path), states(path)) == ([first, first], [], (MPA, MPA, 0))
     assert kinds(path) == [EventKind.TX_MPA, EventKind.RX_MPA]
-    path.receive(fpdus(first, first, SEND, b"next")[len(fpdus(first, first)) :])  # is judged as the first would be
+    path.receive(fpdus(first, first, SEND, b"next")[len(fpdus(first, first)) :])  # must be treated like a first FPDU
     assert (delivered(path), sent(path), path.read("RX_FPDUS")) == ([b"next"], [fpdus(b"one")], 4)
     assert kinds(path) == [EventKind.RTR_RECEIVED, EventKind.FENCE_OPEN]
 
 
 @pytest.mark.parametrize("at", [0, 1, 9])
-def test_what_is_not_quite_a_terminate_is_no_rtr(at):
+def test_a_malformed_terminate_is_not_an_rtr(at):
     for bit in {0: (0x80, 0x02, 0x01), 1: (0x80, 0x40, 0x08, 0x04, 0x02, 0x01), 9: (1,)}[at]:  # T DV, RV Opcode, QN
         first = TERMINATE[:at] + bytes([TERMINATE[at] ^ bit]) + TERMINATE[at + 1 :]
         path = connected(Role.RESPONDER, Model.PEER_TO_PEER, rtr_accept=Rtr.SEND.bit)
@@ -353,7 +353,7 @@ ONE_BY_ONE = [b"one", bytes(30), b"", TERMINATE, b"second"]
 @pytest.mark.parametrize("max_ulpdu", [29, 30])
 @pytest.mark.parametrize("rdmap", [0, 1])
 @pytest.mark.parametrize("role", Role)
-def test_packets_handed_over_at_once_fare_as_they_would_one_by_one(role, rdmap, max_ulpdu):
+def test_packets_handed_over_together_are_treated_like_single_ones(role, rdmap, max_ulpdu):
     results = []
     for at_once in (True, False):
         path = connected(role, rdmap=rdmap)
@@ -415,7 +415,7 @@ def test_reading_event_pops_it_and_gives_its_offset():
     assert path.read("EVENT") == 0
 
 
-def test_an_event_fifo_that_overflows_keeps_the_oldest_and_says_so():
+def test_an_event_fifo_that_overflows_keeps_the_oldest_and_reports_it():
     path = MpaDatapath(lanes=4, event_depth=1)
     path.write("CONTROL", fields("CONTROL", tx_enable=1))
     assert path.read("EVENT_STATUS") == 1 | 1 << 8
@@ -465,7 +465,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def taken(write: Callable[[bytes], Awaitable[None]], octets: bytes, limit: int) -> int:
-    """How often ``write`` took the octets before it made us wait."""
+    """Return how often ``write`` took the octets before it blocked."""
     for count in range(limit):
         try:
             await asyncio.wait_for(write(octets), 0.05)
@@ -511,7 +511,7 @@ def test_two_devices_carry_everything_both_ways_over_a_stream_that_is_cut_anywhe
     run(main())
 
 
-def test_what_waits_is_read_at_once_and_writers_go_on():
+def test_all_waiting_entries_are_read_at_once_and_writers_continue():
     async def main() -> None:
         ulpdus = [b"one", bytes(3000), b"second"]
         async with SoftwareDevice() as device:
@@ -601,6 +601,6 @@ def test_close_wakes_every_waiter_with_an_error():
         ("board", 4, "no device is called 'board'; there are software, simulated, serial:PORT"),
     ],
 )
-def test_a_device_that_there_is_not_is_refused_by_name(name, lanes, line):
+def test_an_unknown_device_is_refused_by_name(name, lanes, line):
     with pytest.raises(ValueError, match=line):
         asyncio.run(open_device(name, lanes=lanes))

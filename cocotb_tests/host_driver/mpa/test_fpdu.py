@@ -19,7 +19,7 @@ lengths = st.one_of(st.integers(0, 1100), st.integers(0, MAX_ULPDU), st.sampled_
 
 
 def word_by_word(ulpdu: bytes, offset: int, markers: bool) -> bytes:
-    """One FPDU as the RFC's text tells it, four octets at a time: slow, and written apart from the framer."""
+    """Return one FPDU, built four octets at a time from the text of the RFC, independently of the framer."""
     words = len(ulpdu).to_bytes(2, "big") + ulpdu
     words += bytes(-len(words) % 4)
     fpdu = bytearray()
@@ -43,7 +43,7 @@ def deframe(chunks: list[bytes], **settings: object) -> tuple[list[bytes], FpduD
 
 
 @pytest.mark.parametrize("vector", CRCS, ids=lambda vector: vector.octets.hex()[:8])
-def test_crc_is_that_of_the_vectors(vector):
+def test_the_crc_matches_the_vectors(vector):
     assert crc32c(vector.octets).to_bytes(4, "little") == vector.wire
 
 
@@ -56,7 +56,7 @@ def test_vectors_frame_and_deframe(vector):
 
 
 @pytest.mark.parametrize("offset", range(0, 512, 4))
-def test_short_fpdus_at_every_place_between_markers_are_as_the_rfc_tells(offset):
+def test_short_fpdus_at_every_place_between_markers_match_the_rfc(offset):
     for length in (*range(13), *range(480, 530), *range(990, 1030)):
         ulpdu = random.Random(length).randbytes(length)
         assert FpduFramer(markers=True, crc=True, offset=offset).frame(ulpdu) == word_by_word(ulpdu, offset, True)
@@ -74,7 +74,7 @@ def cut(stream: bytes, seed: int) -> list[bytes]:
 
 @given(st.lists(lengths, max_size=5), offsets, st.booleans(), st.booleans(), st.integers())
 @settings(deadline=None)
-def test_what_was_framed_comes_back_however_the_stream_is_cut(sizes, offset, markers, crc, seed):
+def test_framed_ulpdus_are_recovered_however_the_stream_is_cut(sizes, offset, markers, crc, seed):
     sent = [random.Random(size).randbytes(size) for size in sizes]
     framer = FpduFramer(markers=markers, crc=crc, offset=offset)
     fpdus = [framer.frame(ulpdu) for ulpdu in sent]
@@ -88,7 +88,7 @@ def test_what_was_framed_comes_back_however_the_stream_is_cut(sizes, offset, mar
 
 @given(lengths, offsets, st.booleans())
 @settings(deadline=None, max_examples=40)
-def test_an_fpdu_is_as_the_rfc_tells(length, offset, markers):
+def test_fpdus_match_the_rfc(length, offset, markers):
     ulpdu = random.Random(length).randbytes(length)
     assert FpduFramer(markers=markers, crc=True, offset=offset).frame(ulpdu) == word_by_word(ulpdu, offset, markers)
 
@@ -104,7 +104,7 @@ def test_taken_one_by_one_or_at_once_ulpdus_and_counts_are_the_same():
     assert all(getattr(at_once, name) == getattr(by_one, name) for name in ("offset", "octets", "fpdus", "markers"))
 
 
-def test_what_follows_a_bad_fpdu_in_a_chunk_is_neither_given_nor_counted():
+def test_fpdus_behind_a_bad_fpdu_are_neither_delivered_nor_counted():
     framer = FpduFramer(markers=True, crc=True)
     good, bad, late = (framer.frame(bytes(600)) for _ in range(3))
     bad = with_fpduptr(bad, 1024 - len(good), 4)
@@ -122,14 +122,14 @@ def test_an_fpdu_is_delivered_before_the_marker_behind_it():
     assert framer.frame(b"")[:4] == bytes(4)  # FPDUPTR 0: the marker is the next FPDU's
 
 
-def test_the_crc_field_is_zero_and_not_looked_at_without_crc():
+def test_without_crc_the_field_is_sent_as_zero_and_ignored():
     fpdu = FpduFramer(markers=False, crc=False).frame(b"ab")
     assert fpdu == bytes.fromhex("0002616200000000")
     assert deframe([fpdu[:-4] + b"\1\2\3\4"], markers=False, crc=False)[0] == [b"ab"]
 
 
 def check_flip(length: int, offset: int, markers: bool, bit: int) -> None:
-    """One FPDU, one with a bit flipped, and enough behind it for any ULPDU_Length that the flip can make."""
+    """Return a good FPDU, one with a flipped bit, and enough octets for any ULPDU_Length that the flip can make."""
     framer = FpduFramer(markers=markers, crc=True, offset=offset)
     before = framer.frame(b"good")
     start = framer.offset
@@ -145,7 +145,7 @@ def check_flip(length: int, offset: int, markers: bool, bit: int) -> None:
     assert delineator.error is not None
     assert delineator.error.offset == start
     assert delineator.error.value == claimed
-    # A length over the maximum cannot be waited for: error 3 at once.
+    # A length over the maximum is reported at once, as error 3.
     assert delineator.error.cause is (Cause.CRC if claimed <= MAX_ULPDU else Cause.RX_LENGTH)
 
 
@@ -176,19 +176,19 @@ def test_a_wrong_fpduptr_under_a_good_crc_is_error_3(at):
     assert (delineator.error.cause, delineator.error.value, delineator.error.offset) == (Cause.FPDUPTR, at ^ 0x40, 0)
 
 
-def test_the_crc_is_judged_before_the_fpduptr():
+def test_the_crc_is_checked_before_the_fpduptr():
     fpdu = bytearray(FpduFramer(markers=True, crc=True).frame(bytes(1200)))
     fpdu[515] ^= 0x40
     assert deframe([bytes(fpdu)], markers=True, crc=True)[1].error.cause is Cause.CRC
     assert deframe([bytes(fpdu)], markers=True, crc=False)[1].error.cause is Cause.FPDUPTR
 
 
-def test_reserved_bits_of_a_marker_are_not_looked_at():
+def test_reserved_bits_of_a_marker_are_ignored():
     fpdu = FpduFramer(markers=True, crc=True).frame(bytes(600))
     assert deframe([with_fpduptr(fpdu, 512, 508 | 3, 0xBEEF)], markers=True, crc=True)[0] == [bytes(600)]
 
 
-def test_a_length_over_the_maximum_is_refused_as_soon_as_it_is_there():
+def test_a_length_over_the_maximum_is_refused_as_soon_as_it_arrives():
     delineator = FpduDelineator(markers=True, crc=True, max_ulpdu=100)
     delineator.feed(bytes(4) + b"\0")
     assert delineator.next() is None
@@ -244,6 +244,6 @@ def test_a_ulpdu_over_what_mpa_carries_is_refused_by_its_length():
 
 
 @pytest.mark.parametrize("offset", [-4, 6])
-def test_a_start_that_no_fpdu_can_have_is_refused(offset):
+def test_an_impossible_start_offset_is_refused(offset):
     with pytest.raises(ValueError, match=f"stream offset {offset}"):
         FpduFramer(markers=True, crc=True, offset=offset)

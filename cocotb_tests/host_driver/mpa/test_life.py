@@ -53,7 +53,7 @@ def agreed(role=Role.INITIATOR, **fields):
 
 
 def started(negotiated=None, startup=20):
-    """A life behind the startup frames, and nothing else."""
+    """Return a life right after the startup frames."""
     life = Life(PATIENCE)
     life.startup_sent = life.startup_received = life.octets_received = startup
     assert life.sent(bytes(startup)) == []
@@ -62,7 +62,7 @@ def started(negotiated=None, startup=20):
 
 
 def opened(negotiated=None):
-    """A life whose fence is open."""
+    """Return a life whose fence is open."""
     life = started(negotiated)
     assert life.reported(Event(EventKind.FENCE_OPEN)) == []
     return life
@@ -112,7 +112,7 @@ def test_every_input_has_a_result_in_every_state_and_the_illegal_ones_are_named(
             assert direction.state is table[state, given][1]
 
 
-# Changes of state, with what they cause; every other legal input changes and causes nothing
+# Changes of state, and the actions that they cause; every other legal input changes nothing and causes no action
 TRANSMIT_CHANGES = {
     (T.STARTUP, TI.ENABLE): (T.FENCED, []),
     (T.STARTUP, TI.CLOSE): (T.CLOSED, [Release(reset=False)]),
@@ -287,7 +287,7 @@ def test_an_error_behind_this_end_s_fin_is_a_reset():
     assert life.close() == [Release(reset=True)]
 
 
-def test_a_close_is_for_once():
+def test_a_connection_is_released_once():
     life = opened()
     assert life.close() == [Release(reset=False)]
     assert life.close() == []
@@ -310,7 +310,7 @@ def test_an_end_behind_an_fpdu_is_in_order():
     assert life.drained(good=100, fence_open=True) == [End("")]
 
 
-def test_an_end_inside_an_fpdu_is_told_with_its_place():
+def test_an_end_inside_an_fpdu_is_reported_with_its_offset():
     life = opened()
     life.octets_received += 103
     life.closed_by_peer()
@@ -355,7 +355,7 @@ def test_fpdus_that_the_device_keeps_are_delivered():
     assert not life.delivered(3, taken=0)
 
 
-def test_a_permissive_device_delivers_what_is_no_rtr():
+def test_a_permissive_device_delivers_a_first_fpdu_that_is_no_rtr():
     life = opened()
     life.reported(Event(EventKind.RTR_RECEIVED, Rtr.NONE))
     assert not life.delivered(1)

@@ -30,7 +30,7 @@ KINDS = (Rtr.SEND, Rtr.WRITE, Rtr.READ)
 
 
 def feed(end, octets, chunk=1):
-    """Hand over a stream in pieces, never more than is wanted; returns the events and what is left."""
+    """Hand over a stream in pieces of at most ``wanted`` octets; returns the events and the remaining octets."""
     events = []
     while end.wanted and octets:
         piece = octets[: min(chunk, end.wanted)]
@@ -40,7 +40,7 @@ def feed(end, octets, chunk=1):
 
 
 def requested(config=RESPONDER, **fields):
-    """A responder that has had a Request with these fields, and its last event."""
+    """Return a responder that has received a Request with these fields, and its last event."""
     end = Negotiation(config)
     end.start(0)
     fields = {"enhanced": EnhancedData(4, 5, True, frozenset(KINDS))} | fields
@@ -49,7 +49,7 @@ def requested(config=RESPONDER, **fields):
 
 
 def replied(config=INITIATOR, **fields):
-    """The last event of an initiator that has had a Reply with these fields."""
+    """Return the last event of an initiator that has received a Reply with these fields."""
     end = Negotiation(config)
     end.start(0)
     fields = {"enhanced": EnhancedData(16, 16, True, frozenset({Rtr.WRITE}))} | fields
@@ -58,7 +58,7 @@ def replied(config=INITIATOR, **fields):
 
 
 def exchange(initiator, responder, chunk, behind=b""):
-    """Both ends' outcomes, with the frames delivered in pieces of ``chunk`` octets and FPDUs right behind them."""
+    """Return the outcomes of both ends, with frames in pieces of ``chunk`` octets and FPDUs right behind them."""
     one, other = Negotiation(initiator), Negotiation(responder)
     other.start(0)
     [request] = one.start(0)
@@ -77,7 +77,7 @@ LOCAL = {Input.INITIATE, Input.LISTEN, Input.ACCEPT, Input.REJECT, Input.ABORT}
 
 
 def in_state(state):
-    """A negotiation brought there by ordinary means."""
+    """Return a negotiation that has reached the state through legal inputs."""
     match state:
         case State.IDLE:
             return Negotiation(INITIATOR)
@@ -101,7 +101,7 @@ def in_state(state):
 
 
 @pytest.mark.parametrize("pair", [pair for pair in product(State, Input) if pair not in TABLE], ids=str)
-def test_what_is_not_in_the_table_is_refused_and_changes_nothing(pair):
+def test_inputs_that_are_not_in_the_table_are_refused_and_change_nothing(pair):
     end = in_state(pair[0])
     with pytest.raises(ProtocolError, match=f"{pair[1].name} is not possible in state {pair[0].name}"):
         end.take(pair[1])
@@ -126,7 +126,7 @@ OUTCOME = {State.ESTABLISHED: Established, State.REJECTED: Rejected, State.FAILE
 
 
 @pytest.mark.parametrize("pair", TABLE, ids=str)
-def test_what_is_in_the_table_leads_where_it_says(pair):
+def test_inputs_in_the_table_lead_to_the_listed_state(pair):
     end = in_state(pair[0])
     if pair == (State.IDLE, Input.LISTEN):
         end = Negotiation(RESPONDER)
@@ -140,7 +140,7 @@ def test_what_is_in_the_table_leads_where_it_says(pair):
 
 
 @given(st.sampled_from([INITIATOR, RESPONDER]), st.lists(st.sampled_from(Input), min_size=1, max_size=8))
-def test_whatever_happens_and_in_whatever_order_is_in_the_table_or_a_protocol_error(config, inputs):
+def test_any_sequence_of_inputs_is_handled_or_raises_protocol_error(config, inputs):
     end = Negotiation(config)
     for each in inputs:
         before = end.state
@@ -248,7 +248,7 @@ def test_an_ird_over_the_devices_is_not_promised():
     assert end.accept()[0].frame.enhanced.ird == 32
 
 
-def test_too_small_an_initiator_ird_is_rejected_with_the_ord_that_it_takes():
+def test_too_small_an_initiator_ird_is_rejected_with_the_required_ord():
     end, event = requested(replace(RESPONDER, min_ord=8))
     assert end.state is State.REJECTED
     assert (event.frame.rejected, event.frame.enhanced.ord) == (True, 8)
@@ -267,7 +267,7 @@ def test_a_rejection_reaches_the_initiator_with_private_data_and_depths():
     assert (event.frame.enhanced.ird, event.frame.enhanced.ord) == (4, 2)
 
 
-def test_a_rejection_for_ird_says_what_is_needed():
+def test_a_rejection_for_ird_names_the_required_ird():
     event = replied(rejected=True, enhanced=EnhancedData(1, 40))
     assert "its ORD is 40, this end's IRD 16" in event.what
 
@@ -330,7 +330,7 @@ def test_the_initiator_sends_the_rtr_that_it_prefers_of_several():
         ({"max_ird": 20}, {"ord": 21}, Reason.INSUFFICIENT_IRD, "ORD 21 is over this end's largest IRD, 20"),
     ],
 )
-def test_a_reply_that_cannot_be_kept_is_answered_with_a_terminate(config, enhanced, reason, what):
+def test_a_reply_that_the_initiator_cannot_comply_with_is_answered_with_a_terminate(config, enhanced, reason, what):
     reply = replace(EnhancedData(16, 16, True, frozenset({Rtr.WRITE})), **enhanced)
     event = replied(replace(INITIATOR, **config), enhanced=reply, markers=True)
     assert (event.reason, event.reason.code) == (reason, {Reason.INSUFFICIENT_IRD: 6}.get(reason, 7))
@@ -352,7 +352,7 @@ def test_the_initiator_raises_its_ird_to_the_responders_ord():
         ({"rev": 1}, "S=1 and Rev 1 at stream offset 16"),
     ],
 )
-def test_a_rev_that_cannot_be_spoken_is_error_4(fields, what):
+def test_an_unsupported_rev_is_error_4(fields, what):
     for event in (requested(**fields)[1], replied(**fields)):
         assert (event.reason, event.reason.code, event.terminate) == (Reason.BAD_FRAME, 4, None)
         assert what in event.what
@@ -413,7 +413,7 @@ def test_a_responder_of_rfc_5044_alone_closes_on_an_enhanced_request(fields):
 
 
 @pytest.mark.parametrize("state", [state for state in State if (state, Input.ABORT) in TABLE])
-def test_a_local_error_is_told_in_a_terminate_as_soon_as_an_fpdu_can_carry_it(state):
+def test_a_local_error_is_reported_in_a_terminate_as_soon_as_an_fpdu_can_carry_it(state):
     [event] = in_state(state).abort("no memory")
     assert (event.reason, event.reason.code, event.what) == (Reason.LOCAL, 5, "no memory")
     assert bool(event.terminate) == (state is State.ESTABLISHED)
@@ -430,7 +430,7 @@ def test_a_terminate_for_a_local_error_needs_no_rtr_at_either_end():
         assert first.markers_tx == (end is other)
 
 
-# The responder's second thoughts
+# The responder's ULP changes the configuration
 
 
 def test_the_ulp_may_decide_the_depths_when_it_has_seen_the_request():
@@ -463,13 +463,13 @@ def test_all_ones_in_one_field_leaves_the_other_negotiated(field):
 
 
 def test_a_value_in_answer_to_all_ones_is_for_the_ulp_alone():
-    """As Linux siw answers, to which 0x3FFF is a number."""
+    """Linux siw answers so: it treats 0x3FFF as a number."""
     config = replace(INITIATOR, negotiate_ird=False, negotiate_ord=False)
     agreed = replied(config, enhanced=EnhancedData(3, 128, True, frozenset({Rtr.WRITE}))).negotiated
     assert (agreed.ird, agreed.ord, agreed.peer_ird, agreed.peer_ord) == (16, 16, 3, 128)
 
 
-# What peers in the field do
+# The behaviour of peers in the field
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_initiators_in_the_field_get_one_kind_that_they_offered(offered, answere
 
 
 def test_a_kind_that_was_not_offered_is_sent_when_it_can_be():
-    """As siw answers a Request that offers the Send alone: with the Write."""
+    """Linux siw answers a Request that offers only the Send with the Write."""
     reply = EnhancedData(1, 1, True, frozenset({Rtr.WRITE}))
     assert replied(enhanced=reply).negotiated.rtr_send is Rtr.WRITE
     assert replied(replace(INITIATOR, rtr=(Rtr.SEND,)), enhanced=reply).reason is Reason.NO_MATCHING_RTR
@@ -544,7 +544,7 @@ def test_all_ones_in_the_drafts_is_answered_per_field():
 
 
 @pytest.mark.parametrize("taken", range(24))
-def test_a_peer_that_closes_inside_its_frame_is_placed(taken):
+def test_a_close_inside_a_frame_is_reported_with_its_offset(taken):
     for config, octets in ((INITIATOR, REPLY), (RESPONDER, REPLY.replace(b"Rep", b"Req"))):
         end = Negotiation(config)
         end.start(0)

@@ -38,7 +38,7 @@ frames = st.builds(
 
 
 def decode(kind, octets, chunk=1):
-    """Decode as a stream: pieces of ``chunk`` octets, never more than are missing; returns what is left, too."""
+    """Decode a stream in pieces of ``chunk`` octets, at most ``missing``; returns the remaining octets, too."""
     decoder = StartupDecoder(kind)
     while decoder.missing:
         piece = octets[: min(chunk, decoder.missing)]
@@ -57,7 +57,7 @@ def test_public_vectors_decode_and_encode(vector):
 
 
 @given(frames, st.integers(1, 600), st.binary(max_size=40))
-def test_every_frame_comes_back_and_nothing_behind_it_is_taken(frame, chunk, behind):
+def test_every_frame_survives_a_round_trip_and_no_octet_behind_it_is_taken(frame, chunk, behind):
     assert decode(frame.kind, frame.encode() + behind, chunk) == (frame, behind)
 
 
@@ -93,7 +93,7 @@ def test_a_bad_frame_is_refused_by_field_value_and_place(octets, message):
     assert message in str(refused.value)
 
 
-def test_two_initiators_are_told_so():
+def test_two_initiators_are_reported_as_such():
     with pytest.raises(StartupError, match="both ends are initiators"):
         decode(FrameKind.REPLY, header())
 
@@ -155,13 +155,13 @@ def test_the_drafts_ignore_d():
 
 
 @given(st.binary(min_size=4, max_size=4), st.sampled_from(Dialect))
-def test_every_four_octets_mean_something_and_come_back(octets, dialect):
+def test_any_four_octets_survive_a_round_trip(octets, dialect):
     back = EnhancedData.decode(octets, dialect).encode()
     reserved = bytes([0, 0, 0x40 if dialect is Dialect.DRAFT_02 else 0, 0])
     assert back == bytes(octet & ~mask for octet, mask in zip(octets, reserved, strict=True))
 
 
-def test_the_drafts_cannot_say_a_model_without_its_rtr():
+def test_the_drafts_cannot_encode_a_model_without_its_rtr():
     with pytest.raises(ValueError, match="by an RTR kind: both or none"):
         EnhancedData(1, 1, peer_to_peer=True, dialect=Dialect.DRAFT_02)
 

@@ -31,7 +31,7 @@ HASTY = rdma.Options(linger=0.2)
 
 
 def run(test, seconds=HANG):
-    """Run a coroutine, in a limited time, and see that it leaves nothing behind."""
+    """Run a coroutine with a time limit, and check that it leaves nothing behind."""
 
     async def limited():
         async with asyncio.timeout(seconds):
@@ -50,7 +50,7 @@ def run(test, seconds=HANG):
             patch.setattr(module, "StagTable", Watched)
         asyncio.run(limited())
     assert not any(tables), "memory is still registered"
-    gc.collect()  # a socket that is left open warns, and a warning is an error
+    gc.collect()  # an open socket causes a warning, and warnings are errors
 
 
 @asynccontextmanager
@@ -120,7 +120,7 @@ class Peer:
         await self.loop.sock_sendall(self.sock, b"".join(self.framer.frame(each) for each in ulpdus))
 
     async def ulpdu(self):
-        """The next ULPDU; None when the connection is closed."""
+        """Return the next ULPDU; None if the connection is closed."""
         while (ulpdu := self.delineator.next()) is None and not self.eof:
             with suppress(ConnectionError):
                 octets = await self.loop.sock_recv(self.sock, 65536)
@@ -150,7 +150,7 @@ async def bare(options=None, config=PLAIN, device=rdma.software):
             await connection.close()
 
 
-# What connections do
+# Connections in use
 
 
 @pytest.mark.parametrize("model", Model)
@@ -161,7 +161,7 @@ def test_everything_works_in_every_combination(model, kind):
         responder = replace(RESPONDER, crc=False, markers=markers2, ord=1, ird=1)
         async with connected(initiator, responder) as (ours, theirs):
             assert ours.rtr is theirs.rtr is (kind if model is Model.PEER_TO_PEER else Rtr.NONE)
-            if model is Model.CLIENT_SERVER:  # the responder may send when it has received
+            if model is Model.CLIENT_SERVER:  # the responder may send only after it has received
                 await ours.send(b"first")
                 assert bytes(await theirs.receive()) == b"first"
             await asyncio.gather(exercise(ours, theirs), exercise(theirs, ours))
@@ -190,7 +190,7 @@ async def exercise(active, passive):
 
 @pytest.mark.parametrize("lanes", [4])
 def test_everything_works_on_the_rtl(lanes):
-    """The same device interface: nothing else changes."""
+    """The devices share one interface, so nothing else changes."""
 
     async def test():
         device = partial(open_device, "simulated", lanes=lanes)
@@ -202,7 +202,7 @@ def test_everything_works_on_the_rtl(lanes):
     run(test(), 240)
 
 
-def test_requests_tell_what_the_peer_asks_for_and_replies_what_it_gets():
+def test_requests_show_the_peers_demands_and_replies_the_agreement():
     async def test():
         async with await rdma.listen(config=replace(RESPONDER, ird=3, ord=2), options=HASTY) as listener:
             config = replace(INITIATOR, ird=5, ord=1, private_data=b"hello")
@@ -247,7 +247,7 @@ def test_too_much_private_data_is_refused_and_the_request_can_still_be_answered(
 
 
 @pytest.mark.parametrize("again", ["accept", "reject", "close"])
-def test_a_request_is_answered_once_and_its_connection_is_left_alone(again):
+def test_a_request_is_answered_once_and_its_connection_is_left_untouched(again):
     async def test():
         async with await rdma.listen() as listener:
             connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
@@ -268,7 +268,7 @@ def test_a_request_is_answered_once_and_its_connection_is_left_alone(again):
 
 
 @pytest.mark.parametrize("end", ["device", "lower"])
-def test_a_send_ends_with_what_is_below_it(end):
+def test_a_send_fails_if_the_lower_connection_ends(end):
     async def test():
         async with connected() as (ours, _):
             await {"device": ours.device, "lower": ours._lower}[end].close()
@@ -290,7 +290,7 @@ def test_a_configuration_of_the_other_role_is_refused_at_once():
     run(test())
 
 
-def test_a_slow_peer_keeps_no_other_waiting_and_its_failure_is_told():
+def test_a_slow_peer_delays_no_other_and_its_failure_is_reported():
     async def test():
         failures = []
         async with await rdma.listen(config=RESPONDER, failed=lambda *what: failures.append(what)) as listener:
@@ -310,7 +310,7 @@ def test_a_slow_peer_keeps_no_other_waiting_and_its_failure_is_told():
     run(test())
 
 
-def test_a_peer_that_says_nothing_is_closed_and_told():
+def test_a_silent_peer_is_closed_and_reported():
     async def test():
         failures = []
         config = replace(RESPONDER, timeout=0.1)
@@ -361,7 +361,7 @@ def test_an_initiator_that_sends_no_rtr_is_not_accepted():
     ],
 )
 @pytest.mark.parametrize("markers", [False, True])
-def test_a_responder_is_told_why_an_initiator_cannot_keep_to_the_reply(monkeypatch, model, code, reply, markers):
+def test_a_responder_learns_why_an_initiator_cannot_comply_with_the_reply(monkeypatch, model, code, reply, markers):
     from open_rnic.host_driver.mpa import negotiation
 
     answer = negotiation.answer
@@ -414,7 +414,7 @@ def test_work_completes_in_order_and_buffers_fill_in_order():
 
 
 def test_a_receiver_without_buffers_slows_the_sender():
-    """RFC 5041 §7.1 allows to wait by means of TCP; nothing grows meanwhile."""
+    """RFC 5041 §7.1 allows the Send to wait in TCP; no queue grows meanwhile."""
 
     async def test():
         async with connected(one=rdma.Options(send_depth=4)) as (ours, theirs):
@@ -479,7 +479,7 @@ def test_cancelled_waiting_for_room_takes_no_room():
             read = ours.post_read(sink, 1, source.stag)  # is not answered before somebody receives the Send
             waiting = [asyncio.create_task(ours.send(b"%d" % n)) for n in (1, 2)]
             await asyncio.sleep(0)
-            read.add_done_callback(lambda _: waiting[0].cancel())  # when it has been given the room
+            read.add_done_callback(lambda _: waiting[0].cancel())  # at the moment at which it gets the room
             assert [bytes(await theirs.receive()) for _ in range(2)] == [b"0", b"2"]
             assert waiting[0].cancelled()
             await waiting[1]
@@ -487,7 +487,7 @@ def test_cancelled_waiting_for_room_takes_no_room():
     run(test())
 
 
-def test_a_listener_outlives_what_the_system_refuses(monkeypatch):
+def test_a_listener_survives_refusals_of_the_system(monkeypatch):
     async def test():
         told = []
         async with await rdma.listen(failed=lambda *what: told.append(what)) as listener:
@@ -559,7 +559,7 @@ def test_receiving_with_a_time_limit_again_and_again_loses_nothing():
     run(test())
 
 
-def test_who_waits_behind_a_cancelled_receive_has_what_it_had_begun():
+def test_the_next_receive_returns_the_send_that_a_cancelled_one_had_begun():
     async def test():
         async with bare() as (peer, connection):
             waiting = [asyncio.create_task(connection.receive(64)) for _ in range(3)]
@@ -628,11 +628,11 @@ def test_memory_of_the_domain_serves_every_connection_in_it():
     run(test())
 
 
-# How they end
+# The end of connections
 
 
 async def ended(connection):
-    """What ends it, as its error, as the error of work that is posted later, and of a buffer."""
+    """Return the error of the connection, which later work and posted buffers must raise, too."""
     async with asyncio.timeout(HANG):
         error = await connection.disconnected()
     assert error is connection.error
@@ -678,7 +678,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_the_peer_does_wrong_is_told_to_it_and_changes_no_memory(name):
+def test_faults_of_the_peer_are_reported_to_it_and_change_no_memory(name):
     make, fault = WRONG[name]
     access = {"rights": Access.REMOTE_READ, "rights to read": Access.REMOTE_WRITE}.get(name, REMOTE)
 
@@ -723,7 +723,7 @@ def test_more_reads_than_the_ird_end_the_connection():
     run(test())
 
 
-def test_a_peer_s_terminate_is_told_with_all_that_it_says():
+def test_a_peers_terminate_is_reported_with_all_of_its_fields():
     async def test():
         async with connected() as (ours, theirs):
             region = theirs.register(bytearray(4), Access.REMOTE_READ)
@@ -742,7 +742,7 @@ def test_a_peer_s_terminate_is_told_with_all_that_it_says():
     run(test())
 
 
-def test_outstanding_work_fails_with_what_ends_the_connection():
+def test_outstanding_work_fails_with_the_error_that_ends_the_connection():
     async def test():
         async with connected(one=rdma.Options(send_depth=300)) as (ours, theirs):
             reads = [asyncio.create_task(ours.read(10, 12345)) for _ in range(20)]
@@ -757,7 +757,7 @@ def test_outstanding_work_fails_with_what_ends_the_connection():
 
 
 @pytest.mark.parametrize("fault", [Fault.RDMAP_CATASTROPHIC, Fault.OPERATION])
-def test_an_end_may_terminate_of_its_own(fault):
+def test_an_end_may_terminate_by_itself(fault):
     async def test():
         async with connected() as (ours, theirs):
             await ours.terminate(fault, "enough")
@@ -767,8 +767,8 @@ def test_an_end_may_terminate_of_its_own(fault):
     run(test())
 
 
-def test_a_crc_error_is_told_to_the_peer():
-    """RFC 5044 §8: MPA finds it, its ULP tells it."""
+def test_a_crc_error_is_reported_to_the_peer():
+    """RFC 5044 §8: MPA finds the error, and its ULP reports it."""
 
     async def test():
         async with bare(config=RESPONDER) as (peer, connection):
@@ -788,7 +788,7 @@ def test_a_crc_error_is_told_to_the_peer():
 
 
 @pytest.mark.parametrize("enhanced", [False, True])
-def test_a_bad_first_fpdu_is_told_by_a_terminate_with_enhanced_frames_only(enhanced):
+def test_a_bad_first_fpdu_is_reported_by_a_terminate_with_enhanced_frames_only(enhanced):
     """RFC 5044 §7.1.2 rule 4, RFC 6581 §9.3: see docs/rfc6581.md."""
 
     async def test():
@@ -855,7 +855,7 @@ def test_a_half_closed_connection_still_carries_sends_the_other_way():
     run(test())
 
 
-def test_what_is_wrong_behind_a_shutdown_is_a_reset_and_no_end_in_order():
+def test_an_error_behind_a_shutdown_causes_a_reset():
     """No Terminate can follow the end of this end's half."""
 
     async def test():
@@ -1037,8 +1037,8 @@ def test_close_does_not_wait_for_a_peer_that_does_nothing():
     run(test())
 
 
-def test_a_close_that_cannot_flush_is_an_orderly_end_to_nobody():
-    """Completed Sends are lost then, and a receiver must not take those before them for all there are."""
+def test_a_close_that_cannot_flush_is_no_orderly_end_at_either_end():
+    """The last Sends are lost, and the receiver must not take the earlier ones for the complete sequence."""
 
     async def test():
         async with connected(one=HASTY) as (ours, theirs):
@@ -1053,14 +1053,14 @@ def test_a_close_that_cannot_flush_is_an_orderly_end_to_nobody():
     run(test())
 
 
-def test_a_shutdown_gives_a_receiver_slower_than_linger_all_there_is():
+def test_a_shutdown_delivers_everything_to_a_receiver_slower_than_linger():
     async def test():
         async with connected(one=HASTY) as (ours, theirs):
             shrink(ours, theirs)
             for _ in range(8):
                 ours.post_send(bytes(1 << 20))
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(ours.shutdown(), 0.4)  # to give up waiting gives nothing else up
+                await asyncio.wait_for(ours.shutdown(), 0.4)  # a cancelled wait cancels nothing else
             closing = asyncio.create_task(ours.shutdown())
             for _ in range(8):
                 await theirs.receive(1 << 20)
@@ -1095,7 +1095,7 @@ def test_an_exception_in_the_body_ends_the_connection_at_once():
     run(test())
 
 
-def test_a_device_that_fails_is_told():
+def test_a_failure_of_the_device_is_reported():
     async def test():
         async with connected() as (ours, theirs):
             waiting = ours.post_receive(bytearray(1))
@@ -1117,7 +1117,7 @@ def test_a_test_that_leaves_memory_registered_fails():
         run(test())
 
 
-def test_many_connections_at_once_and_nothing_is_left():
+def test_many_connections_at_once_leave_nothing_behind():
     """The full thousand: `rnic bench host`."""
     count = 150
 
@@ -1158,7 +1158,7 @@ def test_options_that_contradict_are_refused():
             rdma.Options(**options)
 
 
-def test_ulpdus_are_as_long_as_the_mulpdu_and_no_longer():
+def test_ulpdus_are_as_long_as_the_mulpdu():
     async def test():
         wire = Wire()
         async with connected(one=rdma.Options(mulpdu=1000), observers=(wire,)) as (ours, theirs):

@@ -17,7 +17,7 @@ def domain():
     assert len(made) == 0
 
 
-def test_stags_are_of_32_bits_and_not_in_any_row(domain):
+def test_stags_have_32_bits_and_form_no_sequence(domain):
     """RFC 5040 §8.1.1 rule 8: difficult to predict, sparse over the full range."""
     stags = [domain.register(bytearray(1), Access.REMOTE_READ).stag for _ in range(500)]
     assert len(set(stags)) == 500
@@ -42,7 +42,7 @@ def test_regions_are_valid_until_they_are_deregistered(domain):
     buffer.append(0)
 
 
-def test_domains_know_each_other_s_stags_only_if_they_were_given_the_same_table(domain):
+def test_domains_know_each_others_stags_only_if_they_share_a_table(domain):
     stags = StagTable()
     with (
         ProtectionDomain(stags).register(bytearray(4), Access.REMOTE_READ) as shared,
@@ -81,11 +81,11 @@ def test_any_buffer_in_one_piece_is_used_in_place(domain):
         (memoryview(bytearray(8))[::2], 0, "a buffer must lie in one piece"),
     ],
 )
-def test_what_cannot_be_registered_is_refused(domain, buffer, to, what):
+def test_buffers_that_cannot_be_registered_are_refused(domain, buffer, to, what):
     with pytest.raises(ValueError, match=what):
         domain.register(buffer, Access.REMOTE_WRITE, to=to)
 
 
-def test_the_repr_says_what_a_person_wants_to_know(domain):
+def test_the_repr_shows_size_stag_to_and_rights(domain):
     region = domain.register(bytearray(5), Access.REMOTE_READ | Access.REMOTE_WRITE, to=16)
     assert repr(region) == f"<Region of 5 octets, STag {region.stag:#010x}, TO 0x10, REMOTE_WRITE|REMOTE_READ>"

@@ -1,4 +1,4 @@
-"""RDMAP streams without I/O: what each end does, and what each error makes of it."""
+"""RDMAP streams without I/O: the behaviour of each end, and the result of each error."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 
 
 class End:
-    """A stream, and what it has sent and completed."""
+    """A stream, with the ULPDUs that it has sent and the requests that it has completed."""
 
     def __init__(self, ird=4, depth=4, waits=False, mulpdu=128, stags=None):
         self.domain = ProtectionDomain(stags)
@@ -95,11 +95,11 @@ def view(octets):
     return octets_of(octets)
 
 
-# What operations do
+# Operations
 
 
 @given(st.integers(0, 700), st.integers(128, 300), st.booleans(), st.booleans())
-def test_sends_arrive_with_all_that_they_carry(octets, mulpdu, solicited, invalidates):
+def test_sends_arrive_with_all_of_their_fields(octets, mulpdu, solicited, invalidates):
     one, other = End(mulpdu=mulpdu), End()
     _, region = other.memory(10)
     message = bytes(n % 251 for n in range(octets))
@@ -115,7 +115,7 @@ def test_sends_arrive_with_all_that_they_carry(octets, mulpdu, solicited, invali
 
 
 @given(st.integers(0, 700), st.integers(128, 300), st.integers(0, 50), st.sampled_from([0, 7, 2**64 - 1000]))
-def test_writes_are_placed_where_they_belong_and_complete_nothing_there(octets, mulpdu, at, to):
+def test_writes_are_placed_at_their_to_and_complete_nothing_at_the_peer(octets, mulpdu, at, to):
     one, other = End(mulpdu=mulpdu), End()
     memory, region = other.memory(800, Access.REMOTE_WRITE, to)
     message = bytes(n % 251 for n in range(octets))
@@ -128,7 +128,7 @@ def test_writes_are_placed_where_they_belong_and_complete_nothing_there(octets, 
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=12), st.integers(1, 4), st.integers(128, 300))
-def test_reads_bring_what_is_there_and_never_exceed_the_ord(sizes, depth, mulpdu):
+def test_reads_return_the_peers_memory_and_never_exceed_the_ord(sizes, depth, mulpdu):
     one, other = End(depth=depth, mulpdu=mulpdu), End(ird=depth, mulpdu=mulpdu)
     source, remote = other.memory(400, Access.REMOTE_READ, to=64)
     source[:] = bytes(n % 251 for n in range(400))
@@ -144,7 +144,7 @@ def test_reads_bring_what_is_there_and_never_exceed_the_ord(sizes, depth, mulpdu
         end.domain.release(end.stream)
 
 
-def test_a_read_beyond_the_ord_waits_and_all_that_is_behind_it():
+def test_a_read_beyond_the_ord_waits_and_so_does_all_work_behind_it():
     one, other = End(depth=1), End()
     _sink, local = one.memory(10)
     _, remote = other.memory(10)
@@ -252,7 +252,7 @@ def test_an_rtr_without_a_ddp_header_uses_up_no_msn():
     assert len(other.done()) == 1
 
 
-def test_a_send_without_a_buffer_waits_for_one_if_it_is_to():
+def test_a_send_without_a_buffer_waits_for_one_if_so_configured():
     other = End(waits=True)
     ulpdu = Untagged(Opcode.SEND, 0, 1, 0, True, b"abc").encode()
     assert not other.receive(ulpdu)
@@ -277,7 +277,7 @@ def test_a_buffer_can_be_withdrawn_until_a_send_has_begun_to_fill_it():
     assert other.done() == [one]
 
 
-# What is refused, and how
+# Refusals
 
 
 def write(stag, to, payload=b"abcd", last=True, opcode=Opcode.RDMA_WRITE):
@@ -293,7 +293,7 @@ def read(stag, to, size, msn=1, qn=1, mo=0):
 
 
 def refused(end, ulpdu, fault, headers="MD"):
-    """The end must want to send exactly this Terminate, do nothing more and take nothing more."""
+    """Check that the end sends exactly this Terminate, then sends and takes nothing more."""
     assert not end.ended
     completed = list(end.completed)
     assert end.receive(ulpdu)
@@ -451,11 +451,11 @@ def test_untagged_segments_and_headers_that_are_refused(ulpdu, fault):
 
 
 @pytest.mark.parametrize("ulpdu", [b"", b"\x41", send()[:17], write(1, 2)[:13]])
-def test_what_has_no_whole_header_is_refused_without_one(ulpdu):
+def test_a_ulpdu_without_a_whole_header_is_refused_without_headers(ulpdu):
     refused(End(), ulpdu, Fault.STREAM_CATASTROPHIC, "")
 
 
-def test_reserved_bits_are_not_looked_at():
+def test_reserved_bits_are_ignored():
     """RFC 5041 §4.1, RFC 5040 §4.1."""
     end = End()
     end.buffer()
@@ -467,7 +467,7 @@ def test_reserved_bits_are_not_looked_at():
     assert len(end.done()) == 1
 
 
-def test_a_message_that_grows_too_long_is_refused_where_it_does():
+def test_a_message_that_exceeds_its_buffer_is_refused_at_that_segment():
     end = End()
     buffer = end.buffer(8)
     end.receive(send(payload=b"12345678", last=False))
@@ -484,7 +484,7 @@ def test_a_gap_in_a_message_is_refused():
 
 def test_a_send_without_a_buffer_is_refused_if_it_must_not_wait():
     refused(End(), send(), Fault.NO_BUFFER)
-    refused(End(), send(payload=b""), Fault.NO_BUFFER)  # RFC 5040 §5.3: it uses one, too
+    refused(End(), send(payload=b""), Fault.NO_BUFFER)  # RFC 5040 §5.3: a Send of no octets uses a buffer, too
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def test_a_send_without_a_buffer_is_refused_if_it_must_not_wait():
         (0, 2**64 - 4, 4, Fault.SOURCE_TO_WRAP),
     ],
 )
-def test_reads_of_what_the_peer_may_not_have_are_refused(stag, to, size, fault):
+def test_reads_of_memory_that_the_peer_may_not_read_are_refused(stag, to, size, fault):
     """RFC 5040 §7.2, and §7.1 rule 3: the Terminate has all headers."""
     end = End()
     _, region = end.memory(20, to=100)
@@ -532,7 +532,7 @@ def test_a_read_may_follow_as_soon_as_an_answer_has_left():
     assert not end.ended
 
 
-def test_a_source_that_is_revoked_while_it_is_read_ends_the_stream_where_it_stands():
+def test_a_source_that_is_revoked_during_a_read_ends_the_stream_there():
     """RFC 5040 §4.8: the RDMA header tells how far the Read came; §8.1.1 rule 6."""
     end = End()
     source, region = end.memory(400, to=1000)
@@ -587,7 +587,7 @@ def test_a_sink_that_is_deregistered_takes_no_response():
     remote.deregister()
 
 
-def test_a_terminate_that_comes_ends_the_stream():
+def test_a_received_terminate_ends_the_stream():
     end = End()
     end.post_send(view(b"x"))
     terminate = Terminate.of(Fault.BOUNDS, write(1, 2))
@@ -615,7 +615,7 @@ def test_an_abort_of_this_end_has_no_headers():
 
 
 @given(st.lists(st.binary(max_size=60), max_size=5), st.booleans())
-def test_no_ulpdu_does_anything_but_be_taken_refused_or_wait(ulpdus, waits):
+def test_every_ulpdu_is_taken_refused_or_waits(ulpdus, waits):
     end = End(waits=waits)
     memory, region = end.memory(8, Access.LOCAL_WRITE)
     for ulpdu in ulpdus:
@@ -644,10 +644,10 @@ def test_mutated_ulpdus_do_no_harm(data):
     end.domain.release(end.stream)
 
 
-# What the ULP may not ask for
+# Requests that the ULP may not post
 
 
-def test_work_that_can_never_be_done_is_refused_before_anything_is_sent():
+def test_impossible_work_is_refused_before_anything_is_sent():
     end, other = End(), End(depth=0)
     _, read_only = end.memory(10, Access.REMOTE_READ)
     _, gone = end.memory(10)
@@ -675,7 +675,7 @@ def test_work_that_can_never_be_done_is_refused_before_anything_is_sent():
         each.domain.release(each.stream)
 
 
-def test_all_that_is_posted_can_be_let_go():
+def test_all_posted_work_can_be_flushed():
     end = End()
     posted = [end.post_send(view(b"x")), end.post_send(view(b"y")), end.post_receive(memoryview(bytearray(1)))]
     end.next()

@@ -51,7 +51,7 @@ def numbered(octets):
 
 
 def cut(message, sizes):
-    """The message in pieces of these sizes, as far as it goes, and what is left of it."""
+    """Return the message cut into pieces of these sizes, and the rest."""
     ends = [min(sum(sizes[:n]), len(message)) for n in range(len(sizes) + 1)]
     return [bytearray(message[at:to]) for at, to in zip(ends, [*ends[1:], len(message)], strict=True)]
 
@@ -85,7 +85,7 @@ def test_writes_and_reads_go_from_pieces_into_pieces(octets, source, remote, wan
     assert not other.ended
     assert b"".join(theirs) == message.ljust(sum(remote) + octets, b"\x55")
     assert b"".join(sinks) == b"".join(theirs)[:wanted]
-    assert not len(one.domain)  # what the Read was given is nobody's any more
+    assert not len(one.domain)  # the registration for the Read is gone
     region.deregister()
 
 
@@ -162,7 +162,7 @@ def test_lists_that_can_never_be_used_are_refused():
 
 
 @given(splits, st.integers(0, 500), st.integers(0, 500), st.binary(max_size=40))
-def test_several_buffers_are_as_one(sizes, start, end, payload):
+def test_several_buffers_act_as_one(sizes, start, end, payload):
     whole = bytearray(numbered(sum(sizes)))
     scattered = Scattered([memoryview(each) for each in cut(whole, sizes)])
     assert bytes(scattered) == whole
@@ -199,7 +199,7 @@ def test_a_fence_waits_for_earlier_reads_and_nothing_else(fence):
             assert one.next() is None
             assert not one.ready
             one.receive(other.next())
-        assert one.ready  # nobody has asked for a completion in between
+        assert one.ready  # it is ready although nobody has polled for completions
     assert [decode(one.next()).payload for _ in range(2)] == [b"behind", b"last"]
     for each in (local, remote):
         each.deregister()
@@ -236,7 +236,7 @@ async def polled(cq, count):
     return found
 
 
-def test_requests_complete_in_batches_with_all_that_is_known_of_them():
+def test_requests_complete_in_batches_with_all_of_their_results():
     async def test():
         sending, receiving = CompletionQueue(), CompletionQueue()
         async with connected(one=options(sending), other=options(receiving)) as (ours, theirs):
@@ -270,7 +270,7 @@ def test_requests_complete_in_batches_with_all_that_is_known_of_them():
     run(test())
 
 
-def test_a_batch_has_at_most_what_is_asked_for():
+def test_a_batch_has_at_most_the_requested_number():
     async def test():
         cq = CompletionQueue()
         async with connected(one=options(cq)) as (ours, theirs):
@@ -307,7 +307,7 @@ def test_connections_may_share_a_queue():
     run(test())
 
 
-def test_what_a_connection_leaves_undone_is_flushed():
+def test_unfinished_work_of_a_connection_is_flushed():
     async def test():
         cq = CompletionQueue()
         async with connected(one=options(cq)) as (ours, theirs):
@@ -344,7 +344,7 @@ def test_buffers_are_flushed_when_the_peer_closes_its_half():
     run(test())
 
 
-def test_unsignalled_work_completes_in_silence():
+def test_unsignalled_work_makes_no_completion_entry():
     async def test():
         cq = CompletionQueue(8)
         async with connected(one=options(cq)) as (ours, theirs):
@@ -401,7 +401,7 @@ def test_requests_need_a_queue():
 
 @asynccontextmanager
 async def asked(request, device, **others):
-    """A bare socket that has sent a Request, and what the responder's ULP has of it."""
+    """Yield a bare socket that has sent a Request, and the responder's view of the request."""
     async with await rdma.listen(device=device, options=STRICT, **others) as listener:
         with socket.socket() as sock:
             sock.setblocking(False)
@@ -412,7 +412,7 @@ async def asked(request, device, **others):
 
 
 async def all_taken(connection, ulpdus):
-    """The ULP comes so late that all these have found a buffer or none."""
+    """Wait until this many ULPDUs are taken, so that each Send has found a buffer or none before the ULP continues."""
     while connection._taken < ulpdus and not connection.error:
         await asyncio.sleep(0)
 
@@ -506,7 +506,7 @@ def test_buffers_that_cannot_be_posted_are_refused_before_anything_is_answered()
     run(test())
 
 
-def test_a_connection_that_is_never_made_leaves_its_places_in_the_queue():
+def test_a_connection_that_is_never_made_frees_its_entries_in_the_queue():
     async def test():
         cq = CompletionQueue(2)
         with socket.create_server(("127.0.0.1", 0)) as unused:
@@ -523,7 +523,7 @@ def test_a_connection_that_is_never_made_leaves_its_places_in_the_queue():
 # Receives of unknown length
 
 
-def test_a_receive_takes_memory_only_for_what_comes():
+def test_a_receive_allocates_memory_only_for_octets_that_arrive():
     async def test():
         async with bare() as (peer, connection):
             room, calls = 1 << 20, 50
@@ -554,7 +554,7 @@ def test_growing_room_is_bounded():
 # The local address
 
 
-def test_a_connection_is_made_from_the_address_that_is_given():
+def test_a_connection_is_made_from_the_given_address():
     async def test():
         async with await rdma.listen("127.0.0.1") as listener:
             with socket.create_server(("127.0.0.3", 0)) as free:
@@ -579,7 +579,7 @@ def test_a_connection_is_made_from_the_address_that_is_given():
         ("no address", "cannot find 'no address' port 0: "),
     ],
 )
-def test_an_address_that_is_not_this_end_s_is_refused(local, what):
+def test_an_unusable_local_address_is_refused(local, what):
     async def test():
         with pytest.raises(rdma.MpaConnectionError) as caught:
             await rdma.connect("127.0.0.1", 9, local_addr=(local, 0))
@@ -591,7 +591,7 @@ def test_an_address_that_is_not_this_end_s_is_refused(local, what):
 # On the wire
 
 
-def test_what_is_gathered_leaves_in_full_segments():
+def test_gathered_messages_leave_in_full_segments():
     async def test():
         wire = Wire()
         async with connected(one=rdma.Options(mulpdu=142), observers=(wire,)) as (ours, theirs):

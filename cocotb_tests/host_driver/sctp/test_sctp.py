@@ -41,7 +41,7 @@ def chunk(function, ssn=0, private=b""):
 
 
 class Peer:
-    """Gives a session the chunks of a peer in order."""
+    """Hands the chunks of a peer to a session, in order."""
 
     def __init__(self, session):
         self.session = session
@@ -57,7 +57,7 @@ class Peer:
 
 
 def in_state(state):
-    """A session brought there by ordinary means, and its peer."""
+    """Return a session that has reached the state through legal inputs, and its peer."""
     active = state in (State.IDLE, State.WAIT_ANSWER, State.FAILED)
     session = Session(ACTIVE if active else PASSIVE)
     peer = Peer(session)
@@ -107,7 +107,7 @@ GIVE = {
 
 
 @pytest.mark.parametrize("pair", [pair for pair in product(State, Input) if pair not in TABLE], ids=str)
-def test_what_is_not_in_the_table_is_refused_and_a_peer_that_did_it_ends_the_session(pair):
+def test_inputs_that_are_not_in_the_table_are_refused_and_end_the_session_if_from_the_peer(pair):
     state, given = pair
     session, peer = in_state(state)
     if given in _FROM_PEER and not state.final:
@@ -122,7 +122,7 @@ def test_what_is_not_in_the_table_is_refused_and_a_peer_that_did_it_ends_the_ses
 
 
 @pytest.mark.parametrize("pair", TABLE, ids=str)
-def test_what_is_in_the_table_leads_where_it_says(pair):
+def test_inputs_in_the_table_lead_to_the_listed_state(pair):
     session, peer = in_state(pair[0])
     if pair == (State.IDLE, Input.PASSIVE):
         session = Session(PASSIVE)
@@ -132,7 +132,7 @@ def test_what_is_in_the_table_leads_where_it_says(pair):
 
 
 @given(st.sampled_from([ACTIVE, PASSIVE]), st.lists(st.sampled_from(Input), min_size=1, max_size=12))
-def test_whatever_happens_and_in_whatever_order_is_in_the_table_or_a_protocol_error(config, inputs):
+def test_any_sequence_of_inputs_is_handled_or_raises_protocol_error(config, inputs):
     session = Session(config)
     peer = Peer(session)
     for each in inputs:
@@ -168,7 +168,7 @@ def test_chunks_are_laid_out_as_the_documents_draw_them():
     st.sampled_from(Dialect),
     st.integers(0, 9),
 )
-def test_every_chunk_comes_back(function, private, ssn, dialect, ird):
+def test_every_chunk_survives_a_round_trip(function, private, ssn, dialect, ird):
     enhanced = EnhancedData(ird, 2, True, frozenset({Rtr.WRITE}), dialect=dialect) if function.enhanced else None
     control = Control(function, enhanced, b"" if function is Function.TERMINATE else private)
     assert Control.decode(control.encode(ssn), dialect) == control
@@ -214,7 +214,7 @@ def test_a_terminate_has_no_private_data_and_enhanced_codes_have_enhanced_data()
 
 
 def deliver(events, to):
-    """Hand over what is to be transmitted, the last first."""
+    """Hand over the messages to transmit, in reverse order."""
     sent = [event for event in events if isinstance(event, Transmit)]
     return [event for each in reversed(sent) for event in to.receive(each.ppid, each.octets)]
 
@@ -263,7 +263,7 @@ def test_an_unenhanced_session_uses_the_unenhanced_codes():
 
 
 @given(st.permutations(range(6)))
-def test_segments_come_in_the_order_of_their_ddp_ssn(order):
+def test_segments_are_delivered_in_the_order_of_their_ddp_ssn(order):
     one, other, _, _ = opened()
     sent = [one.send(bytes([n]))[0] for n in range(5)] + one.terminate()
     events = [event for at in order for event in other.receive(sent[at].ppid, sent[at].octets)]
@@ -277,7 +277,7 @@ def test_ddp_ssns_wrap():
         assert received == Received(b""), n
 
 
-def test_each_end_may_terminate_and_the_other_go_on():
+def test_each_end_may_terminate_and_the_other_continues():
     one, other, _, _ = opened()
     assert deliver(one.terminate(), other) == [Ended()]
     assert deliver(other.send(b"more"), one) == [Received(b"more")]
@@ -296,7 +296,7 @@ def test_a_terminate_waits_until_it_cannot_overtake_the_accept():
     assert peer.segment(b"early") == [Received(b"early"), Transmit(Ppid.CONTROL, terminate.octets)]
 
 
-def test_a_rejection_tells_the_required_ord_and_the_private_data():
+def test_a_rejection_carries_the_required_ord_and_the_private_data():
     one, other = Session(ACTIVE), Session(replace(PASSIVE, min_ord=8))
     other.start(0)
     sent, rejected = other.receive(Ppid.CONTROL, one.start(0)[0].octets)
@@ -344,7 +344,7 @@ def test_an_end_of_rfc_5043_alone_terminates_an_enhanced_initiate():
         ({"rtr": (Rtr.SEND,)}, EnhancedData(16, 1, True, frozenset({Rtr.WRITE})), 7),
     ],
 )
-def test_an_accept_that_cannot_be_kept_is_answered_by_both_terminates(config, reply, code):
+def test_an_accept_that_the_initiator_cannot_comply_with_is_answered_by_both_terminates(config, reply, code):
     session = Session(replace(ACTIVE, **config))
     session.start(0)
     rdmap, terminate, failed = session.receive(Ppid.CONTROL, Control(Function.ENHANCED_ACCEPT, reply).encode(0))
@@ -378,7 +378,7 @@ def test_a_local_error_of_an_open_session_is_code_5():
         (16, bytes.fromhex("8001"), "DDP-SSN 32769 at offset 0: 1 is due"),
     ],
 )
-def test_a_chunk_that_no_sequence_has_ends_an_open_session(ppid, octets, what):
+def test_a_chunk_out_of_sequence_ends_an_open_session(ppid, octets, what):
     session, _ = in_state(State.OPEN)
     terminate, failed = session.receive(ppid, octets)
     assert (terminate.octets[2:].hex(), session.state) == ("0004", State.FAILED)
@@ -391,7 +391,7 @@ def test_a_repeated_chunk_that_waits_is_refused():
     assert "DDP-SSN 3 at offset 0: 1 is due" in session.receive(16, bytes.fromhex("0003"))[-1].what
 
 
-def test_what_waits_for_a_missing_chunk_is_bounded():
+def test_the_octets_that_wait_for_a_missing_chunk_are_bounded():
     session, _ = in_state(State.OPEN)
     for ssn in range(2, 32768):
         events = session.receive(16, ssn.to_bytes(2, "big") + bytes(1000))

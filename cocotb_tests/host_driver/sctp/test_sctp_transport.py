@@ -179,7 +179,7 @@ def test_a_request_too_many_is_terminated():
     run(test())
 
 
-def test_a_local_error_tells_the_peers_rdmap():
+def test_a_local_error_is_reported_to_the_peers_rdmap():
     async def test():
         async with opened() as (one, other):
             await one.abort("no memory")
@@ -191,14 +191,14 @@ def test_a_local_error_tells_the_peers_rdmap():
     run(test())
 
 
-def test_a_peer_that_still_sends_is_told_of_a_local_error():
-    """To close with messages unread would destroy what has not been read at the other end."""
+def test_a_local_error_is_reported_to_a_peer_that_still_sends():
+    """A close with unread messages would destroy messages that the other end has not read."""
 
     async def test():
         ours, theirs = pair("messages")
         await ours.send(Ppid.CONTROL, Control(Function.INITIATE).encode(0))
         accepted = await (await request(theirs, PASSIVE)).accept()
-        for ssn in range(1, 40):  # more than are taken ahead of the ULP
+        for ssn in range(1, 40):  # more than are received ahead of the ULP
             await ours.send(Ppid.SEGMENT, struct.pack(">H", ssn))
         await asyncio.sleep(0.05)
         aborting = asyncio.create_task(accepted.abort("no memory"))
@@ -254,7 +254,7 @@ def test_a_bad_chunk_is_answered_by_a_terminate_and_refused_with_a_reason(ppid, 
 
 
 @pytest.mark.parametrize("indication", [None, 0, 2])
-def test_a_peer_without_ddps_adaptation_indication_is_not_spoken_to(indication):
+def test_a_peer_without_ddps_adaptation_indication_is_refused(indication):
     async def test():
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -290,7 +290,7 @@ def has_sctp():
 
 
 @pytest.mark.skipif(has_sctp(), reason="the system has SCTP")
-def test_a_system_without_sctp_says_so_in_one_line():
+def test_a_system_without_sctp_is_reported_in_one_line():
     async def test():
         with pytest.raises(MpaConnectionError, match="this system has no SCTP: Protocol not supported"):
             await listen()

@@ -43,8 +43,8 @@ def test_bench_host_shows_tables_without_json(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--connections", "0"], "rnic: --connections is 1 or more, not 0\n"),
-        (["--size", "64", "--size", "-1"], "rnic: --size is 1 or more, not -1\n"),
+        (["--connections", "0"], "rnic: --connections must be at least 1, not 0\n"),
+        (["--size", "64", "--size", "-1"], "rnic: --size must be at least 1, not -1\n"),
     ],
 )
 def test_an_invalid_option_of_bench_host_is_named(options, line, capsys):

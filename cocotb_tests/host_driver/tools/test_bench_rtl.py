@@ -428,13 +428,13 @@ def test_the_command_measures_as_requested(tools, monkeypatch, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(("options", "line"), [
-    (["--block", "Fram"], "--block is one of MpaDatapath, TX+RX, TX, RX, "),
-    (["--lanes", "3"], "--lanes is one of 1, 2, 4, 8, 16, not 3\n"),
-    (["--part", "ice"], "--part is one of 25f, 85f, hx8k, gw2a, not ice\n"),
-    (["--limit", "0"], "--limit is more than 0 seconds, not 0\n"),
-    (["--seeds", "0"], "--seeds is 1 or more, not 0\n"),
+    (["--block", "Fram"], "--block must be one of MpaDatapath, TX+RX, TX, RX, "),
+    (["--lanes", "3"], "--lanes must be one of 1, 2, 4, 8, 16, not 3\n"),
+    (["--part", "ice"], "--part must be one of 25f, 85f, hx8k, gw2a, not ice\n"),
+    (["--limit", "0"], "--limit must be more than 0 seconds, not 0\n"),
+    (["--seeds", "0"], "--seeds must be at least 1, not 0\n"),
     (["--no-synthesis", "--block", "Fence"], "nothing to measure: "),
-    (["--json", "-", "--csv", "-"], "- is asked for twice: "),
+    (["--json", "-", "--csv", "-"], "- is given for two outputs: "),
 ])  # fmt: skip
 def test_an_invalid_option_of_bench_rtl_is_named(options, line, capsys):
     assert run(["bench", "rtl", *options]) == 2

@@ -34,9 +34,9 @@ def test_ratios_compare_the_same_width():
 
 
 @pytest.mark.parametrize(("options", "line"), [
-    (["--lanes", "5"], "--lanes is one of 1, 2, 4, 8, 16, not 5"),
-    (["--rounds", "0"], "--rounds is 1 or more, not 0"),
-    (["--ulpdus", "-1"], "--ulpdus is 1 or more, not -1"),
+    (["--lanes", "5"], "--lanes must be one of 1, 2, 4, 8, 16, not 5"),
+    (["--rounds", "0"], "--rounds must be at least 1, not 0"),
+    (["--ulpdus", "-1"], "--ulpdus must be at least 1, not -1"),
 ])  # fmt: skip
 def test_an_invalid_option_of_bench_sim_is_named(options, line, capsys):
     assert run(["bench", "sim", *options]) == 2

@@ -76,8 +76,8 @@ def test_a_bad_line_is_reported_after_the_output_of_earlier_lines(command, line,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--stream-offset", "6"], "--stream-offset is a multiple of 4 from 0 up, not 6"),
-        (["--stream-offset", "-4"], "--stream-offset is a multiple of 4 from 0 up, not -4"),
+        (["--stream-offset", "6"], "--stream-offset must be a multiple of 4, and at least 0, not 6"),
+        (["--stream-offset", "-4"], "--stream-offset must be a multiple of 4, and at least 0, not -4"),
         (["--lanes", "3"], "a device is 1, 2, 4, 8 or 16 lanes wide, not 3"),
         (["--lanes", "four"], "Invalid value for '--lanes': 'four' is not a whole number"),
         (

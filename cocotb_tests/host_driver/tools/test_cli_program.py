@@ -144,7 +144,7 @@ def test_ctrl_c_at_the_end_of_a_task_is_not_lost(capsys):
     with pytest.raises(typer.Exit) as ended:
         interruptible(part(), kept=True)
     assert ended.value.exit_code == 130
-    assert capsys.readouterr().err.startswith("interrupted; what is done is kept")
+    assert capsys.readouterr().err.startswith("interrupted; completed results are kept")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -167,7 +167,7 @@ def test_the_first_build_is_announced_without_a_terminal(tmp_path):
 
 def test_long_work_is_announced_without_a_terminal(capsys):
     status = cli.run(["bench", "crowd", "--silent", "2", "--slow", "1", "--idle", "1", "--clients", "1", "--json"])
-    lines = ["silent, 2 of them", "idle, 1 of them", "slow, 1 of them", "good clients, 1 of them"]
+    lines = ["silent (2)", "idle (1)", "slow (1)", "good clients (1)"]
     assert (status, capsys.readouterr().err.splitlines()) == (0, [f"rnic: {each}" for each in lines])
 
 

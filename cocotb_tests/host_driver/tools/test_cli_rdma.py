@@ -301,7 +301,7 @@ def test_rev_1_has_no_enhanced_data_and_is_the_fallback(rnic):
         assert first["reason"].startswith("the peer closed")
         assert (second["event"], second["enhanced"]) == ("established", False)
         _, out, _ = rnic("connect", "127.0.0.1", port, "--fallback")
-        assert out.startswith("without enhanced frames now, as the peer seems to know none: the peer closed")
+        assert out.startswith("retrying without enhanced frames, which the peer seems not to support: the peer closed")
     with listening("--rev", 1, "--once") as (listener, port):  # a Request that it cannot answer does not count
         assert rnic("connect", "127.0.0.1", port, "--fallback")[0] == 0
         assert [each["event"] for each in listener.events("closed")] == ["failed", "request", "established", "closed"]
@@ -375,9 +375,9 @@ def test_an_invalid_request_is_a_failure_and_the_listener_continues(rnic):
 @pytest.mark.parametrize(
     ("arguments", "status", "what"),
     [
-        (["connect", "127.0.0.1", 70000], 2, "a port is 0 to 65535, not 70000"),
+        (["connect", "127.0.0.1", 70000], 2, "a port must be 0 to 65535, not 70000"),
         (["connect", "127.0.0.1"], 2, "PORT"),
-        (["connect", "127.0.0.1", 9, "--rev", 3], 2, "--rev is 1 or 2, not 3"),
+        (["connect", "127.0.0.1", 9, "--rev", 3], 2, "--rev must be 1 or 2, not 3"),
         (["connect", "127.0.0.1", 9, "--rev", 1, "--model", "peer-to-peer"], 2, "--model peer-to-peer needs --rev 2"),
         (["listen", "--rev", 1, "--model", "peer-to-peer"], 2, "--model peer-to-peer needs --rev 2"),
         (["connect", "127.0.0.1", 9, "--rev", 1, "--rtr", "read"], 2, "--rtr has no effect with --rev 1"),
@@ -388,8 +388,8 @@ def test_an_invalid_request_is_a_failure_and_the_listener_continues(rnic):
         (["listen", "--rev", 1, "--dialect", "draft-02"], 2, "--dialect draft-02 has no effect with --rev 1"),
         (["connect", "127.0.0.1", 9, "--model", "client-server", "--rtr", "read"], 2, "--rtr has no effect with"),
         (["listen", "--require-crc", "--no-crc"], 2, "--require-crc and --no-crc exclude each other"),
-        (["connect", "127.0.0.1", 0], 2, "nothing can be reached at port 0"),
-        (["rping", "-c", "-p", 0], 2, "nothing can be reached at port 0"),
+        (["connect", "127.0.0.1", 0], 2, "port 0 cannot be connected to"),
+        (["rping", "-c", "-p", 0], 2, "port 0 cannot be connected to"),
         (["rping", "-s", "--model", "client-server"], 2, "--model client-server is for a client"),
         (["connect", "127.0.0.1", 9, "--ird", 20000], 2, "ird is 0 to 16382, not 20000"),
         (["connect", "127.0.0.1", 9, "--send", "@/no/such"], 2, "--send @/no/such: No such file or directory"),
@@ -412,12 +412,12 @@ def test_an_invalid_request_is_a_failure_and_the_listener_continues(rnic):
         (["rping", "-c", "-P"], 2, "-P is for a server"),
         (["rping"], 2, "rping is either a server, with -s, or a client, with -c"),
         (["rping", "-s", "-c"], 2, "rping is either a server"),
-        (["rping", "-c", "-S", 25], 2, "-S is 26 to 65535 octets, not 25"),
-        (["rping", "-c", "-S", 65536], 2, "-S is 26 to 65535 octets, not 65536"),
+        (["rping", "-c", "-S", 25], 2, "-S must be 26 to 65535 octets, not 25"),
+        (["rping", "-c", "-S", 65536], 2, "-S must be 26 to 65535 octets, not 65536"),
         (["rping", "-s", "-I", "127.0.0.2"], 2, "-I 127.0.0.2 is for a client: a server listens at -a"),
         (["rping", "-c", "-p", 1, "-I", "192.0.2.1"], 1, "from 192.0.2.1 port 0: Cannot assign requested address"),
         (["connect", "127.0.0.1", 1, "--bind", "::1"], 1, "from ::1 port 0: one address is IPv4, the other IPv6"),
-        (["rping", "-c", "-C", -1], 2, "-C is at least 0, not -1"),
+        (["rping", "-c", "-C", -1], 2, "-C must be at least 0, not -1"),
         (["rping", "-c", "-p", 1], 1, "cannot connect to 127.0.0.1 port 1: Connection refused"),
     ],
 )

@@ -146,8 +146,8 @@ def test_missing_octets_are_a_difference():
         (["--size", "-1"], 2, "'-1' is not a number of octets"),
         (["--lanes", "3"], 2, "1, 2, 4, 8 or 16 lanes wide, not 3"),
         (["--device", "none"], 2, "no device is called 'none'"),
-        (["--mulpdu", "127"], 2, "--mulpdu is 128 to 64768 octets (RFC 5044 §4.5), not 127"),
-        (["--port", "65536"], 2, "--port is 0 to 65535, not 65536"),
+        (["--mulpdu", "127"], 2, "--mulpdu must be 128 to 64768 octets (RFC 5044 §4.5), not 127"),
+        (["--port", "65536"], 2, "--port must be 0 to 65535, not 65536"),
         (["--waves", "x"], 2, "the software device has no waveforms"),
         (["--rtr", "atomic"], 2, "'atomic' is not one of"),
         (["--model", "none"], 2, "'none' is not one of"),
@@ -244,7 +244,7 @@ def test_a_receiver_returns_the_payload_of_each_segment_in_order():
     [
         (ddp.Tagged(ddp.Opcode.RDMA_WRITE, 5, 6, True, b"x").encode(), "RDMA Write, STag 0x5, TO 0x6, L=1, 1 octets"),
         (ddp.Untagged(ddp.Opcode.TERMINATE, 2, 1, 0, True).encode(), "Terminate, QN 2, MSN 1, MO 0, L=1, no octets"),
-        (send(4, b"abc"), "Send, QN 0, MSN 4, MO 0, L=1, 3 octets where MSN 3, MO 0 is due"),
+        (send(4, b"abc"), "Send, QN 0, MSN 4, MO 0, L=1, 3 octets instead of MSN 3, MO 0"),
     ],
 )
 def test_a_receiver_refuses_any_other_segment(ulpdu, message):

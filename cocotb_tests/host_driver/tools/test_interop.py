@@ -184,7 +184,7 @@ def test_a_variant_is_the_driver_with_other_constants(tmp_path):
     file.write_text("const bool peer_to_peer;\nu_char mpa_version = MPA_REVISION_2;\nint main;\n")
     module._patch(file, {"peer_to_peer": "true", "mpa_version": "MPA_REVISION_1"})
     assert file.read_text() == "const bool peer_to_peer = true;\nu_char mpa_version = MPA_REVISION_1;\nint main;\n"
-    with pytest.raises(InteropError, match="no constant mpa_crc_required"):
+    with pytest.raises(InteropError, match="does not define the constant mpa_crc_required"):
         module._patch(file, {"mpa_crc_required": "true"})
 
 
@@ -209,7 +209,7 @@ def test_the_archive_has_every_file_and_the_folders_around_it():
 def test_a_file_that_is_in_no_package_is_named(tmp_path):
     peer = tmp_path / "peer"
     peer.write_bytes(b"")
-    with pytest.raises(InteropError, match="no package has brought bin/busybox"):
+    with pytest.raises(InteropError, match="no package contains bin/busybox"):
         initramfs.collect(tmp_path, {}, [], peer)
 
 

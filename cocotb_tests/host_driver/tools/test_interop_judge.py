@@ -62,13 +62,13 @@ def test_a_good_capture_has_no_errors():
 @pytest.mark.parametrize(
     ("change", "octets", "expected", "sent", "wrong"),
     [
-        (lambda text: text.replace("Good", "Bad", 1), OCTETS, Expected(), 2, "1 bad CRCs in what ours sent, not 0"),
-        (str, OCTETS, Expected(bad_siw=1), 2, "0 bad CRCs in what siw sent, not 1"),
+        (lambda text: text.replace("Good", "Bad", 1), OCTETS, Expected(), 2, "1 bad CRCs in the FPDUs from our end"),
+        (str, OCTETS, Expected(bad_siw=1), 2, "0 bad CRCs in the FPDUs from siw; expected: 1"),
         (str, OCTETS, Expected(crc=False), 2, "2 good CRCs in 2 FPDUs"),
         (str, OCTETS, Expected(crc=None), 2, "without a connection"),
-        (str, OCTETS, Expected(), 3, "finds 2 FPDUs of ours, which sent 3"),
-        (str, OCTETS | {SIW: 100}, Expected(), 2, "dissects 77 of the 100 octets that siw sent"),
-        (str, OCTETS, Expected(terminates=("ours 2/0/2",)), 2, "sees Terminates: none; due: ours 2/0/2"),
+        (str, OCTETS, Expected(), 3, "finds 2 FPDUs from our end, which sent 3"),
+        (str, OCTETS | {SIW: 100}, Expected(), 2, "dissects 77 of the 100 octets from siw"),
+        (str, OCTETS, Expected(terminates=("ours 2/0/2",)), 2, "sees Terminates: none; expected: ours 2/0/2"),
         (lambda text: text + "\n[Malformed Packet: MPA]", OCTETS, Expected(), 2, "cannot read frame 4"),
     ],
 )
@@ -186,7 +186,7 @@ def test_octets_that_reached_the_guest_before_a_nudge_were_overlooked_by_siw(tmp
         (((0.3, "ours", RTR), (0.4, "siw", b""), (1.3, "ours", RTR), (1.3, "ours", A_NUDGE)), "for 0.00 s"),
         (((1.3, "ours", RTR + A_NUDGE), (1.4, "siw", RTR)), "for 0.00 s"),
         (((0.3, "ours", RTR), (1.0, "siw", b""), (1.3, "ours", A_NUDGE)), "for 0.30 s"),
-        (((1.3, "ours", A_NUDGE), (1.4, "siw", RTR)), "a nudge was our first FPDU"),
+        (((1.3, "ours", A_NUDGE), (1.4, "siw", RTR)), "our first FPDU was a nudge"),
         # siw had answered, and this end did not react
         (((0.3, "ours", RTR), (0.4, "siw", RTR), (1.3, "ours", A_NUDGE)), "siw had sent FPDUs"),
     ],
@@ -212,7 +212,7 @@ def test_ird_and_ord_of_our_frame_are_checked_in_the_capture(tmp_path):
 def test_siw_sent_first_only_if_the_capture_shows_it(tmp_path):
     first = exchange(tmp_path, *BEGUN, (0.3, "siw", RTR), (0.4, "ours", RTR), (0.5, "siw", RTR))
     assert judge.streams(first, Expected(siw_first=1)) == []
-    assert judge.streams(first, Expected(siw_first=2)) == ["1 FPDUs of siw's came before our first, not 2"]
+    assert judge.streams(first, Expected(siw_first=2)) == ["siw sent 1 FPDUs before our first FPDU; expected: 2"]
     assert judge.streams(first, Expected()) == []
 
 

@@ -409,22 +409,22 @@ def test_the_command_names_its_profiles_and_the_origin_of_figures(files, capsys)
     assert "CRCs" in out
     assert "UART, 3 Mbaud" in out
     assert f"figures of {files / 'device.toml'}" in out
-    assert "What markers and CRCs cost" in out
+    assert "The cost of markers and CRCs" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--lanes", "16"], "--lanes is one of 2, 4 for an invented device, not 16"),
+        (["--lanes", "16"], "--lanes must be one of 2, 4 for an invented device, not 16"),
         (
             ["--link", "string"],
             "no link is called 'string': there are pcie-gen3-x16, pcie-gen3-x4, uart-3mbaud, or a file that ends in "
             ".toml",
         ),
         (["--link", "none.toml"], "none.toml: No such file or directory"),
-        (["--wire", "0"], "--wire is more than 0 Gb/s, not 0"),
-        (["--emss", "20"], "--emss is 142 or more, not 20"),
-        (["--crc-tier", "abacus"], "--crc-tier is one of table, armv8, not abacus"),
+        (["--wire", "0"], "--wire must be more than 0 Gb/s, not 0"),
+        (["--emss", "20"], "--emss must be at least 142, not 20"),
+        (["--crc-tier", "abacus"], "--crc-tier must be one of table, armv8, not abacus"),
         (["--measure"], "--measure measures this machine, not cortex-a53"),
     ],
 )

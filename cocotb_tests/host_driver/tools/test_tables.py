@@ -119,7 +119,7 @@ def test_hidden_columns_are_announced_and_can_be_shown(monkeypatch, capsys):
     assert run(["boards"]) == 0
     short = capsys.readouterr().out
     assert "LFE5U-85F-6BG381C" not in short
-    assert "--columns shows more columns" in short
+    assert "run with --columns to show more columns" in short
     assert run(["boards", "--columns"]) == 0
     whole = capsys.readouterr().out
     assert "LFE5U-85F-6BG381C" in whole

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""A counter in two halves counts as one."""
+"""A counter of two registers, whose high half gets each carry a cycle later."""
 
 import functools
 import random
@@ -28,7 +28,7 @@ class Counter(wiring.Component):
 
 
 @bench()
-async def the_high_half_takes_each_carry_a_cycle_later(dut):
+async def both_halves_count_like_one_counter(dut):
     counted = 0
     dut.step.value = 0
     for _ in range(1000):

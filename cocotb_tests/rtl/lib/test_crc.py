@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The CRC-32C core against published vectors and against Amaranth's own CRC, which nobody here wrote."""
+"""The CRC-32C core, compared with published vectors and with Amaranth's CRC, which is independent of this project."""
 
 import functools
 import random
@@ -15,7 +15,7 @@ from open_rnic.cocotb_tests.vectors import CRCS
 from open_rnic.rtl.lib import gf2
 from open_rnic.rtl.lib.crc32c import BASIS, STEP, WORD, Crc32c, residue
 from open_rnic.rtl.lib.lanes import LANES
-from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 
 
 def blocks(lanes):
@@ -23,21 +23,21 @@ def blocks(lanes):
 
 
 def reference(octets):
-    """The CRC as it lies on the wire."""
+    """Return the octets of the CRC in the order in which they are sent."""
     return CRC32_ISCSI(8).compute(octets).to_bytes(4, "little")
 
 
 def crc_of(z, missing):
-    """What the core's output means: the CRC on the wire."""
+    """Convert the output of the core to the octets of the CRC."""
     register = gf2.apply(gf2.power(WORD, -missing), gf2.apply(BASIS, z))
     return (register ^ 0xFFFF_FFFF).to_bytes(4, "little")
 
 
-WHOLE = [each for each in CRCS if len(each.octets) % 4 == 0]  # MPA has no others
+WHOLE = [each for each in CRCS if len(each.octets) % 4 == 0]  # as in MPA
 
 
 @bench()
-async def the_core_makes_known_crcs(dut):
+async def the_core_computes_known_crcs(dut):
     lanes = parameter("lanes")
     width, edge = 4 * lanes, RisingEdge(dut.clk)
     messages = [each.octets for each in WHOLE] + [random.randbytes(4 * n) for n in range(1, 3 * lanes + 3)]
@@ -51,7 +51,7 @@ async def the_core_makes_known_crcs(dut):
                 found.append(crc_of(dut.core__z.value.to_unsigned(), missing))
 
     watching = cocotb.start_soon(watch())
-    for message in messages:  # a beat in each cycle, but for some
+    for message in messages:  # a beat in most cycles
         for at in range(0, len(message), width):
             chunk = message[at:at + width]
             dut.core__valid.value = 1
@@ -72,7 +72,7 @@ async def the_core_makes_known_crcs(dut):
 
 
 @bench()
-async def the_appender_adds_known_crcs(dut):
+async def the_appender_appends_known_crcs(dut):
     source, sink = Source(dut, "appender__i"), Sink(dut, "appender__o", stalls())
     dut.appender__enable.value = 1
     for each in WHOLE:
@@ -86,12 +86,12 @@ def test_crc32c(lanes):
 
 
 @pytest.mark.parametrize("each", CRCS, ids=lambda each: each.octets.hex()[:8])
-def test_the_reference_knows_the_vectors(each):
+def test_the_reference_computes_the_crcs_of_the_vectors(each):
     assert reference(each.octets) == each.wire
 
 
 @pytest.mark.parametrize("missing", range(16))
-def test_the_residue_is_that_of_a_packet_with_its_crc(missing):
+def test_the_residue_is_the_register_after_a_packet_with_its_crc(missing):
     octets = random.randbytes(40)
     register = int.from_bytes(reference(octets + reference(octets)), "little") ^ 0xFFFF_FFFF
     assert gf2.apply(gf2.power(WORD, -missing), gf2.apply(BASIS, residue(missing))) == register

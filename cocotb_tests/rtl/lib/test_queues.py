@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Buffers, queues, the store, the mode switches and the event queue, each alone; and what their constructors refuse."""
+"""Buffers, queues, the store, the receive mode switch and the event queue, each alone; and invalid parameters."""
 
 import functools
 import random
@@ -16,7 +16,7 @@ from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyFifo
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
-from open_rnic.rtl.mpa.rx.store import StoreAndForward
+from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
 from open_rnic.rtl.registers import EventKind, Verdict
 
 STORE = 512
@@ -48,11 +48,11 @@ async def buffers_and_fifos_pass_packets(dut):
 
 
 @bench()
-async def a_beat_moves_in_each_cycle(dut):
+async def a_beat_is_transferred_in_each_cycle(dut):
     for name in ("buffer", "fifo", "ready_fifo", "store"):
         source, sink, rate = Source(dut, f"{name}__i"), Sink(dut, f"{name}__o"), Rate(dut, f"{name}__o")
+        fields = {"length": STORE // 4, "verdict": Verdict.GOOD} if name == "store" else {"note": 0}
         for _ in range(20):
-            fields = {"length": STORE // 4, "verdict": Verdict.GOOD} if name == "store" else {"note": 0}
             source.send(bytes(STORE // 4), **fields)
         for _ in range(20):
             await sink.receive()
@@ -60,7 +60,7 @@ async def a_beat_moves_in_each_cycle(dut):
 
 
 @bench()
-async def the_store_drops_bad_ulpdus(dut):
+async def the_store_discards_bad_ulpdus(dut):
     source, sink = Source(dut, "store__i", pauses(0.2)), Sink(dut, "store__o", stalls(0.4, longest=20))
     good = []
     for _ in range(300):
@@ -78,7 +78,7 @@ async def the_store_drops_bad_ulpdus(dut):
 
 
 @bench()
-async def the_receive_switch_cuts_at_the_exact_octet(dut):
+async def the_receive_mode_switch_switches_at_the_exact_octet(dut):
     octets, before = random.randbytes(400), random.randrange(1, 100)
     dut.switch__octets.value, dut.switch__enable.value = before, 1
     source = Source(dut, "switch__i", pauses(0.3))
@@ -93,13 +93,13 @@ async def the_receive_switch_cuts_at_the_exact_octet(dut):
 
 
 @bench()
-async def events_of_one_cycle_are_queued_in_their_sources_order(dut):
+async def events_of_one_cycle_are_queued_in_the_order_of_their_sources(dut):
     edge = RisingEdge(dut.clk)
     inputs = [getattr(dut, f"events__i__{nth}") for nth in range(SOURCES)]
     layout = Event.as_shape()
 
     async def report(kinds):
-        """An event of each kind, all else in it random: those reported."""
+        """Report an event of each kind, with random fields; return the words of all events but NONE."""
         words = []
         for each, kind in zip(inputs, kinds, strict=True):
             words.append(random.getrandbits(layout.size) & ~0xFF | kind)
@@ -149,21 +149,21 @@ def test_queues_of_an_ice40():
 
 
 @pytest.mark.parametrize("lanes", [0, 3, 32, -1])
-def test_another_width_is_refused(lanes):
+def test_an_invalid_width_is_rejected(lanes):
     for block in (MpaDatapath, RxModeSwitch, Packet):
         with pytest.raises(ValueError, match=f"lanes must be one of 1, 2, 4, 8, 16, not {lanes}"):
             block(lanes)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 256])
-def test_another_depth_of_the_event_fifo_is_refused(depth):
+def test_an_invalid_depth_of_the_event_fifo_is_rejected(depth):
     for make in (lambda: EventQueue(2, depth), lambda: MpaDatapath(1, event_depth=depth)):
         with pytest.raises(ValueError, match=f"event_depth must be from 2 to 255, not {depth}"):
             make()
 
 
 @pytest.mark.parametrize("octets", [64, 1000, -128])
-def test_another_size_of_the_store_is_refused(octets):
+def test_an_invalid_size_of_the_store_is_rejected(octets):
     for make in (lambda: StoreAndForward(1, octets), lambda: MpaDatapath(1, store_and_forward=octets)):
         with pytest.raises(ValueError, match=f"store_and_forward must be a power of 2 from 128 on, not {octets}"):
             make()

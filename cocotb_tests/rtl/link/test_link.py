@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The blocks of the link: the UART's bits, COBS against a library's, and what their constructors refuse."""
+"""The blocks of the link, each alone: the UART, the link, COBS compared with a library, and invalid parameters."""
 
 import random
 from fractions import Fraction
@@ -29,12 +29,12 @@ PERIODS = [Fraction(4), Fraction(25, 3), Fraction(16), Fraction(25_000_000, 115_
 
 
 def bit_edges(bits, length):
-    """Times in ns from now at which each of the bits ends."""
+    """Return the times in ns at which the bits end, if the first one begins at 0; ``length`` is that of a bit in ns."""
     return [round((n + 1) * length) for n in range(bits)]
 
 
 async def send_bits(wire, octet, length):
-    """An octet as a UART sends it, with bits of ``length`` ns."""
+    """Send an octet as a UART does, with bits of ``length`` ns."""
     now = 0
     for bit, end in zip([0, *(octet >> n & 1 for n in range(8)), 1], bit_edges(10, length), strict=True):
         wire.value = bit
@@ -43,7 +43,7 @@ async def send_bits(wire, octet, length):
 
 
 def listen(dut):
-    """A list, which octets join as they are received."""
+    """Return a list to which received octets are appended."""
     received = []
 
     async def take():
@@ -57,9 +57,9 @@ def listen(dut):
 
 
 @bench(cycles=500_000)
-async def octets_are_received_from_a_sender_two_percent_off(dut):
+async def octets_of_a_sender_with_a_rate_error_of_two_percent_are_received(dut):
     dut.rx.value = 1
-    await Timer(round(12 * parameter("period") * PERIOD), "ns")  # it was 0 before, which looked like an octet
+    await Timer(round(12 * parameter("period") * PERIOD), "ns")  # the wire was 0 before, which looked like an octet
     for error in (-0.02, 0, 0.02):
         length = parameter("period") * PERIOD * (1 + error)
         octets = random.randbytes(40)
@@ -82,7 +82,7 @@ async def octets_are_received_from_a_sender_two_percent_off(dut):
 
 
 @bench(cycles=500_000)
-async def an_octet_without_a_stop_bit_is_dropped_and_the_next_is_not(dut):
+async def an_octet_without_a_stop_bit_is_discarded_and_the_next_one_is_received(dut):
     length = parameter("period") * PERIOD
     dut.rx.value = 0
     await Timer(round(14 * length), "ns")  # a break
@@ -102,10 +102,10 @@ async def octets_survive_a_glitch_of_one_sample_in_every_bit(dut):
     await Timer(round(12 * length), "ns")
     received = listen(dut)
     octets = random.randbytes(40)
-    bits = [bit for octet in octets for bit in (1, 0, *(octet >> n & 1 for n in range(8)), 1)]  # an idle line before
+    bits = [bit for octet in octets for bit in (1, 0, *(octet >> n & 1 for n in range(8)), 1)]  # after an idle bit
     for before, bit, after in zip([1, *bits], bits, [*bits[1:], 1], strict=False):
         wrong = random.randrange(round(length / 2) - PERIOD, round(length / 2))
-        # In a bit of 4 samples one that is wrong may move an edge beside it.
+        # If a bit has only 4 samples, a glitch may move an adjacent edge, so only bits without an edge have a glitch.
         glitch = 1 - bit if length >= 8 * PERIOD or before == bit == after else bit
         for level, time in ((bit, wrong), (glitch, PERIOD), (bit, round(length) - wrong - PERIOD)):
             dut.rx.value = level
@@ -115,7 +115,7 @@ async def octets_survive_a_glitch_of_one_sample_in_every_bit(dut):
 
 
 @bench(cycles=500_000)
-async def an_octet_needs_a_start_bit_that_lasts(dut):
+async def a_glitch_is_not_a_start_bit(dut):
     length = parameter("period") * PERIOD
     dut.rx.value = 1
     await Timer(round(12 * length), "ns")
@@ -123,7 +123,7 @@ async def an_octet_needs_a_start_bit_that_lasts(dut):
     dut.rx.value = 0
     await Timer(max(round(0.3 * length), PERIOD), "ns")
     dut.rx.value = 1
-    # Timed from the glitch on, bits of a fast sender would be sampled behind 9 parts of 10, and then later and later.
+    # If bits were timed from the glitch, they would be sampled at 9/10 of their length, and later with each bit.
     await Timer(round(2.3 * length), "ns")
     await send_bits(dut.rx, 0xA5, length * (0.98 if parameter("period") >= 16 else 1))
     await Timer(round(2 * length), "ns")
@@ -131,7 +131,7 @@ async def an_octet_needs_a_start_bit_that_lasts(dut):
 
 
 @bench(cycles=500_000)
-async def octets_leave_one_after_the_other_with_bits_of_the_right_length(dut):
+async def octets_are_sent_without_gaps_and_with_bits_of_the_right_length(dut):
     length = parameter("period") * PERIOD
     octets = random.randbytes(20)
     async def give():
@@ -147,14 +147,14 @@ async def octets_leave_one_after_the_other_with_bits_of_the_right_length(dut):
     now = 0
     for nth, octet in enumerate(octets):
         for n, bit in enumerate([0, *(octet >> n & 1 for n in range(8)), 1]):
-            middle = round((10 * nth + n + 0.5) * length)  # with no gap in 20 octets, and no drift
+            middle = round((10 * nth + n + 0.5) * length)  # without a gap or drift in 20 octets
             await Timer(middle - now, "ns")
             now = middle
             assert dut.tx.value == bit, f"bit {n} of octet {nth}"
 
 
 @bench(cycles=500_000)
-async def octets_leave_at_once_if_the_wire_is_idle(dut):
+async def octets_are_sent_immediately_if_the_wire_is_idle(dut):
     bit = round(parameter("period") * PERIOD)
     for _ in range(20):
         await Timer(12 * bit + random.randrange(20 * bit), "ns")
@@ -169,20 +169,20 @@ async def octets_leave_at_once_if_the_wire_is_idle(dut):
 
 @pytest.mark.parametrize("period", PERIODS, ids=str)
 def test_uart(period):
-    simulate(partial(Uart, period), __name__, parameters={"period": float(period)}, name="(octets|an_octet).*")
+    simulate(partial(Uart, period), __name__, parameters={"period": float(period)}, name="(octets|an_octet|a_glitch).*")
 
 
 # --- the link
 
 
 def request(sequence, session, ask=0, *, writes=True):
-    """A request that writes a register, or does nothing, as a frame."""
+    """Return the frame of a request that writes a register, or has no operation."""
     write = bytes((op(Op.WRITE), *random.randbytes(4), 7)) if writes else b""
     return framed(bytes((sequence | ask,)) + session.to_bytes(4, "little") + write + bytes((op(Op.END),)))
 
 
 def quiet(dut):
-    """All inputs at rest; registers answer, and the line takes octets."""
+    """Drive all inputs: the streams are idle, accesses to registers complete, and the line accepts octets."""
     for port in ("i__valid", "tx_mpa__valid", "rx_ulpdu__valid", "tx_ulpdu__ready", "rx_mpa__ready", "irq"):
         getattr(dut, port).value = 0
     dut.bus__ack.value = dut.o__ready.value = 1
@@ -197,7 +197,7 @@ async def send(dut, octets):
 
 
 async def receive(dut):
-    """The body of the next response; the sequence, the session and its records."""
+    """Wait for the next response, and return its sequence number, session and records."""
     dut.o__ready.value = 1
     found = bytearray()
     while not found.endswith(b"\0"):
@@ -210,7 +210,7 @@ async def receive(dut):
 
 
 @bench(cycles=200_000)
-async def the_link_opens_a_session_after_another(dut):
+async def the_link_opens_several_sessions_in_turn(dut):
     quiet(dut)
     for session in random.sample(range(1, 1 << 32), 4):
         for sequence in range(random.randint(2, 5)):
@@ -219,7 +219,7 @@ async def the_link_opens_a_session_after_another(dut):
 
 
 @bench(cycles=200_000)
-async def the_link_overwrites_no_response_that_is_being_sent(dut):
+async def the_link_does_not_overwrite_a_response_while_it_is_sent(dut):
     quiet(dut)
     dut.o__ready.value = 0
     sessions = random.sample(range(1, 1 << 32), 2)
@@ -234,7 +234,7 @@ async def the_link_overwrites_no_response_that_is_being_sent(dut):
 
 
 @bench(cycles=200_000)
-async def the_link_makes_one_record_of_beats_with_gaps_between_them(dut):
+async def the_link_puts_beats_with_short_gaps_into_one_record(dut):
     quiet(dut)
     octets = random.randbytes(100)
     Source(dut, "tx_mpa", pauses(1, longest=4)).send(octets)
@@ -245,16 +245,19 @@ async def the_link_makes_one_record_of_beats_with_gaps_between_them(dut):
 
 
 @bench(cycles=200_000)
-async def the_link_refuses_unknown_sessions_and_counts_damaged_frames_alone(dut):
+async def the_link_refuses_unknown_sessions_and_counts_only_damaged_frames(dut):
     quiet(dut)
     writes = 0
 
     async def exchange(octets):
-        """Status, frames counted as damaged, and writes carried out; None if there is no answer."""
+        """Send a frame; return the status, the count of damaged frames and the number of writes.
+
+        Return None if there is no response.
+        """
         nonlocal writes
         await send(dut, octets)
         found, silent, before = bytearray(), 0, writes
-        while silent < 5:  # until a frame would have begun to be looked at
+        while silent < 5:  # long enough for a frame to set ``active``
             await RisingEdge(dut.clk)
             silent = 0 if dut.active.value else silent + 1
             writes += int(dut.bus__request.value and dut.bus__write.value)
@@ -273,8 +276,8 @@ async def the_link_refuses_unknown_sessions_and_counts_damaged_frames_alone(dut)
     second = request(1, known)
     assert await exchange(second) == (Status(0), 0, 1)
     assert await exchange(second) == (Status(0), 0, 0)  # the same response again
-    assert await exchange(request(12, known)) is None  # too old
-    assert await exchange(bytes(3)) is None  # frames of nothing
+    assert await exchange(request(12, known)) is None  # its response is not stored any more
+    assert await exchange(bytes(3)) is None  # empty frames
     assert await exchange(request(2, known)) == (Status(0), 0, 1)
     damaged = 20
     for _ in range(damaged):
@@ -292,14 +295,14 @@ def test_link():
 
 
 def frames():
-    """Some that are hard, and some of any kind."""
+    """Yield frames with boundary cases of COBS, then random ones."""
     yield from (b"\0", b"\0\0", bytes(300), b"\1" * 253, b"\1" * 254, b"\1" * 255, b"\1" * 254 + b"\0", b"\xff" * 1000)
     for _ in range(60):
         yield bytes(random.choices((0, *range(256)), [random.choice((0, 1, 50)), *[1] * 256], k=random.randint(1, 900)))
 
 
 @bench(cycles=2_000_000)
-async def cobs_decodes_what_the_library_encodes(dut):
+async def the_decoder_decodes_frames_of_the_library(dut):
     await RisingEdge(dut.clk)
     found, ended = bytearray(), 0
 
@@ -320,14 +323,14 @@ async def cobs_decodes_what_the_library_encodes(dut):
         ended = 0
         for octet in cobs.encode(frame) + b"\0":
             if random.random() < 0.1:
-                await give(random.choice([0, octet]), 0)  # no octet, whatever it looks like
+                await give(random.choice([0, octet]), 0)  # ``valid`` is 0, so this is not an octet
             await give(octet, 1)
         dut.decoder__i__valid.value = 0
         assert (bytes(found), ended) == (frame, 1)
 
 
 @bench(cycles=2_000_000)
-async def the_library_decodes_what_cobs_encodes_and_it_can_be_sent_again(dut):
+async def the_library_decodes_responses_which_can_be_sent_twice(dut):
     for nth, frame in enumerate(frames()):
         await RisingEdge(dut.clk)
         dut.responses__half.value = nth % 2
@@ -344,7 +347,7 @@ async def the_library_decodes_what_cobs_encodes_and_it_can_be_sent_again(dut):
             await RisingEdge(dut.clk)
             dut.responses__send.value = 0
             sent = bytearray()
-            while not sent.endswith(b"\0"):  # half of the frames leave only when `ready` has waited for `valid`
+            while not sent.endswith(b"\0"):  # for half of the frames, `ready` waits for `valid`
                 ready = random.getrandbits(1) if nth % 4 < 2 else int(dut.responses__o__valid.value)
                 dut.responses__o__ready.value = ready
                 await FallingEdge(dut.clk)
@@ -363,22 +366,22 @@ def cobs_blocks():
 
 
 def test_cobs():
-    simulate(partial(cobs_blocks), __name__, name="(cobs|the_library).*")
+    simulate(partial(cobs_blocks), __name__, name="(the_decoder|the_library).*")
 
 
-# --- what is refused
+# --- invalid parameters
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: UartRx(3), "a bit takes 4 clock cycles at least, not 3.00"),
-        (lambda: UartTx(Fraction(7, 2)), "a bit takes 4 clock cycles at least, not 3.50"),
+        (lambda: UartRx(3), "a bit must take at least 4 clock cycles, not 3.00"),
+        (lambda: UartTx(Fraction(7, 2)), "a bit must take at least 4 clock cycles, not 3.50"),
         (lambda: Link(3), "lanes must be one of 1, 2, 4, 8, 16, not 3"),
         (lambda: Link(2, size=1000), "size must be one of 512, 1024, 2048, 4096, not 1000"),
         (lambda: FrameCrc(8), "bits must be 1, 2 or 4, not 8"),
     ],
 )
-def test_constructors_say_what_they_refuse(make, message):
+def test_invalid_parameters_are_rejected(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The packer of chunks alone: when beats leave that are not complete."""
+"""ChunkPacker alone: the times at which incomplete beats are sent."""
 
 import functools
 
@@ -7,11 +7,11 @@ import pytest
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import Source, bench, parameter, simulate
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 
 
 @bench()
-async def a_beat_leaves_once_for_each_lane_that_is_added_whatever_empty_chunks_follow(dut):
+async def each_new_lane_is_sent_once_even_if_empty_chunks_follow(dut):
     dut.markers.value = dut.start.value = 0
     dut.o__ready.value = 1
     source = Source(dut, "i")

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The fence alone: the ULPDUs that it makes itself, and that a consumer which stalls changes none of them."""
+"""The fence alone: a sink that stalls does not change the ULPDUs that the fence makes itself."""
 
 import functools
 import random
@@ -17,7 +17,7 @@ INPUTS = ("mpa", "role", "model", "rtr_send", "rdmap", "maximum", "good", "rtr",
 
 
 async def begin(dut, **inputs):
-    """A source of ULPDUs and a sink that stalls, with these inputs and all others at zero."""
+    """Set these inputs, and all others to zero; return a source of ULPDUs, and a sink that stalls."""
     for name in INPUTS:
         getattr(dut, name).value = inputs.get(name, 1000 if name == "maximum" else 0)
     source, sink = Source(dut, "i"), Sink(dut, "o", stalls(0.8, longest=20))
@@ -26,7 +26,7 @@ async def begin(dut, **inputs):
 
 
 @bench()
-async def a_read_response_has_the_sink_that_came_with_the_rtr(dut):
+async def a_read_response_has_the_sink_of_the_read_rtr(dut):
     source, sink = await begin(dut, role=Role.RESPONDER, model=Model.PEER_TO_PEER, rtr_send=parameter("rtr_send"))
     source.send(b"behind it", length=9)
     request = random.randbytes(12)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The queue that measures ULPDUs: lengths come first, whole packets are kept, and none is too long for it to go on."""
+"""LengthFifo announces the length of each packet with its first beat, and passes packets that do not fit."""
 
 import random
 from functools import partial
@@ -15,7 +15,7 @@ OCTETS = 512
 
 
 @bench()
-async def lengths_come_first(dut):
+async def the_first_beat_has_the_length_of_the_packet(dut):
     source, sink = Source(dut, "i", pauses(0.3)), Sink(dut, "o", pauses(0.3))
     sizes = [*range(9), OCTETS - 1, OCTETS, *random.choices(range(OCTETS + 1), k=100), *[0] * 50]
     packets = [random.randbytes(size) for size in random.sample(sizes, len(sizes))]
@@ -26,7 +26,7 @@ async def lengths_come_first(dut):
 
 
 @bench()
-async def a_packet_waits_for_its_end(dut):
+async def a_packet_waits_until_its_end_has_arrived(dut):
     source, sink = Source(dut, "i", iter([0, 300, *[0] * 999])), Sink(dut, "o")
     packet = random.randbytes(2 * source.octets_per_beat)
     source.send(packet)
@@ -37,7 +37,7 @@ async def a_packet_waits_for_its_end(dut):
 
 
 @bench()
-async def one_that_does_not_fit_passes_with_a_length_that_none_may_have(dut):
+async def a_packet_that_does_not_fit_passes_with_an_invalid_length(dut):
     source, sink = Source(dut, "i", pauses(0.2)), Sink(dut, "o", pauses(0.4))
     packets = [random.randbytes(size) for size in (OCTETS + 1, 3, 5 * OCTETS, OCTETS + 1, OCTETS, 0, 4 * OCTETS)]
     for packet in packets:
@@ -48,7 +48,7 @@ async def one_that_does_not_fit_passes_with_a_length_that_none_may_have(dut):
 
 
 @bench()
-async def the_rest_of_such_a_packet_passes_as_it_comes(dut):
+async def a_packet_that_does_not_fit_passes_from_a_slow_source(dut):
     source, sink = Source(dut, "i", pauses(0.5, longest=60)), Sink(dut, "o")
     for _ in range(3):
         packet = random.randbytes(3 * OCTETS)
@@ -65,7 +65,7 @@ async def lengths_saturate(dut):
 
 
 @bench()
-async def a_beat_moves_in_each_cycle(dut):
+async def a_beat_is_transferred_in_each_cycle(dut):
     source, sink, rate = Source(dut, "i"), Sink(dut, "o"), Rate(dut, "o")
     for _ in range(20):
         source.send(bytes(OCTETS // 4))
@@ -84,7 +84,7 @@ def test_lengths_saturate():
 
 
 @pytest.mark.parametrize("octets", [64, 1000, -128])
-def test_another_size_is_refused(octets):
+def test_an_invalid_size_is_rejected(octets):
     for make in (LengthFifo, lambda lanes, octets: AxiMpaDatapath(lanes, measure=octets)):
         with pytest.raises(ValueError, match=f"measure must be a power of 2 from 128 on, not {octets}"):
             make(1, octets)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The RTR detector alone: FPDUs that follow each other without a gap, and a Read RTR that leaves inside an FPDU."""
+"""RtrDetector alone: FPDUs without gaps, and a Read RTR that leaves while an FPDU arrives."""
 
 import functools
 import itertools
@@ -22,7 +22,7 @@ RESPONSE = read_response(rtr_ulpdu(Rtr.READ))
 
 
 class OctetsOnEachBeat(wiring.Component):
-    """Clears ``none`` on all beats but the last of an FPDU, as the blocks before the detector do."""
+    """Clears ``none`` on all beats of an FPDU except the last, as the blocks before the detector do."""
 
     def __init__(self, lanes):
         shape = CheckedUlpdu(lanes)
@@ -64,10 +64,10 @@ async def ulpdus_follow_an_rtr_without_a_gap(dut):
 
 
 @bench()
-async def a_read_rtr_may_leave_inside_an_fpdu(dut):
+async def a_read_rtr_may_leave_while_an_fpdu_arrives(dut):
     beat = 4 * parameter("lanes")
     ulpdus = [random.randbytes(10 * beat)]
-    if parameter("lanes") == 1:  # behind its first beat, an FPDU as long as a Read Response may look like one
+    if parameter("lanes") == 1:  # behind its first beat, this FPDU looks like a Read Response, and is as long
         ulpdus.append((bytes(beat) + RESPONSE)[:len(RESPONSE)])
     for gap, first in itertools.product((0, 1, 4), ulpdus):
         dut.rst.value = 1
@@ -84,7 +84,7 @@ async def a_read_rtr_may_leave_inside_an_fpdu(dut):
         assert (await sink.receive()).octets == b"next"
 
 
-@pytest.mark.parametrize("name", ["ulpdus_follow_an_rtr_without_a_gap", "a_read_rtr_may_leave_inside_an_fpdu"])
+@pytest.mark.parametrize("name", ["ulpdus_follow_an_rtr_without_a_gap", "a_read_rtr_may_leave_while_an_fpdu_arrives"])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_rtr_detector(lanes, name):
     simulate(functools.partial(detector, lanes), __name__, name=name, parameters={"lanes": lanes})

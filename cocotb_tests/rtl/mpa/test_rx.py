@@ -18,15 +18,15 @@ from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.layouts import Packet, StreamBeat
 from open_rnic.rtl.lib.stream import Buffer
-from open_rnic.rtl.mpa.rx.checker import FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
+from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.registers import Cause
 
 
 class Counted(wiring.Component):
-    """Says on every beat how many octets are valid, as :class:`.RxModeSwitch` does."""
+    """Sets ``octets`` on every beat, as :class:`.RxModeSwitch` does."""
 
     def __init__(self, lanes):
         shape = Packet(lanes)
@@ -41,7 +41,7 @@ class Counted(wiring.Component):
 
 
 def blocks(lanes, ice40=False):
-    # The sink wants even those octets to stay as they are that are not valid, so a buffer comes last.
+    # The sink requires that invalid octets of a stalled beat do not change, either, so the chain ends with a buffer.
     checker = FpduChecker(lanes)
     chain = Chain(Counted(lanes), ChunkPacker(lanes), Delineator(lanes), checker, Buffer(checker.o.payload.shape()))
     return Ice40(Together(rx=chain)) if ice40 else Together(rx=chain)
@@ -66,7 +66,7 @@ def one_lane():
 
 
 class Receiver:
-    """The chain, at a random place of the marked stream."""
+    """Drivers for the chain, and a framer, which begin at a random position in the marked stream."""
 
     def __init__(self, dut, start, markers):
         self.source = Source(dut, "rx__i", pauses(0.3))
@@ -82,7 +82,7 @@ class Receiver:
         return cls(dut, start, markers)
 
     async def receive(self):
-        """A ULPDU, and what has been found of it."""
+        """Return a ULPDU, and the findings about it: cause, value, size and number of markers."""
         octets, fields = await self.sink.receive()
         return octets, Cause(fields["cause"]), fields["value"], fields["size"], fields["markers"]
 
@@ -92,7 +92,7 @@ def ulpdus(width):
     return [random.randbytes(each) for each in random.sample(sizes, len(sizes))]
 
 
-async def ulpdus_come_out_as_they_were_framed(dut, markers):
+async def framed_ulpdus_are_received(dut, markers):
     receiver = await Receiver.begin(dut, markers)
     sent = ulpdus(4 * parameter("lanes"))
     fpdus = [receiver.framer.frame(each) for each in sent]
@@ -105,17 +105,17 @@ async def ulpdus_come_out_as_they_were_framed(dut, markers):
 
 
 @bench()
-async def ulpdus_come_out(dut):
-    await ulpdus_come_out_as_they_were_framed(dut, 0)
+async def ulpdus_are_received_without_markers(dut):
+    await framed_ulpdus_are_received(dut, 0)
 
 
 @bench()
-async def ulpdus_come_out_without_markers(dut):
-    await ulpdus_come_out_as_they_were_framed(dut, 1)
+async def ulpdus_are_received_with_markers(dut):
+    await framed_ulpdus_are_received(dut, 1)
 
 
 @bench()
-async def a_marker_between_pad_and_crc_is_in_the_fpdu(dut):
+async def a_marker_between_pad_and_crc_belongs_to_the_fpdu(dut):
     receiver = await Receiver.begin(dut, 1)
     for size in [*range(20), 487]:
         ulpdu = random.randbytes(size)
@@ -130,7 +130,7 @@ async def a_marker_between_pad_and_crc_is_in_the_fpdu(dut):
 
 
 @bench()
-async def delineation_stops_where_ulpdu_length_is_over_the_maximum(dut):
+async def delineation_stops_at_a_ulpdu_length_over_the_maximum(dut):
     receiver = await Receiver.begin(dut, 1, maximum=90)
     for size in (90, 3, 91, 4):
         receiver.source.send(receiver.framer.frame(bytes(size)))
@@ -143,7 +143,7 @@ async def delineation_stops_where_ulpdu_length_is_over_the_maximum(dut):
 
 
 @bench()
-async def a_wrong_fpduptr_is_of_its_fpdu_alone(dut):
+async def a_wrong_fpduptr_does_not_affect_other_fpdus(dut):
     receiver = await Receiver.begin(dut, 1)
     receiver.framer.frame(filler(receiver.framer.offset, 0))
     dut.rx__start.value = receiver.framer.offset // 4 % 128  # so that the next FPDU begins with a marker
@@ -158,7 +158,7 @@ async def a_wrong_fpduptr_is_of_its_fpdu_alone(dut):
 
 
 @bench()
-async def an_fpdu_comes_out_without_what_follows_it(dut):
+async def an_fpdu_is_received_before_the_next_one_arrives(dut):
     receiver = await Receiver.begin(dut, 1)
     for size in (0, 500, 7, 1000, 1, 2, 3):
         receiver.source.send(receiver.framer.frame(bytes(size)))
@@ -166,7 +166,7 @@ async def an_fpdu_comes_out_without_what_follows_it(dut):
 
 
 @bench()
-async def wrong_crcs_are_found(dut):
+async def wrong_crcs_are_detected(dut):
     receiver = await Receiver.begin(dut, random.randrange(2))
     expected = []
     for nth, each in enumerate(ulpdus(4 * parameter("lanes"))):

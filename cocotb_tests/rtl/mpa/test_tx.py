@@ -13,13 +13,13 @@ from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer as Software
 from open_rnic.rtl.lib.stream import Buffer
-from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 
 
 def blocks(lanes, ice40=False):
-    # The first two stand still while ``o.ready`` is 0; sinks whose ``ready`` waits for ``valid`` need a buffer there.
+    # The first two do nothing while ``o.ready`` is 0, so sinks whose ``ready`` waits for ``valid`` need a buffer.
     together = Together(
         framer=buffered(FpduFramer(lanes)),
         inserter=buffered(MarkerInserter(lanes)),
@@ -41,7 +41,7 @@ def sizes(width):
 
 
 def unmarked(ulpdu):
-    """ULPDU_Length, ULPDU and PAD."""
+    """Return ULPDU_Length, ULPDU and PAD."""
     return Software(markers=False, crc=False).frame(ulpdu)[:-4]
 
 
@@ -56,7 +56,7 @@ async def the_framer_adds_ulpdu_length_and_pad(dut):
 
 
 @bench()
-async def the_inserter_adds_markers_to_all_but_the_crc(dut):
+async def the_inserter_inserts_markers(dut):
     source, sink = around(dut, "inserter")
     start = random.randrange(128)
     dut.inserter__enable.value, dut.inserter__start.value = 1, start
@@ -68,7 +68,7 @@ async def the_inserter_adds_markers_to_all_but_the_crc(dut):
 
 
 @bench()
-async def a_marker_goes_between_pad_and_crc(dut):
+async def a_marker_is_inserted_between_pad_and_crc(dut):
     source, sink = around(dut, "inserter")
     dut.inserter__enable.value, dut.inserter__start.value = 1, 0
     software = Software(markers=True, crc=True)
@@ -81,7 +81,7 @@ async def a_marker_goes_between_pad_and_crc(dut):
 
 
 @bench()
-async def the_inserter_can_be_off(dut):
+async def the_inserter_can_be_disabled(dut):
     source, sink = around(dut, "inserter")
     dut.inserter__enable.value, dut.inserter__start.value = 0, 0
     source.send(bytes(800), abort=0)
@@ -89,7 +89,7 @@ async def the_inserter_can_be_off(dut):
 
 
 @bench()
-async def the_appender_adds_the_crc_its_complement_or_zero(dut):
+async def the_appender_appends_the_crc_its_complement_or_zero(dut):
     source, sink = around(dut, "appender")
     for enable in (1, 0):
         dut.appender__enable.value = enable

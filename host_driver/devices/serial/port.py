@@ -1,4 +1,4 @@
-"""Serial ports: opened by pyserial, and read and written when the event loop says that they can be."""
+"""Serial ports: opened by pyserial, then read and written by the event loop whenever they are ready."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK = 1 << 16
 
 
 class Port:
-    """A serial port that is open. ``received`` is called with octets, and ``lost`` once, when it has gone away."""
+    """An open serial port. ``received`` is called with received octets, ``lost`` once if the port disappears."""
 
     def __init__(self, name: str, baud: int, received: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
         self.name = name
@@ -31,13 +31,13 @@ class Port:
         self._loop.add_reader(self._descriptor, self._read)
 
     def write(self, octets: bytes) -> None:
-        """Send these; what the system does not take at once goes when it does."""
+        """Send octets. Octets that the system does not take at once are sent as soon as it takes them."""
         self._unsent += octets
         if not self._writing:
             self._write()
 
     def close(self) -> None:
-        """Let go of the port. Idempotent."""
+        """Close the port. Idempotent."""
         if self._port.is_open:
             self._loop.remove_reader(self._descriptor)
             if self._writing:
@@ -94,16 +94,16 @@ def _open(name: str, baud: int) -> serial.Serial:
                 ) from None
             case errno.EBUSY | errno.EAGAIN:
                 raise DeviceError(f"{name} is in use by another program") from None
-        # pyserial's own text has the name again, and the number in front.
+        # The text of pyserial begins with the error number and repeats the port's name.
         why = os.strerror(error.errno) if error.errno else error
         raise DeviceError(f"{name} cannot be opened as a serial port: {why}") from None
     except (ValueError, OSError, OverflowError) as error:
         raise DeviceError(f"{name} cannot be set to {baud} baud: {error}") from None
-    # Some USB adapters keep octets for 16 ms, in the hope of more, unless told otherwise; not all ports know of it.
+    # By default, some USB adapters hold octets back for 16 ms to collect more. Not all ports support this setting.
     with contextlib.suppress(OSError, ValueError, AttributeError, NotImplementedError):
         port.set_low_latency_mode(True)
     port.reset_input_buffer()
-    # As pyserial leaves it, a read finds nothing at the end of the line, but also when there is just nothing to read.
+    # With pyserial's setting, a read returns nothing both if the line has ended and if no octets have arrived.
     settings = termios.tcgetattr(port.fileno())
     settings[6][termios.VMIN] = 1
     termios.tcsetattr(port.fileno(), termios.TCSANOW, settings)

@@ -17,27 +17,27 @@ from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
 from open_rnic.host_driver.devices.sim.wire import NOISE, TERMINAL
 
 _SERVER = "open_rnic.host_driver.devices.sim.board_server"  # needs cocotb, which only that process has
-_CYCLES = 200_000  # that a second of simulation has, about
+_CYCLES = 200_000  # clock cycles that are simulated in a second, about
 
 
 @dataclass(frozen=True)
 class Noise:
-    """On the line: each octet, either way, is flipped, lost or doubled with this chance."""
+    """Noise on the line: a bit of each octet is flipped, or the octet lost or doubled, with probability ``chance``."""
 
     seed: int
     chance: float
 
 
 class SimulatedBoardDevice(SerialDevice):
-    """A board whose other end of the cable is a simulation of its whole top, UART and all. Use :meth:`open_board`."""
+    """A simulation of a whole board, UART included, behind a pseudo-terminal. Open it with :meth:`open_board`."""
 
     process: SimulationProcess
 
     @classmethod
     async def open_board(cls, name: str) -> SimulatedBoardDevice:
-        """The board of this name; the first time it is built, which takes a minute.
+        """Open the board of this name. The first call builds its simulation, which takes a minute.
 
-        Raises ValueError when there is none, and DeviceError when the simulation cannot be built or started.
+        Raises ValueError for an unknown name, and DeviceError if the simulation cannot be built or started.
         """
         board = find(name)
         return await cls.open_top(board.lanes, board.period, board.size)
@@ -46,11 +46,11 @@ class SimulatedBoardDevice(SerialDevice):
     async def open_top(
         cls, lanes: int, period: Fraction, size: int, noise: Noise | None = None
     ) -> SimulatedBoardDevice:
-        """A board of so many lanes, with ``period`` clock cycles in a bit, and frames of ``size`` octets."""
+        """Open a board of ``lanes`` lanes, with ``period`` clock cycles per bit and frames of ``size`` octets."""
         simulation = await prepare("board", str(lanes), str(period), str(size))
         master, slave = pty.openpty()
         tty.setraw(slave)
-        with open(slave, "rb"):  # once the device has opened it, too, the simulation ends with the device
+        with open(slave, "rb"):  # when this and the device have closed it, the simulation ends
             with open(master, "rb"):
                 variables = {TERMINAL: str(master)}
                 if noise is not None:
@@ -71,7 +71,7 @@ class SimulatedBoardDevice(SerialDevice):
         return device
 
     async def close(self) -> None:
-        """As of any board; the simulation ends with it."""
+        """Release the port, and end the simulation. Idempotent."""
         await super().close()
         await self.process.end()
 
@@ -80,7 +80,7 @@ class SimulatedBoardDevice(SerialDevice):
 
 
 async def _up(terminal: int, process: SimulationProcess) -> None:
-    """Wait for the zero that the simulation sends first; raises DeviceError when it ends before."""
+    """Wait for the zero that the simulation sends first; raises DeviceError if the simulation ends before."""
     up, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(terminal, up.set)
     try:

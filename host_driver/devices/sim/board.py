@@ -1,7 +1,8 @@
-"""A whole board in simulation, at the other end of a cable: the RTL of both, and how it is built.
+"""A whole board in simulation, with the USB adapter at the other end of its cable.
 
-The board's UART pins toggle bit by bit. At the other end of the wires is a UART, which stands for the USB adapter; its
-octets cross to Python through rings in memory, as those of ``rings`` do, so that a bit costs no step of Python.
+The UART pins of the board toggle bit by bit. They are connected to a second UART, which stands for the USB adapter. Its
+octets are exchanged with Python through rings in memory, as those of ``rings`` are, so that a bit needs no step of
+Python.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
 
     Members
     -------
-    control, status : as CONTROL and STATUS have them: positions in the rings, octets that were lost as a ring was full,
-        and whether anything is under way on the line or in the link
+    control, status : words with the fields of CONTROL and STATUS: positions in the rings, the number of octets lost
+        because a ring was full, and whether anything is under way on the line or in the link
     """
 
     def __init__(self, path: Any):
@@ -41,7 +42,7 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
         m.submodules.adapter = adapter = Uart(path.period)
         m.d.comb += [path.rx.eq(adapter.tx), adapter.rx.eq(path.tx)]
 
-        # An octet in a word: Verilator's vpi_get_value_array makes no room for fewer than two octets.
+        # One octet per word, as Verilator's vpi_get_value_array provides no room for fewer than two octets.
         m.submodules.shared_to_board = to_board = Memory(shape=32, depth=DEPTH, init=[])
         m.submodules.shared_from_board = from_board = Memory(shape=32, depth=DEPTH, init=[])
         read, write = to_board.read_port(), from_board.write_port()
@@ -74,7 +75,7 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
             with m.Else():
                 m.d.sync += lost.eq(lost + 1)
 
-        # A wire that rests at one is quiet; between two bits that are zero it is not.
+        # An idle line is one. A line that is zero carries a start bit or data.
         busy = path.active | adapter.i.valid | ~adapter.i.ready | ~adapter.tx | ~path.tx
         with m.If(busy):
             m.d.sync += quiet.eq(0)
@@ -85,5 +86,5 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
 
 
 def make(lanes: str, period: str, size: str) -> SimulatedBoard:
-    """A board with a data path of so many lanes, clock cycles in a bit, and octets of a frame."""
+    """Return a board: the lanes of its data path, the clock cycles per bit, and the octets of a frame."""
     return SimulatedBoard(UartDatapath(int(lanes), Fraction(period), size=int(size)))

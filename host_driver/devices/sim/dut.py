@@ -1,4 +1,4 @@
-"""The RTL of a simulation, as the Python in the simulator's process reaches it: clock, reset, and memories."""
+"""Access to the RTL from the Python in the simulator's process: clock, reset and memories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PERIOD = 2  # time steps per clock cycle
 
 
 async def start(dut: Any) -> None:
-    """Give it a clock, and reset it; back while the clock is low, away from the edge at which registers change."""
+    """Start the clock and reset the RTL; returns while the clock is low, away from the active edge."""
     Clock(dut.clk, PERIOD, "step").start(start_high=False)
     dut.rst.value = 1
     dut.control.value = 0
@@ -33,26 +33,26 @@ _RAW_TWO_STATE = 17  # vpiRawTwoStateVal: elements as octets, the least signific
 
 
 class Memory:
-    """A memory in the simulation, by the name of its instance; a range of it may run over its end."""
+    """A memory in the simulation, found by the name of its instance. Ranges wrap around at its end."""
 
     _vpi = ctypes.CDLL(None)
     _vpi.vpi_handle_by_name.restype = ctypes.c_void_p
 
     def __init__(self, name: str, element: int):
-        self._element = element  # octets
+        self._element = element  # octets of an element
         self._handle = ctypes.c_void_p(self._vpi.vpi_handle_by_name(name.encode(), None))
         if not self._handle:
             raise RuntimeError(f"the simulation has no memory {name}")
 
     def write(self, position: int, octets: bytes) -> None:
-        """Put whole elements where ``position`` and those after it lie."""
+        """Write whole elements, from index ``position`` on."""
         value = _ArrayValue(_RAW_TWO_STATE, 0, ctypes.cast(ctypes.c_char_p(octets), ctypes.c_void_p))
         index = ctypes.c_int32(position % DEPTH)
         count = len(octets) // self._element
         self._vpi.vpi_put_value_array(self._handle, ctypes.byref(value), ctypes.byref(index), count)
 
     def read(self, position: int, count: int) -> bytes:
-        """``count`` elements from ``position`` on."""
+        """Return the octets of ``count`` elements from index ``position`` on."""
         value = _ArrayValue(_RAW_TWO_STATE, 0, None)
         index = ctypes.c_int32(position % DEPTH)
         self._vpi.vpi_get_value_array(self._handle, ctypes.byref(value), ctypes.byref(index), count)

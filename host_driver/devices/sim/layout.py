@@ -1,6 +1,6 @@
-"""What the RTL of ``rings`` and the Python of ``server`` agree on, as plain data.
+"""The layouts that the RTL of ``rings`` and the Python of ``server`` share, as plain data.
 
-A layout is its fields from bit 0 up, with their widths.
+A layout lists its fields and their widths in bits, the least significant field first.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from struct import Struct
 
 DEPTH = 512  # beats in a ring; a power of two
-COUNT = 1 << 16  # positions in a ring are counted modulo this
+COUNT = 1 << 16  # positions in a ring are modulo this
 
-# Beside each beat on its way in: what is not data in it.
+# The mark of each beat from the host: the fields of the beat other than its data.
 MARK = {"octets": 8, "last": 8, "length": 16}
-# Behind each packet on its way out; `end` is where the next one begins.
+# The note behind each packet for the host; `end` is the position at which the next packet begins.
 NOTE = {"octets": 8, "verdict": 8, "end": 16}
 MARK_WORD = NOTE_WORD = Struct("<BBH")
 
-# Python writes CONTROL and reads STATUS whole. An access to a register begins when `turn` of CONTROL changes,
-# and is over when `turn` of STATUS has followed. While `flush` is 1, every ring is empty and its positions are 0.
+# Python writes CONTROL and reads STATUS as a whole. An access to a register begins when `turn` of CONTROL changes, and
+# ends when `turn` of STATUS has become equal. While `flush` is 1, every ring is empty and its positions are 0.
 CONTROL = {
     "tx_ulpdu_posted": 16,
     "rx_mpa_posted": 16,
@@ -44,7 +44,7 @@ STATUS = {
 
 
 def pack(layout: Mapping[str, int], fields: Mapping[str, int]) -> int:
-    """The fields in one word."""
+    """Return the word with these fields."""
     word = lsb = 0
     for name, width in layout.items():
         word |= fields[name] << lsb
@@ -53,7 +53,7 @@ def pack(layout: Mapping[str, int], fields: Mapping[str, int]) -> int:
 
 
 def unpack(layout: Mapping[str, int], word: int) -> dict[str, int]:
-    """The fields of a word."""
+    """Return the fields of a word."""
     fields = {}
     for name, width in layout.items():
         fields[name] = word & ((1 << width) - 1)

@@ -1,4 +1,4 @@
-"""A look at a component that nobody elaborates: at its ports, for a simulation that has been built from another one."""
+"""Inspection of a component that is not elaborated, for instance of its ports, without a warning from Amaranth."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _T = TypeVar("_T")
 
 
 def look(make: Callable[[], Any], at: Callable[[Any], _T]) -> _T:
-    """What ``at`` finds at the component that ``make`` makes; Amaranth does not warn that it was not used.
+    """Make a component with ``make``, and return ``at`` of it; Amaranth does not warn about the unused component.
 
-    The component is gone afterwards, and the result must not refer to it.
+    The component is deleted afterwards, so the result must not refer to it.
     """
     from amaranth.hdl import UnusedElaboratable
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)
         found = at(make())
-        gc.collect()  # Amaranth warns when a component goes, and some refer to themselves
+        gc.collect()  # Amaranth warns at deletion; some components are in reference cycles
         return found

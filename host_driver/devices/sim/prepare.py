@@ -1,6 +1,6 @@
-"""Builds the simulations behind devices, each one once.
+"""Builds the simulations for devices, each of them once.
 
-The RTL is imported only where something is to be built, which is in a process of its own.
+A build runs in a process of its own, which alone imports the RTL.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _log = logging.getLogger(__name__)
 
 
 def find(what: str, *arguments: str, waves: bool = False) -> tuple[Path, Simulation | None]:
-    """What :func:`.recall` has of a simulation: its note file, and itself if it has been built.
+    """Return the note file of a simulation, and the simulation if it has been built, else None: see :func:`.recall`.
 
-    ``what`` is one of MAKERS, in whose module ``make`` takes these arguments.
+    ``what`` is a key of MAKERS; ``arguments`` are those of the function ``make`` in its module.
     """
     sources = ("open_rnic.rtl", MAKERS[what], "open_rnic.host_driver.devices.sim.layout")
     return recall(" ".join((what, *arguments)), sources, waves=waves)
 
 
 async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation:
-    """The same simulation, built if need be; the building ends when this is cancelled. Raises DeviceError."""
+    """Return the same simulation, built if necessary. A cancellation ends the build. Raises DeviceError if it fails."""
     try:
         _, simulation = find(what, *arguments, waves=waves)
     except (BuildError, MissingExtraError) as problem:
@@ -60,12 +60,12 @@ async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation
 
 @cache
 def _tell(what: str) -> None:
-    """Once, however many devices are opened at a time."""
+    """Report the build once, even if several devices are opened at the same time."""
     _log.info("building the simulation (%s), once: about a minute", what)
 
 
 def how(code: int) -> str:
-    """How a process ended that left this exit code to Python."""
+    """Describe how a process ended, by its return code in Python."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
@@ -80,7 +80,7 @@ def _made(what: str, arguments: list[str]) -> Any:
 
 
 def main(arguments: list[str]) -> None:
-    """``python -m … [--waves] WHAT ARGUMENT...`` prints the folder of the simulation."""
+    """Build a simulation and print its folder: ``python -m … [--waves] WHAT ARGUMENT...``."""
     waves = arguments[:1] == ["--waves"]
     what, *rest = arguments[waves:]
     try:

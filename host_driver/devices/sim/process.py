@@ -1,4 +1,4 @@
-"""The process that simulates a device: how it starts and ends, and what is said when it ends too soon."""
+"""The process that simulates a device: its start, its end, and the error if it ends too early."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.build import BuildError, Simulation, environment
 from open_rnic.host_driver.devices.sim.prepare import how
 
-START = 600  # seconds that a simulation may take to start, however busy the machine; its end is noticed at once
-_END = 5  # seconds that it may take to end by itself
+START = 600  # seconds within which a simulation must start, even on a busy machine; a crash is noticed at once
+_END = 5  # seconds within which it must end by itself
 
 
 class SimulationProcess:
-    """A simulation that runs ``server``, a module whose test ends by itself when the program is done with it.
+    """A simulation that runs the cocotb test of module ``server``, which ends when the program closes its end.
 
-    The process has a folder of its own, in which its output is the file ``log``.
+    The process has a folder of its own, with its output in the file ``log``. Raises DeviceError if it cannot start.
 
     Parameters
     ----------
-    descriptor : a file that the process is to have open, too
-    variables : the environment, beside what all simulations need
-    trace : the FST file to write, of a simulation that was built with waves
+    descriptor : a file descriptor that the process inherits
+    variables : environment variables, besides those that all simulations need
+    trace : the FST file to write, for a simulation that was built with waves
 
     """
 
@@ -58,11 +58,11 @@ class SimulationProcess:
         return self._process.pid
 
     def _failure(self, what: str) -> DeviceError:
-        self._failed = True  # its log stays
+        self._failed = True  # keep its log
         return DeviceError(f"the simulation {what}: see {self._log}")
 
     def death(self) -> DeviceError:
-        """How and why it has ended while it was needed; or, if it just went silent, it ends now."""
+        """Return the error for a process that ended too early. A process that still runs is killed."""
         try:
             code = self._process.wait(1)
         except subprocess.TimeoutExpired:
@@ -72,17 +72,17 @@ class SimulationProcess:
         return self._failure(f"ended ({how(code)})" + (f": {said[-1]}" if said else ""))
 
     def late(self) -> DeviceError:
-        """That it has not started within START seconds."""
+        """Return the error for a process that has not started within START seconds."""
         return self._failure(f"did not start within {START} s")
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process at once."""
         self._process.kill()
         self._process.wait()
         self._clear()
 
     async def end(self) -> None:
-        """Wait for its end, which the program has brought about. Its folder goes, unless it has failed. Idempotent."""
+        """Wait until the process ends, and delete its folder unless it failed. Idempotent."""
         for _ in range(100 * _END):
             if self._process.poll() is not None:
                 break

@@ -1,9 +1,8 @@
-"""What surrounds the RTL in a simulation: rings in memory, as a network card shares with its host.
+"""The surroundings of the RTL in a simulation: rings in memory, like those that a network card shares with its host.
 
-Octets cross between Python and the simulation as whole ranges of memory (IEEE 1800-2017 §38.16,
-``vpi_put_value_array``), so that a beat costs no step of Python. Each stream has a ring of beats; positions
-in it are counts of beats modulo 2**16. A ring that is empty or full stops the RTL through the stream's
-own ``valid`` and ``ready``.
+Python and the simulation exchange octets as whole ranges of memory (IEEE 1800-2017 §38.16, ``vpi_put_value_array``), so
+that a beat needs no step of Python. Each stream has a ring of beats; a position in the ring is a count of beats modulo
+2**16. An empty or full ring stalls the RTL through ``valid`` and ``ready`` of the stream.
 """
 
 from typing import Any
@@ -22,14 +21,14 @@ NOTE = data.StructLayout(layout.NOTE)
 
 
 class InRing(wiring.Component):  # type: ignore[misc]
-    """Gives the beats that the host put into memory to a stream.
+    """Moves beats from memory, where the host put them, to a stream.
 
-    Latency 1 cycle, one beat a cycle.
+    Latency: 1 cycle. Throughput: one beat per cycle.
 
     Members
     -------
-    posted : beats that the host has written so far
-    taken : beats that have been read, whose places are free again
+    posted : count of the beats that the host has written
+    taken : count of the beats that have been read, whose places are free again
     o : the packets
     """
 
@@ -61,16 +60,17 @@ class InRing(wiring.Component):  # type: ignore[misc]
 
 
 class OutRing(wiring.Component):  # type: ignore[misc]
-    """Puts the beats of a stream into memory, and a note behind each packet.
+    """Moves the beats of a stream to memory, and writes a note for each packet.
 
-    One beat a cycle while there is room. Notes need no room of their own: there are no more of them than beats.
+    Throughput: one beat per cycle while there is room. The ring of notes cannot overflow before the ring of beats, as
+    there are never more notes than beats.
 
     Members
     -------
     i : the packets
-    freed : beats that the host has read, with their notes
-    written : beats that have been written
-    notes : notes that have been written
+    freed : count of the beats that the host has read, with their notes
+    written : count of the beats that have been written
+    notes : count of the notes that have been written
     """
 
     def __init__(self, shape: Any):
@@ -102,7 +102,7 @@ class OutRing(wiring.Component):  # type: ignore[misc]
 
 
 class SimulatedDatapath(wiring.Component):  # type: ignore[misc]
-    """An ``rtl.mpa.datapath.MpaDatapath`` with a ring on each stream, and its registers, as ``layout`` has them."""
+    """An ``rtl.mpa.datapath.MpaDatapath`` with a ring at each stream, and its registers in the words of ``layout``."""
 
     def __init__(self, datapath: Any):
         self._datapath = datapath
@@ -157,5 +157,5 @@ class SimulatedDatapath(wiring.Component):  # type: ignore[misc]
 
 
 def make(lanes: str) -> SimulatedDatapath:
-    """A data path of so many lanes."""
+    """Return a data path of ``lanes`` lanes."""
     return SimulatedDatapath(MpaDatapath(int(lanes)))

@@ -1,4 +1,4 @@
-"""What a viewer shows first of a simulated device's waves: the four streams of its data path, and its registers."""
+"""The first view of a simulated device's waves: the four streams of its data path, and its registers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GTKWAVE_TITLE, _GTKWAVE_BINARY, _GTKWAVE_HEX = "@200", "@28", "@22"
 
 
 def _groups(lanes: int) -> Iterator[tuple[str, dict[str, int]]]:
-    """Titles, and the signals below each: full names with their bits."""
+    """Yield titles, each with its signals: full names and widths in bits."""
     for stream, extra in _STREAMS.items():
         fields = {"last": 1, "octets": (4 * lanes).bit_length(), **extra, "data": 32 * lanes}
         signals = {f"{stream}__{each}": 1 for each in ("valid", "ready")}
@@ -37,7 +37,7 @@ def save_views(trace: Path, lanes: int) -> None:
         surfer.append(f"divider_add {title}")
         for name, bits in signals.items():
             gtkwave += [_GTKWAVE_BINARY, name] if bits == 1 else [_GTKWAVE_HEX, f"{name}[{bits - 1}:0]"]
-            # Surfer takes a dot for a step down the hierarchy, so it shows a payload whole and not by its fields.
+            # Surfer treats a dot as a level of the hierarchy, so it shows a payload as a whole, not by its fields.
             whole = f"variable_add {name.replace('__payload.', '__payload ').split()[0]}"
             if whole not in surfer:
                 surfer.append(whole)

@@ -41,7 +41,7 @@ from open_rnic.host_driver.tools.cli.common import CommandError
 from open_rnic.host_driver.tools.cli.output import give_up_output, name_output
 
 
-def _tell_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -61,7 +61,7 @@ app = typer.Typer(
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Show the version.")
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
     ] = False,
 ) -> None:
     """The options before a command."""
@@ -81,7 +81,7 @@ app.command()(rping.rping)
 app.command()(split.split)
 app.add_typer(bench.app, name="bench")
 app.add_typer(interop.app, name="interop")
-# Typer would keep the line ends of all paragraphs but the first, as if no terminal were narrower or wider.
+# Typer keeps the line ends of all paragraphs but the first, and would not wrap these at the terminal's width.
 for command in (*app.registered_commands, *bench.app.registered_commands, *interop.app.registered_commands):
     paragraphs = inspect.cleandoc((command.callback and command.callback.__doc__) or "").split("\n\n")
     command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
@@ -92,7 +92,7 @@ def report(error: BaseException) -> int:
 
     Any other exception is a bug, and is raised again with its traceback.
     """
-    while isinstance(error, BaseExceptionGroup):  # of a task group: report what failed first
+    while isinstance(error, BaseExceptionGroup):  # of a task group: report the first error
         error = error.exceptions[0]
     status = 1
     match error:
@@ -117,7 +117,7 @@ def report(error: BaseException) -> int:
             line = str(error)
         case _:
             raise error
-    if line:  # none after a help text shown for lack of arguments
+    if line:  # empty if Typer has shown the help text because there were no arguments
         print("rnic:", " ".join(line.split()), file=sys.stderr)
     return status
 
@@ -127,7 +127,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         status = app(given, prog_name="rnic", standalone_mode=False, obj=given)  # obj: reports quote the command line
-        sys.stdout.flush()  # a closed reader is noticed here, and not when the interpreter exits
+        sys.stdout.flush()  # fails here, and not at the interpreter's exit, if the reader has closed
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
@@ -139,8 +139,8 @@ def main() -> None:
     """The entry point of ``rnic``; see ``host_driver.__main__``."""
     name_output()
     logging.basicConfig(format="rnic: %(message)s")
-    logging.getLogger("open_rnic").setLevel(logging.INFO)  # report long operations; of libraries only warnings
-    # Of gateware that an interrupt or an error kept from being used; the category would take an import of Amaranth.
+    logging.getLogger("open_rnic").setLevel(logging.INFO)  # report long operations; of other packages, only warnings
+    # Ignore gateware that is not used because of an interrupt or an error. A filter by category would import Amaranth.
     warnings.filterwarnings("ignore", "(?s).* created but never used")
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that child processes are ended
     status = run()

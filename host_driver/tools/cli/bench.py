@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from open_rnic.host_driver.tools.bench.table import Table
-from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, whole_number
+from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, check_least, interruptible, number
 from open_rnic.host_driver.tools.cli.figures import (
     ColumnsOption,
     CsvOption,
@@ -44,32 +44,20 @@ app = typer.Typer(help="Measure the costs of the software and the speed of the R
 
 _RATED = 500  # connections of one measurement of the rate
 _SIZES = (1024, 65536, 1 << 20)
-_MULPDU = 8882  # octets: what an EMSS of 8960 leaves with markers (RFC 5044 §4.5)
+_MULPDU = 8882  # octets: for an EMSS of 8960 with markers (RFC 5044 §4.5)
 
 
 @app.command()
 def host(
     connections: Annotated[
-        int,
-        typer.Option("--connections", metavar="N", parser=whole_number, help="The connections that are open at once."),
+        int, number("--connections", help="The number of connections that are open at once.")
     ] = 1000,
-    repeats: Annotated[
-        int,
-        typer.Option(
-            "--repeats",
-            metavar="N",
-            parser=whole_number,
-            help="The repetitions of each measurement; medians are shown.",
-        ),
-    ] = 25,
-    size: Annotated[
-        list[int] | None,
-        typer.Option("--size", metavar="N", parser=whole_number, help="The size of a message in octets; repeatable."),
-    ] = None,
+    repeats: Annotated[int, number("--repeats", help="The repetitions of each measurement; medians are shown.")] = 25,
+    size: Annotated[list[int] | None, number("--size", help="The size of a message in octets; repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of tables.")] = False,
     columns: ColumnsOption = False,
 ) -> None:
-    """Measure the host's part: the costs of the software data path and of connections.
+    """Measure the host's part: the cost of the software data path and of connections.
 
     The cost of the data path is compared with that of its CRCs alone, and of one copy of the data.
 
@@ -78,9 +66,7 @@ def host(
     exchanged messages, and were closed.
     """
     sizes = size or _SIZES
-    for name, value in {"--connections": connections, "--repeats": repeats, "--size": min(sizes)}.items():
-        if value < 1:
-            raise UsageError(f"{name} is 1 or more, not {value}")
+    check_least(1, {"--connections": connections, "--repeats": repeats, "--size": min(sizes)})
     from rich.console import Console
     from rich.progress import Progress
 
@@ -110,17 +96,24 @@ def _data_path(bars: Progress, sizes: Sequence[int], repeats: int) -> list[Cost]
 async def _connections(bars: Progress, count: int, repeats: int) -> tuple[Rate, Memory, Many]:
     from open_rnic.host_driver.tools.bench import connections
 
+    progress = _advance(bars, "connections ")
+    # Memory is measured first: memory that was used before would hide its growth.
+    async with connections.responder(count) as other:
+        memory, many = await connections.many(other, count, 1024, progress)
+    async with connections.responder(count) as other:
+        return await connections.rate(other, min(count, _RATED), repeats, progress), memory, many
+
+
+def _advance(bars: Progress, before: str = "") -> Callable[[str, int], None]:
+    """Return a function that advances the bar of a step, given its name and its total; ``before`` precedes the name."""
     tasks: dict[str, TaskID] = {}
 
     def progress(what: str, total: int) -> None:
         if what not in tasks:
-            tasks[what] = bars.add_task(f"connections {what}", total=total)
+            tasks[what] = bars.add_task(f"{before}{what}", total=total)
         bars.advance(tasks[what])
 
-    async with connections.responder(count) as other:  # first of all, as memory once used is not seen to grow
-        memory, many = await connections.many(other, count, 1024, progress)
-    async with connections.responder(count) as other:
-        return await connections.rate(other, min(count, _RATED), repeats, progress), memory, many
+    return progress
 
 
 def _left(many: Many) -> str:
@@ -170,31 +163,18 @@ def _host_tables(costs: Sequence[Cost], rate: Rate, memory: Memory, many: Many) 
 
 @app.command()
 def crowd(
-    silent: Annotated[
-        int, typer.Option("--silent", metavar="N", parser=whole_number, help="The connections that send nothing.")
-    ] = 1000,
-    slow: Annotated[
-        int,
-        typer.Option("--slow", metavar="N", parser=whole_number, help="The connections that send an octet per second."),
-    ] = 1000,
-    idle: Annotated[
-        int,
-        typer.Option("--idle", metavar="N", parser=whole_number, help="The established connections that send nothing."),
-    ] = 1000,
-    clients: Annotated[
-        int, typer.Option("--clients", metavar="N", parser=whole_number, help="The good clients, one after the other.")
-    ] = 40,
+    silent: Annotated[int, number("--silent", help="The number of connections that send nothing.")] = 1000,
+    slow: Annotated[int, number("--slow", help="The number of connections that send an octet per second.")] = 1000,
+    idle: Annotated[int, number("--idle", help="The number of established connections that send nothing.")] = 1000,
+    clients: Annotated[int, number("--clients", help="The number of good clients, one after the other.")] = 40,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of a table.")] = False,
 ) -> None:
     """Measure how long a good client of rnic listen waits beside a crowd of other clients, and what the crowd costs.
 
     A good client connects, sends a message, and receives it back.
     """
-    for name, value, least in (
-        ("--silent", silent, 0), ("--slow", slow, 0), ("--idle", idle, 0), ("--clients", clients, 1)
-    ):  # fmt: skip
-        if value < least:
-            raise UsageError(f"{name} is {least} or more, not {value}")
+    check_least(0, {"--silent": silent, "--slow": slow, "--idle": idle})
+    check_least(1, {"--clients": clients})
     from statistics import median
 
     from rich.console import Console
@@ -202,23 +182,16 @@ def crowd(
     from open_rnic.host_driver.tools.bench import crowd as bench
     from open_rnic.host_driver.tools.bench.table import Table, show
 
-    tasks: dict[str, TaskID] = {}
-
-    def progress(what: str, total: int) -> None:
-        if what not in tasks:
-            tasks[what] = bars.add_task(what, total=total)
-        bars.advance(tasks[what])
-
     with counting_bars() as bars:
         try:
-            found = interruptible(bench.crowd(silent, slow, idle, clients, progress))
+            found = interruptible(bench.crowd(silent, slow, idle, clients, _advance(bars)))
         except (ValueError, ConnectionError) as error:
             raise CommandError(str(error)) from None
     if as_json:
         print(json.dumps(asdict(found)))
         return
     rows = [
-        ["good client, nobody else there, ms", *(f"{1e3 * of(found.alone_s):.1f}" for of in (median, max))],
+        ["good client without a crowd, ms", *(f"{1e3 * of(found.alone_s):.1f}" for of in (median, max))],
         ["good client in the crowd, ms", *(f"{1e3 * of(found.waited_s):.1f}" for of in (median, max))],
         ["memory of a silent connection, KiB", f"{found.silent_octets / 1024:.1f}", ""],
         ["memory of an idle connection, KiB", f"{found.idle_octets / 1024:.1f}", ""],
@@ -230,21 +203,23 @@ def crowd(
 @app.command()
 def rtl(
     block: Annotated[
-        list[str] | None, typer.Option("--block", metavar="NAME", help="TX, RX, TX+RX or a component; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--block", metavar="NAME", help="The block: TX, RX, TX+RX or a component; repeatable; default: all."
+        ),
     ] = None,
-    lanes: Annotated[
-        list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width, 1 to 16; repeatable; default: all."),
-    ] = None,
+    lanes: Annotated[list[int] | None, number("--lanes", help="The width in lanes; repeatable; default: all.")] = None,
     part: Annotated[
-        list[str] | None, typer.Option("--part", metavar="NAME", help="25f, 85f, hx8k or gw2a; repeatable.")
+        list[str] | None,
+        typer.Option("--part", metavar="NAME", help="The FPGA: 25f, 85f, hx8k or gw2a; repeatable; default: all."),
     ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", metavar="N", parser=whole_number, help="The number of placement seeds; default: 5."),
-    ] = None,
+    seeds: Annotated[int | None, number("--seeds", help="The number of placement seeds; default: 5.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few loads; by default only TX, RX and TX+RX of 2 lanes on 25f with seed 1.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="Simulate few loads; defaults are then TX, RX and TX+RX, 2 lanes, part 25f and seed 1.",
+        ),
     ] = False,
     cycles: Annotated[bool, typer.Option(help="Count cycles in simulation.")] = True,
     synthesis: Annotated[bool, typer.Option(help="Synthesize, place and route.")] = True,
@@ -280,11 +255,11 @@ def rtl(
     parts = _choose("--part", part, ("25f",) if quick else PARTS, PARTS)
     seeds = seeds if seeds is not None else 1 if quick else 5
     if limit is not None and not limit > 0:
-        raise UsageError(f"--limit is more than 0 seconds, not {limit:g}")
-    if seeds < 1:
-        raise UsageError(f"--seeds is 1 or more, not {seeds}")
+        raise UsageError(f"--limit must be more than 0 seconds, not {limit:g}")
+    check_least(1, {"--seeds": seeds})
     if not synthesis and not (cycles and set(blocks) & set(DATA_PATH)):
-        raise UsageError(f"nothing to measure: nothing is synthesized, and cycles are those of {', '.join(DATA_PATH)}")
+        what = f"without synthesis, only the cycles of {', '.join(DATA_PATH)} can be measured"
+        raise UsageError(f"nothing to measure: {what}")
     check_files(as_json, as_csv)
     check_folder(plots)
     check_page(markdown, "rnic bench rtl")
@@ -307,16 +282,9 @@ def rtl(
 
 @app.command()
 def sim(
-    lanes: Annotated[
-        list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width, 1 to 16; repeatable; default: 4."),
-    ] = None,
-    ulpdus: Annotated[
-        int, typer.Option("--ulpdus", metavar="N", parser=whole_number, help="The ULPDUs of 1,460 octets in a round.")
-    ] = 4000,
-    rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", parser=whole_number, help="The number of rounds; medians are shown.")
-    ] = 3,
+    lanes: Annotated[list[int] | None, number("--lanes", help="The width in lanes; repeatable; default: 4.")] = None,
+    ulpdus: Annotated[int, number("--ulpdus", help="The number of ULPDUs of 1,460 octets in a round.")] = 4000,
+    rounds: Annotated[int, number("--rounds", help="The number of rounds; medians are shown.")] = 3,
     as_json: JsonOption = None,
     markdown: MarkdownOption = None,
 ) -> None:
@@ -324,9 +292,7 @@ def sim(
 
     For comparison, the same RTL is driven beat by beat from Python: with cocotbext-axi, and with a minimal loop.
     """
-    for name, value in {"--ulpdus": ulpdus, "--rounds": rounds}.items():
-        if value < 1:
-            raise UsageError(f"{name} is 1 or more, not {value}")
+    check_least(1, {"--ulpdus": ulpdus, "--rounds": rounds})
     from rich.console import Console
     from rich.progress import Progress
 
@@ -406,6 +372,6 @@ def _choose(option: str, asked: Sequence[_T] | None, default: Iterable[_T], know
     names = {str(each).lower(): each for each in known}
     for each in asked or ():
         if str(each).lower() not in names:
-            raise UsageError(f"{option} is one of {', '.join(map(str, names.values()))}, not {each}")
+            raise UsageError(f"{option} must be one of {', '.join(map(str, names.values()))}, not {each}")
     wanted = {str(each).lower() for each in asked or default}
     return [each for name, each in names.items() if name in wanted]

@@ -15,8 +15,8 @@ from open_rnic.host_driver.tools.cli.figures import ColumnsOption, show_tables
 if TYPE_CHECKING:
     from open_rnic.boards.board import Board
 
-FOLDER = Path("build") / "boards"  # with a folder for each board, unless told otherwise
-# What the families call look-up tables, registers and block RAM; an iCE40's registers are in its logic cells.
+FOLDER = Path("build") / "boards"  # default folder, with a subfolder for each board
+# The families' names of look-up tables, registers and block RAM; an iCE40's registers are in its logic cells.
 _CELLS = ("TRELLIS_COMB", "LUT4", "ICESTORM_LC"), ("TRELLIS_FF", "DFF"), ("DP16KD", "BSRAM", "ICESTORM_RAM")
 
 
@@ -36,7 +36,7 @@ def boards(
     from open_rnic.boards import BOARDS, find
 
     if as_json + markdown + names > 1:
-        raise UsageError("one of --json, --markdown and --names at a time")
+        raise UsageError("only one of --json, --markdown and --names can be given")
     every = [find(name) for name in BOARDS]
     if names:
         typer.echo("\n".join(BOARDS))
@@ -53,9 +53,9 @@ def boards(
     headings = "name", "board", "FPGA", "lanes", "MHz", "link"
     rows = [(each.name, each.title, each.part, _widths(each), f"{each.clock_hz / 1e6:g}", each.uart) for each in every]
     show_tables([Table("", headings, rows, left=(0, 1, 2, 3, 5), extra=(2, 5))], everything=columns)
-    typer.echo("lanes: widths that fit, in units of 32 bits; * is what --lanes is if not given")
+    typer.echo("lanes: widths that fit, in units of 32 bits; * marks the default of --lanes")
     if columns:
-        typer.echo("link: where the UART is, at 3 Mbaud unless `rnic boards --json` says otherwise")
+        typer.echo("link: location of the UART, at 3 Mbaud unless `rnic boards --json` shows another rate")
 
 
 def _described(board: Board) -> dict[str, Any]:

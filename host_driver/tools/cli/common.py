@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, get_type_hints
@@ -50,6 +50,18 @@ def whole_number(text: str | int) -> int:
         raise typer.BadParameter(f"{text!r} is not a whole number") from None
 
 
+def number(*names: str, help: str) -> Any:  # noqa: A002
+    """Return an option whose value is a whole number."""
+    return typer.Option(*names, metavar="N", parser=whole_number, help=help)
+
+
+def check_least(least: int, given: Mapping[str, int]) -> None:
+    """Raise UsageError for the first option in ``given`` whose value is less than ``least``."""
+    for option, value in given.items():
+        if value < least:
+            raise UsageError(f"{option} must be at least {least}, not {value}")
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
     """Open a text file that appears at ``path`` only when it is complete; ``-`` is standard output.
@@ -84,7 +96,7 @@ def _text(file: Path, mode: str, told: Path) -> TextIO:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let Typer see the fields of ``command``'s parameter ``options``, a dataclass, as parameters behind the others."""
+    """Replace ``command``'s parameter ``options``, a dataclass, by its fields, so that Typer makes options of them."""
     hints = get_type_hints(command, include_extras=True)
     hints.pop("return")
     group = hints.pop("options")
@@ -115,22 +127,22 @@ DeviceOption = Annotated[
         "--device",
         metavar="NAME",
         help="The data path: software, simulated (the RTL in Verilator), serial:PORT[:BAUD] (a board), "
-        "serial:sim:BOARD (a board in Verilator, link and all).",
+        "serial:sim:BOARD (a board in Verilator, including its link).",
     ),
 ]
 LanesOption = Annotated[
     int,
-    typer.Option(
-        "--lanes",
-        metavar="N",
-        parser=whole_number,
-        help="The width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16. The width of a board is fixed.",
+    number(
+        "--lanes", help="The width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16. The width of a board is fixed."
     ),
 ]
 
 
 async def open_device(name: str, lanes: int, waves: Path | None = None) -> Device:
-    """Open the device of the options; raises UsageError for an unknown name or width, or if it has no waves."""
+    """Open the device that the options name.
+
+    Raises UsageError for an unknown name or width, or for ``waves`` of a device that cannot write any.
+    """
     from open_rnic.host_driver import devices
 
     try:
@@ -157,7 +169,7 @@ def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
         task = asyncio.ensure_future(work)
 
         def stop(number: signal.Signals) -> None:
-            if not came:  # a second signal must not disturb the cleanup
+            if not came:  # a second signal must not interrupt the cleanup
                 task.cancel()
             came.append(number)
 
@@ -172,6 +184,6 @@ def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
             raise
     if came:  # even if the work had finished by then: the command may have more to do
         if kept:
-            typer.echo("interrupted; what is done is kept, and the same command goes on from there", err=True)
+            typer.echo("interrupted; completed results are kept, and the same command continues from there", err=True)
         raise typer.Exit(128 + came[0])
     return result

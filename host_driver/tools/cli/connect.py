@@ -34,7 +34,7 @@ def connect(
         bool,
         typer.Option(
             "--fallback",
-            help="If the peer does not support RFC 6581, try once more as RFC 5044 alone, in the client-server model.",
+            help="If the peer does not support RFC 6581, connect again without it, in the client-server model.",
         ),
     ] = False,
 ) -> None:

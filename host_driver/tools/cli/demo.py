@@ -19,8 +19,8 @@ from open_rnic.host_driver.tools.cli.common import (
     LanesOption,
     UsageError,
     interruptible,
+    number,
     open_device,
-    whole_number,
 )
 from open_rnic.host_driver.tools.cli.figures import console, show_tables
 from open_rnic.rtl.registers import MAX_ULPDU, Model, Role, Rtr
@@ -81,20 +81,9 @@ def demo(
     markers: Annotated[bool, typer.Option("--markers/--no-markers", help="Markers in both directions.")] = True,
     crc: Annotated[bool, typer.Option("--crc/--no-crc", help="CRCs in both directions.")] = True,
     mulpdu: Annotated[
-        int,
-        typer.Option(
-            "--mulpdu",
-            metavar="N",
-            parser=whole_number,
-            help="The longest ULPDU in octets; 0: as long as the TCP connection's segments allow.",
-        ),
+        int, number("--mulpdu", help="The longest ULPDU in octets; 0: as long as the TCP connection's segments allow.")
     ] = 0,
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port", metavar="N", parser=whole_number, help="The responder's TCP port; 0 lets the system choose."
-        ),
-    ] = 0,
+    port: Annotated[int, number("--port", help="The responder's TCP port; 0 lets the system choose.")] = 0,
     pcap: Annotated[
         Path | None,
         typer.Option("--pcap", metavar="FILE", help="Write a capture of the connection as pcapng, for Wireshark."),
@@ -118,9 +107,9 @@ def demo(
     from open_rnic.host_driver.tools.ladder import Ladder
 
     if mulpdu and not MIN_MULPDU <= mulpdu <= MAX_ULPDU:
-        raise UsageError(f"--mulpdu is {MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
+        raise UsageError(f"--mulpdu must be {MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
     if not 0 <= port <= 65535:
-        raise UsageError(f"--port is 0 to 65535, not {port}")
+        raise UsageError(f"--port must be 0 to 65535, not {port}")
     options = Options(
         file=file,
         size=size if size is not None else _size(device, bool(waves)),

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, FrameKind
-from open_rnic.host_driver.tools.cli.common import DeviceOption, LanesOption, UsageError, open_device, whole_number
+from open_rnic.host_driver.tools.cli.common import (
+    DeviceOption,
+    LanesOption,
+    UsageError,
+    number,
+    open_device,
+    whole_number,
+)
 from open_rnic.host_driver.tools.cli.demo import ModelName, RtrName
 from open_rnic.rtl.registers import Model, Role, Rtr
 
@@ -33,7 +40,7 @@ MAX_IRD = 128  # as in ``host_driver.mpa.negotiation.Config``
 
 
 class DialectName(StrEnum):
-    """The document that defines the form of the enhanced data; values as in ``host_driver.mpa.startup.Dialect``."""
+    """The document that defines the format of the enhanced data; values as in ``host_driver.mpa.startup.Dialect``."""
 
     RFC6581 = "rfc6581"
     DRAFT_02 = "draft-02"
@@ -43,15 +50,15 @@ def port_number(text: str | int) -> int:
     """Parse the text of an option, for ``typer.Option(parser=port_number)``."""
     port = whole_number(text)
     if not 0 <= port <= 65535:
-        raise typer.BadParameter(f"a port is 0 to 65535, not {port}")
+        raise typer.BadParameter(f"a port must be 0 to 65535, not {port}")
     return port
 
 
 def peer_port(text: str | int) -> int:
-    """Parse a port to connect to, which cannot be 0."""
+    """Parse the number of a port to connect to, which cannot be 0."""
     port = port_number(text)
     if port == 0:
-        raise typer.BadParameter("nothing can be reached at port 0")
+        raise typer.BadParameter("port 0 cannot be connected to")
     return port
 
 
@@ -74,26 +81,19 @@ RtrOption = Annotated[
 ]
 IrdOption = Annotated[
     int,
-    typer.Option(
+    number(
         "--ird",
-        metavar="N",
-        parser=whole_number,
-        help="The RDMA Reads that the peer may have outstanding; raised to the peer's ORD, up to --max-ird.",
+        help="The number of RDMA Reads that the peer may have outstanding; raised to the peer's ORD, up to --max-ird.",
     ),
 ]
 OrdOption = Annotated[
-    int,
-    typer.Option(
-        "--ord", metavar="N", parser=whole_number, help="The RDMA Reads to have outstanding; lowered to the peer's IRD."
-    ),
+    int, number("--ord", help="The number of RDMA Reads that this end may have outstanding; lowered to the peer's IRD.")
 ]
 MaxIrdOption = Annotated[
     int,
-    typer.Option(
+    number(
         "--max-ird",
-        metavar="N",
-        parser=whole_number,
-        help="The largest IRD. A responder offers no more; an initiator ends with Terminate 2/0/6 if the Reply needs "
+        help="The largest IRD. A responder offers no more; an initiator sends Terminate 2/0/6 if the Reply requires "
         "more.",
     ),
 ]
@@ -112,14 +112,12 @@ FixedOrdOption = Annotated[
 RequireCrcOption = Annotated[bool, typer.Option("--require-crc", help="Require CRCs; this is the default.")]
 NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="Use CRCs only if the peer requires them.")]
 MarkersOption = Annotated[bool, typer.Option("--markers", help="Request markers in the stream that the peer sends.")]
-RevOption = Annotated[
-    int, typer.Option("--rev", metavar="N", parser=whole_number, help="2: RFC 6581. 1: RFC 5044 alone.")
-]
+RevOption = Annotated[int, number("--rev", help="The revision of the startup frames: 2 for RFC 6581, 1 for RFC 5044.")]
 DialectOption = Annotated[
     DialectName,
     typer.Option(
         "--dialect",
-        help="The form of the enhanced data. Frames do not carry it, so both ends must be given the same.",
+        help="The format of the enhanced data. Frames do not identify it, so both ends must use the same.",
     ),
 ]
 PrivateOption = Annotated[
@@ -150,7 +148,87 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write each event as a 
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndpointOptions:
+class ConnectionOptions:
+    """The options of all commands that make connections; the attributes below them are fixed for ``rnic rping``."""
+
+    rtr: RtrOption = None
+    require_crc: RequireCrcOption = False
+    no_crc: NoCrcOption = False
+    markers: MarkersOption = False
+    device: DeviceOption = "software"
+    lanes: LanesOption = 4
+
+    ird = 1
+    ord = 1
+    max_ird = MAX_IRD
+    fixed_ird = False
+    fixed_ord = False
+    rev = 2
+    dialect = DialectName.RFC6581
+    private_data = ""
+    timeout = 10.0
+
+    def configuration(self, role: Role, model: ModelName | None, *, min_ord: int = 0, fallback: bool = False) -> Config:
+        """Return the configuration; raises UsageError for invalid values, and for options that would have no effect."""
+        from open_rnic.host_driver.mpa.negotiation import Config
+        from open_rnic.host_driver.mpa.startup import Dialect
+
+        if self.rev not in (1, 2):
+            raise UsageError(f"--rev must be 1 or 2, not {self.rev}")
+        if self.rev == 1 and model is ModelName.PEER_TO_PEER:
+            raise UsageError("--model peer-to-peer needs --rev 2: RFC 6581 §9.2 defines it")
+        if self.rev == 1:
+            for option, given in {
+                "--rtr": self.rtr,
+                "--min-ord": min_ord,
+                "--no-negotiate-ird": self.fixed_ird,
+                "--no-negotiate-ord": self.fixed_ord,
+                "--fallback": fallback,
+                f"--dialect {self.dialect.value}": self.dialect is not DialectName.RFC6581,
+            }.items():
+                if given:
+                    raise UsageError(f"{option} has no effect with --rev 1, which has no enhanced data")
+        if self.rtr and model is ModelName.CLIENT_SERVER:
+            raise UsageError("--rtr has no effect with --model client-server, which has no RTR")
+        if self.require_crc and self.no_crc:
+            raise UsageError("--require-crc and --no-crc exclude each other")
+        if model is None:
+            model = ModelName.PEER_TO_PEER if self.rev == 2 else ModelName.CLIENT_SERVER
+        chosen: dict[str, Any] = {"rtr": tuple(Rtr[kind.name] for kind in dict.fromkeys(self.rtr))} if self.rtr else {}
+        try:
+            return Config(
+                role,
+                model=Model[model.name],
+                ird=self.ird,
+                ord=self.ord,
+                max_ird=self.max_ird,
+                min_ord=min_ord,
+                negotiate_ird=not self.fixed_ird,
+                negotiate_ord=not self.fixed_ord,
+                crc=not self.no_crc,
+                markers=self.markers,
+                enhanced=self.rev == 2,
+                dialect=Dialect(self.dialect.value),
+                private_data=text_or_file(self.private_data, "--private-data"),
+                timeout=self.timeout,
+                **chosen,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    def opener(self) -> OpenDevice:
+        """Return the function that opens each connection's device; raises UsageError at once for an unknown device."""
+        from open_rnic.host_driver.devices import check
+
+        try:
+            check(self.device, lanes=self.lanes)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return partial(open_device, self.device, self.lanes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions(ConnectionOptions):
     """The options that ``rnic listen`` and ``rnic connect`` share."""
 
     ird: IrdOption = 16
@@ -158,48 +236,16 @@ class EndpointOptions:
     max_ird: MaxIrdOption = MAX_IRD
     fixed_ird: FixedIrdOption = False
     fixed_ord: FixedOrdOption = False
-    rtr: RtrOption = None
-    require_crc: RequireCrcOption = False
-    no_crc: NoCrcOption = False
-    markers: MarkersOption = False
     rev: RevOption = 2
     dialect: DialectOption = DialectName.RFC6581
     private_data: PrivateOption = ""
     timeout: TimeoutOption = 10.0
     send: SendOption = None
     echo: EchoOption = False
-    device: DeviceOption = "software"
-    lanes: LanesOption = 4
     as_json: JsonOption = False
 
-    def configuration(self, role: Role, model: ModelName | None, *, min_ord: int = 0, fallback: bool = False) -> Config:
-        """Return the configuration; raises UsageError as ``configuration`` does."""
-        return configuration(
-            role,
-            model=model,
-            rtr=self.rtr,
-            ird=self.ird,
-            ord=self.ord,
-            max_ird=self.max_ird,
-            min_ord=min_ord,
-            negotiate_ird=not self.fixed_ird,
-            negotiate_ord=not self.fixed_ord,
-            require_crc=self.require_crc,
-            no_crc=self.no_crc,
-            markers=self.markers,
-            rev=self.rev,
-            fallback=fallback,
-            dialect=self.dialect,
-            private_data=self.private_data,
-            timeout=self.timeout,
-        )
-
-    def opener(self) -> OpenDevice:
-        """Return the function that opens each connection's device; raises UsageError for an unknown device."""
-        return opener(self.device, self.lanes)
-
     def talk(self) -> Talk:
-        """Return what to send, by ``--send`` and ``--echo``; raises UsageError for a file that cannot be read."""
+        """Return the messages of ``--send``, and ``--echo``; raises UsageError for a file that cannot be read."""
         messages = []
         for text in self.send or ():
             octets = text_or_file(text, "--send")
@@ -218,88 +264,9 @@ def text_or_file(text: str, option: str) -> bytes:
         raise UsageError(f"{option} {text}: {error.strerror}") from None
 
 
-def configuration(
-    role: Role,
-    *,
-    model: ModelName | None = None,
-    rtr: list[RtrName] | None = None,
-    ird: int,
-    ord: int,  # noqa: A002
-    max_ird: int = MAX_IRD,
-    min_ord: int = 0,
-    negotiate_ird: bool = True,
-    negotiate_ord: bool = True,
-    require_crc: bool,
-    no_crc: bool,
-    markers: bool,
-    rev: int = 2,
-    fallback: bool = False,
-    dialect: DialectName = DialectName.RFC6581,
-    private_data: str = "",
-    timeout: float,
-) -> Config:
-    """Return the configuration; raises UsageError for values that it refuses, and for options without any effect."""
-    from open_rnic.host_driver.mpa.negotiation import Config
-    from open_rnic.host_driver.mpa.startup import Dialect
-
-    if rev not in (1, 2):
-        raise UsageError(f"--rev is 1 or 2, not {rev}")
-    if rev == 1 and model is ModelName.PEER_TO_PEER:
-        raise UsageError("--model peer-to-peer needs --rev 2: it is RFC 6581's (§9.2)")
-    if rev == 1:
-        for option, given in {
-            "--rtr": rtr,
-            "--min-ord": min_ord,
-            "--no-negotiate-ird": not negotiate_ird,
-            "--no-negotiate-ord": not negotiate_ord,
-            "--fallback": fallback,
-            f"--dialect {dialect.value}": dialect is not DialectName.RFC6581,
-        }.items():
-            if given:
-                raise UsageError(f"{option} has no effect with --rev 1, which has no enhanced data")
-    if rtr and model is ModelName.CLIENT_SERVER:
-        raise UsageError("--rtr has no effect with --model client-server, which has no RTR")
-    if require_crc and no_crc:
-        raise UsageError("--require-crc and --no-crc exclude each other")
-    if model is None:
-        model = ModelName.PEER_TO_PEER if rev == 2 else ModelName.CLIENT_SERVER
-    everything: dict[str, Any] = {"rtr": tuple(Rtr[kind.name] for kind in dict.fromkeys(rtr))} if rtr else {}
-    try:
-        return Config(
-            role,
-            model=Model[model.name],
-            ird=ird,
-            ord=ord,
-            max_ird=max_ird,
-            min_ord=min_ord,
-            negotiate_ird=negotiate_ird,
-            negotiate_ord=negotiate_ord,
-            crc=not no_crc,
-            markers=markers,
-            enhanced=rev == 2,
-            dialect=Dialect(dialect.value),
-            private_data=text_or_file(private_data, "--private-data"),
-            timeout=timeout,
-            **everything,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def opener(device: str, lanes: int) -> OpenDevice:
-    """Return the function that opens each connection's device; raises UsageError at once for an unknown device."""
-    from open_rnic.host_driver.devices import check
-
-    try:
-        check(device, lanes=lanes)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    return partial(open_device, device, lanes)
-
-
 @dataclass(frozen=True)
 class Talk:
-    """What an end sends when it is connected: these messages, each as a Send; with ``echo`` also each received one."""
+    """The messages that an end sends, each as a Send; if ``echo`` is set, it also sends back each received message."""
 
     messages: list[bytes]
     echo: bool
@@ -426,16 +393,16 @@ class Report:
         """Report that the first attempt failed, and that a second one without enhanced frames follows."""
         self._tell(
             "fallback",
-            f"without enhanced frames now, as the peer seems to know none: {error}",
+            f"retrying without enhanced frames, which the peer seems not to support: {error}",
             reason=str(error),
             code=_code(error.reason),
             stage="startup",
         )
 
     def rejected(self, what: str, theirs: StartupFrame, private_data: bytes) -> None:
-        """Report that one end rejected the connection: the peer if its frame ``theirs`` is a Reply, else this end.
+        """Report that the connection was rejected: by the peer if its frame ``theirs`` is a Reply, else by this end.
 
-        ``private_data`` is the Reply's.
+        ``private_data`` is the private data of the Reply.
         """
         from open_rnic.host_driver.rdma import By
 
@@ -507,7 +474,7 @@ class Report:
 
 
 def status_of(error: BaseException) -> Status:
-    """Return the exit status for the error that ended a connection, or prevented it."""
+    """Return the exit status for the error that ended a connection or prevented its establishment."""
     from open_rnic.host_driver.rdma import MpaConnectionError, RejectedError, TerminatedError
 
     if isinstance(error, RejectedError):
@@ -578,7 +545,7 @@ async def converse(connection: Connection, report: Report, talk: Talk) -> int:
                 if talk.echo:
                     await connection.send(received.data)
         if not closes_first:
-            await connection.shutdown()  # unlike close, it sets a slow peer no time limit
+            await connection.shutdown()  # unlike close, without a time limit for a slow peer
 
     async with connection:
         for result in await asyncio.gather(say(), hear(), return_exceptions=True):

@@ -31,21 +31,21 @@ MarkdownOption = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Put the tables into this page of Markdown.")
 ]
 
-_FILE = 200  # characters of a line of a table that goes into a file or a pipe
+_FILE = 200  # width in characters of a table that is written to a file or a pipe
 
 
 def check_files(*paths: Path | None) -> None:
-    """Raise OSError for the first of these files that cannot be written; - always can.
+    """Raise OSError for the first of these files that cannot be written, except ``-``, which is standard output.
 
     Commands that measure for a long time check this first. Raises UsageError if two files are the same.
     """
     wanted = [path for path in paths if path is not None]
     for path in wanted:
         if wanted.count(path) > 1:
-            raise UsageError(f"{path} is asked for twice: one would be lost in the other")
+            raise UsageError(f"{path} is given for two outputs: one would overwrite the other")
         there = path.exists()
         if path == Path("-") or (there and not (path.is_file() or path.is_dir())):
-            continue  # a pipe is not opened twice
+            continue  # a pipe or a device must not be opened twice
         path.open("a").close()
         if not there:
             path.unlink()
@@ -89,7 +89,7 @@ def keep_tables(page: Path, command: str, tables: Sequence[Table]) -> None:
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal or ``COLUMNS`` say."""
+    """Return a console on standard output, with the width of the terminal or of ``COLUMNS``."""
     from rich.console import Console
 
     found = Console()
@@ -97,16 +97,16 @@ def console() -> Console:
 
 
 def show_tables(tables: Sequence[Table], *, everything: bool = False) -> None:
-    """Print ``tables``, as wide as the terminal or ``COLUMNS`` say; a line says if columns were left out."""
+    """Print ``tables``, with the width of the terminal or of ``COLUMNS``; a last line reports omitted columns."""
     from open_rnic.host_driver.tools.bench.table import show
 
     show(console(), tables, everything=everything)
     if not everything and any(table.extra for table in tables):
-        typer.echo("--columns shows more columns")
+        typer.echo("run with --columns to show more columns")
 
 
 def counting_bars() -> Progress:
-    """Progress bars with the number done and the total; without a terminal, a line for each when it begins."""
+    """Return progress bars with counts. Without a terminal, a line is printed for each bar when it starts."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -115,7 +115,7 @@ def counting_bars() -> Progress:
             self, description: str, start: bool = True, total: float | None = 100.0, *more: Any, **fields: Any
         ) -> TaskID:
             if total != 0:
-                count = f", {total:,.0f} of them" if total else ""
+                count = f" ({total:,.0f})" if total else ""
                 print(f"rnic: {description}{count}", file=sys.stderr, flush=True)
             return super().add_task(description, start, total, *more, **fields)
 

@@ -1,4 +1,4 @@
-"""``rnic frame`` and ``rnic deframe``: framing alone, through any device, one line at a time."""
+"""``rnic frame`` and ``rnic deframe``: framing alone, with any device, line by line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,8 +19,9 @@ from open_rnic.host_driver.tools.cli.common import (
     LanesOption,
     UsageError,
     interruptible,
+    number,
     open_device,
-    whole_number,
+    with_options,
 )
 from open_rnic.rtl.registers import MAX_ULPDU, EventKind, Verdict
 
@@ -31,51 +33,66 @@ _STDIN = 0
 MarkersOption = Annotated[bool, typer.Option("--markers", help="The stream has markers (RFC 5044 §4.3).")]
 NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="Send the CRC field as zero, and do not check it.")]
 OffsetOption = Annotated[
-    int,
-    typer.Option(
-        "--stream-offset",
-        metavar="N",
-        parser=whole_number,
-        help="The offset in the marked stream at which the input starts; a multiple of 4.",
-    ),
+    int, number("--stream-offset", help="The offset in the marked stream at which the input starts; a multiple of 4.")
 ]
 
 
-def frame(
-    device: DeviceOption = "software",
-    lanes: LanesOption = 4,
-    markers: MarkersOption = False,
-    no_crc: NoCrcOption = False,
-    stream_offset: OffsetOption = 0,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class FramingOptions:
+    """The options that both commands share."""
+
+    device: DeviceOption = "software"
+    lanes: LanesOption = 4
+    markers: MarkersOption = False
+    no_crc: NoCrcOption = False
+    stream_offset: OffsetOption = 0
+
+    async def open(self) -> Device:
+        """Open a device in MPA mode in both directions; the fence is open, and RTR and RDMAP rules are disabled."""
+        if self.stream_offset < 0 or self.stream_offset % 4:
+            raise UsageError(f"--stream-offset must be a multiple of 4, and at least 0, not {self.stream_offset}")
+        if sys.stdin is None:
+            raise UsageError("standard input is closed")
+        crc = not self.no_crc
+        device = await open_device(self.device, self.lanes)
+        for direction in ("TX", "RX"):
+            await device.set(f"{direction}_STREAM_OCTETS", 0)
+            await device.set(f"{direction}_MPA_OFFSET", self.stream_offset % 512)
+        await device.set_fields(
+            "CONFIG", markers_tx=self.markers, markers_rx=self.markers, crc_tx=crc, crc_rx=crc, rdmap=0
+        )
+        await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+        return device
+
+
+@with_options
+def frame(options: FramingOptions) -> None:
     """Make FPDUs: each line of input is a ULPDU, each line of output its FPDU, both in hex.
 
     An empty line is a ULPDU of no octets.
     """
 
     async def run() -> None:
-        async with await _framing_device(device, lanes, markers, not no_crc, stream_offset) as opened:
+        async with await options.open() as opened:
             await frame_lines(read_lines(_STDIN), opened, _write)
 
     interruptible(run())
 
 
-def deframe(
-    device: DeviceOption = "software",
-    lanes: LanesOption = 4,
-    markers: MarkersOption = False,
-    no_crc: NoCrcOption = False,
-    stream_offset: OffsetOption = 0,
-) -> None:
+@with_options
+def deframe(options: FramingOptions) -> None:
     """Extract ULPDUs from an MPA stream: each line of input is a chunk in hex, cut anywhere.
 
-    Each line of output is a JSON object: {"ulpdu": "<hex>"}, or after an error, as the last, {"error": <MPA error
-    code>, "what": "...", "offset": <stream offset of the FPDU>}. The exit status is 1 after an error.
+    Each line of output is a JSON object: {"ulpdu": "<hex>"}. After an error, the last line is {"error": <MPA error
+    code>, "what": "...", "offset": <stream offset of the FPDU>}, and the exit status is 1.
     """
 
     async def run() -> bool:
-        async with await _framing_device(device, lanes, markers, not no_crc, stream_offset) as opened:
-            return await deframe_lines(read_lines(_STDIN), opened, _write, markers=markers, stream_offset=stream_offset)
+        async with await options.open() as opened:
+            lines = read_lines(_STDIN)
+            return await deframe_lines(
+                lines, opened, _write, markers=options.markers, stream_offset=options.stream_offset
+            )
 
     if not interruptible(run()):
         raise typer.Exit(1)
@@ -86,7 +103,7 @@ async def frame_lines(lines: AsyncIterator[bytes], device: Device, write: Callab
 
     Raises UsageError for a line that is not a ULPDU, after everything before it has been written.
     """
-    due: asyncio.Queue[bool] = asyncio.Queue()  # True: an FPDU is on its way; False: that was all
+    due: asyncio.Queue[bool] = asyncio.Queue()  # True: one more FPDU will come; False: end of the input
 
     async def feed() -> None:
         try:
@@ -124,7 +141,7 @@ async def deframe_lines(
     from open_rnic.host_driver.mpa.fpdu import FpduDelineator
 
     walk = FpduDelineator(markers=markers, crc=False, offset=stream_offset)
-    due: asyncio.Queue[int | None] = asyncio.Queue()  # offsets of FPDUs; None: that was all
+    due: asyncio.Queue[int | None] = asyncio.Queue()  # offset of each complete FPDU; None: end of the input
 
     async def feed() -> None:
         try:
@@ -134,10 +151,10 @@ async def deframe_lines(
                 while walk.next() is not None:
                     due.put_nowait(start)
                     start = walk.offset
-                if walk.error:  # the device will see at least this
+                if walk.error:  # the device detects this error, if no earlier one
                     due.put_nowait(start)
                 await device.write_mpa(chunk)
-                if walk.error:  # whatever follows changes nothing, but hardware may want to see some beats of it
+                if walk.error:  # further octets have no effect, but hardware may need some to report the error
                     await device.write_mpa(bytes(256))
                     return
         finally:
@@ -149,7 +166,7 @@ async def deframe_lines(
             if event.kind is EventKind.ERROR:
                 return event
 
-    def absolute(offset: int) -> int:  # the device was given the offset modulo 512
+    def absolute(offset: int) -> int:  # the device has the offset modulo 512
         return stream_offset - stream_offset % 512 + offset
 
     feeding, failing = asyncio.create_task(feed()), asyncio.create_task(failure())
@@ -223,21 +240,6 @@ async def _from_hex(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, byt
                 raise UsageError(f"line {number}: {bad[0]!r} in column {column} is not a hex digit") from None
             raise UsageError(f"line {number}: an odd number of hex digits, {len(digits)}") from None
         yield number, octets
-
-
-async def _framing_device(name: str, lanes: int, markers: bool, crc: bool, stream_offset: int) -> Device:
-    """Open a device in MPA mode in both directions: the fence open, no RTR expected, the rules of RDMAP disabled."""
-    if stream_offset < 0 or stream_offset % 4:
-        raise UsageError(f"--stream-offset is a multiple of 4 from 0 up, not {stream_offset}")
-    if sys.stdin is None:
-        raise UsageError("standard input is closed")
-    device = await open_device(name, lanes)
-    for direction in ("TX", "RX"):
-        await device.set(f"{direction}_STREAM_OCTETS", 0)
-        await device.set(f"{direction}_MPA_OFFSET", stream_offset % 512)
-    await device.set_fields("CONFIG", markers_tx=markers, markers_rx=markers, crc_tx=crc, crc_rx=crc, rdmap=0)
-    await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
-    return device
 
 
 def _error(code: int, what: str, offset: int) -> str:

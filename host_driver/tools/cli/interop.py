@@ -74,7 +74,7 @@ def linux(
         raise UsageError(f"no case has {' or '.join(map(repr, case or ()))} in its name; --list names them")
     if list_cases:
         for each in cases:
-            print(f"{each.name:<24} {each.tried}")
+            print(f"{each.name:<24} {each.description}")
         return
     check_page(markdown, COMMAND)
     try:

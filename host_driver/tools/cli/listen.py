@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import interruptible, raise_file_limit, whole_number, with_options
+from open_rnic.host_driver.tools.cli.common import interruptible, number, raise_file_limit, with_options
 from open_rnic.host_driver.tools.cli.endpoint import (
     EndpointOptions,
     OnlyModelOption,
@@ -36,10 +36,8 @@ def listen(
     port: PortOption = 0,
     min_ord: Annotated[
         int,
-        typer.Option(
+        number(
             "--min-ord",
-            metavar="N",
-            parser=whole_number,
             help="The least ORD that this end needs. An enhanced Request with a lower IRD is rejected, with this value "
             "in the Reply.",
         ),
@@ -67,7 +65,7 @@ def listen(
 
 @dataclass
 class _Responder:
-    """Answers connection requests, and sees each connection through."""
+    """Answers connection requests, and serves each connection to its end."""
 
     report: Report
     answer: bytes  # private data of the Reply
@@ -78,12 +76,13 @@ class _Responder:
         """Listen, for one connection or until interrupted, and return the exit status."""
         from open_rnic.host_driver import rdma
 
-        answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # what does not count is no answer
+        # Exit status of the first Request that is answered; a connection that fails before its Reply does not count.
+        answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def failed(peer: Address, error: Exception) -> None:
             if not (once and answered.done()):
                 status = self.report.of(peer).over(error)
-                if isinstance(error, rdma.RejectedError) and not answered.done():  # by the configuration
+                if isinstance(error, rdma.RejectedError) and not answered.done():  # rejected by the configuration
                     answered.set_result(status)
 
         with self.report.failing("listen"):
@@ -96,10 +95,10 @@ class _Responder:
                 try:
                     await asyncio.wait((arriving, answered), return_when=asyncio.FIRST_COMPLETED)
                 except asyncio.CancelledError:
-                    arriving.cancel()  # before the listener is closed under it
+                    arriving.cancel()  # before the listener is closed
                     raise
                 if not answered.done():
-                    answered.set_result(1)  # it is the first that counts
+                    answered.set_result(1)  # no other Request counts
                     return await self.handle(arriving.result())
                 arriving.cancel()
                 return answered.result()
@@ -109,7 +108,7 @@ class _Responder:
         return 0
 
     async def handle(self, request: ConnectionRequest) -> int:
-        """Answer a request, see the connection through, and return the exit status."""
+        """Answer a request, serve the connection to its end, and return the exit status."""
         from open_rnic.host_driver.rdma import MpaConnectionError, RdmaError
 
         report = self.report.of(request.peer)

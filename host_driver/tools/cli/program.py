@@ -13,12 +13,12 @@ from open_rnic.host_driver.extras import need
 from open_rnic.host_driver.tools.cli.boards import FOLDER
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
 
-# Messages of openFPGALoader and its libraries, and what to tell the user.
+# Messages of openFPGALoader and its libraries, and the explanation for the user.
 _KNOWN = (
     (("permission", "access denied", "libusb_error_access", "unable to claim"),
      "no permission to use the USB cable: openFPGALoader's documentation has udev rules for it"),
     (("device not found", "unable to open ftdi", "no device", "not found", "cable not", "fail to open", "no dfu"),
-     "no board found: is it plugged in, and has it power?"),
+     "no board found: is it connected and powered?"),
 )  # fmt: skip
 
 
@@ -26,10 +26,10 @@ def program(
     board: Annotated[str, typer.Argument(metavar="BOARD", help="A board that `rnic boards` lists.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="The folder it was built in; default: build/boards/BOARD."),
+        typer.Option("--out", metavar="DIR", help="The folder of the build; default: build/boards/BOARD."),
     ] = None,
     flash: Annotated[
-        bool, typer.Option("--flash", help="Write it to the flash, where it persists without power.")
+        bool, typer.Option("--flash", help="Write the bitstream to the flash, which keeps it without power.")
     ] = False,
     cable: Annotated[
         str | None, typer.Option(metavar="NAME", help="openFPGALoader's name of the JTAG cable; default: the board's.")
@@ -46,7 +46,7 @@ def program(
         raise UsageError(str(error)) from None
     made = bitstream(board, out or FOLDER / board)
     if not made.exists():
-        raise CommandError(f"{board}: there is no {made}: `rnic build {board}` makes it")
+        raise CommandError(f"{board}: {made} does not exist: run `rnic build {board}` first")
     loader = shutil.which("openFPGALoader")
     if loader is None:
         raise CommandError("openFPGALoader is not installed: Debian's package is openfpgaloader")
@@ -69,5 +69,5 @@ def _meaning(said: str) -> str:
     for signs, meaning in _KNOWN:
         if any(sign in said.lower() for sign in signs):
             return meaning
-    last = said.splitlines()[-1] if said else "it says nothing"
+    last = said.splitlines()[-1] if said else "no output"
     return f"openFPGALoader failed: {last}"

@@ -26,7 +26,7 @@ def registers(
         case [write]:
             typer.echo(write(), nl=False)
         case _:
-            raise UsageError("one of --markdown, --c and --systemrdl at a time")
+            raise UsageError("only one of --markdown, --c and --systemrdl can be given")
 
 
 def _show() -> None:

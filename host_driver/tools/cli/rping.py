@@ -10,26 +10,13 @@ import typer
 
 from open_rnic.host_driver.tools.cli.common import (
     CommandError,
-    DeviceOption,
-    LanesOption,
     UsageError,
     interruptible,
+    number,
     raise_file_limit,
-    whole_number,
+    with_options,
 )
-from open_rnic.host_driver.tools.cli.endpoint import (
-    DialectName,
-    MarkersOption,
-    ModelOption,
-    NoCrcOption,
-    RequireCrcOption,
-    RtrOption,
-    configuration,
-    opener,
-    place,
-    port_number,
-    prepare,
-)
+from open_rnic.host_driver.tools.cli.endpoint import ConnectionOptions, ModelOption, place, port_number, prepare
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
@@ -41,7 +28,9 @@ if TYPE_CHECKING:
 _PORT, _SIZE = 7174, 64
 
 
+@with_options
 def rping(
+    options: ConnectionOptions,
     serve: Annotated[bool, typer.Option("-s", "--server", help="Run as the server, which answers pings.")] = False,
     ping: Annotated[bool, typer.Option("-c", "--client", help="Run as the client, which sends pings.")] = False,
     address: Annotated[
@@ -58,12 +47,8 @@ def rping(
         typer.Option("-I", "--bind", metavar="ADDRESS", help="The address from which a client connects."),
     ] = None,
     port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
-    count: Annotated[
-        int, typer.Option("-C", "--count", metavar="N", parser=whole_number, help="The number of pings; 0: no limit.")
-    ] = 0,
-    size: Annotated[
-        int, typer.Option("-S", "--size", metavar="N", parser=whole_number, help="The octets of a ping, 26 to 65535.")
-    ] = _SIZE,
+    count: Annotated[int, number("-C", "--count", help="The number of pings; 0: no limit.")] = 0,
+    size: Annotated[int, number("-S", "--size", help="The octets of a ping, 26 to 65535.")] = _SIZE,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the data.")] = False,
     validate: Annotated[
         bool, typer.Option("-V", "--validate", help="Compare the returned data with the data sent.")
@@ -72,12 +57,6 @@ def rping(
         bool, typer.Option("-P", "--persistent", help="Serve several clients, at the same time or one after the other.")
     ] = False,
     model: ModelOption = None,
-    rtr: RtrOption = None,
-    require_crc: RequireCrcOption = False,
-    no_crc: NoCrcOption = False,
-    markers: MarkersOption = False,
-    device: DeviceOption = "software",
-    lanes: LanesOption = 4,
 ) -> None:
     """Ping with RDMA: the server reads the client's text, and writes it back.
 
@@ -94,29 +73,18 @@ def rping(
     if serve and source:
         raise UsageError(f"-I {source} is for a client: a server listens at -a")
     if ping and port == 0:
-        raise UsageError("nothing can be reached at port 0")
+        raise UsageError("port 0 cannot be connected to")
     if not MIN_SIZE <= size <= MAX_SIZE:
-        raise UsageError(f"-S is {MIN_SIZE} to {MAX_SIZE} octets, not {size}")
+        raise UsageError(f"-S must be {MIN_SIZE} to {MAX_SIZE} octets, not {size}")
     if count < 0:
-        raise UsageError(f"-C is at least 0, not {count}")
-    config = configuration(
-        Role.RESPONDER if serve else Role.INITIATOR,
-        model=model,
-        rtr=rtr,
-        ird=1,  # as rping has them
-        ord=1,
-        require_crc=require_crc,
-        no_crc=no_crc,
-        markers=markers,
-        dialect=DialectName.RFC6581,
-        timeout=10.0,
-    )
-    path = opener(device, lanes)
+        raise UsageError(f"-C must be at least 0, not {count}")
+    config = options.configuration(Role.RESPONDER if serve else Role.INITIATOR, model)
+    device = options.opener()
     if serve:
         raise_file_limit()
-        interruptible(_serve(address or "0.0.0.0", port, config, path, verbose, persistent))
+        interruptible(_serve(address or "0.0.0.0", port, config, device, verbose, persistent))
     else:
-        interruptible(_ping(address or "127.0.0.1", port, config, path, source, count, size, verbose, validate))
+        interruptible(_ping(address or "127.0.0.1", port, config, device, source, count, size, verbose, validate))
 
 
 def _show(line: str) -> None:

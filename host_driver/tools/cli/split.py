@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, whole_file, whole_number
+from open_rnic.host_driver.tools.cli.common import (
+    CommandError,
+    UsageError,
+    check_least,
+    interruptible,
+    number,
+    whole_file,
+)
 from open_rnic.host_driver.tools.cli.figures import (
     ColumnsOption,
     CsvOption,
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.tools.split.report import Report
     from open_rnic.host_driver.tools.split.simulate import Simulated
 
-_LEAST_EMSS = 128 + 6 + 4 * 2  # RFC 5044 §4.5: a MULPDU of 128, and what is around it
+_LEAST_EMSS = 128 + 6 + 4 * 2  # RFC 5044 §4.5: a MULPDU of 128, ULPDU_Length, CRC and up to 2 markers
 
 
 def split(
@@ -41,38 +48,40 @@ def split(
     host: Annotated[
         str,
         typer.Option(
-            "--host", metavar="NAME", help="this (measured on first use), cortex-a53, xeon-avx512 or a FILE.toml."
+            "--host",
+            metavar="NAME",
+            help="The host: this (measured on first use), cortex-a53, xeon-avx512 or a FILE.toml.",
         ),
     ] = "this",
     link: Annotated[
-        str, typer.Option("--link", metavar="NAME", help="pcie-gen3-x4, pcie-gen3-x16, uart-3mbaud or a FILE.toml.")
+        str,
+        typer.Option(
+            "--link",
+            metavar="NAME",
+            help="The link to the device: pcie-gen3-x4, pcie-gen3-x16, uart-3mbaud or a FILE.toml.",
+        ),
     ] = "pcie-gen3-x4",
     device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="25f, 85f, hx8k, gw2a (from rnic bench rtl) or a FILE.toml.")
+        str,
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="The device: 25f, 85f, hx8k, gw2a (from rnic bench rtl) or a FILE.toml.",
+        ),
     ] = "25f",
-    lanes: Annotated[
-        list[int] | None,
-        typer.Option("--lanes", metavar="N", parser=whole_number, help="The width; repeatable; default: all known."),
-    ] = None,
+    lanes: Annotated[list[int] | None, number("--lanes", help="The width in lanes; repeatable; default: all.")] = None,
     markers: Annotated[bool, typer.Option(help="Markers in both directions.")] = True,
     crc: Annotated[bool, typer.Option(help="CRCs in both directions.")] = True,
     tier: Annotated[
         str | None,
         typer.Option("--crc-tier", metavar="NAME", help="The host's method of computing a CRC; default: the fastest."),
     ] = None,
-    emss: Annotated[
-        int, typer.Option("--emss", metavar="N", parser=whole_number, help="The octets of a TCP segment.")
-    ] = 1460,
+    emss: Annotated[int, number("--emss", help="The octets of payload in a TCP segment.")] = 1460,
     pieces: Annotated[
-        int,
-        typer.Option(
-            "--pieces", metavar="N", parser=whole_number, help="The octets of a piece of memory; 0: one piece."
-        ),
+        int, number("--pieces", help="The octets in each piece of a message's memory; 0: one piece for the message.")
     ] = 0,
     wire: Annotated[float, typer.Option("--wire", metavar="GBITS", help="The capacity of the wire in Gb/s.")] = 100.0,
-    cores: Annotated[
-        int, typer.Option("--cores", metavar="N", parser=whole_number, help="The cores that a direction may use.")
-    ] = 1,
+    cores: Annotated[int, number("--cores", help="The number of host cores for each direction.")] = 1,
     everything: Annotated[bool, typer.Option("--all", help="Show all splits, not only the best ones.")] = False,
     simulate: Annotated[
         bool, typer.Option("--run", help="Also simulate every split, and compare with the prediction; takes minutes.")
@@ -103,13 +112,13 @@ def split(
     The figures of a host, a link and a device come from files that name their sources. This machine is measured on
     first use; the figures of a device come from rnic bench rtl. Results are kept for later runs.
     """
-    for name, value, least in (("--emss", emss, _LEAST_EMSS), ("--pieces", pieces, 0), ("--cores", cores, 1)):
-        if value < least:
-            raise UsageError(f"{name} is {least} or more, not {value}")
+    check_least(_LEAST_EMSS, {"--emss": emss})
+    check_least(0, {"--pieces": pieces})
+    check_least(1, {"--cores": cores})
     if not 0 < wire < float("inf"):
-        raise UsageError(f"--wire is more than 0 Gb/s, not {wire:g}")
+        raise UsageError(f"--wire must be more than 0 Gb/s, not {wire:g}")
     if emss > 65535:
-        raise UsageError(f"--emss is at most 65535, not {emss}")
+        raise UsageError(f"--emss must be at most 65535, not {emss}")
     check_files(as_json, as_csv, html, save_host, save_device)
     check_page(markdown, "rnic split")
     from dataclasses import replace
@@ -126,7 +135,7 @@ def split(
         on = devices.device(device)
         setting = Setting(chosen, find(Link, link), on.device, 0, markers, crc, emss, pieces, wire, cores, tier)
         if tier is not None and tier not in chosen.crc:
-            raise UsageError(f"--crc-tier is one of {', '.join(chosen.crc)}, not {tier}")
+            raise UsageError(f"--crc-tier must be one of {', '.join(chosen.crc)}, not {tier}")
         widths = _widths(lanes, [int(each) for each in on.device.lanes], on.device.title)
         for path, profile in ((save_host, chosen), (save_device, on.device)):
             if path is not None:
@@ -177,7 +186,7 @@ def _widths(asked: Sequence[int] | None, known: Sequence[int], title: str) -> li
         raise UsageError(f"{title} has no figures for any width")
     for width in asked or ():
         if width not in known:
-            raise UsageError(f"--lanes is one of {', '.join(map(str, known))} for {title}, not {width}")
+            raise UsageError(f"--lanes must be one of {', '.join(map(str, known))} for {title}, not {width}")
     return sorted(set(asked or known))
 
 

@@ -16,15 +16,15 @@ def verilog(
     ],
     lanes: LanesOption = 4,
     event_depth: Annotated[
-        int, typer.Option(metavar="N", parser=whole_number, help="The entries of the event FIFO, 2 to 255.")
+        int, typer.Option(metavar="N", parser=whole_number, help="The depth of the event FIFO, 2 to 255.")
     ] = 16,
     store_and_forward: Annotated[
         int,
         typer.Option(
             metavar="OCTETS",
             parser=whole_number,
-            help="Memory in which received ULPDUs wait for their verdict, a power of 2, and the longest ULPDU then; "
-            "0: they do not wait.",
+            help="The size of a memory that holds a received ULPDU until its verdict is known: a power of 2, "
+            "which also limits a ULPDU's length. 0: no memory.",
         ),
     ] = 0,
     measure: Annotated[
@@ -32,7 +32,8 @@ def verilog(
         typer.Option(
             metavar="OCTETS",
             parser=whole_number,
-            help="Memory that measures the host's ULPDUs, a power of 2, so that s_axis_ulpdu needs no tuser; 0: none.",
+            help="The size of a memory that measures the host's ULPDUs, so that s_axis_ulpdu needs no tuser: a "
+            "power of 2. 0: no memory.",
         ),
     ] = 0,
     name: Annotated[str, typer.Option(metavar="NAME", help="The module's name.")] = "mpa_datapath",
@@ -50,7 +51,7 @@ def verilog(
         writer.check_name(name)
     except ValueError as error:
         raise UsageError(f"--name: {error}") from None
-    with whole_file(output) as file:  # before the component, which Amaranth wants to be used once there is one
+    with whole_file(output) as file:  # opened first: Amaranth warns about a component that is made but not used
         try:
             component = AxiMpaDatapath(**options)
         except ValueError as error:

@@ -1,8 +1,8 @@
-"""What crossed the guest's network interface: the packets of one case, and the same octets as tshark can read them.
+"""Extract the packets of one case from a capture of the guest's network interface, and make a copy for tshark.
 
-The network between the two ends cuts a stream where it likes. tshark loses its way when the start of an FPDU lies at
-the end of a segment, and never dissects one that shares a segment with a startup frame. So it is given a copy in which
-each startup frame and FPDU has a segment of its own.
+The network between the two ends can cut a stream anywhere. tshark cannot follow a stream if an FPDU starts in the last
+octets of a segment, and does not dissect an FPDU that shares a segment with a startup frame. In the copy, each startup
+frame and each FPDU therefore has its own segment.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ _HEAD = 64
 
 @dataclass(frozen=True)
 class Unit:
-    """A startup frame or an FPDU. ``head`` has the whole of the one, the first 64 octets of the other."""
+    """A startup frame or an FPDU. ``head`` is the complete startup frame, or the first 64 octets of the FPDU."""
 
-    offset: int  # of its first octet in the stream
+    offset: int  # position of its first octet in the stream
     size: int  # octets
-    begun: float  # seconds: when its first octet came
+    begun: float  # time in seconds at which its first octet was captured
     head: bytes
 
 
 @dataclass
 class Stream:
-    """One direction of a TCP connection. Offsets count octets from its first one."""
+    """One direction of a TCP connection. Offsets are in octets, and the first octet has offset 0."""
 
     source: str  # the sender's address
     start: int  # sequence number of the first octet
     startup: StartupDecoder
-    segments: list[tuple[float, int, int]] = field(default_factory=list)  # when, offset, octets; none twice
-    acknowledged: list[tuple[float, int]] = field(default_factory=list)  # when, and the octets up to this offset
+    segments: list[tuple[float, int, int]] = field(default_factory=list)  # time, offset, size; each octet once
+    acknowledged: list[tuple[float, int]] = field(default_factory=list)  # time, acknowledged offset
     frames: list[Unit] = field(default_factory=list)
-    octets: int = 0  # that have come, and all before them
-    given: int = 0  # of them, in whole startup frames and FPDUs
+    octets: int = 0  # number captured without a gap
+    given: int = 0  # number of these in complete startup frames and FPDUs
     _held: bytearray = field(default_factory=bytearray)
-    _early: dict[int, bytes] = field(default_factory=dict)  # by their offset
+    _early: dict[int, bytes] = field(default_factory=dict)  # segments behind a gap, by offset
 
     @property
     def next(self) -> int:
-        """Sequence number of what is given next."""
+        """The sequence number of the next startup frame or FPDU in the copy."""
         return self.start + self.given
 
     @property
     def fpdus(self) -> list[Unit]:
-        """Without the startup frame, which is the first of ``frames``."""
+        """The FPDUs: ``frames`` without its first entry, which is the startup frame."""
         return self.frames[1:]
 
     def take(self, time: float, sequence: int, octets: bytes) -> None:
-        """Take a segment, which may have come before, or too early."""
+        """Add a segment, which may be a retransmission or out of order."""
         offset = (sequence - self.start) % _WRAP
         if octets and offset < _WRAP // 2:
             self._early[offset] = max(octets, self._early.get(offset, b""), key=len)
@@ -71,10 +71,10 @@ class Stream:
             self.octets += len(new)
 
     def units(self) -> Iterator[bytes]:
-        """The startup frame and the FPDUs that are whole now; raises StartupError when there is no startup frame."""
+        """Yield each startup frame and FPDU that is now complete; raises StartupError for an invalid startup frame."""
         if self.startup.missing:
             self.startup.feed(bytes(self._held[self.startup.received :][: self.startup.missing]))
-            if not self.startup.frame and self.startup.received == HEADER_OCTETS:  # now it is known how long it is
+            if not self.startup.frame and self.startup.received == HEADER_OCTETS:  # the size is now known
                 self.startup.feed(bytes(self._held[HEADER_OCTETS:][: self.startup.missing]))
             if self.startup.missing:
                 return
@@ -96,13 +96,13 @@ class Stream:
 
 @dataclass
 class Traffic:
-    """A case's connections, each with the initiator's stream and the responder's."""
+    """The connections of a case, each as the initiator's and the responder's stream."""
 
     connections: list[tuple[Stream, Stream]] = field(default_factory=list)
 
     @property
     def octets(self) -> dict[str, int]:
-        """How many octets crossed, by the sender's address."""
+        """The number of octets sent from each address."""
         total: dict[str, int] = {}
         for stream in (stream for both in self.connections for stream in both):
             total[stream.source] = total.get(stream.source, 0) + stream.octets
@@ -110,10 +110,10 @@ class Traffic:
 
 
 def extract(raw: Path, file: Path, aligned: Path, ports: Collection[int]) -> Traffic:
-    """Copy the TCP packets from and to these ports from the pcap file ``raw`` into the pcapng files.
+    """Copy the TCP packets from and to these ports from the pcap file ``raw`` into two pcapng files.
 
-    ``file`` has them as they were, ``aligned`` as tshark can read them. A raw file that ends inside a packet, as a
-    killed guest leaves it, is read up to there.
+    ``file`` gets the unchanged packets, and ``aligned`` the copy for tshark. If ``raw`` ends inside a packet, because
+    the guest was killed, that packet is ignored.
     """
     streams: dict[tuple[bytes, int, bytes, int], Stream] = {}
     traffic = Traffic()
@@ -130,7 +130,7 @@ def extract(raw: Path, file: Path, aligned: Path, ports: Collection[int]) -> Tra
             if segment.flags & tcp.TH_SYN:
                 kind = FrameKind.REPLY if segment.flags & tcp.TH_ACK else FrameKind.REQUEST
                 known = streams.get(key)
-                if known is None or known.start != segment.seq + 1:  # and not sent again
+                if known is None or known.start != segment.seq + 1:  # not a retransmitted SYN
                     source = ".".join(map(str, packet.src))
                     streams[key] = Stream(source, segment.seq + 1, StartupDecoder(kind))
                     if other and kind is FrameKind.REPLY:
@@ -140,7 +140,7 @@ def extract(raw: Path, file: Path, aligned: Path, ports: Collection[int]) -> Tra
                 stream.take(time, segment.seq, bytes(segment.data))
                 if other and segment.flags & tcp.TH_ACK:
                     other.acknowledged.append((time, (segment.ack - other.start) % _WRAP))
-                with contextlib.suppress(StartupError):  # then nothing of this direction is in the copy
+                with contextlib.suppress(StartupError):  # the copy then contains nothing of this direction
                     for unit in stream.units():
                         sequence, acknowledged = stream.next - len(unit), other.next if other else 0
                         writer_aligned.writepkt(_packet(packet, sequence, acknowledged, unit), ts=time)
@@ -148,7 +148,7 @@ def extract(raw: Path, file: Path, aligned: Path, ports: Collection[int]) -> Tra
 
 
 def _packet(like: ip.IP, sequence: int, acknowledged: int, octets: bytes) -> bytes:
-    """A packet between the ends of another one."""
+    """Return a packet with the addresses and ports of packet ``like``."""
     segment = tcp.TCP(
         sport=like.data.sport,
         dport=like.data.dport,

@@ -1,4 +1,4 @@
-"""What a case is, and what it is given to do its work with."""
+"""The description of a case, and the functions with which it connects, runs programs and checks results."""
 
 from __future__ import annotations
 
@@ -24,44 +24,47 @@ from open_rnic.host_driver.tools.interop.relay import Treatment, relay
 from open_rnic.rtl.registers import Role, Rtr
 
 
-class Mismatch(Exception):  # noqa: N818 -- not of this program's
-    """The case did not go as it must: one line that says what came instead."""
+class Mismatch(Exception):  # noqa: N818 -- the fault is the peer's, not this program's
+    """A case failed; the message is one line with the actual result."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What both ends did. ``departs`` is where siw, or a program on it, departs from a standard."""
+    """The behaviour of both ends. ``departs`` states how siw, or a program on it, departs from a standard."""
 
     siw: str
     ours: str
     departs: str = ""
 
 
-NUDGE, NUDGES = 1.0, 5  # seconds, and how often
-NUDGE_STAG = 0x4E554447  # nobody's: tells these RDMA Writes from an RTR, in a capture, too
+NUDGE, NUDGES = 1.0, 5  # seconds of silence before a nudge, and the largest number of nudges
+NUDGE_STAG = 0x4E554447  # belongs to no region; distinguishes a nudge from an RTR, also in a capture
 _ORDINARY = Expected()
-# With this MULPDU, messages of whole words need no PAD. The network between the two cuts where it likes, and siw loses
-# what has come of PAD and CRC when the rest comes later (the case crc-split-to-guest).
+# With this MULPDU, messages of whole words need no PAD. The network can cut a stream anywhere, and siw reports a bad
+# CRC if PAD and CRC do not arrive together (see the case crc-split-to-guest).
 MULPDU = 32762
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the matrix. ``act`` raises Mismatch, or any error of the driver's, when the case fails."""
+    """A case of the matrix. ``act`` runs it; if the case fails, ``act`` raises Mismatch or an error of the driver.
 
-    name: str  # of the capture's file, too
-    tried: str
+    ``description`` and ``standard`` are cells of the table: what the case tests, and what the standard requires.
+    """
+
+    name: str  # also the name of the capture file
+    description: str
     standard: str
     act: Callable[[Setting], Awaitable[Finding]]
     expected: Expected = _ORDINARY
     variant: str = "siw"
-    kills: bool = False  # the guest, or leaves it unfit for other cases
+    kills: bool = False  # whether the case kills the guest, or leaves it unusable for other cases
     timeout: float = 300.0
 
 
 @dataclass
 class Transfer:
-    """Octets that the ULP moved, and what that took: seconds of time, and of each stage's processors."""
+    """Octets that the ULP transferred, the elapsed seconds, and the processor seconds of each stage."""
 
     octets: int = 0
     seconds: float = 0.0
@@ -69,12 +72,12 @@ class Transfer:
 
     @property
     def rate(self) -> float:
-        """Octets a second."""
+        """Octets per second."""
         return self.octets / self.seconds if self.seconds else 0.0
 
     @property
     def slowest(self) -> str:
-        """The stage that was busy longest, and for which share of the time; round trips, if under a half."""
+        """The busiest stage and its share of the time; "round trips" if no stage was busy for half of the time."""
         if not self.seconds:
             return ""
         name, busy = max(self.stages.items(), key=lambda item: item[1])
@@ -83,19 +86,19 @@ class Transfer:
 
 
 class Seen:
-    """What one connection of ours has sent and received."""
+    """An observer that records what our end of one connection sends and receives."""
 
     def __init__(self) -> None:
         self.sent: StartupFrame | None = None
         self.received: StartupFrame | None = None
-        self.fpdus = 0  # sent
-        self.pieces: list[tuple[int, int]] = []  # offset and octets of what came at once
-        self.last = 0.0  # when the last of them was, time.monotonic()
-        self.nudges = 0  # see ``nudge``
-        self.heard = False  # an FPDU of the peer's, or a part of one
-        self.octets_out = 0  # of FPDUs
+        self.fpdus = 0  # number sent
+        self.pieces: list[tuple[int, int]] = []  # offset and size of each piece received
+        self.last = 0.0  # time.monotonic() of the last transmission
+        self.nudges = 0  # number sent by ``nudge``
+        self.heard = False  # whether at least a part of an FPDU has arrived
+        self.octets_out = 0  # sent in FPDUs
         self._octets = 0
-        self._head, self._header, self._due = b"", HEADER_OCTETS, 0  # where in a frame the received octets end
+        self._head, self._header, self._due = b"", HEADER_OCTETS, 0  # state of the frame that is being received
 
     def __call__(self, seen: observer.Seen) -> None:
         """See ``host_driver.observer``."""
@@ -117,12 +120,12 @@ class Seen:
 
     @property
     def octets_in(self) -> int:
-        """Octets that have come, the startup frame's too."""
+        """The number of octets received, including the startup frame."""
         return self._octets
 
     @property
     def whole(self) -> bool:
-        """What has come ends behind a startup frame or an FPDU, and not inside one; for streams without markers."""
+        """Whether the received octets end at the end of a startup frame or FPDU; for streams without markers."""
         return not self._head and not self._due
 
     def _follow(self, octets: bytes) -> None:
@@ -134,17 +137,17 @@ class Seen:
                 continue
             missing = self._header - len(self._head)
             self._head, octets = self._head + octets[:missing], octets[missing:]
-            if len(self._head) == self._header:  # its last two octets are a length, in startup frames and FPDUs
+            if len(self._head) == self._header:  # the header of a startup frame or FPDU ends with a 16-bit length
                 length = int.from_bytes(self._head[-2:], "big")
                 self._due = length if self._header == HEADER_OCTETS else length + -(2 + length) % 4 + 4
                 self._head, self._header = b"", 2
 
 
 async def nudge(connection: rdma.Connection, seen: Seen) -> None:
-    """Send a few empty RDMA Writes, which change nothing, until siw has answered something.
+    """Send up to NUDGES empty RDMA Writes, which have no effect, until siw has sent an FPDU.
 
-    It sends its Reply before it looks for FPDUs; those that come in between it notices only when more comes. That this
-    end is not to blame, because nothing of it was under way, the capture must show: see ``judge.overlooked``.
+    siw sends its Reply before it starts to receive FPDUs. It processes FPDUs that arrive in between only when more
+    octets arrive. ``judge.overlooked`` checks the capture to make sure that this end did not cause the silence.
     """
     while seen.nudges < NUDGES:
         await asyncio.sleep(NUDGE / 10)
@@ -157,17 +160,17 @@ async def nudge(connection: rdma.Connection, seen: Seen) -> None:
 
 
 class Setting:
-    """A case's guest, device and network; an asynchronous context manager that leaves nothing running."""
+    """The guest, the device and the network of a case; an asynchronous context manager that ends what it starts."""
 
-    address = ADDRESS  # the guest's
-    host = HOST  # ours, as the guest sees it
+    address = ADDRESS  # of the guest
+    host = HOST  # of this machine, as seen by the guest
 
     def __init__(self, guest: Guest, device: OpenDevice) -> None:
         self.guest = guest
         self.seen: list[Seen] = []
-        self.ports = {guest.service}  # of the guest's traffic that is this case's
+        self.ports = {guest.service}  # ports of this case's connections
         self.transfer = Transfer()
-        self.commands: list[tuple[str, bytearray]] = []  # run in the guest, and what each has printed
+        self.commands: list[tuple[str, bytearray]] = []  # commands run in the guest, and their output
         self._device = device
         self._stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -185,7 +188,7 @@ class Setting:
         await self._stack.aclose()
 
     def run(self, command: str, timeout: float = 240.0) -> asyncio.Task[Output]:
-        """Begin to run a command in the guest."""
+        """Start a command in the guest."""
         self.commands.append((command, bytearray()))
         task = asyncio.create_task(self.guest.run(command, timeout, self.commands[-1][1]))
         self._tasks.append(task)
@@ -203,7 +206,7 @@ class Setting:
         return task
 
     async def device(self) -> Device:
-        """A data path for one connection; what it uses is measured."""
+        """Open a device for one connection."""
         return await self._device()
 
     async def connect(
@@ -223,7 +226,7 @@ class Setting:
         return connection
 
     async def listen(self, config: Config | None = None, *, mulpdu: int = MULPDU) -> rdma.Listener:
-        """Listen where the guest finds it; the listener is closed with the case. ``mulpdu``: see ``rdma.Options``."""
+        """Listen at an address that the guest can reach, until the case ends. ``mulpdu``: see ``rdma.Options``."""
         listener = await rdma.listen(
             "127.0.0.1",
             0,
@@ -237,50 +240,50 @@ class Setting:
         return listener
 
     async def relay(self, port: int, forth: Treatment | None = None, back: Treatment | None = None) -> int:
-        """Put a relay before a port of this machine; the relay's port."""
+        """Start a relay to a port of this machine, and return the relay's port."""
         relayed = await self._stack.enter_async_context(relay(port, forth, back, seed=len(self.seen)))
         self.ports.add(relayed)
         return relayed
 
     def observer(self) -> Seen:
-        """An observer for one more connection."""
+        """Return an observer for one more connection."""
         seen = Seen()
         self.seen.append(seen)
         return seen
 
     @property
     def first(self) -> Seen:
-        """What the first connection has seen."""
+        """The observer of the first connection."""
         return self.seen[0]
 
     @property
     def fpdus(self) -> int:
-        """How many FPDUs our end has sent."""
+        """The number of FPDUs that our end has sent."""
         return sum(seen.fpdus for seen in self.seen)
 
     @property
     def nudges(self) -> int:
-        """How often siw was nudged."""
+        """The number of nudges sent to siw."""
         return sum(seen.nudges for seen in self.seen)
 
     @property
     def reply(self) -> str:
-        """What siw put into its startup frame."""
+        """A short description of siw's first startup frame."""
         return tell(self.first.received) if self.first.received else "no startup frame"
 
     @property
     def ours(self) -> str:
-        """What our end put into its startup frame."""
+        """A short description of our first startup frame."""
         return tell(self.first.sent) if self.first.sent else "no startup frame"
 
     @contextlib.contextmanager
     def measured(self, octets: int, *connections: rdma.Connection) -> Iterator[None]:
-        """In its body so many octets are moved over these connections."""
+        """Measure the body, which transfers this number of octets over these connections."""
         simulations = [each.device for each in connections if isinstance(each.device, SimulatedDevice)]
 
         def used() -> dict[str, float]:
             stages = {"host driver": time.process_time(), "guest": self.guest.cpu_seconds}
-            if simulations:  # they run side by side, so the busiest counts
+            if simulations:  # the simulations run in parallel, so the busiest one limits the rate
                 stages["RTL in simulation"] = max(cpu_seconds(each.process) for each in simulations)
             return stages
 
@@ -294,13 +297,13 @@ class Setting:
 
 
 def check(holds: bool, what: str) -> None:
-    """Raise Mismatch unless something holds; ``what`` says what came instead."""
+    """Raise Mismatch with the message ``what`` unless ``holds``."""
     if not holds:
         raise Mismatch(what)
 
 
 def tell(frame: StartupFrame) -> str:
-    """A startup frame in a few words."""
+    """Return a short description of a startup frame."""
     name = "Request" if frame.kind is FrameKind.REQUEST else "Reply"
     parts = [f"{name} Rev {frame.rev}"]
     flags = {"M": frame.markers, "C": frame.crc, "R": frame.rejected, "S": frame.enhanced is not None}

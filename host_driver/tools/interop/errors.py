@@ -1,7 +1,7 @@
-"""How the run fails before there is anything to judge."""
+"""The error that ends a run before its cases can be judged."""
 
 from __future__ import annotations
 
 
 class InteropError(Exception):
-    """The run cannot be done here; one line that says what is missing or what failed, and where to look."""
+    """The run is impossible; the message is one line with the missing or failed part, and its log if there is one."""

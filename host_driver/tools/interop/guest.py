@@ -21,8 +21,8 @@ from open_rnic.host_driver.tools.interop.tools import end_group
 
 BOOT = 120.0  # seconds; it takes 5 on an idle machine
 MEMORY = 768  # MiB
-GRACE = 5.0  # seconds that the guest may take to say that a command has been killed
-PROGRAMS = "peer rping rdma_client rdma_server ucmatose"  # whatever may hang
+GRACE = 5.0  # seconds that the guest may take to report that a command was killed
+PROGRAMS = "peer rping rdma_client rdma_server ucmatose"  # programs of the cases, which may hang
 _TICKS = os.sysconf("SC_CLK_TCK")
 _FAULTS = re.compile(r"Kernel panic.*|Oops: .*|BUG: .*|kernel BUG .*|general protection fault.*|WARNING: .*")
 
@@ -72,7 +72,7 @@ class Guest:
 
     @classmethod
     async def start(cls, image: Image, log: Path) -> Self:
-        """Boot; ``log`` gets the console. Raises InteropError if the guest does not start."""
+        """Boot a guest whose console goes to ``log``. Raises InteropError if the guest does not start."""
         guest = cls(image, log)
         try:
             await guest._boot()
@@ -89,7 +89,8 @@ class Guest:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self._agent)
         except OSError as error:
-            raise InteropError(f"the guest takes no command: {error.strerror}; its console is {self.log}") from None
+            what = f"the guest does not accept commands: {error.strerror}"
+            raise InteropError(f"{what}; its console is in {self.log}") from None
         text = bytearray() if heard is None else heard
         writer.write(f"timeout -s KILL {max(timeout, 1):.0f} sh -c {_quoted(command)}\n".encode())
         try:
@@ -97,7 +98,7 @@ class Guest:
                 while octets := await reader.read(65536):
                     text += octets
         except (TimeoutError, OSError):
-            pass  # what came is what there is
+            pass  # the output may be incomplete
         finally:
             writer.transport.abort()
         body, _, status = text.decode(errors="replace").rpartition(STATUS)
@@ -114,14 +115,14 @@ class Guest:
             self._variant = variant
 
     async def listening(self, port: int, timeout: float = 20.0) -> None:
-        """Wait until a server in the guest listens at this port and is itself waiting; raises InteropError."""
-        # In /proc/net/tcp, an address is in hex and 0A is LISTEN. siw's socket listens before siw knows of it, and a
-        # connection that comes in between is never answered: so the call that listens must have ended, too.
+        """Wait until a server in the guest listens at this port and waits for connections; raises InteropError."""
+        # In /proc/net/tcp, addresses are in hex, and 0A is LISTEN. siw's socket listens before siw handles connections,
+        # and a connection that arrives in between is never answered. So the server's listen call must have ended, too.
         listens = f"grep -qi ':{port:04x} 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6"
         works = f"cat $(printf '/proc/%s/stat ' $(pidof {PROGRAMS})) | grep -q ') [RD] '"
         looks = f"until {listens} && ! {works}; do usleep 20000; done"
         if (await self.run(looks, timeout)).status != 0:
-            raise InteropError(f"nothing in the guest listens at port {port} within {timeout:g} s")
+            raise InteropError(f"no program in the guest listened at port {port} within {timeout:g} s")
 
     async def clear(self) -> bool:
         """Kill the programs that cases left behind; returns whether the guest is then in its initial state."""
@@ -152,13 +153,13 @@ class Guest:
 
     @property
     def fault(self) -> str | None:
-        """The kernel's complaint on its console, or None."""
+        """The first error message of the kernel on its console, or None."""
         match = _FAULTS.search(self._console())
         return match[0].strip() if match else None
 
     @property
     def alive(self) -> bool:
-        """Whether the guest has not been killed."""
+        """Whether :meth:`kill` has not been called."""
         return self._process is not None
 
     async def kill(self) -> None:
@@ -202,17 +203,17 @@ class Guest:
                     if self._process.returncode is not None:
                         raise InteropError(await self._why())
                     await asyncio.sleep(0.05)
-                while (await self.run("true", 2)).status != 0:  # it says that it is ready just before it listens
+                while (await self.run("true", 2)).status != 0:  # READY is printed just before the agent listens
                     await asyncio.sleep(0.05)
                 self._monitor = await _Monitor.open(control)
         except TimeoutError:
-            raise InteropError(f"the guest was not ready within {BOOT:g} s; its console is {self.log}") from None
+            raise InteropError(f"the guest was not ready within {BOOT:g} s; its console is in {self.log}") from None
 
     async def _why(self) -> str:
         assert self._process
         assert self._process.stderr
         said = (await self._process.stderr.read()).decode(errors="replace").strip().splitlines()
-        return f"the guest ended: {said[-1] if said else self.fault or 'no reason given'}; its console is {self.log}"
+        return f"the guest ended: {said[-1] if said else self.fault or 'no reason given'}; its console is in {self.log}"
 
     def _console(self) -> str:
         return self.log.read_text(errors="replace")
@@ -255,7 +256,7 @@ def command(image: Image, *, serial: str, forwards: dict[int, int], append: str 
     """Return QEMU's command line; ``forwards`` maps ports of this machine's loopback to ports of the guest."""
     user = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in forwards.items())
     return [
-        "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",  # it must not outlive us, however we end
+        "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",  # QEMU ends with this process, even if it is killed
         "-accel", "tcg", "-cpu", "qemu64,+rdrand", "-m", str(MEMORY),
         "-no-reboot", "-display", "none", "-nodefaults", "-no-user-config",
         "-kernel", str(image.kernel), "-initrd", str(image.initramfs),

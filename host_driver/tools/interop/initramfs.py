@@ -15,13 +15,13 @@ from open_rnic.host_driver.tools.interop.errors import InteropError
 AGENT_PORT = 7000
 READY = "the guest is ready"
 ADDRESS = "10.0.2.15"  # of the guest, in QEMU's user network
-HOST = "10.0.2.2"  # where the guest finds this machine's loopback
-STATUS = "exit status"  # begins an answer's last line
+HOST = "10.0.2.2"  # this machine's loopback, as seen by the guest
+STATUS = "exit status"  # first words of an answer's last line
 
 MODULES = ("virtio_pci", "virtio_net", "rdma_ucm", "ib_uverbs", "crc32c_generic", "libcrc32c")
 PROGRAMS = ("rping", "rdma_client", "rdma_server", "ucmatose")
 _LIBRARIES = "lib/x86_64-linux-gnu"
-_NEEDED = (  # what the programs link, and what those link
+_NEEDED = (  # shared libraries of the programs, and their dependencies
     "libbsd.so.0",
     "libc.so.6",
     "libcap.so.2",
@@ -112,4 +112,4 @@ def _find(root: Path, name: str) -> bytes:
     for folder in (root, root / "usr"):
         if (folder / name).is_file():
             return (folder / name).read_bytes()
-    raise InteropError(f"no package has brought {name}")
+    raise InteropError(f"no package contains {name}")

@@ -1,6 +1,6 @@
-"""tshark's verdict on a capture, as something that this project did not write.
+"""Check a capture with tshark, an implementation of MPA that is independent of this project.
 
-It dissects MPA, DDP and RDMAP and checks every CRC. It knows nothing of what RFC 6581 added.
+tshark dissects MPA, DDP and RDMAP, and checks every CRC. It does not know the additions of RFC 6581.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ OPTIONS = (
     "-o",
     "tcp.desegment_tcp_streams:TRUE",
     "-o",
-    "tcp.try_heuristic_first:TRUE",  # whatever protocol else may have the port
+    "tcp.try_heuristic_first:TRUE",  # even if the port belongs to another protocol
     "--disable-protocol",
-    "rpcordma",  # these take short Sends for theirs
+    "rpcordma",  # this dissector and the next claim short Sends
     "--disable-protocol",
     "smb_direct",
 )
 _STARTUP = 20
-SMALL = 97  # octets
-NUDGED = bytes.fromhex("000ec140 4e554447")  # how case.nudge's RDMA Writes begin
-LAIN = 0.5  # seconds for which FPDUs must have lain at the guest before it is to blame that nothing comes of them
+SMALL = 97  # largest number of octets in a small piece
+NUDGED = bytes.fromhex("000ec140 4e554447")  # first octets of the RDMA Writes that case.nudge sends
+LAIN = 0.5  # seconds after which siw has overlooked an FPDU that its kernel has acknowledged
 
 
 @dataclass
 class End:
-    """What one end has sent, as tshark sees it."""
+    """The frames that one end sent, according to tshark."""
 
     fpdus: int = 0
-    good: int = 0  # CRCs
+    good: int = 0  # number of good CRCs
     bad: int = 0
-    octets: int = 0  # of startup frames and FPDUs
+    octets: int = 0  # number in startup frames and FPDUs
     opcodes: dict[str, int] = field(default_factory=dict)
     terminates: list[str] = field(default_factory=list)  # layer/type/code
 
 
 @dataclass
 class Dissection:
-    """A capture as tshark sees it; ``odd`` are the frames that it cannot read."""
+    """The result of tshark; ``odd`` lists the numbers of the packets that it cannot dissect."""
 
     siw: End = field(default_factory=End)
     ours: End = field(default_factory=End)
@@ -54,14 +54,19 @@ class Dissection:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a case's capture must show.
+    """The requirements for the capture of a case.
 
-    ``crc``: CRCs were negotiated; None: no connection came about. ``terminates``: who says what, in order and as it is
-    on the wire, such as "siw 0/2/6". ``bad_siw`` and ``bad_ours``: FPDUs of that end whose CRC must be bad.
-    ``whole``: every octet of every stream belongs to a frame that tshark has dissected. ``siw_first``: so many FPDUs of
-    siw's come before the first of ours. ``depths``: the IRD and the ORD in our startup frame, None: whatever.
-    ``small`` and ``inside``: so many pieces of at most SMALL octets, and so many FPDUs that begin inside a piece, must
-    have reached siw, and so many us.
+    Parameters
+    ----------
+    crc : whether CRCs were negotiated; None if no connection was established
+    terminates : sender, layer, type and code of each Terminate as on the wire, such as "siw 0/2/6" or "ours 2/0/2"
+    bad_siw, bad_ours : exact numbers of FPDUs with a bad CRC from siw and from our end
+    whole : whether tshark must dissect every octet of every stream
+    siw_first : least number of siw's FPDUs before our first FPDU
+    depths : IRD and ORD in our startup frame; None for any value
+    small : least number of pieces of at most SMALL octets, for those that siw received and those that we received
+    inside : least number of FPDUs that began inside a piece, also for siw and for us
+
     """
 
     crc: bool | None = True
@@ -76,12 +81,12 @@ class Expected:
 
 
 async def dissect(file: Path) -> Dissection:
-    """Have tshark dissect a capture; raises InteropError when it cannot."""
+    """Run tshark on a capture, and parse its output; raises InteropError if tshark fails."""
     return read(await run(["tshark", "-r", file, *OPTIONS, "-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"], timeout=120))
 
 
 def read(text: str) -> Dissection:
-    """What tshark prints with -V and -O, as a dissection."""
+    """Parse the output of tshark with -V and -O."""
     found = Dissection()
     for frame in re.split(r"^(?=Frame \d+: )", text, flags=re.MULTILINE)[1:]:
         number = frame[6 : frame.index(":")]
@@ -103,33 +108,33 @@ def read(text: str) -> Dissection:
 
 
 def verdict(found: Dissection, octets: Mapping[str, int], expected: Expected, sent: int | None) -> list[str]:
-    """What in a capture is not as it must be, a line each.
+    """Compare the dissection with the requirements, and return a line for each difference.
 
-    ``octets`` are what ``extract`` gives; ``sent`` is how many FPDUs our end says it has sent, None if that is not
-    known.
+    ``octets`` is :attr:`.Traffic.octets`. ``sent`` is the number of FPDUs that our end has sent, or None if it is
+    unknown.
     """
     wrong = [f"tshark cannot read frame {number}" for number in found.odd]
-    for name, end, bad in (("siw", found.siw, expected.bad_siw), ("ours", found.ours, expected.bad_ours)):
+    for name, end, bad in (("siw", found.siw, expected.bad_siw), ("our end", found.ours, expected.bad_ours)):
         if end.bad != bad:
-            wrong.append(f"tshark finds {end.bad} bad CRCs in what {name} sent, not {bad}")
+            wrong.append(f"tshark finds {end.bad} bad CRCs in the FPDUs from {name}; expected: {bad}")
         if expected.crc is not None and end.good != (end.fpdus - bad if expected.crc else 0):
-            wrong.append(f"tshark finds {end.good} good CRCs in {end.fpdus} FPDUs that {name} sent")
+            wrong.append(f"tshark finds {end.good} good CRCs in {end.fpdus} FPDUs from {name}")
         if expected.crc is None and end.fpdus:
-            wrong.append(f"tshark finds {end.fpdus} FPDUs that {name} sent without a connection")
+            wrong.append(f"tshark finds {end.fpdus} FPDUs from {name} without a connection")
         total = sum(count for address, count in octets.items() if (address == ADDRESS) == (name == "siw"))
         if expected.whole and total != end.octets:
-            wrong.append(f"tshark dissects {end.octets} of the {total} octets that {name} sent")
+            wrong.append(f"tshark dissects {end.octets} of the {total} octets from {name}")
     terminates = tuple([f"siw {what}" for what in found.siw.terminates] + [f"ours {w}" for w in found.ours.terminates])
     if terminates != expected.terminates:
         seen = ", ".join(terminates) or "none"
-        wrong.append(f"tshark sees Terminates: {seen}; due: {', '.join(expected.terminates) or 'none'}")
+        wrong.append(f"tshark sees Terminates: {seen}; expected: {', '.join(expected.terminates) or 'none'}")
     if sent is not None and expected.whole and found.ours.fpdus != sent:
-        wrong.append(f"tshark finds {found.ours.fpdus} FPDUs of ours, which sent {sent}")
+        wrong.append(f"tshark finds {found.ours.fpdus} FPDUs from our end, which sent {sent}")
     return wrong
 
 
 def streams(traffic: Traffic, expected: Expected) -> list[str]:
-    """What is in other places than it must be, and whether there was a connection at all."""
+    """Check the order of FPDUs and the depths in our startup frame; return a line for each difference."""
     wrong = []
     for ours, siw in map(_ends, traffic.connections):
         frame = ours.frames[0].head if ours.frames else b""
@@ -140,15 +145,15 @@ def streams(traffic: Traffic, expected: Expected) -> list[str]:
         first = ours.fpdus[0].begun if ours.fpdus else float("inf")
         before = sum(fpdu.begun < first for fpdu in siw.fpdus)
         if before < expected.siw_first:
-            wrong.append(f"{before} FPDUs of siw's came before our first, not {expected.siw_first}")
+            wrong.append(f"siw sent {before} FPDUs before our first FPDU; expected: {expected.siw_first}")
     return wrong if traffic.connections else ["the capture has no connection"]
 
 
 def overlooked(traffic: Traffic, nudges: int) -> list[str]:
-    """Why it is not siw that had overlooked FPDUs when it was nudged: empty when the capture shows that it had.
+    """Return the reasons why the capture does not prove that siw had overlooked FPDUs before each nudge, if any.
 
-    Everything that we had sent must have lain at the guest, acknowledged, for LAIN seconds before the nudge, some of it
-    FPDUs, and nothing but a startup frame have come back.
+    The proof requires that the guest had acknowledged everything that we had sent, including at least one FPDU, LAIN
+    seconds before the nudge, and that siw had sent no FPDU.
     """
     wrong, found = [], 0
     for ours, siw in map(_ends, traffic.connections):
@@ -158,25 +163,25 @@ def overlooked(traffic: Traffic, nudges: int) -> list[str]:
             found += 1
             there = next((time for time, upto in ours.acknowledged if upto >= nudge.offset), nudge.begun)
             if not number:
-                wrong.append("a nudge was our first FPDU")
+                wrong.append("our first FPDU was a nudge")
             elif nudge.begun - there < LAIN:
                 lain = max(nudge.begun - there, 0)
-                wrong.append(f"what we had sent before a nudge had lain at the guest for {lain:.2f} s, not {LAIN:g}")
+                wrong.append(f"the guest had acknowledged our octets for {lain:.2f} s before a nudge, not {LAIN:g}")
             if any(fpdu.begun < nudge.begun for fpdu in siw.fpdus):
-                wrong.append("siw had sent FPDUs before it was nudged, and this end had not noticed")
+                wrong.append("siw had sent FPDUs before a nudge, but our end had not noticed them")
     return wrong if found == nudges else [*wrong, f"the capture has {found} nudges, not {nudges}"]
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """In what pieces FPDUs have reached an end: pieces of at most SMALL octets, and FPDUs that begin inside one."""
+    """The numbers of small pieces that an end received, and of FPDUs that began inside a piece."""
 
     small: int
     inside: int
 
     @classmethod
     def of(cls, stream: Stream, pieces: Sequence[tuple[int, int]]) -> Pieces:
-        """``pieces`` of the stream have an offset and a number of octets each."""
+        """Count in ``stream``; each of ``pieces`` is an offset and a number of octets."""
         begin = stream.fpdus[0].offset if stream.fpdus else stream.octets
         pieces = sorted(piece for piece in pieces if piece[0] >= begin)
         starts = {offset for offset, _ in pieces}
@@ -188,19 +193,19 @@ class Pieces:
 
 
 def pieces(traffic: Traffic, received: Sequence[tuple[int, int]]) -> tuple[Pieces, Pieces]:
-    """In what pieces siw got the octets of the first connection, as captured, and we, who ``received`` these."""
+    """Count the pieces of the first connection: those captured at siw, and those that our end ``received``."""
     ours, siw = _ends(traffic.connections[0])
     return Pieces.of(ours, [(offset, octets) for _, offset, octets in ours.segments]), Pieces.of(siw, received)
 
 
 def _ends(connection: tuple[Stream, Stream]) -> tuple[Stream, Stream]:
-    """Our stream, and siw's."""
+    """Return our stream and siw's stream."""
     initiator, responder = connection
     return (responder, initiator) if initiator.source == ADDRESS else (initiator, responder)
 
 
 def summary(found: Dissection) -> str:
-    """What tshark saw, in a few words."""
+    """Return a short description of the dissection."""
     fpdus, good = found.siw.fpdus + found.ours.fpdus, found.siw.good + found.ours.good
     bad = found.siw.bad + found.ours.bad
     if not fpdus:
@@ -210,7 +215,7 @@ def summary(found: Dissection) -> str:
 
 
 def _terminates(frame: str) -> list[str]:
-    """Layer, error type and error code of each Terminate in a frame, as they are on the wire."""
+    """Return layer, error type and error code of each Terminate in a packet, as they are on the wire."""
     found = []
     for part in re.split(r"^\s+Terminate Control$", frame, flags=re.MULTILINE)[1:]:
         layer = re.search(r"([01]{4}) \.{4} = Layer", part)

@@ -1,4 +1,4 @@
-"""Runs the matrix: one guest for as many cases as it survives, one case at a time."""
+"""Run the matrix one case at a time, in the same guest until a case has killed or changed it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from open_rnic.host_driver.tools.interop.errors import InteropError
 from open_rnic.host_driver.tools.interop.guest import Guest, Image
 
 LANES = 4
-OVERLOOKED = "siw overlooked FPDUs that came right behind its Reply until more came"
+OVERLOOKED = "siw overlooked FPDUs that arrived right behind its Reply until more octets arrived"
 _log = logging.getLogger(__name__)
 
 
@@ -39,11 +39,11 @@ class Row:
     device: str
     finding: Finding | None
     wrong: list[str]
-    judged: str  # what tshark saw
+    judged: str  # short description of tshark's result
     transfer: Transfer
     seconds: float
     capture: Path
-    commands: list[tuple[str, str]]  # run in the guest, and what each has printed
+    commands: list[tuple[str, str]]  # commands run in the guest, and their output
 
     @property
     def passed(self) -> bool:
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The result in one word."""
+        """The result for the table."""
         if not self.passed:
             return "FAIL"
         return "pass, siw departs" if self.finding and self.finding.departs else "pass"
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass
 class Bench:
-    """Holds the guest, and boots another one after a case has killed it."""
+    """Keeps a guest for the next case, and boots another one if necessary."""
 
     image: Image
     folder: Path  # for captures and the console
@@ -73,7 +73,7 @@ class Bench:
             try:
                 await self.guest.load(variant)
             except InteropError as error:
-                _log.info("%s; another guest is booted", error)
+                _log.info("%s; booting another guest", error)
                 await self.drop()
             else:
                 return self.guest
@@ -103,7 +103,7 @@ async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequen
     try:
         for name in devices:
             device = partial(open_device, name, lanes=LANES)
-            await (await device()).close()  # a simulation may have to be built, which is no case's time
+            await (await device()).close()  # builds the simulation, so that no case's time includes the build
             for case in cases:
                 yield await _row(bench, case, name, device)
     finally:
@@ -127,18 +127,18 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
                 async with asyncio.timeout(case.timeout), setting:
                     finding = await case.act(setting)
             except TimeoutError:
-                wrong.append(f"not done within {case.timeout:g} s")
-            except Exception as error:  # of the case, whatever it is: the other rows are to run
+                wrong.append(f"not finished within {case.timeout:g} s")
+            except Exception as error:  # any error fails this row only, and the other rows run
                 wrong.append(_told(error))
             if not case.kills or guest.alive:
                 await _quiet(raw)
         if (fault := guest.fault) and not case.kills:
-            wrong.append(f"the guest's kernel: {fault}")
+            wrong.append(f"error of the guest's kernel: {fault}")
     except Exception as error:
         wrong.append(_told(error))
     if case.kills or not await guest.clear():
         if not case.kills:
-            _log.info("%s: the guest is not as it was, and another one is booted", case.name)
+            _log.info("%s: the guest is not in its initial state; booting another one", case.name)
         await bench.drop()
     try:
         traffic = extract(raw, capture, aligned, setting.ports)
@@ -150,7 +150,7 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
         if finding:
             finding = _seen_in(traffic, setting, case, finding, wrong)
     except Exception as error:
-        wrong.append(f"the capture could not be judged: {_told(error)}")
+        wrong.append(f"the capture could not be checked: {_told(error)}")
     commands = [(command, printed.decode(errors="replace")) for command, printed in setting.commands]
     return Row(case, name, finding, wrong, judged, setting.transfer, time.perf_counter() - began, capture, commands)
 
@@ -160,10 +160,10 @@ def _seen_in(traffic: Traffic, setting: Setting, case: Case, finding: Finding, w
     small, inside = case.expected.small, case.expected.inside
     if any((*small, *inside)):
         got = judge.pieces(traffic, setting.first.pieces)
-        finding = replace(finding, siw=f"{finding.siw}; got {got[0]}", ours=f"{finding.ours}; got {got[1]}")
-        for who, pieces, least in zip(("siw", "we"), got, zip(small, inside, strict=True), strict=True):
+        finding = replace(finding, siw=f"{finding.siw}; received {got[0]}", ours=f"{finding.ours}; received {got[1]}")
+        for who, pieces, least in zip(("siw", "our end"), got, zip(small, inside, strict=True), strict=True):
             if pieces.small < least[0] or pieces.inside < least[1]:
-                wrong.append(f"{who} got {pieces}; due: {least[0]} and {least[1]}")
+                wrong.append(f"{who} received {pieces}; expected at least {least[0]} and {least[1]}")
     if setting.nudges:
         ours = judge.overlooked(traffic, setting.nudges)
         wrong += ours

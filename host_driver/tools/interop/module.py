@@ -12,11 +12,11 @@ from pathlib import Path
 from open_rnic.host_driver.tools.interop.errors import InteropError
 from open_rnic.host_driver.tools.interop.tools import run
 
-# What the source has as constants, and what a variant makes of them
+# For each variant, the constants of the source that it replaces, and their values
 VARIANTS = {
-    "siw": {},  # as it is
-    "siw-strict": {"peer_to_peer": "true", "mpa_crc_required": "true"},  # asks for an RTR and for CRCs
-    "siw-rev1": {"mpa_version": "MPA_REVISION_1"},  # knows RFC 5044 alone
+    "siw": {},  # unmodified
+    "siw-strict": {"peer_to_peer": "true", "mpa_crc_required": "true"},  # requests an RTR and CRCs
+    "siw-rev1": {"mpa_version": "MPA_REVISION_1"},  # implements RFC 5044 only
 }
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ async def build(root: Path, source: Path, variant: str, folder: Path) -> Path:
     shutil.copytree(source, folder)
     _patch(folder / "siw_main.c", VARIANTS[variant])
     headers = _headers(root)
-    libraries = folder / "lib"  # what the headers' own tools link
+    libraries = folder / "lib"  # for the tools of the headers
     libraries.mkdir()
     for name in ("libelf.so.1", "libz.so.1"):
         shutil.copy(next(root.glob(f"**/x86_64-linux-gnu/{name}")), libraries)
@@ -50,7 +50,7 @@ def in_order(root: Path, wanted: Sequence[str]) -> list[Path]:
 
     def add(name: str) -> None:
         if name in order or name not in files:
-            return  # a module that is not there is built into the kernel
+            return  # a missing module is built into the kernel
         for other in depends(contents(files[name])):
             add(other)
         order[name] = files[name]
@@ -78,7 +78,7 @@ def _name(file: Path) -> str:
 
 def _headers(root: Path) -> Path:
     headers = next(root.glob("usr/src/linux-headers-*-amd64"))
-    makefile = headers / "Makefile"  # has the place where the package would be installed
+    makefile = headers / "Makefile"  # contains the path at which the package would be installed
     makefile.write_text(re.sub(r"^include \S*?/usr/src/", f"include {root}/usr/src/", makefile.read_text(), flags=re.M))
     return headers
 
@@ -88,5 +88,5 @@ def _patch(file: Path, constants: dict[str, str]) -> None:
     for name, value in constants.items():
         text, count = re.subn(rf"^((?:const )?\w+ {name})\b[^;\n]*;", rf"\1 = {value};", text, flags=re.MULTILINE)
         if count != 1:
-            raise InteropError(f"{file.name} of siw has no constant {name} any more")
+            raise InteropError(f"{file.name} of siw does not define the constant {name} any more")
     file.write_text(text)

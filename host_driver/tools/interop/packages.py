@@ -16,15 +16,15 @@ from pathlib import Path
 from open_rnic.host_driver.tools.interop.errors import InteropError
 from open_rnic.host_driver.tools.interop.tools import is_root, run
 
-META = "linux-image-amd64"  # depends on the kernel that Debian has now
-GUEST = (  # what runs in the guest, with what it links
+META = "linux-image-amd64"  # depends on Debian's current kernel
+GUEST = (  # programs of the guest, and their libraries
     "busybox-static",
     "ibverbs-providers",
     "iproute2",
     "libbsd0",
     "libc6",
     "libcap2",
-    "libgcc-s1",  # pthread_exit loads it, in rping
+    "libgcc-s1",  # loaded by pthread_exit in rping
     "libibverbs1",
     "libmd0",
     "libmnl0",
@@ -135,7 +135,7 @@ async def _current(cache: Path) -> Packages:
     files = tuple(cache / file for file, _ in wanted.values())
     for file in files:
         if not file.exists():
-            raise InteropError(f"apt-get download did not bring {file.name}")
+            raise InteropError(f"apt-get download succeeded, but did not write {file.name}")
     return Packages(release, files)
 
 
@@ -170,7 +170,7 @@ def _names(release: str) -> tuple[str, ...]:
 async def _uris(names: tuple[str, ...]) -> dict[str, tuple[str, int]]:
     """Return the file name and size that apt would download for each package."""
     found = {}
-    with tempfile.TemporaryDirectory() as empty:  # of files that lie where it is called, apt says nothing
+    with tempfile.TemporaryDirectory() as empty:  # apt does not list files that are in the current folder
         answer = await run(["apt-get", "download", "--print-uris", *names], folder=Path(empty))
     for match in re.finditer(r"^'\S+' (\S+) (\d+) ", answer, re.MULTILINE):
         found[match[1].split("_")[0]] = match[1], int(match[2])

@@ -1,18 +1,18 @@
-/* The guest's end of a case, on librdmacm: it connects or listens, and then does what its arguments say, one line of
- * output for each thing that happened.
+/* The guest's end of a case, with librdmacm. It connects or listens, performs the operations that its arguments name,
+ * and prints a line for each result.
  *
  *     peer listen PORT [WORD...]
  *     peer connect ADDRESS PORT [WORD...]
  *
  * Words for the connection: ird=N ord=N private=N (octets 0, 1, 2 and so on) memory=N (octets offered) reject silent
- * (no offers are exchanged). Words for what comes then, in order:
+ * (no offers are exchanged). Words for the operations that follow, in order:
  *
  *     send=N       a Send of N octets
  *     receive      wait for a Send
  *     write=N      an RDMA Write of N octets to the start of the peer's memory
  *     read=N       an RDMA Read of N octets from there
- *     badwrite badread    with an STag that the peer has not given
- *     farwrite farread    behind the end of the peer's memory
+ *     badwrite badread    with an STag that the peer has not advertised
+ *     farwrite farread    past the end of the peer's memory
  *     check        print the CRC-32 of the memory
  *     hold         wait until the peer ends the connection
  *
@@ -37,7 +37,7 @@ static struct ibv_mr *memory_mr, *work_mr, *buffer_mr;
 static uint8_t *memory, *work, *buffers;
 static uint32_t memory_octets = 1 << 16, peer_stag, peer_octets, work_octets = 4 << 20;
 static uint64_t peer_to;
-static int over; /* the connection: rdma_disconnect would wait for an event that has come */
+static int over; /* the connection has ended: rdma_disconnect would wait for an event that has already arrived */
 
 static void fail(const char *what)
 {
@@ -91,7 +91,7 @@ static void prepare(void)
 		post_receive(n);
 }
 
-/* The completion of what was posted last; whether it was a good one */
+/* Waits for the completion of the last posted operation, and returns whether it succeeded. */
 static int completed(const char *what, uint32_t octets)
 {
 	struct ibv_wc wc;
@@ -165,7 +165,7 @@ static int transfer(const char *what, int read, uint32_t octets, uint64_t to, ui
 	return good;
 }
 
-/* What rdma_cm tells when the connection is over */
+/* Prints the event of rdma_cm that ends the connection. */
 static void hold(void)
 {
 	struct rdma_cm_event *event;

@@ -1,4 +1,4 @@
-"""The guest's own program, ``peer.c``, which does what Debian's tools cannot be told to do."""
+"""Build ``peer.c``, the guest's program for operations that Debian's tools do not offer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SOURCE = Path(__file__).with_name("peer.c")
 
 
 async def build(root: Path, file: Path) -> Path:
-    """Compile it into ``file`` against librdmacm under ``root``; raises InteropError when that fails."""
+    """Compile ``peer.c`` into ``file``, with librdmacm below ``root``; raises InteropError if the compiler fails."""
     libraries = root / "usr/lib/x86_64-linux-gnu"
     linked = [libraries / name for name in ("librdmacm.so.1", "libibverbs.so.1")]
     command: list[str | Path] = ["gcc", "-Wall", "-Wextra", "-O1", f"-I{root / 'usr/include'}", "-o", file, SOURCE]

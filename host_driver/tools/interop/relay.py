@@ -1,4 +1,4 @@
-"""A relay between the two ends, which treats their octets as a network may treat them, or must not.
+"""A relay between the two ends that cuts, joins, delays or corrupts the octets that it passes on.
 
 Startup frames are never joined with FPDUs: RFC 6581 §4.3 assumes that a startup frame has a segment of its own, and siw
 requires it. They can be cut.
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from open_rnic.host_driver.mpa.startup import FrameKind, StartupDecoder, StartupError
 
 CHUNK = 65536
-PAUSE = 0.2  # seconds
-HELD = 0.02  # seconds for which octets wait for others to be joined with
-PACED = 200  # pieces, the first of a direction, that TCP gets apart: on a slow machine it would join them again
-PACE = 0.002  # seconds between these
+PAUSE = 0.2  # seconds for which ``Treatment.pause`` stops a stream
+HELD = 0.02  # seconds for which octets are held to be joined with later ones
+PACED = 200  # number of pieces in each direction that are sent at intervals, so that TCP does not join them again
+PACE = 0.002  # seconds between these pieces
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Treatment:
     """The treatment of one direction's octets, for one connection.
 
     ``cut`` cuts the octets into pieces of random length up to this value, each in a segment of its own; lengths are
-    multiples of ``step``. ``join`` holds octets until this many have arrived, or none has arrived for HELD seconds.
+    multiples of ``step``. ``join`` holds octets until this number has arrived, or none has arrived for HELD seconds.
     ``corrupt`` flips one bit in the octet at this offset after the startup frame. ``pause`` stops the stream for PAUSE
     seconds at this offset.
 
-    ``cuts`` counts the pieces that were cut off, and ``joins`` how often ``join`` octets were passed on at once.
+    ``cuts`` counts the cuts, and ``joins`` the pieces of at least ``join`` octets.
     """
 
     cut: int = 0
@@ -65,7 +65,7 @@ async def relay(
 ) -> AsyncIterator[int]:
     """Relay connections to ``port`` of this machine's loopback; returns the port that accepts them.
 
-    ``forth`` treats what the initiator sends, ``back`` what the responder sends.
+    ``forth`` applies to the octets of the initiator, and ``back`` to those of the responder.
     """
     tasks: set[asyncio.Task[None]] = set()
 

@@ -1,4 +1,4 @@
-"""The matrix as a table, for a terminal and for a document."""
+"""Present the rows of the matrix, on a terminal and as a table in a document."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.interop.matrix import Row
 
-WORTH = 0.05  # seconds: what a shorter transfer says of rates is noise
+WORTH = 0.05  # seconds; the rates of shorter transfers are noise
 
 
 def line(row: Row) -> str:
-    """A row while the matrix runs."""
+    """Return the line that is shown when a row is complete."""
     return f"{row.verdict:<18} {row.seconds:5.1f} s  {row.device:<9} {row.case.name}"
 
 
 def details(row: Row) -> list[str]:
     """Return the details of a row as lines."""
-    lines = [f"tried     {row.case.tried}", f"standard  {row.case.standard}"]
+    lines = [f"test      {row.case.description}", f"standard  {row.case.standard}"]
     if row.finding:
-        lines += [f"siw       {row.finding.siw}", f"ours      {row.finding.ours}"]
+        lines += [f"siw       {row.finding.siw}", f"our end   {row.finding.ours}"]
         if row.finding.departs:
             lines.append(f"departs   {row.finding.departs}")
     lines.append(f"tshark    {row.judged}: {row.capture.name}")
@@ -32,7 +32,7 @@ def details(row: Row) -> list[str]:
 
 
 def rate(row: Row) -> str:
-    """Return the rate of a row and its slowest stage; "" if it moved too few octets."""
+    """Return the rate of a row and its slowest stage, or "" if the transfer was too short to measure."""
     transfer = row.transfer
     if transfer.seconds < WORTH:
         return ""
@@ -40,7 +40,7 @@ def rate(row: Row) -> str:
 
 
 def summary(rows: Sequence[Row], seconds: float) -> str:
-    """The last line."""
+    """Return the last line of a run."""
     failed = sum(not row.passed for row in rows)
     departing = len({row.case.name for row in rows if row.finding and row.finding.departs})
     ended = f"{failed} FAILED" if failed else "all passed"
@@ -57,7 +57,7 @@ def table(rows: Sequence[Row], title: str) -> Table:
     by_case: dict[str, list[Row]] = {}
     for row in rows:
         by_case.setdefault(row.case.name, []).append(row)
-    headings = ("case", "tried", "the standard says", "siw", "ours", "verdict", "octets/s, slowest stage")
+    headings = ("case", "test", "required by the standard", "siw", "our end", "verdict", "octets/s, slowest stage")
     lines = []
     for name, group in by_case.items():
         rates = "; ".join(
@@ -66,7 +66,7 @@ def table(rows: Sequence[Row], title: str) -> Table:
             if row.transfer.seconds >= WORTH
         )
         cells = [
-            *(f"`{name}`", group[0].case.tried, group[0].case.standard),
+            *(f"`{name}`", group[0].case.description, group[0].case.standard),
             _of_each(group, lambda row: row.finding.siw if row.finding else "—"),
             _of_each(group, lambda row: row.finding.ours if row.finding else "—"),
             _of_each(group, lambda row: ". ".join(filter(None, (row.verdict, departure(row), *row.wrong)))),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from open_rnic.host_driver.tools.interop.errors import InteropError
 
-TOOLS = {  # each with the Debian package that has it
+TOOLS = {  # each with the Debian package that contains it
     "qemu-system-x86_64": "qemu-system-x86",
     "tshark": "tshark",
     "gcc": "gcc",
@@ -39,7 +39,7 @@ async def install() -> None:
     """Install missing tools as root; raises InteropError if a tool is missing otherwise."""
     for name in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(name) is None:
-            raise InteropError(f"{name} is missing: the guest is made of Debian packages, and this is no Debian")
+            raise InteropError(f"{name} is missing: only a Debian system can build the guest")
     lacking = missing()
     if not lacking:
         return
@@ -53,9 +53,9 @@ async def install() -> None:
         await run(["apt-get", "update", "-qq"], timeout=300)
         await run(command, timeout=900, environment=environment)
     except InteropError as error:
-        raise InteropError(f"{', '.join(lacking)}: not installed, and not to be had: {error}") from None
+        raise InteropError(f"{', '.join(lacking)}: not installed, and cannot be installed: {error}") from None
     if lacking := missing():
-        raise InteropError(f"apt-get install {' '.join(packages)} did not bring {', '.join(lacking)}")
+        raise InteropError(f"apt-get install {' '.join(packages)} did not install {', '.join(lacking)}")
 
 
 async def run(

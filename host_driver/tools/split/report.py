@@ -123,7 +123,7 @@ class Report:
                 f"{each.luts:,.0f}",
                 _limit(point.limit),
             ))  # fmt: skip
-        title = f"What markers and CRCs cost: messages of {size_of(REFERENCE)}"
+        title = f"The cost of markers and CRCs: messages of {size_of(REFERENCE)}"
         return Table(title, headings, rows, left=(0, 1, 2, 9), extra=(7, 8, 9))
 
     def costs(self) -> Table:
@@ -147,7 +147,7 @@ class Report:
             "Gb/s, one core",
         )
         clock = f"{host.clock_hz.value / 1e9:.2f} GHz"
-        return Table(f"What stages cost on {host.title}, {clock}", headings, rows, left=(0,))
+        return Table(f"The cost of stages on {host.title}, {clock}", headings, rows, left=(0,))
 
     # --- for programs
 

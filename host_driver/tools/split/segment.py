@@ -8,12 +8,12 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, StreamBeat
 from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
-from open_rnic.rtl.mpa.rx.checker import ROOM, FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
+from open_rnic.rtl.mpa.rx.fpdu_checker import ROOM, FpduChecker
+from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
+from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
-from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter

@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import StreamBeat, aligned
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Fifo, ReadyFifo
-from open_rnic.rtl.mpa.rx.aligner import FpduAligner
-from open_rnic.rtl.mpa.rx.finder import FpduFinder
+from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner
+from open_rnic.rtl.mpa.rx.fpdu_finder import FpduFinder
 
 __all__ = ["Delineator"]
 

@@ -1,4 +1,4 @@
-"""What is measured: one plain table."""
+"""The table of the blocks that ``rnic bench rtl`` measures."""
 
 from __future__ import annotations
 
@@ -10,34 +10,39 @@ from open_rnic.host_driver.tools.bench.rtl.harness import AmaranthCrc, BothDirec
 from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.lib.crc32c import Crc32c
 from open_rnic.rtl.mpa.datapath import MpaDatapath
-from open_rnic.rtl.mpa.rx.aligner import FpduAligner
-from open_rnic.rtl.mpa.rx.checker import FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
+from open_rnic.rtl.mpa.rx.datapath import RxDatapath
 from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.finder import FpduFinder
+from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner
+from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
+from open_rnic.rtl.mpa.rx.fpdu_finder import FpduFinder
+from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
+from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
-from open_rnic.rtl.mpa.rx.receive import RxDatapath
-from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
-from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
+from open_rnic.rtl.mpa.tx.datapath import TxDatapath
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
-from open_rnic.rtl.mpa.tx.transmit import TxDatapath
 from open_rnic.rtl.register_bank import RegisterBank
 
 __all__ = ["BLOCKS", "DATA_PATH", "REFERENCE", "Block"]
 
 
-
 @dataclass(frozen=True)
 class Block:
-    """``make`` gives the component for a width in lanes. ``wide``: it moves a beat of that width in each cycle.
+    """A block to measure.
 
-    ``haste``: what nextpnr is asked for, by what it is asked for of the whole data path. ``vast``: at 16 lanes it has
-    more wires than nextpnr's default router ends with. ``least``: the narrowest data path that contains the block, in
-    lanes.
+    Parameters
+    ----------
+    name : name in tables and in ``--block``
+    make : returns the component for a width in lanes
+    wide : whether the block transfers a beat of that width in each cycle, and therefore has a rate
+    haste : target frequency for nextpnr, relative to the target for the whole data path
+    vast : whether the block has so many wires at 16 lanes that nextpnr's default router takes hours
+    least : the narrowest data path that contains the block, in lanes
+
     """
 
     name: str
@@ -73,5 +78,5 @@ _TABLE = (
 )
 
 BLOCKS = {block.name: block for block in _TABLE}
-DATA_PATH = ("TX", "RX", "TX+RX")  # those whose cycles are counted
-REFERENCE = "amaranth.lib.crc"  # which this project did not write
+DATA_PATH = ("TX", "RX", "TX+RX")  # the blocks whose cycles are counted
+REFERENCE = "amaranth.lib.crc"  # written by others, and shown for comparison

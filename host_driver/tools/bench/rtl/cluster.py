@@ -30,7 +30,7 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
         raise ModuleNotFoundError("the Python package distributed is missing: install open-rnic[bench]") from None
-    for name in ("distributed", "distributed.client"):  # it tells of each connection that it makes or ends
+    for name in ("distributed", "distributed.client"):  # these loggers report each connection that is made or closed
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
     if scheduler is None:

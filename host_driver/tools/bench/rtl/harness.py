@@ -1,4 +1,4 @@
-"""What surrounds a block when it is placed and routed alone, and what stands beside our blocks."""
+"""The logic around a block that is placed and routed by itself, and components to compare with."""
 
 from typing import Any
 
@@ -12,15 +12,24 @@ from open_rnic.rtl.mpa import datapath
 __all__ = ["DUT", "AmaranthCrc", "BothDirections", "Registered"]
 
 DUT = "dut"  # the block's name inside Registered
-_FOLDED = 4  # what a lookup table takes
+_FOLDED = 4  # inputs of a lookup table
 
 
 class Registered(wiring.Component):  # type: ignore[misc]
-    """A block with all ports and its reset registered, behind four pins: ``clk``, ``rst``, ``si`` and ``so``.
+    """A block behind four pins, ``clk``, ``rst``, ``si`` and ``so``, with registers at all its ports.
 
-    Without ``reset`` the block has the FPGA's global reset, which takes no wires, and ``rst`` goes nowhere.
-    A shift register from ``si`` is all its inputs. Its outputs are registered, and then folded into ``so`` by XOR, a
-    level of it in a cycle: every output counts, so that nothing is optimized away.
+    A shift register drives all inputs of the block. The outputs are registered, and then reduced to one bit by XOR, one
+    level of lookup tables per cycle. Since each output affects this bit, no logic is optimized away.
+
+    If ``reset`` is set, the block's reset is registered, too. Otherwise, the block uses the FPGA's global reset, which
+    takes no wires, and ``rst`` is unused.
+
+    Members
+    -------
+    si : In(1)
+        Input of the shift register.
+    so : Out(1)
+        XOR of all outputs.
     """
 
     def __init__(self, block: Any, *, reset: bool = True):
@@ -59,9 +68,12 @@ class Registered(wiring.Component):  # type: ignore[misc]
 
 
 class BothDirections(wiring.Component):  # type: ignore[misc]
-    """Transmit and receive with what they tell each other: a data path but for its registers, counters and events.
+    """Transmit and receive, coupled as in a data path, but without its registers, counters and events.
 
-    Its ports are those of the two that are left.
+    Members
+    -------
+    tx, rx : Out(signature of the direction)
+        The ports of each direction, except those that connect the two.
     """
 
     def __init__(self, lanes: int):
@@ -87,7 +99,7 @@ class BothDirections(wiring.Component):  # type: ignore[misc]
 
 
 class AmaranthCrc(wiring.Component):  # type: ignore[misc]
-    """The CRC-32C that Amaranth brings along, for words of the data path's width and nothing shorter."""
+    """The CRC-32C of ``amaranth.lib.crc``, which accepts only complete words of the data path's width."""
 
     def __init__(self, lanes: int):
         super().__init__({"i": In(stream.Signature(32 * lanes, always_ready=True)), "start": In(1), "crc": Out(32)})

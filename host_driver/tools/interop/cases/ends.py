@@ -1,4 +1,4 @@
-"""A guest that dies in the middle of a transfer."""
+"""The guest is killed during a transfer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from open_rnic.host_driver.tools.interop.cases.offers import exchanged
 from open_rnic.host_driver.tools.interop.judge import Expected
 
 _OCTETS = 1 << 20
-_SOON = 10.0  # seconds within which a transfer must be under way, and then its end be told
-_UNDER_WAY = 3 << 19  # octets that must have passed before the guest dies: within a message, both ways
+_SOON = 10.0  # time limit in seconds for the start of the transfer, and again for the report of its end
+_UNDER_WAY = 3 << 19  # octets transferred before the guest is killed: not a multiple of a message, in either direction
 _MESSAGE = 4 << 20
 
 
@@ -33,10 +33,10 @@ async def _dies_receiving(setting: Setting) -> Finding:
         told = await _killed(setting, connection, lambda: setting.first.octets_out)
         try:
             await writing
-        except RdmaError as error:  # behind a FIN, too: what is sent then is answered by RST
-            check(isinstance(error, rdma.LostError), f"the RDMA Write under way ended otherwise: {error}")
-            ended = f"{written} RDMA Writes of 1 MiB were complete, and the next failed: {type(error).__name__}"
-    return Finding("died", f"{told}; {ended}")
+        except RdmaError as error:  # also after a FIN, because later segments are answered with RST
+            check(isinstance(error, rdma.LostError), f"the current RDMA Write ended with another error: {error}")
+            ended = f"{written} RDMA Writes of 1 MiB were complete, and the next one failed: {type(error).__name__}"
+    return Finding("was killed", f"{told}; {ended}")
 
 
 async def _dies_sending(setting: Setting) -> Finding:
@@ -45,36 +45,36 @@ async def _dies_sending(setting: Setting) -> Finding:
     setting.run(f"peer connect {setting.host} {listener.address[1]} {words}")
     async with await (await listener.request()).accept() as connection, exchanged(connection, _MESSAGE):
         told = await _killed(setting, connection, lambda: setting.first.octets_in)
-    return Finding("died", told)
+    return Finding("was killed", told)
 
 
 async def _killed(setting: Setting, connection: rdma.Connection, moved: Callable[[], int]) -> str:
-    """Kill the guest when enough octets have ``moved``; what became of that at our end."""
+    """Kill the guest when enough octets have ``moved``, and return a description of the result at our end."""
     try:
         async with asyncio.timeout(_SOON):
             while moved() < _UNDER_WAY:
-                check(connection.error is None, f"it ended before the guest did: {connection.error}")
+                check(connection.error is None, f"the connection ended before the guest was killed: {connection.error}")
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise Mismatch(f"{moved()} octets moved within {_SOON:g} s, not {_UNDER_WAY}: no transfer") from None
+        raise Mismatch(f"{moved()} octets were transferred within {_SOON:g} s, not {_UNDER_WAY}") from None
     before = moved()
     await setting.guest.kill()
     try:
         async with asyncio.timeout(_SOON):
             error = await connection.disconnected()
     except TimeoutError:
-        raise Mismatch(f"{_SOON:g} s after the guest's death the ULP knew nothing of it") from None
-    if error is None:  # a FIN behind an FPDU looks like an orderly end to MPA; inside one it must not
-        check(setting.first.whole, "the stream ended inside an FPDU, and the ULP was told that the peer closed")
+        raise Mismatch(f"the end of the connection was not reported to the ULP within {_SOON:g} s") from None
+    if error is None:  # to MPA, a FIN behind an FPDU is an orderly end, but a FIN inside an FPDU is an error
+        check(setting.first.whole, "the stream ended inside an FPDU, but the ULP was told that the peer closed")
         told = "TCP ended between two FPDUs, and the ULP was told that the peer closed"
     else:
         lost = isinstance(error, rdma.LostError) and error.reason is Reason.CONNECTION_LOST
-        check(lost, f"the error is another: {error}")
+        check(lost, f"another error was reported: {error}")
         told = f"error 1: {error}"
-    return f"{told}; {before:,} octets had moved before, {moved():,} in all"
+    return f"{told}; {before:,} octets were transferred before, and {moved():,} in total"
 
 
-_RULE = "RFC 5044 §8: TCP lost, or closed by a FIN, is error 1, and the ULP is told"
+_RULE = "RFC 5044 §8: TCP lost, or closed by a FIN, is error 1, which is reported to the ULP"
 _EXPECTED = Expected(whole=False)
 
 CASES = (

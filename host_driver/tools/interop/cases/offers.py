@@ -1,4 +1,4 @@
-"""What our end does opposite the guest's ``peer``: both offer memory, the initiator first."""
+"""Our end of a connection to the guest's ``peer``: both ends advertise memory to each other, the initiator first."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from open_rnic.rtl.registers import Role
 
 _OFFER = struct.Struct(">QII")  # TO, STag, octets
 _MAX = 4 << 20
-_THEIRS = bytes(n * 7 % 256 for n in range(256)) * (_MAX // 256)  # what is in the guest's memory
-_WORK = bytes(n * 5 % 256 for n in range(256)) * (_MAX // 256)  # what the guest sends and writes
+_THEIRS = bytes(n * 7 % 256 for n in range(256)) * (_MAX // 256)  # initial contents of the guest's memory
+_WORK = bytes(n * 5 % 256 for n in range(256)) * (_MAX // 256)  # contents of the guest's Sends and RDMA Writes
 
 
 @dataclass(frozen=True)
 class Offers:
-    """Where the guest's memory is, and ours."""
+    """The guest's memory, by STag, tagged offset and size, and our memory."""
 
     stag: int
     to: int
@@ -32,7 +32,7 @@ class Offers:
 
 @contextlib.asynccontextmanager
 async def exchanged(connection: rdma.Connection, octets: int = 65536) -> AsyncIterator[Offers]:
-    """Exchange offers; ours is of so many octets, which are 0."""
+    """Exchange offers. Our memory has this number of octets, all of them 0."""
     everything = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.LOCAL_WRITE
     with connection.register(bytearray(octets), everything) as ours:
         offer = _OFFER.pack(ours.to, ours.stag, octets)
@@ -48,21 +48,21 @@ async def exchanged(connection: rdma.Connection, octets: int = 65536) -> AsyncIt
 
 
 def theirs(octets: int) -> bytes:
-    """The first octets of the guest's memory, as they are at first."""
+    """Return the initial contents of the guest's memory."""
     return _THEIRS[:octets]
 
 
 def work(octets: int) -> bytes:
-    """What the guest sends or writes with so many octets."""
+    """Return the contents of a Send or an RDMA Write of the guest with this number of octets."""
     return _WORK[:octets]
 
 
 def printed(output: Output, *lines: str) -> None:
-    """See that the guest's program printed each of these lines; raises Mismatch."""
+    """Raise Mismatch unless the guest's program has printed each of these lines."""
     for line in lines:
         check(line in output.lines, f"the guest did not print {line!r} but {' | '.join(output.lines) or 'nothing'}")
 
 
 def crc(octets: bytes | bytearray | memoryview) -> str:
-    """As ``peer`` prints it."""
+    """Return the CRC-32 in the format of ``peer``."""
     return f"{zlib.crc32(octets):08x}"

@@ -14,10 +14,10 @@ from open_rnic.host_driver.tools.interop.judge import Expected
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 COUNT = 20  # pings
-# rping's last words when, at its end, one of its threads closes what another still waits for
+# rping's last line if one of its threads closes a file for which another one still waits
 _RACE = "rdma_get_cm_event: Bad file descriptor"
-_FAR = 16  # octets of what rdma_client and rdma_server send
-_UCMATOSE = 10, 100  # messages each way, and their octets
+_FAR = 16  # octets in a Send of rdma_client and rdma_server
+_UCMATOSE = 10, 100  # number of messages in each direction, and their size in octets
 
 
 async def to_rping(setting: Setting, size: int, config: Config, count: int = COUNT) -> Finding:
@@ -26,9 +26,9 @@ async def to_rping(setting: Setting, size: int, config: Config, count: int = COU
     async with await setting.connect(config) as connection:
         with setting.measured(2 * size * count, connection):
             await rping.client(connection, count=count, size=size, validate=True)
-        rtr = f", sent {connection.rtr.name.capitalize()} RTR" if connection.rtr is not Rtr.NONE else ""
+        rtr = f"; sent a {connection.rtr.name.capitalize()} RTR" if connection.rtr is not Rtr.NONE else ""
     ended(await server)
-    return Finding(setting.reply, f"{count} pings of {size} octets came back unchanged{rtr}")
+    return Finding(setting.reply, f"{count} pings of {size} octets returned unchanged{rtr}")
 
 
 async def from_rping(setting: Setting, size: int, config: Config, count: int = COUNT) -> Finding:
@@ -39,9 +39,9 @@ async def from_rping(setting: Setting, size: int, config: Config, count: int = C
     async with await (await listener.request()).accept() as connection:
         with setting.measured(2 * size * count, connection):
             served = await rping.server(connection)
-        rtr = f", took {connection.rtr.name.capitalize()} RTR" if connection.rtr is not Rtr.NONE else ""
+        rtr = f"; received a {connection.rtr.name.capitalize()} RTR" if connection.rtr is not Rtr.NONE else ""
     ended(await client)
-    check(served == count, f"{served} pings came, not {count}")
+    check(served == count, f"{served} pings arrived, not {count}")
     return Finding(setting.reply, f"{setting.ours}; answered {count} pings of {size} octets{rtr}")
 
 
@@ -53,7 +53,7 @@ async def _rdma_server(setting: Setting) -> Finding:
             received = await connection.receive()
         _is_theirs(received)
     output = await server
-    check(output.value("rdma_server: end") == "0", f"rdma_server said {' '.join(output.lines)}")
+    check(output.value("rdma_server: end") == "0", f"rdma_server printed {' '.join(output.lines)}")
     return Finding(setting.reply, "a Send of 16 octets each way")
 
 
@@ -67,7 +67,7 @@ async def _rdma_client(setting: Setting) -> Finding:
         _is_theirs(received)
         await connection.disconnected()
     output = await client
-    check(output.value("rdma_client: end") == "0", f"rdma_client said {' '.join(output.lines)}")
+    check(output.value("rdma_client: end") == "0", f"rdma_client printed {' '.join(output.lines)}")
     return Finding(setting.reply, f"{setting.ours}; a Send of 16 octets each way")
 
 
@@ -81,8 +81,8 @@ async def _ucmatose_server(setting: Setting) -> Finding:
         await connection.disconnected()
     ended(await server)
     return Finding(
-        f"{setting.reply}; sent first",
-        f"took {count} Sends before any had left, then sent {count}",
+        f"{setting.reply}; sent the first FPDU",
+        f"received {count} Sends before it sent an FPDU, then sent {count}",
         departs="RFC 5044 §7.1.2 rule 4: siw lets a responder send before it has received an FPDU",
     )
 
@@ -96,7 +96,8 @@ async def _ucmatose_client(setting: Setting) -> Finding:
             await _send(connection, count, size)
             await _receive(connection, count, size)
     ended(await client)
-    return Finding(f"{setting.reply}; sent its RTR first", f"{setting.ours}; after the RTR {count} Sends each way")
+    siw = f"{setting.reply}; sent its RTR before other FPDUs"
+    return Finding(siw, f"{setting.ours}; {count} Sends each way behind the RTR")
 
 
 async def _ucmatose_waits(setting: Setting) -> Finding:
@@ -107,20 +108,20 @@ async def _ucmatose_waits(setting: Setting) -> Finding:
         for _ in range(count):
             connection.post_send(bytes(size))
         await asyncio.sleep(1)
-        check(setting.fpdus == 0, f"{setting.fpdus} FPDUs left before one had come")
+        check(setting.fpdus == 0, f"our end sent {setting.fpdus} FPDUs before it had received one")
         check(not client.done(), "ucmatose did not wait for the first message")
         await connection.abort()
     await client
-    return Finding(f"{setting.reply}; waits for the responder", "the fence holds what the ULP wants to send")
+    return Finding(f"{setting.reply}; waits for the responder", "the fence holds the ULP's Sends")
 
 
 def _is_theirs(received: rdma.Received) -> None:
-    """What rdma_client and rdma_server send is memory that they never write to; they do not look at what they get."""
-    check(bytes(received) == bytes(_FAR), f"a Send of {len(received)} octets came, {bytes(received)[:_FAR].hex()}")
+    """Check a Send of rdma_client or rdma_server, which send zeros, and do not check what they receive."""
+    check(bytes(received) == bytes(_FAR), f"a Send of {len(received)} octets arrived: {bytes(received)[:_FAR].hex()}")
 
 
 async def _receive(connection: rdma.Connection, count: int, size: int) -> None:
-    for number in range(count):  # of whatever octets: ucmatose does not fill them in
+    for number in range(count):  # the contents are arbitrary: ucmatose sends uninitialised memory
         received = await connection.receive()
         check(len(received) == size, f"Send {number} has {len(received)} octets, not {size}")
 
@@ -131,7 +132,7 @@ async def _send(connection: rdma.Connection, count: int, size: int) -> None:
 
 
 def ended(output: Output) -> None:
-    """See that a program in the guest ended well; raises Mismatch."""
+    """Raise Mismatch unless a program in the guest has ended without an error."""
     status, lines = output.status, output.lines
     good = (status == 0 or lines[-1:] == [_RACE]) and not any("mismatch" in line for line in lines)
     check(good, f"the guest's program ended with status {status}: {' | '.join(lines[-3:])}")
@@ -142,14 +143,14 @@ def _pings(size: int) -> tuple[Case, Case]:
     return (
         Case(
             f"rping-{size}-to-guest",
-            f"rping: we ping the guest, {size} octets; CRC asked by us, peer-to-peer, RTR any",
-            "RFC 5044 §7.1.1: C of either end puts CRCs on; RFC 6581 §9.2: one RTR, first",
+            f"rping: we ping the guest, {size} octets; we request CRCs; peer-to-peer, any RTR",
+            "RFC 5044 §7.1.1: CRCs are used if either end sets C; RFC 6581 §9.2: one RTR, before other FPDUs",
             partial(to_rping, size=size, config=initiator),
         ),
         Case(
             f"rping-{size}-from-guest",
-            f"rping: the guest pings us, {size} octets; CRC asked by us, client-server",
-            "RFC 5044 §7.1.2: the initiator's FPDU comes first",
+            f"rping: the guest pings us, {size} octets; we request CRCs; client-server",
+            "RFC 5044 §7.1.2: the initiator sends the first FPDU",
             partial(from_rping, size=size, config=responder),
         ),
     )
@@ -180,13 +181,13 @@ CASES = (
     Case(
         "ucmatose-client",
         "ucmatose in the guest as client, we send first; peer-to-peer",
-        "RFC 6581 §4: after the RTR the responder may send",
+        "RFC 6581 §4: the responder may send after the RTR",
         _ucmatose_client,
         variant="siw-strict",
     ),
     Case(
         "ucmatose-client-waits",
-        "ucmatose in the guest as client, we want to send first; client-server",
+        "ucmatose in the guest as client, our ULP tries to send first; client-server",
         "RFC 5044 §7.1.2 rule 4: a responder sends nothing before it has received an FPDU",
         _ucmatose_waits,
     ),

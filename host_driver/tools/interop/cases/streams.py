@@ -1,4 +1,4 @@
-"""Much at once, cut and joined: a relay between the ends, several connections, and long transfers."""
+"""Streams that a relay cuts or joins, several connections at once, and long transfers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from open_rnic.rtl.registers import Model, Role
 _SIZE = 65000  # octets of a ping
 _BULK = 1 << 20  # octets of a transfer
 _SEVERAL = 4
-_PINGS = 5  # of each of several
+_PINGS = 5  # on each of several connections
 _CUT, _JOIN = SMALL, 20000  # octets
-_SMALL = 510  # MULPDU; as with MULPDU, FPDUs are whole words without a PAD
+_SMALL = 510  # MULPDU of the cases that join FPDUs; also avoids PAD
 _LONG_MESSAGE = 65536
 
 _INITIATOR = Config(Role.INITIATOR, ird=1, ord=1)
@@ -39,7 +39,7 @@ async def _relayed_to_guest(setting: Setting, config: Config, to_siw: Treatment,
             await rping.client(connection, count=_PINGS, size=_SIZE, validate=True)
     ended(await server)
     _were(to_siw, from_siw)
-    return Finding(setting.reply, f"{_PINGS} pings of {_SIZE} octets came back unchanged")
+    return Finding(setting.reply, f"{_PINGS} pings of {_SIZE} octets returned unchanged")
 
 
 async def _relayed_from_guest(setting: Setting, config: Config, to_siw: Treatment, from_siw: Treatment) -> Finding:
@@ -51,7 +51,7 @@ async def _relayed_from_guest(setting: Setting, config: Config, to_siw: Treatmen
         with setting.measured(2 * _SIZE * _PINGS, connection):
             served = await rping.server(connection)
     ended(await client)
-    check(served == _PINGS, f"{served} pings came, not {_PINGS}")
+    check(served == _PINGS, f"{served} pings arrived, not {_PINGS}")
     _were(to_siw, from_siw)
     return Finding(setting.reply, f"{setting.ours}; answered {_PINGS} pings of {_SIZE} octets")
 
@@ -61,17 +61,17 @@ def _mulpdu(treatment: Treatment) -> int:
 
 
 def _were(*treatments: Treatment) -> None:
-    """See that the relay has done in each direction what it is there for; each ping's data passes once."""
+    """Raise Mismatch unless the relay has cut or joined in each direction; the data of each ping passes once."""
     for treatment in treatments:
         if treatment.cut:
             least = _PINGS * _SIZE // treatment.cut - _PINGS
-            check(treatment.cuts >= least, f"the relay has cut {treatment.cuts} times, not {least} and more")
+            check(treatment.cuts >= least, f"the relay has cut {treatment.cuts} times, not at least {least}")
         if treatment.join:
-            check(treatment.joins >= _PINGS, f"the relay has joined {treatment.joins} times, not {_PINGS} and more")
+            check(treatment.joins >= _PINGS, f"the relay has joined {treatment.joins} times, not at least {_PINGS}")
 
 
 async def _several_to_guest(setting: Setting) -> Finding:
-    shown = "server ping data: rdma-ping-"  # of each ping; the lines are longer than what stdio holds back
+    shown = "server ping data: rdma-ping-"  # first words of each ping's line, which is longer than the buffer of stdio
     rping_ = f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {_SIZE} -v -V"
     server = await setting.serve(f"{rping_} 2>&1 | cut -c1-{len(shown) + 1}")
     connections = [await setting.connect(_INITIATOR) for _ in range(_SEVERAL)]
@@ -84,7 +84,8 @@ async def _several_to_guest(setting: Setting) -> Finding:
     lines = (await server).lines
     for number in range(_PINGS):
         got = lines.count(f"{shown}{number}")
-        check(got == _SEVERAL, f"the server got ping {number} {got} times, not {_SEVERAL}: {' | '.join(lines[-3:])}")
+        what = f"the server received ping {number} {got} times, not {_SEVERAL}: {' | '.join(lines[-3:])}"
+        check(got == _SEVERAL, what)
     siw = f"{_SEVERAL} connections: {setting.reply}; the server showed every ping"
     return Finding(siw, f"{_PINGS} pings of {_SIZE} octets on each")
 
@@ -108,7 +109,7 @@ async def _several_from_guest(setting: Setting) -> Finding:
 
 
 async def _bulk_to_guest(setting: Setting) -> Finding:
-    """We send, write and read; ``peer`` checks what came."""
+    """We send, write and read; ``peer`` checks the received octets."""
     words = f"memory={_BULK} receive check hold"
     server = await setting.serve(f"peer listen {setting.guest.service} ird=16 ord=16 {words}")
     data = work(_BULK)
@@ -117,8 +118,8 @@ async def _bulk_to_guest(setting: Setting) -> Finding:
             octets = await connection.read(_BULK, offers.stag, offers.to)
             await connection.write(data, offers.stag, offers.to)
             await connection.send(data[:_LONG_MESSAGE])
-            await connection.read(1, offers.stag, offers.to)  # answered behind all that was written
-        check(octets == theirs(_BULK), "what was read is not what is in the guest's memory")
+            await connection.read(1, offers.stag, offers.to)  # the response follows all octets written before
+        check(octets == theirs(_BULK), "the octets read differ from the guest's memory")
     sent = f"received {_LONG_MESSAGE} crc {crc(data[:_LONG_MESSAGE])}"
     printed(await server, sent, f"memory crc {crc(data)}")
     return Finding(setting.reply, f"1 MiB read, 1 MiB written and {_LONG_MESSAGE} octets sent, all unchanged")
@@ -133,25 +134,27 @@ async def _bulk_from_guest(setting: Setting) -> Finding:
     async with await (await listener.request()).accept() as connection, exchanged(connection, _BULK) as offers:
         with setting.measured(2 * _BULK + _LONG_MESSAGE, connection):
             received = await connection.receive()
-        check(bytes(offers.ours.view) == data, "what was written is not what the guest wrote")
-        check(bytes(received) == data[:_LONG_MESSAGE], "what was sent is not what the guest sent")
+        check(bytes(offers.ours.view) == data, "the octets in our memory differ from those that the guest wrote")
+        check(bytes(received) == data[:_LONG_MESSAGE], "the octets received differ from those that the guest sent")
     printed(await client, f"write {_BULK}: success", f"read {_BULK}: success", f"crc {crc(data)}")
-    return Finding(setting.reply, f"{setting.ours}; 1 MiB came, 1 MiB was read back, {_LONG_MESSAGE} octets came")
+    ours = f"{setting.ours}; the guest wrote 1 MiB, read 1 MiB back, and sent {_LONG_MESSAGE} octets"
+    return Finding(setting.reply, ours)
 
 
 def _relayed() -> list[Case]:
     any_cut, words = Treatment(cut=_CUT), Treatment(cut=_CUT, step=4)
     joined = Treatment(join=_JOIN)
     plain = replace(_INITIATOR, model=Model.CLIENT_SERVER, crc=False)
+    cut = f"cut at random into pieces of 1 to {_CUT} octets"
     kinds = (
-        # What siw makes of a CRC that is cut is a case of its own, crc-split-to-guest
-        ("cut", f"cut at random into 1 to {_CUT} octets, to siw into whole words; CRC", _INITIATOR, words, any_cut),
-        ("cut-no-crc", f"cut at random into 1 to {_CUT} octets both ways; no CRC", plain, any_cut, any_cut),
-        ("joined", f"joined to {_JOIN} octets and more both ways; CRC", _INITIATOR, joined, joined),
+        # Only whole words towards siw, because siw rejects a CRC that is cut: see the case crc-split-to-guest
+        ("cut", f"{cut}, of whole words towards siw; CRCs", _INITIATOR, words, any_cut),
+        ("cut-no-crc", f"{cut} both ways; no CRCs", plain, any_cut, any_cut),
+        ("joined", f"joined into pieces of {_JOIN} octets or more both ways; CRCs", _INITIATOR, joined, joined),
     )
     cases = []
     for name, how, config, to_siw, from_siw in kinds:
-        small, inside = ((50, 1500), (0, 0)) if to_siw.cut else ((0, 0), (300, 100))  # half of what was seen
+        small, inside = ((50, 1500), (0, 0)) if to_siw.cut else ((0, 0), (300, 100))  # half of those observed
         expected = Expected(crc=config.crc, small=small, inside=inside)
         rule = "RFC 5044 §5.1: FPDUs may be cut anywhere and share segments"
         for ends, who, act in (
@@ -167,25 +170,25 @@ CASES = (
     *_relayed(),
     Case(
         "several-to-guest",
-        f"{_SEVERAL} connections at once, we ping",
-        "RFC 5044 §3: each is a stream of its own",
+        f"{_SEVERAL} connections at once; we ping",
+        "RFC 5044 §3: connections are independent streams",
         _several_to_guest,
     ),
     Case(
         "several-from-guest",
-        f"{_SEVERAL} connections at once, the guest pings",
-        "RFC 5044 §3: each is a stream of its own",
+        f"{_SEVERAL} connections at once; the guest pings",
+        "RFC 5044 §3: connections are independent streams",
         _several_from_guest,
     ),
     Case(
         "bulk-to-guest",
-        "1 MiB read and 1 MiB written by us, a Send of 64 KiB",
+        "we read 1 MiB, write 1 MiB, and send 64 KiB",
         "RFC 5040 §5: octets arrive unchanged and in order",
         _bulk_to_guest,
     ),
     Case(
         "bulk-from-guest",
-        "1 MiB written and 1 MiB read by the guest, a Send of 64 KiB",
+        "the guest writes 1 MiB, reads 1 MiB, and sends 64 KiB",
         "RFC 5040 §5: octets arrive unchanged and in order",
         _bulk_from_guest,
     ),

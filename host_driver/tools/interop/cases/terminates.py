@@ -1,4 +1,4 @@
-"""What one end does wrong on purpose, and the Terminate that the other end sends."""
+"""Deliberate errors of one end, and the Terminate that the other end sends."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _MEMORY = 4096
 _OCTETS = 64
 _LONG = 80000  # octets of a Send, for a buffer of 70,000
 _EMPTY, _SEND = 20, 40  # octets of the FPDUs of an empty RDMA Write, and of a Send of 16 octets
-_SPOILED = 60  # which octet of a Send's FPDU the relay spoils
+_SPOILED = 60  # position of the octet in a Send's FPDU that the relay corrupts
 _WRITE_RTR = Config(Role.INITIATOR, rtr=(Rtr.WRITE,))
 
 
 def _sent(setting: Setting) -> int:
-    """Octets that have left once offers are exchanged: an RTR, what ``nudge`` has sent, and the offer."""
+    """Return the number of octets sent when offers have been exchanged: the RTR, the nudges, and our offer."""
     return _EMPTY * (1 + setting.first.nudges) + _SEND
 
 
 async def _we_err(setting: Setting, what: str, seen: str) -> Finding:
-    """We do something wrong; siw's Terminate is expected to arrive as ``seen``."""
+    """We cause an error; siw's Terminate is expected to arrive as ``seen``."""
     server = await setting.serve(f"peer listen {setting.guest.service} memory={_MEMORY} hold")
     async with await setting.connect() as connection, exchanged(connection) as offers:
         wrong, past = offers.stag ^ 0x5A00, offers.to + _MEMORY - _OCTETS // 2
@@ -57,11 +57,11 @@ def _departure(what: str, seen: str) -> str:
     meant = f"{kind}/{layer}/{code}"
     if meant == due:
         return REVERSED
-    return f"{meant} where {due} is due; {REVERSED}"
+    return f"{meant} instead of {due}; {REVERSED}"
 
 
 async def _guest_errs(setting: Setting, what: str, code: str) -> Finding:
-    """The guest does something wrong, and we end with this Terminate."""
+    """The guest causes an error, and we end the connection with this Terminate."""
     listener = await setting.listen()
     word = f"send={_LONG}" if what == "longsend" else what
     client = setting.run(f"peer connect {setting.host} {listener.address[1]} {word} hold")
@@ -72,8 +72,8 @@ async def _guest_errs(setting: Setting, what: str, code: str) -> Finding:
         check(not any(bytes(view)), "memory was changed")
     _is(error, rdma.By.LOCAL, code)
     output = await client
-    outcome = next((line for line in output.lines if line.startswith((word.split("=")[0], "ended"))), "nothing told")
-    return Finding(f"the program: {outcome}", f"Terminate {code}; memory is as it was")
+    outcome = next((line for line in output.lines if line.startswith((word.split("=")[0], "ended"))), "nothing")
+    return Finding(f"its program printed: {outcome}", f"Terminate {code}; memory unchanged")
 
 
 async def _spoiled_to_guest(setting: Setting) -> Finding:
@@ -99,7 +99,7 @@ async def _split_to_guest(setting: Setting) -> Finding:
         error = await connection.disconnected()
     _is(error, rdma.By.PEER, "0/2/2")
     await server
-    departs = "RFC 5044 §5.1: FPDUs may be cut anywhere; siw loses the CRC's first part when its rest comes later"
+    departs = "RFC 5044 §5.1: FPDUs may be cut anywhere; siw loses the first part of a CRC if the rest arrives later"
     return Finding("Terminate 0/2/2, although the CRC is good", f"error: {error}", f"{departs}; {REVERSED}")
 
 
@@ -117,16 +117,16 @@ def _what(error: Exception | None) -> str:
 
 
 def _is(error: Exception | None, by: rdma.By, code: str) -> None:
-    check(isinstance(error, TerminatedError), f"no Terminate ended the connection, but: {error}")
+    check(isinstance(error, TerminatedError), f"the connection did not end with a Terminate, but with: {error}")
     assert isinstance(error, TerminatedError)
     numbers = f"{error.layer}/{error.type}/{error.code}"
     check(error.by == by and numbers == code, f"{numbers} by {error.by}, not {code} by {by}: {error}")
 
 
 _WRONG = {
-    "badwrite": "an RDMA Write with an STag that was never given",
+    "badwrite": "an RDMA Write with an STag that was never advertised",
     "farwrite": "an RDMA Write past the end of the memory",
-    "badread": "an RDMA Read with an STag that was never given",
+    "badread": "an RDMA Read with an STag that was never advertised",
     "farread": "an RDMA Read past the end of the memory",
     "longsend": "a Send that is longer than its buffer",
 }
@@ -141,10 +141,10 @@ def _cases() -> list[Case]:
         seen = _OF_SIW[what]
         expected = Expected(terminates=(f"siw {seen}",))
         act = partial(_we_err, what=what, seen=seen)
-        cases.append(Case(f"{what}-to-guest", f"{told}, from us", rule, act, expected))
+        cases.append(Case(f"{what}-to-guest", f"{told}; sent by us", rule, act, expected))
         expected = Expected(terminates=(f"ours {_DUE[what]}",))
         refuse = partial(_guest_errs, what=what, code=_DUE[what])
-        cases.append(Case(f"{what}-from-guest", f"{told}, from the guest", rule, refuse, expected))
+        cases.append(Case(f"{what}-from-guest", f"{told}; sent by the guest", rule, refuse, expected))
     return cases
 
 
@@ -152,22 +152,22 @@ CASES = (
     *_cases(),
     Case(
         "crc-spoiled-to-guest",
-        "a relay turns a bit over in what we send",
+        "a relay inverts one bit that we sent",
         "RFC 5044 §8: Terminate 2/0/2",
         _spoiled_to_guest,
         Expected(terminates=("siw 0/2/2",), bad_ours=1),
     ),
     Case(
         "crc-spoiled-from-guest",
-        "a relay turns a bit over in what siw sends",
+        "a relay inverts one bit that siw sent",
         "RFC 5044 §8: Terminate 2/0/2",
         _spoiled_from_guest,
         Expected(terminates=("ours 2/0/2",)),
     ),
     Case(
         "crc-split-to-guest",
-        "a relay cuts one FPDU of ours in the middle of its CRC",
-        "RFC 5044 §5.1, §6: a receiver must cope with FPDUs that are cut anywhere",
+        "a relay cuts one of our FPDUs in the middle of its CRC",
+        "RFC 5044 §5.1, §6: a receiver must accept FPDUs that are cut anywhere",
         _split_to_guest,
         Expected(terminates=("siw 0/2/2",)),
     ),

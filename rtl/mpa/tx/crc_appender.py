@@ -8,7 +8,7 @@ from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.crc32c import BASIS, Crc32c, times, undone
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Fifo, ReadyFifo
-from open_rnic.rtl.mpa.tx.lane_appender import LaneAppender
+from open_rnic.rtl.mpa.tx.crc_lane_appender import LaneAppender
 
 __all__ = ["CrcAppender", "crc_appender"]
 

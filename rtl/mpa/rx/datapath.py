@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
-from open_rnic.rtl.mpa.rx.receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
-from open_rnic.rtl.mpa.rx.store import StoreAndForward, check_store
+from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.registers import DirectionState, Model, Role, Rtr
 

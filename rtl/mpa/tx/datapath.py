@@ -9,7 +9,7 @@ from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Buffer, Stage
 from open_rnic.rtl.mpa.stream_mode import in_turn
-from open_rnic.rtl.mpa.tx.crc import crc_appender
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter

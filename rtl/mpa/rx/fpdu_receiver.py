@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, CheckedUlpdu, Packet
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.mpa.rx.checker import FpduChecker
-from open_rnic.rtl.mpa.rx.chunks import ChunkPacker
 from open_rnic.rtl.mpa.rx.delineator import Delineator
-from open_rnic.rtl.mpa.rx.lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
+from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
+from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 
 __all__ = ["FpduReceiver"]
 
