@@ -13,7 +13,7 @@ from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.negotiation import Reason
 from open_rnic.host_driver.net.frames import Ipv4
 from open_rnic.host_driver.net.host import Host
-from open_rnic.host_driver.net.port import Port
+from open_rnic.host_driver.net.pipe import Port
 from open_rnic.host_driver.sockets import no_answer, place
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.connection import Connection, End
