@@ -126,8 +126,8 @@ class Host:
     def probe(self, now: float) -> None:
         """Ask whether another host uses the address (RFC 5227 §2.1).
 
-        Call it before anything is sent. ``probing`` is set for 4 to 7 seconds, in which packets are neither sent nor received. Then ``conflict`` is the
-        result.
+        Call it before anything is sent. ``probing`` is set for 4 to 7 seconds, in which packets are neither sent nor
+        received. Then ``conflict`` is the result.
         """
         self._claim.probe(now)
 

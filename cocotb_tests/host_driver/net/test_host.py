@@ -325,6 +325,19 @@ def test_address_in_use_ends_probing(host, frame):
         host.send(PROTOCOL, PEER, b"", 3.0)
 
 
+def test_probe_of_another_host_for_another_address_is_no_conflict(host):
+    host.probe(0.0)
+    host.receive(arp(REQUEST, PEER_MAC, NONE, OTHER), 0.0)
+    assert (host.probing, host.conflict) == (True, None)
+
+
+def test_lost_address_is_not_defended(host):
+    host.probe(0.0)
+    for _ in range(2):
+        host.receive(arp(REQUEST, PEER_MAC, OURS, OTHER), 0.0)
+    assert (host.counters, list(host.frames)) == ({Discard.CONFLICT: 2}, [])
+
+
 def test_address_that_is_being_probed_is_not_used(host):
     host.probe(0.0)
     host.receive(arp(REQUEST, PEER_MAC, PEER, OURS), 0.0)
