@@ -161,14 +161,14 @@ class Host:
         if destination in self._broadcasts:
             self._transmit_ipv4(BROADCAST_MAC, packet)
         else:
-            self._arp.send(self._next_hop(destination), packet, now)
+            self._arp.send(self.next_hop(destination), packet, now)
 
     def send_udp(self, source_port: int, destination: IPv4Address, port: int, payload: bytes, now: float) -> None:
         """Send a UDP datagram; raises what ``send`` raises."""
         self.send(Protocol.UDP, destination, Udp(source_port, port, payload).encode(self._ip, destination), now)
 
-    def _next_hop(self, destination: IPv4Address) -> IPv4Address:
-        """Return the neighbour that gets packets to the destination (RFC 1122 §3.3.1.1)."""
+    def next_hop(self, destination: IPv4Address) -> IPv4Address:
+        """Return the neighbour that gets packets to the destination (RFC 1122 §3.3.1.1). Raises NoRouteError."""
         if destination == self._ip:
             raise NoRouteError(f"{destination} is this host's own address, and there is no loopback")
         if _is_no_host(destination):
