@@ -100,6 +100,12 @@ class UserTcp:
         except OSError as error:
             raise MpaConnectionError(f"cannot listen at {place((host, port))}: {error}", Reason.LOCAL) from error
 
+    async def claim(self) -> None:
+        """Ask whether another host uses the address (RFC 5227); takes 4 to 7 seconds. See :attr:`.Host.conflict`."""
+        self.host.probe(self._loop.time())
+        self.flush()
+        await self.gate.until(lambda: not self.host.probing)
+
     @property
     def now(self) -> int:
         """The time of the endpoint, in milliseconds."""
@@ -116,9 +122,8 @@ class UserTcp:
                 self.unsent += 1
         while host.frames:
             self._port.send(host.frames.popleft())
-        if endpoint.changed:
-            endpoint.changed.clear()
-            self.gate.look()
+        endpoint.changed.clear()
+        self.gate.look()
         self._set_timer()
 
     def _set_timer(self) -> None:
