@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.host_driver.tools import cli
 
 RNIC = f"{sys.executable} -m open_rnic.host_driver"
 SETUP = "ip tuntap add rn0 mode tap && ip addr add 10.9.0.1/24 dev rn0 && ip link set rn0 up"
@@ -57,7 +58,6 @@ def test_bad_use_is_reported_in_one_line(transport, host, message):
 
 
 @pytest.mark.parametrize("transport", ["tap", "tap:rn0", "tap:rn0,10.9.0.300/24", "tap:rn0,10.9.0.1/24,x", "udp:1"])
-def test_a_transport_that_cannot_be_parsed_is_reported(rnic, transport):
-    result = rnic("rping", "-s", "--transport", transport)
-    assert result.status == 2
-    assert repr(transport) in result.error
+def test_a_transport_that_cannot_be_parsed_is_reported(capsys, transport):
+    assert cli.run(["rping", "-s", "--transport", transport]) == 2
+    assert repr(transport) in capsys.readouterr().err
