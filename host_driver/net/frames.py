@@ -22,6 +22,7 @@ from open_rnic.host_driver.net.checksum import checksum, pseudo_header
 MAC_OCTETS = 6
 BROADCAST_MAC = b"\xff" * MAC_OCTETS
 UNKNOWN_MAC = bytes(MAC_OCTETS)  # the target hardware address of an ARP request
+NO_ADDRESS = IPv4Address(0)  # the sender of an ARP probe
 
 _ETHERNET = struct.Struct(">6s6sH")
 _ARP = struct.Struct(">HHBBH6s4s6s4s")  # RFC 826
@@ -55,9 +56,9 @@ class Discard(StrEnum):
     NO_PROTOCOL = "IPv4 protocol without a handler"
     NO_PORT = "UDP port without a handler"
     ARP_UNASKED = "ARP packet that neither asks nor answers this host"
-    CONFLICT = "ARP packet of another host with this host's address"
-    PROBING = "packet for an address that is still being probed"
-    NO_ROUTE = "reply to an address without a route"
+    CONFLICT = "ARP packet of another host that claims this host's address"
+    NOT_HELD = "packet to an address that this host may not use yet"
+    NO_ROUTE = "IPv4 source without a route"
     ARP_QUEUE = "packet displaced while its next hop was being resolved"
     ARP_FAILED = "packet whose next hop did not answer ARP"
 
@@ -148,7 +149,7 @@ class Arp:
     -------
     operation : ArpOperation
     sender_mac, target_mac : bytes, 6 octets; the target of a request is UNKNOWN_MAC
-    sender, target : IPv4Address; the sender of a probe is 0.0.0.0 (RFC 5227 §1.1)
+    sender, target : IPv4Address; the sender of a probe is NO_ADDRESS
     """
 
     operation: ArpOperation
@@ -162,6 +163,11 @@ class Arp:
     def __post_init__(self) -> None:
         _check_mac(self.sender_mac, "the sender hardware address")
         _check_mac(self.target_mac, "the target hardware address")
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether the sender asks if its target address is in use (RFC 5227 §1.1)."""
+        return self.operation is ArpOperation.REQUEST and self.sender == NO_ADDRESS
 
     def encode(self) -> bytes:
         """Return the packet."""

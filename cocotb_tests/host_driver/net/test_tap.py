@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.net.linux import needs_tap
+from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, needs_tshark, tshark
 from open_rnic.cocotb_tests.limits import HANG

@@ -1,0 +1,52 @@
+"""MPA and RDMA over the twin's TCP, at both ends, through a pipe that loses frames."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from ipaddress import IPv4Interface
+
+from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.net.host import Host
+from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
+from open_rnic.host_driver.rdma import rping
+from open_rnic.host_driver.tcp.stack import UserTcp
+from open_rnic.rtl.registers import Role
+
+SERVER = "10.9.0.2"
+FAULTS = Faults(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.01)
+
+
+@asynccontextmanager
+async def two_stacks():
+    """Two hosts with the twin's TCP, joined by a pipe with faults."""
+    (ours, one), (theirs, other) = joined(), joined()
+    hosts = [Host(bytes([2, 0, 0, 0, 0, n]), IPv4Interface(f"10.9.0.{n}/24")) for n in (1, 2)]
+    async with Pipe(one, other, FAULTS, seed=1), UserTcp(ours, hosts[0]) as client, UserTcp(theirs, hosts[1]) as server:
+        yield client, server
+
+
+def test_rping_survives_faults_of_the_network():
+    async def test():
+        responder, initiator = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIATOR, timeout=HANG)
+        async with (
+            two_stacks() as (client, server),
+            await rdma.listen(SERVER, rping.PORT, responder, tcp=server) as listener,
+        ):
+
+            async def serve():
+                async with await (await listener.request()).accept() as connection:
+                    return await rping.server(connection)
+
+            serving = asyncio.create_task(serve())
+            async with await rdma.connect(SERVER, rping.PORT, initiator, tcp=client) as connection:
+                assert connection.mulpdu == 1448 - 6  # RFC 5044 §4.5, without markers: a segment holds a whole FPDU
+                assert await rping.client(connection, count=20, size=4000, validate=True) == 20
+            assert await serving == 20
+
+    async def limited():
+        async with asyncio.timeout(HANG):
+            await test()
+
+    asyncio.run(limited())
+

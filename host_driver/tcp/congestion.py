@@ -1,0 +1,43 @@
+"""Congestion control (RFC 5681), in octets."""
+
+from __future__ import annotations
+
+__all__ = ["Congestion"]
+
+
+class Congestion:
+    """``window`` is cwnd, ``threshold`` is ssthresh; both in octets."""
+
+    def __init__(self, mss: int, initial_window: int) -> None:
+        self._mss = mss
+        self._initial = initial_window * mss
+        self.window = self._initial
+        self.threshold = 1 << 30
+        self._credit = 0  # octets acknowledged in congestion avoidance that have not yet opened the window
+
+    def acknowledged(self, octets: int) -> None:
+        """New octets have been acknowledged, outside of recovery (RFC 5681 §3.1, counted in octets: RFC 3465)."""
+        if self.window < self.threshold:
+            self.window += min(octets, 2 * self._mss)
+            return
+        self._credit += octets
+        if self._credit >= self.window:
+            self._credit -= self.window
+            self.window += self._mss
+
+    def reduce(self, in_flight: int) -> None:
+        """A segment was lost: halve the window (RFC 5681 §3.2, equation 4)."""
+        self.threshold = max(in_flight // 2, 2 * self._mss)
+        self.window = self.threshold
+        self._credit = 0
+
+    def collapse(self, in_flight: int, *, again: bool) -> None:
+        """The retransmission timer has expired, for the same octets ``again`` or not (RFC 5681 §3.1)."""
+        if not again:
+            self.threshold = max(in_flight // 2, 2 * self._mss)
+        self.window = self._mss
+        self._credit = 0
+
+    def idle(self) -> None:
+        """Nothing was sent for longer than the RTO: begin anew with the restart window (RFC 5681 §4.1)."""
+        self.window = min(self._initial, self.window)
