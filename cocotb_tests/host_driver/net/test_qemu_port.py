@@ -13,6 +13,7 @@ from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.net.pipe import PortError
 from open_rnic.host_driver.net.qemu import QemuPort
 
+PROBE = b"\xff" * 60
 QEMU = shutil.which("qemu-system-x86_64")
 
 
@@ -151,14 +152,20 @@ def test_qemu_carries_frames_from_one_port_to_another(tmp_path):
         async with QemuPort(paths[0]) as one, QemuPort(paths[1]) as other:
             with subprocess.Popen(command, stderr=subprocess.DEVNULL) as qemu:
                 try:
-                    await one.connected.wait()
-                    await other.connected.wait()
-                    received = asyncio.gather(arrivals(one, len(FRAMES)), arrivals(other, len(FRAMES)))
-                    await asyncio.sleep(0)
+                    frames = {one: [], other: []}
+                    for port in frames:
+                        port.receive = frames[port].append
+                    while not all(frames.values()):  # until QEMU has made the hub: it connects before
+                        for port in frames:
+                            port.send(PROBE)
+                        await asyncio.sleep(0.01)
                     for frame in FRAMES:
-                        one.send(frame)
-                        other.send(frame)
-                    assert await received == [FRAMES, FRAMES]
+                        for port in frames:
+                            port.send(frame)
+                    while not all(each[-1] == FRAMES[-1] for each in frames.values()):
+                        await asyncio.sleep(0.01)
+                    for each in frames.values():
+                        assert [frame for frame in each if frame != PROBE] == FRAMES
                 finally:
                     qemu.terminate()
                     qemu.wait(HANG)
