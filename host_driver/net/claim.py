@@ -92,7 +92,6 @@ class AddressClaim:
         self.conflict = packet.sender_mac
         if self.state is ClaimState.PROBING:
             self.state = ClaimState.LOST
-            self._schedule.clear()
             self.deadline = None
         elif self.state is ClaimState.HELD and (self._defended is None or now - self._defended >= DEFEND_INTERVAL):
             self._defended = now

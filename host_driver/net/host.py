@@ -126,8 +126,8 @@ class Host:
     def probe(self, now: float) -> None:
         """Ask whether another host uses the address (RFC 5227 §2.1).
 
-        ``probing`` is set for 4 to 7 seconds, in which packets are neither sent nor received. Then ``conflict`` is the
-        result.
+        Call it before anything is sent. ``probing`` is set for 4 to 7 seconds, in which packets are neither sent nor
+        received. Then ``conflict`` is the result.
         """
         self._claim.probe(now)
 
@@ -161,14 +161,14 @@ class Host:
         if destination in self._broadcasts:
             self._transmit_ipv4(BROADCAST_MAC, packet)
         else:
-            self._arp.send(self._next_hop(destination), packet, now)
+            self._arp.send(self.next_hop(destination), packet, now)
 
     def send_udp(self, source_port: int, destination: IPv4Address, port: int, payload: bytes, now: float) -> None:
         """Send a UDP datagram; raises what ``send`` raises."""
         self.send(Protocol.UDP, destination, Udp(source_port, port, payload).encode(self._ip, destination), now)
 
-    def _next_hop(self, destination: IPv4Address) -> IPv4Address:
-        """Return the neighbour that gets packets to the destination (RFC 1122 §3.3.1.1)."""
+    def next_hop(self, destination: IPv4Address) -> IPv4Address:
+        """Return the neighbour that gets packets to the destination (RFC 1122 §3.3.1.1). Raises NoRouteError."""
         if destination == self._ip:
             raise NoRouteError(f"{destination} is this host's own address, and there is no loopback")
         if _is_no_host(destination):
@@ -241,8 +241,8 @@ class Host:
             self._count(Discard.ARP_UNASKED)
 
     def _is_neighbour(self, address: IPv4Address) -> bool:
-        """Whether another host of this network can have the address."""
-        return address in self.address.network and address not in self._broadcasts and address != self._ip
+        """Whether a host of this network can have the address."""
+        return address in self.address.network and address not in self._broadcasts
 
     def _receive_ipv4(self, packet: Ipv4, broadcast_frame: bool, now: float) -> None:
         broadcast = packet.destination in self._broadcasts
@@ -260,13 +260,13 @@ class Host:
             handler(packet, now)
         else:
             self._count(Discard.NO_PROTOCOL)
-            if not broadcast:
-                self._report(Unreachable.PROTOCOL, packet, now)
+            self._report(Unreachable.PROTOCOL, packet, now)
 
     def _report(self, code: Unreachable, packet: Ipv4, now: float) -> None:
-        """Send an ICMP error about a packet that was sent to this host alone (RFC 1122 §3.2.2.1)."""
-        error = IcmpUnreachable(code, packet.header + packet.payload[:_QUOTED_OCTETS])
-        self.send(Protocol.ICMP, packet.source, error.encode(), now)
+        """Send an ICMP error about a packet (RFC 1122 §3.2.2.1), unless it is a broadcast (§3.2.2)."""
+        if packet.destination == self._ip:
+            error = IcmpUnreachable(code, packet.header + packet.payload[:_QUOTED_OCTETS])
+            self.send(Protocol.ICMP, packet.source, error.encode(), now)
 
     def _receive_icmp(self, packet: Ipv4, now: float) -> None:
         """Answer an echo request with all of its data (RFC 1122 §3.2.2.6)."""
@@ -281,7 +281,6 @@ class Host:
         datagram = Udp.decode(packet.payload, packet.source, packet.destination)
         if handler := self.udp.get(datagram.destination_port):
             handler(packet.source, datagram.source_port, datagram.payload, now)
-            return
-        self._count(Discard.NO_PORT)
-        if packet.destination == self._ip:
+        else:
+            self._count(Discard.NO_PORT)
             self._report(Unreachable.PORT, packet, now)  # RFC 1122 §4.1.3.1

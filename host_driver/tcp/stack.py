@@ -45,6 +45,7 @@ class UserTcp:
         self.endpoint = endpoint or Endpoint(host.address.ip, config)
         self.gate = Gate()  # for conditions on connections
         self.malformed = 0  # segments with a wrong checksum or header
+        self.unsent = 0  # segments that the host could not send
         self._port = port
         self._timer: asyncio.TimerHandle | None = None
         host.handlers[PROTOCOL] = self._receive_packet
@@ -69,10 +70,11 @@ class UserTcp:
             raise MpaConnectionError(f"{ours} is not the address of this end, {self.host.address.ip}", Reason.LOCAL)
         reason = f"cannot connect to {place((host, port))}: "
         try:
+            self.host.next_hop(address)
             connection = self.endpoint.open(address, port, self.now, local_port)
-            self.flush()
         except OSError as error:
-            raise MpaConnectionError(reason + (how(error) or str(error)), Reason.CONNECTION_LOST) from error
+            raise MpaConnectionError(f"{reason}{error}", Reason.CONNECTION_LOST) from error
+        self.flush()
         opening = (State.SYN_SENT, State.SYN_RECEIVED)
         try:
             async with asyncio.timeout(timeout):
@@ -98,6 +100,12 @@ class UserTcp:
         except OSError as error:
             raise MpaConnectionError(f"cannot listen at {place((host, port))}: {error}", Reason.LOCAL) from error
 
+    async def claim(self) -> None:
+        """Ask whether another host uses the address (RFC 5227); takes 4 to 7 seconds. See :attr:`.Host.conflict`."""
+        self.host.probe(self._loop.time())
+        self.flush()
+        await self.gate.until(lambda: not self.host.probing)
+
     @property
     def now(self) -> int:
         """The time of the endpoint, in milliseconds."""
@@ -108,12 +116,14 @@ class UserTcp:
         endpoint, host = self.endpoint, self.host
         while endpoint.segments:
             destination, segment = endpoint.segments.popleft()
-            host.send(PROTOCOL, destination, segment.encode(endpoint.address, destination), self._loop.time())
+            try:
+                host.send(PROTOCOL, destination, segment.encode(endpoint.address, destination), self._loop.time())
+            except OSError:  # the host has lost its address; to TCP this is a network that loses segments
+                self.unsent += 1
         while host.frames:
             self._port.send(host.frames.popleft())
-        if endpoint.changed:
-            endpoint.changed.clear()
-            self.gate.look()
+        endpoint.changed.clear()
+        self.gate.look()
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -134,6 +144,8 @@ class UserTcp:
         self.flush()
 
     def _receive_packet(self, packet: Ipv4, now: float) -> None:
+        if packet.destination != self.endpoint.address:  # a broadcast (RFC 1122 §4.2.3.10)
+            return
         try:
             segment = Segment.decode(packet.payload, packet.source, packet.destination)
         except SegmentError:

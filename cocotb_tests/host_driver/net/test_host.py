@@ -72,6 +72,15 @@ def payloads(host):
     return [(frame.dst, bytes(frame.data.data)) for frame in sent(host)]
 
 
+def deadlines(host):
+    """Yield the time of each deadline until none is left; fails after 100."""
+    for _ in range(100):
+        if host.deadline is None:
+            return
+        yield host.deadline
+    pytest.fail("the host never runs out of deadlines")
+
+
 @pytest.fixture
 def host():
     return Host(MAC, IPv4Interface("10.9.0.1/24"))
@@ -112,7 +121,7 @@ def test_requests_are_repeated_once_a_second_and_then_given_up(host):
     host.send(PROTOCOL, PEER, b"1", 0.0)
     host.send(PROTOCOL, PEER, b"2", 0.1)
     times = [0.0] * len(sent_arp(host))
-    while (now := host.deadline) is not None:
+    for now in deadlines(host):
         host.tick(now - 0.001)
         assert not host.frames
         host.tick(now)
@@ -164,12 +173,12 @@ def test_every_packet_to_an_unresolved_address_is_sent_or_counted():
 def test_cache_is_bounded_and_forgets_the_address_confirmed_longest_ago():
     host = Host(MAC, IPv4Interface("10.0.0.1/8"))
     ours, first = IPv4Address("10.0.0.1"), IPv4Address("10.1.0.0")
-    for number in [*range(MOST_ADDRESSES), 0, MOST_ADDRESSES]:
+    for number in [*range(MOST_ADDRESSES), 1, 0, MOST_ADDRESSES]:
         host.receive(arp(REQUEST, PEER_MAC, first + number, ours), 0.0)
     host.frames.clear()
     for number in (0, 1, 2):
         host.send(PROTOCOL, first + number, b"payload", 0.0)
-    assert [frame.type for frame in sent(host)] == [0x0800, 0x0806, 0x0800]
+    assert [frame.type for frame in sent(host)] == [0x0800, 0x0800, 0x0806]
 
 
 def test_old_entry_is_used_and_polled(known):
@@ -194,10 +203,11 @@ def test_answered_poll_confirms_the_entry(known):
 
 def test_entry_that_does_not_answer_polls_is_dropped(known):
     known.send(PROTOCOL, PEER, b"payload", FRESH)
-    while (now := known.deadline) is not None:
+    for now in deadlines(known):
         known.tick(now)
     assert not known.counters  # the packet itself was sent
-    known.frames.clear()
+    known.frames.popleft()
+    assert sent_arp(known) == [asks(PEER, to=PEER_MAC)] * TRIES
     known.send(PROTOCOL, PEER, b"payload", FRESH + TRIES * INTERVAL)
     assert sent_arp(known) == [asks(PEER)]
 
@@ -271,7 +281,7 @@ def test_our_own_reflected_arp_is_no_conflict(host):
 def run(host, until=100.0):
     """Tick until nothing is due; returns the time and the sender of each ARP packet."""
     seen = []
-    while (now := host.deadline) is not None and now <= until:
+    for now in itertools.takewhile(lambda now: now <= until, deadlines(host)):
         host.tick(now)
         seen += [(now, sender) for _, _, sender, _, target in sent_arp(host) if target == OURS]
     return seen
@@ -313,6 +323,19 @@ def test_address_in_use_ends_probing(host, frame):
     assert (host.probing, host.conflict, host.deadline) == (False, PEER_MAC, None)
     with pytest.raises(NoRouteError, match=r"from 10\.9\.0\.1: the address is in use by 02:00:00:00:00:02$"):
         host.send(PROTOCOL, PEER, b"", 3.0)
+
+
+def test_probe_of_another_host_for_another_address_is_no_conflict(host):
+    host.probe(0.0)
+    host.receive(arp(REQUEST, PEER_MAC, NONE, OTHER), 0.0)
+    assert (host.probing, host.conflict) == (True, None)
+
+
+def test_lost_address_is_not_defended(host):
+    host.probe(0.0)
+    for _ in range(2):
+        host.receive(arp(REQUEST, PEER_MAC, OURS, OTHER), 0.0)
+    assert (host.counters, list(host.frames)) == ({Discard.CONFLICT: 2}, [])
 
 
 def test_address_that_is_being_probed_is_not_used(host):

@@ -4,8 +4,11 @@ import asyncio
 from contextlib import asynccontextmanager
 from ipaddress import IPv4Interface
 
+import pytest
+
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
+from open_rnic.host_driver.errors import MpaConnectionError
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
@@ -24,6 +27,28 @@ async def two_stacks():
     hosts = [Host(bytes([2, 0, 0, 0, 0, n]), IPv4Interface(f"10.9.0.{n}/24")) for n in (1, 2)]
     async with Pipe(one, other, FAULTS, seed=1), UserTcp(ours, hosts[0]) as client, UserTcp(theirs, hosts[1]) as server:
         yield client, server
+
+
+def test_bad_addresses_are_refused_in_one_line():
+    async def test():
+        async with two_stacks() as (client, server):
+            for host, what in {
+                "192.0.2.1": "cannot connect to 192.0.2.1 port 7: no route to 192.0.2.1",
+                "10.9.0.1": "10.9.0.1 is this host's own address",
+                "name": "'name' is not a numeric IPv4 address",
+            }.items():
+                with pytest.raises(MpaConnectionError, match=what):
+                    await client.connect(host, 7, HANG, None)
+            with pytest.raises(MpaConnectionError, match=r"10\.9\.0\.3 is not the address of this end, 10\.9\.0\.1"):
+                await client.connect(SERVER, 7, HANG, ("10.9.0.3", 0))
+            with pytest.raises(MpaConnectionError, match=r"10\.9\.0\.1 is not the address of this end"):
+                await server.listen("10.9.0.1", 7)
+            await server.listen(SERVER, 7)
+            with pytest.raises(MpaConnectionError, match=r"port 7 of 10\.9\.0\.2 is in use"):
+                await server.listen(SERVER, 7)
+            assert not client.endpoint.connections
+
+    asyncio.run(test())
 
 
 def test_rping_survives_faults_of_the_network():

@@ -43,6 +43,8 @@ def one_line(capsys):
     [
         (["--device", "board"], "no device is called 'board'"),
         (["--case", "nothing"], "no case has 'nothing' in its name"),
+        (["--drop", "0.1"], "--drop needs --transport qemu"),
+        (["--transport", "qemu", "--drop", "1"], "--drop must be at least 0 and less than 1, not 1"),
         (["--case", "nothing", "--case", "more"], "'nothing' or 'more'"),
     ],
 )

@@ -19,8 +19,11 @@ from open_rnic.host_driver.tools.cli.endpoint import (
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.transport import Tcp
 
 
 @with_options
@@ -48,7 +51,8 @@ def connect(
     """
     config = options.configuration(Role.INITIATOR, model, fallback=fallback)
     report = Report(options.as_json)
-    work = _run(host, port, config, options.opener(), report, fallback, bind, options.talk())
+    device, tcp = options.opener(), options.tcp()
+    work = _run(host, port, config, device, tcp, report, fallback, bind, options.talk())
     raise typer.Exit(interruptible(work))
 
 
@@ -57,6 +61,7 @@ async def _run(
     port: int,
     config: Config,
     device: OpenDevice,
+    network: AbstractAsyncContextManager[Tcp],
     report: Report,
     fallback: bool,
     bind: str | None,
@@ -66,10 +71,18 @@ async def _run(
 
     asked = report.of((host, port))
     local_addr = (bind, 0) if bind else None
-    with asked.failing("connect"):
-        connection = await rdma.connect(
-            host, port, config, device=device, fallback=fallback, retrying=asked.retrying, local_addr=local_addr
-        )
-    report = report.of(connection.peer)
-    report.established(connection)
-    return await converse(connection, report, saying)
+    async with network as tcp:
+        with asked.failing("connect"):
+            connection = await rdma.connect(
+                host,
+                port,
+                config,
+                device=device,
+                fallback=fallback,
+                retrying=asked.retrying,
+                local_addr=local_addr,
+                tcp=tcp,
+            )
+        report = report.of(connection.peer)
+        report.established(connection)
+        return await converse(connection, report, saying)

@@ -28,11 +28,14 @@ from open_rnic.host_driver.tools.cli.demo import ModelName, RtrName
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.mpa.negotiation import Config, Reason
     from open_rnic.host_driver.mpa.startup import StartupFrame
     from open_rnic.host_driver.rdma import Connection, ConnectionRequest, MpaConnectionError, Received
     from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.transport import Tcp
 
 SEND_OCTETS = 1 << 16  # octets of a file in one Send
 ROOM = 1 << 20  # octets of the longest Send that the peer may send
@@ -147,6 +150,17 @@ EchoOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Write each event as a JSON object on a line of its own.")]
 
 
+TransportOption = Annotated[
+    str,
+    typer.Option(
+        "--transport",
+        metavar="TCP",
+        help="The TCP below: kernel, or this project's over Ethernet: tap:NAME,ADDRESS/PREFIX[,GATEWAY] or "
+        "qemu:PATH,ADDRESS/PREFIX[,GATEWAY].",
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
     """The options of all commands that make connections; the attributes below them are fixed for ``rnic rping``."""
@@ -157,6 +171,7 @@ class ConnectionOptions:
     markers: MarkersOption = False
     device: DeviceOption = "software"
     lanes: LanesOption = 4
+    transport: TransportOption = "kernel"
 
     ird = 1
     ord = 1
@@ -213,6 +228,15 @@ class ConnectionOptions:
                 timeout=self.timeout,
                 **chosen,
             )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    def tcp(self) -> AbstractAsyncContextManager[Tcp]:
+        """Return the TCP endpoint, which is not open yet; raises UsageError."""
+        from open_rnic.host_driver.tcp.choice import TcpChoice
+
+        try:
+            return TcpChoice.parse(self.transport).open()
         except ValueError as error:
             raise UsageError(str(error)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
 DEVICES = ("software", "simulated")
 COMMAND = "rnic interop linux"  # in the comments around the table that a page keeps
+
+
+class Transport(StrEnum):
+    """The TCP of our end."""
+
+    KERNEL = "kernel"
+    QEMU = "qemu"
+
+
 app = typer.Typer(help="Test against other iWARP implementations.", no_args_is_help=True)
 
 
@@ -48,6 +58,18 @@ def linux(
     folder: Annotated[
         Path, typer.Option("--folder", metavar="DIR", help="The folder for packages, builds and captures.")
     ] = Path("build/interop"),
+    transport: Annotated[
+        Transport,
+        typer.Option(
+            "--transport",
+            help="Our end's TCP: the kernel's, over QEMU's own network; or this project's, over raw Ethernet frames of "
+            "the guest's card.",
+        ),
+    ] = Transport.KERNEL,
+    drop: Annotated[
+        float,
+        typer.Option("--drop", metavar="P", help="With --transport qemu, the probability that a frame is lost."),
+    ] = 0.0,
     markdown: Annotated[
         Path | None,
         typer.Option("--markdown", metavar="FILE", help="Replace the table in this page of Markdown."),
@@ -69,7 +91,13 @@ def linux(
             check(name, lanes=LANES)
         except ValueError as error:
             raise UsageError(str(error)) from None
+    if not 0 <= drop < 1:
+        raise UsageError(f"--drop must be at least 0 and less than 1, not {drop:g}")
+    if drop and transport is Transport.KERNEL:
+        raise UsageError("--drop needs --transport qemu")
     cases = [each for each in MATRIX if not case or any(text in each.name for text in case)]
+    if transport is Transport.QEMU:  # a relay has sockets of the kernel at both ends
+        cases = [each for each in cases if not each.relayed]
     if not cases:
         raise UsageError(f"no case has {' or '.join(map(repr, case or ()))} in its name; --list names them")
     if list_cases:
@@ -80,7 +108,8 @@ def linux(
     try:
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))
-        failed = interruptible(_run(folder, cases, devices, verbose, markdown))
+        losses = drop if transport is Transport.QEMU else None
+        failed = interruptible(_run(folder, cases, devices, verbose, markdown, losses))
     except InteropError as error:
         raise CommandError(str(error)) from None
     if failed:
@@ -88,19 +117,27 @@ def linux(
 
 
 async def _run(
-    folder: Path, cases: Sequence[Case], devices: Sequence[str], verbose: bool, markdown: Path | None
+    folder: Path,
+    cases: Sequence[Case],
+    devices: Sequence[str],
+    verbose: bool,
+    markdown: Path | None,
+    drop: float | None,
 ) -> int:
-    """Return the number of rows that failed."""
+    """Return the number of rows that failed. ``drop`` is None without a cable."""
+    from open_rnic.host_driver.net.pipe import Faults
     from open_rnic.host_driver.tools.bench.table import keep
     from open_rnic.host_driver.tools.interop import matrix, report
+    from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.prepare import prepare
 
     image, found = await prepare(folder)
     print(
         f"Linux {found.release} ({found.version}) with siw, {len(cases)} cases with {' and '.join(devices)}", flush=True
     )
+    plan = None if drop is None else Plan(Faults(drop=drop))
     rows, began = [], time.perf_counter()
-    async for row in matrix.run(image, folder, cases, devices):
+    async for row in matrix.run(image, folder, cases, devices, plan):
         rows.append(row)
         print(report.line(row), flush=True)
         if verbose or not row.passed:

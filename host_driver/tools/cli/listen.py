@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,10 +24,13 @@ from open_rnic.host_driver.tools.cli.endpoint import (
 from open_rnic.rtl.registers import Model, Role
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.rdma import ConnectionRequest
     from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.transport import Tcp
 
 
 @with_options
@@ -60,7 +64,7 @@ def listen(
         talk=options.talk(),
     )
     raise_file_limit()
-    raise typer.Exit(interruptible(responder.serve(host, port, config, options.opener(), once)))
+    raise typer.Exit(interruptible(responder.serve(host, port, config, options.opener(), options.tcp(), once)))
 
 
 @dataclass
@@ -72,7 +76,15 @@ class _Responder:
     takes: set[Model]  # Requests of other models are rejected
     talk: Talk
 
-    async def serve(self, host: str, port: int, config: Config, device: OpenDevice, once: bool) -> int:
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        config: Config,
+        device: OpenDevice,
+        network: AbstractAsyncContextManager[Tcp],
+        once: bool,
+    ) -> int:
         """Listen, for one connection or until interrupted, and return the exit status."""
         from open_rnic.host_driver import rdma
 
@@ -85,10 +97,11 @@ class _Responder:
                 if isinstance(error, rdma.RejectedError) and not answered.done():  # rejected by the configuration
                     answered.set_result(status)
 
-        with self.report.failing("listen"):
-            await prepare(device)
-            opened = await rdma.listen(host, port, config, device=device, failed=failed)
-        async with opened as listener:
+        async with network as tcp, contextlib.AsyncExitStack() as stack:
+            with self.report.failing("listen"):
+                await prepare(device)
+                opened = await rdma.listen(host, port, config, device=device, failed=failed, tcp=tcp)
+            listener = await stack.enter_async_context(opened)
             self.report.listening(listener.address)
             if once:
                 arriving = asyncio.create_task(listener.request())

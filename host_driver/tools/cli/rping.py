@@ -20,10 +20,13 @@ from open_rnic.host_driver.tools.cli.endpoint import ConnectionOptions, ModelOpt
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.rdma import ConnectionRequest
     from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.transport import Tcp
 
 _PORT, _SIZE = 7174, 64
 
@@ -79,12 +82,13 @@ def rping(
     if count < 0:
         raise UsageError(f"-C must be at least 0, not {count}")
     config = options.configuration(Role.RESPONDER if serve else Role.INITIATOR, model)
-    device = options.opener()
+    device, tcp = options.opener(), options.tcp()
     if serve:
         raise_file_limit()
-        interruptible(_serve(address or "0.0.0.0", port, config, device, verbose, persistent))
+        interruptible(_serve(address or "0.0.0.0", port, config, device, tcp, verbose, persistent))
     else:
-        interruptible(_ping(address or "127.0.0.1", port, config, device, source, count, size, verbose, validate))
+        work = _ping(address or "127.0.0.1", port, config, device, tcp, source, count, size, verbose, validate)
+        interruptible(work)
 
 
 def _show(line: str) -> None:
@@ -100,6 +104,7 @@ async def _ping(
     port: int,
     config: Config,
     device: OpenDevice,
+    network: AbstractAsyncContextManager[Tcp],
     source: str | None,
     count: int,
     size: int,
@@ -110,14 +115,25 @@ async def _ping(
     from open_rnic.host_driver.rdma.rping import RpingError, client
 
     local_addr = (source, 0) if source else None
-    async with await rdma.connect(host, port, config, device=device, local_addr=local_addr) as connection:
+    async with (
+        network as tcp,
+        await rdma.connect(host, port, config, device=device, local_addr=local_addr, tcp=tcp) as connection,
+    ):
         try:
             await client(connection, count=count, size=size, validate=validate, show=_show if verbose else _hide)
         except RpingError as error:
             raise CommandError(str(error)) from None
 
 
-async def _serve(host: str, port: int, config: Config, device: OpenDevice, verbose: bool, persistent: bool) -> None:
+async def _serve(
+    host: str,
+    port: int,
+    config: Config,
+    device: OpenDevice,
+    network: AbstractAsyncContextManager[Tcp],
+    verbose: bool,
+    persistent: bool,
+) -> None:
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.rping import RpingError, server
 
@@ -139,7 +155,7 @@ async def _serve(host: str, port: int, config: Config, device: OpenDevice, verbo
                 raise
 
     await prepare(device)
-    async with await rdma.listen(host, port, config, device=device, failed=failed) as listener:
+    async with network as tcp, await rdma.listen(host, port, config, device=device, failed=failed, tcp=tcp) as listener:
         if verbose:
             _show(f"listening at {place(listener.address)}")
         if not persistent:

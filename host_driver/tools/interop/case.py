@@ -58,6 +58,7 @@ class Case:
     act: Callable[[Setting], Awaitable[Finding]]
     expected: Expected = _ORDINARY
     variant: str = "siw"
+    relayed: bool = False  # whether a relay between sockets of this machine's kernel is part of the case
     kills: bool = False  # whether the case kills the guest, or leaves it unusable for other cases
     timeout: float = 300.0
 
@@ -215,12 +216,13 @@ class Setting:
         """Connect to the guest's server, or to ``port`` of this machine. ``mulpdu``: see ``rdma.Options``."""
         seen = self.observer()
         connection = await rdma.connect(
-            "127.0.0.1",
+            self.guest.host,
             port or self.guest.port,
             config or Config(Role.INITIATOR),
             device=self.device,
             observer=seen,
             options=rdma.Options(mulpdu=mulpdu),
+            tcp=self.guest.tcp,
         )
         self._tasks.append(asyncio.create_task(nudge(connection, seen)))
         return connection
@@ -228,12 +230,13 @@ class Setting:
     async def listen(self, config: Config | None = None, *, mulpdu: int = MULPDU) -> rdma.Listener:
         """Listen at an address that the guest can reach, until the case ends. ``mulpdu``: see ``rdma.Options``."""
         listener = await rdma.listen(
-            "127.0.0.1",
+            self.guest.host_here,
             0,
             config or Config(Role.RESPONDER),
             device=self.device,
             observer=self.observer,
             options=rdma.Options(mulpdu=mulpdu),
+            tcp=self.guest.tcp,
         )
         self._stack.push_async_callback(listener.close)
         self.ports.add(listener.address[1])

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.tools.interop.cable import Cable, Plan
 from open_rnic.host_driver.tools.interop.errors import InteropError
-from open_rnic.host_driver.tools.interop.initramfs import AGENT_PORT, READY, STATUS
+from open_rnic.host_driver.tools.interop.initramfs import ADDRESS, AGENT_NETWORK, AGENT_PORT, HOST, READY, STATUS
 from open_rnic.host_driver.tools.interop.tools import end_group
+from open_rnic.host_driver.transport import Tcp
 
 BOOT = 120.0  # seconds; it takes 5 on an idle machine
 MEMORY = 768  # MiB
@@ -55,15 +58,20 @@ class Output:
 class Guest:
     """A running guest, made by ``start``; an asynchronous context manager that ends it.
 
-    ``port`` is the port of this machine that leads to the guest's ``service`` port, where its servers listen.
+    Our end reaches the guest's ``service`` port, where its servers listen, at address ``host`` and port ``port`` of
+    ``tcp``, and listens at ``host_here``. With ``plan``, the guest's card is at the end of a :class:`.Cable`.
     """
 
     service = 7174
 
-    def __init__(self, image: Image, log: Path) -> None:
+    def __init__(self, image: Image, log: Path, plan: Plan | None = None) -> None:
         self.image = image
         self.log = log
+        self.tcp: Tcp = KERNEL
+        self.host = self.host_here = "127.0.0.1"
         self.port = 0
+        self._plan = plan
+        self._stack = contextlib.AsyncExitStack()
         self._agent = 0
         self._process: asyncio.subprocess.Process | None = None
         self._folder: Path | None = None
@@ -71,9 +79,9 @@ class Guest:
         self._variant = "siw"
 
     @classmethod
-    async def start(cls, image: Image, log: Path) -> Self:
+    async def start(cls, image: Image, log: Path, plan: Plan | None = None) -> Self:
         """Boot a guest whose console goes to ``log``. Raises InteropError if the guest does not start."""
-        guest = cls(image, log)
+        guest = cls(image, log, plan)
         try:
             await guest._boot()
         except BaseException:
@@ -170,6 +178,7 @@ class Guest:
             await process.wait()
         if self._monitor:
             self._monitor.close()
+        await self._stack.aclose()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -185,9 +194,12 @@ class Guest:
         self.log.write_bytes(b"")
         self._agent, self.port = free_ports(2)
         control = self._folder / "qmp"
-        words = command(
-            self.image, serial=f"file:{self.log}", forwards={self._agent: AGENT_PORT, self.port: self.service}
-        )
+        forwards, cable = {self._agent: AGENT_PORT, self.port: self.service}, None
+        if self._plan:
+            cable = await self._stack.enter_async_context(Cable(self._folder / "cable", self._plan))
+            self.tcp, self.host, self.port, self.host_here = cable.tcp, ADDRESS, self.service, HOST
+        options = cable.options if cable else None
+        words = command(self.image, serial=f"file:{self.log}", forwards=forwards, cable=options)
         self._process = await asyncio.create_subprocess_exec(
             *words,
             "-qmp",
@@ -252,16 +264,27 @@ class _Monitor:
         self._writer.close()
 
 
-def command(image: Image, *, serial: str, forwards: dict[int, int], append: str = "") -> list[str]:
-    """Return QEMU's command line; ``forwards`` maps ports of this machine's loopback to ports of the guest."""
+def command(
+    image: Image, *, serial: str, forwards: dict[int, int], append: str = "", cable: str | None = None
+) -> list[str]:
+    """Return QEMU's command line; ``forwards`` maps ports of this machine's loopback to ports of the guest.
+
+    ``cable`` is the network of the guest's first card; QEMU's own network is then that of a second card.
+    """
     user = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in forwards.items())
+    networks = [f"user,id=net,ipv6=off,{user}"]
+    if cable:
+        networks = [cable, f"user,id=agent,ipv6=off,net={AGENT_NETWORK}.0/24,{user}"]
+    cards = []
+    for nth, network in enumerate(networks):
+        cards += ["-netdev", network, "-device", f"virtio-net-pci,netdev={'agent' if nth else 'net'}"]
     return [
         "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",  # QEMU ends with this process, even if it is killed
         "-accel", "tcg", "-cpu", "qemu64,+rdrand", "-m", str(MEMORY),
         "-no-reboot", "-display", "none", "-nodefaults", "-no-user-config",
         "-kernel", str(image.kernel), "-initrd", str(image.initramfs),
         "-append", f"console=ttyS0 quiet panic=-1 mitigations=off {append}",
-        "-serial", serial, "-netdev", f"user,id=net,ipv6=off,{user}", "-device", "virtio-net-pci,netdev=net",
+        "-serial", serial, *cards,
     ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ AGENT_PORT = 7000
 READY = "the guest is ready"
 ADDRESS = "10.0.2.15"  # of the guest, in QEMU's user network
 HOST = "10.0.2.2"  # this machine's loopback, as seen by the guest
+AGENT_NETWORK = "10.0.3"  # of a second card, for commands, if the first is at the end of a cable
 STATUS = "exit status"  # first words of an answer's last line
 
 MODULES = ("virtio_pci", "virtio_net", "rdma_ucm", "ib_uverbs", "crc32c_generic", "libcrc32c")
@@ -42,6 +43,7 @@ exec >/dev/console 2>&1 </dev/console
 while read -r module; do insmod /modules/$module || echo "cannot load $module"; done </modules/order
 ip link set lo up; ip link set eth0 up
 ip addr add {ADDRESS}/24 dev eth0; ip route add default via {HOST}
+if ip link set eth1 up 2>/dev/null; then ip addr add {AGENT_NETWORK}.15/24 dev eth1; fi
 /bin/load siw
 if grep -q rnic.shell /proc/cmdline; then setsid cttyhack sh; poweroff -f; fi
 echo '{READY}'

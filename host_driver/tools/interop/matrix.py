@@ -21,6 +21,7 @@ from open_rnic.host_driver.rdma import RdmaError
 from open_rnic.host_driver.rdma.connection import OpenDevice
 from open_rnic.host_driver.rdma.rping import RpingError
 from open_rnic.host_driver.tools.interop import judge
+from open_rnic.host_driver.tools.interop.cable import Plan
 from open_rnic.host_driver.tools.interop.capture import Traffic, extract
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Mismatch, Setting, Transfer
 from open_rnic.host_driver.tools.interop.errors import InteropError
@@ -64,6 +65,7 @@ class Bench:
 
     image: Image
     folder: Path  # for captures and the console
+    plan: Plan | None = None  # of a cable; None: QEMU's own network
     guest: Guest | None = None
     boots: int = 0
 
@@ -78,7 +80,7 @@ class Bench:
             else:
                 return self.guest
         self.boots += 1
-        self.guest = await Guest.start(self.image, self.folder / f"console-{self.boots}.log")
+        self.guest = await Guest.start(self.image, self.folder / f"console-{self.boots}.log", self.plan)
         await self.guest.load(variant)
         return self.guest
 
@@ -89,8 +91,12 @@ class Bench:
             await guest.kill()
 
 
-async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequence[str]) -> AsyncIterator[Row]:
+async def run(
+    image: Image, folder: Path, cases: Sequence[Case], devices: Sequence[str], plan: Plan | None = None
+) -> AsyncIterator[Row]:
     """Run every case with every device, and yield each row when it is complete. Raises InteropError.
+
+    With ``plan``, over the twin's TCP and a cable with these faults.
 
     Captures go to ``folder`` and ``folder/aligned``. Earlier captures of the same rows are deleted first, so that a row
     that did not finish has none.
@@ -99,7 +105,7 @@ async def run(image: Image, folder: Path, cases: Sequence[Case], devices: Sequen
     for name, case in product(devices, cases):
         for old in _files(folder, case, name):
             old.unlink(missing_ok=True)
-    bench = Bench(image, folder.resolve())
+    bench = Bench(image, folder.resolve(), plan)
     try:
         for name in devices:
             device = partial(open_device, name, lanes=LANES)

@@ -162,7 +162,7 @@ def _relayed() -> list[Case]:
             ("from-guest", "the guest pings", _relayed_from_guest),
         ):
             relayed = partial(act, config=config, to_siw=to_siw, from_siw=from_siw)
-            cases.append(Case(f"{name}-{ends}", f"FPDUs {how}; {who}", rule, relayed, expected))
+            cases.append(Case(f"{name}-{ends}", f"FPDUs {how}; {who}", rule, relayed, expected, relayed=True))
     return cases
 
 

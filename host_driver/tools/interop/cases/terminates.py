@@ -156,6 +156,7 @@ CASES = (
         "RFC 5044 §8: Terminate 2/0/2",
         _spoiled_to_guest,
         Expected(terminates=("siw 0/2/2",), bad_ours=1),
+        relayed=True,
     ),
     Case(
         "crc-spoiled-from-guest",
@@ -163,6 +164,7 @@ CASES = (
         "RFC 5044 §8: Terminate 2/0/2",
         _spoiled_from_guest,
         Expected(terminates=("ours 2/0/2",)),
+        relayed=True,
     ),
     Case(
         "crc-split-to-guest",
@@ -170,5 +172,6 @@ CASES = (
         "RFC 5044 §5.1, §6: a receiver must accept FPDUs that are cut anywhere",
         _split_to_guest,
         Expected(terminates=("siw 0/2/2",)),
+        relayed=True,
     ),
 )

@@ -1,0 +1,82 @@
+"""Random and mutated segments do not stop an endpoint of the twin."""
+
+import contextlib
+import dataclasses
+from ipaddress import IPv4Address
+from random import Random
+
+import pytest
+
+from open_rnic.cocotb_tests.host_driver.tcp.network import PORT, Faults, Network, exchange
+from open_rnic.host_driver.tcp.segment import Flag, Segment, SegmentError
+
+COUNT = 2_000  # segments a seed
+
+
+def flipped(octets, rng):
+    """Octets with one to three bits flipped, perhaps cut off."""
+    found = bytearray(octets)
+    for _ in range(rng.randint(1, 3)):
+        found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
+    return bytes(found[: rng.randrange(len(found))] if rng.random() < 0.2 else found)
+
+
+def near(rng, number):
+    """A number near to another, or any number."""
+    return (number + rng.choice([0, 1, -1, 2**31, rng.randint(-70_000, 70_000), rng.getrandbits(32)])) % 2**32
+
+
+def forged(segment, rng):
+    """A segment with a correct checksum, whose fields differ a little from those of a good one."""
+    changes = {
+        "seq": near(rng, segment.seq),
+        "ack": near(rng, segment.ack),
+        "flags": Flag(rng.getrandbits(6)),
+        "window": rng.choice([0, 1, 1000, 65535]),
+        "payload": rng.randbytes(rng.choice([0, 1, 100, 1460])),
+        "mss": rng.choice([None, 0, 1, 1460, 65535]),
+        "scale": rng.choice([None, 0, 14]),
+        "sack": tuple((near(rng, segment.ack), near(rng, segment.ack)) for _ in range(rng.randint(0, 4))),
+        "timestamps": rng.choice([None, (rng.getrandbits(32), rng.getrandbits(32)), segment.timestamps]),
+    }
+    chosen = rng.sample(sorted(changes), rng.randint(1, 3))
+    fields = {name: changes[name] for name in chosen}
+    if len(fields.get("sack", segment.sack)) == 4 and (fields.get("timestamps", segment.timestamps) or "mss" in fields):
+        fields["sack"] = ()  # the options would be too long
+    return dataclasses.replace(segment, **fields)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_octets_with_flipped_bits_are_no_segment(seed):
+    rng, here, there = Random(seed), IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
+    network = Network(seed)
+    exchange(network, (20_000, 20_000))
+    for _ in range(COUNT):
+        octets = rng.choice(network.segments).encode(here, there)
+        wrong = bytearray(octets)
+        wrong[rng.randrange(len(wrong))] ^= 1 << rng.randrange(8)
+        with pytest.raises(SegmentError):
+            Segment.decode(bytes(wrong), here, there)
+        with contextlib.suppress(SegmentError):
+            Segment.decode(flipped(octets, rng), here, there)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_forged_segments_end_a_connection_at_worst(seed):
+    rng = Random(seed)
+    network = Network(seed, Faults(loss=0.01))
+    ours, theirs = network.open()
+    for _ in range(COUNT):
+        if ours.end or theirs.end:
+            ours, theirs = network.open()
+        for endpoint, connection in ((network.active, ours), (network.passive, theirs)):
+            if not connection.end and not connection.sender.closing:
+                endpoint.send(connection, rng.randbytes(rng.choice([1, 1000])), network.now)
+                endpoint.take(connection, 100_000, network.now)
+        endpoint = rng.choice([network.active, network.passive])
+        source = network.passive if endpoint is network.active else network.active
+        to_passive = endpoint is network.passive
+        if candidates := [each for each in network.segments[-40:] if (each.destination == PORT) == to_passive]:
+            endpoint.receive(source.address, forged(rng.choice(candidates), rng), network.now)
+        network.step(5)
+    exchange(network, (50_000, 50_000))

@@ -1,0 +1,75 @@
+"""The choice of a TCP endpoint by a line of text, as the option ``--transport`` takes it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Interface
+from pathlib import Path
+from typing import Self
+
+from open_rnic.host_driver.net.host import Host
+from open_rnic.host_driver.net.pipe import PortError
+from open_rnic.host_driver.net.qemu import QemuPort
+from open_rnic.host_driver.net.tap import Tap
+from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.tcp.stack import UserTcp
+from open_rnic.host_driver.transport import Tcp
+
+__all__ = ["TcpChoice"]
+
+_LOCAL_MAC = bytes([0x02, 0x00])  # locally administered, individual (IEEE 802)
+
+
+@dataclass(frozen=True)
+class TcpChoice:
+    """A TCP endpoint that can be opened.
+
+    ``kernel`` is this machine's TCP. ``tap:NAME,ADDRESS/PREFIX[,GATEWAY]`` is the twin's, at a TAP device;
+    ``qemu:PATH,ADDRESS/PREFIX[,GATEWAY]`` is the twin's, at the socket of QEMU's ``-netdev stream``. The MAC address
+    follows from the IPv4 address.
+    """
+
+    kind: str
+    place: str = ""
+    address: IPv4Interface | None = None
+    gateway: IPv4Address | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the text. Raises ValueError, with the text in the message."""
+        if text == "kernel":
+            return cls(text)
+        kind, _, rest = text.partition(":")
+        place, *addresses = rest.split(",")
+        if kind not in ("tap", "qemu") or not place or len(addresses) not in (1, 2):
+            form = "kernel, tap:NAME,ADDRESS/PREFIX[,GATEWAY] or qemu:PATH,ADDRESS/PREFIX[,GATEWAY]"
+            raise ValueError(f"a transport must be {form}, not {text!r}")
+        try:
+            address = IPv4Interface(addresses[0])
+            gateway = IPv4Address(addresses[1]) if addresses[1:] else None
+            Host(cls._mac(address), address, gateway)
+        except ValueError as error:
+            raise ValueError(f"{error}, in the transport {text!r}") from None
+        return cls(kind, place, address, gateway)
+
+    @staticmethod
+    def _mac(address: IPv4Interface) -> bytes:
+        return _LOCAL_MAC + address.ip.packed
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[Tcp]:
+        """Open the endpoint. Raises PortError if it has no port, or if another host uses its address (RFC 5227)."""
+        if self.address is None:
+            yield KERNEL
+            return
+        port = Tap(self.place) if self.kind == "tap" else QemuPort(Path(self.place))
+        host = Host(self._mac(self.address), self.address, self.gateway)
+        async with port, UserTcp(port, host) as tcp:
+            if isinstance(port, QemuPort):
+                await port.connected.wait()
+            await tcp.claim()
+            if conflict := host.conflict:
+                raise PortError(f"{self.address.ip} is in use by {conflict.hex(':')}")
+            yield tcp
