@@ -216,7 +216,7 @@ class Direction:
             self._met(arrival.number, now, Kind.CUT)
         self._flying.clear()
         self._starts.clear()
-        self._free = now
+        self._free = self._last = now
 
     def join(self) -> None:
         """Join the cable again."""

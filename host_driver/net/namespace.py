@@ -8,6 +8,7 @@ remains in the namespace for good and can be used from anywhere.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import ipaddress
 import os
@@ -15,6 +16,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -88,15 +90,16 @@ def bring_up(name: str, address: str | None = None, mtu: int | None = None) -> N
         def set_(request: int, value: bytes) -> None:
             fcntl.ioctl(control, request, struct.pack("16s24s", name.encode(), value))
 
-        if mtu is not None:
-            set_(_SIOCSIFMTU, struct.pack("i", mtu))
         if address is not None:
             host = ipaddress.IPv4Interface(address)
-            set_sysctl(f"net.ipv6.conf.{name}.disable_ipv6", 1)
+            with suppress(FileNotFoundError):  # a kernel without IPv6
+                set_sysctl(f"net.ipv6.conf.{name}.disable_ipv6", 1)
             set_(_SIOCSIFHWADDR, struct.pack("H2s4s", _ARPHRD_ETHER, b"\x02\x00", host.ip.packed))
             set_(_SIOCSIFTXQLEN, struct.pack("i", _QUEUE))
             set_(_SIOCSIFADDR, _sockaddr(host.ip))
             set_(_SIOCSIFNETMASK, _sockaddr(host.netmask))
+        if mtu is not None:
+            set_(_SIOCSIFMTU, struct.pack("i", mtu))
         set_(_SIOCSIFFLAGS, struct.pack("H", _IFF_UP))
 
 
@@ -115,7 +118,7 @@ def _call(name: str, *args: int) -> None:
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*args) == 0:
         return
     error = ctypes.get_errno()
-    if error == 1:  # EPERM
+    if error == errno.EPERM:
         raise PortError("a network namespace needs root (CAP_SYS_ADMIN); unshare -rn gives it to a program")
     raise PortError(f"no network namespace: {name}: {os.strerror(error)}")
 

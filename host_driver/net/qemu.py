@@ -9,9 +9,7 @@ QEMU connects to the port's socket with these options, and the guest has a netwo
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from open_rnic.host_driver.net.pipe import PortError, discard
@@ -27,7 +25,7 @@ class QemuPort:
     """A port over the socket of QEMU's ``-netdev stream``, as an asynchronous context manager.
 
     It listens on a Unix socket, which vanishes at the end. One QEMU at a time can connect; after it has ended, another
-    can. Raises PortError if the socket cannot be made, or if another program listens there.
+    can. Raises PortError if the socket cannot be made, or if the path exists.
 
     Parameters
     ----------
@@ -58,8 +56,8 @@ class QemuPort:
             transport.write(len(frame).to_bytes(_LENGTH, "big") + frame)
 
     async def __aenter__(self) -> QemuPort:
-        if _listens(self._path):
-            raise PortError(f"{self._path} is in use by another program")
+        if self._path.exists():  # asyncio would replace a socket, even one that another program uses
+            raise PortError(f"{self._path} exists: another program uses it, or has left it behind")
         try:
             self._server = await asyncio.get_running_loop().create_unix_server(lambda: _Stream(self), self._path)
         except OSError as error:
@@ -122,11 +120,3 @@ class _Stream(asyncio.Protocol):
             self._port.receive(bytes(self._octets[at + _LENGTH : end]))
             at = end
         del self._octets[:at]
-
-
-def _listens(path: Path) -> bool:
-    """Whether a program listens on this Unix socket. A socket that was left behind is replaced."""
-    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
-        probe.connect(str(path))
-        return True
-    return False

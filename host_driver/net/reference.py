@@ -43,12 +43,18 @@ class Transfer:
 
 
 async def reference_transfer(
-    octets: int, faults: Faults | tuple[Faults, Faults], seed: int = 0, capture: Path | None = None
+    octets: int,
+    faults: Faults | tuple[Faults, Faults],
+    seed: int = 0,
+    capture: Path | None = None,
+    congestion: str = "cubic",
 ) -> Transfer:
     """Transfer random octets from one kernel stack to another through a pipe.
 
-    Both stacks are this machine's, in namespaces of their own; the sender is at the pipe's port ``one``. Arguments are
-    those of ``Pipe``. Raises PortError (see ``TapNetwork``), or OSError if TCP gives up.
+    Both stacks are this machine's, in namespaces of their own; the sender is at the pipe's port ``one``. The arguments
+    up to ``capture`` are those of ``Pipe``. ``congestion`` is the kernel's algorithm of congestion control, such as
+    ``reno``; it is chosen here because the machine's default decides the goodput under loss. Raises PortError (see
+    ``TapNetwork``), or OSError if TCP gives up or the kernel has no such algorithm.
     """
     loop = asyncio.get_running_loop()
     data = random.Random(seed).randbytes(octets)
@@ -59,6 +65,7 @@ async def reference_transfer(
         listener.bind((_ADDRESSES[1], _PORT))
         listener.listen()
         outgoing = stack.enter_context(sender.socket())
+        outgoing.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
 
         async def send() -> None:
             await loop.sock_connect(outgoing, (_ADDRESSES[1], _PORT))
