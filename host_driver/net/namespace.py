@@ -95,7 +95,8 @@ def bring_up(name: str, address: str | None = None, mtu: int | None = None) -> N
             with suppress(FileNotFoundError):  # a kernel without IPv6
                 set_sysctl(f"net.ipv6.conf.{name}.disable_ipv6", 1)
             set_(_SIOCSIFHWADDR, struct.pack("H2s4s", _ARPHRD_ETHER, b"\x02\x00", host.ip.packed))
-            set_(_SIOCSIFTXQLEN, struct.pack("i", _QUEUE))
+            with suppress(PermissionError):  # the kernel lets only root of the whole machine do this
+                set_(_SIOCSIFTXQLEN, struct.pack("i", _QUEUE))
             set_(_SIOCSIFADDR, _sockaddr(host.ip))
             set_(_SIOCSIFNETMASK, _sockaddr(host.netmask))
         if mtu is not None:
