@@ -322,12 +322,14 @@ class Connection:
             seq += 1
         if not segment.payload and not fin:
             return None
+        if receiver.finished:  # behind the peer's FIN there is nothing
+            self._must_ack = True
+            return None
         in_order = seq <= receiver.next and not len(receiver.kept)
-        finished = receiver.finished
         receiver.put(seq, segment.payload, fin)
         if self._released and receiver.available:
             return self.abort()
-        if receiver.finished and not finished:
+        if receiver.finished:
             self._change(Input.FIN)
         # RFC 5681 §4.2: at once for octets out of order and for those that fill a hole.
         if not in_order or fin or receiver.due_at_once(self.sender.mss) or not receiver.owes:

@@ -115,6 +115,7 @@ class Sender:
             if self.phase is Phase.FAST:
                 self.congestion.window = min(self.congestion.threshold, max(self.in_flight, self.mss) + self.mss)
             self.phase = Phase.OPEN
+            self._duplicates = 0
         elif self.phase is Phase.TIMEOUT:
             self.congestion.acknowledged(octets)
         return octets

@@ -56,13 +56,13 @@ class Interpreter:
                 self._write(instruction.d & 0x7F, connection, evaluate(op, a, b))
             elif op is Op.RETURN:
                 at = stack.pop()
-                self.cycles += 2
+                self.cycles += 1
             elif op in (Op.JUMP, Op.CALL) or taken(op, a, b):
                 if op is Op.CALL:
                     stack.append(at)
                     assert len(stack) <= 4, self.program.name_of(at)
                 at = instruction.d
-                self.cycles += 2
+                self.cycles += 1
             selected = following
         raise RuntimeError(f"the program does not end: it is at {self.program.name_of(at)}")
 

@@ -203,6 +203,7 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
                 p.add(t.x, t.x, row.mss)
                 p.min(row.cwnd, row.threshold, t.x)
             p.clear(row.flags, Bit.FAST | Bit.TIMEOUT)
+            p.move(row.duplicates, 0)
             p.ret()
         with p.If(p.any(row.flags, Bit.TIMEOUT)):
             p.call("open_window")
@@ -295,15 +296,17 @@ def _payload(p: Program, config: EngineConfig) -> None:
     p.label("payload")
     with p.If(p.eq(segment.length, 0)):
         p.jump_if(p.none(segment.flags, FIN), "discard")
+    with p.If(p.any(row.flags, Bit.FINISHED)):  # behind the peer's FIN there is nothing
+        p.move(port.take, 0)
+        p.jump("acknowledge_at_once")
     # RFC 5681 §4.2: an acknowledgment at once for octets out of order, and for those that fill a hole.
     p.move(t.behind, 0)
     p.jump_if(p.lt(row.next, t.seq), "out_of_order")
     with p.If(p.ne(row.start0, row.end0)):
         p.label("out_of_order")
         p.move(t.behind, 1)
-    p.and_(t.old, row.flags, Bit.FINISHED)
     p.call("put")
-    with p.If(p.any(row.flags, Bit.FINISHED), p.eq(t.old, 0)):
+    with p.If(p.any(row.flags, Bit.FINISHED)):
         with p.If(p.any(row.state, State.ESTABLISHED)):
             p.move(row.state, State.CLOSE_WAIT)
             p.jump("finished")

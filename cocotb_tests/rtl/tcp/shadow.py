@@ -152,7 +152,7 @@ class Shadow:
         rng, mine, other = self.rng, self.mine, self.other
         writable = (State.ESTABLISHED, State.CLOSE_WAIT)
         if other and other.state in writable and not other.sender.closing:
-            if rng.random() < 0.01:
+            if rng.random() < 0.001:
                 self.peer.close(other, self.now)
             else:
                 self.peer.send(other, rng.randbytes(rng.choice([1, 10, 500, 3000, 10_000])), self.now)
@@ -162,12 +162,12 @@ class Shadow:
             return
         if mine.state in writable and not mine.sender.closing:
             choice = rng.random()
-            if choice < 0.005:
+            if choice < 0.001:
                 self.twin.close(mine, self.now)
                 self.shadow.now = self.now
                 self.shadow.command(Command.CLOSE)
                 self.compare("close")
-            elif choice < 0.006:
+            elif choice < 0.0012:
                 self.twin.abort(mine)
                 self.shadow.now = self.now
                 self.shadow.command(Command.ABORT)
