@@ -125,7 +125,7 @@ class Programmed:
         if octets:
             self.send_ring.write(self.tail, octets)
             self.tail = (self.tail + len(octets)) & MASK
-            self.run("queued", {t.argument0: self.tail})
+            self.run("queued", {t.argument0: len(octets)})
         return len(octets)
 
     @property
@@ -137,7 +137,7 @@ class Programmed:
         octets = self.receive_ring.read(self.read, min(most, self.available))
         self.read = (self.read + len(octets)) & MASK
         if octets:
-            self.run("taken", {t.argument0: self.read})
+            self.run("taken", {t.argument0: len(octets)})
         return octets
 
     def tick(self, now: int) -> None:
