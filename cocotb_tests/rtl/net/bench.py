@@ -45,11 +45,11 @@ def ipv4(data, protocol, source=PEER, destination=OURS, to=MAC, options=b"", **f
     return ethernet(packet, 0x0800, to)
 
 
-def tcp(payload=b"payload", options=b"", **addresses):
+def tcp(payload=b"payload", tcp_options=b"", **addresses):
     """Return a frame with a TCP segment."""
     segment = dpkt.tcp.TCP(
         sport=random.getrandbits(16), dport=random.getrandbits(16), seq=random.getrandbits(32), data=payload,
-        opts=options, off=5 + len(options) // 4, flags=random.getrandbits(8),
+        opts=tcp_options, off=5 + len(tcp_options) // 4, flags=random.getrandbits(8),
     )  # fmt: skip
     return ipv4(segment, TCP, **addresses)
 

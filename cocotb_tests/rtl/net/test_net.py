@@ -3,17 +3,20 @@
 import functools
 import itertools
 import random
+from ipaddress import IPv4Address
 
 import dpkt
 import pytest
 
-from open_rnic.cocotb_tests.harness import Rate, bench, parameter, simulate, stalls
+from open_rnic.cocotb_tests.harness import Rate, bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.rtl.net.bench import (
     BROADCAST,
     BROADCAST_MAC,
     FAR,
     GATEWAY,
     LIMITED,
+    MAC,
+    NONE,
     OTHER,
     OTHER_MAC,
     OURS,
@@ -34,6 +37,7 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
 from open_rnic.rtl.net.net import Net
 
 NET = functools.partial(Net, udp_ports=(PORT,))
+ECHO_REPLY = dpkt.icmp.ICMP_ECHOREPLY
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 100, 1457, 1458, 1459, 1460)
 
 
@@ -49,8 +53,8 @@ def segment(payload, options=b""):
 @bench()
 async def segments_are_delivered(dut):
     interface, twin = Interface(dut, tcp_rx=stalls(0.2)), Twin()
-    frames = [tcp(random.randbytes(length), options=bytes(4 * random.randrange(3))) for length in LENGTHS]
-    frames += [tcp(bytes(length), options=b"\1" * 40, to=PEER_MAC) for length in (1, 2)]
+    frames = [tcp(random.randbytes(length), tcp_options=bytes(4 * random.randrange(3))) for length in LENGTHS]
+    frames += [tcp(bytes(length), tcp_options=b"\1" * 40, to=PEER_MAC) for length in (1, 2)]
     frames += [tcp(random.randbytes(random.randrange(200)), source=random.choice([PEER, OTHER])) for _ in range(50)]
     for frame in frames:
         twin.receive(frame)
@@ -131,6 +135,53 @@ def mutated(frame):
     return bytes(octets)
 
 
+def random_frame(rng):
+    """Return any frame: good or bad, for this host or another."""
+    sources = [PEER] * 8 + [OTHER, FAR, OURS, NONE, BROADCAST, LIMITED, IPv4Address("127.0.0.1"), IPv4Address("224.0.0.1")]
+    destinations = [OURS] * 8 + [OTHER, BROADCAST, LIMITED, IPv4Address("10.9.0.0"), IPv4Address("224.0.0.1")]
+    macs = [MAC] * 8 + [BROADCAST_MAC, OTHER_MAC, bytes.fromhex("01005e000001")]
+    where = {"source": rng.choice(sources), "destination": rng.choice(destinations), "to": rng.choice(macs)}
+    where["options"] = bytes(4 * rng.choice([0, 0, 0, 1, 10]))
+    payload = rng.randbytes(rng.choice([0, 1, 2, 3, 4, 5, 20, 100, 1460, rng.randrange(1500)]))
+    kind = rng.randrange(8)
+    if kind == 0:
+        sender_mac, operation = rng.choice([PEER_MAC, OTHER_MAC, MAC, bytes(6), BROADCAST_MAC]), rng.choice([1, 2, 3])
+        frame = arp(operation, sender_mac, rng.choice(sources), rng.choice(destinations), destination=where["to"])
+        return frame + bytes(rng.choice([0, 18]))
+    if kind == 1:
+        return ipv4(payload, rng.choice([2, 6, 17, 1, 253]), **where, df=rng.randrange(2), mf=rng.randrange(2))
+    if kind == 2:
+        return ethernet(payload, rng.choice([0x0800, 0x0806, 0x86DD, 46]), where["to"])
+    if kind == 3:
+        return udp(payload, port=rng.choice([PORT, PORT, PORT + 256]), **where)
+    if kind == 4:
+        return echo(payload, kind=rng.choice([8, 8, 8, 0, 3]), **where)
+    return tcp(payload, tcp_options=b"\1" * (4 * rng.choice([0, 0, 1, 10])), **where)
+
+
+@bench(cycles=400_000)
+async def any_frame_is_treated_as_by_the_twin(dut):
+    interface, twin = Interface(dut, pauses(0.1), tx_frames=stalls(0.1), tcp_rx=stalls(0.1), udp_rx=stalls(0.1)), Twin()
+    await interface.introduce(twin)
+    await interface.introduce(twin, OTHER, OTHER_MAC)
+    for _ in range(600):
+        frame, now = random_frame(random), 0.0
+        if random.random() < 0.3:
+            frame = mutated(frame)
+        frames = [each for each in twin.receive(frame, now) if each[12:14] != b"\x08\x00" or each[34] == ECHO_REPLY]
+        interface.give(frame)
+        await interface.taken(20)
+        for each in twin.segments:
+            assert await interface.segment() == each, frame.hex()
+        for each in twin.datagrams:
+            assert await interface.datagram() == each, frame.hex()
+        for each in frames:
+            assert await interface.sent() == each, frame.hex()
+        twin.segments.clear(), twin.datagrams.clear()
+        await interface.wait(20)
+        assert interface.silent(), frame.hex()
+
+
 @bench()
 async def minimum_segments_are_sent_at_the_rate_of_the_wire(dut):
     """A frame of 64 octets with the FCS takes 84 octets on the wire: 42 cycles of 16 ns."""
@@ -184,6 +235,7 @@ async def datagrams_are_delivered_and_sent(dut):
         "segments_are_delivered",
         "segments_are_sent",
         "an_unknown_next_hop_is_asked_for",
+        "any_frame_is_treated_as_by_the_twin",
         "minimum_segments_are_sent_at_the_rate_of_the_wire",
         "echo_requests_are_answered",
         "datagrams_are_delivered_and_sent",
