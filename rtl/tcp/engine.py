@@ -46,7 +46,8 @@ class TcpEngine(wiring.Component):
     segments_out : Out, stream of :class:`.Packet` with ``destination`` (32 bits) and ``length`` (16 bits)
         Segments to send, with a checksum of 0.
     received : Out, stream of :class:`.Packet` with ``connection``
-        Octets in order, in pieces of up to 1,024 octets. The window opens as they are taken.
+        Octets in order, in pieces of up to 1,024 octets; a packet of no octets stands for the peer's FIN. The window
+        opens as they are taken.
     accept : In, 1 bit for each connection
         Octets of the connection are taken.
     to_send : In, stream of :class:`.Packet` with ``connection``
@@ -134,7 +135,7 @@ class TcpEngine(wiring.Component):
         for block in blocks:
             m.d.comb += [block.value.eq(sequencer.value), block.connection.eq(sequencer.current)]
         _, receive_rings, _, builder = blocks
-        for_receive = Cat(self._written[n] for n in ("place", "first", "take", "deliver", "begin_receive")).any()
+        for_receive = Cat(self._written[n] for n in ("place", "first", "take", "deliver", "finish", "begin_receive")).any()
         for_builder = Cat(self._written[n] for n in ("destination", "length", "word", "payload_from", "payload")).any()
         m.d.comb += [
             accepted.eq((receive_rings.ready | ~for_receive) & (builder.ready | ~for_builder)),
@@ -229,12 +230,12 @@ class TcpEngine(wiring.Component):
                 m.d.sync += fair.eq(1)
                 with m.If(~tuples.hit):
                     m.d.sync += entry.eq(program.entry("stray"))
-            with m.Elif(self.command.valid):
-                m.d.comb += self.command.ready.eq(1)
-                choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
             with m.Elif(send_rings.queued):
                 m.d.comb += send_rings.noted.eq(1)
                 choose("queued", send_rings.queued_of, send_rings.count)
+            with m.Elif(self.command.valid):
+                m.d.comb += self.command.ready.eq(1)
+                choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
             with m.Elif(receive_rings.taken):
                 m.d.comb += receive_rings.noted.eq(1)
                 choose("taken", receive_rings.taken_of, receive_rings.count)

@@ -72,6 +72,9 @@ class Programmed:
     def _deliver(self, _, value):
         self.limit = value
 
+    def _finish(self, _, value):
+        self.finished = True
+
     def _begin_send(self, _, value):
         self.tail = self.una = value
 
