@@ -92,10 +92,6 @@ class SimulatedPath(asyncio.Protocol):
         self._credit -= beats(len(octets), 1)
         self._write(frame(Kind.OCTETS, connection, octets))
 
-    async def sent(self) -> None:
-        """Wait until all packets are in the rings of their connections."""
-        await self.gate.until(lambda: self._credit == _WINDOW or self.failure is not None)
-
     def accept(self, connection: int, wanted: bool) -> None:
         """Let received octets of a connection come, or stop them soon."""
         self._write(frame(Kind.ACCEPT, connection, WORD.pack(wanted)))

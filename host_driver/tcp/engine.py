@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol, Self
@@ -61,10 +61,7 @@ class TcpDevice(Protocol):
         """Give a command to the engine."""
 
     async def send_packet(self, connection: int, octets: bytes) -> None:
-        """Send a packet; waits while there is no room."""
-
-    async def sent(self) -> None:
-        """Wait until the engine has taken all packets."""
+        """Send a packet, or without octets the end; waits while there is no room."""
 
     def accept(self, connection: int, wanted: bool) -> None:
         """Let received octets of a connection come, or stop them soon."""
@@ -160,14 +157,9 @@ class EngineTcp:
         number = _ERRORS.get(Reason(self.status(row)), errno.ENOTCONN)
         return OSError(number, os.strerror(number))
 
-    def later(self, waits: Callable[[], object], then: Callable[[], None]) -> None:
-        """Do something after a wait."""
-
-        async def both() -> None:
-            await waits()  # type: ignore[misc]
-            then()
-
-        task = self._loop.create_task(both())
+    def later(self, work: Coroutine[object, object, None]) -> None:
+        """Do something beside all else."""
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -272,8 +264,7 @@ class EngineConnection:
 
     def shut(self) -> None:
         """See Transport."""
-        tcp, row = self._tcp, self._row
-        tcp.later(tcp.device.sent, lambda: tcp.device.command(Command.CLOSE, row.number))
+        self._tcp.later(self._tcp.device.send_packet(self._row.number, b""))
 
     def close(self, *, reset: bool) -> None:
         """See Transport."""
@@ -285,10 +276,11 @@ class EngineConnection:
             self.shut()
             row.received.clear()
             tcp._accept(row)
-            tcp.later(lambda: asyncio.sleep(_PATIENCE), self._give_up)
+            tcp.later(self._give_up())
 
-    def _give_up(self) -> None:
+    async def _give_up(self) -> None:
         """Abort a connection that the peer does not close."""
+        await asyncio.sleep(_PATIENCE)
         if self._tcp.rows[self._row.number] is self._row and self._tcp.status(self._row) != State.TIME_WAIT:
             self._tcp.device.command(Command.ABORT, self._row.number)
 

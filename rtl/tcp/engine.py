@@ -51,7 +51,7 @@ class TcpEngine(wiring.Component):
     accept : In, 1 bit for each connection
         Octets of the connection are taken.
     to_send : In, stream of :class:`.Packet` with ``connection``
-        Packets. No segment has octets of two packets.
+        Packets. No segment has octets of two packets. A packet of no octets closes this end's half, behind all octets.
     command : In, stream of :class:`CommandLayout`
     show : In
         A connection.

@@ -88,12 +88,14 @@ def _close(p: Program) -> None:
 
 
 def _queued(p: Program) -> None:
-    """The user has put a packet of ``t.argument0`` octets in the ring: no segment holds octets of two packets.
+    """The user has put a packet of ``t.argument0`` octets in the ring: no segment holds octets of two packets. No octets
+    stand for the end of this half.
 
     If the queue is full, the packet becomes part of the last one.
     """
     p.label("queued")
     p.jump_if(p.none(row.state, State.ESTABLISHED | State.CLOSE_WAIT), "idle")
+    p.jump_if(p.eq(t.argument0, 0), "close")
     p.add(row.end, row.end, t.argument0)
     p.sub(t.x, row.tail, row.head)
     with p.If(p.eq(t.x, QUEUE)):
