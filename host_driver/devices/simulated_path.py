@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from ipaddress import IPv4Address, IPv4Interface
 from typing import cast
 
@@ -21,9 +22,21 @@ from open_rnic.host_driver.net.pipe import discard
 from open_rnic.host_driver.tcp.engine import EngineStatus
 from open_rnic.rtl.tcp.words import Command
 
-__all__ = ["SimulatedPath"]
+__all__ = ["SimulatedPath", "opened"]
 
 _WINDOW = 4096  # beats of octets to send that wait in the simulation
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    mac: bytes, address: IPv4Interface, gateway: IPv4Address | None = None, *, connections: int = 4, ring: int = 8192
+) -> AsyncIterator[SimulatedPath]:
+    """Return a :class:`SimulatedPath` as an asynchronous context manager; the parameters are those of its ``open``."""
+    path = await SimulatedPath.open(mac, address, gateway, connections=connections, ring=ring)
+    try:
+        yield path
+    finally:
+        await path.close()
 
 
 class SimulatedPath(asyncio.Protocol):
@@ -31,7 +44,13 @@ class SimulatedPath(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls, mac: bytes, address: IPv4Interface, gateway: IPv4Address | None = None, *, connections: int = 4, ring: int = 8192
+        cls,
+        mac: bytes,
+        address: IPv4Interface,
+        gateway: IPv4Address | None = None,
+        *,
+        connections: int = 4,
+        ring: int = 8192,
     ) -> SimulatedPath:
         """Start a path for ``connections`` connections (1, 2, 4, 8 or 16) with rings of ``ring`` octets each way.
 
