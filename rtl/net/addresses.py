@@ -55,18 +55,16 @@ class Classifier(wiring.Component):
         m = Module()
         kinds, mask = self.kinds, self.station.mask
         address = Signal(32)
-        lowest = Signal()  # in its network
-        highest = Signal()
+        extreme = Signal()  # the lowest or highest address of its network
         octet = address[:8]
         m.d.comb += [
             address.eq(Mux(self.first_valid, self.first, self.second)),
             kinds.ours.eq(address == self.station.address),
             kinds.local.eq(((address ^ self.station.address) & mask) == 0),
-            lowest.eq((address & ~mask) == 0),
-            highest.eq((~address & ~mask) == 0),
+            extreme.eq(((address ^ address[24].replicate(32)) & ~mask) == 0),
             # Bit 1 of the mask's last octet is 0 in networks of more than two addresses.
-            kinds.broadcast.eq((kinds.local & (lowest | highest) & ~mask[25]) | (address == 0xFFFF_FFFF)),
+            kinds.broadcast.eq((kinds.local & extreme & ~mask[25]) | (address == 0xFFFF_FFFF)),
             kinds.no_host.eq((octet == 0) | (octet == 127) | (octet[5:] == 7)),
-            kinds.routed.eq(kinds.local | (self.station.gateway != 0)),
+            kinds.routed.eq(kinds.local | (self.station.gateway[:8] != 0)),  # no host's address begins with 0
         ]
         return m

@@ -1,5 +1,6 @@
 """The ARP cache (RFC 826, RFC 1122 §2.3.2): it maps the addresses of neighbours to their MACs."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 from amaranth.hdl import Cat, Const, Module, Signal
@@ -7,21 +8,23 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["EXPIRED", "FRESH", "INTERVAL", "SWEEP", "Neighbours", "Task", "Word"]
+__all__ = ["EXPIRED", "FRESH", "INTERVAL", "SWEEP", "WORDS", "Neighbours", "Task", "Word"]
 
-SWEEP = 256  # ticks from one unit of age to the next
-FRESH = 235  # units of age from which a MAC is to be confirmed: 60 s (RFC 1122 §2.3.2.1: on the order of a minute)
-EXPIRED = 469  # units of age from which a MAC is not used: 120 s
-FREE = 511  # an entry without an address
-INTERVAL = 5  # units between requests for an address: 1.02 to 1.28 s (RFC 1122 §2.3.2.1: at most one a second)
+SWEEP = 1024  # ticks from one unit of age to the next
+FRESH = 64  # units of age from which a MAC is to be confirmed: 66 s (RFC 1122 §2.3.2.1: on the order of a minute)
+EXPIRED = 120  # units of age from which a MAC is not used: 123 s
+FREE = 127  # an entry without an address
+INTERVAL = 2  # units between requests for an address: 1.02 to 2.05 s (RFC 1122 §2.3.2.1: at most one a second)
+WORDS = 16  # in an entry
 
 
 class Word(IntEnum):
-    """The words of an entry."""
+    """The words of an entry. Constants follow."""
 
     ADDRESS = 0
     MAC_0 = 1  # the first 2 octets of the MAC, in bits 31:16
     MAC_2 = 2  # the other 4
+    CONSTANTS = 3
 
 
 class Task(enum.Enum, shape=2):
@@ -33,7 +36,7 @@ class Task(enum.Enum, shape=2):
     LEARN = 3  # also an entry that does not
 
 
-_AGE = data.StructLayout({"age": 9, "wait": 3})  # ``wait``: units until the next request is allowed
+_AGE = data.StructLayout({"age": 7, "wait": 2})  # ``wait``: units until the next request is allowed
 
 
 class Neighbours(wiring.Component):
@@ -57,6 +60,7 @@ class Neighbours(wiring.Component):
     Parameters
     ----------
     entries : a power of 2, 2 to 8
+    constants : further words of every entry, from Word.CONSTANTS on
 
     Members
     -------
@@ -72,7 +76,8 @@ class Neighbours(wiring.Component):
         The entry has a MAC.
     ask : Out, 1 bit
         A request is to be sent, to the MAC if it is known, otherwise to all.
-    show : In, :class:`Word`
+    show : In, range(WORDS)
+        A :class:`Word`, or a constant.
     word : Out, 32 bits
         The word of the entry that was selected by ``show`` in the previous cycle.
     rest : In, 1 bit
@@ -84,10 +89,11 @@ class Neighbours(wiring.Component):
 
     """
 
-    def __init__(self, entries: int = 8):
+    def __init__(self, entries: int = 8, constants: Sequence[int] = ()):
         if entries not in (2, 4, 8):
             raise ValueError(f"entries must be 2, 4 or 8, not {entries!r}")
         self.entries = entries
+        self.constants = tuple(constants)
         super().__init__({
             "task": In(Task),
             "address": In(32),
@@ -95,7 +101,7 @@ class Neighbours(wiring.Component):
             "done": Out(1),
             "known": Out(1),
             "ask": Out(1),
-            "show": In(Word),
+            "show": In(range(WORDS)),
             "word": Out(32),
             "rest": In(1),
             "tick": In(1),
@@ -105,9 +111,11 @@ class Neighbours(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         entries = self.entries
+        entry = [0] * Word.CONSTANTS + [*self.constants]
+        entry += [0] * (WORDS - len(entry))
         # A word is never read in the cycle in which it is written.
         m.submodules.words = words = Memory(
-            shape=32, depth=8 * entries, init=[], attrs={"ram_style": "block", "no_rw_check": 1}
+            shape=32, depth=2 * entries * WORDS, init=entry * 2 * entries, attrs={"ram_style": "block", "no_rw_check": 1}
         )
         free = {"age": FREE, "wait": 0}
         m.submodules.ages = ages = Memory(shape=_AGE, depth=2 * entries, init=[free] * entries)
@@ -122,9 +130,9 @@ class Neighbours(wiring.Component):
 
         row = Signal(range(2 * entries))  # the entry that is examined
         next_row = Signal(range(2 * entries))
-        word = Signal(Word)  # the word that is written
+        word = Signal(range(WORDS))  # the word that is written
         oldest = Signal(range(entries))
-        oldest_age = Signal(9)
+        oldest_age = Signal(7)
         age = Signal(_AGE)  # of the entry in ``row``
         new_age = Signal(_AGE)
         looks_up = Signal()
@@ -162,7 +170,7 @@ class Neighbours(wiring.Component):
             with m.State("Sweep"):
                 m.d.comb += [
                     age_write.en.eq(1),
-                    new_age.age.eq(age.age + ((age.age != EXPIRED) & (age.age != FREE))),
+                    new_age.age.eq(age.age + (age.age < EXPIRED)),
                     new_age.wait.eq(age.wait - (age.wait != 0)),
                 ]
                 m.d.sync += row.eq(next_row)
@@ -175,7 +183,7 @@ class Neighbours(wiring.Component):
 
             with m.State("Search"):
                 # The address of the entry ``row`` has been read; the next one is read now.
-                m.d.comb += read.addr.eq(Cat(Const(Word.ADDRESS, 2), next_row))
+                m.d.comb += read.addr.eq(Cat(Const(Word.ADDRESS, 4), next_row))
                 with m.If(age.age >= oldest_age):
                     m.d.sync += [oldest.eq(row), oldest_age.eq(age.age)]
                 with m.If((held == self.address) & (age.age != FREE)):

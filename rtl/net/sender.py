@@ -1,5 +1,6 @@
 """Builds the frames that are transmitted."""
 
+from enum import IntEnum
 from functools import reduce
 from operator import or_
 
@@ -19,7 +20,6 @@ from open_rnic.rtl.net.layouts import (
     Station,
     TxDatagram,
     TxSegment,
-    lane16,
 )
 from open_rnic.rtl.net.neighbours import Neighbours, Task, Word
 from open_rnic.rtl.net.packet_fifo import PacketWriter
@@ -27,11 +27,35 @@ from open_rnic.rtl.net.receiver import ArpPacket
 
 __all__ = ["Sender"]
 
-DEFENCE = 40  # sweeps of the ARP cache until an address is defended again: 10.2 s (RFC 5227 §1.1, DEFEND_INTERVAL)
+DEFENCE = 11  # units of age until an address is defended again: 10.2 to 11.3 s (RFC 5227 §1.1, DEFEND_INTERVAL)
 
 # What the sum of an IPv4 header exceeds that of the pseudo-header by: version, IHL, DF, TTL, and the header's length.
 _HEADER_EXCESS = 0x4500 + 0x4000 + 0x4000 + 20
 
+
+
+
+def _lane(*octets: int) -> int:
+    return int.from_bytes(bytes(octets), "little")
+
+
+# Words that do not depend on the packet; octets of 0 are given by another source.
+_CONSTANTS = {
+    "ALL_0": _lane(0, 0, 0xFF, 0xFF),
+    "ALL_2": _lane(0xFF, 0xFF, 0xFF, 0xFF),
+    "TYPE_IPV4": _lane(0, 0, *EtherType.IPV4.to_bytes(2, "big")),
+    "TYPE_ARP": _lane(0, 0, *EtherType.ARP.to_bytes(2, "big")),
+    "IPV4_4": _lane(0x45, 0, 0, 0),
+    "IPV4_5": _lane(0, 0, 0x40, 0),  # DF
+    "IPV4_6_TCP": _lane(64, Protocol.TCP, 0, 0),  # TTL: RFC 1700
+    "IPV4_6_UDP": _lane(64, Protocol.UDP, 0, 0),
+    "IPV4_6_ICMP": _lane(64, Protocol.ICMP, 0, 0),
+    "ARP_4": _lane(0, 1, 8, 0),
+    "ARP_5_REQUEST": _lane(6, 4, 0, 1),
+    "ARP_5_REPLY": _lane(6, 4, 0, 2),
+    "PSEUDO_HEADER": _lane(*(0xFFFF - _HEADER_EXCESS).to_bytes(2, "big"), 0, 0),
+}
+_SHOWN = IntEnum("_SHOWN", list(_CONSTANTS), start=Word.CONSTANTS)
 
 _SOURCES = data.StructLayout(dict.fromkeys((
     "tcp", "udp", "icmp", "neighbour", "tcp_destination", "udp_destination", "udp_ports", "resolved", "sender",
@@ -97,7 +121,7 @@ class Sender(wiring.Component):
 
     def __init__(self, words: int, *, entries: int = 8):
         self.words = words
-        self.neighbours = Neighbours(entries)
+        self.neighbours = Neighbours(entries, [*_CONSTANTS.values()])
         super().__init__({
             "tcp": In(stream.Signature(TxSegment())),
             "udp": In(stream.Signature(TxDatagram())),
@@ -181,7 +205,6 @@ class Sender(wiring.Component):
         # The bus: the sum of its sources, of which all but one are 0.
         bus = Signal(32)
         give = Signal(_SOURCES)
-        constant = Signal(32)
         checksum = Signal(16)
         added = Signal(5)
         longer = Signal(16)  # the length, with headers
@@ -205,7 +228,7 @@ class Sender(wiring.Component):
         ]
         terms = [value & select.replicate(32) for select, value in given_words]
         terms += [value & Cat((select & each).replicate(8) for each in kept) for select, value in given_data]
-        m.d.comb += [longer.eq(length + added), bus.eq(reduce(or_, terms, constant)), word.data.eq(bus)]
+        m.d.comb += [longer.eq(length + added), bus.eq(reduce(or_, terms)), word.data.eq(bus)]
 
         # The checksum.
         adds = Signal()
@@ -232,7 +255,8 @@ class Sender(wiring.Component):
             self.o.low.eq(writes),
             self.o.high.eq(writes),
         ]
-        m.d.comb += neighbours.show.eq(Word.MAC_0)
+        show = neighbours.show
+        m.d.comb += show.eq(Mux(to_all, _SHOWN.ALL_0, Word.MAC_0))
         with m.FSM():
             with m.State("Idle"):
                 # Every task may need room for the shortest frame.
@@ -276,10 +300,10 @@ class Sender(wiring.Component):
                     m.d.comb += self.arp.ready.eq(1)
                     m.next = "Idle"
                     with m.If(replies):
-                        m.next = "Header"
+                        m.next = "Begin"
                     with m.Elif(to_all & (defended == 0)):
                         m.d.sync += defended.eq(DEFENCE)
-                        m.next = "Header"
+                        m.next = "Begin"
 
             # Packets.
 
@@ -310,7 +334,7 @@ class Sender(wiring.Component):
                     with m.If(~kinds.local):
                         m.d.sync += subject.eq(bus)
                     with m.If(kinds.broadcast & is_udp):
-                        m.next = "Header"
+                        m.next = "Begin"
                     with m.Elif(kinds.broadcast | kinds.no_host | kinds.ours | ~kinds.routed):
                         m.next = "Unreachable"
                     with m.Else():
@@ -347,9 +371,9 @@ class Sender(wiring.Component):
                 m.d.sync += [place.eq(0), sends_arp.eq(1), to_all.eq(~neighbours.known)]
                 m.next = "Idle"
                 with m.If(asks):
-                    m.next = "AskRoom"
+                    m.next = "Begin"
 
-            with m.State("AskRoom"):
+            with m.State("Begin"):
                 m.d.comb += self.o.place.eq(LEAST_WORDS - 1)
                 with m.If(self.o.fits):
                     m.next = "Header"
@@ -357,42 +381,54 @@ class Sender(wiring.Component):
             # Headers.
 
             with m.State("Header"):
-                # A word of the next hop is shown a cycle after it has been selected; before this state, it is MAC_0.
+                # A word of the next hop is shown a cycle after it has been selected; before this state, it is word 0.
                 m.d.comb += writes.eq(1)
                 m.d.sync += place.eq(place + 1)
                 with m.Switch(Cat(place[:4], sends_arp)):
                     with m.Case("-0000"):
-                        m.d.comb += neighbours.show.eq(Word.MAC_2)
-                        m.d.comb += [give.neighbour.eq(~to_all), constant[16:].eq(to_all.replicate(16))]
+                        m.d.comb += [give.neighbour.eq(1), show.eq(Mux(to_all, _SHOWN.ALL_2, Word.MAC_2))]
                     with m.Case("-0001"):
-                        m.d.comb += [give.neighbour.eq(~to_all), constant.eq(to_all.replicate(32))]
-                    with m.Case("-0010", "10110"):
-                        m.d.comb += give.mac.eq(1)
+                        m.d.comb += give.neighbour.eq(1)
+                    with m.Case("-0010"):
+                        m.d.comb += [give.mac.eq(1), show.eq(Mux(sends_arp, _SHOWN.TYPE_ARP, _SHOWN.TYPE_IPV4))]
                     with m.Case("-0011"):
-                        ethertype = Mux(sends_arp, lane16(EtherType.ARP), lane16(EtherType.IPV4))
-                        m.d.comb += [give.mac_end.eq(1), constant[16:].eq(ethertype)]
+                        m.d.comb += [
+                            give.neighbour.eq(1),
+                            give.mac_end.eq(1),
+                            show.eq(Mux(sends_arp, _SHOWN.ARP_4, _SHOWN.IPV4_4)),
+                        ]
                     with m.Case("00100"):
                         m.d.comb += [
-                            constant.eq(0x45), give.length_high.eq(1), added.eq(Mux(is_udp, 28, 20)), adds.eq(1)
-                        ]  # fmt: skip
+                            give.neighbour.eq(1),
+                            give.length_high.eq(1),
+                            added.eq(Mux(is_udp, 28, 20)),
+                            adds.eq(1),
+                            show.eq(_SHOWN.IPV4_5),
+                        ]
                     with m.Case("00101"):
-                        m.d.comb += [constant[16:].eq(lane16(0x4000)), adds.eq(1)]  # DF
+                        m.d.comb += [give.neighbour.eq(1), adds.eq(1), show.eq(_SHOWN.IPV4_6_ICMP)]
+                        with m.If(is_tcp):
+                            m.d.comb += show.eq(_SHOWN.IPV4_6_TCP)
+                        with m.Elif(is_udp):
+                            m.d.comb += show.eq(_SHOWN.IPV4_6_UDP)
                     with m.Case("00110"):
-                        protocol = Mux(is_tcp, Protocol.TCP, Mux(is_udp, Protocol.UDP, Protocol.ICMP))
-                        m.d.comb += [constant.eq(Cat(Const(64, 8), protocol)), adds.eq(1)]  # RFC 1700: TTL
+                        m.d.comb += [give.neighbour.eq(1), adds.eq(1)]
                     with m.Case("00111"):
-                        m.d.comb += [give.address.eq(1), adds.eq(1)]
+                        m.d.comb += [give.address.eq(1), adds.eq(1), show.eq(_SHOWN.PSEUDO_HEADER)]
                     with m.Case("10100"):
-                        m.d.comb += constant.eq(0x0008_0100)
+                        m.d.comb += [
+                            give.neighbour.eq(1), show.eq(Mux(replies, _SHOWN.ARP_5_REPLY, _SHOWN.ARP_5_REQUEST))
+                        ]  # fmt: skip
                     with m.Case("10101"):
-                        m.d.comb += constant.eq(Cat(Const(0x0406, 24), ~replies, replies))
+                        m.d.comb += give.neighbour.eq(1)
+                    with m.Case("10110"):
+                        m.d.comb += give.mac.eq(1)
                     with m.Case("10111"):
-                        m.d.comb += [give.mac_end.eq(1), give.address_begin_high.eq(1)]
+                        m.d.comb += [give.mac_end.eq(1), give.address_begin_high.eq(1), show.eq(Word.MAC_0)]
                     with m.Case("11000"):
-                        m.d.comb += [give.address_end_low.eq(1), give.neighbour.eq(replies)]
-                        m.d.comb += neighbours.show.eq(Word.MAC_2)
+                        m.d.comb += [give.address_end_low.eq(1), give.neighbour.eq(replies), show.eq(Word.MAC_2)]
                     with m.Case("11001"):
-                        m.d.comb += [give.neighbour.eq(replies), neighbours.show.eq(Word.ADDRESS)]
+                        m.d.comb += [give.neighbour.eq(replies), show.eq(Word.ADDRESS)]
                     with m.Default():
                         m.d.comb += give.neighbour.eq(1)  # the target
                 with m.If(~sends_arp & (place[:3] == 7)):
@@ -402,7 +438,7 @@ class Sender(wiring.Component):
 
             with m.State("Correct"):
                 # The sum is that of the header. It becomes that of the pseudo-header; ICMP has none.
-                m.d.comb += [constant.eq(lane16(0xFFFF - _HEADER_EXCESS)), adds.eq(1)]
+                m.d.comb += [give.neighbour.eq(1), adds.eq(1)]
                 m.d.sync += place.eq(9)
                 with m.If(is_icmp):
                     m.d.sync += total.eq(0)
@@ -453,6 +489,7 @@ class Sender(wiring.Component):
                     m.next = "Fold"
 
             with m.State("Fold"):
+                m.d.comb += show.eq(_SHOWN.ALL_2)
                 m.next = "Checksum"
                 with m.If(sends_arp):
                     m.next = "Commit"
@@ -466,7 +503,7 @@ class Sender(wiring.Component):
                     self.o.high.eq(~is_tcp),
                 ]
                 with m.If(is_udp & (checksum == 0)):  # RFC 768: 0 means no checksum
-                    m.d.comb += constant.eq(0xFFFF_FFFF)
+                    m.d.comb += give.neighbour.eq(1)
                 m.next = "Commit"
 
             with m.State("Commit"):
