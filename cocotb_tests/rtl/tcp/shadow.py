@@ -186,6 +186,7 @@ class Shadow:
 def decode(octets: bytes, to: int) -> Segment:
     """Decode a segment whose checksum is left to the block behind."""
     destination = IPv4Address(to)
+    octets = octets[:16] + bytes(2) + octets[18:]
     value = checksum(pseudo_header(HERE, destination, 6, len(octets)), octets)
     return Segment.decode(octets[:16] + value.to_bytes(2, "big") + octets[18:], HERE, destination)
 
