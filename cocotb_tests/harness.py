@@ -40,7 +40,8 @@ from open_rnic.host_driver.devices.sim.look import look
 
 PERIOD = 10  # ns
 UNTIL_VALID = -1  # in a sink's ``backpressure``: ``ready`` is 0 until ``valid`` is 1
-FIRST_BEAT_FIELDS = frozenset({"length"})  # valid on the first beat of a packet; other extra fields, on the last
+# Extra fields that are valid on the first beat of a packet; all others are valid on the last.
+FIRST_BEAT_FIELDS = frozenset({"length", "source", "destination", "source_port", "destination_port"})
 
 
 # --- outside the simulation ---------------------------------------------------------------------

@@ -24,7 +24,7 @@ class Sequencer(wiring.Component):
     Members
     -------
     idle : Out, 1 bit
-        The program waits for an event.
+        The program waits for an event, and all its writes to ports have been accepted.
     start : In, 1 bit
         Execute an event. Only while ``idle``.
     entry : In, 11 bits
@@ -95,10 +95,11 @@ class Sequencer(wiring.Component):
         page = Signal()
         selected = Signal(range(QUEUE))
         waits = Signal()
+        writes_port = Signal()
         m.d.comb += [
             waits.eq(executes & (executed.op == Op.WAIT)),
-            self.idle.eq(waits),
-            go.eq(Mux(waits, self.start, ~self.valid | self.ready)),
+            self.idle.eq(waits & ~self.valid),
+            go.eq(Mux(waits, self.start, ~writes_port | ~self.valid | self.ready)),
             fetch.en.eq(go),
             fetch.addr.eq(Mux(taken, target, counter)),
             read_a.en.eq(go),
@@ -192,14 +193,15 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             writes.eq(executes & (op < Op.EQ)),
             to_port.eq(code >= CONSTANTS.start),
-            self.valid.eq(writes & (code >= PORTS.start)),
-            self.port.eq(code - PORTS.start),
-            self.value.eq(result),
+            writes_port.eq(writes & (code >= PORTS.start)),
             self.given_ready.eq(~(writes & ~to_port)),
             write.en.eq(Mux(writes & ~to_port, 1, self.give)),
             write.addr.eq(Mux(self.given_ready, self.place, self._address(m, code, page, selected))),
             write.data.eq(Mux(self.given_ready, self.given, result)),
         ]
+        # Writes to ports pass a register, as the blocks behind decide much in the same cycle.
+        with m.If(~self.valid | self.ready):
+            m.d.sync += [self.valid.eq(writes_port), self.port.eq(code - PORTS.start), self.value.eq(result)]
         with m.If(go & writes & (code == INDEX.code)):
             m.d.sync += selected.eq(result)
         return m

@@ -357,6 +357,7 @@ def _place(p: Program) -> None:
         with p.If(p.any(row.flags, Bit.FIN_KEPT), p.eq(row.next, row.fin)):
             p.clear(row.flags, Bit.FIN_KEPT)
             p.set(row.flags, Bit.FINISHED)
+            p.move(port.finish, 0)
             p.add(row.next, row.next, 1)
 
 

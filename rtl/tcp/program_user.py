@@ -88,13 +88,15 @@ def _close(p: Program) -> None:
 
 
 def _queued(p: Program) -> None:
-    """The user has put a packet in the ring, which ends at ``t.argument0``: no segment holds octets of two packets.
+    """The user has put a packet of ``t.argument0`` octets in the ring: no segment holds octets of two packets. No octets
+    stand for the end of this half.
 
     If the queue is full, the packet becomes part of the last one.
     """
     p.label("queued")
     p.jump_if(p.none(row.state, State.ESTABLISHED | State.CLOSE_WAIT), "idle")
-    p.move(row.end, t.argument0)
+    p.jump_if(p.eq(t.argument0, 0), "close")
+    p.add(row.end, row.end, t.argument0)
     p.sub(t.x, row.tail, row.head)
     with p.If(p.eq(t.x, QUEUE)):
         p.sub(row.tail, row.tail, 1)
@@ -106,10 +108,10 @@ def _queued(p: Program) -> None:
 
 
 def _taken(p: Program, config: EngineConfig) -> None:
-    """The user has taken the octets before ``t.argument0``; the peer learns of it if the window opens much."""
+    """The user has taken ``t.argument0`` octets; the peer learns of it if the window opens much."""
     ring = config.receive_ring
     p.label("taken")
-    p.move(row.read, t.argument0)
+    p.add(row.read, row.read, t.argument0)
     p.jump_if(p.none(row.state, State.SYNCHRONIZED), "idle")
     p.add(t.x, row.read, ring)
     p.sub(t.x, t.x, row.edge)  # the growth

@@ -119,7 +119,7 @@ port = _words(
     """
     destination length word payload_from payload
     place first take
-    begin_receive deliver begin_send release
+    begin_receive deliver finish begin_send release
     want status bind_address bind_ports
     """,
 )

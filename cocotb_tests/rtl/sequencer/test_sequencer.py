@@ -99,7 +99,7 @@ def test_random_programs(seed, stalls):
             model.run(f"event{number}", connection)
             pages[page] = model.words[HEADER.start : HEADER.start + 8]
             if not stalls:
-                assert cycles == model.cycles - before + 1
+                assert cycles - (model.cycles - before) in (1, 2)  # 2 if the last write to a port was the last instruction
 
     async def watch(ctx):
         ready = 1

@@ -72,6 +72,9 @@ class Programmed:
     def _deliver(self, _, value):
         self.limit = value
 
+    def _finish(self, _, value):
+        self.finished = True
+
     def _begin_send(self, _, value):
         self.tail = self.una = value
 
@@ -125,7 +128,7 @@ class Programmed:
         if octets:
             self.send_ring.write(self.tail, octets)
             self.tail = (self.tail + len(octets)) & MASK
-            self.run("queued", {t.argument0: self.tail})
+            self.run("queued", {t.argument0: len(octets)})
         return len(octets)
 
     @property
@@ -137,7 +140,7 @@ class Programmed:
         octets = self.receive_ring.read(self.read, min(most, self.available))
         self.read = (self.read + len(octets)) & MASK
         if octets:
-            self.run("taken", {t.argument0: self.read})
+            self.run("taken", {t.argument0: len(octets)})
         return octets
 
     def tick(self, now: int) -> None:

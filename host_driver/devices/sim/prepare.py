@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.build import BuildError, Simulation, build, recall, remember
 from open_rnic.host_driver.extras import MissingExtraError
 
-MAKERS = {"device": "open_rnic.host_driver.devices.sim.rings", "board": "open_rnic.host_driver.devices.sim.board"}
+MAKERS = {
+    "device": "open_rnic.host_driver.devices.sim.rings",
+    "board": "open_rnic.host_driver.devices.sim.board",
+    "path": "open_rnic.host_driver.devices.sim.path",
+}
 _log = logging.getLogger(__name__)
 
 
@@ -74,9 +79,7 @@ def _impossible(why: str) -> DeviceError:
 
 
 def _made(what: str, arguments: list[str]) -> Any:
-    from open_rnic.host_driver.devices.sim import board, rings
-
-    return rings.make(*arguments) if what == "device" else board.make(*arguments)
+    return import_module(MAKERS[what]).make(*arguments)
 
 
 def main(arguments: list[str]) -> None:

@@ -54,6 +54,8 @@ class InRing(wiring.Component):  # type: ignore[misc]
         ]
         if "length" in dict(self.o.payload.shape().members):
             m.d.comb += self.o.payload.length.eq(MARK(mark.data).length)
+        if "connection" in dict(self.o.payload.shape().members):
+            m.d.comb += self.o.payload.connection.eq(MARK(mark.data).length)
         with m.If(self.o.ready | ~self.o.valid):
             m.d.sync += [self.o.valid.eq(more), self.taken.eq(self.taken + more)]
         return m
@@ -96,6 +98,8 @@ class OutRing(wiring.Component):  # type: ignore[misc]
         ]
         if "verdict" in dict(self.i.payload.shape().members):
             m.d.comb += NOTE(note.data).verdict.eq(self.i.payload.verdict)
+        if "connection" in dict(self.i.payload.shape().members):
+            m.d.comb += NOTE(note.data).verdict.eq(self.i.payload.connection)
         with m.If(moves):
             m.d.sync += [self.written.eq(self.written + 1), self.notes.eq(self.notes + self.i.payload.last)]
         return m

@@ -10,6 +10,7 @@ import os
 import select
 import socket
 from collections import deque
+from collections.abc import Container
 from typing import Any
 
 import cocotb
@@ -42,7 +43,7 @@ _EMPTY = dict.fromkeys(("tx_ulpdu_posted", "rx_mpa_posted", "tx_mpa_freed", "rx_
 class Feed:
     """A flow from the socket into a ring."""
 
-    def __init__(self, kind: Kind, ring: str, lanes: int):
+    def __init__(self, kind: int, ring: str, lanes: int):
         self.kind = kind
         self.posted = 0
         self._beat = 4 * lanes
@@ -52,12 +53,12 @@ class Feed:
         self._waiting = bytearray()
         self._waiting_marks = bytearray()
 
-    def add(self, octets: bytes) -> None:
-        """Queue a packet."""
+    def add(self, octets: bytes, connection: int | None = None) -> None:
+        """Queue a packet, of a connection if its stream has several."""
         count = beats(len(octets), self._beat // 4)
         self._waiting += octets
         self._waiting += bytes(count * self._beat - len(octets))
-        length = min(len(octets), 0xFFFF)  # a longer ULPDU exceeds any maximum
+        length = min(len(octets), 0xFFFF) if connection is None else connection  # a longer ULPDU exceeds any maximum
         if count > 1:
             self._waiting_marks += MARK_WORD.pack(0, 0, length) + bytes(MARK_WORD.size * (count - 2))
         self._waiting_marks += MARK_WORD.pack(len(octets) - (count - 1) * self._beat, 1, length)
@@ -98,8 +99,9 @@ class Feed:
 class Drain:
     """A flow from a ring to the socket."""
 
-    def __init__(self, kind: Kind, ring: str, lanes: int):
+    def __init__(self, kind: int, ring: str, lanes: int, verdicts: Container[int] = (Verdict.GOOD, Verdict.STREAM)):
         self.kind = kind
+        self._verdicts = verdicts  # packets with others are discarded
         self.freed = 0
         self.credit = window(lanes)
         self._beat = 4 * lanes
@@ -123,7 +125,7 @@ class Drain:
                 after = (end - start) % COUNT * self._beat
                 packet = self._partial + octets[at : after - self._beat + valid]
                 self._partial, at = b"", after
-                if verdict in (Verdict.GOOD, Verdict.STREAM):
+                if verdict in self._verdicts:
                     sent += HEADER.pack(self.kind, verdict, len(packet)), packet
                     self.credit -= beats(len(packet), self._beat // 4)
             self._notes_read = notes
@@ -161,9 +163,9 @@ class Link:
         """Close the socket."""
         self._socket.close()
 
-    def wait(self) -> None:
-        """Sleep until there are octets to receive, or until more octets can be sent."""
-        select.select([self._socket], [self._socket] if self._unsent else [], [])
+    def wait(self, seconds: float | None = None) -> None:
+        """Sleep until there are octets to receive, or until more octets can be sent, for at most ``seconds``."""
+        select.select([self._socket], [self._socket] if self._unsent else [], [], seconds)
 
     def receive(self) -> list[tuple[int, int, bytes]] | None:
         """Return the received frames; None if the program has closed its side or ended."""

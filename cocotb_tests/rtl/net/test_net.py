@@ -1,0 +1,251 @@
+"""The network interface against its twin in Python, with frames made by dpkt."""
+
+import functools
+import itertools
+import random
+from ipaddress import IPv4Address
+
+import dpkt
+import pytest
+
+from open_rnic.cocotb_tests.harness import Rate, bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.rtl.net.bench import (
+    BROADCAST,
+    BROADCAST_MAC,
+    FAR,
+    GATEWAY,
+    LIMITED,
+    MAC,
+    NONE,
+    OTHER,
+    OTHER_MAC,
+    OURS,
+    PEER,
+    PEER_MAC,
+    PORT,
+    REPLY,
+    TCP,
+    Interface,
+    Twin,
+    arp,
+    echo,
+    ethernet,
+    ipv4,
+    tcp,
+    udp,
+)
+from open_rnic.rtl.net.net import Net
+
+NET = functools.partial(Net, udp_ports=(PORT,))
+ECHO_REPLY = dpkt.icmp.ICMP_ECHOREPLY
+LENGTHS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 100, 1457, 1458, 1459, 1460)
+
+
+def segment(payload, options=b""):
+    """Return a TCP segment with a checksum of 0."""
+    header = dpkt.tcp.TCP(
+        sport=random.getrandbits(16), dport=random.getrandbits(16), seq=random.getrandbits(32),
+        flags=random.getrandbits(8), urp=random.getrandbits(16), opts=options, off=5 + len(options) // 4, data=payload,
+    )  # fmt: skip
+    return bytes(header)[:16] + b"\0\0" + bytes(header)[18:]
+
+
+@bench()
+async def segments_are_delivered(dut):
+    interface, twin = Interface(dut, tcp_rx=stalls(0.2)), Twin()
+    frames = [tcp(random.randbytes(length), tcp_options=bytes(4 * random.randrange(3))) for length in LENGTHS]
+    frames += [tcp(bytes(length), tcp_options=b"\1" * 40, to=PEER_MAC) for length in (1, 2)]
+    frames += [tcp(random.randbytes(random.randrange(200)), source=random.choice([PEER, OTHER])) for _ in range(50)]
+    for frame in frames:
+        twin.receive(frame)
+        interface.give(frame)
+        await interface.taken(400)
+    for each in twin.segments:
+        assert await interface.segment() == each
+    await interface.taken()
+    assert interface.silent()
+    discarded = len(frames) - len(twin.segments)  # those to another MAC, and longer than the MTU
+    assert interface.counts == {"no_room": 0, "checksum": 0, "ignored": discarded}
+
+
+@bench()
+async def segments_are_sent(dut):
+    interface, twin = Interface(dut, tx_frames=stalls(0.2)), Twin()
+    await interface.introduce(twin)
+    for length in LENGTHS:
+        octets = segment(random.randbytes(length))
+        interface.send_segment(octets)
+        packet = dpkt.ip.IP(
+            src=OURS.packed, dst=PEER.packed, p=TCP, data=dpkt.tcp.TCP(octets), df=1, len=20 + len(octets)
+        )
+        assert await interface.sent() == ethernet(packet, 0x0800, PEER_MAC, bytes((2, 0, 0, 0, 0, 1))).ljust(60, b"\0")
+    await interface.wait(5)
+    assert interface.outcomes == [True] * len(LENGTHS)
+
+
+@bench()
+async def an_unknown_next_hop_is_asked_for(dut):
+    interface, twin = Interface(dut, gateway=GATEWAY), Twin(GATEWAY)
+    for destination in (PEER, FAR):
+        twin.host.send(TCP, destination, segment(b""), 0.0)
+        interface.send_segment(segment(b"payload"), destination)
+        assert await interface.sent() == twin.receive(b"")[0]
+    interface.send_segment(segment(b"payload"), FAR)
+    await interface.taken()
+    assert interface.outcomes == [False] * 3
+    for reply in (arp(REPLY, PEER_MAC, PEER, OURS), arp(REPLY, OTHER_MAC, GATEWAY, OURS)):
+        interface.give(reply)
+        await interface.taken()
+    interface.send_segment(segment(b"payload"), FAR)
+    assert (await interface.sent())[:6] == OTHER_MAC
+    interface.send_segment(segment(b"payload"), PEER)
+    assert (await interface.sent())[:6] == PEER_MAC
+    await interface.wait(5)
+    assert interface.outcomes == [False] * 3 + [True] * 2
+    assert interface.silent()
+
+
+@bench()
+async def back_to_back_frames_are_received(dut):
+    """A beat in each cycle or in every second one; the queues are never full."""
+    interface, twin = Interface(dut, itertools.cycle([parameter("pause")])), Twin()
+    kinds = tcp, udp, echo, functools.partial(ipv4, protocol=TCP)
+    for _ in range(400):
+        frame = random.choice(kinds)(random.randbytes(random.randrange(60)))
+        frame, bad = mutated(frame) if random.random() < 0.3 else frame, random.random() < 0.1
+        interface.give(frame, bad=bad)
+        if not bad:
+            twin.receive(frame)
+    await interface.taken()
+    for each in twin.segments:
+        assert await interface.segment() == each
+    await interface.wait(100)
+    assert interface.sinks["tcp_rx"].empty()
+
+
+def mutated(frame):
+    """Return the frame with a bit changed, cut off, or with octets behind it."""
+    kind = random.randrange(3)
+    if kind == 0:
+        return frame[: random.randrange(1, len(frame))]
+    if kind == 1:
+        return frame + random.randbytes(random.randrange(40))
+    octets = bytearray(frame)
+    octets[random.randrange(len(octets))] ^= 1 << random.randrange(8)
+    return bytes(octets)
+
+
+def random_frame(rng):
+    """Return any frame: good or bad, for this host or another."""
+    no_hosts = [*map(IPv4Address, ("10.9.0.0", "127.0.0.1", "224.0.0.1")), NONE, BROADCAST, LIMITED]
+    sources = [PEER] * 8 + [OTHER, FAR, OURS, *no_hosts]
+    destinations = [OURS] * 8 + [OTHER, *no_hosts]
+    macs = [MAC] * 8 + [BROADCAST_MAC, OTHER_MAC, bytes.fromhex("01005e000001")]
+    where = {"source": rng.choice(sources), "destination": rng.choice(destinations), "to": rng.choice(macs)}
+    where["options"] = bytes(4 * rng.choice([0, 0, 0, 1, 10]))
+    payload = rng.randbytes(rng.choice([0, 1, 2, 3, 4, 5, 20, 100, 1460, rng.randrange(1500)]))
+    kind = rng.randrange(8)
+    if kind == 0:
+        sender_mac, operation = rng.choice([PEER_MAC, OTHER_MAC, MAC, bytes(6), BROADCAST_MAC]), rng.choice([1, 2, 3])
+        frame = arp(operation, sender_mac, rng.choice(sources), rng.choice(destinations), destination=where["to"])
+        return frame + bytes(rng.choice([0, 18]))
+    if kind == 1:
+        return ipv4(payload, rng.choice([2, 6, 17, 1, 253]), **where, df=rng.randrange(2), mf=rng.randrange(2))
+    if kind == 2:
+        return ethernet(payload, rng.choice([0x0800, 0x0806, 0x86DD, 46]), where["to"])
+    if kind == 3:
+        return udp(payload, port=rng.choice([PORT, PORT, PORT + 256]), **where)
+    if kind == 4:
+        return echo(payload, kind=rng.choice([8, 8, 8, 0, 3]), **where)
+    return tcp(payload, tcp_options=b"\1" * (4 * rng.choice([0, 0, 1, 10])), **where)
+
+
+@bench(cycles=400_000)
+async def any_frame_is_treated_as_by_the_twin(dut):
+    interface, twin = Interface(dut, pauses(0.1), tx_frames=stalls(0.1), tcp_rx=stalls(0.1), udp_rx=stalls(0.1)), Twin()
+    await interface.introduce(twin)
+    await interface.introduce(twin, OTHER, OTHER_MAC)
+    for _ in range(600):
+        frame, now = random_frame(random), 0.0
+        if random.random() < 0.3:
+            frame = mutated(frame)
+        frames = [each for each in twin.receive(frame, now) if each[12:14] != b"\x08\x00" or each[34] == ECHO_REPLY]
+        interface.give(frame)
+        await interface.taken(20)
+        for each in twin.segments:
+            assert await interface.segment() == each, frame.hex()
+        for each in twin.datagrams:
+            assert await interface.datagram() == each, frame.hex()
+        for each in frames:
+            assert await interface.sent() == each, frame.hex()
+        twin.segments.clear(), twin.datagrams.clear()
+        await interface.wait(20)
+        assert interface.silent(), frame.hex()
+
+
+@bench()
+async def minimum_segments_are_sent_at_the_rate_of_the_wire(dut):
+    """A frame of 64 octets with the FCS takes 84 octets on the wire: 42 cycles of 16 ns."""
+    interface, twin = Interface(dut, tx_frames=itertools.cycle([1])), Twin()
+    await interface.introduce(twin)
+    for number in range(1, 8):  # so that all entries of the cache are in use, and the peer's is the last
+        await interface.introduce(twin, PEER + number)
+    await interface.introduce(twin, PEER)
+    rate = Rate(dut, "tx_frames")
+    for length, frames, cycles in ((0, 20, 42), (1460, 4, 769)):
+        await interface.wait(10)
+        rate.restart()
+        for _ in range(frames):
+            interface.send_segment(segment(random.randbytes(length)))
+        for _ in range(frames):
+            await interface.sent()
+        print(length, rate.used / frames)
+        assert rate.used <= frames * cycles
+
+
+@bench()
+async def echo_requests_are_answered(dut):
+    interface, twin = Interface(dut, tx_frames=stalls(0.2)), Twin()
+    await interface.introduce(twin)
+    for length in (*LENGTHS, 1471, 1472):
+        request = echo(random.randbytes(length))
+        interface.give(request)
+        assert [await interface.sent()] == twin.receive(request)
+
+
+@bench()
+async def datagrams_are_delivered_and_sent(dut):
+    interface, twin = Interface(dut, tx_frames=stalls(0.2), udp_rx=stalls(0.2)), Twin()
+    await interface.introduce(twin)
+    for length in (*LENGTHS, 1471, 1472):
+        destination, to = random.choice([(OURS, None), (BROADCAST, BROADCAST_MAC), (LIMITED, BROADCAST_MAC)])
+        frame = udp(random.randbytes(length), destination=destination, **({"to": to} if to else {}))
+        interface.give(frame)
+        twin.receive(frame)
+        assert await interface.datagram() == twin.datagrams.pop()
+        payload = random.randbytes(length)
+        destination = random.choice([PEER, BROADCAST, LIMITED])
+        interface.send_datagram(payload, destination)
+        twin.host.send_udp(PORT, destination, 5000, payload, 0.0)
+        assert await interface.sent() == twin.receive(b"")[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "segments_are_delivered",
+        "segments_are_sent",
+        "an_unknown_next_hop_is_asked_for",
+        "any_frame_is_treated_as_by_the_twin",
+        "minimum_segments_are_sent_at_the_rate_of_the_wire",
+        "echo_requests_are_answered",
+        "datagrams_are_delivered_and_sent",
+    ],
+)
+def test_net(name):
+    simulate(NET, __name__, name=name)
+
+
+@pytest.mark.parametrize("pause", [0, 1])
+def test_net_at_full_rate(pause):
+    simulate(NET, __name__, name="back_to_back_frames_are_received", parameters={"pause": pause})

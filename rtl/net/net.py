@@ -1,0 +1,163 @@
+"""A host on Ethernet: ARP, IPv4, ICMP echo and UDP, and the segments of a TCP engine."""
+
+from collections.abc import Iterable
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.net.addresses import Classifier
+from open_rnic.rtl.net.delivery import DatagramDelivery, SegmentDelivery
+from open_rnic.rtl.net.layouts import Counts, Frame, RxDatagram, RxSegment, TxDatagram, TxSegment
+from open_rnic.rtl.net.packet_fifo import PacketFifo
+from open_rnic.rtl.net.receiver import Receiver
+from open_rnic.rtl.net.sender import Sender
+
+__all__ = ["Net"]
+
+_SEGMENTS = 1024  # words: at least two full segments with their sources and lengths
+_DATAGRAM = 512  # words: at least one full datagram or echo
+_FRAMES = 1024  # words: at least two full frames
+
+
+class Net(wiring.Component):
+    """Everything between an Ethernet MAC and TCP.
+
+    .. code-block:: text
+
+        rx_frames ▸ Receiver ▸ segments  ▸ SegmentDelivery  ▸ tcp_rx
+                        ▾    ▸ datagrams ▸ DatagramDelivery ▸ udp_rx
+                        ▾    ▸ echoes
+                      ARP        ▾
+                        ▸ ▸ ▸  Sender ◂ tcp_tx, udp_tx
+        tx_frames ◂ frames ◂ ◂ ◂ ▾
+
+    Receive never waits: a packet for which there is no room is discarded.
+
+    Parameters
+    ----------
+    udp_ports : the UDP ports whose datagrams are received
+    entries : of the ARP cache, a power of 2, 2 to 16
+
+    Members
+    -------
+    rx_frames : In, stream of :class:`.Frame`
+        Frames from the MAC without FCS, preceded by two octets of padding; ``ready`` is always 1.
+    tx_frames : Out, stream of :class:`.Packet`
+        Frames for the MAC without FCS, preceded by two octets of padding, padded to 60 octets. A frame has no pauses.
+    tcp_rx : Out, stream of :class:`.RxSegment`
+        Segments whose frame, lengths and checksums are good.
+    tcp_tx : In, stream of :class:`.TxSegment`
+        Segments to send.
+    tcp_sent : Out, 1 bit
+        A segment of ``tcp_tx`` has been taken.
+    tcp_unresolved : Out, 1 bit
+        With ``tcp_sent``: the segment was discarded, because the MAC of its next hop is not known, or because there is
+        no next hop. An ARP request is sent, at most one a second for an address.
+    resolve_valid : In, 1 bit
+        Look for the MAC of a next hop; stays until ``resolve_done``.
+    resolve_address : In, 32 bits
+        A destination, as an integer.
+    resolve_done : Out, 1 bit
+        The address has been looked for.
+    resolve_hit : Out, 1 bit
+        With ``resolve_done``: the MAC is known. If it is not, a request is sent, as for a segment.
+    udp_rx : Out, stream of :class:`.RxDatagram`
+    udp_tx : In, stream of :class:`.TxDatagram`
+        Datagrams whose next hop is not known are discarded.
+    mac : In, 48 bits
+    address : In, 32 bits
+    prefix : In, 32 bits
+        The mask of the network.
+    gateway : In, 32 bits
+        The next hop for other networks; 0 for none. All four are integers: the first octet is the most significant.
+    tick : In, 1 bit
+        A millisecond has passed.
+    conflict : Out, 1 bit
+        Another host used ``address`` (RFC 5227 §2.4). It is defended with an announcement, at most one in 10 s.
+    counts : Out, :class:`.Counts`
+        The discarded frames.
+
+    """
+
+    def __init__(self, *, udp_ports: Iterable[int] = (), entries: int = 8):
+        self.receiver = Receiver(
+            tcp_words=_SEGMENTS, udp_words=_DATAGRAM, icmp_words=_DATAGRAM, udp_ports=udp_ports
+        )
+        self.sender = Sender(_FRAMES, entries=entries)
+        super().__init__({
+            "rx_frames": In(stream.Signature(Frame())),
+            "tx_frames": Out(packet(1)),
+            "tcp_rx": Out(stream.Signature(RxSegment())),
+            "tcp_tx": In(stream.Signature(TxSegment())),
+            "tcp_sent": Out(1),
+            "tcp_unresolved": Out(1),
+            "resolve_valid": In(1),
+            "resolve_address": In(32),
+            "resolve_done": Out(1),
+            "resolve_hit": Out(1),
+            "udp_rx": Out(stream.Signature(RxDatagram())),
+            "udp_tx": In(stream.Signature(TxDatagram())),
+            "mac": In(48),
+            "address": In(32),
+            "prefix": In(32),
+            "gateway": In(32),
+            "tick": In(1),
+            "conflict": Out(1),
+            "counts": Out(Counts()),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.receiver = receiver = self.receiver
+        m.submodules.sender = sender = self.sender
+        m.submodules.classifier = classifier = Classifier()
+        m.submodules.segments = segments = PacketFifo(_SEGMENTS)
+        m.submodules.datagrams = datagrams = PacketFifo(_DATAGRAM)
+        m.submodules.echoes = echoes = PacketFifo(_DATAGRAM)
+        m.submodules.frames = frames = PacketFifo(_FRAMES)
+        m.submodules.segment_delivery = segment_delivery = SegmentDelivery()
+        m.submodules.datagram_delivery = datagram_delivery = DatagramDelivery()
+
+        wiring.connect(m, wiring.flipped(self.rx_frames), receiver.frames)
+        wiring.connect(m, receiver.tcp, segments.i)
+        wiring.connect(m, segments.o, segment_delivery.i)
+        wiring.connect(m, segment_delivery.o, wiring.flipped(self.tcp_rx))
+        wiring.connect(m, receiver.udp, datagrams.i)
+        wiring.connect(m, datagrams.o, datagram_delivery.i)
+        wiring.connect(m, datagram_delivery.o, wiring.flipped(self.udp_rx))
+        wiring.connect(m, receiver.icmp, echoes.i)
+        wiring.connect(m, echoes.o, sender.icmp)
+        wiring.connect(m, receiver.arp, sender.arp)
+        wiring.connect(m, wiring.flipped(self.tcp_tx), sender.tcp)
+        wiring.connect(m, wiring.flipped(self.udp_tx), sender.udp)
+        wiring.connect(m, sender.o, frames.i)
+        wiring.connect(m, frames.o, wiring.flipped(self.tx_frames))
+
+        for part in (receiver, sender, classifier):
+            m.d.comb += [
+                part.station.mac.eq(swap_octets(self.mac)),
+                part.station.address.eq(swap_octets(self.address)),
+                part.station.mask.eq(swap_octets(self.prefix)),
+                part.station.gateway.eq(swap_octets(self.gateway)),
+            ]
+        m.d.comb += [
+            classifier.first.eq(receiver.examined),
+            classifier.first_valid.eq(receiver.examines),
+            classifier.second.eq(sender.examined),
+            receiver.kinds.eq(classifier.kinds),
+            sender.kinds.eq(classifier.kinds),
+            sender.kinds_valid.eq(~receiver.examines),
+            sender.tick.eq(self.tick),
+            sender.resolve_valid.eq(self.resolve_valid),
+            sender.resolve_address.eq(self.resolve_address),
+            self.resolve_done.eq(sender.resolve_done),
+            self.resolve_hit.eq(sender.resolve_hit),
+            self.tcp_sent.eq(sender.sent),
+            self.tcp_unresolved.eq(sender.unresolved),
+            self.conflict.eq(sender.conflict),
+            self.counts.eq(receiver.counts),
+        ]
+        return m
