@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import packet
 from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.net.addresses import Classifier
 from open_rnic.rtl.net.delivery import DatagramDelivery, SegmentDelivery
 from open_rnic.rtl.net.layouts import Counts, Frame, RxDatagram, RxSegment, TxDatagram, TxSegment
 from open_rnic.rtl.net.packet_fifo import PacketFifo
@@ -112,6 +113,7 @@ class Net(wiring.Component):
         m = Module()
         m.submodules.receiver = receiver = self.receiver
         m.submodules.sender = sender = self.sender
+        m.submodules.classifier = classifier = Classifier()
         m.submodules.segments = segments = PacketFifo(_SEGMENTS)
         m.submodules.datagrams = datagrams = PacketFifo(_DATAGRAM)
         m.submodules.echoes = echoes = PacketFifo(_DATAGRAM)
@@ -134,7 +136,7 @@ class Net(wiring.Component):
         wiring.connect(m, sender.o, frames.i)
         wiring.connect(m, frames.o, wiring.flipped(self.tx_frames))
 
-        for part in (receiver, sender):
+        for part in (receiver, sender, classifier):
             m.d.comb += [
                 part.station.mac.eq(swap_octets(self.mac)),
                 part.station.address.eq(swap_octets(self.address)),
@@ -142,6 +144,12 @@ class Net(wiring.Component):
                 part.station.gateway.eq(swap_octets(self.gateway)),
             ]
         m.d.comb += [
+            classifier.first.eq(receiver.examined),
+            classifier.first_valid.eq(receiver.examines),
+            classifier.second.eq(sender.examined),
+            receiver.kinds.eq(classifier.kinds),
+            sender.kinds.eq(classifier.kinds),
+            sender.kinds_valid.eq(~receiver.examines),
             sender.tick.eq(self.tick),
             sender.resolve_valid.eq(self.resolve_valid),
             sender.resolve_address.eq(self.resolve_address),

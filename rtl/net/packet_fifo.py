@@ -72,13 +72,16 @@ class PacketFifo(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=36, depth=self.depth, init=[])
-        write, read = memory.write_port(granularity=18), memory.read_port()
+        # A word is never read in the cycle in which it is written.
+        m.submodules.memory = memory = Memory(shape=36, depth=self.depth, init=[], attrs={"no_rw_check": 1})
+        write, read = memory.write_port(granularity=18), memory.read_port(domain="comb")
         bits = len(write.addr) + 1
         begin = Signal(bits)  # of the packet that is being written
         target = Signal(bits)
         ahead = Signal(bits)  # distance from the next word to be read
         fetched = Signal(bits)
+        held = Signal(36, reset_less=True)  # the output register of the memory
+        more = Signal()
         word, out = self.i.word, self.o.payload
         m.d.comb += [
             target.eq(begin + self.i.place),
@@ -88,11 +91,13 @@ class PacketFifo(wiring.Component):
             write.data.eq(Cat(word.data[:16], word.octets[:2], word.data[16:], word.octets[2], word.last)),
             write.en.eq(Cat(self.i.low, self.i.high) & self.i.fits.replicate(2)),
             read.addr.eq(fetched),
-            read.en.eq((fetched != begin) & (self.o.ready | ~self.o.valid)),
-            Value.cast(out).eq(Cat(read.data[:16], read.data[18:34], read.data[16:18], read.data[34:])),
+            more.eq(fetched != begin),
+            Value.cast(out).eq(Cat(held[:16], held[18:34], held[16:18], held[34:])),
         ]
         with m.If(self.i.commit):
             m.d.sync += begin.eq(target)
         with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += [self.o.valid.eq(read.en), fetched.eq(fetched + read.en)]
+            m.d.sync += [self.o.valid.eq(more), fetched.eq(fetched + more)]
+            with m.If(more):
+                m.d.sync += held.eq(read.data)
         return m

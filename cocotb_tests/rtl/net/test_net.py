@@ -137,8 +137,9 @@ def mutated(frame):
 
 def random_frame(rng):
     """Return any frame: good or bad, for this host or another."""
-    sources = [PEER] * 8 + [OTHER, FAR, OURS, NONE, BROADCAST, LIMITED, IPv4Address("127.0.0.1"), IPv4Address("224.0.0.1")]
-    destinations = [OURS] * 8 + [OTHER, BROADCAST, LIMITED, IPv4Address("10.9.0.0"), IPv4Address("224.0.0.1")]
+    no_hosts = [*map(IPv4Address, ("10.9.0.0", "127.0.0.1", "224.0.0.1")), NONE, BROADCAST, LIMITED]
+    sources = [PEER] * 8 + [OTHER, FAR, OURS, *no_hosts]
+    destinations = [OURS] * 8 + [OTHER, *no_hosts]
     macs = [MAC] * 8 + [BROADCAST_MAC, OTHER_MAC, bytes.fromhex("01005e000001")]
     where = {"source": rng.choice(sources), "destination": rng.choice(destinations), "to": rng.choice(macs)}
     where["options"] = bytes(4 * rng.choice([0, 0, 0, 1, 10]))
