@@ -22,7 +22,7 @@ from open_rnic.rtl.net.layouts import (
     TxSegment,
 )
 from open_rnic.rtl.net.neighbours import Neighbours, Task, Word
-from open_rnic.rtl.net.packet_fifo import PacketWriter
+from open_rnic.rtl.net.packet_memory import PacketWriter
 from open_rnic.rtl.net.receiver import ArpPacket
 
 __all__ = ["Sender"]
