@@ -1,12 +1,12 @@
 """A queue of whole packets: a packet that is not good, or has no room, leaves no trace."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.stream import check_depth
-from open_rnic.rtl.net.packet_memory import PacketMemory, PacketWriter
+from open_rnic.rtl.net.packet_memory import OutputRegister, PacketMemory, PacketWriter
 
 __all__ = ["PacketFifo"]
 
@@ -14,7 +14,7 @@ __all__ = ["PacketFifo"]
 class PacketFifo(wiring.Component):
     """A queue in memory, into which packets are written in any order of their words.
 
-    Latency: 2 cycles from ``commit`` to the first beat at ``o``. Throughput: one word per cycle.
+    Latency: 3 cycles from ``commit`` to the first beat at ``o``. Throughput: one word per cycle.
 
     Parameters
     ----------
@@ -36,6 +36,8 @@ class PacketFifo(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.memory = memory = PacketMemory(self.depth)
+        m.submodules.output = output = OutputRegister()
+        wiring.connect(m, output.o, wiring.flipped(self.o))
         bits = len(memory.write_address) + 1
         begin = Signal(bits)  # of the packet that is being written
         target = Signal(bits)
@@ -52,11 +54,11 @@ class PacketFifo(wiring.Component):
             memory.high.eq(self.i.high & self.i.fits),
             more.eq(fetched != begin),
             memory.read_address.eq(fetched),
-            memory.read.eq(more & (self.o.ready | ~self.o.valid)),
-            Value.cast(self.o.payload).eq(memory.held),
+            memory.read.eq(more & (output.i.ready | ~output.i.valid)),
+            output.i.payload.eq(memory.held),
         ]
         with m.If(self.i.commit):
             m.d.sync += begin.eq(target)
-        with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += [self.o.valid.eq(more), fetched.eq(fetched + more)]
+        with m.If(output.i.ready | ~output.i.valid):
+            m.d.sync += [output.i.valid.eq(more), fetched.eq(fetched + more)]
         return m

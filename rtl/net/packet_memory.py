@@ -1,13 +1,13 @@
 """The memory of packets, and how they are written."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
 
-__all__ = ["PacketMemory", "PacketWriter"]
+__all__ = ["OutputRegister", "PacketMemory", "PacketWriter"]
 
 
 class PacketWriter(wiring.Signature):
@@ -91,4 +91,28 @@ class PacketMemory(wiring.Component):
         ]
         with m.If(self.read):
             m.d.sync += register.eq(read.data)
+        return m
+
+
+class OutputRegister(wiring.Component):
+    """A register for words from a memory, whose output is late in the cycle. The path of ``ready`` is combinational.
+
+    Latency: 1 cycle. Throughput: one word per cycle.
+
+    Members
+    -------
+    i : In, stream of :class:`.Packet`
+    o : Out, stream of :class:`.Packet`
+
+    """
+
+    def __init__(self):
+        super().__init__({"i": In(stream.Signature(Packet(1))), "o": Out(stream.Signature(Packet(1)))})
+
+    def elaborate(self, platform):
+        m = Module()
+        register = Signal(Packet(1), reset_less=True)
+        m.d.comb += [self.i.ready.eq(self.o.ready | ~self.o.valid), self.o.payload.eq(register)]
+        with m.If(self.i.ready):
+            m.d.sync += [self.o.valid.eq(self.i.valid), register.eq(self.i.payload)]
         return m

@@ -1,11 +1,11 @@
 """A few places for whole packets."""
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
-from open_rnic.rtl.net.packet_memory import PacketMemory, PacketWriter
+from open_rnic.rtl.net.packet_memory import OutputRegister, PacketMemory, PacketWriter
 
 __all__ = ["PacketSlots"]
 
@@ -15,7 +15,7 @@ SLOT = 512  # words: more than in the longest frame
 class PacketSlots(wiring.Component):
     """One or two places for packets of up to 512 words: smaller than a :class:`.PacketFifo`.
 
-    Latency: 2 cycles from ``commit`` to the first beat at ``o``. Throughput: one word per cycle, and a cycle between
+    Latency: 3 cycles from ``commit`` to the first beat at ``o``. Throughput: one word per cycle, and a cycle between
     packets.
 
     Parameters
@@ -39,6 +39,8 @@ class PacketSlots(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.memory = memory = PacketMemory(self.slots * SLOT)
+        m.submodules.output = output = OutputRegister()
+        wiring.connect(m, output.o, wiring.flipped(self.o))
         written = Signal(range(self.slots))  # the slot of the packet that is being written
         fetched = Signal(range(self.slots))  # the slot of the packet that is being read
         full = Signal(self.slots)
@@ -52,14 +54,14 @@ class PacketSlots(wiring.Component):
             memory.low.eq(self.i.low & self.i.fits),
             memory.high.eq(self.i.high & self.i.fits),
             memory.read_address.eq(Cat(place, fetched) if self.slots > 1 else place),
-            Value.cast(self.o.payload).eq(memory.held),
-            ends.eq(self.o.valid & self.o.payload.last),
+            output.i.payload.eq(memory.held),
+            ends.eq(output.i.valid & output.i.payload.last),
             more.eq(full.bit_select(fetched, 1) & ~ends),
-            memory.read.eq(more & (self.o.ready | ~self.o.valid)),
+            memory.read.eq(more & (output.i.ready | ~output.i.valid)),
         ]
-        with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += self.o.valid.eq(more)
-        with m.If(self.o.ready & ends):
+        with m.If(output.i.ready | ~output.i.valid):
+            m.d.sync += output.i.valid.eq(more)
+        with m.If(output.i.ready & ends):
             m.d.sync += [place.eq(0), full.bit_select(fetched, 1).eq(0), fetched.eq(fetched + (self.slots > 1))]
         with m.Elif(memory.read):
             m.d.sync += place.eq(place + 1)
