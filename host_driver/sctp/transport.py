@@ -113,7 +113,7 @@ class KernelLink(Link):
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._adapted = False
-        # The DDP-SSN takes 2 octets of what fits without fragmentation (RFC 5043 §9)
+        # The DDP-SSN uses 2 octets of the longest unfragmented message (RFC 5043 §9)
         status = sock.getsockopt(_SCTP, _STATUS, _STATUS_OCTETS)
         self.max_segment = max(struct.unpack_from("=I", status, _FRAGMENTATION_POINT)[0] - 2, MIN_SEGMENT)
 

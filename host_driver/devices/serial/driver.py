@@ -67,7 +67,7 @@ class Feed:
 
     @property
     def more(self) -> bool:
-        """Whether there are octets to give."""
+        """Whether octets wait for a request."""
         return self._sent[0] < len(self._packets)
 
     def give(self, request: Request, room: int) -> list[Given]:
@@ -182,7 +182,7 @@ class Driver:
         return self._access(BY_NAME[register].address, None, False)
 
     def write(self, register: str, word: int) -> int:
-        """Write a register; returns the key of the Value to come. A reset drops all that is on its way."""
+        """Write a register; returns the key of the Value to come. A reset discards all ULPDUs and octets under way."""
         return self._access(
             BY_NAME[register].address, word, register == "CONTROL" and bool(word & _CONTROL["reset"].mask)
         )
@@ -206,7 +206,7 @@ class Driver:
 
     @property
     def drained(self) -> bool:
-        """Whether the board has taken all octets of ``rx_mpa``, and the program all that came of them.
+        """Whether the board has taken all octets of ``rx_mpa``, and the program all ULPDUs and events from them.
 
         The board processes what it has taken within a few hundred clock cycles, and two requests and their responses
         take it many thousands.
@@ -239,7 +239,7 @@ class Driver:
         return min((each for each in waits if each is not None), default=None)
 
     def _ask(self, now: float) -> bool:
-        """Make one more request if there is a reason; returns whether there was."""
+        """Make one more request if one is needed; returns whether a request was made."""
         if any(each.resets for each in self._made.values()):
             return False
         request, made = Request(self.exchange.size), _Made()

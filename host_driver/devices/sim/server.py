@@ -78,7 +78,7 @@ class Feed:
         return frame(Kind.GRANT, self.kind, WORD.pack(count))
 
     def clear(self) -> bytes:
-        """Forget all that the RTL has not taken, as the ring is flushed; returns octets to send."""
+        """Discard the octets that the RTL has not taken, because the ring is flushed; returns octets to send."""
         dropped = len(self._waiting_marks) // MARK_WORD.size
         self._waiting.clear()
         self._waiting_marks.clear()
@@ -134,7 +134,7 @@ class Drain:
         return b"".join(sent)
 
     def clear(self) -> None:
-        """Forget all that was not sent, as the ring is flushed."""
+        """Discard the octets that were not sent, because the ring is flushed."""
         self.freed = self._notes_read = 0
         self._partial = b""
 
@@ -164,7 +164,7 @@ class Link:
         self._socket.close()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Sleep until there are octets to receive, or until more octets can be sent, at most so long."""
+        """Sleep until there are octets to receive, or until more octets can be sent, at most ``seconds``."""
         select.select([self._socket], [self._socket] if self._unsent else [], [], seconds)
 
     def receive(self) -> list[tuple[int, int, bytes]] | None:
@@ -201,7 +201,7 @@ class Server:
         self._written = 0
 
     async def run(self) -> None:
-        """Serve until the program goes away."""
+        """Serve until the program closes its end or dies."""
         self._link.send(frame(Kind.HELLO))
         status = await self._step(SHORT)
         moved, quiet, still = False, 0, 0  # still: cycles since the receive direction has moved
@@ -236,7 +236,7 @@ class Server:
         return [status[name] for name in (*transmit, *receive)]
 
     def _received_all(self, status: dict[str, int]) -> bool:
-        """Whether the RTL has taken all octets from the peer, and all that came of them so far has been sent."""
+        """Whether the RTL has taken all octets from the peer, and all its output so far has been sent."""
         return self._rx_mpa.empty and status["rx_ulpdu_written"] == self._rx_ulpdu.freed and not status["irq"]
 
     def _take(self, kind: int, note: int, octets: bytes) -> None:
@@ -260,7 +260,7 @@ class Server:
                         self._event_credit += more
 
     def _move(self, status: dict[str, int]) -> bytes:
-        """Move all that the streams have ready, both ways; returns octets to send."""
+        """Move all beats and messages that are ready, both ways; returns octets to send."""
         out = (
             self._tx_ulpdu.step(status["tx_ulpdu_taken"])
             + self._rx_mpa.step(status["rx_mpa_taken"])
@@ -301,7 +301,7 @@ class Server:
         return out + frame(Kind.VALUE, address, WORD.pack(result))
 
     def _flush(self) -> bytes:
-        """Drop all that is on its way, until `flush` is 0 again; returns octets to send."""
+        """Discard everything under way until `flush` is 0 again; returns octets to send."""
         self._control |= _EMPTY | {"flush": 1}
         self._tx_mpa.clear()
         self._rx_ulpdu.clear()
