@@ -21,14 +21,14 @@ NOTE = data.StructLayout(layout.NOTE)
 
 
 class InRing(wiring.Component):  # type: ignore[misc]
-    """Moves beats from memory, where the host put them, to a stream.
+    """Transfers beats that the host has written to memory to a stream.
 
     Latency: 1 cycle. Throughput: one beat per cycle.
 
     Members
     -------
     posted : count of the beats that the host has written
-    taken : count of the beats that have been read, whose places are free again
+    taken : count of the beats that have been read; their places are free again
     o : the packets
     """
 
@@ -62,10 +62,10 @@ class InRing(wiring.Component):  # type: ignore[misc]
 
 
 class OutRing(wiring.Component):  # type: ignore[misc]
-    """Moves the beats of a stream to memory, and writes a note for each packet.
+    """Writes the beats of a stream to memory, with a note for each packet.
 
-    Throughput: one beat per cycle while there is room. The ring of notes cannot overflow before the ring of beats, as
-    there are never more notes than beats.
+    Throughput: one beat per cycle while there is room. The ring of notes cannot overflow before the ring of beats,
+    because there are never more notes than beats.
 
     Members
     -------
