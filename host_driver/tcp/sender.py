@@ -238,8 +238,12 @@ class Sender:
 
     @property
     def shut(self) -> bool:
-        """Whether the peer's window is zero, with nothing in flight but an octet that probes it."""
-        return not self.window and self.in_flight <= 1 and self.una < self.limit
+        """Whether the peer's window is zero, with nothing in flight but an octet that probes it.
+
+        A peer may shrink its window (RFC 9293 §3.8.6): what is in flight then counts as lost after a timeout.
+        """
+        probing = self.in_flight <= 1 or self.phase is Phase.TIMEOUT
+        return not self.window and probing and self.una < self.limit
 
     @property
     def blocked(self) -> bool:
@@ -251,6 +255,6 @@ class Sender:
         return self._whole(self.next, self.una + self.window) if self.window else (self.una, self.una + 1)
 
     def reopened(self) -> None:
-        """The window is open again, and the peer has discarded the octet that probed it."""
+        """The window is open again, and the peer has discarded what was beyond it."""
         self.phase = Phase.TIMEOUT
         self._recovery_point, self._resent = self.next, self.una

@@ -115,7 +115,10 @@ class Neighbours(wiring.Component):
         entry += [0] * (WORDS - len(entry))
         # A word is never read in the cycle in which it is written.
         m.submodules.words = words = Memory(
-            shape=32, depth=2 * entries * WORDS, init=entry * 2 * entries, attrs={"ram_style": "block", "no_rw_check": 1}
+            shape=32,
+            depth=2 * entries * WORDS,
+            init=entry * 2 * entries,
+            attrs={"ram_style": "block", "no_rw_check": 1},
         )
         free = {"age": FREE, "wait": 0}
         m.submodules.ages = ages = Memory(shape=_AGE, depth=2 * entries, init=[free] * entries)

@@ -12,14 +12,13 @@ from open_rnic.rtl.net.addresses import Classifier
 from open_rnic.rtl.net.delivery import DatagramDelivery, SegmentDelivery
 from open_rnic.rtl.net.layouts import Counts, Frame, RxDatagram, RxSegment, TxDatagram, TxSegment
 from open_rnic.rtl.net.packet_fifo import PacketFifo
+from open_rnic.rtl.net.packet_slots import SLOT, PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
 from open_rnic.rtl.net.sender import Sender
 
 __all__ = ["Net"]
 
 _SEGMENTS = 1024  # words: at least two full segments with their sources and lengths
-_DATAGRAM = 512  # words: at least one full datagram or echo
-_FRAMES = 1024  # words: at least two full frames
 
 
 class Net(wiring.Component):
@@ -83,10 +82,8 @@ class Net(wiring.Component):
     """
 
     def __init__(self, *, udp_ports: Iterable[int] = (), entries: int = 8):
-        self.receiver = Receiver(
-            tcp_words=_SEGMENTS, udp_words=_DATAGRAM, icmp_words=_DATAGRAM, udp_ports=udp_ports
-        )
-        self.sender = Sender(_FRAMES, entries=entries)
+        self.receiver = Receiver(tcp_words=_SEGMENTS, udp_words=SLOT, icmp_words=SLOT, udp_ports=udp_ports)
+        self.sender = Sender(SLOT, entries=entries)
         super().__init__({
             "rx_frames": In(stream.Signature(Frame())),
             "tx_frames": Out(packet(1)),
@@ -115,9 +112,9 @@ class Net(wiring.Component):
         m.submodules.sender = sender = self.sender
         m.submodules.classifier = classifier = Classifier()
         m.submodules.segments = segments = PacketFifo(_SEGMENTS)
-        m.submodules.datagrams = datagrams = PacketFifo(_DATAGRAM)
-        m.submodules.echoes = echoes = PacketFifo(_DATAGRAM)
-        m.submodules.frames = frames = PacketFifo(_FRAMES)
+        m.submodules.datagrams = datagrams = PacketSlots(1)
+        m.submodules.echoes = echoes = PacketSlots(1)
+        m.submodules.frames = frames = PacketSlots(2)
         m.submodules.segment_delivery = segment_delivery = SegmentDelivery()
         m.submodules.datagram_delivery = datagram_delivery = DatagramDelivery()
 

@@ -10,7 +10,7 @@ from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.net.addresses import Kinds
 from open_rnic.rtl.net.checksum import FOLDED_BITS, SUM_BITS, add_word, fold, is_correct
 from open_rnic.rtl.net.layouts import MOST_WORDS, Counts, EtherType, Frame, Protocol, Station, lane16
-from open_rnic.rtl.net.packet_fifo import PacketWriter
+from open_rnic.rtl.net.packet_memory import PacketWriter
 
 __all__ = ["ArpPacket", "Receiver"]
 
@@ -131,7 +131,6 @@ class Receiver(wiring.Component):
 
         # The extent of the IPv4 packet and its header.
         total = Signal(16)  # Total Length, in word 4
-        before_end = Signal(_LENGTH_BITS)
         ihl = Signal(4)
         payload_lanes = Signal(_LENGTH_BITS - 1)
         payload_length = Signal(_LENGTH_BITS)
@@ -140,18 +139,17 @@ class Receiver(wiring.Component):
         header_left = Signal(4)  # words of the header, from this one on
         in_payload = Signal()  # or in the octets behind the packet
         in_packet = Signal()
-        packet_left = Signal(_LENGTH_BITS - 2)  # words of the packet, from this one on
-        tail = Signal(2)  # octets in the packet's last word, minus 1
+        packet_left = Signal(_LENGTH_BITS - 2)  # full words of the packet from the previous one on
+        tail = Signal(2)  # octets in the packet's last word, modulo 4
         final = Signal()  # this is the packet's last word
         whole = Signal()  # the packet has arrived
         becomes_whole = Signal()
         m.d.comb += [
             total.eq(swap_octets(lane[16:])),
-            before_end.eq(total - 1),
             payload_lanes.eq(total_kept[2:] - ihl),
-            final.eq(in_packet & (packet_left == 1)),
+            final.eq(in_packet & (packet_left == Mux(tail == 0, 2, 1))),
             becomes_whole.eq(Mux(is_arp, at[10] & (~beat.last | beat.octets[2]),
-                                 final & (~beat.last | (beat.octets > tail)))),
+                                 final & (~beat.last | Mux(tail == 0, beat.octets[2], beat.octets >= tail)))),
         ]  # fmt: skip
         with m.If(begins[3]):
             m.d.sync += in_header.eq(ip_follows & ~beat.last)
@@ -164,7 +162,7 @@ class Receiver(wiring.Component):
         with m.If(ends):
             m.d.sync += [in_header.eq(0), in_payload.eq(0), in_packet.eq(0)]
         with m.Elif(begins[4] & is_ip):
-            m.d.sync += [in_packet.eq(1), packet_left.eq(before_end[2:]), tail.eq(before_end[:2])]
+            m.d.sync += [in_packet.eq(1), packet_left.eq(total[2:]), tail.eq(total)]
         with m.Elif(valid):
             m.d.sync += packet_left.eq(packet_left - 1)
             with m.If(final):
@@ -273,7 +271,7 @@ class Receiver(wiring.Component):
         summand = Signal(32)
         protocol = Signal(8)
         ended = Signal(3)  # bit n: the frame's last beat was n + 1 cycles ago
-        kept_octets = Cat(~final | (octet <= tail) for octet in range(4))
+        kept_octets = Cat(~final | (tail == 0) | (octet < tail) for octet in range(4))
         kept_bits = Cat(each.replicate(8) for each in kept_octets)
         m.d.comb += [
             protocol.eq(Mux(is_udp, Protocol.UDP, Protocol.TCP)),
@@ -335,7 +333,7 @@ class Receiver(wiring.Component):
             m.d.comb += [
                 queue.place.eq(place),
                 queue.word.data.eq(Mux(at[8], Cat(payload_length, Const(0, 5), lane[16:]), lane)),
-                queue.word.octets.eq(tail + 1),
+                queue.word.octets.eq(Cat(tail, tail == 0)),
                 queue.word.last.eq(final),
                 queue.low.eq(stores),
                 queue.high.eq(stores),

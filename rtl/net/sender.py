@@ -22,7 +22,7 @@ from open_rnic.rtl.net.layouts import (
     TxSegment,
 )
 from open_rnic.rtl.net.neighbours import Neighbours, Task, Word
-from open_rnic.rtl.net.packet_fifo import PacketWriter
+from open_rnic.rtl.net.packet_memory import PacketWriter
 from open_rnic.rtl.net.receiver import ArpPacket
 
 __all__ = ["Sender"]
@@ -232,12 +232,15 @@ class Sender(wiring.Component):
 
         # The checksum.
         adds = Signal()
+        summand = Signal(32)  # 0 if nothing is added
         total = Signal(SUM_BITS)
         folded = Signal(FOLDED_BITS)
-        m.d.sync += folded.eq(fold(total))
+        m.d.sync += [total.eq(add_word(total, summand)), folded.eq(fold(total))]
         m.d.comb += checksum.eq(complement(folded))
         with m.If(adds):
-            m.d.sync += total.eq(add_word(total, bus))
+            m.d.sync += summand.eq(bus)
+        with m.Else():
+            m.d.sync += summand.eq(0)
 
         # The time until the address may be defended again.
         defended = Signal(range(DEFENCE + 1))
@@ -440,12 +443,15 @@ class Sender(wiring.Component):
                 # The sum is that of the header. It becomes that of the pseudo-header; ICMP has none.
                 m.d.comb += [give.neighbour.eq(1), adds.eq(1)]
                 m.d.sync += place.eq(9)
-                with m.If(is_icmp):
-                    m.d.sync += total.eq(0)
+                m.next = "Await"
+
+            with m.State("Await"):
                 m.next = "HeaderChecksum"
 
             with m.State("HeaderChecksum"):
                 m.d.comb += [give.checksum.eq(1), self.o.place.eq(6), self.o.high.eq(1)]
+                with m.If(is_icmp):
+                    m.d.sync += total.eq(0)
                 m.next = "Data"
                 with m.If(is_udp):
                     m.next = "Ports"
@@ -478,7 +484,7 @@ class Sender(wiring.Component):
                 with m.If(data_valid & self.o.fits):
                     m.d.sync += [place.eq(place + 1), first.eq(0)]
                     with m.If(word.last):
-                        m.next = "Fold"
+                        m.next = "AwaitSum"
                     with m.Elif(data_last):
                         m.next = "Pad"
 
@@ -487,6 +493,9 @@ class Sender(wiring.Component):
                 m.d.sync += place.eq(place + 1)
                 with m.If(ends_shortest):
                     m.next = "Fold"
+
+            with m.State("AwaitSum"):
+                m.next = "Fold"
 
             with m.State("Fold"):
                 m.d.comb += show.eq(_SHOWN.ALL_2)

@@ -58,11 +58,11 @@ class Interpreter:
                 at = stack.pop()
                 self.cycles += 1
             elif op in (Op.JUMP, Op.CALL) or taken(op, a, b):
+                self.cycles += 1 if op in (Op.JUMP, Op.CALL) else 2
                 if op is Op.CALL:
                     stack.append(at)
                     assert len(stack) <= 4, self.program.name_of(at)
                 at = instruction.d
-                self.cycles += 1
             selected = following
         raise RuntimeError(f"the program does not end: it is at {self.program.name_of(at)}")
 

@@ -279,11 +279,14 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
                 p.jump("forget_next")
         p.max(row.fresh, row.fresh, row.head)
 
-    # Whether the window is zero, with nothing in flight but an octet that probes it (RFC 9293 §3.8.6.1).
+    # Whether the window is zero, with nothing in flight but an octet that probes it (RFC 9293 §3.8.6.1). A peer may
+    # shrink its window (§3.8.6): what is in flight then counts as lost after a timeout.
     with p.routine("shut"):
         p.move(t.blocked, 0)
         with p.If(p.eq(row.window, 0)):
             p.sub(t.x, row.sent, row.una)
+            with p.If(p.any(row.flags, Bit.TIMEOUT)):
+                p.move(t.x, 0)
             with p.If(p.lt(t.x, 2)):
                 p.and_(t.x, row.flags, Bit.CLOSES)
                 p.add(t.x, t.x, row.end)

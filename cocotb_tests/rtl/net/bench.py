@@ -138,13 +138,11 @@ class Interface:
         for _ in range(cycles):
             await RisingEdge(self.dut.clk)
 
-    async def ticks(self, milliseconds):
-        """Let time pass: a tick in every second cycle."""
-        for _ in range(milliseconds):
-            self.dut.tick.value = 1
-            await RisingEdge(self.dut.clk)
-            self.dut.tick.value = 0
-            await RisingEdge(self.dut.clk)
+    async def pass_time(self, milliseconds):
+        """Let time pass: a tick in every cycle."""
+        self.dut.tick.value = 1
+        await self.wait(milliseconds)
+        self.dut.tick.value = 0
 
     async def sent(self):
         """Wait for a frame from the interface."""
