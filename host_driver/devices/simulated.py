@@ -32,7 +32,7 @@ from open_rnic.host_driver.devices.sim.wire import (
     take_frames,
     window,
 )
-from open_rnic.host_driver.gate import Gate
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import BY_NAME, Verdict
 

@@ -13,13 +13,13 @@ from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol, Self
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
-from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.negotiation import Reason as Why
 from open_rnic.host_driver.sockets import no_answer, place
-from open_rnic.host_driver.tcp.endpoint import initial_numbers
 from open_rnic.host_driver.tcp.connection import Peer
+from open_rnic.host_driver.tcp.endpoint import initial_numbers
 from open_rnic.host_driver.tcp.stack import numeric
 from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.words import Command, Reason, State
 
 __all__ = ["EngineStatus", "EngineTcp", "TcpDevice"]
