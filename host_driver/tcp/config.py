@@ -17,10 +17,14 @@ class TcpConfig:
     """Octets that may wait for transmission or acknowledgment."""
     receive_ring: int = 1 << 18
     """Octets that may wait for the application; the largest window."""
+    packets: int = 1 << 16
+    """Packets of the user that wait with segments of their own; further ones become part of the last."""
     ranges: int = 32
     """Ranges of octets that are kept out of order, in each direction."""
     sack: bool = True
-    """Offer SACK (RFC 2018), and use it to send (RFC 6675)."""
+    """Offer SACK (RFC 2018)."""
+    sack_sending: bool = True
+    """Use the peer's SACK blocks to send (RFC 6675); otherwise the sender uses NewReno (RFC 6582)."""
     timestamps: bool = True
     """Offer timestamps (RFC 7323 §3)."""
     scaling: bool = True

@@ -83,8 +83,9 @@ class Connection:
         self._tries = 0  # timeouts of SYNs
         self._unanswered: int | None = None  # since when octets are sent without an answer
         self._sent_at = 0
-        self._challenges = (0, 0)  # the second, and the challenge ACKs sent in it
+        self._challenges = (-1000, 0)  # since when challenge ACKs are counted, and their number
         self._must_ack = False
+        self._sacks = False  # both ends permit SACK
         self._released = False  # the user takes no more octets
         self.sender.begin(iss + 1, _DEFAULT_MSS)
 
@@ -166,9 +167,10 @@ class Connection:
 
     def tick(self, now: int) -> None:
         """Let the timers that are due expire."""
-        for timer in [each for each, at in self.timers.items() if at <= now]:
-            if self.timers.pop(timer, now + 1) > now:
+        for timer in Timer:
+            if self.timers.get(timer, now + 1) > now:
                 continue
+            del self.timers[timer]
             match timer:
                 case Timer.RETRANSMIT:
                     self._retransmit(now)
@@ -187,7 +189,7 @@ class Connection:
         self._timed, self._expired = None, now  # Karn's rule
         if not self.state.synchronized:
             self._tries += 1
-            if self._tries >= self.config.syn_tries:
+            if self._tries == self.config.syn_tries:
                 return self._finish(End.TIMED_OUT)
             self._send_syn(now)
         else:
@@ -320,12 +322,14 @@ class Connection:
             seq += 1
         if not segment.payload and not fin:
             return None
+        if receiver.finished:  # behind the peer's FIN there is nothing
+            self._must_ack = True
+            return None
         in_order = seq <= receiver.next and not len(receiver.kept)
-        finished = receiver.finished
         receiver.put(seq, segment.payload, fin)
         if self._released and receiver.available:
             return self.abort()
-        if receiver.finished and not finished:
+        if receiver.finished:
             self._change(Input.FIN)
         # RFC 5681 §4.2: at once for octets out of order and for those that fill a hole.
         if not in_order or fin or receiver.due_at_once(self.sender.mss) or not receiver.owes:
@@ -346,7 +350,8 @@ class Connection:
         self._stamps = config.timestamps and syn.timestamps is not None
         if syn.timestamps:
             self._recent = syn.timestamps[0]
-        sender.sacks = config.sack and syn.sack_permitted
+        self._sacks = config.sack and syn.sack_permitted
+        sender.sacks = self._sacks and config.sack_sending
         mss = min(max(syn.mss or _DEFAULT_MSS, _SMALLEST_MSS), config.mss)
         sender.begin(self._iss + 1, mss - (_TIMESTAMPS if self._stamps else 0))
         self.receiver.begin(unwrap(syn.seq, MODULUS) + 1, self._scale or 0)
@@ -382,7 +387,7 @@ class Connection:
                 self.receiver.first_window,
                 mss=self.config.mss,
                 scale=self._scale,
-                sack_permitted=self.sender.sacks if answers else self.config.sack,
+                sack_permitted=self._sacks if answers else self.config.sack,
                 timestamps=self._stamp_option(now),
             )
         )
@@ -398,7 +403,7 @@ class Connection:
             while segment := sender.next_segment():
                 self._send_range(segment, now)
             self._set_timers(now)
-        if self._must_ack and self.state.synchronized:
+        if self._must_ack and (self.state.synchronized or self.state is State.SYN_RECEIVED):
             self._emit(Flag.ACK, self.sender.next, now=now)
         self._must_ack = False
         if self.state is State.TIME_WAIT:
@@ -444,7 +449,7 @@ class Connection:
         sack: tuple[Range, ...] = ()
         if acks:
             window = receiver.window(self.sender.mss)
-            if self.sender.sacks and not flags & Flag.RST:
+            if self._sacks and not flags & Flag.RST:
                 room = 3 if stamps else 4
                 if payload:  # the segment must not be longer than MSS
                     room = min(room, (self.sender.mss - len(payload) - 4) // 8)
@@ -469,12 +474,13 @@ class Connection:
 
     def _challenge(self, now: int) -> None:
         """Send a challenge ACK, of which there are few in a second (RFC 5961 §7)."""
-        second, count = self._challenges
-        if now // 1000 != second:
-            second, count = now // 1000, 0
-        self._challenges = second, count + 1
+        since, count = self._challenges
+        if now - since >= 1000:
+            since, count = now, 0
         if count < self.config.challenges:
-            self._emit(Flag.ACK, self.sender.next, now=now)
+            count += 1
+            self._must_ack = True
+        self._challenges = since, count
 
     # Timestamps (RFC 7323)
 

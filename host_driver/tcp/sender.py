@@ -47,7 +47,7 @@ class Sender:
         self._ends: list[int] = []  # of the user's packets, ascending
         self._recovery_point = 0  # recovery ends when this number is acknowledged
         self._resent = 0  # HighRxt of RFC 6675: retransmission goes on from here
-        self._duplicates = 0  # duplicate ACKs without SACK, each the sign of a segment that has left the network
+        self._duplicates = 0  # octets that have left the network: a full segment for each duplicate ACK
 
     def begin(self, number: int, mss: int) -> None:
         """The SYN has the number ``number - 1``."""
@@ -68,6 +68,8 @@ class Sender:
         if octets:
             self._ring.write(self.end, octets)
             self.end += len(octets)
+            if len(self._ends) == self._config.packets:
+                self._ends.pop()
             self._ends.append(self.end)
         return len(octets)
 
@@ -103,7 +105,7 @@ class Sender:
         self.sacked.cut(ack)
         del self._ends[: bisect_right(self._ends, ack)]
         if self.phase is Phase.FAST and not self.sacks:  # a partial acknowledgment, RFC 6582 §3.2 step 3
-            self._duplicates = max(0, self._duplicates - max(0, octets // self.mss - 1))
+            self._duplicates = max(0, self._duplicates - max(0, octets - self.mss))
             self._resent = ack
         else:
             self._duplicates = 0
@@ -113,6 +115,7 @@ class Sender:
             if self.phase is Phase.FAST:
                 self.congestion.window = min(self.congestion.threshold, max(self.in_flight, self.mss) + self.mss)
             self.phase = Phase.OPEN
+            self._duplicates = 0
         elif self.phase is Phase.TIMEOUT:
             self.congestion.acknowledged(octets)
         return octets
@@ -127,13 +130,13 @@ class Sender:
 
     def duplicate(self) -> None:
         """Count a duplicate acknowledgment (RFC 5681 §2)."""
-        self._duplicates += 1
+        self._duplicates += self.mss
 
     def detect_loss(self) -> bool:
         """Enter fast recovery if a segment is lost (RFC 6675 §5 step 4, RFC 6582 §3.2 step 2); return whether it is."""
         if self.phase is not Phase.OPEN or self.una < self._recovery_point:
             return False
-        if self._duplicates < DUPLICATES and not (self.sacks and self._is_lost(self.una)):
+        if self._duplicates < DUPLICATES * self.mss and not (self.sacks and self._is_lost(self.una)):
             return False
         self.phase = Phase.FAST
         self._recovery_point = self.next
@@ -163,7 +166,7 @@ class Sender:
     def pipe(self) -> int:
         """The octets in the network, an estimate (RFC 6675 §4; without SACK, duplicate ACKs stand for segments)."""
         if self.phase is Phase.FAST and not self.sacks:
-            return max(0, self.in_flight - self._duplicates * self.mss)
+            return max(0, self.in_flight - self._duplicates)
         octets = 0
         for start, end in self.sacked.gaps(self.una, self.next):
             lost = self._is_lost(start)
@@ -175,7 +178,7 @@ class Sender:
         """Return the range of the next segment, or None if nothing may be sent now."""
         allowed = self.congestion.window - self.pipe
         if self.phase is Phase.OPEN and not self.sacks:
-            allowed += min(self._duplicates, 2) * self.mss  # limited transmit (RFC 3042)
+            allowed += min(self._duplicates, 2 * self.mss)  # limited transmit (RFC 3042)
         if lost := self._next_lost():
             return lost if allowed >= min(self.mss, lost[1] - lost[0]) or self.pipe == 0 else None
         segment = self._next_new() or self._next_hole()
@@ -235,8 +238,12 @@ class Sender:
 
     @property
     def shut(self) -> bool:
-        """Whether the peer's window is zero, with nothing in flight but an octet that probes it."""
-        return not self.window and self.in_flight <= 1 and self.una < self.limit
+        """Whether the peer's window is zero, with nothing in flight but an octet that probes it.
+
+        A peer may shrink its window (RFC 9293 §3.8.6): what is in flight then counts as lost after a timeout.
+        """
+        probing = self.in_flight <= 1 or self.phase is Phase.TIMEOUT
+        return not self.window and probing and self.una < self.limit
 
     @property
     def blocked(self) -> bool:
@@ -248,6 +255,6 @@ class Sender:
         return self._whole(self.next, self.una + self.window) if self.window else (self.una, self.una + 1)
 
     def reopened(self) -> None:
-        """The window is open again, and the peer has discarded the octet that probed it."""
+        """The window is open again, and the peer has discarded what was beyond it."""
         self.phase = Phase.TIMEOUT
         self._recovery_point, self._resent = self.next, self.una

@@ -1,114 +1,47 @@
 """The twin against this machine's TCP, over a TAP device and a frame pipe with faults."""
 
 import asyncio
-import hashlib
 import random
-from contextlib import asynccontextmanager
-from ipaddress import IPv4Interface
+import socket
 
 import pytest
 
+from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
+from open_rnic.cocotb_tests.host_driver.tcp.linux import (
+    LINUX,
+    PLANS,
+    PORT,
+    TWIN,
+    both_ways,
+    close_linux_half_first,
+    close_twin_half_first,
+    connected,
+    connections_in_turn,
+    digest,
+    hold_linux_window_shut,
+    hold_twin_window_shut,
+    network,
+    send,
+    sha256,
+)
+from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
-from open_rnic.host_driver.net.host import Host
-from open_rnic.host_driver.net.pipe import Faults, Pipe, PortError, joined
-from open_rnic.host_driver.net.tap import TapNetwork
+from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.tcp.config import TcpConfig
-from open_rnic.host_driver.tcp.endpoint import Endpoint
-from open_rnic.host_driver.tcp.stack import UserTcp
-from open_rnic.host_driver.transport import CHUNK_OCTETS
+from open_rnic.host_driver.tcp.connection import End
+from open_rnic.host_driver.tcp.states import State
 
-LINUX, TWIN = "10.9.0.1", "10.9.0.2"
-PORT = 7
-
-
-def run(test):
-    """Run a coroutine in a limited time; skip the test if there can be no TAP device."""
-
-    async def limited():
-        async with asyncio.timeout(HANG):
-            await test
-
-    try:
-        asyncio.run(limited())
-    except PortError as error:
-        pytest.skip(str(error))
-
-
-@asynccontextmanager
-async def network(faults=Faults(), seed=1, config=None, iss=None):  # noqa: B008
-    """Linux and the twin at the two ends of a pipe."""
-    ours, segment = joined()
-    host = Host(bytes.fromhex("020000000002"), IPv4Interface(f"{TWIN}/24"))
-    endpoint = Endpoint(host.address.ip, config, iss=None if iss is None else lambda *_: iss)
-    async with (
-        TapNetwork(f"{LINUX}/24") as linux,
-        Pipe(linux.port, segment, faults, seed),
-        UserTcp(ours, host, endpoint=endpoint) as twin,
-    ):
-        yield linux, twin
-
-
-async def connected(linux, twin, *, active):
-    """Both ends of a connection that the twin opens if ``active``, and Linux otherwise."""
-    loop = asyncio.get_running_loop()
-    if active:
-        listener = linux.socket()
-        listener.bind((LINUX, PORT))
-        listener.listen()
-        ours, (theirs, _) = await asyncio.gather(twin.connect(LINUX, PORT, HANG, None), loop.sock_accept(listener))
-        listener.close()
-        return ours, theirs
-    waiting = await twin.listen(TWIN, PORT)
-    theirs = linux.socket()
-    ours, _ = await asyncio.gather(waiting.accept(), loop.sock_connect(theirs, (TWIN, PORT)))
-    await waiting.close()
-    return ours, theirs
-
-
-async def both_ways(ours, theirs, size):
-    """Transfer random octets both ways at once, until both ends have closed; compare their SHA-256."""
-    loop = asyncio.get_running_loop()
-    there, back = random.randbytes(size), random.randbytes(size)
-
-    async def send():
-        for at in range(0, size, 1400):
-            await ours.send(there[at : at + 1400])
-        ours.shut()
-
-    async def send_from_linux():
-        await loop.sock_sendall(theirs, back)
-        theirs.shutdown(1)
-
-    async def digest(receive):
-        found = hashlib.sha256()
-        while octets := await receive():
-            found.update(octets)
-        return found.digest()
-
-    _, _, received, arrived = await asyncio.gather(
-        send(), send_from_linux(), digest(ours.receive), digest(lambda: loop.sock_recv(theirs, CHUNK_OCTETS))
-    )
-    assert (received, arrived) == (hashlib.sha256(back).digest(), hashlib.sha256(there).digest())
-
-
-PLANS = {
-    "none": Faults(),
-    "loss of 1 %": Faults(drop=0.01),
-    "loss of 5 %": Faults(drop=0.05),
-    "duplicates": Faults(duplicate=0.1),
-    "reordering": Faults(reorder=0.05),
-    "corruption": Faults(corrupt=0.02),
-    "truncation": Faults(truncate=0.02),
-    "all": Faults(drop=0.01, duplicate=0.02, reorder=0.02, corrupt=0.01, truncate=0.01, jitter=0.001),
-}
+pytestmark = needs_tap
+HOLD = 3.0  # seconds of a zero window; the command of linux.py holds it for a minute
+SMALL = 20_000  # octets of Linux's receive buffer
 
 
 @pytest.mark.parametrize("active", [True, False])
 @pytest.mark.parametrize("plan", PLANS)
 def test_octets_arrive_intact_both_ways_at_once(plan, active):
     async def test():
-        async with network(PLANS[plan]) as (linux, twin):
+        async with network(PLANS[plan]) as (linux, twin, _):
             ours, theirs = await connected(linux, twin, active=active)
             await both_ways(ours, theirs, 1_000_000)
             theirs.close()
@@ -127,7 +60,7 @@ def test_octets_arrive_intact_both_ways_at_once(plan, active):
 )
 def test_linux_may_lack_options(settings):
     async def test():
-        async with network(Faults(drop=0.02)) as (linux, twin):
+        async with network(Faults(drop=0.02)) as (linux, twin, _):
             for name, value in settings.items():
                 linux.sysctl(f"net.ipv4.{name}", value)
             ours, theirs = await connected(linux, twin, active=True)
@@ -142,7 +75,7 @@ def test_linux_may_lack_options(settings):
 )
 def test_the_twin_may_lack_options(config):
     async def test():
-        async with network(Faults(drop=0.02), config=config) as (linux, twin):
+        async with network(Faults(drop=0.02), config=config) as (linux, twin, _):
             ours, theirs = await connected(linux, twin, active=True)
             await both_ways(ours, theirs, 200_000)
             theirs.close()
@@ -153,7 +86,7 @@ def test_the_twin_may_lack_options(config):
 @pytest.mark.parametrize("iss", [2**32 - 1, 2**32 - 100_000])
 def test_sequence_numbers_wrap(iss):
     async def test():
-        async with network(Faults(drop=0.01), iss=iss) as (linux, twin):
+        async with network(Faults(drop=0.01), iss=iss) as (linux, twin, _):
             ours, theirs = await connected(linux, twin, active=True)
             await both_ways(ours, theirs, 500_000)
             theirs.close()
@@ -163,7 +96,7 @@ def test_sequence_numbers_wrap(iss):
 
 def test_a_port_without_a_listener_refuses():
     async def test():
-        async with network() as (linux, twin):
+        async with network() as (linux, twin, _):
             sock = linux.socket()
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.get_running_loop().sock_connect(sock, (TWIN, 9))
@@ -174,17 +107,121 @@ def test_a_port_without_a_listener_refuses():
     run(test())
 
 
-def test_a_thousand_connections_one_after_the_other_leave_nothing_behind():
+@pytest.mark.parametrize("active", [True, False])
+def test_a_thousand_connections_one_after_the_other_leave_nothing_behind(active):
     async def test():
-        loop = asyncio.get_running_loop()
-        async with network(config=TcpConfig(time_wait=1)) as (linux, twin):
-            waiting = await twin.listen(TWIN, PORT)
-            for _ in range(1000):
-                theirs = linux.socket()
-                ours, _ = await asyncio.gather(waiting.accept(), loop.sock_connect(theirs, (TWIN, PORT)))
-                theirs.close()
-                assert await ours.receive() == b""
+        async with network(config=TcpConfig(time_wait=1)) as (linux, twin, _):
+            await connections_in_turn(linux, twin, 1000, active=active)
+
+    run(test())
+
+
+def test_linux_may_hold_its_window_shut():
+    async def test():
+        async with network(Faults(drop=0.01)) as (linux, twin, _):
+            ours, theirs = await connected(linux, twin, active=True, buffer=SMALL)
+            with theirs:
+                assert await hold_linux_window_shut(ours, theirs, HOLD) >= 2
+
+    run(test())
+
+
+def test_the_twin_may_hold_its_window_shut():
+    async def test():
+        async with network(Faults(drop=0.01)) as (linux, twin, _):
+            ours, theirs = await connected(linux, twin, active=False)
+            with theirs:
+                await hold_twin_window_shut(ours, theirs, HOLD)
+
+    run(test())
+
+
+@pytest.mark.parametrize("scenario", [close_twin_half_first, close_linux_half_first])
+@pytest.mark.parametrize("active", [True, False])
+def test_octets_flow_after_the_other_half_has_closed(scenario, active):
+    async def test():
+        async with network(Faults(drop=0.01)) as (linux, twin, _):
+            ours, theirs = await connected(linux, twin, active=active)
+            with theirs:
+                await scenario(ours, theirs, 300_000)
+
+    run(test())
+
+
+def test_a_window_of_one_octet_lets_octets_through():
+    async def test():
+        octets = random.randbytes(20)
+        async with network(config=TcpConfig(receive_ring=1)) as (linux, twin, _):
+            ours, theirs = await connected(linux, twin, active=True)
+            with theirs:
+                await asyncio.get_running_loop().sock_sendall(theirs, octets)
+                theirs.shutdown(socket.SHUT_WR)
+                assert await digest(ours.receive) == sha256(octets)
+
+    run(test())
+
+
+IMPATIENT = TcpConfig(give_up=1500, syn_tries=3, initial_rto=200, fin_wait_2=1000)
+
+
+async def timed_out(twin, connection):
+    """Wait for a connection's end, which is a timeout and leaves nothing."""
+    await twin.gate.until(lambda: connection.end is not None)
+    assert connection.end is End.TIMED_OUT
+    assert not twin.endpoint.connections
+    assert twin.endpoint.deadline is None
+
+
+def test_a_peer_that_vanishes_under_octets_times_out():
+    async def test():
+        async with network(config=IMPATIENT) as (linux, twin, pipe):
+            ours, theirs = await connected(linux, twin, active=True)
+            with theirs:
+                pipe.cut()
+                await ours.send(b"octets")
+                await timed_out(twin, ours.connection)
+                for use in (ours.receive(), ours.send(b"more")):
+                    with pytest.raises(TimeoutError):  # ETIMEDOUT
+                        await use
+
+    run(test())
+
+
+def test_a_peer_that_vanishes_behind_a_zero_window_times_out():
+    async def test():
+        async with network(config=IMPATIENT) as (linux, twin, pipe):
+            ours, theirs = await connected(linux, twin, active=True, buffer=SMALL)
+            with theirs:
+                sending = asyncio.create_task(send(ours, bytes(1_000_000)))
+                await twin.gate.until(lambda: ours.connection.sender.shut)
+                pipe.cut()
+                await timed_out(twin, ours.connection)
+                with pytest.raises(TimeoutError):
+                    await sending
+
+    run(test())
+
+
+def test_a_peer_that_vanishes_before_it_answers_times_out():
+    async def test():
+        async with network(config=IMPATIENT) as (_, twin, pipe):
+            pipe.cut()
+            with pytest.raises(rdma.MpaConnectionError, match="Connection timed out"):
+                await twin.connect(LINUX, PORT, HANG, None)
+            assert not twin.endpoint.connections
+
+    run(test())
+
+
+def test_a_peer_that_vanishes_before_it_closes_its_half_is_forgotten():
+    async def test():
+        async with network(config=IMPATIENT) as (linux, twin, pipe):
+            ours, theirs = await connected(linux, twin, active=True)
+            with theirs:
                 ours.close(reset=False)
-            await twin.gate.until(lambda: not twin.endpoint.connections)
+                await twin.gate.until(lambda: ours.connection.state is State.FIN_WAIT_2)
+                pipe.cut()
+                await twin.gate.until(lambda: not twin.endpoint.connections)
+                assert ours.connection.end is End.CLOSED
 
     run(test())

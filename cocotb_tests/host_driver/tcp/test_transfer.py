@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.tcp.network import Faults, Network, exchange
+from open_rnic.cocotb_tests.host_driver.tcp.network import PORT, Faults, Network, exchange
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.connection import End
-from open_rnic.host_driver.tcp.segment import Flag
+from open_rnic.host_driver.tcp.segment import Flag, Segment
 from open_rnic.host_driver.tcp.states import State
 
 
@@ -111,6 +111,32 @@ def test_a_zero_window_is_probed_until_it_opens():
     while received < 10_000:
         received += len(network.passive.take(theirs, 10_000, network.now))
         network.step(10)
+
+
+def test_a_window_that_the_peer_has_shrunk_to_zero_is_probed_and_its_octets_follow_at_once_when_it_opens():
+    network = Network(11)
+    ours, _ = network.open()
+    active, peer, sender = network.active, network.passive.address, ours.sender
+
+    def answer(window):
+        """The peer acknowledges nothing new."""
+        last = network.segments[-1]
+        active.segments.clear()
+        numbers = (last.ack, sender.una % 2**32)
+        active.receive(peer, Segment(PORT, last.source, *numbers, Flag.ACK, window), network.now)
+        return [each for _, each in active.segments]
+
+    active.send(ours, bytes(10_000), network.now)
+    for _ in range(100):
+        answer(0)
+        network.now = active.deadline
+        active.tick(network.now)
+    assert network.now > 3_600_000
+    assert sender.in_flight == 10_000
+    assert [(each.seq, len(each.payload)) for _, each in active.segments] == [(sender.una % 2**32, 1)]
+    again = answer(65535)
+    assert again[0].seq == sender.una % 2**32
+    assert len(again[0].payload) == sender.mss
 
 
 def test_a_segment_without_a_connection_is_answered_with_a_reset():

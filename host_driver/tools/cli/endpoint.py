@@ -156,7 +156,7 @@ TransportOption = Annotated[
         "--transport",
         metavar="TCP",
         help="The TCP below: kernel, or this project's over Ethernet: tap:NAME,ADDRESS/PREFIX[,GATEWAY] or "
-        "qemu:PATH,ADDRESS/PREFIX[,GATEWAY].",
+        "qemu:PATH,ADDRESS/PREFIX[,GATEWAY]; with tap-rtl and qemu-rtl, TCP in simulated RTL.",
     ),
 ]
 

@@ -1,0 +1,250 @@
+"""The TCP engine: all connections of an address, between segments and octets in order (RFC 9293)."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.sequencer.isa import PORTS, SCRATCH
+from open_rnic.rtl.sequencer.sequencer import Sequencer
+from open_rnic.rtl.tcp.builder import Builder
+from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.loader import Loader
+from open_rnic.rtl.tcp.program import tcp_program
+from open_rnic.rtl.tcp.receive_ring import ReceiveRings
+from open_rnic.rtl.tcp.send_ring import SendRings
+from open_rnic.rtl.tcp.tuples import Tuples
+from open_rnic.rtl.tcp.words import Command, State, port, t
+
+__all__ = ["CommandLayout", "TcpEngine"]
+
+
+class CommandLayout(data.StructLayout):
+    """A command of the host: ``kind`` is a :class:`.Command`; ``iss`` is the initial sequence number.
+
+    ``ports`` has the port of this end in its upper half. To listen, ``address`` and the lower half are 0.
+    """
+
+    def __init__(self, connections: int):
+        super().__init__({
+            "kind": Command, "connection": range(max(2, connections)), "ports": 32, "address": 32, "iss": 32,
+        })  # fmt: skip
+
+
+class TcpEngine(wiring.Component):
+    """TCP for ``connections`` connections: 1, 2, 4, 8 or 16.
+
+    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Segments leave one
+    for each event ``output``, only when the one before has left, so that a received segment waits for no transmission.
+
+    Members
+    -------
+    tick : In, 1 bit
+        A pulse each millisecond.
+    segments_in : In, stream of :class:`.Packet` with ``source`` (32 bits) and ``length`` (16 bits) on the first beat
+        Segments for this address whose checksum is right.
+    segments_out : Out, stream of :class:`.Packet` with ``destination`` (32 bits) and ``length`` (16 bits)
+        Segments to send, with a checksum of 0.
+    received : Out, stream of :class:`.Packet` with ``connection``
+        Octets in order, in pieces of up to 1,024 octets; a packet of no octets stands for the peer's FIN. The window
+        opens as they are taken.
+    accept : In, 1 bit for each connection
+        Octets of the connection are taken.
+    to_send : In, stream of :class:`.Packet` with ``connection``
+        Packets. No segment has octets of two packets. A packet of no octets closes this end's half, behind all octets.
+    command : In, stream of :class:`CommandLayout`
+    show : In
+        A connection.
+    status : Out, 16 bits
+        Its :class:`.State`, or with CLOSED the :class:`.Reason`.
+    peer : Out, 32 bits
+        The peer's address.
+    ports : Out, 32 bits
+    changed : Out, 1 bit for each connection
+        Pulses when the status changes.
+    """
+
+    def __init__(self, connections: int = 4, config: EngineConfig | None = None):
+        if connections not in (1, 2, 4, 8, 16):
+            raise ValueError(f"connections must be 1, 2, 4, 8 or 16, not {connections!r}")
+        self.connections = connections
+        self.config = config or EngineConfig()
+        index = range(max(2, connections))
+        super().__init__({
+            "tick": In(1),
+            "segments_in": In(packet(1, source=32, length=16)),
+            "segments_out": Out(packet(1, destination=32, length=16)),
+            "received": Out(packet(1, connection=index)),
+            "accept": In(connections),
+            "to_send": In(packet(1, connection=index)),
+            "command": In(stream.Signature(CommandLayout(connections))),
+            "show": In(index),
+            "status": Out(16),
+            "peer": Out(32),
+            "ports": Out(32),
+            "changed": Out(connections),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        program = tcp_program(self.config)
+        m.submodules.sequencer = sequencer = Sequencer(program, self.connections)
+        m.submodules.loader = loader = Loader()
+        m.submodules.tuples = tuples = Tuples(self.connections)
+        m.submodules.receive_rings = receive_rings = ReceiveRings(self.connections, self.config.receive_ring)
+        m.submodules.send_rings = send_rings = SendRings(self.connections, self.config.send_ring)
+        m.submodules.builder = builder = Builder(len(self.show))
+
+        # Segments in: header to the sequencer, payload to the ring, octets in order to the user.
+        connect(m, flipped(self.segments_in), loader.i)
+        connect(m, loader.o, receive_rings.i)
+        connect(m, receive_rings.o, flipped(self.received))
+        # Packets to the ring, octets of the ring into segments.
+        connect(m, flipped(self.to_send), send_rings.i)
+        connect(m, send_rings.o, builder.i)
+        connect(m, builder.o, flipped(self.segments_out))
+        m.d.comb += [
+            tuples.look.eq(loader.look),
+            tuples.address.eq(loader.source),
+            tuples.ports.eq(loader.ports),
+            tuples.show.eq(self.show),
+            self.peer.eq(tuples.shown_address),
+            self.ports.eq(tuples.shown_ports),
+            receive_rings.has_payload.eq(loader.has_payload),
+            receive_rings.accept.eq(self.accept),
+            send_rings.reads.eq(builder.reads),
+            send_rings.reads_from.eq(builder.reads_from),
+            send_rings.reads_octets.eq(builder.reads_octets),
+            send_rings.reads_of.eq(builder.reads_of),
+        ]
+        self._ports(m, sequencer, (tuples, receive_rings, send_rings, builder))
+        wanted = self._status(m, sequencer, send_rings)
+        self._events(m, program, sequencer, loader, tuples, receive_rings, send_rings, builder, wanted)
+        return m
+
+    def _ports(self, m, sequencer, blocks):
+        """Connect the sequencer's ports: a block takes part in a write if it has a member of the port's name."""
+        self._written = {}
+        accepted = Signal()
+        for name, place in vars(port).items():
+            self._written[name] = written = Signal(name=f"{name}_written")
+            m.d.comb += written.eq(sequencer.valid & (sequencer.port == place.code - PORTS.start))
+            for block in blocks:
+                if name in block.signature.members and block.signature.members[name].flow is In:
+                    m.d.comb += getattr(block, name).eq(written)
+        for block in blocks:
+            m.d.comb += [block.value.eq(sequencer.value), block.connection.eq(sequencer.current)]
+        _, receive_rings, _, builder = blocks
+        for_receive = Cat(self._written[n] for n in ("place", "first", "take", "deliver", "finish", "begin_receive")).any()
+        for_builder = Cat(self._written[n] for n in ("destination", "length", "word", "payload_from", "payload")).any()
+        m.d.comb += [
+            accepted.eq((receive_rings.ready | ~for_receive) & (builder.ready | ~for_builder)),
+            sequencer.ready.eq(accepted),
+        ]
+
+    def _status(self, m, sequencer, send_rings):
+        """Keep the status of each connection, and whether it wants to send."""
+        wanted = Signal(self.connections)
+        statuses = []
+        for at in range(self.connections):
+            status = Signal(16, name=f"status_{at}")
+            statuses.append(status)
+            mine = Signal(name=f"current_{at}")
+            m.d.comb += [
+                mine.eq(sequencer.current == at),
+                self.changed[at].eq(self._written["status"] & mine),
+                send_rings.sends[at].eq((status & (State.ESTABLISHED | State.CLOSE_WAIT)).any()),
+            ]
+            with m.If(self.changed[at]):
+                m.d.sync += status.eq(sequencer.value)
+            with m.If(self._written["want"] & mine):
+                m.d.sync += wanted[at].eq(1)
+            with m.If(self.show == at):
+                m.d.comb += self.status.eq(status)
+        return wanted
+
+    def _events(self, m, program, sequencer, loader, tuples, receive_rings, send_rings, builder, wanted):
+        """Choose the next event, write its arguments, and start it."""
+        now = Signal(32)
+        late = Signal()  # the time has not been written
+        ticking = Signal(self.connections)  # connections whose timers are to be looked at
+        with m.If(self.tick):
+            m.d.sync += [now.eq(now + 1), late.eq(1), ticking.eq(~0)]
+
+        arguments = [Signal(32, name=f"argument{n}") for n in range(4)]
+        left = Signal(3)  # arguments that are left to write
+        place = Signal(range(SCRATCH.start + SCRATCH.size - 64))
+        entry = Signal.like(sequencer.entry)
+        connection = Signal(len(self.show))
+        chosen = Signal()
+        fair = Signal()  # the last event was a segment
+        m.d.comb += [
+            sequencer.entry.eq(entry), sequencer.connection.eq(connection), sequencer.page.eq(~loader.page),
+            loader.given_ready.eq(0),
+        ]  # fmt: skip
+
+        # Words from outside: an argument of the event, the time, the header of a segment.
+        with m.If(left != 0):
+            m.d.comb += [sequencer.give.eq(1), sequencer.place.eq(place), sequencer.given.eq(arguments[0])]
+            with m.If(sequencer.given_ready):
+                m.d.sync += [left.eq(left - 1), place.eq(place + 1)]
+                m.d.sync += [now_.eq(then) for now_, then in zip(arguments, arguments[1:], strict=False)]
+        with m.Elif(late):
+            m.d.comb += [sequencer.give.eq(1), sequencer.place.eq(t.now.code - 64), sequencer.given.eq(now)]
+            with m.If(sequencer.given_ready & ~self.tick):
+                m.d.sync += late.eq(0)
+        with m.Else():
+            m.d.comb += [
+                sequencer.give.eq(loader.give), sequencer.place.eq(loader.place), sequencer.given.eq(loader.given),
+                loader.given_ready.eq(sequencer.given_ready),
+            ]  # fmt: skip
+
+        def choose(name, of, *given):
+            m.d.sync += [entry.eq(program.entry(name)), connection.eq(of), chosen.eq(1), fair.eq(0)]
+            if given:
+                m.d.sync += [left.eq(len(given)), place.eq(t.argument0.code - 64)]
+                m.d.sync += [argument.eq(value) for argument, value in zip(arguments, given, strict=False)]
+
+        segment = Signal()
+        command = self.command.payload
+        first_ticking, first_wanted = Signal.like(self.show), Signal.like(self.show)
+        for first, bits in ((first_ticking, ticking), (first_wanted, wanted)):
+            for at in reversed(range(self.connections)):
+                with m.If(bits[at]):
+                    m.d.comb += first.eq(at)
+        turn = Signal.like(self.show)  # the connection that sent last
+        after = Signal.like(self.show)  # the next one that wants to send
+        m.d.comb += [segment.eq(loader.loaded & tuples.done), after.eq(first_wanted)]
+        for at in reversed(range(self.connections)):
+            with m.If(wanted[at] & (turn < at)):
+                m.d.comb += after.eq(at)
+
+        with m.If(chosen):
+            with m.If(sequencer.idle & (left == 0) & ~late):
+                m.d.comb += sequencer.start.eq(1)
+                m.d.sync += chosen.eq(0)
+        with m.Elif(sequencer.idle):
+            with m.If(segment & ~fair):
+                m.d.comb += loader.go.eq(1)
+                choose("segment", tuples.found)
+                m.d.sync += fair.eq(1)
+                with m.If(~tuples.hit):
+                    m.d.sync += entry.eq(program.entry("stray"))
+            with m.Elif(send_rings.queued):
+                m.d.comb += send_rings.noted.eq(1)
+                choose("queued", send_rings.queued_of, send_rings.count)
+            with m.Elif(self.command.valid):
+                m.d.comb += self.command.ready.eq(1)
+                choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
+            with m.Elif(receive_rings.taken):
+                m.d.comb += receive_rings.noted.eq(1)
+                choose("taken", receive_rings.taken_of, receive_rings.count)
+            with m.Elif(ticking.any() & ~late):
+                choose("tick", first_ticking)
+                with m.If(~self.tick):
+                    m.d.sync += ticking.bit_select(first_ticking, 1).eq(0)
+            with m.Elif(wanted.any() & builder.idle):
+                choose("output", after)
+                m.d.sync += [turn.eq(after), wanted.bit_select(after, 1).eq(0)]
+            with m.Else():
+                m.d.sync += fair.eq(0)

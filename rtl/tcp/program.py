@@ -1,0 +1,29 @@
+"""The program of the TCP engine (RFC 9293 §3.10), for the sequencer.
+
+Each event has an entry, which ends with WAIT. Segments leave only at the entry ``output``, one at a time, so that a
+received segment never waits for transmission; the exceptions are resets and challenge ACKs, which need no payload.
+"""
+
+from open_rnic.rtl.sequencer.program import Program
+from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.program_receive import write_receive
+from open_rnic.rtl.tcp.program_send import write_send
+from open_rnic.rtl.tcp.program_timers import write_timers
+from open_rnic.rtl.tcp.program_user import write_user
+
+__all__ = ["ENTRIES", "tcp_program"]
+
+# In the order of priority. ``stray`` is a segment of no connection.
+ENTRIES = ("segment", "stray", "command", "queued", "taken", "tick", "output")
+
+
+def tcp_program(config: EngineConfig) -> Program:
+    """Return the program for these parameters."""
+    p = Program()
+    p.label("start")
+    p.wait()
+    write_receive(p, config)
+    write_send(p, config)
+    write_timers(p, config)
+    write_user(p, config)
+    return p

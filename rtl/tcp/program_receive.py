@@ -1,0 +1,550 @@
+"""The program for segments that arrive (RFC 9293 §3.10.7)."""
+
+from open_rnic.rtl.sequencer.isa import QUEUED
+from open_rnic.rtl.sequencer.program import Program
+from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.words import Bit, Reason, SegmentBit, State, port, row, segment, t
+
+__all__ = ["write_receive"]
+
+FIN, SYN, RST, ACK = SegmentBit.FIN, SegmentBit.SYN, SegmentBit.RST, SegmentBit.ACK
+RANGES = ((row.start0, row.end0), (row.start1, row.end1), (row.start2, row.end2), (row.start3, row.end3))
+RST_CONTROL = 5 << 28 | RST << 16  # the fourth word of a header without options
+DEFAULT_MSS, SMALLEST_MSS = 536, 64  # RFC 9293 §3.7.1; smaller ones of a peer would multiply headers
+
+
+def write_receive(p: Program, config: EngineConfig) -> None:
+    """Write the entries ``segment`` and ``stray``."""
+    _segment(p, config)
+    _unacceptable(p)
+    _acknowledgment(p, config)
+    _payload(p, config)
+    _place(p)
+    _ranges(p)
+    _syn_sent(p)
+    _listen(p)
+    _take_syn(p, config)
+    _opened(p)
+    _stray(p)
+    _end(p)
+
+
+def _segment(p: Program, config: EngineConfig) -> None:
+    """RFC 9293 §3.10.7.4: the checks in their order."""
+    p.label("segment")
+    p.jump_if(p.any(row.state, State.SYN_SENT), "syn_sent")
+    p.jump_if(p.any(row.state, State.LISTEN), "listen")
+    p.move(t.seq, segment.seq)
+    p.move(t.flags, segment.flags)
+    with p.If(p.any(row.state, State.SYN_RECEIVED), p.any(t.flags, SYN)):
+        p.sub(t.x, row.next, 1)
+        with p.If(p.eq(t.seq, t.x)):  # the peer's SYN again
+            with p.If(p.none(t.flags, ACK | RST)):
+                p.move(port.take, 0)
+                p.jump("syn_due")
+            p.move(t.seq, row.next)  # simultaneous open: it acknowledges our SYN
+            p.clear(t.flags, SYN)
+    p.and_(t.x, t.flags, FIN)
+    p.add(t.length, segment.length, t.x)  # SEG.LEN, as far as it is known now
+    with p.If(p.any(t.flags, SYN)):
+        p.add(t.length, t.length, 1)
+    # The table of four cases.
+    with p.If(p.ne(t.seq, row.next)):
+        p.jump_if(p.le(row.edge, row.next), "unacceptable")
+        with p.If(p.lt(t.seq, row.next)):
+            p.jump_if(p.eq(t.length, 0), "unacceptable")
+            p.add(t.x, t.seq, t.length)
+            p.jump_if(p.le(t.x, row.next), "unacceptable")
+            p.sub(t.x, t.x, 1)
+            p.jump_if(p.le(row.edge, t.x), "unacceptable")
+        with p.Else():
+            p.jump_if(p.le(row.edge, t.seq), "unacceptable")
+    with p.Else():
+        with p.If(p.le(row.edge, row.next)):
+            p.jump_if(p.ne(t.length, 0), "unacceptable")
+    p.label("acceptable")
+    with p.If(p.any(t.flags, RST | SYN)):
+        p.move(port.take, 0)
+        with p.If(p.none(t.flags, RST)):  # RFC 5961 §4
+            p.jump("challenge")
+        p.jump_if(p.ne(t.seq, row.next), "challenge")  # RFC 5961 §3.2
+        p.move(t.x, Reason.RESET)
+        with p.If(p.any(row.state, State.SYN_RECEIVED)):
+            p.move(t.x, Reason.REFUSED)
+        p.jump("finish")
+    p.jump_if(p.none(t.flags, ACK), "discard")
+    with p.If(p.any(row.state, State.SYN_RECEIVED)):
+        p.sub(t.x, segment.ack, 1)
+        with p.If(p.ne(t.x, row.iss)):
+            p.move(port.take, 0)
+            p.move(t.seq, segment.ack)
+            p.move(t.control, RST_CONTROL)
+            p.jump("reset")
+        p.call("opened")
+    p.call("acknowledgment")
+    p.jump_if(p.eq(t.x, 0), "payload")
+    p.move(port.take, 0)
+    p.label("challenge")  # RFC 5961 §7: few in a second
+    p.sub(t.x, t.now, row.challenge_at)
+    with p.If(p.le(1000, t.x)):
+        p.move(row.challenge_at, t.now)
+        p.move(row.challenges, 0)
+    with p.If(p.lt(row.challenges, config.challenges)):
+        p.add(row.challenges, row.challenges, 1)
+        p.set(row.flags, Bit.MUST_ACK)
+    p.jump("want")
+    p.label("discard")
+    p.move(port.take, 0)
+    p.label("want")
+    p.move(port.want, 0)
+    p.wait()
+
+
+def _unacceptable(p: Program) -> None:
+    """A segment outside of the window is answered with an acknowledgment."""
+    p.label("unacceptable")
+    p.move(port.take, 0)
+    with p.If(p.any(t.flags, RST)):
+        p.wait()
+    p.jump_if(p.any(t.flags, SYN), "challenge")
+    p.set(row.flags, Bit.MUST_ACK)
+    with p.If(p.any(row.state, State.TIME_WAIT), p.any(t.flags, FIN)):
+        p.clear(row.flags, Bit.TIMERS)  # the time begins anew
+    # "Special allowance": with a window of zero, acknowledgments still count.
+    p.jump_if(p.none(t.flags, ACK), "want")
+    p.jump_if(p.ne(t.seq, row.next), "want")
+    p.jump_if(p.none(row.state, State.SYNCHRONIZED), "want")
+    p.call("acknowledgment")
+    p.jump_if(p.eq(t.x, 0), "want")
+    p.jump("challenge")
+
+
+def _acknowledgment(p: Program, config: EngineConfig) -> None:
+    """Take the acknowledgment and the window; ``t.x`` is not 0 if the segment deserves a challenge ACK instead."""
+    p.label("acknowledgment")
+    p.move(t.ack, segment.ack)
+    with p.If(p.ne(t.ack, row.sent)):
+        p.jump_if(p.lt(row.sent, t.ack), "unsent")
+        p.max(t.x, row.largest, 1)
+        p.sub(t.x, row.una, t.x)
+        p.jump_if(p.lt(t.ack, t.x), "unsent")  # RFC 5961 §5.2
+    p.clear(row.flags, Bit.UNANSWERED)
+    p.call("shut")
+    p.move(t.old, t.blocked)
+    p.sub(t.y, t.ack, row.una)  # the numbers that are acknowledged anew
+    with p.If(p.lt(0, t.y)):
+        p.call("advance")
+    with p.If(p.eq(t.ack, row.una)):
+        # RFC 9293 §3.10.7.4: an older segment does not change the window.
+        p.move(t.x, 0)  # the window has changed
+        p.jump_if(p.lt(t.seq, row.window_seq), "window_known")
+        with p.If(p.eq(t.seq, row.window_seq)):
+            p.jump_if(p.lt(t.ack, row.window_ack), "window_known")
+        p.sub(t.x, segment.window, row.window)
+        p.move(row.window_seq, t.seq)
+        p.move(row.window_ack, t.ack)
+        p.move(row.window, segment.window)
+        p.max(row.largest, row.largest, row.window)
+        p.label("window_known")
+        with p.If(p.ne(row.sent, row.una), p.eq(t.old, 0)):
+            p.call("duplicate")
+    with p.If(p.ne(t.old, 0), p.ne(row.window, 0), p.ne(row.sent, row.una)):
+        # The window is open again, and the peer has discarded the octet that probed it.
+        p.clear(row.flags, Bit.FAST)
+        p.set(row.flags, Bit.TIMEOUT)
+        p.move(row.recovery, row.sent)
+        p.move(row.resent, row.una)
+    p.move(t.x, 0)
+    p.ret()
+    p.label("unsent")
+    p.move(t.x, 1)
+    p.ret()
+
+    with p.routine("advance"):  # New octets are acknowledged: ``t.y`` of them.
+        with p.If(p.any(row.flags, Bit.TIMED), p.le(row.timed_end, t.ack)):
+            p.clear(row.flags, Bit.TIMED)
+            p.sub(t.x, t.now, row.timed_at)
+            p.call("measure")
+        p.move(row.una, t.ack)
+        p.max(row.resent, row.resent, t.ack)
+        with p.If(p.ne(row.head, row.tail)):
+            p.call("forget_packets")
+        p.min(port.release, row.una, row.end)
+        with p.If(p.none(row.flags, Bit.FAST | Bit.TIMEOUT)):
+            p.move(row.duplicates, 0)
+            p.call("open_window")
+        with p.Else():
+            p.call("recover")
+        p.clear(row.flags, Bit.RETRANSMIT)
+        with p.If(p.lt(row.end, t.ack)):  # the FIN
+            with p.If(p.any(row.state, State.FIN_WAIT_1)):
+                p.move(row.state, State.FIN_WAIT_2)
+                p.call("report")
+            with p.If(p.any(row.state, State.CLOSING)):
+                p.call("enter_time_wait")
+            with p.If(p.any(row.state, State.LAST_ACK)):
+                p.move(port.take, 0)
+                p.move(t.x, Reason.CLOSED)
+                p.jump("finish")
+
+    with p.routine("recover"):  # ``t.y`` octets are acknowledged during recovery.
+        with p.If(p.any(row.flags, Bit.FAST)):  # a partial acknowledgment (RFC 6582 §3.2 step 3)
+            p.sub(t.x, t.y, row.mss)
+            p.max(t.x, t.x, 0)
+            p.sub(row.duplicates, row.duplicates, t.x)
+            p.max(row.duplicates, row.duplicates, 0)
+            p.move(row.resent, t.ack)
+        with p.Else():
+            p.move(row.duplicates, 0)
+        with p.If(p.le(row.recovery, t.ack)):
+            with p.If(p.any(row.flags, Bit.FAST)):
+                p.sub(t.x, row.sent, row.una)
+                p.max(t.x, t.x, row.mss)
+                p.add(t.x, t.x, row.mss)
+                p.min(row.cwnd, row.threshold, t.x)
+            p.clear(row.flags, Bit.FAST | Bit.TIMEOUT)
+            p.move(row.duplicates, 0)
+            p.ret()
+        with p.If(p.any(row.flags, Bit.TIMEOUT)):
+            p.call("open_window")
+
+    with p.routine("open_window"):  # RFC 5681 §3.1, counted in octets (RFC 3465)
+        with p.If(p.lt(row.cwnd, row.threshold)):
+            p.add(t.x, row.mss, row.mss)
+            p.min(t.x, t.x, t.y)
+            p.add(row.cwnd, row.cwnd, t.x)
+            p.ret()
+        p.add(row.credit, row.credit, t.y)
+        with p.If(p.le(row.cwnd, row.credit)):
+            p.sub(row.credit, row.credit, row.cwnd)
+            p.add(row.cwnd, row.cwnd, row.mss)
+
+    # RFC 5681 §2: neither octets, nor a change of the window (``t.x``), nor anything new (``t.y``).
+    with p.routine("duplicate"):
+        p.jump_if(p.ne(t.x, 0), "detect_loss")
+        p.jump_if(p.ne(t.y, 0), "detect_loss")
+        p.jump_if(p.ne(segment.length, 0), "detect_loss")
+        p.jump_if(p.any(segment.flags, SYN | FIN), "detect_loss")
+        p.add(row.duplicates, row.duplicates, row.mss)
+        p.label("detect_loss")
+        with p.If(p.none(row.flags, Bit.FAST | Bit.TIMEOUT), p.le(row.recovery, row.una)):
+            p.add(t.x, row.mss, row.mss)
+            with p.If(p.lt(t.x, row.duplicates)):  # three
+                p.set(row.flags, Bit.FAST)
+                p.move(row.recovery, row.sent)
+                p.move(row.resent, row.una)
+                p.call("halve")
+                p.move(row.cwnd, row.threshold)
+
+    with p.routine("halve"):  # RFC 5681 §3.2, equation 4
+        p.sub(t.x, row.sent, row.una)
+        p.half(t.x, t.x)
+        p.add(t.z, row.mss, row.mss)
+        p.max(row.threshold, t.x, t.z)
+        p.move(row.credit, 0)
+
+    with p.routine("measure"):  # A round trip took ``t.x`` (RFC 6298 §2).
+        with p.If(p.none(row.flags, Bit.MEASURED)):
+            p.set(row.flags, Bit.MEASURED)
+            p.add(t.x, t.x, t.x)
+            p.move(row.rttvar4, t.x)
+            p.add(t.x, t.x, t.x)
+            p.add(row.srtt8, t.x, t.x)
+        with p.Else():
+            p.half(t.z, row.srtt8)
+            p.half(t.z, t.z)
+            p.half(t.z, t.z)
+            p.sub(t.x, t.x, t.z)  # the error
+            p.add(row.srtt8, row.srtt8, t.x)
+            with p.If(p.lt(t.x, 0)):
+                p.sub(t.x, 0, t.x)
+            p.half(t.z, row.rttvar4)
+            p.half(t.z, t.z)
+            p.sub(t.x, t.x, t.z)
+            p.add(row.rttvar4, row.rttvar4, t.x)
+        p.half(t.x, row.srtt8)
+        p.half(t.x, t.x)
+        p.half(t.x, t.x)
+        p.max(t.z, row.rttvar4, 1)
+        p.add(t.x, t.x, t.z)
+        p.max(t.x, t.x, config.shortest_rto)
+        p.min(row.rto, t.x, config.longest_rto)
+
+    with p.routine("forget_packets"):
+        p.label("forget_next")
+        with p.If(p.ne(row.head, row.tail)):
+            p.select(row.head)
+            with p.If(p.le(QUEUED, row.una)):
+                p.add(row.head, row.head, 1)
+                p.jump("forget_next")
+        p.max(row.fresh, row.fresh, row.head)
+
+    # Whether the window is zero, with nothing in flight but an octet that probes it (RFC 9293 §3.8.6.1). A peer may
+    # shrink its window (§3.8.6): what is in flight then counts as lost after a timeout.
+    with p.routine("shut"):
+        p.move(t.blocked, 0)
+        with p.If(p.eq(row.window, 0)):
+            p.sub(t.x, row.sent, row.una)
+            with p.If(p.any(row.flags, Bit.TIMEOUT)):
+                p.move(t.x, 0)
+            with p.If(p.lt(t.x, 2)):
+                p.and_(t.x, row.flags, Bit.CLOSES)
+                p.add(t.x, t.x, row.end)
+                with p.If(p.lt(row.una, t.x)):
+                    p.move(t.blocked, 1)
+
+
+def _payload(p: Program, config: EngineConfig) -> None:
+    """Take the payload and the FIN of a segment, which begins with ``t.seq``."""
+    p.label("payload")
+    with p.If(p.eq(segment.length, 0)):
+        p.jump_if(p.none(segment.flags, FIN), "discard")
+    with p.If(p.any(row.flags, Bit.FINISHED)):  # behind the peer's FIN there is nothing
+        p.move(port.take, 0)
+        p.jump("acknowledge_at_once")
+    # RFC 5681 §4.2: an acknowledgment at once for octets out of order, and for those that fill a hole.
+    p.move(t.behind, 0)
+    p.jump_if(p.lt(row.next, t.seq), "out_of_order")
+    with p.If(p.ne(row.start0, row.end0)):
+        p.label("out_of_order")
+        p.move(t.behind, 1)
+    p.call("put")
+    with p.If(p.any(row.flags, Bit.FINISHED)):
+        with p.If(p.any(row.state, State.ESTABLISHED)):
+            p.move(row.state, State.CLOSE_WAIT)
+            p.jump("finished")
+        with p.If(p.any(row.state, State.FIN_WAIT_1)):
+            p.move(row.state, State.CLOSING)
+            p.jump("finished")
+        with p.If(p.any(row.state, State.FIN_WAIT_2)):
+            p.call("enter_time_wait")
+            p.jump("acknowledge_at_once")
+        p.label("finished")
+        p.call("report")
+    p.jump_if(p.ne(t.behind, 0), "acknowledge_at_once")
+    p.jump_if(p.any(segment.flags, FIN), "acknowledge_at_once")
+    p.jump_if(p.eq(row.unacknowledged, 0), "acknowledge_at_once")
+    p.add(t.x, row.mss, row.mss)
+    p.jump_if(p.le(t.x, row.unacknowledged), "acknowledge_at_once")  # RFC 9293 §3.8.6.3
+    with p.If(p.none(row.flags, Bit.ACK)):
+        p.set(row.flags, Bit.ACK)
+        p.add(row.ack_at, t.now, config.delayed_ack)
+    p.jump("want")
+    p.label("acknowledge_at_once")
+    p.set(row.flags, Bit.MUST_ACK)
+    p.jump("want")
+
+
+def _place(p: Program) -> None:
+    """Place the octets of the segment in the ring, trimmed to the window, and take the FIN."""
+    with p.routine("put"):
+        p.add(t.x, t.seq, segment.length)
+        with p.If(p.any(segment.flags, FIN), p.lt(t.x, row.edge)):
+            p.set(row.flags, Bit.FIN_KEPT)
+            p.move(row.fin, t.x)
+        p.max(t.start, t.seq, row.next)
+        p.min(t.until, t.x, row.edge)
+        with p.If(p.lt(t.start, t.until)):
+            with p.If(p.ne(t.start, row.next)):
+                p.call("keep")
+                p.jump_if(p.eq(t.z, len(RANGES)), "no_octets")
+            p.move(port.place, t.seq)
+            p.sub(port.first, t.start, t.seq)
+            p.sub(port.take, t.until, t.seq)
+            with p.If(p.eq(t.start, row.next)):
+                p.call("join")
+                p.move(port.deliver, row.next)
+        with p.Else():
+            p.label("no_octets")
+            p.move(port.take, 0)
+        with p.If(p.any(row.flags, Bit.FIN_KEPT), p.eq(row.next, row.fin)):
+            p.clear(row.flags, Bit.FIN_KEPT)
+            p.set(row.flags, Bit.FINISHED)
+            p.move(port.finish, 0)
+            p.add(row.next, row.next, 1)
+
+
+def _ranges(p: Program) -> None:
+    """The ranges that were received behind a hole: the latest first, as in SACK blocks (RFC 2018 §4).
+
+    A range whose start and end are equal is none; these are the last ones.
+    """
+    with p.routine("keep"):  # Keep ``t.start`` to ``t.until``; ``t.z`` is then the number of ranges that lie apart.
+        p.move(t.x, t.start)
+        p.move(t.y, t.until)
+        p.move(t.z, 0)
+        for at, (start, end) in enumerate(RANGES):
+            p.jump_if(p.eq(start, end), f"kept{at}")
+            with p.If(p.le(t.start, end), p.le(start, t.until)):
+                p.min(t.x, t.x, start)
+                p.max(t.y, t.y, end)
+                p.move(start, end)
+                p.jump(f"kept{at}")
+            p.add(t.z, t.z, 1)
+            p.label(f"kept{at}")
+        with p.If(p.ne(t.z, len(RANGES))):
+            p.call("close_up")
+            for (start, end), (before, last) in zip(RANGES[:0:-1], RANGES[-2::-1], strict=True):
+                p.move(start, before)
+                p.move(end, last)
+            p.move(row.start0, t.x)
+            p.move(row.end0, t.y)
+
+    with p.routine("join"):  # Octets up to ``t.until`` have arrived: move RCV.NXT over kept ranges.
+        with p.If(p.ne(row.start0, row.end0)):
+            for start, end in RANGES:
+                with p.If(p.le(start, t.until), p.lt(t.until, end)):
+                    p.move(t.until, end)
+            for start, end in RANGES:
+                with p.If(p.le(end, t.until)):
+                    p.move(start, end)
+            p.call("close_up")
+        p.sub(t.x, t.until, row.next)
+        p.add(row.unacknowledged, row.unacknowledged, t.x)
+        p.move(row.next, t.until)
+
+    with p.routine("close_up"):  # Move the empty ranges to the end.
+        p.move(t.count, len(RANGES) - 1)
+        p.label("close_up_next")
+        for (start, end), (later, last) in zip(RANGES, RANGES[1:], strict=False):
+            with p.If(p.eq(start, end)):
+                p.move(start, later)
+                p.move(end, last)
+                p.move(later, last)
+        p.sub(t.count, t.count, 1)
+        p.jump_if(p.ne(t.count, 0), "close_up_next")
+
+
+def _syn_sent(p: Program) -> None:
+    """RFC 9293 §3.10.7.3."""
+    p.label("syn_sent")
+    with p.If(p.any(segment.flags, ACK)):
+        p.sub(t.x, segment.ack, 1)
+        with p.If(p.ne(t.x, row.iss)):
+            p.move(port.take, 0)
+            with p.If(p.none(segment.flags, RST)):
+                p.move(t.seq, segment.ack)
+                p.move(t.control, RST_CONTROL)
+                p.jump("reset")
+            p.wait()
+    with p.If(p.any(segment.flags, RST)):
+        p.move(port.take, 0)
+        with p.If(p.any(segment.flags, ACK)):
+            p.move(t.x, Reason.REFUSED)
+            p.jump("finish")
+        p.wait()
+    p.jump_if(p.none(segment.flags, SYN), "discard")
+    p.call("take_syn")
+    with p.If(p.any(segment.flags, ACK)):
+        p.move(t.seq, segment.seq)
+        p.call("opened")
+        p.set(row.flags, Bit.MUST_ACK)
+        p.move(t.seq, row.next)
+        p.jump("payload")
+    p.move(row.state, State.SYN_RECEIVED)  # simultaneous open
+    p.move(port.take, 0)
+    p.jump("syn_due")
+
+
+def _listen(p: Program) -> None:
+    """RFC 9293 §3.10.7.2."""
+    p.label("listen")
+    p.and_(t.x, segment.flags, SYN | ACK | RST)
+    p.jump_if(p.ne(t.x, SYN), "stray")
+    p.move(port.take, 0)
+    p.move(row.address, segment.source)
+    p.move(row.ports, segment.ports)
+    p.move(port.bind_address, row.address)
+    p.move(port.bind_ports, row.ports)
+    p.move(row.state, State.SYN_RECEIVED)
+    p.call("take_syn")
+    p.label("syn_due")
+    p.set(row.flags, Bit.SYN_DUE)
+    p.jump("want")
+
+
+def _take_syn(p: Program, config: EngineConfig) -> None:
+    """Take the peer's initial sequence number and options."""
+    with p.routine("take_syn"):
+        with p.If(p.any(segment.flags, SegmentBit.SACK_PERMITTED)):
+            p.set(row.flags, Bit.SACK)
+        p.move(t.x, segment.mss)
+        with p.If(p.eq(t.x, 0)):
+            p.move(t.x, DEFAULT_MSS)
+        p.max(t.x, t.x, SMALLEST_MSS)
+        p.min(row.mss, t.x, config.mss)
+        p.add(t.x, row.mss, row.mss)
+        p.move(row.initial, t.x)
+        for _ in range(config.initial_window // 2 - 1):
+            p.add(row.initial, row.initial, t.x)
+        p.move(row.cwnd, row.initial)
+        p.add(row.next, segment.seq, 1)
+        p.move(row.read, row.next)
+        p.add(row.edge, row.next, min(config.receive_ring, 0xFFFF))
+        p.move(port.begin_receive, row.next)
+
+
+def _opened(p: Program) -> None:
+    """Both SYNs have been exchanged; ``t.seq`` is the segment's."""
+    with p.routine("opened"):
+        with p.If(p.any(row.flags, Bit.TIMED)):
+            p.sub(t.x, t.now, row.timed_at)
+            p.call("measure")
+        p.clear(row.flags, Bit.TIMED | Bit.RETRANSMIT | Bit.UNANSWERED)
+        p.move(row.window_seq, t.seq)
+        p.move(row.window_ack, row.una)
+        p.move(row.window, segment.window)
+        p.move(row.largest, segment.window)
+        p.move(row.state, State.ESTABLISHED)
+        with p.If(p.any(row.flags, Bit.CLOSES)):
+            p.move(row.state, State.FIN_WAIT_1)
+        p.label("report")
+        p.move(port.status, row.state)
+
+
+def _stray(p: Program) -> None:
+    """A segment without a connection is answered with a reset (RFC 9293 §3.10.7.1)."""
+    p.label("stray")
+    p.move(port.take, 0)
+    with p.If(p.any(segment.flags, RST)):
+        p.wait()
+    with p.If(p.any(segment.flags, ACK)):
+        p.move(t.seq, segment.ack)
+        p.move(t.ack, 0)
+        p.move(t.control, RST_CONTROL)
+    with p.Else():
+        p.move(t.seq, 0)
+        p.add(t.ack, segment.seq, segment.length)
+        p.and_(t.x, segment.flags, FIN)
+        p.add(t.ack, t.ack, t.x)
+        with p.If(p.any(segment.flags, SYN)):
+            p.add(t.ack, t.ack, 1)
+        p.move(t.control, RST_CONTROL | ACK << 16)
+    p.jump("answer")
+    p.label("reset")
+    p.move(t.ack, 0)
+    p.label("answer")  # to the sender of the segment
+    p.move(port.destination, segment.source)
+    p.move(port.length, 20)
+    p.move(port.word, segment.ports)
+    p.move(port.word, t.seq)
+    p.move(port.word, t.ack)
+    p.move(port.word, t.control)
+    p.move(port.word, 0)
+    p.move(port.payload, 0)
+    p.wait()
+
+
+def _end(p: Program) -> None:
+    """Ends of connections."""
+    with p.routine("enter_time_wait"):
+        p.move(row.state, State.TIME_WAIT)
+        p.clear(row.flags, Bit.TIMERS)
+        p.move(port.status, row.state)
+    p.label("finish")  # for the reason ``t.x``
+    p.move(port.status, t.x)
+    p.move(row.state, State.CLOSED)
+    p.move(row.flags, 0)
+    p.move(port.bind_address, 0)
+    p.move(port.bind_ports, 0)
+    p.wait()

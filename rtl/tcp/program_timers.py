@@ -1,0 +1,64 @@
+"""The program for timers, at each tick."""
+
+from open_rnic.rtl.sequencer.program import Program
+from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.words import Bit, Reason, State, row, t
+
+__all__ = ["write_timers"]
+
+
+def write_timers(p: Program, config: EngineConfig) -> None:
+    """Write the entry ``tick``: let the timers expire that are due."""
+    p.label("tick")
+    p.jump_if(p.none(row.flags, Bit.TIMERS), "idle")
+    p.move(t.count, 0)  # something has expired
+    with p.If(p.any(row.flags, Bit.RETRANSMIT | Bit.PERSIST), p.le(row.deadline, t.now)):
+        p.move(t.count, 1)
+        with p.If(p.any(row.flags, Bit.UNANSWERED)):
+            p.sub(t.x, t.now, row.unanswered)
+            with p.If(p.le(config.give_up, t.x)):  # RFC 9293 §3.8.3
+                p.label("give_up")
+                p.move(t.x, Reason.TIMED_OUT)
+                p.jump("finish")
+        p.add(row.rto, row.rto, row.rto)  # RFC 6298 §5.5
+        p.min(row.rto, row.rto, config.longest_rto)
+        p.jump_if(p.any(row.flags, Bit.PERSIST), "probe")
+        p.clear(row.flags, Bit.RETRANSMIT | Bit.TIMED)
+        with p.If(p.none(row.state, State.SYNCHRONIZED)):
+            p.add(row.tries, row.tries, 1)
+            p.jump_if(p.eq(row.tries, config.syn_tries), "give_up")
+            p.jump("syn_due")
+        # Everything outstanding counts as lost (RFC 6298 §5.4, RFC 5681 §3.1).
+        with p.If(p.none(row.flags, Bit.TIMEOUT)):
+            p.call("halve")
+        p.clear(row.flags, Bit.FAST)
+        p.set(row.flags, Bit.TIMEOUT)
+        p.move(row.cwnd, row.mss)
+        p.move(row.credit, 0)
+        p.move(row.recovery, row.sent)
+        p.move(row.resent, row.una)
+        p.move(row.duplicates, 0)
+    p.label("timer_ack")
+    with p.If(p.any(row.flags, Bit.ACK), p.le(row.ack_at, t.now)):
+        p.clear(row.flags, Bit.ACK)
+        p.set(row.flags, Bit.MUST_ACK)
+        p.move(t.count, 1)
+    with p.If(p.any(row.flags, Bit.END), p.le(row.end_at, t.now)):
+        p.move(t.x, Reason.CLOSED)
+        p.jump("finish")
+    p.jump_if(p.ne(t.count, 0), "want")
+    p.label("idle")
+    p.wait()
+
+    # Probe a window that is shut (RFC 9293 §3.8.6.1), or fill a window that is small but open.
+    p.label("probe")
+    p.clear(row.flags, Bit.PERSIST)
+    with p.If(p.eq(row.window, 0)):
+        p.move(t.start, row.una)
+        p.add(t.until, row.una, 1)
+        p.jump("send_range")
+    p.move(t.start, row.sent)
+    p.add(t.until, row.una, row.window)
+    p.move(t.x, row.fresh)
+    p.call("whole")
+    p.jump("send_range")

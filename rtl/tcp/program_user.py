@@ -1,0 +1,124 @@
+"""The program for the user of a connection: commands of the host, octets queued and taken at the streams."""
+
+from open_rnic.rtl.sequencer.isa import QUEUE, QUEUED
+from open_rnic.rtl.sequencer.program import Program
+from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.program_receive import RANGES
+from open_rnic.rtl.tcp.program_send import PLAIN
+from open_rnic.rtl.tcp.words import Bit, Command, Reason, SegmentBit, State, port, row, t
+
+__all__ = ["write_user"]
+
+CLEARED = """
+    flags unacknowledged window largest window_seq window_ack credit duplicates srtt8 rttvar4 sent_at unanswered
+    challenges syns tries head fresh tail
+""".split()
+
+
+def write_user(p: Program, config: EngineConfig) -> None:
+    """Write the entries ``command``, ``queued`` and ``taken``."""
+    p.label("command")
+    for command in Command:
+        p.jump_if(p.eq(t.argument0, command), command.name.lower())
+    p.wait()
+    _open(p, config)
+    _close(p)
+    _queued(p)
+    _taken(p, config)
+
+
+def _open(p: Program, config: EngineConfig) -> None:
+    """Open a connection: ``t.argument1`` are its ports, ``t.argument2`` the peer's address, ``t.argument3`` the ISS."""
+    p.label("listen_at")
+    p.call("clear_row")
+    p.move(row.state, State.LISTEN)
+    p.jump("bind")
+    p.label("open")
+    p.call("clear_row")
+    p.move(row.state, State.SYN_SENT)
+    p.set(row.flags, Bit.SYN_DUE)
+    p.label("bind")
+    p.move(row.ports, t.argument1)
+    p.move(row.address, t.argument2)
+    p.move(port.bind_address, row.address)
+    p.move(port.bind_ports, row.ports)
+    p.move(port.status, row.state)
+    p.jump("want")
+    with p.routine("clear_row"):
+        for name in CLEARED:
+            p.move(getattr(row, name), 0)
+        for start, end in RANGES:
+            p.move(start, 0)
+            p.move(end, 0)
+        p.move(row.next, 0)
+        p.move(row.edge, 0)
+        p.move(row.threshold, 1 << 30)
+        p.sub(row.challenge_at, t.now, 1000)
+        p.move(row.rto, config.initial_rto)
+        p.move(row.iss, t.argument3)
+        p.add(row.una, row.iss, 1)
+        for word in (row.sent, row.end, row.recovery, row.resent):
+            p.move(word, row.una)
+        p.move(port.begin_send, row.una)
+
+
+def _close(p: Program) -> None:
+    """Close this end's half, behind everything sent; or abort (RFC 9293 §3.10.4, §3.10.5)."""
+    p.label("close")
+    p.jump_if(p.any(row.state, State.LISTEN | State.SYN_SENT), "aborted")
+    p.jump_if(p.eq(row.state, State.CLOSED), "idle")
+    p.set(row.flags, Bit.CLOSES)
+    with p.If(p.any(row.state, State.ESTABLISHED)):
+        p.move(row.state, State.FIN_WAIT_1)
+    with p.If(p.any(row.state, State.CLOSE_WAIT)):
+        p.move(row.state, State.LAST_ACK)
+    p.move(port.status, row.state)
+    p.jump("want")
+    p.label("abort")
+    p.jump_if(p.eq(row.state, State.CLOSED), "idle")
+    with p.If(p.none(row.state, State.LISTEN | State.SYN_SENT | State.TIME_WAIT)):
+        p.move(t.seq, row.sent)
+        p.move(t.length, 0)
+        p.move(t.control, PLAIN | SegmentBit.RST << 16)
+        p.clear(row.flags, Bit.SACK)
+        p.call("emit")
+    p.label("aborted")
+    p.move(t.x, Reason.ABORTED)
+    p.jump("finish")
+
+
+def _queued(p: Program) -> None:
+    """The user has put a packet of ``t.argument0`` octets in the ring: no segment holds octets of two packets. No octets
+    stand for the end of this half.
+
+    If the queue is full, the packet becomes part of the last one.
+    """
+    p.label("queued")
+    p.jump_if(p.none(row.state, State.ESTABLISHED | State.CLOSE_WAIT), "idle")
+    p.jump_if(p.eq(t.argument0, 0), "close")
+    p.add(row.end, row.end, t.argument0)
+    p.sub(t.x, row.tail, row.head)
+    with p.If(p.eq(t.x, QUEUE)):
+        p.sub(row.tail, row.tail, 1)
+        p.min(row.fresh, row.fresh, row.tail)
+    p.select(row.tail)
+    p.move(QUEUED, row.end)
+    p.add(row.tail, row.tail, 1)
+    p.jump("want")
+
+
+def _taken(p: Program, config: EngineConfig) -> None:
+    """The user has taken ``t.argument0`` octets; the peer learns of it if the window opens much."""
+    ring = config.receive_ring
+    p.label("taken")
+    p.add(row.read, row.read, t.argument0)
+    p.jump_if(p.none(row.state, State.SYNCHRONIZED), "idle")
+    p.add(t.x, row.read, ring)
+    p.sub(t.x, t.x, row.edge)  # the growth
+    p.add(t.y, row.mss, row.mss)
+    p.min(t.y, t.y, ring // 2)
+    p.jump_if(p.lt(t.x, t.y), "idle")
+    p.sub(t.x, row.edge, row.next)
+    p.jump_if(p.lt(ring // 2, t.x), "idle")
+    p.set(row.flags, Bit.MUST_ACK)
+    p.jump("want")

@@ -1,0 +1,146 @@
+"""Holds octets of the user until the peer has acknowledged them. Retransmissions are read from here."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.tcp.ring import RingReader, RingWriter
+
+__all__ = ["SendRings"]
+
+
+class SendRings(wiring.Component):
+    """A ring of ``size`` octets, a power of 2, for each connection.
+
+    A packet for which there is no room stalls, after its octets so far have been queued. A packet of a connection that
+    cannot send is discarded. A packet of no octets closes this end's half, behind all octets.
+
+    Members
+    -------
+    begin_send, release : In, 1 bit
+        A write of ``value`` to one of these ports, for ``connection``: the number of the first octet; the number
+        before which all octets have been acknowledged.
+    value : In, 32 bits
+    connection : In
+    i : In, stream of :class:`.Packet` with ``connection``
+        Packets of the user.
+    sends : In, 1 bit for each connection
+        The connection can send.
+    queued : Out, 1 bit
+        ``count`` octets of ``queued_of`` have been queued, as a packet; 0 for the end. Stays until ``noted``.
+    count : Out, 16 bits
+    queued_of : Out
+    noted : In, 1 bit
+    reads, reads_from, reads_octets, reads_of : In
+        Read ``reads_octets`` octets of the connection ``reads_of``, from number ``reads_from`` on.
+    o : Out, stream of :class:`.Packet`
+        The octets that are read.
+    """
+
+    def __init__(self, connections: int, size: int):
+        self.connections = connections
+        self.size = size
+        index = range(max(2, connections))
+        super().__init__({
+            "begin_send": In(1), "release": In(1), "value": In(32), "connection": In(index),
+            "i": In(packet(1, connection=index)), "sends": In(connections),
+            "queued": Out(1), "count": Out(16), "queued_of": Out(index), "noted": In(1),
+            "reads": In(1), "reads_from": In(32), "reads_octets": In(16), "reads_of": In(index), "o": Out(packet(1)),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=32, depth=self.connections * self.size // 4, init=[])
+        self._read(m, memory.read_port())
+        self._write(m, memory.write_port(granularity=8))
+        return m
+
+    def _read(self, m, port):
+        m.submodules.reader = reader = RingReader(self.size)
+        ring = Signal.like(self.connection)
+        m.d.comb += [
+            reader.start.eq(self.reads), reader.place.eq(self.reads_from), reader.length.eq(self.reads_octets),
+            reader.word.eq(port.data), port.en.eq(reader.read), port.addr.eq(Cat(reader.address, ring)),
+            self.o.payload.eq(reader.o.payload), self.o.valid.eq(reader.o.valid), reader.o.ready.eq(self.o.ready),
+        ]  # fmt: skip
+        with m.If(self.reads):
+            m.d.sync += ring.eq(self.reads_of)
+
+    def _write(self, m, port):
+        m.submodules.writer = writer = RingWriter(self.size)
+        bits = len(writer.place) + 1
+        m.submodules.tails = tails = Memory(shape=bits, depth=max(2, self.connections), init=[])
+        m.submodules.heads = heads = Memory(shape=bits, depth=max(2, self.connections), init=[])
+        write_tail, write_head = tails.write_port(), heads.write_port()
+        old_tail, head = tails.read_port(domain="comb"), heads.read_port(domain="comb")
+        beat = self.i.payload
+        ring = Signal.like(self.connection)
+        tail = Signal(bits)
+        octets = Signal(3)
+        ends = Signal()  # the packet has ended
+        closes = Signal()  # it has no octets
+        fits = Signal()
+        moves = Signal()
+        m.d.comb += [
+            write_head.en.eq(self.begin_send | self.release),
+            write_head.addr.eq(self.connection),
+            write_head.data.eq(self.value),
+            old_tail.addr.eq(ring),
+            head.addr.eq(ring),
+            octets.eq(Mux(beat.last, beat.octets, 4)),
+            fits.eq((tail - head.data)[:bits] <= self.size - 4),
+            writer.place.eq(old_tail.data),
+            writer.data.eq(beat.data),
+            writer.mask.eq(Mux(beat.last, (1 << beat.octets) - 1, 0b1111)),
+            writer.valid.eq(moves),
+            writer.last.eq(beat.last),
+            port.addr.eq(Cat(writer.address, ring)),
+            port.data.eq(writer.word),
+            port.en.eq(writer.write),
+            self.queued_of.eq(ring),
+        ]
+        done = Signal()
+        m.d.comb += [
+            write_tail.en.eq(self.begin_send | done),
+            write_tail.addr.eq(Mux(self.begin_send, self.connection, ring)),
+            write_tail.data.eq(Mux(self.begin_send, self.value, tail)),
+        ]
+        sends = self.sends.bit_select(ring, 1)
+        with m.FSM():
+            with m.State("Wait"):
+                m.d.sync += ring.eq(beat.connection)
+                with m.If(self.i.valid):
+                    m.next = "Begin"
+            with m.State("Begin"):
+                m.d.comb += writer.start.eq(1)
+                m.d.sync += [tail.eq(old_tail.data), self.count.eq(0)]
+                m.next = "Write"
+            with m.State("Write"):
+                m.d.sync += [ends.eq(0), closes.eq(0)]
+                with m.If(~sends):
+                    m.next = "Discard"
+                with m.Elif(fits):
+                    m.d.comb += [moves.eq(self.i.valid), self.i.ready.eq(1)]
+                    with m.If(self.i.valid):
+                        m.d.sync += [tail.eq(tail + octets), self.count.eq(self.count + octets), ends.eq(beat.last)]
+                        m.d.sync += closes.eq(octets == 0)
+                        with m.If(beat.last):
+                            m.next = "Flush"
+                with m.Elif(self.count != 0):
+                    m.d.comb += [writer.valid.eq(1), writer.mask.eq(0), writer.last.eq(1)]
+                    m.next = "Flush"
+            with m.State("Flush"):
+                m.next = "Tell"
+            with m.State("Tell"):
+                m.d.comb += self.queued.eq(sends & ((self.count != 0) | closes))
+                with m.If(~self.queued | self.noted):
+                    m.d.comb += done.eq(self.queued & ~self.begin_send)
+                    m.next = "Begin"
+                    with m.If(ends):
+                        m.next = "Wait"
+            with m.State("Discard"):
+                m.d.comb += self.i.ready.eq(1)
+                with m.If(self.i.valid & beat.last):
+                    m.next = "Wait"
