@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 def look(make: Callable[[], Any], at: Callable[[Any], _T]) -> _T:
-    """Make a component with ``make``, and return ``at`` of it; Amaranth does not warn about the unused component.
+    """Make a component with ``make``, and return the result of ``at`` for it; Amaranth does not warn about the unused component.
 
     The component is deleted afterwards, so the result must not refer to it.
     """
