@@ -40,7 +40,7 @@ async def opened(
 
 
 class SimulatedPath(asyncio.Protocol):
-    """An Ethernet port (:class:`.Port`) with a TCP engine (:class:`.TcpDevice`) behind it. Open it with :meth:`open`."""
+    """An Ethernet port (:class:`.Port`) with a TCP engine (:class:`.TcpDevice`) behind it."""
 
     @classmethod
     async def open(

@@ -11,7 +11,8 @@ from cocotb.triggers import Timer
 from open_rnic.cocotb_tests.harness import parameter
 from open_rnic.cocotb_tests.rtl.tcp.shadow import HERE, THERE, Shadow
 from open_rnic.host_driver.devices.sim.dut import PERIOD, start
-from open_rnic.host_driver.devices.sim.layout import pack, path_control, path_status, unpack as unpack_word
+from open_rnic.host_driver.devices.sim.layout import pack, path_control, path_status
+from open_rnic.host_driver.devices.sim.layout import unpack as unpack_word
 from open_rnic.host_driver.devices.sim.server import Drain, Feed
 from open_rnic.host_driver.devices.sim.wire import take_frames
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, Ethernet, EtherType, Ipv4

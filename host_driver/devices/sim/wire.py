@@ -47,7 +47,7 @@ def window(lanes: int) -> int:
     return WINDOW // (4 * lanes)
 
 
-def frame(kind: Kind, note: int = 0, octets: bytes = b"") -> bytes:
+def frame(kind: int, note: int = 0, octets: bytes = b"") -> bytes:
     """A frame, ready to send."""
     return HEADER.pack(kind, note, len(octets)) + octets
 
