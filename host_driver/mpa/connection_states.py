@@ -1,4 +1,4 @@
-"""The states of an MPA connection behind its startup exchange, without sockets or clocks.
+"""The states of an MPA connection after its startup exchange, without sockets or clocks.
 
 The two directions of a connection end separately, as those of TCP do. Each is a machine with a table of its own,
 ``TRANSMIT`` and ``RECEIVE``. ``Life`` combines them: it takes reports from the socket, the device and the ULP, counts

@@ -8,9 +8,9 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["EXPIRED", "FRESH", "INTERVAL", "SWEEP", "WORDS", "Neighbours", "Task", "Word"]
+__all__ = ["EXPIRED", "FRESH", "INTERVAL", "UNIT", "WORDS", "Neighbours", "Task", "Word"]
 
-SWEEP = 1024  # ticks from one unit of age to the next
+UNIT = 1024  # ticks in a unit of age
 FRESH = 64  # units of age from which a MAC is to be confirmed: 66 s (RFC 1122 §2.3.2.1: on the order of a minute)
 EXPIRED = 120  # units of age from which a MAC is not used: 123 s
 FREE = 127  # an entry without an address
@@ -55,12 +55,13 @@ class Neighbours(wiring.Component):
     older             is treated as if the MAC were unknown
     ================  ==============================================================================
 
-    Latency: at most ``entries`` + 6 cycles, and ``entries`` more after SWEEP ticks.
+    Latency: at most ``entries`` + 6 cycles, and ``entries`` more once in a unit of age.
 
     Parameters
     ----------
     entries : a power of 2, 2 to 8
     constants : further words of every entry, from Word.CONSTANTS on
+    unit : ticks in a unit of age, a power of 2
 
     Members
     -------
@@ -89,11 +90,12 @@ class Neighbours(wiring.Component):
 
     """
 
-    def __init__(self, entries: int = 8, constants: Sequence[int] = ()):
+    def __init__(self, entries: int = 8, constants: Sequence[int] = (), unit: int = UNIT):
         if entries not in (2, 4, 8):
             raise ValueError(f"entries must be 2, 4 or 8, not {entries!r}")
         self.entries = entries
         self.constants = tuple(constants)
+        self.unit = unit
         super().__init__({
             "task": In(Task),
             "address": In(32),
@@ -125,11 +127,11 @@ class Neighbours(wiring.Component):
         write, read = words.write_port(), words.read_port(domain="comb")
         age_write, age_read = ages.write_port(), ages.read_port(domain="comb")
 
-        ticks = Signal(range(SWEEP))
+        ticks = Signal(range(self.unit))
         sweep_due = Signal()
         with m.If(self.tick):
             m.d.sync += ticks.eq(ticks + 1)
-        m.d.comb += self.sweep.eq(self.tick & (ticks == SWEEP - 1))
+        m.d.comb += self.sweep.eq(self.tick & (ticks == self.unit - 1))
 
         row = Signal(range(2 * entries))  # the entry that is examined
         next_row = Signal(range(2 * entries))

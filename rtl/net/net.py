@@ -11,6 +11,7 @@ from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.net.addresses import Classifier
 from open_rnic.rtl.net.delivery import DatagramDelivery, SegmentDelivery
 from open_rnic.rtl.net.layouts import Counts, Frame, RxDatagram, RxSegment, TxDatagram, TxSegment
+from open_rnic.rtl.net.neighbours import UNIT
 from open_rnic.rtl.net.packet_fifo import PacketFifo
 from open_rnic.rtl.net.packet_slots import SLOT, PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
@@ -38,7 +39,8 @@ class Net(wiring.Component):
     Parameters
     ----------
     udp_ports : the UDP ports whose datagrams are received
-    entries : of the ARP cache, a power of 2, 2 to 16
+    entries : of the ARP cache: 2, 4 or 8
+    unit : ticks in a unit of age of the ARP cache, a power of 2; less than the default only in simulations
 
     Members
     -------
@@ -81,9 +83,9 @@ class Net(wiring.Component):
 
     """
 
-    def __init__(self, *, udp_ports: Iterable[int] = (), entries: int = 8):
+    def __init__(self, *, udp_ports: Iterable[int] = (), entries: int = 8, unit: int = UNIT):
         self.receiver = Receiver(tcp_words=_SEGMENTS, udp_words=SLOT, icmp_words=SLOT, udp_ports=udp_ports)
-        self.sender = Sender(SLOT, entries=entries)
+        self.sender = Sender(SLOT, entries=entries, unit=unit)
         super().__init__({
             "rx_frames": In(stream.Signature(Frame())),
             "tx_frames": Out(packet(1)),

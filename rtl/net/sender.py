@@ -21,7 +21,7 @@ from open_rnic.rtl.net.layouts import (
     TxDatagram,
     TxSegment,
 )
-from open_rnic.rtl.net.neighbours import Neighbours, Task, Word
+from open_rnic.rtl.net.neighbours import UNIT, Neighbours, Task, Word
 from open_rnic.rtl.net.packet_memory import PacketWriter
 from open_rnic.rtl.net.receiver import ArpPacket
 
@@ -85,7 +85,7 @@ class Sender(wiring.Component):
     Parameters
     ----------
     words : depth of the queue
-    entries : see :class:`.Neighbours`
+    entries, unit : see :class:`.Neighbours`
 
     Members
     -------
@@ -119,9 +119,9 @@ class Sender(wiring.Component):
 
     """
 
-    def __init__(self, words: int, *, entries: int = 8):
+    def __init__(self, words: int, *, entries: int = 8, unit: int = UNIT):
         self.words = words
-        self.neighbours = Neighbours(entries, [*_CONSTANTS.values()])
+        self.neighbours = Neighbours(entries, [*_CONSTANTS.values()], unit)
         super().__init__({
             "tcp": In(stream.Signature(TxSegment())),
             "udp": In(stream.Signature(TxDatagram())),

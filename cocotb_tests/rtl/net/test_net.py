@@ -13,6 +13,7 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
     BROADCAST,
     BROADCAST_MAC,
     FAR,
+    FASTER,
     GATEWAY,
     LIMITED,
     MAC,
@@ -37,7 +38,7 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
 )
 from open_rnic.rtl.net.net import Net
 
-NET = functools.partial(Net, udp_ports=(PORT,))
+NET = functools.partial(Net, udp_ports=(PORT,), unit=1024 // FASTER)
 ECHO_REPLY = dpkt.icmp.ICMP_ECHOREPLY
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 100, 1457, 1458, 1459, 1460)
 
@@ -298,7 +299,7 @@ async def the_oldest_neighbour_is_forgotten(dut):
     interface = Interface(dut)
     neighbours = [(PEER + number, bytes((2, 0, 0, 0, 1, number))) for number in range(9)]
     for address, mac in neighbours[:8]:
-        await interface.introduce(None, address, mac)
+        await interface.introduce(address=address, mac=mac)
         await interface.pass_time(1024)
     await interface.introduce(None, *neighbours[0])
     await interface.introduce(None, *neighbours[8])

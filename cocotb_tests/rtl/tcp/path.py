@@ -75,6 +75,8 @@ class Path:
             assert (frame.destination, frame.source, packet.source) == (PEER_MAC, MAC, HERE)
             Segment.decode(packet.payload, packet.source, packet.destination)  # checks the checksum
             self.segments.append((int(packet.destination), packet.payload))
+        elif (arp := Arp.decode(frame.payload)).operation is ArpOperation.REQUEST and arp.target == THERE:
+            self.give(EtherType.ARP, Arp(ArpOperation.REPLY, PEER_MAC, THERE, MAC, HERE).encode())
 
     def take_octets(self, octets):
         self.octets += octets

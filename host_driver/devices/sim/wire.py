@@ -12,7 +12,7 @@ from enum import IntEnum
 from struct import Struct
 
 SOCKET = "RNIC_SIMULATION_SOCKET"  # environment variables of the process: the socket's descriptor
-LANES = "RNIC_SIMULATION_LANES"  # and the device's width
+WIDTH = "RNIC_SIMULATION_LANES"  # and the device's width
 TERMINAL = "RNIC_SIMULATION_TERMINAL"  # for a simulated board: the descriptor of its pseudo-terminal
 NOISE = "RNIC_SIMULATION_NOISE"  # for tests: a seed, and the probability that an octet is damaged
 HEADER = Struct("<BBxxI")
