@@ -23,8 +23,8 @@ from open_rnic.host_driver.devices.sim.waves import save_views
 from open_rnic.host_driver.devices.sim.wire import (
     EVENT,
     EVENT_WINDOW,
-    LANES,
     SOCKET,
+    WIDTH,
     WORD,
     Kind,
     beats,
@@ -32,7 +32,7 @@ from open_rnic.host_driver.devices.sim.wire import (
     take_frames,
     window,
 )
-from open_rnic.host_driver.gate import Gate
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
@@ -77,8 +77,8 @@ class SimulatedDevice(Device, asyncio.Protocol):
         """Start a device of ``lanes`` 32-bit lanes and reset it. The first build of a width takes a minute.
 
         ``waves`` is a folder in which the device writes an FST file of its own, and views of it for GTKWave and Surfer.
-        Raises ValueError for a width that is not in LANES, and DeviceError if the simulation cannot be built or
-        started; the message names the log.
+        Raises ValueError for an unknown width, and DeviceError if the simulation cannot be built or started; the
+        message names the log.
         """
         check_lanes(lanes)
         simulation = await prepare("device", str(lanes), waves=waves is not None)
@@ -235,7 +235,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
     async def _start(self, simulation: Simulation, trace: Path | None) -> None:
         mine, its = socket.socketpair()
         with its:
-            variables = {SOCKET: str(its.fileno()), LANES: str(self.lanes)}
+            variables = {SOCKET: str(its.fileno()), WIDTH: str(self.lanes)}
             server = "open_rnic.host_driver.devices.sim.server"
             self._process = SimulationProcess(simulation, server, its.fileno(), variables, trace)
         # Only the simulation has `its` open, and only this process `mine`, so each notices when the other ends.

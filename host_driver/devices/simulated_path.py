@@ -17,9 +17,9 @@ from open_rnic.host_driver.devices.sim.path_wire import COMMAND, CONNECTIONS, ST
 from open_rnic.host_driver.devices.sim.prepare import prepare
 from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
 from open_rnic.host_driver.devices.sim.wire import SOCKET, WORD, beats, frame, take_frames
-from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.net.pipe import discard
 from open_rnic.host_driver.tcp.engine import EngineStatus
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.words import Command
 
 __all__ = ["SimulatedPath", "opened"]
@@ -40,7 +40,7 @@ async def opened(
 
 
 class SimulatedPath(asyncio.Protocol):
-    """An Ethernet port (:class:`.Port`) with a TCP engine (:class:`.TcpDevice`) behind it. Open it with :meth:`open`."""
+    """An Ethernet port (:class:`.Port`) with a TCP engine (:class:`.TcpDevice`) behind it."""
 
     @classmethod
     async def open(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
-from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
+from open_rnic.host_driver.waiting import Gate
 
 _ROOM = 1 << 18  # octets: a queue that holds more accepts nothing
 _CHUNK = 1 << 16  # octets of the MPA stream that are processed at once

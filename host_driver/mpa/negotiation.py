@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import inf
 
-from open_rnic.host_driver.machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.startup import (
     ENHANCED_OCTETS,
     MAX_PRIVATE_DATA,
@@ -32,6 +31,7 @@ from open_rnic.host_driver.mpa.startup import (
     StartupError,
     StartupFrame,
 )
+from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 ENHANCED_REV = 2  # RFC 6581 §6: the enhanced data needs this or a higher Rev

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
 from open_rnic.host_driver import ddp
-from open_rnic.host_driver.machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.negotiation import (
     Config,
     Disagreement,
@@ -42,6 +41,7 @@ from open_rnic.host_driver.mpa.negotiation import (
     request_data,
 )
 from open_rnic.host_driver.mpa.startup import ENHANCED_OCTETS, MAX_PRIVATE_DATA, Dialect, EnhancedData
+from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 ADAPTATION = 1  # the Adaptation Indication of DDP (RFC 5043 §5.1)

@@ -13,13 +13,13 @@ from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol, Self
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
-from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.negotiation import Reason as Why
 from open_rnic.host_driver.sockets import no_answer, place
-from open_rnic.host_driver.tcp.endpoint import initial_numbers
 from open_rnic.host_driver.tcp.connection import Peer
+from open_rnic.host_driver.tcp.endpoint import initial_numbers
 from open_rnic.host_driver.tcp.stack import numeric
 from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.words import Command, Reason, State
 
 __all__ = ["EngineStatus", "EngineTcp", "TcpDevice"]
@@ -93,6 +93,7 @@ class EngineTcp:
         self.rows = [_Row(number) for number in range(len(device.statuses))]
         self._iss = initial_numbers(secrets.token_bytes(16))
         self._listeners: dict[int, EngineListener] = {}
+        self._seen: list[EngineStatus] = []
         self._tasks: set[asyncio.Task[None]] = set()
         device.deliver = self._deliver
 
@@ -184,9 +185,10 @@ class EngineTcp:
             if row.used and row.released and self.ended(row):
                 row.used = False
         waiting = [row for row in self.rows if row.used and row.released and self.status(row) == State.TIME_WAIT]
-        row = next((row for row in self.rows if not row.used), waiting[0] if waiting else None)
-        if row:
-            self.rows[row.number] = row = _Row(row.number, used=True)
+        free = [row for row in self.rows if not row.used] + waiting
+        if not free:
+            return None
+        row = self.rows[free[0].number] = _Row(free[0].number, used=True)
         return row
 
     def _open(self, row: _Row, command: Command, peer: Peer) -> None:
@@ -199,20 +201,19 @@ class EngineTcp:
 
     async def _watch(self) -> None:
         """Follow the statuses of connections."""
-        seen: list[EngineStatus] = []
         while True:
-            await self.device.gate.until(lambda: seen != self.device.statuses)
-            seen = [*self.device.statuses]
+            await self.device.gate.until(lambda: self._seen != self.device.statuses)
+            self._seen = [*self.device.statuses]
             for row in self.rows:
                 row.opening = row.opening and not self.status(row)
             for listener in self._listeners.values():
-                row = listener.row  # type: ignore[assignment]
-                if row and not row.opening and self.status(row) not in (State.LISTEN, State.SYN_RECEIVED):
+                waiting = listener.row
+                if waiting and not waiting.opening and not self.status(waiting) & (State.LISTEN | State.SYN_RECEIVED):
                     listener.row = None
-                    if self.ended(row):
-                        row.used = False
+                    if self.ended(waiting):
+                        waiting.used = False
                     else:
-                        listener.waiting.append(row)
+                        listener.waiting.append(waiting)
             self.serve()
             self.device.gate.look()
 

@@ -214,8 +214,9 @@ class Sender:
 
     def _whole(self, start: int, end: int) -> Range:
         """The part of a range that fits in one segment: of one packet of the user, at most MSS."""
-        packet = self._packet_end(start)
-        return start, min(end, packet, start + self.mss + (packet > self.end))
+        edge = min(end, self._packet_end(start))
+        stop = min(edge, start + self.mss)
+        return start, stop + (stop == self.end < edge)  # the FIN is no octet of data
 
     def _packet_end(self, number: int) -> int:
         """The end of the packet in which a number lies. A FIN leaves with the last packet."""

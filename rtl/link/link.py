@@ -51,7 +51,7 @@ class _Parts:
         self.check = Signal()  # process the octet in the CRC only
         self.give = Signal()  # process the octet in the CRC, and write it to the response
         self.gave = Signal()  # the octet is processed in this cycle
-        self.step = Signal(3)  # number of octets that follow the current one in this state
+        self.step = Signal(3)  # number of octets of this state after the current one
 
         # The header of the request, and state that remains from one request to the next.
         self.sequence = Signal(4)
@@ -85,15 +85,15 @@ class _Parts:
         self.ended = Signal()  # the packet ends with the record
         self.verdict = Signal(Verdict)
 
-    def octet_state(self, m, state, what, *, then, times=None, each_octet=(), signal=None, each_cycle=()):
-        """Add a state that writes the octet ``what`` to the response, and continues in the state ``then``.
+    def octet_state(self, m, state, octet, *, then, times=None, each_octet=(), signal=None, each_cycle=()):
+        """Add a state that writes ``octet`` to the response, and continues in the state ``then``.
 
         With ``times``, the state writes that many octets; the previous state has set ``step`` to one less. With
         ``check`` as ``signal``, octets are processed in the CRC only. The statements ``each_cycle`` (domain ``comb``)
         are in effect in each cycle of the state, the statements ``each_octet`` (domain ``sync``) once per octet.
         """
         with m.State(state):
-            m.d.comb += [(self.give if signal is None else signal).eq(1), self.responses.i.payload.octet.eq(what)]
+            m.d.comb += [(self.give if signal is None else signal).eq(1), self.responses.i.payload.octet.eq(octet)]
             m.d.comb += [*each_cycle]
             with m.If(self.gave):
                 m.d.sync += [*each_octet]

@@ -3,7 +3,20 @@
 from collections.abc import Callable, Mapping
 
 from open_rnic.rtl.sequencer.isa import (
-    CONSTANTS, HEADER, IMMEDIATE, INDEX, MASK, NONE, QUEUE, QUEUED, ROW, SCRATCH, Op, Place, evaluate, taken,
+    CONSTANTS,
+    HEADER,
+    IMMEDIATE,
+    INDEX,
+    MASK,
+    NONE,
+    QUEUE,
+    QUEUED,
+    ROW,
+    SCRATCH,
+    Op,
+    Place,
+    evaluate,
+    taken,
 )  # fmt: skip
 from open_rnic.rtl.sequencer.program import Program
 

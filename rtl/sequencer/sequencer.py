@@ -19,7 +19,8 @@ class Sequencer(wiring.Component):
     """Executes ``program`` over the words of up to ``connections`` connections, 4 or more, a power of 2.
 
     An instruction takes one cycle, an event one more, as do JUMP, CALL and RETURN; a conditional branch that is taken
-    takes two more. Programs read a word that the previous instruction has written. While an instruction writes to a port that is not ready, the sequencer stalls.
+    takes two more. Programs read a word that the previous instruction has written. While an instruction writes to a
+    port that is not ready, the sequencer stalls.
 
     Members
     -------

@@ -1,6 +1,8 @@
 """The TCP engine: all connections of an address, between segments and octets in order (RFC 9293)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from itertools import pairwise
+
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -34,8 +36,8 @@ class CommandLayout(data.StructLayout):
 class TcpEngine(wiring.Component):
     """TCP for ``connections`` connections: 1, 2, 4, 8 or 16.
 
-    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Segments leave one
-    for each event ``output``, only when the one before has left, so that a received segment waits for no transmission.
+    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Each event
+    ``output`` sends one segment, when the one before has left, so that a received segment waits for no transmission.
 
     Members
     -------
@@ -125,7 +127,6 @@ class TcpEngine(wiring.Component):
     def _ports(self, m, sequencer, blocks):
         """Connect the sequencer's ports: a block takes part in a write if it has a member of the port's name."""
         self._written = {}
-        accepted = Signal()
         for name, place in vars(port).items():
             self._written[name] = written = Signal(name=f"{name}_written")
             m.d.comb += written.eq(sequencer.valid & (sequencer.port == place.code - PORTS.start))
@@ -135,12 +136,11 @@ class TcpEngine(wiring.Component):
         for block in blocks:
             m.d.comb += [block.value.eq(sequencer.value), block.connection.eq(sequencer.current)]
         _, receive_rings, _, builder = blocks
-        for_receive = Cat(self._written[n] for n in ("place", "first", "take", "deliver", "finish", "begin_receive")).any()
-        for_builder = Cat(self._written[n] for n in ("destination", "length", "word", "payload_from", "payload")).any()
-        m.d.comb += [
-            accepted.eq((receive_rings.ready | ~for_receive) & (builder.ready | ~for_builder)),
-            sequencer.ready.eq(accepted),
+        accepted = [
+            block.ready | ~Cat(self._written[name] for name in vars(port) if name in block.signature.members).any()
+            for block in (receive_rings, builder)
         ]
+        m.d.comb += sequencer.ready.eq(Cat(accepted).all())
 
     def _status(self, m, sequencer, send_rings):
         """Keep the status of each connection, and whether it wants to send."""
@@ -188,7 +188,7 @@ class TcpEngine(wiring.Component):
             m.d.comb += [sequencer.give.eq(1), sequencer.place.eq(place), sequencer.given.eq(arguments[0])]
             with m.If(sequencer.given_ready):
                 m.d.sync += [left.eq(left - 1), place.eq(place + 1)]
-                m.d.sync += [now_.eq(then) for now_, then in zip(arguments, arguments[1:], strict=False)]
+                m.d.sync += [this.eq(following) for this, following in pairwise(arguments)]
         with m.Elif(late):
             m.d.comb += [sequencer.give.eq(1), sequencer.place.eq(t.now.code - 64), sequencer.given.eq(now)]
             with m.If(sequencer.given_ready & ~self.tick):

@@ -171,11 +171,12 @@ def _next_segment(p: Program) -> None:
             p.label("whole_last")  # A FIN leaves with the last packet.
             p.and_(t.y, row.flags, Bit.CLOSES)
             p.add(t.y, t.y, row.end)
-        p.add(t.z, t.start, row.mss)
-        with p.If(p.lt(row.end, t.y)):
-            p.add(t.z, t.z, 1)
         p.min(t.until, t.until, t.y)
-        p.min(t.until, t.until, t.z)
+        p.add(t.z, t.start, row.mss)
+        p.min(t.z, t.z, t.until)
+        with p.If(p.eq(t.z, row.end), p.lt(t.z, t.until)):
+            p.add(t.z, t.z, 1)  # the FIN is no octet of data
+        p.move(t.until, t.z)
 
 
 def _emit(p: Program, config: EngineConfig) -> None:

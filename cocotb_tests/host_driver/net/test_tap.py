@@ -17,8 +17,8 @@ from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, needs_tsh
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.net import tap
 from open_rnic.host_driver.net.pipe import Faults, Pipe, PortError
-from open_rnic.host_driver.net.reference import reference_transfer
 from open_rnic.host_driver.net.tap import Tap, TapNetwork
+from open_rnic.host_driver.tools.bench.transport import reference_transfer
 
 IPV4 = b"\x08\x00"
 ONE, OTHER = "10.9.0.1/24", "10.9.0.2/24"

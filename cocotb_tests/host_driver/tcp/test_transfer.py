@@ -60,6 +60,20 @@ def test_a_packet_of_the_user_has_segments_of_its_own():
     assert [len(each.payload) for each in network.segments if each.payload] == sizes
 
 
+@pytest.mark.parametrize("size", [20 * 1448 - 1, 20 * 1448, 20 * 1448 + 1])
+def test_no_segment_is_longer_than_the_mss_and_the_fin_is_in_the_last(size):
+    network = Network(12)
+    ours, theirs = network.open()
+    network.active.send(ours, bytes(size), network.now)
+    network.active.close(ours, network.now)
+    while ours.state is not State.FIN_WAIT_2:
+        network.step()
+    sent = [each for each in network.segments if each.payload]
+    assert [len(each.payload) for each in sent] == [min(1448, size - at) for at in range(0, size, 1448)]
+    assert [bool(each.flags & Flag.FIN) for each in sent] == [False] * (len(sent) - 1) + [True]
+    assert theirs.receiver.available == size
+
+
 def test_both_ends_close_and_the_first_to_close_waits():
     network = Network(4)
     ours, theirs = network.open()

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.rdma import ProtectionDomain
 from open_rnic.host_driver.tools.bench import connections
@@ -88,3 +89,46 @@ def test_a_child_process_is_counted():
 
     before, during, after = asyncio.run(main())
     assert (during - before, after - before) == (1, 0)
+
+
+@needs_tap
+def test_bench_transport_compares_each_way_with_linux_and_itself(capsys):
+    options = ["--octets", "50000", "--delay", "1", "--seeds", "2", "--congestion", "reno"]
+    assert run(["bench", "transport", *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["pipe"] == {"rate": 20, "delay": 1, "queue": 50, "loss": 1, "seed": 1, "congestion": "reno"}
+    ways = [("Linux", "Linux"), ("the twin", "Linux"), ("Linux", "the twin"), ("the twin", "the twin")]
+    assert [tuple(each["way"]) for each in found["goodput"]] == ways
+    reference = [each["seconds"] for each in found["goodput"][0]["transfers"]]
+    for each in found["goodput"]:
+        seconds = [transfer["seconds"] for transfer in each["transfers"]]
+        assert each["ratios"] == [pytest.approx(theirs / ours) for theirs, ours in zip(reference, seconds, strict=True)]
+        assert all(transfer["intact"] and transfer["octets"] == 50_000 for transfer in each["transfers"])
+
+
+@needs_tap
+def test_bench_transport_shows_a_table_without_json(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(["bench", "transport", "--octets", "10000", "--delay", "0", "--loss", "0", "--seeds", "1"]) == 0
+    shown = capsys.readouterr().out
+    for words in ("10,000 octets", "the twin", "Medians of 1 seeds", "1.00 to 1.00"):
+        assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--seeds", "0"], "rnic: --seeds must be at least 1, not 0\n"),
+        (["--loss", "101"], "rnic: drop is a probability, from 0 to 1, not 1.01\n"),
+        (["--rate", "0"], "rnic: rate is positive, not 0.0\n"),
+    ],
+)
+def test_an_invalid_option_of_bench_transport_is_named(options, line, capsys):
+    assert run(["bench", "transport", *options]) == 2
+    assert capsys.readouterr().err == line
+
+
+@needs_tap
+def test_an_unknown_congestion_control_is_named(capsys):
+    assert run(["bench", "transport", "--congestion", "none", "--octets", "1"]) == 1
+    assert capsys.readouterr().err.endswith("rnic: this kernel has no congestion control 'none'\n")

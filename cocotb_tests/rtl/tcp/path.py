@@ -11,7 +11,8 @@ from cocotb.triggers import Timer
 from open_rnic.cocotb_tests.harness import parameter
 from open_rnic.cocotb_tests.rtl.tcp.shadow import HERE, THERE, Shadow
 from open_rnic.host_driver.devices.sim.dut import PERIOD, start
-from open_rnic.host_driver.devices.sim.layout import pack, path_control, path_status, unpack as unpack_word
+from open_rnic.host_driver.devices.sim.layout import pack, path_control, path_status
+from open_rnic.host_driver.devices.sim.layout import unpack as unpack_word
 from open_rnic.host_driver.devices.sim.server import Drain, Feed
 from open_rnic.host_driver.devices.sim.wire import take_frames
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, Ethernet, EtherType, Ipv4
@@ -23,7 +24,7 @@ from open_rnic.rtl.tcp.words import Command
 CONNECTIONS, RING = 4, 8192
 MAC, PEER_MAC = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
 CONTROL, STATUS = path_control(CONNECTIONS), path_status(CONNECTIONS)
-QUIET = 700  # cycles without a change after which nothing will happen: longer than a full segment takes anywhere
+QUIET = 1500  # cycles without a change after which nothing will happen: a full segment in, and one out
 
 
 class Path:
@@ -54,7 +55,7 @@ class Path:
         last, quiet = None, 0
         while quiet < QUIET:
             self.dut.control.set(Immediate(pack(CONTROL, self.control)))
-            await Timer(100 * PERIOD, "step")
+            await Timer(250 * PERIOD, "step")
             status = unpack_word(STATUS, int(self.dut.status.value))
             for name, feed in self.feeds.items():
                 feed.step(status[f"{name}_taken"])
@@ -65,7 +66,7 @@ class Path:
                 self.control[f"{name}_freed"] = drain.freed
                 for _, _, octets in take_frames(found):
                     self.take_frame(octets[2:]) if name == "tx_frames" else self.take_octets(octets)
-            quiet = quiet + 100 if status == last and status["ticks"] == self.control["ticks"] else 0
+            quiet = quiet + 250 if status == last and status["ticks"] == self.control["ticks"] else 0
             last = status
 
     def take_frame(self, octets):
@@ -75,6 +76,8 @@ class Path:
             assert (frame.destination, frame.source, packet.source) == (PEER_MAC, MAC, HERE)
             Segment.decode(packet.payload, packet.source, packet.destination)  # checks the checksum
             self.segments.append((int(packet.destination), packet.payload))
+        elif (arp := Arp.decode(frame.payload)).operation is ArpOperation.REQUEST and arp.target == THERE:
+            self.give(EtherType.ARP, Arp(ArpOperation.REPLY, PEER_MAC, THERE, MAC, HERE).encode())
 
     def take_octets(self, octets):
         self.octets += octets
@@ -91,7 +94,14 @@ class Path:
 
     # As Programmed
 
+    def come(self, now):
+        """Let the time come, before anything else happens."""
+        self.now = now
+        if now != self.time:
+            resume(self.settle)()
+
     def command(self, command, address=0, remote_port=0):
+        self.come(self.now)
         self.control.update(
             kind=command, connection=self.connection, ports=self.local_port << 16 | remote_port, peer=address,
             iss=self.iss, turn=self.control["turn"] ^ 1,
@@ -99,7 +109,7 @@ class Path:
         resume(self.settle)()
 
     def receive(self, source, given, now):
-        self.now = now
+        self.come(now)
         packet = Ipv4(IPv4Address(source), HERE, PROTOCOL, given.encode(IPv4Address(source), HERE))
         self.give(EtherType.IPV4, packet.encode())
         resume(self.settle)()
@@ -108,7 +118,7 @@ class Path:
         return max(0, room - 8)  # the ring's last words are left empty
 
     def send(self, octets, now):
-        self.now = now
+        self.come(now)
         if octets:
             self.feeds["to_send"].add(octets, self.connection)
             resume(self.settle)()
@@ -118,7 +128,7 @@ class Path:
         return [min(PIECE, available - at) for at in range(0, available, PIECE)]
 
     def take(self, pieces, now):
-        self.now = now
+        self.come(now)
         self.octets = b""
         self.control["accept"] = 1 << self.connection
         resume(self.settle)()
@@ -127,8 +137,7 @@ class Path:
         return self.octets
 
     def tick(self, now):
-        self.now = now
-        resume(self.settle)()
+        self.come(now)
 
 
 @cocotb.test()

@@ -4,11 +4,11 @@ import random
 from collections import deque
 
 from open_rnic.host_driver.tcp.ring import Ring
-from open_rnic.host_driver.tcp.segment import Flag, Segment
+from open_rnic.host_driver.tcp.segment import Segment
 from open_rnic.rtl.sequencer.interpreter import Interpreter
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.program import tcp_program
-from open_rnic.rtl.tcp.words import Command, Reason, SegmentBit, State, port, row, segment, t
+from open_rnic.rtl.tcp.words import SegmentBit, State, port, row, segment, t
 
 MASK = 0xFFFF_FFFF
 

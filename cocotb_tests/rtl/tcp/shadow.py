@@ -30,9 +30,9 @@ def twin_config(config: EngineConfig) -> TcpConfig:
 
 
 class Shadow:
-    """A connection of two twins. All that happens to one end happens to the program, too, and its segments are compared.
+    """A connection of two twins. All that happens to one end happens to the program, too; their segments are compared.
 
-    ``steps`` counts events of that end.
+    ``steps`` counts the events of that end.
     """
 
     def __init__(self, seed: int, shadow=Programmed, config: EngineConfig | None = None, smallest_mss: int = 64):
@@ -93,7 +93,8 @@ class Shadow:
         sent = [self.shadow.segments.popleft() for _ in range(len(self.shadow.segments))]
         wanted = [(int(to), each) for to, each in expected]
         got = [(to, decode(octets, to)) for to, octets in sent]
-        assert got == wanted, f"step {self.steps}, {event}, at {self.now} ms:\nprogram {show(got)}\ntwin    {show(wanted)}"
+        both = f"program {show(got)}\ntwin    {show(wanted)}"
+        assert got == wanted, f"step {self.steps}, {event}, at {self.now} ms:\n{both}"
         for to, each in expected:
             self.fly(HERE, to, each)
 
@@ -120,8 +121,8 @@ class Shadow:
         rng = self.rng
         if rng.random() < 0.4:
             self.user()
-        times = [at for at in (self.twin.deadline, self.peer.deadline, self.flying[0][0] if self.flying else None) if at is not None]
-        times.append(self.now + rng.choice([0, 1, 50, 3000]))
+        times = [self.now + rng.choice([0, 1, 50, 3000]), *(each[0] for each in self.flying[:1])]
+        times += [each.deadline for each in (self.twin, self.peer) if each.deadline is not None]
         self.now = max(self.now, min(times))
         if self.twin.deadline is not None and self.twin.deadline <= self.now:
             self.twin.tick(self.now)

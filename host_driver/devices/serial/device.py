@@ -12,7 +12,7 @@ from open_rnic.host_driver.devices.serial import BAUD
 from open_rnic.host_driver.devices.serial.driver import Driver, Feed
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError, NoAnswerError
 from open_rnic.host_driver.devices.serial.port import Port
-from open_rnic.host_driver.gate import Gate
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION, Verdict
 
 BITS = 10  # bits of an octet on the line

@@ -2,7 +2,7 @@
 
 A simulation is a folder with an executable and the log of its build. The name of the folder contains a hash of all
 inputs of the build, so an unchanged design is not built again. A lock lets parallel processes share one build. The
-folders lie in ``open_rnic.host_driver.folders.built("sim")``.
+folders lie in ``open_rnic.host_driver.build_folders.built("sim")``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from open_rnic.host_driver.extras import need
-from open_rnic.host_driver.folders import built
+from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.optional_packages import need
 
 _log = logging.getLogger(__name__)
 

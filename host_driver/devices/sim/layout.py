@@ -47,8 +47,8 @@ def path_control(connections: int) -> dict[str, int]:
     """CONTROL of a network path. A command begins when ``turn`` changes; ``ticks`` counts milliseconds."""
     return {
         **dict.fromkeys(("rx_frames_posted", "to_send_posted", "tx_frames_freed", "received_freed", "ticks"), 16),
-        **{"flush": 1, "turn": 1, "kind": 3, "connection": 4, "ports": 32, "peer": 32, "iss": 32},
-        **{"mac": 48, "address": 32, "prefix": 32, "gateway": 32, "accept": connections},
+        "flush": 1, "turn": 1, "kind": 3, "connection": 4, "ports": 32, "peer": 32, "iss": 32,
+        "mac": 48, "address": 32, "prefix": 32, "gateway": 32, "accept": connections,
     }
 
 

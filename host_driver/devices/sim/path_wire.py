@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from struct import Struct
 
-__all__ = ["CONNECTIONS", "COMMAND", "Kind", "STATION", "STATUS"]
+__all__ = ["COMMAND", "CONNECTIONS", "STATION", "STATUS", "Kind"]
 
 CONNECTIONS = "RNIC_SIMULATION_CONNECTIONS"  # environment variable of the process: how many the path has
 COMMAND = Struct("<B3I")  # connection, ports, the peer's address, ISS

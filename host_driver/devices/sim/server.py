@@ -23,8 +23,8 @@ from open_rnic.host_driver.devices.sim.wire import (
     EVENT,
     EVENT_WINDOW,
     HEADER,
-    LANES,
     SOCKET,
+    WIDTH,
     WORD,
     Kind,
     beats,
@@ -323,5 +323,5 @@ async def serve(dut: Any) -> None:
     """Serve until the program ends. For cocotb, this is the only test in the simulation."""
     await start(dut)
     link = Link(int(os.environ[SOCKET]))
-    await Server(dut, link, int(os.environ[LANES])).run()
+    await Server(dut, link, int(os.environ[WIDTH])).run()
     link.close()

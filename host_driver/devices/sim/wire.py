@@ -12,7 +12,7 @@ from enum import IntEnum
 from struct import Struct
 
 SOCKET = "RNIC_SIMULATION_SOCKET"  # environment variables of the process: the socket's descriptor
-LANES = "RNIC_SIMULATION_LANES"  # and the device's width
+WIDTH = "RNIC_SIMULATION_LANES"  # and the device's width
 TERMINAL = "RNIC_SIMULATION_TERMINAL"  # for a simulated board: the descriptor of its pseudo-terminal
 NOISE = "RNIC_SIMULATION_NOISE"  # for tests: a seed, and the probability that an octet is damaged
 HEADER = Struct("<BBxxI")
@@ -47,7 +47,7 @@ def window(lanes: int) -> int:
     return WINDOW // (4 * lanes)
 
 
-def frame(kind: Kind, note: int = 0, octets: bytes = b"") -> bytes:
+def frame(kind: int, note: int = 0, octets: bytes = b"") -> bytes:
     """A frame, ready to send."""
     return HEADER.pack(kind, note, len(octets)) + octets
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.tools.bench.connections import Many, Memory, Rate
     from open_rnic.host_driver.tools.bench.datapath import Cost
     from open_rnic.host_driver.tools.bench.rtl.report import Report
+    from open_rnic.host_driver.tools.bench.transport import Goodput
 
 _T = TypeVar("_T")
 
@@ -198,6 +199,67 @@ def crowd(
     ]
     title = f"rnic listen with {silent:,} silent, {slow:,} slow and {idle:,} idle connections"
     show(Console(), [Table(title, ("", "median", "most"), rows, left=(0,))])
+
+
+@app.command()
+def transport(
+    octets: Annotated[int, number("--octets", help="The octets of a transfer.")] = 4_000_000,
+    rate: Annotated[float, typer.Option("--rate", metavar="MBPS", help="The rate of the pipe in Mb/s.")] = 20.0,
+    delay: Annotated[float, typer.Option("--delay", metavar="MS", help="The delay of each direction in ms.")] = 10.0,
+    queue: Annotated[int, number("--queue", help="The frames that may wait for the rate.")] = 50,
+    loss: Annotated[float, typer.Option("--loss", metavar="PERCENT", help="The frames that are lost, in %.")] = 1.0,
+    seed: Annotated[int, number("--seed", help="The first seed of the losses.")] = 1,
+    seeds: Annotated[int, number("--seeds", help="The number of seeds; medians are shown.")] = 5,
+    congestion: Annotated[
+        str, typer.Option("--congestion", metavar="NAME", help="Linux's congestion control, such as reno.")
+    ] = "cubic",
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of a table.")] = False,
+) -> None:
+    """Measure the goodput of the twin's TCP through a frame pipe, compared with Linux's TCP with itself.
+
+    Every transfer of a seed meets the same pipe and the same plan of losses. Linux is this machine's kernel, in network
+    namespaces: the command needs root, or unshare -rn before it.
+    """
+    from open_rnic.host_driver.net.pipe import Faults
+    from open_rnic.host_driver.tools.bench.transport import WAYS, compare
+
+    check_least(1, {"--octets": octets, "--seeds": seeds})
+    try:
+        faults = Faults(drop=loss / 100, rate=1e6 * rate, delay=delay / 1e3, queue=queue)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    with counting_bars() as bars:
+        bar = bars.add_task("transfers", total=len(WAYS) * seeds)
+        try:
+            measured = compare(octets, faults, range(seed, seed + seeds), congestion, lambda: bars.advance(bar))
+            found = interruptible(measured)
+        except (ValueError, OSError) as error:  # a PortError is an OSError
+            raise CommandError(str(error)) from None
+    if as_json:
+        pipe = {"rate": rate, "delay": delay, "queue": queue, "loss": loss, "seed": seed, "congestion": congestion}
+        print(json.dumps({"pipe": pipe, "goodput": [asdict(each) for each in found]}))
+    else:
+        title = f"{octets:,} octets through {rate:g} Mb/s, {delay:g} ms each way, loss of {loss:g} %, {congestion}"
+        show_tables([_goodput_table(title, found)])
+    if not all(each.intact for goodput in found for each in goodput.transfers):
+        raise CommandError("octets were altered on their way")
+
+
+def _goodput_table(title: str, found: Sequence[Goodput]) -> Table:
+    from statistics import median
+
+    rows = [
+        (
+            *(str(stack) for stack in each.way),
+            f"{8e-6 * median(transfer.goodput for transfer in each.transfers):.2f}",
+            f"{median(each.ratios):.2f}",
+            f"{min(each.ratios):.2f} to {max(each.ratios):.2f}",
+        )
+        for each in found
+    ]
+    headings = ("sender", "receiver", "goodput, Mb/s", "ratio to Linux", "of all seeds")
+    caption = f"Medians of {len(found[0].ratios)} seeds."
+    return Table(title, headings, rows, left=(0, 1), caption=caption)
 
 
 @app.command()

@@ -15,6 +15,7 @@ from open_rnic.host_driver.tools.cli.figures import check_page
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.case import Case
 
 DEVICES = ("software", "simulated")
