@@ -32,6 +32,11 @@ from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator
+from open_rnic.rtl.net.delivery import DatagramDelivery, SegmentDelivery
+from open_rnic.rtl.net.packet_fifo import PacketFifo
+from open_rnic.rtl.net.packet_memory import OutputRegister
+from open_rnic.rtl.net.packet_slots import PacketSlots
+from open_rnic.rtl.net.receiver import Receiver
 from open_rnic.rtl.registers import DirectionState
 
 
@@ -261,6 +266,59 @@ _block(
     "fifo.r_en.eq(self.o.ready)",
     "fifo.r_en.eq(1)",
     lanes=NO_LANES,
+)
+
+
+_block(
+    lambda lanes: OutputRegister(),
+    OutputRegister,
+    "the register is filled while it is full",
+    "self.i.ready.eq(self.o.ready | ~self.o.valid)",
+    "self.i.ready.eq(1)",
+    lanes=(1,),
+)
+_block(
+    lambda lanes: PacketFifo(8),
+    PacketFifo,
+    "a packet that is committed withdraws a word",
+    "wiring.connect(m, output.o, wiring.flipped(self.o))",
+    "m.d.comb += [self.o.valid.eq(output.o.valid & ~self.i.commit), self.o.payload.eq(output.o.payload), "
+    "output.o.ready.eq(self.o.ready)]",
+    lanes=(1,),
+)
+_block(
+    lambda lanes: PacketSlots(2, 8),
+    PacketSlots,
+    "a packet that is committed withdraws a word",
+    "wiring.connect(m, output.o, wiring.flipped(self.o))",
+    "m.d.comb += [self.o.valid.eq(output.o.valid & ~self.i.commit), self.o.payload.eq(output.o.payload), "
+    "output.o.ready.eq(self.o.ready)]",
+    lanes=(1,),
+)
+_block(
+    lambda lanes: SegmentDelivery(),
+    SegmentDelivery,
+    "the block continues before the transfer",
+    "with m.If(self.i.valid & self.o.ready & i.last):",
+    "with m.If(self.i.valid & i.last):",
+    lanes=(1,),
+)
+_block(
+    lambda lanes: DatagramDelivery(),
+    DatagramDelivery,
+    "the block continues before the transfer",
+    "with m.If(self.o.ready): m.next",
+    "with m.If(1):\n                    m.next",
+    states=lambda delivery: ~delivery.within("Empty") | (delivery.i.valid & delivery.i.payload.last),
+    lanes=(1,),
+)
+_block(
+    lambda lanes: Receiver(tcp_words=1024, udp_words=512, icmp_words=512, udp_ports=(7,)),
+    Receiver,
+    "a packet that has not been taken is overwritten",
+    "with m.If(keeps & is_arp & ~self.arp.valid):",
+    "with m.If(is_arp):",
+    lanes=(1,),
 )
 
 

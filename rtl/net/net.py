@@ -38,7 +38,7 @@ class Net(wiring.Component):
 
     Parameters
     ----------
-    udp_ports : the UDP ports whose datagrams are received
+    udp_ports : the UDP ports whose datagrams are received; without any, the logic for UDP is omitted, also on transmit
     entries : of the ARP cache: 2, 4 or 8
     unit : ticks in a unit of age of the ARP cache, a power of 2; less than the default only in simulations
 
@@ -85,7 +85,7 @@ class Net(wiring.Component):
 
     def __init__(self, *, udp_ports: Iterable[int] = (), entries: int = 8, unit: int = UNIT):
         self.receiver = Receiver(tcp_words=_SEGMENTS, udp_words=SLOT, icmp_words=SLOT, udp_ports=udp_ports)
-        self.sender = Sender(SLOT, entries=entries, unit=unit)
+        self.sender = Sender(SLOT, has_udp=bool(self.receiver.udp_ports), entries=entries, unit=unit)
         super().__init__({
             "rx_frames": In(stream.Signature(Frame())),
             "tx_frames": Out(packet(1)),
@@ -114,26 +114,27 @@ class Net(wiring.Component):
         m.submodules.sender = sender = self.sender
         m.submodules.classifier = classifier = Classifier()
         m.submodules.segments = segments = PacketFifo(_SEGMENTS)
-        m.submodules.datagrams = datagrams = PacketSlots(1)
         m.submodules.echoes = echoes = PacketSlots(1)
         m.submodules.frames = frames = PacketSlots(2)
         m.submodules.segment_delivery = segment_delivery = SegmentDelivery()
-        m.submodules.datagram_delivery = datagram_delivery = DatagramDelivery()
 
         wiring.connect(m, wiring.flipped(self.rx_frames), receiver.frames)
         wiring.connect(m, receiver.tcp, segments.i)
         wiring.connect(m, segments.o, segment_delivery.i)
         wiring.connect(m, segment_delivery.o, wiring.flipped(self.tcp_rx))
-        wiring.connect(m, receiver.udp, datagrams.i)
-        wiring.connect(m, datagrams.o, datagram_delivery.i)
-        wiring.connect(m, datagram_delivery.o, wiring.flipped(self.udp_rx))
         wiring.connect(m, receiver.icmp, echoes.i)
         wiring.connect(m, echoes.o, sender.icmp)
         wiring.connect(m, receiver.arp, sender.arp)
         wiring.connect(m, wiring.flipped(self.tcp_tx), sender.tcp)
-        wiring.connect(m, wiring.flipped(self.udp_tx), sender.udp)
         wiring.connect(m, sender.o, frames.i)
         wiring.connect(m, frames.o, wiring.flipped(self.tx_frames))
+        if receiver.udp_ports:
+            m.submodules.datagrams = datagrams = PacketSlots(1)
+            m.submodules.datagram_delivery = datagram_delivery = DatagramDelivery()
+            wiring.connect(m, receiver.udp, datagrams.i)
+            wiring.connect(m, datagrams.o, datagram_delivery.i)
+            wiring.connect(m, datagram_delivery.o, wiring.flipped(self.udp_rx))
+            wiring.connect(m, wiring.flipped(self.udp_tx), sender.udp)
 
         for part in (receiver, sender, classifier):
             m.d.comb += [

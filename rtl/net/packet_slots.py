@@ -5,15 +5,16 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.lib.stream import check_depth
 from open_rnic.rtl.net.packet_memory import OutputRegister, PacketMemory, PacketWriter
 
 __all__ = ["PacketSlots"]
 
-SLOT = 512  # words: more than in the longest frame
+SLOT = 512  # words: more than in the longest frame or packet
 
 
 class PacketSlots(wiring.Component):
-    """One or two places for packets of up to 512 words: smaller than a :class:`.PacketFifo`.
+    """One or two places for packets: smaller than a :class:`.PacketFifo`.
 
     Latency: 3 cycles from ``commit`` to the first beat at ``o``. Throughput: one word per cycle, and a cycle between
     packets.
@@ -21,6 +22,7 @@ class PacketSlots(wiring.Component):
     Parameters
     ----------
     slots : 1 or 2
+    words : the most words of a packet, a power of 2
 
     Members
     -------
@@ -30,21 +32,23 @@ class PacketSlots(wiring.Component):
 
     """
 
-    def __init__(self, slots: int):
+    def __init__(self, slots: int, words: int = SLOT):
         if slots not in (1, 2):
             raise ValueError(f"slots must be 1 or 2, not {slots!r}")
+        check_depth(words)
         self.slots = slots
-        super().__init__({"i": In(PacketWriter(SLOT)), "o": Out(stream.Signature(Packet(1)))})
+        self.words = words
+        super().__init__({"i": In(PacketWriter(words)), "o": Out(stream.Signature(Packet(1)))})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = PacketMemory(self.slots * SLOT)
+        m.submodules.memory = memory = PacketMemory(self.slots * self.words)
         m.submodules.output = output = OutputRegister()
         wiring.connect(m, output.o, wiring.flipped(self.o))
         written = Signal(range(self.slots))  # the slot of the packet that is being written
         fetched = Signal(range(self.slots))  # the slot of the packet that is being read
         full = Signal(self.slots)
-        place = Signal(range(SLOT))
+        place = Signal(range(self.words))
         more = Signal()
         ends = Signal()
         m.d.comb += [

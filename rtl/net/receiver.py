@@ -186,7 +186,7 @@ class Receiver(wiring.Component):
         with m.If(begins[6]):
             m.d.sync += [
                 is_tcp.eq(lane[8:16] == Protocol.TCP),
-                is_udp.eq(lane[8:16] == Protocol.UDP),
+                is_udp.eq((lane[8:16] == Protocol.UDP) & bool(self.udp_ports)),
                 is_icmp.eq(lane[8:16] == Protocol.ICMP),
             ]
 
@@ -222,7 +222,7 @@ class Receiver(wiring.Component):
             m.d.sync += is_request.eq(lane[24])
         with m.If(begins[6]):
             m.d.sync += [no_mac.eq(lane == 0), our_mac.eq(lane == station.mac[:32])]
-        with m.If(keeps & is_arp):
+        with m.If(keeps & is_arp & ~self.arp.valid):
             with m.If(begins[6]):
                 m.d.sync += arp.mac[:32].eq(lane)
             with m.If(begins[7]):

@@ -85,6 +85,7 @@ class Sender(wiring.Component):
     Parameters
     ----------
     words : depth of the queue
+    has_udp : whether ``udp`` is used; if not, its logic is omitted
     entries, unit : see :class:`.Neighbours`
 
     Members
@@ -119,8 +120,9 @@ class Sender(wiring.Component):
 
     """
 
-    def __init__(self, words: int, *, entries: int = 8, unit: int = UNIT):
+    def __init__(self, words: int, *, has_udp: bool = True, entries: int = 8, unit: int = UNIT):
         self.words = words
+        self.has_udp = has_udp
         self.neighbours = Neighbours(entries, [*_CONSTANTS.values()], unit)
         super().__init__({
             "tcp": In(stream.Signature(TxSegment())),
@@ -163,7 +165,7 @@ class Sender(wiring.Component):
         place = Signal(range(MOST_WORDS + 1))
         m.d.comb += [
             is_tcp.eq(origin == Origin.TCP),
-            is_udp.eq(origin == Origin.UDP),
+            is_udp.eq((origin == Origin.UDP) & self.has_udp),
             is_icmp.eq(origin == Origin.ICMP),
             resolves.eq(origin == Origin.RESOLVE),
             self.examined.eq(subject),
