@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from open_rnic.cocotb_tests import coverage
-from open_rnic.host_driver.folders import built
+from open_rnic.host_driver.build_folders import built
 
 HITS = pytest.StashKey[coverage.Hits]()
 

@@ -29,7 +29,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from open_rnic.host_driver.folders import built
+from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Negotiation, Rejected, Requested

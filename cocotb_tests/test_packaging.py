@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.host_driver.extras import EXTRAS
+from open_rnic.host_driver.optional_packages import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 WITHOUT = """

@@ -5,7 +5,8 @@
 All octets of the TCP stream pass through the device, those of the startup frames in stream mode. Four tasks serve a
 connection: two carry the MPA stream between transport and device, one fetches ULPDUs, and one fetches events. Each
 waits until its octets, ULPDU or event is taken (up to 16 ULPDUs may wait for the ULP), so a slow ULP slows the peer,
-and a slow peer the ULP. Two machines decide: ``mpa.negotiation`` in the startup exchange, and ``mpa.life`` behind it.
+and a slow peer the ULP. Two state machines decide: ``mpa.negotiation`` in the startup exchange, and
+``mpa.connection_states`` behind it.
 
 A connection that ends out of order ends with one ``MpaConnectionError``. Its text is one line that names what happened
 and where. A stream offset in it counts from the start of MPA in that direction, and in the startup exchange from the
@@ -23,10 +24,8 @@ from typing import Any, Self
 
 from open_rnic.host_driver.device import Device, DeviceError, Event
 from open_rnic.host_driver.errors import MpaConnectionError, RejectedError, device_failed, how, observer_failed
-from open_rnic.host_driver.gate import Gate
-from open_rnic.host_driver.machine import ProtocolError
+from open_rnic.host_driver.mpa.connection_states import Action, Drain, End, HalfClose, Life, Release, WriteTerminate
 from open_rnic.host_driver.mpa.fpdu import mulpdu
-from open_rnic.host_driver.mpa.life import Action, Drain, End, HalfClose, Life, Release, WriteTerminate
 from open_rnic.host_driver.mpa.negotiation import (
     Config,
     Established,
@@ -43,7 +42,9 @@ from open_rnic.host_driver.mpa.negotiation import (
 from open_rnic.host_driver.mpa.negotiation import Event as Outcome
 from open_rnic.host_driver.observer import Agreed, Closed, Direction, Frame, Observer, Octets, Opened, Reported, silent
 from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.host_driver.transport import Address, Tcp, TcpListener, Transport
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Role, Verdict
 
 __all__ = [

@@ -141,7 +141,8 @@ class Device(ABC):
         """Wait until the receive direction holds nothing that could still be delivered.
 
         Then the data path has processed all octets given to ``write_mpa``, and ``read_ulpdu`` and ``next_event`` have
-        returned all that came of them. Octets of an incomplete FPDU may remain. MPA must be enabled on receive.
+        returned all ULPDUs and events from them. Octets of an incomplete FPDU may remain. MPA must be enabled on
+        receive.
         The transmit direction needs no such method: a ULPDU leaves as one FPDU, so the caller of ``read_fpdus`` counts.
         """
 

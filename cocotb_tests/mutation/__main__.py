@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from open_rnic.cocotb_tests.mutation import sites
-from open_rnic.host_driver.folders import built
+from open_rnic.host_driver.build_folders import built
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent

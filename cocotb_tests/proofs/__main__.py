@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Mutant, Property
-from open_rnic.host_driver.folders import built
+from open_rnic.host_driver.build_folders import built
 
 FAMILIES = ("fence", "rtr", "events", "streams", "queues", "crc", "identity")
 BUILD = built("proofs")

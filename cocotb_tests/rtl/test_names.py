@@ -13,7 +13,7 @@ DESIGNS = {
     "axi-1": lambda: AxiMpaDatapath(1),
     "axi-4": lambda: AxiMpaDatapath(4),
     "axi-2-store": lambda: AxiMpaDatapath(2, store_and_forward=4096),
-    "uart-1": lambda: UartDatapath(1, Fraction(16)),
+    "uart-1": lambda: UartDatapath(1, Fraction(25, 3)),
     "transmit-2": lambda: transmit(2),
     "receive-1": lambda: receive(1),
     "receive-2": lambda: receive(2),

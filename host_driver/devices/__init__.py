@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from open_rnic.host_driver.device import Device
-from open_rnic.host_driver.extras import need
+from open_rnic.host_driver.optional_packages import need
 from open_rnic.rtl.lib.lanes import LANES
 
 NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD")

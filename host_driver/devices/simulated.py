@@ -23,8 +23,8 @@ from open_rnic.host_driver.devices.sim.waves import save_views
 from open_rnic.host_driver.devices.sim.wire import (
     EVENT,
     EVENT_WINDOW,
-    LANES,
     SOCKET,
+    WIDTH,
     WORD,
     Kind,
     beats,
@@ -32,7 +32,7 @@ from open_rnic.host_driver.devices.sim.wire import (
     take_frames,
     window,
 )
-from open_rnic.host_driver.gate import Gate
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
@@ -46,7 +46,7 @@ class _Inbox(Generic[_Item]):
     def __init__(self, kind: Kind, size: int) -> None:
         self.kind = kind
         self.items: deque[tuple[_Item, int]] = deque()
-        self.read = 0  # cost of items that were read, and are not granted again yet
+        self.read = 0  # cost of the items read since the last GRANT
         self.batch = size // 4
 
     def clear(self) -> None:
@@ -74,11 +74,11 @@ class SimulatedDevice(Device, asyncio.Protocol):
 
     @classmethod
     async def open(cls, *, lanes: int = 4, waves: Path | str | None = None) -> SimulatedDevice:
-        """Start a device of ``lanes`` 32-bit lanes and reset it. The first of a width is built, which takes a minute.
+        """Start a device of ``lanes`` 32-bit lanes and reset it. The first build of a width takes a minute.
 
         ``waves`` is a folder in which the device writes an FST file of its own, and views of it for GTKWave and Surfer.
-        Raises ValueError for a width that is not in LANES, and DeviceError if the simulation cannot be built or
-        started; the message names the log.
+        Raises ValueError for an unknown width, and DeviceError if the simulation cannot be built or started; the
+        message names the log.
         """
         check_lanes(lanes)
         simulation = await prepare("device", str(lanes), waves=waves is not None)
@@ -122,10 +122,10 @@ class SimulatedDevice(Device, asyncio.Protocol):
         return await self._access(frame(Kind.GET, _address(register)))
 
     async def set(self, register: str, value: int) -> None:
-        """Write the register. It takes effect before anything that is handed over or asked for after this.
+        """Write the register. The write takes effect before all later calls.
 
-        ULPDUs and octets handed over before may not have reached the RTL yet. A reset drops them, and all that was not
-        read yet. Raises ValueError for an unknown name and for more than 32 bits.
+        ULPDUs and octets handed over before may not have reached the RTL yet. A reset discards them, and all
+        results that have not been read. Raises ValueError for an unknown name and for more than 32 bits.
         """
         address = _address(register)
         if not 0 <= value < 1 << 32:
@@ -192,7 +192,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         if self._process is not None:
-            await self._process.end()  # which follows from the end of its socket
+            await self._process.end()  # the process ends when its socket closes
 
     # --- the socket
 
@@ -235,10 +235,10 @@ class SimulatedDevice(Device, asyncio.Protocol):
     async def _start(self, simulation: Simulation, trace: Path | None) -> None:
         mine, its = socket.socketpair()
         with its:
-            variables = {SOCKET: str(its.fileno()), LANES: str(self.lanes)}
+            variables = {SOCKET: str(its.fileno()), WIDTH: str(self.lanes)}
             server = "open_rnic.host_driver.devices.sim.server"
             self._process = SimulationProcess(simulation, server, its.fileno(), variables, trace)
-        # The simulation alone holds `its`, this process alone `mine`, so each side notices the end of the other.
+        # Only the simulation has `its` open, and only this process `mine`, so each notices when the other ends.
         await asyncio.get_running_loop().create_connection(lambda: self, sock=mine)
         try:
             await asyncio.wait_for(self._hello.wait(), START)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
-from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
+from open_rnic.host_driver.waiting import Gate
 
-_ROOM = 1 << 18  # octets: a queue that holds more takes nothing
+_ROOM = 1 << 18  # octets: a queue that holds more accepts nothing
 _CHUNK = 1 << 16  # octets of the MPA stream that are processed at once
 
 
 class SoftwareDevice(Device):
     """A data path in Python. One task at a time may wait in each method.
 
-    A ULPDU or chunk is taken if less than 256 KiB wait in its direction, so each direction holds at most that and one
-    ULPDU or chunk more. ``lanes`` is only reported in CAPABILITIES.
+    A ULPDU or chunk is accepted while less than 256 KiB wait in its direction, so each direction holds at most
+    256 KiB and one ULPDU or chunk. ``lanes`` is only reported in CAPABILITIES.
     """
 
     name = "software"

@@ -104,7 +104,7 @@ class Delivered:
 
 
 class MpaDatapath:
-    """TX framing behind its fence, RX delineation and checks, RTRs, events and registers.
+    """TX framing behind the fence, RX delineation and checks, RTRs, events and registers.
 
     ``transmit`` and ``receive`` take octets. ``mpa`` holds the entries for the peer, one FPDU or stream-mode packet
     each, and ``ulpdus`` the data for the host. Only the event FIFO is bounded here: callers check ``tx_octets`` and

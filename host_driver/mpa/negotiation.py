@@ -1,6 +1,6 @@
 """The startup exchange of RFC 5044 §7.1 with RFC 6581, without sockets or clocks.
 
-A ``Negotiation`` is one end of one connection. It takes the peer's octets, the ULP's decisions and the fate of the TCP
+A ``Negotiation`` is one end of one connection. It takes the peer's octets, the ULP's decisions and the end of the TCP
 connection, and answers each with a list of events. Times are seconds on any clock that never goes back. ``TABLE`` is
 the table of its ``Machine``. An action that finds a broken rule enters FAILED instead of the table's state. An input
 that is not in the table raises ProtocolError.
@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import inf
 
-from open_rnic.host_driver.machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.startup import (
     ENHANCED_OCTETS,
     MAX_PRIVATE_DATA,
@@ -32,6 +31,7 @@ from open_rnic.host_driver.mpa.startup import (
     StartupError,
     StartupFrame,
 )
+from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 ENHANCED_REV = 2  # RFC 6581 §6: the enhanced data needs this or a higher Rev
@@ -55,7 +55,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What can happen to a negotiation."""
+    """The inputs of a negotiation."""
 
     INITIATE = auto()  # from the caller
     LISTEN = auto()
@@ -74,7 +74,7 @@ class Reason(Enum):
     """The reason why a negotiation or a connection failed. ``code`` is the MPA error (RFC 5044 §8, RFC 6581 §8)."""
 
     CONNECTION_LOST = 1
-    BAD_CRC = 2  # this and the next do not occur in a negotiation
+    BAD_CRC = 2  # BAD_CRC and the next one do not occur in a negotiation
     BAD_MARKER = 3
     BAD_FRAME = 4
     LOCAL = 5
@@ -95,19 +95,19 @@ class Config:
     role: Role
     model: Model = Model.PEER_TO_PEER  # an initiator's; a responder follows the Request
     rtr: tuple[Rtr, ...] = (Rtr.WRITE, Rtr.READ, Rtr.SEND)  # the kinds supported, the preferred one first
-    ird: int = 16  # RDMA Read Requests that the peer may have outstanding
-    ord: int = 16  # RDMA Read Requests that this end wants to have outstanding
-    max_ird: int = 128  # RDMA Read Requests that the device has room for, incoming
-    max_ord: int = 128  # and outstanding
-    min_ord: int = 0  # a responder's: with less the Request is rejected (RFC 6581 §9.1)
+    ird: int = 16  # number of RDMA Read Requests that the peer may have outstanding
+    ord: int = 16  # number of RDMA Read Requests that this end wants to have outstanding
+    max_ird: int = 128  # number of incoming RDMA Read Requests that the device has room for
+    max_ord: int = 128  # number of outstanding RDMA Read Requests that the device has room for
+    min_ord: int = 0  # a responder's: a Request that leaves a smaller ORD is rejected (RFC 6581 §9.1)
     negotiate_ird: bool = True  # if False, 0x3FFF is sent and ``ird`` is not changed
     negotiate_ord: bool = True  # if False, 0x3FFF is sent and ``ord`` is not changed
     crc: bool = True  # C: this end requires CRCs; they are used when either end does (RFC 5044 §7.1.1)
     markers: bool = False  # M: this end wants markers in the stream that it receives
-    enhanced: bool = True  # RFC 6581; else RFC 5044 alone, with Rev 1
-    dialect: Dialect = Dialect.RFC_6581  # of the enhanced data, both ways
-    permissive: bool = False  # a responder's: any first FPDU but a Terminate counts as the RTR, for peers that need it
-    private_data: bytes = b""  # an initiator's; a responder's goes along with a refusal by ``min_ord`` alone
+    enhanced: bool = True  # use RFC 6581; if False, only RFC 5044, with Rev 1
+    dialect: Dialect = Dialect.RFC_6581  # the format of the enhanced data, in both directions
+    permissive: bool = False  # a responder's: any first FPDU other than a Terminate counts as the RTR
+    private_data: bytes = b""  # an initiator's; a responder's is sent only in a rejection because of ``min_ord``
     timeout: float = 10.0  # seconds within which the peer's startup frame must arrive (RFC 5044 §7.1.2 rules 8 and 10)
 
     def __post_init__(self) -> None:
@@ -158,8 +158,8 @@ class Negotiated:
 
     role: Role
     model: Model
-    rtr_send: Rtr  # NONE: this end sends none
-    rtr_accept: frozenset[Rtr]  # empty: this end receives none
+    rtr_send: Rtr  # NONE: this end sends no RTR
+    rtr_accept: frozenset[Rtr]  # empty: this end receives no RTR
     markers_tx: bool
     markers_rx: bool
     crc: bool
@@ -246,7 +246,7 @@ class Negotiation(Machine[State, Input, Event]):
 
     config: Config
     state: State = State.IDLE
-    deadline: float | None = None  # at this time tick() has something to do
+    deadline: float | None = None  # the time at which ``tick`` must be called; None means never
     _decoder: StartupDecoder = field(init=False, repr=False)
     _ours: StartupFrame = field(init=False, repr=False)
     _theirs: StartupFrame = field(init=False, repr=False)
@@ -330,7 +330,7 @@ class Negotiation(Machine[State, Input, Event]):
             self.config = config
         return self.take(given, what)
 
-    # What an initiator does
+    # The initiator
 
     def _initiate(self, given: Facts) -> list[Event]:
         config = self.config
@@ -373,7 +373,7 @@ class Negotiation(Machine[State, Input, Event]):
         retry = bool(self._ours.enhanced) and not theirs
         return [Rejected(self._theirs, what, self._theirs, may_retry_unenhanced=retry)]
 
-    # What a responder does
+    # The responder
 
     def _listen(self, given: Facts) -> list[Event]:
         self.deadline = given.now + self.config.timeout
@@ -423,7 +423,7 @@ class Negotiation(Machine[State, Input, Event]):
         reply, terms = answer(self.config, theirs)
         return terms.put_into(agreed), reply
 
-    # What both do
+    # Both roles
 
     def _agree(self) -> Negotiated:
         """The part of the agreement that follows from the frames without a choice (RFC 5044 §7.1.1)."""

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
     from open_rnic.host_driver.rdma.memory import Gather
 
-BATCH = 65536  # octets: a batch of ULPDUs is handed over when it has at least this many
+BATCH = 65536  # octets: a batch of ULPDUs is handed over if it has at least this many
 
 OpenDevice = Callable[[], Awaitable[Device]]
 
 
 class By(StrEnum):
-    """The end that caused the end of a connection."""
+    """The end that ended a connection."""
 
     LOCAL = "local"
     PEER = "peer"
@@ -72,7 +72,7 @@ class TerminatedError(RdmaError):
 
     @property
     def fault(self) -> Fault | None:
-        """The error that the three numbers below stand for; None if no document defines them."""
+        """The fault that ``layer``, ``type`` and ``code`` stand for; None if no RFC defines it."""
         return self.terminate.fault
 
     @property
@@ -116,13 +116,13 @@ class Options:
     with Terminate 1/2/2.
     """
 
-    send_depth: int = 128  # Sends, RDMA Writes and RDMA Reads that may be posted at a time
-    receive_depth: int = 128  # buffers that may be posted at a time
+    send_depth: int = 128  # maximum number of posted Sends, RDMA Writes and RDMA Reads
+    receive_depth: int = 128  # maximum number of posted buffers
     receiver_waits: bool = True
-    mulpdu: int | None = None  # octets, a limit below the MULPDU that follows from the EMSS; it is used unchanged
+    mulpdu: int | None = None  # octets: an upper limit of the MULPDU, besides the EMSS; it is not rounded
     send_cq: CompletionQueue | None = None  # for the requests of ``post``; connections may share a queue
     receive_cq: CompletionQueue | None = None
-    linger: float = 2.0  # seconds that ``close`` takes at most
+    linger: float = 2.0  # maximum duration of ``close`` in seconds
 
     def __post_init__(self) -> None:
         for name in ("send_depth", "receive_depth"):
@@ -149,23 +149,23 @@ class Connection:
         self.options = options
         self.domain = stream.domain
         self.error: RdmaError | None = None
-        self.rtr = negotiated.rtr_send  # the RTR that was used
+        self.rtr = negotiated.rtr_send  # the kind of RTR that this end sends
         self._lower = lower
         self._stream = stream
         stream.ird, stream.ord = negotiated.ird, negotiated.ord
         self._wake = asyncio.Event()  # there may be something to send
         self._posted = asyncio.Event()  # a buffer has been posted
-        self._taken = 0  # the number of ULPDUs that the stream has taken
+        self._taken = 0  # number of received ULPDUs that the stream has accepted
         self._blocked = False  # the next ULPDU belongs to a Send for which no buffer is posted
         self._opened = asyncio.Event()  # the fence is open, or the connection is over
-        self._settled = asyncio.Event()  # all that was posted has completed
+        self._settled = asyncio.Event()  # all posted work has completed
         self._silent = asyncio.Event()  # nothing more will arrive from the peer
         self._rtr_known = asyncio.Event()  # the RTR has been received, so the MSN of the peer's first message is known
         self._half_closed = False
         self._closing = False
         self._finished = False  # everything has been sent, and this end's half is closed
-        self._arrived: asyncio.Queue[Received | None] = asyncio.Queue()  # for ``receive``; None: no more will arrive
-        self._receiving = 0  # calls of ``receive`` that wait
+        self._arrived: asyncio.Queue[Received | None] = asyncio.Queue()  # for ``receive``; None marks the end
+        self._receiving = 0  # number of waiting calls of ``receive``
         self._room: deque[asyncio.Future[None]] = deque()
         self._end_task: asyncio.Task[None] | None = None
         if negotiated.rtr_send is not Rtr.NONE:
@@ -179,7 +179,7 @@ class Connection:
 
     @property
     def negotiated(self) -> Negotiated:
-        """The agreement of the two ends: IRD, ORD, the peer's private data and more."""
+        """The result of the negotiation: IRD, ORD, the peer's private data and more."""
         return self._lower.negotiated
 
     @property
@@ -262,7 +262,7 @@ class Connection:
             if receive and self._arrived.qsize() + self._stream.lent > self._receiving:
                 self._stream.withdraw(receive)
         if received is None:
-            self._arrived.put_nowait(None)  # for the next call
+            self._arrived.put_nowait(None)  # for later calls
             raise self.error or ClosedError(By.PEER)
         return received
 
@@ -345,7 +345,7 @@ class Connection:
             self._finished = True
 
     async def _settle(self) -> None:
-        """Wait until there is nothing to send and nothing to wait for."""
+        """Wait until all posted work has completed and all requests of the peer have been answered."""
         while not self._stream.idle and not self.error:
             self._settled.clear()
             await self._settled.wait()
@@ -456,7 +456,7 @@ class Connection:
             except asyncio.CancelledError:
                 if waiter in self._room:
                     self._room.remove(waiter)
-                else:  # pass the room that this task was given to another
+                else:  # this task does not use the room: offer it to another one
                     self._give_room()
                 raise
 
@@ -466,7 +466,7 @@ class Connection:
                 waiter.set_result(None)
                 return
 
-    # The tasks, and how the connection reacts
+    # The tasks, and the reactions to errors and events
 
     async def _established(self, timeout: float) -> None:
         """Wait until both directions can be used: at a peer-to-peer responder until the RTR has been received."""

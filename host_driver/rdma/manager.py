@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self
 from open_rnic.host_driver import connection as mpa
 from open_rnic.host_driver.connection import Address, Arrival, MpaConnectionError
 from open_rnic.host_driver.device import Device, DeviceError
-from open_rnic.host_driver.machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import StartupFrame
 from open_rnic.host_driver.observer import Observer, silent
@@ -24,6 +23,7 @@ from open_rnic.host_driver.rdma.connection import (
 )
 from open_rnic.host_driver.rdma.memory import ProtectionDomain, StagTable
 from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.host_driver.transport import Tcp
 from open_rnic.rtl.registers import Model, Role
 

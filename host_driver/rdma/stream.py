@@ -60,12 +60,12 @@ class Work:
 
     request: WorkRequest
     octets: int
-    message: View = field(repr=False)  # of an RDMA Read, its sink
+    message: View = field(repr=False)  # the data; for an RDMA Read, its sink
     context: Any = None
     done: bool = False
-    sink: Piece | None = None  # of an RDMA Read that has begun
-    window: Region | None = None  # which was registered for this RDMA Read alone
-    arrived: int = 0  # octets of the Read Response
+    sink: Piece | None = None  # of an RDMA Read whose request has been sent
+    window: Region | None = None  # registered for this RDMA Read alone
+    arrived: int = 0  # octets of the Read Response that have arrived
 
 
 @dataclass(eq=False, slots=True)
@@ -97,28 +97,28 @@ class Stream:
         self.ird = ird
         self.ord = ord
         self.waits = waits
-        self.drops = False  # Sends without a buffer, because the ULP wants no more
+        self.drops = False  # drop Sends without a buffer, because the ULP receives no more
         self.shut = False  # nothing can be sent any more, so RDMA Read Requests are dropped, too
         self.completed: deque[Work | Receive] = deque()
         self.terminate: Terminate | None = None
         self.terminated: Terminate | None = None
-        self.what = ""  # why ``terminate``, with the values
+        self.what = ""  # the reason for ``terminate``, with the offending values
 
         self._receives: deque[Receive] = deque()
-        self._work: deque[Work] = deque()  # not begun
-        self._begun: deque[Work] = deque()  # and not completed, in the order of posting (RFC 5040 §5.5 rule 15)
-        self._reads: deque[Work] = deque()  # whose Read Response is awaited
-        self._requests: deque[tuple[ReadRequest, bytes]] = deque()  # the peer's, with their ULPDUs
-        self._read_rtr = 0  # 1 while our own Read RTR is not answered
+        self._work: deque[Work] = deque()  # posted, not begun
+        self._begun: deque[Work] = deque()  # begun, not completed, in the order of posting (RFC 5040 §5.5 rule 15)
+        self._reads: deque[Work] = deque()  # RDMA Reads that wait for their Read Response
+        self._requests: deque[tuple[ReadRequest, bytes]] = deque()  # of the peer, each with its ULPDU
+        self._read_rtr = 0  # 1 while this end's own Read RTR is unanswered
         self._responses_next = True
-        self._message: Iterator[bytes] | None = None  # that leaves now
+        self._message: Iterator[bytes] | None = None  # the segments of the current message that have not been sent
         self._tx_msn = {SEND_QN: FIRST_MSN, READ_QN: FIRST_MSN}
         self._rx_msn = {SEND_QN: FIRST_MSN, READ_QN: FIRST_MSN, TERMINATE_QN: FIRST_MSN}
-        self._rx_mo = 0  # of the Send that arrives
-        self._send_begun = False  # and its last segment has not come
-        self._write_begun: Tagged | None = None  # the last segment of an RDMA Write, if it was not the message's last
+        self._rx_mo = 0  # the MO of the next segment of a Send
+        self._send_begun = False  # a Send has begun, and its last segment has not arrived
+        self._write_begun: Tagged | None = None  # the latest segment of an RDMA Write, if more must follow
 
-    # What the ULP does
+    # Calls of the ULP
 
     @property
     def ended(self) -> bool:
@@ -232,14 +232,14 @@ class Stream:
         return dropped
 
     def flush(self) -> list[Work | Receive]:
-        """Release all posted work that will not complete any more, or whose completion was not taken."""
+        """Release all posted work that will not complete any more, or whose completion has not been taken."""
         dropped: list[Work | Receive] = [*self.completed, *self._begun, *self._work, *self._receives]
         for queue in (self.completed, self._begun, self._work, self._receives, self._reads, self._requests):
             queue.clear()
         self._message = None
         return dropped
 
-    # What the device's own RTR uses up (RFC 6581 §4.4.2)
+    # The MSNs and the place in the IRRQ that the device's own RTRs use (RFC 6581 §4.4.2)
 
     def rtr_sent(self, kind: Rtr) -> None:
         """Note that the device sends this RTR before anything else."""
@@ -264,7 +264,7 @@ class Stream:
         elif kind is Rtr.READ:
             self._rx_msn[READ_QN] = next_msn(FIRST_MSN)
 
-    # What leaves
+    # Transmit
 
     def next_ulpdu(self, mulpdu: Callable[[], int]) -> bytes | None:
         """Return the next ULPDU to send, or None if there is none now or the stream has ended.
@@ -299,9 +299,9 @@ class Stream:
             return False
         # RFC 5040 §5.5 rule 13: work that is posted behind a waiting request waits, too
         work = self._work[0]
-        if work.request.fence and self._reads:  # rule 12
+        if work.request.fence and self._reads:  # RFC 5040 §5.5 rule 12
             return False
-        return not _reads(work) or len(self._reads) + self._read_rtr < self.ord  # §6.1
+        return not _reads(work) or len(self._reads) + self._read_rtr < self.ord  # RFC 5040 §6.1
 
     def _request(self, work: Work, mulpdu: int) -> Iterator[bytes]:
         request = work.request
@@ -313,7 +313,7 @@ class Stream:
                 self._reads.append(work)
                 header = ReadRequest(sink.stag, sink.to, work.octets, request.stag, request.to).encode()
                 yield Untagged(request.opcode, READ_QN, self._take_msn(READ_QN), 0, True, header).encode()
-                return  # it completes with its response
+                return  # an RDMA Read completes with its response
             case _:
                 stag, msn = request.stag, self._take_msn(SEND_QN)
                 yield from untagged_segments(request.opcode, SEND_QN, msn, work.message, mulpdu, stag=stag)
@@ -378,7 +378,7 @@ class Stream:
             self.terminate, self.what = terminate, what
             self._message = None
 
-    # What arrives
+    # Receive
 
     def receive(self, ulpdu: bytes) -> bool:
         """Take a ULPDU from the peer; False refuses a Send without a buffer, to be offered again once one is posted.

@@ -10,7 +10,7 @@ Each is one unordered SCTP message, in network byte order, with the payload prot
     ..  private data of the ULP; none with code 4
 
 SCTP keeps messages whole and checks them, so there are no FPDUs, markers or CRCs. Either end may send first (RFC 6581
-§7): no RTR is sent, and the model and the RTR flags are negotiated for the ULP to know. IRD and ORD are negotiated by
+§7): no RTR is sent, and the negotiated model and RTR flags only inform the ULP. IRD and ORD are negotiated by
 the rules of ``negotiation``, to which an Initiate is a Request, and an Accept or Reject a Reply.
 
 A ``Session`` is one end. ``TABLE`` is the table of its ``Machine``. An input that is not in the table raises
@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
 from open_rnic.host_driver import ddp
-from open_rnic.host_driver.machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.negotiation import (
     Config,
     Disagreement,
@@ -42,6 +41,7 @@ from open_rnic.host_driver.mpa.negotiation import (
     request_data,
 )
 from open_rnic.host_driver.mpa.startup import ENHANCED_OCTETS, MAX_PRIVATE_DATA, Dialect, EnhancedData
+from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 ADAPTATION = 1  # the Adaptation Indication of DDP (RFC 5043 §5.1)
@@ -168,7 +168,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What can happen to a session."""
+    """The inputs of a session."""
 
     ACTIVE = auto()  # from the caller
     PASSIVE = auto()
@@ -236,7 +236,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Ended:
-    """Nothing more comes from the peer."""
+    """No more segments will arrive from the peer."""
 
 
 Event = Transmit | SessionRequested | Established | SessionRejected | Received | Ended | Failed
@@ -260,7 +260,7 @@ class Session(Machine[State, Input, Event]):
     config: Config
     max_segment: int = MIN_SEGMENT
     state: State = State.IDLE
-    deadline: float | None = None  # at this time tick() has something to do
+    deadline: float | None = None  # the time at which ``tick`` must be called; None means never
     _ssn: int = field(default=0, init=False, repr=False)
     _expected: int = field(default=0, init=False, repr=False)
     _held: dict[int, tuple[int, bytes]] = field(default_factory=dict, init=False, repr=False)
@@ -274,7 +274,7 @@ class Session(Machine[State, Input, Event]):
     # For the caller
 
     def start(self, now: float) -> list[Event]:
-        """Begin, at time ``now``: the initiator sends its Initiate, a responder waits for one."""
+        """Begin at time ``now``: the active side sends its Initiate, the passive side waits for one."""
         return self.take(Input.ACTIVE if self.config.role is Role.INITIATOR else Input.PASSIVE, Facts(now=now))
 
     def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
@@ -368,7 +368,7 @@ class Session(Machine[State, Input, Event]):
 
     def _violated(self, given: Facts) -> list[Event]:
         what = given.what if given.what.startswith("a chunk") else f"{given.what} in state {self.state.name}"
-        # An end without RFC 6581 also answers function code 5 like this
+        # An end without RFC 6581 answers function code 5 in the same way
         told = [self._control(Function.TERMINATE)] if self.state in _MAY_TERMINATE else []
         return [*told, Failed(Reason.BAD_FRAME, what)]
 
@@ -438,7 +438,7 @@ class Session(Machine[State, Input, Event]):
             markers_tx=False,
             markers_rx=False,
             crc=False,
-            rev=0,  # MPA's
+            rev=0,  # only frames of MPA have a Rev
             enhanced=theirs is not None,
             ird=terms.ird if terms else self.config.ird,
             ord=terms.ord if terms else self.config.ord,

@@ -19,7 +19,6 @@ from collections import deque
 from typing import Self
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
-from open_rnic.host_driver.gate import Gate
 from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Negotiated, Reason
 from open_rnic.host_driver.sctp.session import (
     ADAPTATION,
@@ -34,10 +33,11 @@ from open_rnic.host_driver.sctp.session import (
     Transmit,
 )
 from open_rnic.host_driver.sockets import ListeningSocket, no_answer, place, when_ready
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.registers import Role
 
-SEGMENTS_WAITING = 16  # segments that are received ahead of the ULP
-LINGER = 1.0  # seconds for which a Terminate may wait for the Accept's delivery, and then its receiver take to close
+SEGMENTS_WAITING = 16  # maximum number of received segments that wait for the ULP
+LINGER = 1.0  # seconds that a Terminate waits for the delivery of the Accept, and then for the peer's close
 _MESSAGE_OCTETS = 1 << 16
 
 # Constants that the socket module lacks: RFC 6458, in Linux's <linux/sctp.h>
@@ -48,8 +48,8 @@ _SNDRCVINFO = struct.Struct("=HHHxxIIIIIi")  # stream, SSN, flags, PPID in netwo
 _UNORDERED = 1
 _SUBSCRIBED = bytes([1, 1, 0, 0, 0, 0, 0, 1, 0, 1])  # data I/O, association, adaptation, sender dry
 _STATUS_OCTETS, _FRAGMENTATION_POINT = 176, 20
-_NOTIFICATION = 0x8000  # flag of a received message
-_ADAPTATION_INDICATION, _SENDER_DRY = 0x8007, 0x8009  # types of it
+_NOTIFICATION = 0x8000  # flag of a received notification
+_ADAPTATION_INDICATION, _SENDER_DRY = 0x8007, 0x8009  # types of notifications
 _Outcome = SessionRequested | Established | SessionRejected
 
 
@@ -63,7 +63,7 @@ class SctpRejectedError(MpaConnectionError):
 
 
 class Link(ABC):
-    """Carries whole messages, each with a PPID; raises OSError. One task at a time may be in each method."""
+    """Transfers whole messages, each with a PPID. Its methods raise OSError; each may be used by one task at a time."""
 
     max_segment: int  # octets
 
@@ -84,7 +84,7 @@ class Link(ABC):
 
 
 class MessageLink(Link):
-    """Over a socket that keeps messages whole and in order."""
+    """A link over a socket that keeps messages whole and in order."""
 
     def __init__(self, sock: socket.socket, max_segment: int = 8192) -> None:
         self.max_segment = max_segment
@@ -108,12 +108,12 @@ class MessageLink(Link):
 
 
 class KernelLink(Link):
-    """Over an association of the kernel's SCTP, made with ``sctp_socket``."""
+    """A link over an association of the kernel's SCTP, made with ``sctp_socket``."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._adapted = False
-        # The DDP-SSN takes 2 octets of what fits without fragmentation (RFC 5043 §9)
+        # The DDP-SSN takes 2 of the octets that fit without fragmentation (RFC 5043 §9)
         status = sock.getsockopt(_SCTP, _STATUS, _STATUS_OCTETS)
         self.max_segment = max(struct.unpack_from("=I", status, _FRAGMENTATION_POINT)[0] - 2, MIN_SEGMENT)
 
@@ -124,7 +124,7 @@ class KernelLink(Link):
         return False
 
     async def ready(self) -> None:
-        """See Link; raises ConnectionError for a peer that speaks something else."""
+        """See Link; raises ConnectionError if the peer uses another protocol."""
         while not self._adapted:
             octets, _, flags = await self._receive()
             if not octets or not flags & _NOTIFICATION:
@@ -205,15 +205,15 @@ class SctpConnection:
         self._outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._segments: deque[bytes] = deque()
         self._no_more = False
-        self._told = False  # the peer was told of an error
-        self._gate = Gate()  # for conditions on all these
+        self._told = False  # an error has been reported to the peer
+        self._gate = Gate()  # for conditions on the attributes above
         self._reader: asyncio.Task[None] | None = None
 
     # For the ULP
 
     @property
     def negotiated(self) -> Negotiated:
-        """What the two ends agreed on."""
+        """The result of the negotiation."""
         if self._negotiated is None:
             raise RuntimeError("nothing is negotiated before the session is established")
         return self._negotiated
@@ -224,7 +224,7 @@ class SctpConnection:
         return self._session.max_segment
 
     async def send(self, segment: bytes) -> None:
-        """Send one DDP segment; waits while SCTP has no room. Raises MpaConnectionError, and ValueError if too long."""
+        """Send a DDP segment; waits for room. Raises MpaConnectionError, and ValueError if the segment is too long."""
         self._check()
         await self._carry_out(self._session.send(segment))
 
@@ -239,12 +239,12 @@ class SctpConnection:
         return None
 
     async def terminate(self) -> None:
-        """Send nothing more. Segments are received until the peer terminates, too."""
+        """End the send direction. Segments are received until the peer terminates, too."""
         self._check()
         await self._carry_out(self._session.terminate())
 
     async def abort(self, what: str) -> None:
-        """End because of an error at this end: with Terminate 2/0/5 (RFC 6581 §9.3), and close."""
+        """End the session with Terminate 2/0/5, for an error at this end (RFC 6581 §9.3), and close."""
         if not self._session.state.final:
             await self._carry_out(self._session.abort(what))
         await self.close()
@@ -252,9 +252,9 @@ class SctpConnection:
     async def close(self) -> None:
         """End the task and the socket. Idempotent.
 
-        Waits for a second at most: for a Terminate that waits for the delivery of the Accept, and for a peer that was
-        told of an error to close first. SCTP turns a close with unread messages into an ABORT, which would destroy the
-        message that reports the error.
+        If a Terminate waits for the delivery of the Accept, this waits for it, for a second at most. If an error has
+        been reported to the peer, it waits for the peer to close first, again for a second at most: SCTP turns a close
+        with unread messages into an ABORT, which would destroy the report.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
@@ -290,7 +290,7 @@ class SctpConnection:
         except MpaConnectionError:
             await self.close()
             raise
-        except OSError as error:  # TimeoutError is one
+        except OSError as error:  # TimeoutError is an OSError
             await self.close()
             what = how(error) or f"no DDP Adaptation Indication within {self._session.config.timeout:g} s"
             raise MpaConnectionError(what, Reason.CONNECTION_LOST) from error
@@ -344,7 +344,7 @@ class SctpConnection:
         self.error = self.error or error
         if not self._outcome.done():
             self._outcome.set_exception(self.error)
-            self._outcome.exception()  # retrieved, even if no task waits
+            self._outcome.exception()  # mark the exception as retrieved, even if no task waits
         self._no_more = True
         self._gate.look()
 
@@ -421,7 +421,7 @@ async def initiate(host: str, port: int, config: Config, *, fallback: bool = Fal
         async with asyncio.timeout(config.timeout):
             await asyncio.get_running_loop().sock_connect(sock, (host, port))
         link = _kernel_link(sock)
-    except OSError as error:  # TimeoutError is one
+    except OSError as error:  # TimeoutError is an OSError
         sock.close()
         reason = how(error) or no_answer(config.timeout)
         what = f"cannot connect to {place((host, port))}: {reason}"
@@ -450,7 +450,7 @@ async def request(link: Link, config: Config) -> SctpRequest:
     config.check_role(Role.RESPONDER)
     connection = SctpConnection(link, config)
     outcome = await connection._start()
-    if isinstance(outcome, SessionRejected):  # the configuration itself rejects it
+    if isinstance(outcome, SessionRejected):  # rejected by the configuration alone
         await connection.close()
         raise SctpRejectedError(outcome)
     assert isinstance(outcome, SessionRequested)

@@ -51,7 +51,7 @@ class _Parts:
         self.check = Signal()  # process the octet in the CRC only
         self.give = Signal()  # process the octet in the CRC, and write it to the response
         self.gave = Signal()  # the octet is processed in this cycle
-        self.step = Signal(3)  # number of octets that follow the current one in this state
+        self.step = Signal(3)  # number of octets of this state after the current one
 
         # The header of the request, and state that remains from one request to the next.
         self.sequence = Signal(4)
@@ -76,21 +76,24 @@ class _Parts:
         self.empty = self.kind == Op.EMPTY
         self.at_end = Signal()  # the current octet is the last one of the operation
         self.idle = Signal(range(PATIENCE))  # number of cycles since the last transfer
+        self.moves = Signal()  # a transfer: restart ``idle``
 
         # A record with octets of a stream.
         self.count = Signal(8)  # number of octets in the record so far
+        self.counted = Signal(8)  # the same, with the current octet
+        self.between = Signal()  # no record has begun: restart ``count``
         self.ended = Signal()  # the packet ends with the record
         self.verdict = Signal(Verdict)
 
-    def octet_state(self, m, state, what, *, then, times=None, each_octet=(), signal=None, each_cycle=()):
-        """Add a state that writes the octet ``what`` to the response, and continues in the state ``then``.
+    def octet_state(self, m, state, octet, *, then, times=None, each_octet=(), signal=None, each_cycle=()):
+        """Add a state that writes ``octet`` to the response, and continues in the state ``then``.
 
         With ``times``, the state writes that many octets; the previous state has set ``step`` to one less. With
         ``check`` as ``signal``, octets are processed in the CRC only. The statements ``each_cycle`` (domain ``comb``)
         are in effect in each cycle of the state, the statements ``each_octet`` (domain ``sync``) once per octet.
         """
         with m.State(state):
-            m.d.comb += [(self.give if signal is None else signal).eq(1), self.responses.i.payload.octet.eq(what)]
+            m.d.comb += [(self.give if signal is None else signal).eq(1), self.responses.i.payload.octet.eq(octet)]
             m.d.comb += [*each_cycle]
             with m.If(self.gave):
                 m.d.sync += [*each_octet]
@@ -168,7 +171,7 @@ class Link(wiring.Component):
         self._octets(m, x)
         self._register_bus(m, x)
         self._streams(m, x)
-        m.d.sync += x.idle.eq(x.idle + 1)
+        self._counters(m, x)
         with m.FSM():
             self._check_request(m, x)
             self._decide(m, x)
@@ -216,6 +219,17 @@ class Link(wiring.Component):
             x.to_streams.length.eq(x.arguments[8:]),
             x.from_streams.taken.eq(x.gave),
         ]
+
+    def _counters(self, m, x):
+        """Count octets and idle cycles outside the FSM, where a restart is a reset of the flip-flops, not a LUT."""
+        m.d.sync += x.idle.eq(x.idle + 1)
+        with m.If(x.moves):
+            m.d.sync += x.idle.eq(0)
+        m.d.comb += x.counted.eq(x.count + 1)
+        with m.If(x.between):
+            m.d.sync += x.count.eq(0)
+        with m.Elif(x.from_streams.enable & x.gave):
+            m.d.sync += x.count.eq(x.counted)
 
     def _check_request(self, m, x):
         """Read the complete request, and check its CRC and session, before anything is executed."""
@@ -281,8 +295,8 @@ class Link(wiring.Component):
         """Read an operation with its arguments, and begin to execute it."""
         octet = x.requests.octet
         with m.State("Operation"):
-            m.d.comb += x.take.eq(1)
-            m.d.sync += [x.code.eq(octet), x.step.eq(octet[:3] - 1), x.idle.eq(0)]
+            m.d.comb += [x.take.eq(1), x.moves.eq(1)]
+            m.d.sync += [x.code.eq(octet), x.step.eq(octet[:3] - 1)]
             m.next = "Arguments"
             with m.If(octet[:3] == 0):
                 m.next = "Carry out"
@@ -326,20 +340,17 @@ class Link(wiring.Component):
         to a stream, and is complete after PATIENCE cycles without a transfer.
         """
         available = Signal(2)  # output streams that have a beat for the response
-        counted = Signal(8)
         source = x.from_streams
         put = x.to_streams.valid
         m.d.comb += [
             available.eq(Cat(self.tx_mpa.valid & x.ask_mpa, self.rx_ulpdu.valid & x.ask_ulpdu)
                          & (~x.responses.full).replicate(2)),
-            counted.eq(x.count + 1),
         ]
         with m.State("Move"):
-            m.d.comb += put.eq(x.kind != Op.END)
-            m.d.sync += [x.count.eq(0), x.ended.eq(0)]
+            m.d.comb += [put.eq(x.kind != Op.END), x.between.eq(1)]
+            m.d.sync += x.ended.eq(0)
             with m.If(put & x.to_streams.ready):
-                m.d.comb += x.take.eq(~x.empty)
-                m.d.sync += x.idle.eq(0)
+                m.d.comb += [x.take.eq(~x.empty), x.moves.eq(1)]
                 with m.If(x.at_end):
                     m.next = "Operation"
             with m.Elif(available.bit_select(source.of_ulpdu, 1)):
@@ -353,13 +364,14 @@ class Link(wiring.Component):
         with m.State("Octets"):
             m.d.comb += source.enable.eq(1)
             with m.If(source.offered):
-                m.d.sync += x.idle.eq(0)
-                m.d.comb += [x.responses.i.payload.octet.eq(source.octet), x.give.eq(~source.empty)]
-                with m.If(x.gave):
-                    m.d.sync += x.count.eq(counted)
+                m.d.comb += [
+                    x.responses.i.payload.octet.eq(source.octet),
+                    x.give.eq(~source.empty),
+                    x.moves.eq(1),
+                ]
                 with m.If(source.leaves):
                     m.d.sync += [x.ended.eq(source.last), x.verdict.eq(source.verdict)]
-                    with m.If(source.last | counted[6:].all() | x.responses.full):
+                    with m.If(source.last | x.counted[6:].all() | x.responses.full):
                         m.next = "Count"
             with m.Elif(x.idle[GAP.bit_length() - 1]):
                 m.next = "Count"
@@ -372,8 +384,7 @@ class Link(wiring.Component):
                 ),
             ]
             with m.If(x.gave):
-                m.d.comb += source.other.eq(1)
-                m.d.sync += x.idle.eq(0)
+                m.d.comb += [source.other.eq(1), x.moves.eq(1)]
                 m.next = "Move"
 
     def _refuse_octets(self, m, x):

@@ -33,24 +33,21 @@ class _Bits:
         self.whole = whole
         self._m = m
         self._left = Signal(range(whole + 1))
-        self._part = Signal(places) if places else None
+        self._part = Signal(places)  # the accumulated fraction; no bits if the length is an integer
         self.ends = Signal()
         carry = Signal()
         m.d.comb += self.ends.eq(self._left == 0)
         m.d.sync += self._left.eq(self._left - 1)
         with m.If(self.ends):
             m.d.sync += self._left.eq(Mux(carry, whole, whole - 1))
-        if places:
-            total = Signal(places + 1)
-            m.d.comb += [total.eq(self._part + rest), carry.eq(total[-1])]
-            with m.If(self.ends):
-                m.d.sync += self._part.eq(total)
+        total = Signal(places + 1)
+        m.d.comb += [total.eq(self._part + rest), carry.eq(total[-1])]
+        with m.If(self.ends):
+            m.d.sync += self._part.eq(total)
 
     def restart(self, cycles: int) -> None:
         """Let the next bit end ``cycles`` cycles after this one."""
-        self._m.d.sync += self._left.eq(cycles - 1)
-        if self._part is not None:
-            self._m.d.sync += self._part.eq(0)
+        self._m.d.sync += [self._left.eq(cycles - 1), self._part.eq(0)]
 
 
 class UartRx(wiring.Component):

@@ -1,9 +1,12 @@
 """The kinds of IPv4 addresses, from the view of a host."""
 
-from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import data
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
 
-__all__ = ["Kinds", "classify"]
+from open_rnic.rtl.net.layouts import Station
+
+__all__ = ["Classifier", "Kinds"]
 
 
 class Kinds(data.StructLayout):
@@ -28,21 +31,40 @@ class Kinds(data.StructLayout):
         super().__init__({"ours": 1, "local": 1, "broadcast": 1, "no_host": 1, "routed": 1})
 
 
-def classify(m: Module, address: Value, station: data.View) -> data.View:
-    """Return the kinds of ``address``, which has its first octet in bits 7:0; combinational."""
-    kinds = Signal(Kinds())
-    lowest = Signal()  # in its network
-    highest = Signal()
-    first = address[:8]
-    mask = station.mask
-    m.d.comb += [
-        kinds.ours.eq(address == station.address),
-        kinds.local.eq(((address ^ station.address) & mask) == 0),
-        lowest.eq((address & ~mask) == 0),
-        highest.eq((~address & ~mask) == 0),
-        # Bit 1 of the mask's last octet is 0 in networks of more than two addresses.
-        kinds.broadcast.eq((kinds.local & (lowest | highest) & ~mask[25]) | (address == 0xFFFF_FFFF)),
-        kinds.no_host.eq((first == 0) | (first == 127) | (first[5:] == 7)),
-        kinds.routed.eq(kinds.local | (station.gateway != 0)),
-    ]
-    return kinds
+class Classifier(wiring.Component):
+    """Determines the kinds of an address; combinational. Receive and transmit share it, and receive goes first.
+
+    Members
+    -------
+    station : In, :class:`.Station`
+    first : In, 32 bits
+        An address, with its first octet in bits 7:0.
+    first_valid : In, 1 bit
+    second : In, 32 bits
+        The address that is examined while ``first_valid`` is 0.
+    kinds : Out, :class:`Kinds`
+    """
+
+    station: In(Station())
+    first: In(32)
+    first_valid: In(1)
+    second: In(32)
+    kinds: Out(Kinds())
+
+    def elaborate(self, platform):
+        m = Module()
+        kinds, mask = self.kinds, self.station.mask
+        address = Signal(32)
+        extreme = Signal()  # the lowest or highest address of its network
+        octet = address[:8]
+        m.d.comb += [
+            address.eq(Mux(self.first_valid, self.first, self.second)),
+            kinds.ours.eq(address == self.station.address),
+            kinds.local.eq(((address ^ self.station.address) & mask) == 0),
+            extreme.eq(((address ^ address[24].replicate(32)) & ~mask) == 0),
+            # Bit 1 of the mask's last octet is 0 in networks of more than two addresses.
+            kinds.broadcast.eq((kinds.local & extreme & ~mask[25]) | (address == 0xFFFF_FFFF)),
+            kinds.no_host.eq((octet == 0) | (octet == 127) | (octet[5:] == 7)),
+            kinds.routed.eq(kinds.local | (self.station.gateway[:8] != 0)),  # no host's address begins with 0
+        ]
+        return m

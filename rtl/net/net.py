@@ -8,17 +8,18 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import packet
 from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.net.addresses import Classifier
 from open_rnic.rtl.net.delivery import DatagramDelivery, SegmentDelivery
 from open_rnic.rtl.net.layouts import Counts, Frame, RxDatagram, RxSegment, TxDatagram, TxSegment
+from open_rnic.rtl.net.neighbours import UNIT
 from open_rnic.rtl.net.packet_fifo import PacketFifo
+from open_rnic.rtl.net.packet_slots import SLOT, PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
 from open_rnic.rtl.net.sender import Sender
 
 __all__ = ["Net"]
 
 _SEGMENTS = 1024  # words: at least two full segments with their sources and lengths
-_DATAGRAM = 512  # words: at least one full datagram or echo
-_FRAMES = 1024  # words: at least two full frames
 
 
 class Net(wiring.Component):
@@ -38,7 +39,8 @@ class Net(wiring.Component):
     Parameters
     ----------
     udp_ports : the UDP ports whose datagrams are received
-    entries : of the ARP cache, a power of 2, 2 to 16
+    entries : of the ARP cache: 2, 4 or 8
+    unit : ticks in a unit of age of the ARP cache, a power of 2; less than the default only in simulations
 
     Members
     -------
@@ -81,11 +83,9 @@ class Net(wiring.Component):
 
     """
 
-    def __init__(self, *, udp_ports: Iterable[int] = (), entries: int = 8):
-        self.receiver = Receiver(
-            tcp_words=_SEGMENTS, udp_words=_DATAGRAM, icmp_words=_DATAGRAM, udp_ports=udp_ports
-        )
-        self.sender = Sender(_FRAMES, entries=entries)
+    def __init__(self, *, udp_ports: Iterable[int] = (), entries: int = 8, unit: int = UNIT):
+        self.receiver = Receiver(tcp_words=_SEGMENTS, udp_words=SLOT, icmp_words=SLOT, udp_ports=udp_ports)
+        self.sender = Sender(SLOT, entries=entries, unit=unit)
         super().__init__({
             "rx_frames": In(stream.Signature(Frame())),
             "tx_frames": Out(packet(1)),
@@ -112,10 +112,11 @@ class Net(wiring.Component):
         m = Module()
         m.submodules.receiver = receiver = self.receiver
         m.submodules.sender = sender = self.sender
+        m.submodules.classifier = classifier = Classifier()
         m.submodules.segments = segments = PacketFifo(_SEGMENTS)
-        m.submodules.datagrams = datagrams = PacketFifo(_DATAGRAM)
-        m.submodules.echoes = echoes = PacketFifo(_DATAGRAM)
-        m.submodules.frames = frames = PacketFifo(_FRAMES)
+        m.submodules.datagrams = datagrams = PacketSlots(1)
+        m.submodules.echoes = echoes = PacketSlots(1)
+        m.submodules.frames = frames = PacketSlots(2)
         m.submodules.segment_delivery = segment_delivery = SegmentDelivery()
         m.submodules.datagram_delivery = datagram_delivery = DatagramDelivery()
 
@@ -134,7 +135,7 @@ class Net(wiring.Component):
         wiring.connect(m, sender.o, frames.i)
         wiring.connect(m, frames.o, wiring.flipped(self.tx_frames))
 
-        for part in (receiver, sender):
+        for part in (receiver, sender, classifier):
             m.d.comb += [
                 part.station.mac.eq(swap_octets(self.mac)),
                 part.station.address.eq(swap_octets(self.address)),
@@ -142,6 +143,12 @@ class Net(wiring.Component):
                 part.station.gateway.eq(swap_octets(self.gateway)),
             ]
         m.d.comb += [
+            classifier.first.eq(receiver.examined),
+            classifier.first_valid.eq(receiver.examines),
+            classifier.second.eq(sender.examined),
+            receiver.kinds.eq(classifier.kinds),
+            sender.kinds.eq(classifier.kinds),
+            sender.kinds_valid.eq(~receiver.examines),
             sender.tick.eq(self.tick),
             sender.resolve_valid.eq(self.resolve_valid),
             sender.resolve_address.eq(self.resolve_address),

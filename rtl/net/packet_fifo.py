@@ -1,57 +1,20 @@
 """A queue of whole packets: a packet that is not good, or has no room, leaves no trace."""
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.stream import check_depth
+from open_rnic.rtl.net.packet_memory import OutputRegister, PacketMemory, PacketWriter
 
-__all__ = ["PacketFifo", "PacketWriter"]
-
-
-class PacketWriter(wiring.Signature):
-    """The input of a :class:`PacketFifo`.
-
-    The words of a packet are written at any places, in any order, and more than once. Then ``commit`` appends the
-    packet to the queue. A packet that is not committed is discarded when the next one is written.
-
-    Parameters
-    ----------
-    depth : words in the queue
-
-    Members
-    -------
-    place : Out, range(``depth``)
-        The place of the word in its packet. With ``commit``, the number of words of the packet.
-    word : Out, :class:`.Packet`
-        The word.
-    low, high : Out, 1 bit
-        Write the low or high half of the word, if it fits. ``octets`` is written with the low half, ``last`` with the
-        high half.
-    commit : Out, 1 bit
-        The packet is complete. In this cycle, nothing is written. All words of the packet must have fit.
-    fits : In, 1 bit
-        There is room for a word at ``place``. It remains until the packet is committed.
-
-    """
-
-    def __init__(self, depth: int):
-        super().__init__({
-            "place": Out(range(depth)),
-            "word": Out(Packet(1)),
-            "low": Out(1),
-            "high": Out(1),
-            "commit": Out(1),
-            "fits": In(1),
-        })
+__all__ = ["PacketFifo"]
 
 
 class PacketFifo(wiring.Component):
     """A queue in memory, into which packets are written in any order of their words.
 
-    Latency: 2 cycles from ``commit`` to the first beat at ``o``. Throughput: one word per cycle.
+    Latency: 3 cycles from ``commit`` to the first beat at ``o``. Throughput: one word per cycle.
 
     Parameters
     ----------
@@ -72,27 +35,30 @@ class PacketFifo(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=36, depth=self.depth, init=[])
-        write, read = memory.write_port(granularity=18), memory.read_port()
-        bits = len(write.addr) + 1
+        m.submodules.memory = memory = PacketMemory(self.depth)
+        m.submodules.output = output = OutputRegister()
+        wiring.connect(m, output.o, wiring.flipped(self.o))
+        bits = len(memory.write_address) + 1
         begin = Signal(bits)  # of the packet that is being written
         target = Signal(bits)
         ahead = Signal(bits)  # distance from the next word to be read
         fetched = Signal(bits)
-        word, out = self.i.word, self.o.payload
+        more = Signal()
         m.d.comb += [
             target.eq(begin + self.i.place),
             ahead.eq(target - fetched),
             self.i.fits.eq(~ahead[-1]),
-            write.addr.eq(target),
-            write.data.eq(Cat(word.data[:16], word.octets[:2], word.data[16:], word.octets[2], word.last)),
-            write.en.eq(Cat(self.i.low, self.i.high) & self.i.fits.replicate(2)),
-            read.addr.eq(fetched),
-            read.en.eq((fetched != begin) & (self.o.ready | ~self.o.valid)),
-            Value.cast(out).eq(Cat(read.data[:16], read.data[18:34], read.data[16:18], read.data[34:])),
+            memory.write_address.eq(target),
+            memory.word.eq(self.i.word),
+            memory.low.eq(self.i.low & self.i.fits),
+            memory.high.eq(self.i.high & self.i.fits),
+            more.eq(fetched != begin),
+            memory.read_address.eq(fetched),
+            memory.read.eq(more & (output.i.ready | ~output.i.valid)),
+            output.i.payload.eq(memory.held),
         ]
         with m.If(self.i.commit):
             m.d.sync += begin.eq(target)
-        with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += [self.o.valid.eq(read.en), fetched.eq(fetched + read.en)]
+        with m.If(output.i.ready | ~output.i.valid):
+            m.d.sync += [output.i.valid.eq(more), fetched.eq(fetched + more)]
         return m

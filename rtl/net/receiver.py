@@ -7,10 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.net.addresses import classify
+from open_rnic.rtl.net.addresses import Kinds
 from open_rnic.rtl.net.checksum import FOLDED_BITS, SUM_BITS, add_word, fold, is_correct
 from open_rnic.rtl.net.layouts import MOST_WORDS, Counts, EtherType, Frame, Protocol, Station, lane16
-from open_rnic.rtl.net.packet_fifo import PacketWriter
+from open_rnic.rtl.net.packet_memory import PacketWriter
 
 __all__ = ["ArpPacket", "Receiver"]
 
@@ -28,15 +28,13 @@ class ArpPacket(data.StructLayout):
     address : 32 bits
         The sender's IPv4 address, its first octet in bits 7:0.
     asks : 1 bit
-        A request for this host's address, by another.
-    neighbour : 1 bit
-        ``address`` can be that of another host in this network.
-    conflict : 1 bit
-        The sender uses this host's address (RFC 5227 §2.4).
+        A request for this host's address.
+    reflected : 1 bit
+        ``mac`` is this host's.
     """
 
     def __init__(self):
-        super().__init__({"mac": 48, "address": 32, "asks": 1, "neighbour": 1, "conflict": 1})
+        super().__init__({"mac": 48, "address": 32, "asks": 1, "reflected": 1})
 
 
 class Receiver(wiring.Component):
@@ -61,6 +59,8 @@ class Receiver(wiring.Component):
         Frames from the MAC, preceded by two octets of padding; ``ready`` is always 1.
     station : In, :class:`.Station`
         The addresses of this host.
+    examined, examines, kinds : Out, 32 bits; Out, 1 bit; In, :class:`.Kinds`
+        To a :class:`.Classifier`.
     tcp, udp, icmp : Out, signature :class:`.PacketWriter`
         Each packet consists of the sender's address as it lies in the header, the length of the IPv4 payload in bits
         15:0 of a word, and this payload.
@@ -79,6 +79,9 @@ class Receiver(wiring.Component):
         super().__init__({
             "frames": In(stream.Signature(Frame())),
             "station": In(Station()),
+            "examined": Out(32),
+            "examines": Out(1),
+            "kinds": In(Kinds()),
             "tcp": Out(PacketWriter(tcp_words)),
             "udp": Out(PacketWriter(udp_words)),
             "icmp": Out(PacketWriter(icmp_words)),
@@ -128,7 +131,6 @@ class Receiver(wiring.Component):
 
         # The extent of the IPv4 packet and its header.
         total = Signal(16)  # Total Length, in word 4
-        before_end = Signal(_LENGTH_BITS)
         ihl = Signal(4)
         payload_lanes = Signal(_LENGTH_BITS - 1)
         payload_length = Signal(_LENGTH_BITS)
@@ -137,18 +139,17 @@ class Receiver(wiring.Component):
         header_left = Signal(4)  # words of the header, from this one on
         in_payload = Signal()  # or in the octets behind the packet
         in_packet = Signal()
-        packet_left = Signal(_LENGTH_BITS - 2)  # words of the packet, from this one on
-        tail = Signal(2)  # octets in the packet's last word, minus 1
+        packet_left = Signal(_LENGTH_BITS - 2)  # full words of the packet from the previous one on
+        tail = Signal(2)  # octets in the packet's last word, modulo 4
         final = Signal()  # this is the packet's last word
         whole = Signal()  # the packet has arrived
         becomes_whole = Signal()
         m.d.comb += [
             total.eq(swap_octets(lane[16:])),
-            before_end.eq(total - 1),
             payload_lanes.eq(total_kept[2:] - ihl),
-            final.eq(in_packet & (packet_left == 1)),
+            final.eq(in_packet & (packet_left == Mux(tail == 0, 2, 1))),
             becomes_whole.eq(Mux(is_arp, at[10] & (~beat.last | beat.octets[2]),
-                                 final & (~beat.last | (beat.octets > tail)))),
+                                 final & (~beat.last | Mux(tail == 0, beat.octets[2], beat.octets >= tail)))),
         ]  # fmt: skip
         with m.If(begins[3]):
             m.d.sync += in_header.eq(ip_follows & ~beat.last)
@@ -161,7 +162,7 @@ class Receiver(wiring.Component):
         with m.If(ends):
             m.d.sync += [in_header.eq(0), in_payload.eq(0), in_packet.eq(0)]
         with m.Elif(begins[4] & is_ip):
-            m.d.sync += [in_packet.eq(1), packet_left.eq(before_end[2:]), tail.eq(before_end[:2])]
+            m.d.sync += [in_packet.eq(1), packet_left.eq(total[2:]), tail.eq(total)]
         with m.Elif(valid):
             m.d.sync += packet_left.eq(packet_left - 1)
             with m.If(final):
@@ -189,28 +190,25 @@ class Receiver(wiring.Component):
                 is_icmp.eq(lane[8:16] == Protocol.ICMP),
             ]
 
-        # The addresses, each a cycle after its word; the sender of an ARP packet lies in two words.
-        arp = Signal(ArpPacket(), reset_less=True)
-        address = Signal(32)
-        examines = Signal(3)  # word 7, 8 or 10 was in the previous beat
-        kinds = classify(m, address, station)
+        # The addresses.
+        kinds = self.kinds
         wrong_address = Signal()
-        m.d.sync += [
-            address.eq(Mux(is_arp & at[8], Cat(arp.address[:16], lane[:16]), lane)),
-            examines.eq(Cat(begins[7], begins[8], begins[10])),
+        m.d.comb += [
+            self.examined.eq(lane),
+            self.examines.eq(begins[7] | begins[8] | begins[10]),
+            wrong_address.eq(
+                (at[7] & (kinds.no_host | kinds.broadcast | kinds.ours | ~kinds.routed))  # RFC 1122 §3.2.1.3
+                # RFC 1122 §3.2.2.6, §3.3.6; RFC 9293 §3.9.2.3
+                | (at[8] & ~((kinds.ours & ~to_all) | (kinds.broadcast & is_udp)))
+            ),
         ]
-        m.d.comb += wrong_address.eq(
-            (examines[0] & (kinds.no_host | kinds.broadcast | kinds.ours | ~kinds.routed))  # RFC 1122 §3.2.1.3
-            # RFC 1122 §3.2.2.6, §3.3.6; RFC 9293 §3.9.2.3
-            | (examines[1] & ~((kinds.ours & ~to_all) | (kinds.broadcast & is_udp)))
-        )
 
         # ARP (RFC 826).
+        arp = Signal(ArpPacket(), reset_less=True)
         keeps = Signal()  # the fields of this packet are kept
         is_request = Signal()
         no_mac = Signal()
         our_mac = Signal()
-        our_address = Signal()
         wrong_arp = Signal()
         m.d.comb += wrong_arp.eq(
             (at[4] & (lane != 0x0008_0100))
@@ -224,23 +222,19 @@ class Receiver(wiring.Component):
             m.d.sync += is_request.eq(lane[24])
         with m.If(begins[6]):
             m.d.sync += [no_mac.eq(lane == 0), our_mac.eq(lane == station.mac[:32])]
-        with m.If(begins[7]):
-            m.d.sync += our_mac.eq(our_mac & (lane[:16] == station.mac[32:]))
         with m.If(keeps & is_arp):
             with m.If(begins[6]):
                 m.d.sync += arp.mac[:32].eq(lane)
             with m.If(begins[7]):
-                m.d.sync += [arp.mac[32:].eq(lane), arp.address[:16].eq(lane[16:])]
+                m.d.sync += [
+                    arp.mac[32:].eq(lane),
+                    arp.address[:16].eq(lane[16:]),
+                    arp.reflected.eq(our_mac & (lane[:16] == station.mac[32:])),
+                ]
             with m.If(begins[8]):
                 m.d.sync += arp.address[16:].eq(lane)
-            with m.If(examines[1]):
-                m.d.sync += [
-                    our_address.eq(kinds.ours),
-                    arp.conflict.eq(kinds.ours & ~our_mac),
-                    arp.neighbour.eq(kinds.local & ~kinds.broadcast),
-                ]
-            with m.If(examines[2]):
-                m.d.sync += arp.asks.eq(is_request & kinds.ours & ~our_address)
+            with m.If(begins[10]):
+                m.d.sync += arp.asks.eq(is_request & kinds.ours)
 
         # The words of the payload, and the checks of its first words.
         in_data = Signal()  # a word of the payload
@@ -277,7 +271,7 @@ class Receiver(wiring.Component):
         summand = Signal(32)
         protocol = Signal(8)
         ended = Signal(3)  # bit n: the frame's last beat was n + 1 cycles ago
-        kept_octets = Cat(~final | (octet <= tail) for octet in range(4))
+        kept_octets = Cat(~final | (tail == 0) | (octet < tail) for octet in range(4))
         kept_bits = Cat(each.replicate(8) for each in kept_octets)
         m.d.comb += [
             protocol.eq(Mux(is_udp, Protocol.UDP, Protocol.TCP)),
@@ -302,7 +296,7 @@ class Receiver(wiring.Component):
         payload_folded = Signal(FOLDED_BITS)
         correct = Signal()
         m.d.comb += [
-            wrong.eq((valid & ((is_ip & wrong_ip) | (is_arp & wrong_arp))) | (is_ip & wrong_address)),
+            wrong.eq(valid & ((is_ip & (wrong_ip | wrong_address)) | (is_arp & wrong_arp))),
             correct.eq(is_arp | (is_correct(header_folded)
                                  & (is_correct(payload_folded) | (is_udp & no_checksum)))),
         ]  # fmt: skip
@@ -339,7 +333,7 @@ class Receiver(wiring.Component):
             m.d.comb += [
                 queue.place.eq(place),
                 queue.word.data.eq(Mux(at[8], Cat(payload_length, Const(0, 5), lane[16:]), lane)),
-                queue.word.octets.eq(tail + 1),
+                queue.word.octets.eq(Cat(tail, tail == 0)),
                 queue.word.last.eq(final),
                 queue.low.eq(stores),
                 queue.high.eq(stores),
@@ -347,15 +341,13 @@ class Receiver(wiring.Component):
                 no_room[nth_queue].eq(is_ip & chosen & full),
             ]
 
-        understood = Signal()
         m.d.comb += [
-            understood.eq(arp.asks | arp.neighbour | arp.conflict),
             self.arp.payload.eq(arp),
             self.counts.no_room.eq(good & Mux(is_arp, ~keeps, no_room.any())),
             self.counts.checksum.eq(ended[2] & (~intact[2] | (sound[2] & ~correct))),
-            self.counts.ignored.eq(ended[2] & intact[2] & (~sound[2] | (correct & is_arp & keeps & ~understood))),
+            self.counts.ignored.eq(ended[2] & intact[2] & ~sound[2]),
         ]
-        with m.If(good & is_arp & keeps & understood):
+        with m.If(good & is_arp & keeps):
             m.d.sync += self.arp.valid.eq(1)
         with m.Elif(self.arp.ready):
             m.d.sync += self.arp.valid.eq(0)

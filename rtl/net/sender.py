@@ -1,12 +1,16 @@
 """Builds the frames that are transmitted."""
 
+from enum import IntEnum
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import enum, stream, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.net.addresses import classify
+from open_rnic.rtl.net.addresses import Kinds
 from open_rnic.rtl.net.checksum import FOLDED_BITS, SUM_BITS, add_word, complement, fold
 from open_rnic.rtl.net.layouts import (
     LEAST_WORDS,
@@ -16,18 +20,48 @@ from open_rnic.rtl.net.layouts import (
     Station,
     TxDatagram,
     TxSegment,
-    lane16,
 )
-from open_rnic.rtl.net.neighbours import Neighbours, Task
-from open_rnic.rtl.net.packet_fifo import PacketWriter
+from open_rnic.rtl.net.neighbours import UNIT, Neighbours, Task, Word
+from open_rnic.rtl.net.packet_memory import PacketWriter
 from open_rnic.rtl.net.receiver import ArpPacket
 
 __all__ = ["Sender"]
 
-DEFENCE = 40  # sweeps of the ARP cache until an address is defended again: 10.2 s (RFC 5227 §1.1, DEFEND_INTERVAL)
+DEFENCE = 11  # units of age until an address is defended again: 10.2 to 11.3 s (RFC 5227 §1.1, DEFEND_INTERVAL)
 
 # What the sum of an IPv4 header exceeds that of the pseudo-header by: version, IHL, DF, TTL, and the header's length.
 _HEADER_EXCESS = 0x4500 + 0x4000 + 0x4000 + 20
+
+
+
+
+def _lane(*octets: int) -> int:
+    return int.from_bytes(bytes(octets), "little")
+
+
+# Words that do not depend on the packet; octets of 0 are given by another source.
+_CONSTANTS = {
+    "ALL_0": _lane(0, 0, 0xFF, 0xFF),
+    "ALL_2": _lane(0xFF, 0xFF, 0xFF, 0xFF),
+    "TYPE_IPV4": _lane(0, 0, *EtherType.IPV4.to_bytes(2, "big")),
+    "TYPE_ARP": _lane(0, 0, *EtherType.ARP.to_bytes(2, "big")),
+    "IPV4_4": _lane(0x45, 0, 0, 0),
+    "IPV4_5": _lane(0, 0, 0x40, 0),  # DF
+    "IPV4_6_TCP": _lane(64, Protocol.TCP, 0, 0),  # TTL: RFC 1700
+    "IPV4_6_UDP": _lane(64, Protocol.UDP, 0, 0),
+    "IPV4_6_ICMP": _lane(64, Protocol.ICMP, 0, 0),
+    "ARP_4": _lane(0, 1, 8, 0),
+    "ARP_5_REQUEST": _lane(6, 4, 0, 1),
+    "ARP_5_REPLY": _lane(6, 4, 0, 2),
+    "PSEUDO_HEADER": _lane(*(0xFFFF - _HEADER_EXCESS).to_bytes(2, "big"), 0, 0),
+}
+_SHOWN = IntEnum("_SHOWN", list(_CONSTANTS), start=Word.CONSTANTS)
+
+_SOURCES = data.StructLayout(dict.fromkeys((
+    "tcp", "udp", "icmp", "neighbour", "tcp_destination", "udp_destination", "udp_ports", "resolved", "sender",
+    "gateway", "mac", "mac_end", "address", "address_begin_high", "address_end_low", "length_low", "length_high",
+    "checksum",
+), 1))  # fmt: skip
 
 
 class Origin(enum.Enum, shape=2):
@@ -51,7 +85,7 @@ class Sender(wiring.Component):
     Parameters
     ----------
     words : depth of the queue
-    entries : see :class:`.Neighbours`
+    entries, unit : see :class:`.Neighbours`
 
     Members
     -------
@@ -64,6 +98,8 @@ class Sender(wiring.Component):
     o : Out, signature :class:`.PacketWriter`
         Frames, preceded by two octets of padding, padded to 60 octets.
     station : In, :class:`.Station`
+    examined, kinds, kinds_valid : Out, 32 bits; In, :class:`.Kinds`; In, 1 bit
+        To a :class:`.Classifier`. ``kinds`` is that of ``examined`` if ``kinds_valid`` is 1.
     tick : In, 1 bit
         A millisecond has passed.
     sent : Out, 1 bit
@@ -83,9 +119,9 @@ class Sender(wiring.Component):
 
     """
 
-    def __init__(self, words: int, *, entries: int = 8):
+    def __init__(self, words: int, *, entries: int = 8, unit: int = UNIT):
         self.words = words
-        self.neighbours = Neighbours(entries)
+        self.neighbours = Neighbours(entries, [*_CONSTANTS.values()], unit)
         super().__init__({
             "tcp": In(stream.Signature(TxSegment())),
             "udp": In(stream.Signature(TxDatagram())),
@@ -93,6 +129,9 @@ class Sender(wiring.Component):
             "arp": In(stream.Signature(ArpPacket())),
             "o": Out(PacketWriter(words)),
             "station": In(Station()),
+            "examined": Out(32),
+            "kinds": In(Kinds()),
+            "kinds_valid": In(1),
             "tick": In(1),
             "sent": Out(1),
             "unresolved": Out(1),
@@ -106,127 +145,183 @@ class Sender(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.neighbours = neighbours = self.neighbours
-        station, word = self.station, self.o.word
+        station, word, kinds = self.station, self.o.word, self.kinds
         tcp, udp, icmp, arp = self.tcp.payload, self.udp.payload, self.icmp.payload, self.arp.payload
 
+        # The task.
         origin = Signal(Origin)
         is_tcp = Signal()
         is_udp = Signal()
         is_icmp = Signal()
         resolves = Signal()
-        bus = Signal(32)
-        subject = Signal(32)  # the address that is looked up; the target of an ARP packet
+        subject = Signal(32)  # the address that is examined or looked up
         length = Signal(11)  # of the segment, the datagram's payload, or the ICMP message
-        kinds = classify(m, subject, station)
         sends_arp = Signal()
-        replies = Signal()  # to ``arp``
+        replies = Signal()
         to_all = Signal()
         asks = Signal()  # an ARP request follows
         place = Signal(range(MOST_WORDS + 1))
-        first = Signal()  # the next word is the first of the data
         m.d.comb += [
             is_tcp.eq(origin == Origin.TCP),
             is_udp.eq(origin == Origin.UDP),
             is_icmp.eq(origin == Origin.ICMP),
             resolves.eq(origin == Origin.RESOLVE),
+            self.examined.eq(subject),
             neighbours.address.eq(subject),
             neighbours.sender.eq(arp.mac),
             neighbours.tick.eq(self.tick),
-            word.data.eq(bus),
             self.o.place.eq(place),
         ]
 
-        # Whose turn it is.
-        waiting = Signal()
+        # The origins take turns.
         chosen = Signal(Origin)
-        m.d.comb += waiting.eq(self.tcp.valid | self.udp.valid | self.icmp.valid)
+        waiting = Signal()
+        m.d.comb += waiting.eq(self.resolve_valid | self.tcp.valid | self.udp.valid | self.icmp.valid)
         with m.If(self.resolve_valid):
             m.d.comb += chosen.eq(Origin.RESOLVE)
-        with m.Elif(self.tcp.valid & (~is_tcp | ~(self.udp.valid | self.icmp.valid))):
+        with m.Elif(self.tcp.valid & ~(is_tcp & (self.udp.valid | self.icmp.valid))):
             m.d.comb += chosen.eq(Origin.TCP)
-        with m.Elif(self.udp.valid & (~is_udp | ~self.icmp.valid)):
+        with m.Elif(self.udp.valid & ~(is_udp & self.icmp.valid)):
             m.d.comb += chosen.eq(Origin.UDP)
         with m.Else():
             m.d.comb += chosen.eq(Origin.ICMP)
 
-        # A beat of data.
+        # The beat of data.
         data_valid = Signal()
         data_last = Signal()
         data_octets = Signal(range(5))
         data_ready = Signal()
-        data = Signal(32)
-        kept_octets = Cat(~data_last | (octet < data_octets) for octet in range(4))
-        source = Mux(is_tcp, tcp.data, Mux(is_udp, udp.data, Mux(first, 0, icmp.data)))
+        kept = Signal(4)  # octets
         m.d.comb += [
-            data_valid.eq(Mux(is_tcp, self.tcp.valid, Mux(is_udp, self.udp.valid, self.icmp.valid))),
-            data_last.eq(Mux(is_tcp, tcp.last, Mux(is_udp, udp.last, icmp.last))),
+            data_valid.eq((is_tcp & self.tcp.valid) | (is_udp & self.udp.valid) | (is_icmp & self.icmp.valid)),
+            data_last.eq((is_tcp & tcp.last) | (is_udp & udp.last) | (is_icmp & icmp.last)),
             data_octets.eq(Mux(is_tcp, tcp.octets, Mux(is_udp, udp.octets, icmp.octets))),
-            data.eq(source & Cat(each.replicate(8) for each in kept_octets)),
+            kept.eq(Cat(~data_last | (octet < data_octets) for octet in range(4))),
             self.tcp.ready.eq(is_tcp & data_ready),
             self.udp.ready.eq(is_udp & data_ready),
             self.icmp.ready.eq(is_icmp & data_ready),
         ]
 
-        # The length with the headers in front of it.
+        # The bus: the sum of its sources, of which all but one are 0.
+        bus = Signal(32)
+        give = Signal(_SOURCES)
+        checksum = Signal(16)
         added = Signal(5)
-        sum_of_lengths = Signal(16)
-        m.d.comb += sum_of_lengths.eq(length + added)
+        longer = Signal(16)  # the length, with headers
+        given_data = [(give.tcp, tcp.data), (give.udp, udp.data), (give.icmp, icmp.data)]
+        given_words = [
+            (give.neighbour, neighbours.word),
+            (give.tcp_destination, swap_octets(tcp.destination)),
+            (give.udp_destination, swap_octets(udp.destination)),
+            (give.udp_ports, Cat(swap_octets(udp.source_port), swap_octets(udp.destination_port))),
+            (give.resolved, swap_octets(self.resolve_address)),
+            (give.sender, arp.address),
+            (give.gateway, station.gateway),
+            (give.mac, station.mac[:32]),
+            (give.mac_end, Cat(station.mac[32:], Const(0, 16))),
+            (give.address, station.address),
+            (give.address_begin_high, Cat(Const(0, 16), station.address[:16])),
+            (give.address_end_low, Cat(station.address[16:], Const(0, 16))),
+            (give.length_low, Cat(swap_octets(longer), Const(0, 16))),
+            (give.length_high, Cat(Const(0, 16), swap_octets(longer))),
+            (give.checksum, Cat(checksum, checksum)),
+        ]
+        terms = [value & select.replicate(32) for select, value in given_words]
+        terms += [value & Cat((select & each).replicate(8) for each in kept) for select, value in given_data]
+        m.d.comb += [longer.eq(length + added), bus.eq(reduce(or_, terms)), word.data.eq(bus)]
 
         # The checksum.
         adds = Signal()
+        summand = Signal(32)  # 0 if nothing is added
         total = Signal(SUM_BITS)
         folded = Signal(FOLDED_BITS)
-        checksum = Signal(16)
-        m.d.sync += folded.eq(fold(total))
+        m.d.sync += [total.eq(add_word(total, summand)), folded.eq(fold(total))]
         m.d.comb += checksum.eq(complement(folded))
         with m.If(adds):
-            m.d.sync += total.eq(add_word(total, bus))
+            m.d.sync += summand.eq(bus)
+        with m.Else():
+            m.d.sync += summand.eq(0)
 
-        # The time since the address was defended.
-        seconds_left = Signal(range(DEFENCE + 1))
-        with m.If(neighbours.sweep & (seconds_left != 0)):
-            m.d.sync += seconds_left.eq(seconds_left - 1)
+        # The time until the address may be defended again.
+        defended = Signal(range(DEFENCE + 1))
+        with m.If(neighbours.sweep & (defended != 0)):
+            m.d.sync += defended.eq(defended - 1)
 
-        def write():
-            """Write the bus; return whether it fits."""
-            m.d.comb += [self.o.low.eq(1), self.o.high.eq(1)]
-            return self.o.fits
-
-        own_mac, own_address = station.mac, station.address
+        first = Signal()  # the next word of data is the first
+        creates = Signal()  # an entry for the sender of an ARP packet
+        short = Signal()  # this word is not behind the shortest frame
+        ends_shortest = Signal()  # this word is the last of the shortest frame
+        writes = Signal()
+        m.d.comb += [
+            short.eq(~place[4:].any()),
+            ends_shortest.eq(short & (place[:4] == LEAST_WORDS - 1)),
+            self.o.low.eq(writes),
+            self.o.high.eq(writes),
+        ]
+        show = neighbours.show
+        m.d.comb += show.eq(Mux(to_all, _SHOWN.ALL_0, Word.MAC_0))
         with m.FSM():
             with m.State("Idle"):
+                # Every task may need room for the shortest frame.
+                m.d.comb += [self.o.place.eq(LEAST_WORDS - 1), neighbours.rest.eq(1), give.sender.eq(1)]
                 m.d.sync += [
-                    place.eq(0),
+                    place.eq(8),
                     total.eq(0),
                     first.eq(1),
                     sends_arp.eq(0),
                     replies.eq(0),
                     to_all.eq(0),
                     asks.eq(0),
+                    subject.eq(bus),
                 ]
-                with m.If(self.arp.valid):
-                    m.d.comb += bus.eq(arp.address)
-                    m.d.sync += subject.eq(bus)
+                with m.If(self.o.fits):
+                    with m.If(self.arp.valid):
+                        m.next = "Examine"
+                    with m.Elif(waiting):
+                        m.d.sync += origin.eq(chosen)
+                        m.next = "Destination"
+
+            # Received ARP packets.
+
+            with m.State("Examine"):
+                conflict = Signal()
+                m.d.comb += conflict.eq(kinds.ours & ~arp.reflected)
+                with m.If(self.kinds_valid):
+                    m.d.comb += self.conflict.eq(conflict)
+                    m.d.sync += [
+                        sends_arp.eq(1),
+                        to_all.eq(conflict),
+                        replies.eq(arp.asks & ~kinds.ours),
+                        creates.eq(arp.asks & kinds.local & ~kinds.broadcast & ~kinds.ours),
+                    ]
                     m.next = "Learn"
-                with m.Elif(self.resolve_valid | waiting):
-                    m.d.sync += origin.eq(chosen)
-                    m.next = "Destination"
+
+            with m.State("Learn"):
+                m.d.comb += neighbours.task.eq(Mux(creates, Task.LEARN, Task.UPDATE))
+                m.d.sync += place.eq(0)
+                with m.If(neighbours.done):
+                    m.d.comb += self.arp.ready.eq(1)
+                    m.next = "Idle"
+                    with m.If(replies):
+                        m.next = "Begin"
+                    with m.Elif(to_all & (defended == 0)):
+                        m.d.sync += defended.eq(DEFENCE)
+                        m.next = "Begin"
+
+            # Packets.
 
             with m.State("Destination"):
-                m.d.comb += self.o.place.eq(8)
-                with m.Switch(origin):
-                    with m.Case(Origin.TCP):
-                        m.d.comb += bus.eq(swap_octets(tcp.destination))
-                    with m.Case(Origin.UDP):
-                        m.d.comb += bus.eq(swap_octets(udp.destination))
-                    with m.Case(Origin.RESOLVE):
-                        m.d.comb += bus.eq(swap_octets(self.resolve_address))
-                    with m.Default():
-                        m.d.comb += bus.eq(icmp.data)
-                with m.If(write()):
-                    m.d.comb += [adds.eq(1), self.icmp.ready.eq(is_icmp)]
-                    m.d.sync += subject.eq(bus)
-                    m.next = "Length"
+                m.d.comb += [
+                    give.tcp_destination.eq(is_tcp),
+                    give.udp_destination.eq(is_udp),
+                    give.resolved.eq(resolves),
+                    give.icmp.eq(is_icmp),
+                    self.icmp.ready.eq(is_icmp),
+                    writes.eq(1),
+                    adds.eq(1),
+                ]
+                m.d.sync += subject.eq(bus)
+                m.next = "Length"
 
             with m.State("Length"):
                 m.d.comb += self.icmp.ready.eq(is_icmp)
@@ -235,28 +330,32 @@ class Sender(wiring.Component):
                     m.next = "Route"
 
             with m.State("Route"):
-                with m.If(~kinds.local):
-                    m.d.comb += bus.eq(station.gateway)
-                    m.d.sync += subject.eq(bus)
-                with m.If(kinds.broadcast & ~resolves):
-                    m.d.sync += to_all.eq(1)
-                    m.next = "Header"
-                with m.Elif(kinds.no_host | kinds.ours | kinds.broadcast | ~kinds.routed):
-                    m.next = "Unreachable"
-                with m.Else():
-                    m.next = "LookUp"
+                m.d.comb += give.gateway.eq(1)
+                m.d.sync += place.eq(0)
+                with m.If(self.kinds_valid):
+                    m.d.sync += to_all.eq(kinds.broadcast)
+                    with m.If(~kinds.local):
+                        m.d.sync += subject.eq(bus)
+                    with m.If(kinds.broadcast & is_udp):
+                        m.next = "Begin"
+                    with m.Elif(kinds.broadcast | kinds.no_host | kinds.ours | ~kinds.routed):
+                        m.next = "Unreachable"
+                    with m.Else():
+                        m.next = "LookUp"
 
             with m.State("LookUp"):
-                m.d.comb += neighbours.task.eq(Task.LOOK_UP)
+                m.d.comb += [
+                    neighbours.task.eq(Task.LOOK_UP),
+                    self.resolve_done.eq(neighbours.done & resolves),
+                    self.resolve_hit.eq(neighbours.known),
+                ]
                 m.d.sync += asks.eq(neighbours.ask)
                 with m.If(neighbours.done):
+                    m.next = "Discard"
                     with m.If(resolves):
-                        m.d.comb += [self.resolve_done.eq(1), self.resolve_hit.eq(neighbours.known)]
                         m.next = "Ask"
                     with m.Elif(neighbours.known):
                         m.next = "Header"
-                    with m.Else():
-                        m.next = "Discard"
 
             with m.State("Unreachable"):
                 m.d.comb += self.resolve_done.eq(resolves)
@@ -270,118 +369,136 @@ class Sender(wiring.Component):
                     m.d.comb += [self.sent.eq(is_tcp), self.unresolved.eq(1)]
                     m.next = "Ask"
 
+            with m.State("Ask"):
+                # The entry of the next hop of the packet, which may have been sent, is still shown.
+                m.d.sync += [place.eq(0), sends_arp.eq(1), to_all.eq(~neighbours.known)]
+                m.next = "Idle"
+                with m.If(asks):
+                    m.next = "Begin"
+
+            with m.State("Begin"):
+                m.d.comb += self.o.place.eq(LEAST_WORDS - 1)
+                with m.If(self.o.fits):
+                    m.next = "Header"
+
+            # Headers.
+
             with m.State("Header"):
+                # A word of the next hop is shown a cycle after it has been selected; before this state, it is word 0.
+                m.d.comb += writes.eq(1)
+                m.d.sync += place.eq(place + 1)
                 with m.Switch(Cat(place[:4], sends_arp)):
                     with m.Case("-0000"):
-                        with m.If(to_all):
-                            m.d.comb += bus.eq(0xFFFF_0000)
-                        with m.Elif(replies):
-                            m.d.comb += bus[16:].eq(arp.mac[:16])
-                        with m.Else():
-                            m.d.comb += bus[16:].eq(neighbours.mac[:16])
+                        m.d.comb += [give.neighbour.eq(1), show.eq(Mux(to_all, _SHOWN.ALL_2, Word.MAC_2))]
                     with m.Case("-0001"):
-                        with m.If(to_all):
-                            m.d.comb += bus.eq(0xFFFF_FFFF)
-                        with m.Elif(replies):
-                            m.d.comb += bus.eq(arp.mac[16:])
-                        with m.Else():
-                            m.d.comb += bus.eq(neighbours.mac[16:])
-                    with m.Case("-0010", "10110"):
-                        m.d.comb += bus.eq(own_mac)
-                    with m.Case("00011"):
-                        m.d.comb += bus.eq(Cat(own_mac[32:], Const(lane16(EtherType.IPV4), 16)))
+                        m.d.comb += give.neighbour.eq(1)
+                    with m.Case("-0010"):
+                        m.d.comb += [give.mac.eq(1), show.eq(Mux(sends_arp, _SHOWN.TYPE_ARP, _SHOWN.TYPE_IPV4))]
+                    with m.Case("-0011"):
+                        m.d.comb += [
+                            give.neighbour.eq(1),
+                            give.mac_end.eq(1),
+                            show.eq(Mux(sends_arp, _SHOWN.ARP_4, _SHOWN.IPV4_4)),
+                        ]
                     with m.Case("00100"):
                         m.d.comb += [
+                            give.neighbour.eq(1),
+                            give.length_high.eq(1),
                             added.eq(Mux(is_udp, 28, 20)),
-                            bus.eq(Cat(Const(0x45, 16), swap_octets(sum_of_lengths))),
-                            adds.eq(self.o.fits),
+                            adds.eq(1),
+                            show.eq(_SHOWN.IPV4_5),
                         ]
                     with m.Case("00101"):
-                        m.d.comb += [bus[16:].eq(lane16(0x4000)), adds.eq(self.o.fits)]  # DF
+                        m.d.comb += [give.neighbour.eq(1), adds.eq(1), show.eq(_SHOWN.IPV4_6_ICMP)]
+                        with m.If(is_tcp):
+                            m.d.comb += show.eq(_SHOWN.IPV4_6_TCP)
+                        with m.Elif(is_udp):
+                            m.d.comb += show.eq(_SHOWN.IPV4_6_UDP)
                     with m.Case("00110"):
-                        m.d.comb += [
-                            bus.eq(Cat(Const(64, 8), Mux(is_tcp, Protocol.TCP, Mux(is_udp, Protocol.UDP,
-                                                                                   Const(Protocol.ICMP, 8))))),
-                            adds.eq(self.o.fits),
-                        ]  # fmt: skip
+                        m.d.comb += [give.neighbour.eq(1), adds.eq(1)]
                     with m.Case("00111"):
-                        m.d.comb += [bus.eq(own_address), adds.eq(self.o.fits)]
-                    with m.Case("10011"):
-                        m.d.comb += bus.eq(Cat(own_mac[32:], Const(lane16(EtherType.ARP), 16)))
+                        m.d.comb += [give.address.eq(1), adds.eq(1), show.eq(_SHOWN.PSEUDO_HEADER)]
                     with m.Case("10100"):
-                        m.d.comb += bus.eq(0x0008_0100)
+                        m.d.comb += [
+                            give.neighbour.eq(1), show.eq(Mux(replies, _SHOWN.ARP_5_REPLY, _SHOWN.ARP_5_REQUEST))
+                        ]  # fmt: skip
                     with m.Case("10101"):
-                        m.d.comb += bus.eq(Cat(Const(0x0406, 24), ~replies, replies))
+                        m.d.comb += give.neighbour.eq(1)
+                    with m.Case("10110"):
+                        m.d.comb += give.mac.eq(1)
                     with m.Case("10111"):
-                        m.d.comb += bus.eq(Cat(own_mac[32:], own_address[:16]))
+                        m.d.comb += [give.mac_end.eq(1), give.address_begin_high.eq(1), show.eq(Word.MAC_0)]
                     with m.Case("11000"):
-                        m.d.comb += bus.eq(Cat(own_address[16:], arp.mac[:16] & replies.replicate(16)))
+                        m.d.comb += [give.address_end_low.eq(1), give.neighbour.eq(replies), show.eq(Word.MAC_2)]
                     with m.Case("11001"):
-                        m.d.comb += bus.eq(arp.mac[16:] & replies.replicate(32))
-                    with m.Default():  # the last word of an ARP packet
-                        m.d.comb += bus.eq(subject)
-                with m.If(write()):
-                    m.d.sync += place.eq(place + 1)
-                    with m.If(~sends_arp & (place[:3] == 7)):
-                        m.next = "Correct"
-                    with m.If(sends_arp & (place[:4] == 10)):
-                        m.next = "Pad"
+                        m.d.comb += [give.neighbour.eq(replies), show.eq(Word.ADDRESS)]
+                    with m.Default():
+                        m.d.comb += give.neighbour.eq(1)  # the target
+                with m.If(~sends_arp & (place[:3] == 7)):
+                    m.next = "Correct"
+                with m.If(sends_arp & (place[:4] == 10)):
+                    m.next = "Pad"
 
             with m.State("Correct"):
                 # The sum is that of the header. It becomes that of the pseudo-header; ICMP has none.
-                m.d.comb += [bus.eq(lane16(0xFFFF - _HEADER_EXCESS)), adds.eq(1)]
+                m.d.comb += [give.neighbour.eq(1), adds.eq(1)]
                 m.d.sync += place.eq(9)
-                with m.If(is_icmp):
-                    m.d.sync += total.eq(0)
+                m.next = "Await"
+
+            with m.State("Await"):
                 m.next = "HeaderChecksum"
 
             with m.State("HeaderChecksum"):
-                m.d.comb += [bus[16:].eq(checksum), self.o.place.eq(6), self.o.high.eq(1)]
+                m.d.comb += [give.checksum.eq(1), self.o.place.eq(6), self.o.high.eq(1)]
+                with m.If(is_icmp):
+                    m.d.sync += total.eq(0)
                 m.next = "Data"
                 with m.If(is_udp):
                     m.next = "Ports"
 
             with m.State("Ports"):
-                m.d.comb += bus.eq(Cat(swap_octets(udp.source_port), swap_octets(udp.destination_port)))
-                with m.If(write()):
-                    m.d.comb += adds.eq(1)
-                    m.d.sync += place.eq(place + 1)
-                    m.next = "UdpLength"
+                m.d.comb += [give.udp_ports.eq(1), writes.eq(1), adds.eq(1)]
+                m.d.sync += place.eq(place + 1)
+                m.next = "DatagramLength"
 
-            with m.State("UdpLength"):
-                m.d.comb += [added.eq(8), bus.eq(swap_octets(sum_of_lengths))]
-                with m.If(write()):
-                    m.d.comb += adds.eq(1)
-                    m.d.sync += place.eq(place + 1)
-                    m.next = "Data"
+            with m.State("DatagramLength"):
+                m.d.comb += [added.eq(8), give.length_low.eq(1), writes.eq(1), adds.eq(1)]
+                m.d.sync += place.eq(place + 1)
+                m.next = "Data"
+
+            # Data, padding and checksum.
 
             with m.State("Data"):
-                far = Signal()  # no padding is needed
                 m.d.comb += [
-                    bus.eq(data),
-                    far.eq(place >= LEAST_WORDS - 1),
-                    word.last.eq(data_last & far),
+                    give.tcp.eq(is_tcp),
+                    give.udp.eq(is_udp),
+                    give.icmp.eq(is_icmp & ~first),  # the type of an echo reply, and a checksum of 0
+                    word.last.eq(data_last & (~short | ends_shortest)),
                     word.octets.eq(data_octets),
+                    data_ready.eq(self.o.fits),
+                    writes.eq(data_valid),
+                    adds.eq(data_valid & self.o.fits),
                 ]
-                with m.If((place == LEAST_WORDS - 1) & (data_octets < 2)):
+                with m.If(ends_shortest & (data_octets < 2)):
                     m.d.comb += word.octets.eq(2)
-                with m.If(data_valid):
-                    with m.If(write()):
-                        m.d.comb += [data_ready.eq(1), adds.eq(1)]
-                        m.d.sync += [place.eq(place + 1), first.eq(0)]
-                        with m.If(data_last):
-                            m.next = "Pad"
-                            with m.If(far):
-                                m.next = "Fold"
+                with m.If(data_valid & self.o.fits):
+                    m.d.sync += [place.eq(place + 1), first.eq(0)]
+                    with m.If(word.last):
+                        m.next = "AwaitSum"
+                    with m.Elif(data_last):
+                        m.next = "Pad"
 
             with m.State("Pad"):
-                m.d.comb += [word.last.eq(place == LEAST_WORDS - 1), word.octets.eq(2)]
-                with m.If(write()):
-                    m.d.sync += place.eq(place + 1)
-                    with m.If(word.last):
-                        m.next = "Fold"
+                m.d.comb += [writes.eq(1), word.last.eq(ends_shortest), word.octets.eq(2)]
+                m.d.sync += place.eq(place + 1)
+                with m.If(ends_shortest):
+                    m.next = "Fold"
+
+            with m.State("AwaitSum"):
+                m.next = "Fold"
 
             with m.State("Fold"):
+                m.d.comb += show.eq(_SHOWN.ALL_2)
                 m.next = "Checksum"
                 with m.If(sends_arp):
                     m.next = "Commit"
@@ -389,47 +506,18 @@ class Sender(wiring.Component):
             with m.State("Checksum"):
                 # At octet 16 of TCP's header, 6 of UDP's, 2 of ICMP's.
                 m.d.comb += [
-                    bus.eq(Cat(checksum, checksum)),
+                    give.checksum.eq(1),
                     self.o.place.eq(Mux(is_tcp, 13, Mux(is_udp, 10, 9))),
                     self.o.low.eq(is_tcp),
                     self.o.high.eq(~is_tcp),
                 ]
                 with m.If(is_udp & (checksum == 0)):  # RFC 768: 0 means no checksum
-                    m.d.comb += bus.eq(0xFFFF_FFFF)
+                    m.d.comb += give.neighbour.eq(1)
                 m.next = "Commit"
 
             with m.State("Commit"):
-                m.d.comb += [
-                    self.o.commit.eq(1),
-                    self.sent.eq(is_tcp & ~sends_arp),
-                    self.arp.ready.eq(sends_arp & self.arp.valid & replies),
-                ]
+                m.d.comb += [self.o.commit.eq(1), self.sent.eq(is_tcp & ~sends_arp)]
                 m.next = "Ask"
                 with m.If(sends_arp):
                     m.next = "Idle"
-
-            with m.State("Ask"):
-                # The next hop of the packet, which may have been sent, is still in ``subject``.
-                m.d.sync += [place.eq(0), sends_arp.eq(1), to_all.eq(~neighbours.known)]
-                m.next = "Idle"
-                with m.If(asks):
-                    m.next = "Header"
-
-            with m.State("Learn"):
-                m.d.comb += neighbours.task.eq(
-                    Mux(arp.neighbour & ~arp.conflict, Mux(arp.asks, Task.LEARN, Task.UPDATE), Task.NONE)
-                )
-                with m.If(arp.conflict):
-                    m.d.comb += self.conflict.eq(1)
-                with m.If(arp.conflict | neighbours.done | ~arp.neighbour):
-                    m.d.sync += [sends_arp.eq(1), replies.eq(arp.asks), to_all.eq(arp.conflict)]
-                    with m.If(arp.conflict & (seconds_left == 0)):
-                        m.d.sync += seconds_left.eq(DEFENCE)
-                        m.d.comb += self.arp.ready.eq(1)
-                        m.next = "Header"
-                    with m.Elif(arp.asks & ~arp.conflict):
-                        m.next = "Header"
-                    with m.Else():
-                        m.d.comb += self.arp.ready.eq(1)
-                        m.next = "Idle"
         return m

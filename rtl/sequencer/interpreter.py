@@ -3,7 +3,20 @@
 from collections.abc import Callable, Mapping
 
 from open_rnic.rtl.sequencer.isa import (
-    CONSTANTS, HEADER, IMMEDIATE, INDEX, MASK, NONE, QUEUE, QUEUED, ROW, SCRATCH, Op, Place, evaluate, taken,
+    CONSTANTS,
+    HEADER,
+    IMMEDIATE,
+    INDEX,
+    MASK,
+    NONE,
+    QUEUE,
+    QUEUED,
+    ROW,
+    SCRATCH,
+    Op,
+    Place,
+    evaluate,
+    taken,
 )  # fmt: skip
 from open_rnic.rtl.sequencer.program import Program
 
@@ -58,11 +71,11 @@ class Interpreter:
                 at = stack.pop()
                 self.cycles += 1
             elif op in (Op.JUMP, Op.CALL) or taken(op, a, b):
+                self.cycles += 1 if op in (Op.JUMP, Op.CALL) else 2
                 if op is Op.CALL:
                     stack.append(at)
                     assert len(stack) <= 4, self.program.name_of(at)
                 at = instruction.d
-                self.cycles += 1
             selected = following
         raise RuntimeError(f"the program does not end: it is at {self.program.name_of(at)}")
 

@@ -18,13 +18,14 @@ WORD = data.StructLayout({"d": 11, "b": 11, "immediate": 1, "a": 7, "op": 5})  #
 class Sequencer(wiring.Component):
     """Executes ``program`` over the words of up to ``connections`` connections, 4 or more, a power of 2.
 
-    An instruction takes one cycle, a branch that is taken one more, and so does an event. Programs read a word that the
-    previous instruction has written. While an instruction writes to a port that is not ready, the sequencer stalls.
+    An instruction takes one cycle, an event one more, as do JUMP, CALL and RETURN; a conditional branch that is taken
+    takes two more. Programs read a word that the previous instruction has written. While an instruction writes to a
+    port that is not ready, the sequencer stalls.
 
     Members
     -------
     idle : Out, 1 bit
-        The program waits for an event.
+        The program waits for an event, and all its writes to ports have been accepted.
     start : In, 1 bit
         Execute an event. Only while ``idle``.
     entry : In, 11 bits
@@ -87,18 +88,25 @@ class Sequencer(wiring.Component):
         # Fetch, read the operands, execute. The first two are cancelled if a branch is taken.
         counter = Signal(range(depth))
         fetched = Signal()  # an instruction is in the second stage
-        executes = Signal()  # an instruction is in the third stage
+        third = Signal()  # an instruction is in the third stage
+        executes = Signal()  # it is not cancelled
         executed = Signal(WORD, reset_less=True)
         go = Signal()  # all stages advance
         taken = Signal()
         target = Signal(range(depth))
+        late = Signal()  # the conditional branch that was executed in the last cycle is taken
+        late_target = Signal(range(depth))
         page = Signal()
         selected = Signal(range(QUEUE))
         waits = Signal()
+        sums = Signal()  # the result is a sum or a difference
+        subtracts = Signal()
+        writes_port = Signal()
         m.d.comb += [
+            executes.eq(third & ~late),
             waits.eq(executes & (executed.op == Op.WAIT)),
-            self.idle.eq(waits),
-            go.eq(Mux(waits, self.start, ~self.valid | self.ready)),
+            self.idle.eq(waits & ~self.valid),
+            go.eq(Mux(waits, self.start, ~writes_port | ~self.valid | self.ready)),
             fetch.en.eq(go),
             fetch.addr.eq(Mux(taken, target, counter)),
             read_a.en.eq(go),
@@ -108,8 +116,10 @@ class Sequencer(wiring.Component):
             m.d.sync += [
                 counter.eq(fetch.addr + 1),
                 fetched.eq(1),
-                executes.eq(fetched & ~taken),
+                third.eq(fetched & ~taken),
                 executed.eq(fetch.data),
+                sums.eq((fetch.data.op == Op.ADD) | (fetch.data.op == Op.SUB)),
+                subtracts.eq(fetch.data.op != Op.ADD),
             ]
 
         for port, code in ((read_a, fetch.data.a), (read_b, fetch.data.b[:7])):
@@ -121,40 +131,44 @@ class Sequencer(wiring.Component):
         total = Signal(32)
         result = Signal(32)
         op = executed.op
-        subtracts = Signal()
         equal = Signal()
         common = Signal()
         less = total[31]
         m.d.comb += [
             b.eq(Mux(executed.immediate, executed.b, read_b.data)),
-            subtracts.eq(op != Op.ADD),
             total.eq((Cat(Const(1, 1), a) + Cat(subtracts, b ^ subtracts.replicate(32)))[1:]),
             equal.eq(a == b),
             common.eq((a & b).any()),
         ]
-        with m.Switch(op[:4]):
+        # The sum is late, and its sign later still, so that they pass as few levels of logic as possible.
+        low = Signal(32)  # the result if the sign asks for it
+        high = Signal(32)  # the result otherwise, and of all operations that do not ask the sign
+        m.d.comb += [low.eq(Mux(op[0], a, b)), high.eq(Mux(op[0], b, a))]  # MIN, MAX
+        with m.Switch(op):
             with m.Case(Op.AND):
-                m.d.comb += result.eq(a & b)
+                m.d.comb += [low.eq(a & b), high.eq(a & b)]
             with m.Case(Op.OR):
-                m.d.comb += result.eq(a | b)
+                m.d.comb += [low.eq(a | b), high.eq(a | b)]
             with m.Case(Op.CLEAR):
-                m.d.comb += result.eq(a & ~b)
-            with m.Case(Op.MIN, Op.MAX):
-                m.d.comb += result.eq(Mux(less ^ op[0] ^ (Op.MIN & 1), a, b))
+                m.d.comb += [low.eq(a & ~b), high.eq(a & ~b)]
             with m.Case(Op.HALF):
-                m.d.comb += result.eq(a >> 1)
+                m.d.comb += [low.eq(a >> 1), high.eq(a >> 1)]
             with m.Case(Op.HIGH):
-                m.d.comb += result.eq(a >> 16)
-            with m.Default():
-                m.d.comb += result.eq(total)
+                m.d.comb += [low.eq(a >> 16), high.eq(a >> 16)]
+            with m.Case("1----"):  # branches have no result: their turn is used for words from outside
+                m.d.comb += [low.eq(self.given), high.eq(self.given)]
+        m.d.comb += result.eq(Mux(sums, total, Mux(less, low, high)))
 
         # Branches
         stack = Array(Signal(range(depth), name=f"return_{at}", reset_less=True) for at in range(STACK))
         level = Signal(range(STACK))
         behind = Signal(range(depth))  # the address behind the instruction that is executed
         satisfied = Signal()
+        at_once = Signal()  # the branch is taken without a condition
         top = Signal.like(level)  # the place of the address to return to
-        m.d.comb += [taken.eq(executes & satisfied), target.eq(executed.d), top.eq(level - 1)]
+        m.d.comb += [taken.eq(late | (executes & at_once)), target.eq(executed.d), top.eq(level - 1)]
+        with m.If(go):
+            m.d.sync += [late.eq(executes & satisfied), late_target.eq(executed.d)]
         with m.Switch(op):
             with m.Case(Op.EQ):
                 m.d.comb += satisfied.eq(equal)
@@ -169,11 +183,13 @@ class Sequencer(wiring.Component):
             with m.Case(Op.NONE):
                 m.d.comb += satisfied.eq(~common)
             with m.Case(Op.JUMP, Op.CALL):
-                m.d.comb += satisfied.eq(1)
+                m.d.comb += at_once.eq(1)
             with m.Case(Op.RETURN):
-                m.d.comb += [satisfied.eq(1), target.eq(stack[top])]
+                m.d.comb += [at_once.eq(1), target.eq(stack[top])]
             with m.Case(Op.WAIT):
-                m.d.comb += [satisfied.eq(1), target.eq(self.entry)]
+                m.d.comb += [at_once.eq(1), target.eq(self.entry)]
+        with m.If(late):
+            m.d.comb += target.eq(late_target)
         at_second = Signal(range(depth))  # the address of the instruction in the second stage
         with m.If(go):
             m.d.sync += [at_second.eq(fetch.addr), behind.eq(at_second + 1)]
@@ -192,14 +208,15 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             writes.eq(executes & (op < Op.EQ)),
             to_port.eq(code >= CONSTANTS.start),
-            self.valid.eq(writes & (code >= PORTS.start)),
-            self.port.eq(code - PORTS.start),
-            self.value.eq(result),
-            self.given_ready.eq(~(writes & ~to_port)),
-            write.en.eq(Mux(writes & ~to_port, 1, self.give)),
-            write.addr.eq(Mux(self.given_ready, self.place, self._address(m, code, page, selected))),
-            write.data.eq(Mux(self.given_ready, self.given, result)),
+            writes_port.eq(writes & (code >= PORTS.start)),
+            self.given_ready.eq(op[4]),
+            write.en.eq(Mux(op[4], self.give, writes & ~to_port)),
+            write.addr.eq(Mux(op[4], self.place, self._address(m, code, page, selected))),
+            write.data.eq(result),
         ]
+        # Writes to ports pass a register, as the blocks behind decide much in the same cycle.
+        with m.If(~self.valid | self.ready):
+            m.d.sync += [self.valid.eq(writes_port), self.port.eq(code - PORTS.start), self.value.eq(result)]
         with m.If(go & writes & (code == INDEX.code)):
             m.d.sync += selected.eq(result)
         return m

@@ -1,6 +1,6 @@
 """Builds segments of the words that the program writes, and of octets of the send ring."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,7 +16,8 @@ class Builder(wiring.Component):
     Members
     -------
     destination, length, word, payload_from, payload : In, 1 bit
-        A write of ``value`` to one of these ports. ``payload`` is the number of octets of payload, and ends the segment.
+        A write of ``value`` to one of these ports. ``payload`` is the number of octets of payload, and ends the
+        segment.
     value : In, 32 bits
     connection : In
         The connection from whose ring the payload is read.
@@ -71,7 +72,7 @@ class Builder(wiring.Component):
         passes = Signal()  # the payload passes
         with m.If(passes):
             m.d.comb += [
-                Cat(fixed.data, fixed.octets, fixed.last).eq(Cat(*[self.i.payload[each] for each in ("data", "octets", "last")])),
+                *(fixed[each].eq(self.i.payload[each]) for each in ("data", "octets", "last")),
                 self.o.valid.eq(self.i.valid),
                 self.i.ready.eq(self.o.ready),
                 self.idle.eq(0),

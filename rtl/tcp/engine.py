@@ -1,6 +1,8 @@
 """The TCP engine: all connections of an address, between segments and octets in order (RFC 9293)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from itertools import pairwise
+
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -34,8 +36,8 @@ class CommandLayout(data.StructLayout):
 class TcpEngine(wiring.Component):
     """TCP for ``connections`` connections: 1, 2, 4, 8 or 16.
 
-    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Segments leave one
-    for each event ``output``, only when the one before has left, so that a received segment waits for no transmission.
+    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Each event
+    ``output`` sends one segment, when the one before has left, so that a received segment waits for no transmission.
 
     Members
     -------
@@ -46,11 +48,12 @@ class TcpEngine(wiring.Component):
     segments_out : Out, stream of :class:`.Packet` with ``destination`` (32 bits) and ``length`` (16 bits)
         Segments to send, with a checksum of 0.
     received : Out, stream of :class:`.Packet` with ``connection``
-        Octets in order, in pieces of up to 1,024 octets. The window opens as they are taken.
+        Octets in order, in pieces of up to 1,024 octets; a packet of no octets stands for the peer's FIN. The window
+        opens as they are taken.
     accept : In, 1 bit for each connection
         Octets of the connection are taken.
     to_send : In, stream of :class:`.Packet` with ``connection``
-        Packets. No segment has octets of two packets.
+        Packets. No segment has octets of two packets. A packet of no octets closes this end's half, behind all octets.
     command : In, stream of :class:`CommandLayout`
     show : In
         A connection.
@@ -124,7 +127,6 @@ class TcpEngine(wiring.Component):
     def _ports(self, m, sequencer, blocks):
         """Connect the sequencer's ports: a block takes part in a write if it has a member of the port's name."""
         self._written = {}
-        accepted = Signal()
         for name, place in vars(port).items():
             self._written[name] = written = Signal(name=f"{name}_written")
             m.d.comb += written.eq(sequencer.valid & (sequencer.port == place.code - PORTS.start))
@@ -134,12 +136,11 @@ class TcpEngine(wiring.Component):
         for block in blocks:
             m.d.comb += [block.value.eq(sequencer.value), block.connection.eq(sequencer.current)]
         _, receive_rings, _, builder = blocks
-        for_receive = Cat(self._written[n] for n in ("place", "first", "take", "deliver", "begin_receive")).any()
-        for_builder = Cat(self._written[n] for n in ("destination", "length", "word", "payload_from", "payload")).any()
-        m.d.comb += [
-            accepted.eq((receive_rings.ready | ~for_receive) & (builder.ready | ~for_builder)),
-            sequencer.ready.eq(accepted),
+        accepted = [
+            block.ready | ~Cat(self._written[name] for name in vars(port) if name in block.signature.members).any()
+            for block in (receive_rings, builder)
         ]
+        m.d.comb += sequencer.ready.eq(Cat(accepted).all())
 
     def _status(self, m, sequencer, send_rings):
         """Keep the status of each connection, and whether it wants to send."""
@@ -187,7 +188,7 @@ class TcpEngine(wiring.Component):
             m.d.comb += [sequencer.give.eq(1), sequencer.place.eq(place), sequencer.given.eq(arguments[0])]
             with m.If(sequencer.given_ready):
                 m.d.sync += [left.eq(left - 1), place.eq(place + 1)]
-                m.d.sync += [now_.eq(then) for now_, then in zip(arguments, arguments[1:], strict=False)]
+                m.d.sync += [this.eq(following) for this, following in pairwise(arguments)]
         with m.Elif(late):
             m.d.comb += [sequencer.give.eq(1), sequencer.place.eq(t.now.code - 64), sequencer.given.eq(now)]
             with m.If(sequencer.given_ready & ~self.tick):
@@ -229,12 +230,12 @@ class TcpEngine(wiring.Component):
                 m.d.sync += fair.eq(1)
                 with m.If(~tuples.hit):
                     m.d.sync += entry.eq(program.entry("stray"))
-            with m.Elif(self.command.valid):
-                m.d.comb += self.command.ready.eq(1)
-                choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
             with m.Elif(send_rings.queued):
                 m.d.comb += send_rings.noted.eq(1)
                 choose("queued", send_rings.queued_of, send_rings.count)
+            with m.Elif(self.command.valid):
+                m.d.comb += self.command.ready.eq(1)
+                choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
             with m.Elif(receive_rings.taken):
                 m.d.comb += receive_rings.noted.eq(1)
                 choose("taken", receive_rings.taken_of, receive_rings.count)

@@ -1,5 +1,7 @@
 """The program for segments that arrive (RFC 9293 §3.10.7)."""
 
+from itertools import pairwise
+
 from open_rnic.rtl.sequencer.isa import QUEUED
 from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.tcp.config import EngineConfig
@@ -360,6 +362,7 @@ def _place(p: Program) -> None:
         with p.If(p.any(row.flags, Bit.FIN_KEPT), p.eq(row.next, row.fin)):
             p.clear(row.flags, Bit.FIN_KEPT)
             p.set(row.flags, Bit.FINISHED)
+            p.move(port.finish, 0)
             p.add(row.next, row.next, 1)
 
 
@@ -405,7 +408,7 @@ def _ranges(p: Program) -> None:
     with p.routine("close_up"):  # Move the empty ranges to the end.
         p.move(t.count, len(RANGES) - 1)
         p.label("close_up_next")
-        for (start, end), (later, last) in zip(RANGES, RANGES[1:], strict=False):
+        for (start, end), (later, last) in pairwise(RANGES):
             with p.If(p.eq(start, end)):
                 p.move(start, later)
                 p.move(end, last)

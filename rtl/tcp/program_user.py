@@ -9,10 +9,10 @@ from open_rnic.rtl.tcp.words import Bit, Command, Reason, SegmentBit, State, por
 
 __all__ = ["write_user"]
 
-CLEARED = """
-    flags unacknowledged window largest window_seq window_ack credit duplicates srtt8 rttvar4 sent_at unanswered
-    challenges syns tries head fresh tail
-""".split()
+CLEARED = (
+    "flags", "unacknowledged", "window", "largest", "window_seq", "window_ack", "credit", "duplicates", "srtt8",
+    "rttvar4", "sent_at", "unanswered", "challenges", "syns", "tries", "head", "fresh", "tail",
+)  # fmt: skip
 
 
 def write_user(p: Program, config: EngineConfig) -> None:
@@ -90,10 +90,13 @@ def _close(p: Program) -> None:
 def _queued(p: Program) -> None:
     """The user has put a packet of ``t.argument0`` octets in the ring: no segment holds octets of two packets.
 
+    No octets stand for the end of this half.
+
     If the queue is full, the packet becomes part of the last one.
     """
     p.label("queued")
     p.jump_if(p.none(row.state, State.ESTABLISHED | State.CLOSE_WAIT), "idle")
+    p.jump_if(p.eq(t.argument0, 0), "close")
     p.add(row.end, row.end, t.argument0)
     p.sub(t.x, row.tail, row.head)
     with p.If(p.eq(t.x, QUEUE)):

@@ -18,10 +18,11 @@ class ReceiveRings(wiring.Component):
 
     Members
     -------
-    place, first, take, deliver, begin_receive : In, 1 bit
+    place, first, take, deliver, finish, begin_receive : In, 1 bit
         A write of ``value`` to one of these ports, for ``connection``: the number of the payload's octet 0; the first
         of its octets that is written to the ring; the number behind the last one, after which the payload passes, or
-        is discarded if it is 0; the end of the octets that the user may take; the number of the first octet.
+        is discarded if it is 0; the end of the octets that the user may take; that no octets will follow these; the
+        number of the first octet.
     value : In, 32 bits
     connection : In
     ready : Out, 1 bit
@@ -31,7 +32,7 @@ class ReceiveRings(wiring.Component):
     i : In, stream of :class:`.Packet`
         The payload.
     o : Out, stream of :class:`.Packet` with ``connection``
-        Octets in order, in pieces of up to 1,024 octets.
+        Octets in order, in pieces of up to 1,024 octets. A packet of no octets is the end.
     accept : In, 1 bit for each connection
         Begin a piece only of these connections.
     taken : Out, 1 bit
@@ -46,7 +47,7 @@ class ReceiveRings(wiring.Component):
         self.size = size
         index = range(max(2, connections))
         super().__init__({
-            **{name: In(1) for name in ("place", "first", "take", "deliver", "begin_receive")},
+            **{name: In(1) for name in ("place", "first", "take", "deliver", "finish", "begin_receive")},
             "value": In(32), "connection": In(index), "ready": Out(1), "has_payload": In(1),
             "i": In(packet(1)),
             "o": Out(packet(1, connection=index)), "accept": In(connections),
@@ -127,6 +128,11 @@ class ReceiveRings(wiring.Component):
             self.taken_of.eq(ring),
         ]
         done = Signal()
+        ends = Signal(self.connections)  # no octets will follow those that wait
+        with m.If(self.finish & self.ready):
+            m.d.sync += ends.bit_select(self.connection, 1).eq(1)
+        with m.If(begins):
+            m.d.sync += ends.bit_select(self.connection, 1).eq(0)
         m.d.comb += [
             write_head.en.eq(begins | done),
             write_head.addr.eq(Mux(begins, self.connection, ring)),
@@ -137,8 +143,13 @@ class ReceiveRings(wiring.Component):
         with m.FSM():
             with m.State("Look"):
                 m.d.sync += [length.eq(Mux(available > PIECE, PIECE, available)), stale.eq(begins)]
-                with m.If((available != 0) & self.accept.bit_select(ring, 1) & ~begins):
+                with m.If(~self.accept.bit_select(ring, 1) | begins):
+                    m.d.sync += ring.eq(Mux(ring == self.connections - 1, 0, ring + 1))
+                with m.Elif(available != 0):
                     m.next = "Start"
+                with m.Elif(ends.bit_select(ring, 1)):
+                    m.d.sync += ends.bit_select(ring, 1).eq(0)
+                    m.next = "End"
                 with m.Else():
                     m.d.sync += ring.eq(Mux(ring == self.connections - 1, 0, ring + 1))
             with m.State("Start"):
@@ -147,6 +158,10 @@ class ReceiveRings(wiring.Component):
             with m.State("Leave"):
                 with m.If(self.o.valid & self.o.ready & self.o.payload.last):
                     m.next = "Tell"
+            with m.State("End"):
+                m.d.comb += [self.o.valid.eq(1), self.o.payload.last.eq(1), self.o.payload.octets.eq(0)]
+                with m.If(self.o.ready):
+                    m.next = "Look"
             with m.State("Tell"):
                 m.d.comb += self.taken.eq(~stale)
                 with m.If(stale):

@@ -15,7 +15,7 @@ class SendRings(wiring.Component):
     """A ring of ``size`` octets, a power of 2, for each connection.
 
     A packet for which there is no room stalls, after its octets so far have been queued. A packet of a connection that
-    cannot send is discarded.
+    cannot send is discarded. A packet of no octets closes this end's half, behind all octets.
 
     Members
     -------
@@ -29,7 +29,7 @@ class SendRings(wiring.Component):
     sends : In, 1 bit for each connection
         The connection can send.
     queued : Out, 1 bit
-        ``count`` octets of ``queued_of`` have been queued, as a packet. Stays until ``noted``.
+        ``count`` octets of ``queued_of`` have been queued, as a packet; 0 for the end. Stays until ``noted``.
     count : Out, 16 bits
     queued_of : Out
     noted : In, 1 bit
@@ -80,6 +80,7 @@ class SendRings(wiring.Component):
         tail = Signal(bits)
         octets = Signal(3)
         ends = Signal()  # the packet has ended
+        closes = Signal()  # it has no octets
         fits = Signal()
         moves = Signal()
         m.d.comb += [
@@ -117,13 +118,14 @@ class SendRings(wiring.Component):
                 m.d.sync += [tail.eq(old_tail.data), self.count.eq(0)]
                 m.next = "Write"
             with m.State("Write"):
-                m.d.sync += ends.eq(0)
+                m.d.sync += [ends.eq(0), closes.eq(0)]
                 with m.If(~sends):
                     m.next = "Discard"
                 with m.Elif(fits):
                     m.d.comb += [moves.eq(self.i.valid), self.i.ready.eq(1)]
                     with m.If(self.i.valid):
                         m.d.sync += [tail.eq(tail + octets), self.count.eq(self.count + octets), ends.eq(beat.last)]
+                        m.d.sync += closes.eq(octets == 0)
                         with m.If(beat.last):
                             m.next = "Flush"
                 with m.Elif(self.count != 0):
@@ -132,7 +134,7 @@ class SendRings(wiring.Component):
             with m.State("Flush"):
                 m.next = "Tell"
             with m.State("Tell"):
-                m.d.comb += self.queued.eq(sends & (self.count != 0))
+                m.d.comb += self.queued.eq(sends & ((self.count != 0) | closes))
                 with m.If(~self.queued | self.noted):
                     m.d.comb += done.eq(self.queued & ~self.begin_send)
                     m.next = "Begin"

@@ -104,14 +104,17 @@ row = _words(
     """,
 )
 
-# A segment, as the loader writes it. ``ports`` is in the order of segments that are sent. ``flags`` has the control bits,
-# and SACK_PERMITTED. ``length`` is the number of octets of payload, ``mss`` the option, 0 if it is absent.
+# A segment, as the loader writes it. ``ports`` is in the order of segments that are sent. ``flags`` has the control
+# bits, and SACK_PERMITTED. ``length`` is the number of octets of payload, ``mss`` the option, 0 if it is absent.
 segment = _words(HEADER, "source ports seq ack flags window length mss")
 
 # ``now`` is the time in ticks; the arguments are those of a command or of an event other than a segment.
 t = _words(
     SCRATCH,
-    "now argument0 argument1 argument2 argument3 seq flags length start until control room count ack x y z old behind blocked pipe allowed",
+    """
+    now argument0 argument1 argument2 argument3
+    seq flags length start until control room count ack x y z old behind blocked pipe allowed
+    """,
 )
 
 port = _words(
@@ -119,7 +122,7 @@ port = _words(
     """
     destination length word payload_from payload
     place first take
-    begin_receive deliver begin_send release
+    begin_receive deliver finish begin_send release
     want status bind_address bind_ports
     """,
 )

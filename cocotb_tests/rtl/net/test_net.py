@@ -13,6 +13,7 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
     BROADCAST,
     BROADCAST_MAC,
     FAR,
+    FASTER,
     GATEWAY,
     LIMITED,
     MAC,
@@ -24,6 +25,7 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
     PEER_MAC,
     PORT,
     REPLY,
+    REQUEST,
     TCP,
     Interface,
     Twin,
@@ -36,7 +38,7 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
 )
 from open_rnic.rtl.net.net import Net
 
-NET = functools.partial(Net, udp_ports=(PORT,))
+NET = functools.partial(Net, udp_ports=(PORT,), unit=1024 // FASTER)
 ECHO_REPLY = dpkt.icmp.ICMP_ECHOREPLY
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 100, 1457, 1458, 1459, 1460)
 
@@ -137,8 +139,9 @@ def mutated(frame):
 
 def random_frame(rng):
     """Return any frame: good or bad, for this host or another."""
-    sources = [PEER] * 8 + [OTHER, FAR, OURS, NONE, BROADCAST, LIMITED, IPv4Address("127.0.0.1"), IPv4Address("224.0.0.1")]
-    destinations = [OURS] * 8 + [OTHER, BROADCAST, LIMITED, IPv4Address("10.9.0.0"), IPv4Address("224.0.0.1")]
+    no_hosts = [*map(IPv4Address, ("10.9.0.0", "127.0.0.1", "224.0.0.1")), NONE, BROADCAST, LIMITED]
+    sources = [PEER] * 8 + [OTHER, FAR, OURS, *no_hosts]
+    destinations = [OURS] * 8 + [OTHER, *no_hosts]
     macs = [MAC] * 8 + [BROADCAST_MAC, OTHER_MAC, bytes.fromhex("01005e000001")]
     where = {"source": rng.choice(sources), "destination": rng.choice(destinations), "to": rng.choice(macs)}
     where["options"] = bytes(4 * rng.choice([0, 0, 0, 1, 10]))
@@ -183,6 +186,130 @@ async def any_frame_is_treated_as_by_the_twin(dut):
 
 
 @bench()
+async def a_segment_is_delivered_whole_or_counted(dut):
+    """While ``tcp_rx`` stalls, at least two full segments are kept, and small ones as long as there is room."""
+    stalled = itertools.chain([4000], itertools.repeat(0))
+    interface, twin = Interface(dut, tcp_rx=stalled), Twin()
+    for length in (1460, 1460, 1460, 0, 100, 1460, *[500] * 20):
+        frame = tcp(random.randbytes(length))
+        interface.give(frame)
+        twin.receive(frame)
+    await interface.frames.drained()
+    lost = interface.counts["no_room"]
+    assert 0 < lost <= len(twin.segments) - 4
+    left = iter(twin.segments)
+    for number in range(len(twin.segments) - lost):
+        found = await interface.segment()
+        assert found in left  # in order
+        if number < 2:
+            assert len(found[1]) == 1480
+    await interface.taken()
+    assert interface.silent()
+
+
+@bench()
+async def receive_does_not_wait_for_transmit(dut):
+    """While ``tx_frames`` and ``udp_rx`` stall, segments are delivered; echo requests and datagrams are counted."""
+    interface, twin = Interface(dut, tx_frames=itertools.repeat(20_000), udp_rx=itertools.repeat(20_000)), Twin()
+    for _ in range(20):
+        question = arp(REQUEST, PEER_MAC, PEER, OURS)
+        for frame in (echo(bytes(1472)), udp(bytes(1472)), question, tcp(random.randbytes(9))):
+            interface.give(frame)
+            twin.receive(frame)
+    for each in twin.segments:
+        assert await interface.segment() == each
+    await interface.taken()
+    assert interface.counts["no_room"] >= 19 + 19
+    assert interface.counts["checksum"] == interface.counts["ignored"] == 0
+
+
+@bench(cycles=400_000)
+async def macs_are_confirmed_and_forgotten(dut):
+    interface = Interface(dut)
+    await interface.introduce()
+    await interface.pass_time(59_000)
+    interface.send_segment(segment(b""))
+    assert (await interface.sent())[:6] == PEER_MAC
+    await interface.wait(50)
+    assert interface.silent()
+    await interface.pass_time(8_000)
+    for _ in range(2):  # of two segments, one leads to a request
+        interface.send_segment(segment(b""))
+    frames = [await interface.sent() for _ in range(3)]
+    assert sorted(frame[12:14] for frame in frames) == [b"\x08\x00", b"\x08\x00", b"\x08\x06"]
+    assert {frame[:6] for frame in frames} == {PEER_MAC}
+    await interface.pass_time(60_000)
+    for _ in range(2):
+        interface.send_segment(segment(b""))
+    request = await interface.sent()
+    assert request == arp(REQUEST, MAC, OURS, PEER).ljust(60, b"\0")
+    await interface.wait(100)
+    assert interface.outcomes == [True] * 3 + [False] * 2
+    assert interface.silent()
+
+
+@bench()
+async def requests_for_an_address_are_a_second_apart(dut):
+    interface = Interface(dut)
+    for _ in range(10):
+        assert not await interface.resolve(PEER)
+        assert await interface.sent() == arp(REQUEST, MAC, OURS, PEER).ljust(60, b"\0")
+        for _ in range(3):
+            await interface.pass_time(random.randrange(300))
+            assert not await interface.resolve(PEER)
+        await interface.wait(100)
+        assert interface.silent()
+        await interface.pass_time(2048)
+    interface.give(arp(REPLY, PEER_MAC, PEER, OURS))
+    await interface.taken()
+    assert await interface.resolve(PEER)
+    for address in (FAR, OURS, BROADCAST, LIMITED, NONE):
+        assert not await interface.resolve(address)
+    await interface.wait(100)
+    assert interface.silent()
+
+
+@bench(cycles=400_000)
+async def the_address_is_defended(dut):
+    interface, twin = Interface(dut), Twin()
+    probe = arp(REQUEST, OTHER_MAC, NONE, OURS)
+    announcement, reply = arp(REQUEST, OTHER_MAC, OURS, OURS), arp(REPLY, OTHER_MAC, OURS, PEER)
+    interface.give(probe)
+    assert [await interface.sent()] == twin.receive(probe)
+    assert interface.conflicts == 0
+    interface.give(announcement)
+    assert [await interface.sent()] == twin.receive(announcement)
+    for frame, seconds in ((reply, 8), (announcement, 0)):
+        await interface.pass_time(1000 * seconds)
+        interface.give(frame)
+        await interface.taken()
+        assert interface.silent()
+        assert not twin.receive(frame, seconds)
+    await interface.pass_time(4000)
+    interface.give(reply)
+    assert [await interface.sent()] == twin.receive(reply, 12.0)
+    interface.give(arp(REQUEST, MAC, OURS, OURS))  # a frame that has come back
+    await interface.taken()
+    assert interface.conflicts == 4
+    assert interface.silent()
+
+
+@bench(cycles=400_000)
+async def the_oldest_neighbour_is_forgotten(dut):
+    interface = Interface(dut)
+    neighbours = [(PEER + number, bytes((2, 0, 0, 0, 1, number))) for number in range(9)]
+    for address, mac in neighbours[:8]:
+        await interface.introduce(address=address, mac=mac)
+        await interface.pass_time(1024)
+    await interface.introduce(None, *neighbours[0])
+    await interface.introduce(None, *neighbours[8])
+    for number, (address, _) in enumerate(neighbours):
+        if number != 1:
+            assert await interface.resolve(address), number
+    assert not await interface.resolve(neighbours[1][0])
+
+
+@bench()
 async def minimum_segments_are_sent_at_the_rate_of_the_wire(dut):
     """A frame of 64 octets with the FCS takes 84 octets on the wire: 42 cycles of 16 ns."""
     interface, twin = Interface(dut, tx_frames=itertools.cycle([1])), Twin()
@@ -198,7 +325,7 @@ async def minimum_segments_are_sent_at_the_rate_of_the_wire(dut):
             interface.send_segment(segment(random.randbytes(length)))
         for _ in range(frames):
             await interface.sent()
-        print(length, rate.used / frames)
+        dut._log.info("%d octets: %.1f cycles", length, rate.used / frames)
         assert rate.used <= frames * cycles
 
 
@@ -235,7 +362,13 @@ async def datagrams_are_delivered_and_sent(dut):
         "segments_are_delivered",
         "segments_are_sent",
         "an_unknown_next_hop_is_asked_for",
+        "a_segment_is_delivered_whole_or_counted",
         "any_frame_is_treated_as_by_the_twin",
+        "macs_are_confirmed_and_forgotten",
+        "receive_does_not_wait_for_transmit",
+        "requests_for_an_address_are_a_second_apart",
+        "the_address_is_defended",
+        "the_oldest_neighbour_is_forgotten",
         "minimum_segments_are_sent_at_the_rate_of_the_wire",
         "echo_requests_are_answered",
         "datagrams_are_delivered_and_sent",

@@ -1,13 +1,14 @@
 """The program of the TCP engine, executed by the interpreter, with rings in Python: an endpoint like the twin's."""
 
+import random
 from collections import deque
 
 from open_rnic.host_driver.tcp.ring import Ring
-from open_rnic.host_driver.tcp.segment import Flag, Segment
+from open_rnic.host_driver.tcp.segment import Segment
 from open_rnic.rtl.sequencer.interpreter import Interpreter
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.program import tcp_program
-from open_rnic.rtl.tcp.words import Command, Reason, SegmentBit, State, port, row, segment, t
+from open_rnic.rtl.tcp.words import SegmentBit, State, port, row, segment, t
 
 MASK = 0xFFFF_FFFF
 
@@ -72,6 +73,9 @@ class Programmed:
     def _deliver(self, _, value):
         self.limit = value
 
+    def _finish(self, _, value):
+        self.finished = True
+
     def _begin_send(self, _, value):
         self.tail = self.una = value
 
@@ -128,16 +132,21 @@ class Programmed:
             self.run("queued", {t.argument0: len(octets)})
         return len(octets)
 
-    @property
-    def available(self) -> int:
-        return (self.limit - self.read) & MASK
+    def most_to_send(self, room: int) -> int:
+        """How many of the octets for which there is room may be sent as a packet."""
+        return room
 
-    def take(self, most: int, now: int) -> bytes:
+    def pieces(self, rng: random.Random, available: int) -> list[int]:
+        """The pieces in which the user takes octets."""
+        return [min(available, rng.choice([1, 100, 1000, 100_000]))]
+
+    def take(self, pieces: list[int], now: int) -> bytes:
         self.now = now
-        octets = self.receive_ring.read(self.read, min(most, self.available))
-        self.read = (self.read + len(octets)) & MASK
-        if octets:
-            self.run("taken", {t.argument0: len(octets)})
+        octets = b""
+        for count in pieces:
+            octets += self.receive_ring.read(self.read, count)
+            self.read = (self.read + count) & MASK
+            self.run("taken", {t.argument0: count})
         return octets
 
     def tick(self, now: int) -> None:

@@ -30,15 +30,15 @@ def twin_config(config: EngineConfig) -> TcpConfig:
 
 
 class Shadow:
-    """A connection of two twins. All that happens to one end happens to the program, too, and its segments are compared.
+    """A connection of two twins. All that happens to one end happens to the program, too; their segments are compared.
 
-    ``steps`` counts events of that end.
+    ``steps`` counts the events of that end.
     """
 
-    def __init__(self, seed: int, shadow=Programmed):
+    def __init__(self, seed: int, shadow=Programmed, config: EngineConfig | None = None, smallest_mss: int = 64):
         self.rng = rng = random.Random(seed)
         ring = rng.choice([2048, 4096, 8192, 16384])
-        self.config = EngineConfig(
+        self.config = config or EngineConfig(
             mss=rng.choice([100, 536, 1460]), send_ring=ring, receive_ring=rng.choice([2048, ring]),
             give_up=rng.choice([20_000, 900_000]),
         )  # fmt: skip
@@ -47,7 +47,7 @@ class Shadow:
         peer = replace(
             twin, sack_sending=rng.random() < 0.5, sack=rng.random() < 0.8, timestamps=rng.random() < 0.3,
             scaling=rng.random() < 0.3, ranges=rng.choice([1, 4, 30]), receive_ring=rng.choice([1, 500, 4096, 1 << 18]),
-            mss=rng.choice([64, 536, 1460]),
+            mss=rng.choice([smallest_mss, 536, 1460]),
         )  # fmt: skip
         self.twin = Endpoint(HERE, twin, iss=lambda *_: iss)
         self.peer = Endpoint(THERE, peer, iss=lambda *_: peer_iss)
@@ -62,7 +62,6 @@ class Shadow:
         self.order = 0
         self.steps = 0
         self.mine = self.other = None
-        self.received = bytearray()
 
     def run(self, most: int) -> int:
         """Open, transfer, close; return the number of events."""
@@ -94,7 +93,8 @@ class Shadow:
         sent = [self.shadow.segments.popleft() for _ in range(len(self.shadow.segments))]
         wanted = [(int(to), each) for to, each in expected]
         got = [(to, decode(octets, to)) for to, octets in sent]
-        assert got == wanted, f"step {self.steps}, {event}, at {self.now} ms:\nprogram {show(got)}\ntwin    {show(wanted)}"
+        both = f"program {show(got)}\ntwin    {show(wanted)}"
+        assert got == wanted, f"step {self.steps}, {event}, at {self.now} ms:\n{both}"
         for to, each in expected:
             self.fly(HERE, to, each)
 
@@ -121,8 +121,8 @@ class Shadow:
         rng = self.rng
         if rng.random() < 0.4:
             self.user()
-        times = [at for at in (self.twin.deadline, self.peer.deadline, self.flying[0][0] if self.flying else None) if at is not None]
-        times.append(self.now + rng.choice([0, 1, 50, 3000]))
+        times = [self.now + rng.choice([0, 1, 50, 3000]), *(each[0] for each in self.flying[:1])]
+        times += [each.deadline for each in (self.twin, self.peer) if each.deadline is not None]
         self.now = max(self.now, min(times))
         if self.twin.deadline is not None and self.twin.deadline <= self.now:
             self.twin.tick(self.now)
@@ -174,18 +174,20 @@ class Shadow:
                 self.compare("abort")
             elif choice < 0.7:
                 octets = rng.randbytes(rng.choice([1, 10, 100, 700, 2000, 9000]))
+                octets = octets[: self.shadow.most_to_send(mine.sender.room)]
                 assert self.twin.send(mine, octets, self.now) == self.shadow.send(octets, self.now)
                 self.compare("send")
         if rng.random() < 0.5 and mine.receiver.available:
-            most = rng.choice([1, 100, 1000, 100_000])
-            octets = self.twin.take(mine, most, self.now)
-            assert octets == self.shadow.take(most, self.now)
+            pieces = self.shadow.pieces(rng, mine.receiver.available)
+            octets = b"".join([self.twin.take(mine, most, self.now) for most in pieces])
+            assert octets == self.shadow.take(pieces, self.now), "other octets were received"
             self.compare("take")
 
 
 def decode(octets: bytes, to: int) -> Segment:
     """Decode a segment whose checksum is left to the block behind."""
     destination = IPv4Address(to)
+    octets = octets[:16] + bytes(2) + octets[18:]
     value = checksum(pseudo_header(HERE, destination, 6, len(octets)), octets)
     return Segment.decode(octets[:16] + value.to_bytes(2, "big") + octets[18:], HERE, destination)
 

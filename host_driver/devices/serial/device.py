@@ -12,11 +12,11 @@ from open_rnic.host_driver.devices.serial import BAUD
 from open_rnic.host_driver.devices.serial.driver import Driver, Feed
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError, NoAnswerError
 from open_rnic.host_driver.devices.serial.port import Port
-from open_rnic.host_driver.gate import Gate
+from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION, Verdict
 
 BITS = 10  # bits of an octet on the line
-_ROOM = 1 << 17  # octets: a queue that holds more takes nothing
+_ROOM = 1 << 17  # octets: a queue that holds more accepts nothing
 _T = TypeVar("_T")
 
 
@@ -73,8 +73,8 @@ class SerialDevice(Device):
     async def set(self, register: str, value: int) -> None:
         """Write the register. ULPDUs and octets handed over before may not have reached the data path yet.
 
-        A reset drops them, and all that was not read yet. Raises ValueError for an unknown name and for more than 32
-        bits.
+        A reset discards them, and all results that have not been read. Raises ValueError for an unknown name and for
+        more than 32 bits.
         """
         _check(register)
         if not 0 <= value < 1 << 32:
@@ -125,7 +125,7 @@ class SerialDevice(Device):
         return fpdus
 
     async def drained(self) -> None:
-        """See Device. The board has drained when two responses in a row bring nothing."""
+        """See Device. The board has drained when two consecutive responses are empty."""
         await self._wait(lambda: self._driver.drained)
 
     async def close(self) -> None:

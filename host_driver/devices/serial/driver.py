@@ -1,7 +1,7 @@
-"""The program's end of a board, sans-IO: it turns registers, events and streams into requests.
+"""The program's end of the link to a board, sans-IO: it puts accesses, events and streams into requests.
 
-Calls take the program's wishes, octets from the line and the time; they return octets for the line and results. Nothing
-here waits.
+Its methods take the program's accesses and packets, octets from the line, and the time. They return results, and octets
+for the line. No method waits.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from open_rnic.host_driver.devices.serial.frames import PUT_OCTETS, Part, Piece,
 from open_rnic.rtl.link.protocol import MARGIN, Ask, Op, Status
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
-WINDOW = 1 << 17  # octets of a stream: if more wait for the program, no more are asked for
-EVENTS = 64  # if so many wait for the program, none is taken from the device
+WINDOW = 1 << 17  # octets of a stream: if more wait for the program, no more are requested
+EVENTS = 64  # if this number of events waits for the program, no more are read from the device
 _SOON, _LATE = 0.0005, 0.02  # seconds between two requests to a board that had nothing to report
 _CAUTIOUS = 64  # octets for a stream that refused octets before
-_ACCESS = 6  # octets of an operation on a register at most, and of its record
-_MAX_LENGTH = 0xFFFF  # a longer ULPDU is over any maximum, and is announced with this length
+_ACCESS = 6  # maximum number of octets of an operation on a register, and of its record
+_MAX_LENGTH = 0xFFFF  # a longer ULPDU exceeds any maximum, and is announced with this length
 _CONTROL = BY_NAME["CONTROL"]
 _EVENT = tuple(BY_NAME[name].address for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI"))
 
@@ -45,16 +45,16 @@ class Access:
 
 
 class Feed:
-    """A stream of packets into the device, which may take any part of them at a time."""
+    """A stream of packets into the device, which may accept any number of their octets at a time."""
 
     def __init__(self, kind: Op) -> None:
         self.kind = kind
-        self.octets = 0  # octets that the device has not taken, as far as is known
+        self.octets = 0  # octets that the device has not confirmed
         self._packets: deque[bytes] = deque()
-        self._sent = (0, 0)  # the next octet to give: packet, place in it
-        self._taken = 0  # octets of the first packet
+        self._sent = (0, 0)  # the next octet to send: index of its packet, position in the packet
+        self._taken = 0  # octets of the first packet that the device has accepted
         self._turn = 0
-        self.careful = 0  # octets to give at most; 0: as many as fit
+        self.careful = 0  # maximum number of octets in a request; 0: no limit
 
     def add(self, packet: bytes) -> None:
         """Add a packet."""
@@ -62,16 +62,16 @@ class Feed:
         self.octets += len(packet)
 
     def clear(self) -> None:
-        """Forget all packets, as the device has done."""
+        """Forget all packets, because the device has discarded them."""
         self.__init__(self.kind)  # type: ignore[misc]
 
     @property
     def more(self) -> bool:
-        """Whether there are octets to give."""
+        """Whether there are octets to send."""
         return self._sent[0] < len(self._packets)
 
     def give(self, request: Request, room: int) -> list[Given]:
-        """Put up to ``room`` octets and operations into the request; returns what was put there."""
+        """Put operations of up to ``room`` octets into the request; returns their descriptions."""
         room = min(room, request.room)
         allowed = self.careful or room
         given = []
@@ -94,12 +94,12 @@ class Feed:
         return given
 
     def answered(self, given: Sequence[Given], short: Sequence[int]) -> bool:
-        """Take the result of a request. ``short`` lists the places behind which octets were refused.
+        """Take the result of a request. ``short`` lists the positions from which octets were refused.
 
         Returns False if octets of this feed were refused.
         """
         for each in given:
-            if each.turn != self._turn:  # refused, and given again in a later request
+            if each.turn != self._turn:  # refused, and sent again in a later request
                 continue
             stop = next((place for place in short if each.piece.first <= place <= each.piece.final), None)
             if stop is None:
@@ -142,16 +142,16 @@ class _Made:
     event: bool = False
     given: list[Given] = field(default_factory=list)
     resets: bool = False
-    looks: bool = False  # it asks for ULPDUs, and gives no octets of the peer
+    looks: bool = False  # it asks for ULPDUs, and contains no octets of rx_mpa
 
 
 class Driver:
-    """A board behind an :class:`.Exchange`, from its first request on.
+    """Operates a board through an :class:`.Exchange`.
 
     Attributes
     ----------
-    ulpdus, mpa, events, values : results, for the caller to take
-    curious : the program waits for the board, so the board is asked again and again
+    ulpdus, mpa, events, values : results for the caller, which removes them
+    curious : the program waits for results, so requests are sent even if they contain no operations
 
     """
 
@@ -161,7 +161,7 @@ class Driver:
         self.mpa: deque[bytes] = deque()
         self.events: deque[Event] = deque()
         self.values: deque[Value] = deque()
-        self.ulpdu_octets = self.mpa_octets = 0  # octets in ulpdus and mpa, and of incomplete packets
+        self.ulpdu_octets = self.mpa_octets = 0  # octets in ulpdus and mpa, including incomplete packets
         self.curious = False
         self.tx_ulpdu, self.rx_mpa = Feed(Op.ULPDU), Feed(Op.MPA)
         self._accesses: deque[Access] = deque()
@@ -169,8 +169,8 @@ class Driver:
         self._made: dict[int, _Made] = {}
         self._partial_ulpdu, self._partial_mpa = bytearray(), bytearray()
         self._event_waits = False
-        self._busy = False  # the last response carried many octets: there may be more
-        self._stuck = False  # octets were refused, and nothing moved
+        self._busy = False  # the last response contained many octets, so more may be ready
+        self._stuck = False  # the last request had octets refused, and transferred nothing
         self._idle_looks = 0  # consecutive responses to `looks` requests without a ULPDU or an event
         self._interval = _SOON
         self._look = 0.0  # the time of the next request, if there is nothing else to send
@@ -178,11 +178,11 @@ class Driver:
     # --- for the program
 
     def read(self, register: str) -> int:
-        """Read a register; returns the key of the Value to come."""
+        """Read a register; returns the key of its Value, which follows in ``values``."""
         return self._access(BY_NAME[register].address, None, False)
 
     def write(self, register: str, word: int) -> int:
-        """Write a register; returns the key of the Value to come. A reset drops all that is on its way."""
+        """Write a register; returns the key of its Value. A reset discards everything on its way."""
         return self._access(
             BY_NAME[register].address, word, register == "CONTROL" and bool(word & _CONTROL["reset"].mask)
         )
@@ -193,23 +193,23 @@ class Driver:
         return self._keys
 
     def take_ulpdu(self) -> Ulpdu:
-        """Take the next of ``ulpdus``."""
+        """Remove and return the first entry of ``ulpdus``."""
         ulpdu = self.ulpdus.popleft()
         self.ulpdu_octets -= len(ulpdu.octets)
         return ulpdu
 
     def take_mpa(self) -> bytes:
-        """Take the next of ``mpa``."""
+        """Remove and return the first entry of ``mpa``."""
         octets = self.mpa.popleft()
         self.mpa_octets -= len(octets)
         return octets
 
     @property
     def drained(self) -> bool:
-        """Whether the board has taken all octets of ``rx_mpa``, and the program all that came of them.
+        """Whether the board has taken all octets of ``rx_mpa``, and the program all results of them.
 
-        The board processes what it has taken within a few hundred clock cycles, and two requests and their responses
-        take it many thousands.
+        The board processes octets within a few hundred clock cycles; two requests and their responses take many
+        thousands.
         """
         return self._idle_looks >= 2 and not (self.rx_mpa.octets or self.ulpdus or self.events)
 
@@ -239,7 +239,7 @@ class Driver:
         return min((each for each in waits if each is not None), default=None)
 
     def _ask(self, now: float) -> bool:
-        """Make one more request if there is a reason; returns whether there was."""
+        """Send one more request if it is useful; returns whether it was sent."""
         if any(each.resets for each in self._made.values()):
             return False
         request, made = Request(self.exchange.size), _Made()
@@ -255,7 +255,7 @@ class Driver:
             made.resets = True
             self._send(request, made, Ask(0), now)
             return True
-        # The response, which is at most as long as a request, must have room for the records, too.
+        # The response is at most as long as a request, and must also have room for the records.
         room = (self.exchange.size - 4 * MARGIN) // 2
         while self._accesses and not self._accesses[0].resets and room > _ACCESS:
             access = self._accesses.popleft()
@@ -270,12 +270,12 @@ class Driver:
                 request.read(address)
             made.event = True
         if not self._stuck or now >= self._look:
-            # The response is about as long; half of it is left for octets from the device.
+            # The response may be as long as the request. Half of it is reserved for octets from the device.
             both = self.tx_ulpdu.more and self.rx_mpa.more
             for feed in (self.tx_ulpdu, self.rx_mpa):
                 made.given += feed.give(request, request.room // (2 if both and feed is self.tx_ulpdu else 1))
         if request.empty:
-            # Nothing to send: ask where there were many octets, or when it is time.
+            # No operations: send an empty request only after a response with many octets, or when the next one is due.
             limit = 2 if self._busy else 1
             if len(self._made) >= limit or not (self._busy or (self.curious and now >= self._look)):
                 return False

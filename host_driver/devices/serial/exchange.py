@@ -1,7 +1,7 @@
 """Requests and their responses over a line that damages and loses octets, sans-IO.
 
-It takes octets and the time, and returns octets and responses. Each request is carried out once and answered once,
-whatever happens on the line; if that is impossible, :class:`LinkFailureError` is raised.
+It takes octets and the time, and returns octets and responses. Each request is executed and answered exactly once,
+even if frames are lost or damaged; if that is impossible, :class:`LinkFailureError` is raised.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.serial.frames import ZERO, Request, Response, response, unframe
 from open_rnic.rtl.link.protocol import SEQUENCE, SIZES, VERSION, WINDOW, Ask, Status
 
-ATTEMPTS = 20  # transmissions of a request at most
-LATENCY = 0.1  # seconds that both ends may take in addition to the line
+ATTEMPTS = 20  # maximum number of transmissions of a request
+LATENCY = 0.1  # seconds that both ends may take, in addition to the time on the line
 SLACK = 2  # a frame counts as lost after this many times its time on the line
-_GAP = 64  # the longest gap in an answer, in octets that the line could carry in that time
-_BACKOFF = 2  # doublings of the time for an answer at most
-_MEASURED = 256  # octets of an exchange from which the pace of the line is measured
+_GAP = 64  # the longest gap in an answer, in octet times of the line
+_BACKOFF = 2  # maximum number of doublings of the time for an answer
+_MEASURED = 256  # an exchange of at least this number of octets measures the pace of the line
 
 
 class LinkFailureError(DeviceError):
@@ -45,7 +45,7 @@ class Exchange:
     Parameters
     ----------
     session : a number that no earlier session had; not 0
-    pace : the time of an octet on the line in seconds; a slower line is measured and waited for
+    pace : the expected time of an octet on the line in seconds; a slower line is detected, and its timeouts extended
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Exchange:
 
     @property
     def session_open(self) -> bool:
-        """Whether the device has answered at all."""
+        """Whether the device has answered at least once."""
         return self._opened
 
     @property
@@ -95,8 +95,8 @@ class Exchange:
             return None
         octets = sum(len(each.encoded) for each in self._pending if each.answer is None)
         begins = self._asked + self._patience(octets)
-        # The answer begins after the request has arrived, and has no gaps. Octets from a line that has never answered,
-        # or more octets than answers can have, are no answer, and may never end.
+        # An answer begins after its request has arrived, and has no gaps. Octets on a line that has never answered,
+        # or more octets than answers can have, are noise, which may never end.
         if not self._opened or self._strange > 2 * WINDOW * self.size:
             return begins
         return max(begins, self._heard + self._patience(_GAP))
@@ -113,7 +113,7 @@ class Exchange:
         encoded = what.encode(sequence, self._session, ask if self._opened else ask | Ask.OPEN)
         self._asked = now
         self._pending.append(_Pending(key, sequence, encoded, now))
-        # A zero ends octets that may have come before the session; later there is only noise.
+        # A zero terminates octets that the device may have received before the session.
         self._unsent += encoded if self._opened else ZERO + encoded
         return key
 

@@ -1,1 +1,1 @@
-"""The simulated device: how it is built, what surrounds the RTL in it, and what runs in its process."""
+"""The simulated device: its build, the RTL around the data path, and the server in the simulator's process."""

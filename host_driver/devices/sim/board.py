@@ -75,7 +75,7 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
             with m.Else():
                 m.d.sync += lost.eq(lost + 1)
 
-        # An idle line is one. A line that is zero carries a start bit or data.
+        # An idle line is 1. A line that is 0 transmits a start bit or data.
         busy = path.active | adapter.i.valid | ~adapter.i.ready | ~adapter.tx | ~path.tx
         with m.If(busy):
             m.d.sync += quiet.eq(0)

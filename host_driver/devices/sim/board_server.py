@@ -1,6 +1,6 @@
 """The server in the process that simulates a board: it carries octets between a pseudo-terminal and the board's pins.
 
-Python takes a step once in many clock cycles. It sleeps while there is nothing to do; simulated time then stands still.
+Python runs once in many clock cycles. It sleeps while no octets are on their way; simulated time then stops.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Terminal:
         self._unsent = bytearray()
 
     def send(self, octets: bytes) -> None:
-        """Send as much as the terminal takes, and the rest later."""
+        """Send octets; those that the terminal does not accept at once are sent later."""
         self._unsent += octets
         try:
             while self._unsent:
@@ -43,7 +43,7 @@ class Terminal:
             pass
 
     def receive(self, most: int) -> bytes | None:
-        """Return up to ``most`` received octets; None if the program has closed its side or died."""
+        """Return up to ``most`` received octets; None if the program has closed its side or ended."""
         try:
             return os.read(self._descriptor, most) if most else b""
         except BlockingIOError:
@@ -64,7 +64,7 @@ class Noise:
         self._chance = chance
 
     def __call__(self, octets: bytes) -> bytes:
-        """Return the octets at the end of the line."""
+        """Return the octets as they arrive at the other end of the line."""
         return b"".join(
             self._damaged(each) if self._random.random() < self._chance else bytes((each,)) for each in octets
         )
@@ -107,7 +107,7 @@ async def carry(dut: Any, terminal: Terminal, noise: Callable[[bytes], bytes] = 
 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def serve(dut: Any) -> None:
-    """The only test of the simulation: it ends with the program that started it."""
+    """Serve until the program ends. For cocotb, this is the only test in the simulation."""
     await start(dut)
     seed, chance = os.environ.get(NOISE, "0 0").split()
     noise = Noise(int(seed), float(chance)) if float(chance) else bytes

@@ -2,7 +2,7 @@
 
 A simulation is a folder with an executable and the log of its build. The name of the folder contains a hash of all
 inputs of the build, so an unchanged design is not built again. A lock lets parallel processes share one build. The
-folders lie in ``open_rnic.host_driver.folders.built("sim")``.
+folders lie in ``open_rnic.host_driver.build_folders.built("sim")``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from open_rnic.host_driver.extras import need
-from open_rnic.host_driver.folders import built
+from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.optional_packages import need
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def build_rtlil(name: str, source: str, *, waves: bool = False) -> Simulation:
 
 
 def recall(what: str, sources: Iterable[str], *, waves: bool) -> tuple[Path, Simulation | None]:
-    """Return a note file, and the simulation that it names if that is complete, else None: see :func:`remember`.
+    """Return the note file of a simulation, and the simulation, or None if it is not built: see :func:`remember`.
 
     The name of the file depends on ``what`` and on the current text of the modules and packages ``sources``.
     """
@@ -145,7 +145,7 @@ def recall(what: str, sources: Iterable[str], *, waves: bool) -> tuple[Path, Sim
 
 
 def remember(note: Path, simulation: Simulation) -> None:
-    """Write the note file of :func:`recall`, so that the next call finds the simulation without the component."""
+    """Write the name of the simulation to the note file of :func:`recall`, so that later calls need not elaborate."""
     note.parent.mkdir(parents=True, exist_ok=True)
     fresh = note.with_suffix(f".{os.getpid()}")
     fresh.write_text(simulation.folder.name)

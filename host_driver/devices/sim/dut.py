@@ -10,7 +10,7 @@ from cocotb.triggers import Timer
 
 from open_rnic.host_driver.devices.sim.layout import DEPTH
 
-PERIOD = 2  # time steps per clock cycle
+PERIOD = 2  # simulator time steps per clock cycle
 
 
 async def start(dut: Any) -> None:

@@ -43,6 +43,26 @@ STATUS = {
 }
 
 
+def path_control(connections: int) -> dict[str, int]:
+    """CONTROL of a network path. A command begins when ``turn`` changes; ``ticks`` counts milliseconds."""
+    return {
+        **dict.fromkeys(("rx_frames_posted", "to_send_posted", "tx_frames_freed", "received_freed", "ticks"), 16),
+        "flush": 1, "turn": 1, "kind": 3, "connection": 4, "ports": 32, "peer": 32, "iss": 32,
+        "mac": 48, "address": 32, "prefix": 32, "gateway": 32, "accept": connections,
+    }
+
+
+def path_status(connections: int) -> dict[str, int]:
+    """STATUS of a network path."""
+    names = ("rx_frames_taken", "to_send_taken", "tx_frames_written", "tx_frames_notes", "received_written")
+    each = {"status": 16, "peer": 32, "ports": 32}
+    return {
+        **dict.fromkeys((*names, "received_notes", "ticks"), 16),
+        "turn": 1,
+        **{f"{name}_{at}": width for at in range(connections) for name, width in each.items()},
+    }
+
+
 def pack(layout: Mapping[str, int], fields: Mapping[str, int]) -> int:
     """Return the word with these fields."""
     word = lsb = 0

@@ -11,9 +11,10 @@ _T = TypeVar("_T")
 
 
 def look(make: Callable[[], Any], at: Callable[[Any], _T]) -> _T:
-    """Make a component with ``make``, and return ``at`` of it; Amaranth does not warn about the unused component.
+    """Make a component with ``make``, and return the result of ``at`` for it, without Amaranth's warning.
 
-    The component is deleted afterwards, so the result must not refer to it.
+    Amaranth warns about components that are never elaborated. The component is deleted afterwards, so the result must
+    not refer to it.
     """
     from amaranth.hdl import UnusedElaboratable
 

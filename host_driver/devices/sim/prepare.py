@@ -12,19 +12,24 @@ import os
 import signal
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.build import BuildError, Simulation, build, recall, remember
-from open_rnic.host_driver.extras import MissingExtraError
+from open_rnic.host_driver.optional_packages import MissingExtraError
 
-MAKERS = {"device": "open_rnic.host_driver.devices.sim.rings", "board": "open_rnic.host_driver.devices.sim.board"}
+MAKERS = {
+    "device": "open_rnic.host_driver.devices.sim.rings",
+    "board": "open_rnic.host_driver.devices.sim.board",
+    "path": "open_rnic.host_driver.devices.sim.path",
+}
 _log = logging.getLogger(__name__)
 
 
 def find(what: str, *arguments: str, waves: bool = False) -> tuple[Path, Simulation | None]:
-    """Return the note file of a simulation, and the simulation if it has been built, else None: see :func:`.recall`.
+    """Return the note file of a simulation, and the simulation, or None if it is not built: see :func:`.recall`.
 
     ``what`` is a key of MAKERS; ``arguments`` are those of the function ``make`` in its module.
     """
@@ -33,14 +38,14 @@ def find(what: str, *arguments: str, waves: bool = False) -> tuple[Path, Simulat
 
 
 async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation:
-    """Return the same simulation, built if necessary. A cancellation ends the build. Raises DeviceError if it fails."""
+    """Return the simulation; build it if necessary. A cancellation ends the build. Raises DeviceError if it fails."""
     try:
         _, simulation = find(what, *arguments, waves=waves)
     except (BuildError, MissingExtraError) as problem:
         raise _impossible(str(problem)) from None
     if simulation is not None:
         return simulation
-    _tell(" ".join((what, *arguments)))
+    _log_once(" ".join((what, *arguments)))
     builder = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, *(["--waves"] if waves else []), what, *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
@@ -54,18 +59,18 @@ async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation
         await builder.wait()
     if builder.returncode:
         lines = problems.decode(errors="replace").strip().splitlines()
-        raise _impossible(lines[-1] if builder.returncode > 0 and lines else how(builder.returncode))
+        raise _impossible(lines[-1] if builder.returncode > 0 and lines else exit_reason(builder.returncode))
     return Simulation(Path(folder.decode().strip()), waves)
 
 
 @cache
-def _tell(what: str) -> None:
-    """Report the build once, even if several devices are opened at the same time."""
+def _log_once(what: str) -> None:
+    """Log the build once, even if several devices are opened at the same time."""
     _log.info("building the simulation (%s), once: about a minute", what)
 
 
-def how(code: int) -> str:
-    """Describe how a process ended, by its return code in Python."""
+def exit_reason(code: int) -> str:
+    """Describe the end of a process: the name of its signal, or its exit status. ``code`` is Python's return code."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
@@ -74,9 +79,7 @@ def _impossible(why: str) -> DeviceError:
 
 
 def _made(what: str, arguments: list[str]) -> Any:
-    from open_rnic.host_driver.devices.sim import board, rings
-
-    return rings.make(*arguments) if what == "device" else board.make(*arguments)
+    return import_module(MAKERS[what]).make(*arguments)
 
 
 def main(arguments: list[str]) -> None:

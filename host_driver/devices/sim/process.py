@@ -10,7 +10,7 @@ from pathlib import Path
 
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.build import BuildError, Simulation, environment
-from open_rnic.host_driver.devices.sim.prepare import how
+from open_rnic.host_driver.devices.sim.prepare import exit_reason
 
 START = 600  # seconds within which a simulation must start, even on a busy machine; a crash is noticed at once
 _END = 5  # seconds within which it must end by itself
@@ -69,7 +69,7 @@ class SimulationProcess:
             self._process.kill()
             code = self._process.wait()
         said = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if "$finish" not in line]
-        return self._failure(f"ended ({how(code)})" + (f": {said[-1]}" if said else ""))
+        return self._failure(f"ended ({exit_reason(code)})" + (f": {said[-1]}" if said else ""))
 
     def late(self) -> DeviceError:
         """Return the error for a process that has not started within START seconds."""

@@ -21,14 +21,14 @@ NOTE = data.StructLayout(layout.NOTE)
 
 
 class InRing(wiring.Component):  # type: ignore[misc]
-    """Moves beats from memory, where the host put them, to a stream.
+    """Transfers beats that the host has written to memory to a stream.
 
     Latency: 1 cycle. Throughput: one beat per cycle.
 
     Members
     -------
     posted : count of the beats that the host has written
-    taken : count of the beats that have been read, whose places are free again
+    taken : count of the beats that have been read; their places are free again
     o : the packets
     """
 
@@ -54,16 +54,18 @@ class InRing(wiring.Component):  # type: ignore[misc]
         ]
         if "length" in dict(self.o.payload.shape().members):
             m.d.comb += self.o.payload.length.eq(MARK(mark.data).length)
+        if "connection" in dict(self.o.payload.shape().members):
+            m.d.comb += self.o.payload.connection.eq(MARK(mark.data).length)
         with m.If(self.o.ready | ~self.o.valid):
             m.d.sync += [self.o.valid.eq(more), self.taken.eq(self.taken + more)]
         return m
 
 
 class OutRing(wiring.Component):  # type: ignore[misc]
-    """Moves the beats of a stream to memory, and writes a note for each packet.
+    """Writes the beats of a stream to memory, with a note for each packet.
 
-    Throughput: one beat per cycle while there is room. The ring of notes cannot overflow before the ring of beats, as
-    there are never more notes than beats.
+    Throughput: one beat per cycle while there is room. The ring of notes cannot overflow before the ring of beats,
+    because there are never more notes than beats.
 
     Members
     -------
@@ -96,6 +98,8 @@ class OutRing(wiring.Component):  # type: ignore[misc]
         ]
         if "verdict" in dict(self.i.payload.shape().members):
             m.d.comb += NOTE(note.data).verdict.eq(self.i.payload.verdict)
+        if "connection" in dict(self.i.payload.shape().members):
+            m.d.comb += NOTE(note.data).verdict.eq(self.i.payload.connection)
         with m.If(moves):
             m.d.sync += [self.written.eq(self.written + 1), self.notes.eq(self.notes + self.i.payload.last)]
         return m

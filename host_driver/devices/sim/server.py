@@ -1,7 +1,7 @@
 """The server in the simulation process: it serves one device over the socket that it was started with.
 
-Python takes a step once in many clock cycles and moves all octets that have come together in between. It sleeps while
-there is nothing to do; simulated time then stands still.
+Python runs once in many clock cycles, and each time moves all octets that have accumulated. It sleeps while nothing is
+on its way; simulated time then stops.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import select
 import socket
 from collections import deque
+from collections.abc import Container
 from typing import Any
 
 import cocotb
@@ -22,8 +23,8 @@ from open_rnic.host_driver.devices.sim.wire import (
     EVENT,
     EVENT_WINDOW,
     HEADER,
-    LANES,
     SOCKET,
+    WIDTH,
     WORD,
     Kind,
     beats,
@@ -33,8 +34,8 @@ from open_rnic.host_driver.devices.sim.wire import (
 )
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
-SHORT, LONG = 16, 256  # clock cycles between two steps of Python, with little and with much to do
-QUIET = 64  # clock cycles: after so many without a movement nothing will move by itself
+SHORT, LONG = 16, 256  # clock cycles between two runs of Python, if few or many beats move
+QUIET = 64  # clock cycles: if no beat has moved for this long, none will move without new input
 _CONTROL = BY_NAME["CONTROL"]
 _EMPTY = dict.fromkeys(("tx_ulpdu_posted", "rx_mpa_posted", "tx_mpa_freed", "rx_ulpdu_freed"), 0)  # all rings
 
@@ -42,7 +43,7 @@ _EMPTY = dict.fromkeys(("tx_ulpdu_posted", "rx_mpa_posted", "tx_mpa_freed", "rx_
 class Feed:
     """A flow from the socket into a ring."""
 
-    def __init__(self, kind: Kind, ring: str, lanes: int):
+    def __init__(self, kind: int, ring: str, lanes: int):
         self.kind = kind
         self.posted = 0
         self._beat = 4 * lanes
@@ -52,12 +53,12 @@ class Feed:
         self._waiting = bytearray()
         self._waiting_marks = bytearray()
 
-    def add(self, octets: bytes) -> None:
-        """Queue a packet."""
+    def add(self, octets: bytes, connection: int | None = None) -> None:
+        """Queue a packet, of a connection if its stream has several."""
         count = beats(len(octets), self._beat // 4)
         self._waiting += octets
         self._waiting += bytes(count * self._beat - len(octets))
-        length = min(len(octets), 0xFFFF)  # a longer ULPDU is over any maximum
+        length = min(len(octets), 0xFFFF) if connection is None else connection  # a longer ULPDU exceeds any maximum
         if count > 1:
             self._waiting_marks += MARK_WORD.pack(0, 0, length) + bytes(MARK_WORD.size * (count - 2))
         self._waiting_marks += MARK_WORD.pack(len(octets) - (count - 1) * self._beat, 1, length)
@@ -77,7 +78,7 @@ class Feed:
         return frame(Kind.GRANT, self.kind, WORD.pack(count))
 
     def clear(self) -> bytes:
-        """Forget all that the RTL has not taken, as the ring is flushed; returns octets to send."""
+        """Forget all beats that the RTL has not taken, because the ring is flushed; returns octets to send."""
         dropped = len(self._waiting_marks) // MARK_WORD.size
         self._waiting.clear()
         self._waiting_marks.clear()
@@ -98,8 +99,9 @@ class Feed:
 class Drain:
     """A flow from a ring to the socket."""
 
-    def __init__(self, kind: Kind, ring: str, lanes: int):
+    def __init__(self, kind: int, ring: str, lanes: int, verdicts: Container[int] = (Verdict.GOOD, Verdict.STREAM)):
         self.kind = kind
+        self._verdicts = verdicts  # packets with others are discarded
         self.freed = 0
         self.credit = window(lanes)
         self._beat = 4 * lanes
@@ -109,7 +111,7 @@ class Drain:
         self._partial = b""
 
     def step(self, written: int, notes: int) -> bytes:
-        """Empty the ring, as far as the reader's window allows; returns octets to send."""
+        """Empty the ring if the reader's window allows it; returns octets to send."""
         count = (written - self.freed) % COUNT
         if not count or self.credit <= 0:
             return b""
@@ -123,7 +125,7 @@ class Drain:
                 after = (end - start) % COUNT * self._beat
                 packet = self._partial + octets[at : after - self._beat + valid]
                 self._partial, at = b"", after
-                if verdict in (Verdict.GOOD, Verdict.STREAM):
+                if verdict in self._verdicts:
                     sent += HEADER.pack(self.kind, verdict, len(packet)), packet
                     self.credit -= beats(len(packet), self._beat // 4)
             self._notes_read = notes
@@ -132,7 +134,7 @@ class Drain:
         return b"".join(sent)
 
     def clear(self) -> None:
-        """Forget all that was not sent, as the ring is flushed."""
+        """Forget all beats that have not been sent, because the ring is flushed."""
         self.freed = self._notes_read = 0
         self._partial = b""
 
@@ -147,26 +149,26 @@ class Link:
         self._unsent = bytearray()
 
     def send(self, octets: bytes) -> None:
-        """Send as much as the socket takes, and the rest later."""
+        """Send octets; those that the socket does not accept at once are sent later."""
         self._unsent += octets
         while self._unsent:
             try:
                 del self._unsent[: self._socket.send(self._unsent, socket.MSG_NOSIGNAL)]
             except BlockingIOError:
                 break
-            except ConnectionError:  # the next `receive` finds it, too
+            except ConnectionError:  # the next `receive` detects it, too
                 self._unsent.clear()
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 
-    def wait(self) -> None:
-        """Sleep until there are octets to receive, or until more octets can be sent."""
-        select.select([self._socket], [self._socket] if self._unsent else [], [])
+    def wait(self, seconds: float | None = None) -> None:
+        """Sleep until there are octets to receive, or until more octets can be sent, for at most ``seconds``."""
+        select.select([self._socket], [self._socket] if self._unsent else [], [], seconds)
 
     def receive(self) -> list[tuple[int, int, bytes]] | None:
-        """Return the received frames; None at the end, if the program has closed its side or died."""
+        """Return the received frames; None if the program has closed its side or ended."""
         try:
             while True:
                 octets = self._socket.recv(1 << 18)
@@ -193,13 +195,13 @@ class Server:
         self._tx_mpa = Drain(Kind.MPA, "tx_mpa", lanes)
         self._rx_ulpdu = Drain(Kind.ULPDU, "rx_ulpdu", lanes)
         self._event_credit = EVENT_WINDOW
-        self._drains = 0  # requests that wait for an answer
+        self._drains = 0  # DRAIN requests without an answer
         self._accesses: deque[tuple[int, int, bytes]] = deque()
         self._control = dict.fromkeys(CONTROL, 0)
         self._written = 0
 
     async def run(self) -> None:
-        """Serve until the program goes away."""
+        """Serve until the program closes the socket or ends."""
         self._link.send(frame(Kind.HELLO))
         status = await self._step(SHORT)
         moved, quiet, still = False, 0, 0  # still: cycles since the receive direction has moved
@@ -228,13 +230,13 @@ class Server:
 
     @staticmethod
     def _state(status: dict[str, int]) -> list[int]:
-        """The numbers that change when a beat moves: three of transmit, then three of receive."""
+        """The counters that change if a beat moves: three of transmit, then three of receive."""
         transmit = "tx_ulpdu_taken", "tx_mpa_written", "tx_mpa_notes"
         receive = "rx_mpa_taken", "rx_ulpdu_written", "rx_ulpdu_notes"
         return [status[name] for name in (*transmit, *receive)]
 
     def _received_all(self, status: dict[str, int]) -> bool:
-        """Whether the RTL has taken all octets from the peer, and all that came of them so far has been sent."""
+        """Whether the RTL has taken all octets from the peer, and all its results so far have been sent."""
         return self._rx_mpa.empty and status["rx_ulpdu_written"] == self._rx_ulpdu.freed and not status["irq"]
 
     def _take(self, kind: int, note: int, octets: bytes) -> None:
@@ -258,7 +260,7 @@ class Server:
                         self._event_credit += more
 
     def _move(self, status: dict[str, int]) -> bytes:
-        """Move all that the streams have ready, both ways; returns octets to send."""
+        """Move all beats that are ready, in both directions; returns octets to send."""
         out = (
             self._tx_ulpdu.step(status["tx_ulpdu_taken"])
             + self._rx_mpa.step(status["rx_mpa_taken"])
@@ -272,7 +274,7 @@ class Server:
         return out
 
     async def _step(self, cycles: int) -> dict[str, int]:
-        """Let the clock run. Begins and ends while the clock is low, away from the edge at which registers change."""
+        """Let the clock run. Begins and ends while the clock is low, away from the active edge."""
         control = pack(CONTROL, self._control)
         if control != self._written:
             self._dut.control.set(Immediate(control))
@@ -294,12 +296,12 @@ class Server:
             out = self._flush()
         result = await self._access(address, kind == Kind.SET, value)
         if self._control["flush"]:
-            await self._step(SHORT)  # with the rings shut, nothing from before the reset is left
+            await self._step(SHORT)  # wait until no beat from before the reset is left
             self._control["flush"] = 0
         return out + frame(Kind.VALUE, address, WORD.pack(result))
 
     def _flush(self) -> bytes:
-        """Drop all that is on its way, until `flush` is 0 again; returns octets to send."""
+        """Discard all beats on their way, until `flush` is 0 again; returns octets to send."""
         self._control |= _EMPTY | {"flush": 1}
         self._tx_mpa.clear()
         self._rx_ulpdu.clear()
@@ -318,8 +320,8 @@ class Server:
 
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def serve(dut: Any) -> None:
-    """The only test of the simulation: it ends with the program that started it."""
+    """Serve until the program ends. For cocotb, this is the only test in the simulation."""
     await start(dut)
     link = Link(int(os.environ[SOCKET]))
-    await Server(dut, link, int(os.environ[LANES])).run()
+    await Server(dut, link, int(os.environ[WIDTH])).run()
     link.close()

@@ -1,8 +1,8 @@
 """The frames on the socket between a program and the process that simulates its device.
 
 A frame is a header (kind, note, length of the rest) and some octets. Each direction of each stream is a flow with a
-window of its own, counted in beats. A sender that has used up the window waits for a GRANT. So a slow reader holds up
-no other flow, and no queue grows beyond its window.
+window of its own, counted in beats. A sender that has used up the window waits for a GRANT. A slow reader
+therefore delays no other flow, and no queue grows beyond its window.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from enum import IntEnum
 from struct import Struct
 
 SOCKET = "RNIC_SIMULATION_SOCKET"  # environment variables of the process: the socket's descriptor
-LANES = "RNIC_SIMULATION_LANES"  # and the device's width
-TERMINAL = "RNIC_SIMULATION_TERMINAL"  # of one that simulates a board: the descriptor of its pseudo-terminal
+WIDTH = "RNIC_SIMULATION_LANES"  # and the device's width
+TERMINAL = "RNIC_SIMULATION_TERMINAL"  # for a simulated board: the descriptor of its pseudo-terminal
 NOISE = "RNIC_SIMULATION_NOISE"  # for tests: a seed, and the probability that an octet is damaged
 HEADER = Struct("<BBxxI")
 WORD = Struct("<I")
@@ -26,14 +26,14 @@ class Kind(IntEnum):
     """The kinds of frames."""
 
     HELLO = 0  # the simulation is up
-    ULPDU = 1  # note, from the device: its Verdict
+    ULPDU = 1  # note, in frames from the device: the Verdict
     MPA = 2
     EVENT = 3
-    GRANT = 4  # note: the Kind of the flow; a WORD: how much more may be sent, in beats, or events
+    GRANT = 4  # note: the Kind of the flow; a WORD: the number of beats or events that may be sent in addition
     GET = 5  # note: register address / 4; answered by VALUE
     SET = 6  # note: register address / 4; a WORD; answered by VALUE
     VALUE = 7  # a WORD
-    DRAIN = 8  # answered by DRAINED as soon as the receive direction has nothing more to deliver
+    DRAIN = 8  # answered by DRAINED when the receive direction has delivered everything
     DRAINED = 9
 
 
@@ -47,7 +47,7 @@ def window(lanes: int) -> int:
     return WINDOW // (4 * lanes)
 
 
-def frame(kind: Kind, note: int = 0, octets: bytes = b"") -> bytes:
+def frame(kind: int, note: int = 0, octets: bytes = b"") -> bytes:
     """A frame, ready to send."""
     return HEADER.pack(kind, note, len(octets)) + octets
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.extras import need
+from open_rnic.host_driver.optional_packages import need
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.cli.boards import FOLDER
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, whole_number

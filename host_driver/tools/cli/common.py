@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, get_type_hint
 import typer
 
 from open_rnic.host_driver.tools.named import NamedFile
+from open_rnic.rtl.lib.lanes import LANES
 
 if TYPE_CHECKING:
     from open_rnic.host_driver.device import Device
@@ -133,7 +134,9 @@ DeviceOption = Annotated[
 LanesOption = Annotated[
     int,
     number(
-        "--lanes", help="The width of the data path in 32-bit lanes: 1, 2, 4, 8 or 16. The width of a board is fixed."
+        "--lanes",
+        help=f"The width of the data path in 32-bit lanes: {', '.join(map(str, LANES[:-1]))} or {LANES[-1]}. "
+        "The width of a board is fixed.",
     ),
 ]
 

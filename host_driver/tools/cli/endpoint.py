@@ -156,7 +156,7 @@ TransportOption = Annotated[
         "--transport",
         metavar="TCP",
         help="The TCP below: kernel, or this project's over Ethernet: tap:NAME,ADDRESS/PREFIX[,GATEWAY] or "
-        "qemu:PATH,ADDRESS/PREFIX[,GATEWAY].",
+        "qemu:PATH,ADDRESS/PREFIX[,GATEWAY]; with tap-rtl and qemu-rtl, TCP in simulated RTL.",
     ),
 ]
 
@@ -233,7 +233,7 @@ class ConnectionOptions:
 
     def tcp(self) -> AbstractAsyncContextManager[Tcp]:
         """Return the TCP endpoint, which is not open yet; raises UsageError."""
-        from open_rnic.host_driver.tcp.choice import TcpChoice
+        from open_rnic.host_driver.tools.tcp_choice import TcpChoice
 
         try:
             return TcpChoice.parse(self.transport).open()

@@ -15,6 +15,7 @@ from open_rnic.host_driver.tools.cli.figures import check_page
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.case import Case
 
 DEVICES = ("software", "simulated")
@@ -26,6 +27,7 @@ class Transport(StrEnum):
 
     KERNEL = "kernel"
     QEMU = "qemu"
+    QEMU_RTL = "qemu-rtl"
 
 
 app = typer.Typer(help="Test against other iWARP implementations.", no_args_is_help=True)
@@ -63,12 +65,14 @@ def linux(
         typer.Option(
             "--transport",
             help="Our end's TCP: the kernel's, over QEMU's own network; or this project's, over raw Ethernet frames of "
-            "the guest's card.",
+            "the guest's card, in Python or in simulated RTL.",
         ),
     ] = Transport.KERNEL,
     drop: Annotated[
         float,
-        typer.Option("--drop", metavar="P", help="With --transport qemu, the probability that a frame is lost."),
+        typer.Option(
+            "--drop", metavar="P", help="With --transport qemu or qemu-rtl, the probability that a frame is lost."
+        ),
     ] = 0.0,
     markdown: Annotated[
         Path | None,
@@ -81,6 +85,8 @@ def linux(
     captured, and tshark checks the capture. Only packages that apt must install need root.
     """
     from open_rnic.host_driver.devices import check
+    from open_rnic.host_driver.net.pipe import Faults
+    from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.cases import MATRIX
     from open_rnic.host_driver.tools.interop.errors import InteropError
     from open_rnic.host_driver.tools.interop.matrix import LANES
@@ -94,9 +100,9 @@ def linux(
     if not 0 <= drop < 1:
         raise UsageError(f"--drop must be at least 0 and less than 1, not {drop:g}")
     if drop and transport is Transport.KERNEL:
-        raise UsageError("--drop needs --transport qemu")
+        raise UsageError("--drop needs --transport qemu or qemu-rtl")
     cases = [each for each in MATRIX if not case or any(text in each.name for text in case)]
-    if transport is Transport.QEMU:  # a relay has sockets of the kernel at both ends
+    if transport is not Transport.KERNEL:  # a relay has sockets of the kernel at both ends
         cases = [each for each in cases if not each.relayed]
     if not cases:
         raise UsageError(f"no case has {' or '.join(map(repr, case or ()))} in its name; --list names them")
@@ -108,8 +114,8 @@ def linux(
     try:
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))
-        losses = drop if transport is Transport.QEMU else None
-        failed = interruptible(_run(folder, cases, devices, verbose, markdown, losses))
+        plan = None if transport is Transport.KERNEL else Plan(Faults(drop=drop), rtl=transport is Transport.QEMU_RTL)
+        failed = interruptible(_run(folder, cases, devices, verbose, markdown, plan))
     except InteropError as error:
         raise CommandError(str(error)) from None
     if failed:
@@ -122,20 +128,17 @@ async def _run(
     devices: Sequence[str],
     verbose: bool,
     markdown: Path | None,
-    drop: float | None,
+    plan: Plan | None,
 ) -> int:
-    """Return the number of rows that failed. ``drop`` is None without a cable."""
-    from open_rnic.host_driver.net.pipe import Faults
+    """Return the number of rows that failed. ``plan`` is None without a cable."""
     from open_rnic.host_driver.tools.bench.table import keep
     from open_rnic.host_driver.tools.interop import matrix, report
-    from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.prepare import prepare
 
     image, found = await prepare(folder)
     print(
         f"Linux {found.release} ({found.version}) with siw, {len(cases)} cases with {' and '.join(devices)}", flush=True
     )
-    plan = None if drop is None else Plan(Faults(drop=drop))
     rows, began = [], time.perf_counter()
     async for row in matrix.run(image, folder, cases, devices, plan):
         rows.append(row)

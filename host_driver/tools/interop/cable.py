@@ -1,4 +1,4 @@
-"""A cable from the guest's network card to the twin's TCP, which can lose frames."""
+"""A cable from the guest's network card to this project's TCP, which can lose frames."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Self
 
+from open_rnic.host_driver.devices.simulated_path import opened
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
 from open_rnic.host_driver.net.qemu import QemuPort
+from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.tcp.engine import EngineTcp
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.host_driver.tools.interop.initramfs import HOST
+from open_rnic.host_driver.transport import Tcp
 
 _MAC = bytes.fromhex("020000000002")
 _SEED = 1
@@ -20,29 +24,41 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Plan:
-    """The faults of each direction of the cable. ``seed`` selects the frames that meet them."""
+    """The faults of each direction of the cable, and what is at its end: TCP in RTL, or the twin.
+
+    ``seed`` selects the frames that meet faults.
+    """
 
     faults: Faults = field(default_factory=Faults)
     seed: int = _SEED
+    rtl: bool = False
 
 
 class Cable:
-    """The cable, as an asynchronous context manager. ``tcp`` is the twin's TCP at this machine's end.
+    """The cable, as an asynchronous context manager. ``tcp`` is the TCP at this machine's end.
 
     ``options`` are QEMU's, for a card at the other end. ``path`` is a socket that the cable makes.
     """
 
     def __init__(self, path: Path, plan: Plan) -> None:
-        ours, segment = joined()
-        self._qemu = QemuPort(path)
-        self._pipe = Pipe(self._qemu, segment, plan.faults, plan.seed)
+        self._path = path
+        self._plan = plan
         self._stack = contextlib.AsyncExitStack()
-        self.tcp = UserTcp(ours, Host(_MAC, IPv4Interface(f"{HOST}/24")))
+        self.tcp: Tcp = KERNEL
         self.options = f"stream,id=net,server=off,addr.type=unix,addr.path={path}"
 
     async def __aenter__(self) -> Self:
-        for part in (self._qemu, self._pipe, self.tcp):
-            await self._stack.enter_async_context(part)
+        plan, enter = self._plan, self._stack.enter_async_context
+        address = IPv4Interface(f"{HOST}/24")
+        qemu = await enter(QemuPort(self._path))
+        if plan.rtl:
+            path = await enter(opened(_MAC, address))
+            await enter(Pipe(qemu, path, plan.faults, plan.seed))
+            self.tcp = await enter(EngineTcp(path, address.ip))
+        else:
+            ours, segment = joined()
+            await enter(Pipe(qemu, segment, plan.faults, plan.seed))
+            self.tcp = await enter(UserTcp(ours, Host(_MAC, address)))
         return self
 
     async def __aexit__(self, *_: object) -> None:

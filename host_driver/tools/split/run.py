@@ -19,7 +19,7 @@ from open_rnic.host_driver.tools.split.beats import Fields, port
 from open_rnic.host_driver.tools.split.cycles import device_cycles
 from open_rnic.host_driver.tools.split.software import Checked, Unmarked
 from open_rnic.host_driver.tools.split.stages import RTL, Direction, Side, Split, Stage, inseparable
-from open_rnic.rtl.lib.lanes import LANES
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, Model, Role, Rtr
 
 __all__ = ["Case", "Crossing", "DeviceRun", "Run", "SplitError", "run", "run_all"]
@@ -152,8 +152,7 @@ def run_all(cases: Iterable[Case]) -> list[Run]:
 
 
 def _checked(case: Case) -> None:
-    if case.lanes not in LANES:
-        raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {case.lanes!r}")
+    check_lanes(case.lanes)
     if missing := sorted(stage for stage in case.split.device - RTL if stage is not Stage.STARTUP):
         raise ValueError(f"the RTL has no {missing[0]}")
     one_block = inseparable(case.direction, case.lanes)

@@ -25,7 +25,10 @@ from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
+from open_rnic.rtl.net.net import Net
 from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.tcp.engine import TcpEngine
+from open_rnic.rtl.tcp.path import NetworkPath
 
 __all__ = ["BLOCKS", "DATA_PATH", "REFERENCE", "Block"]
 
@@ -73,6 +76,9 @@ _TABLE = (
     Block("RtrDetector", RtrDetector),
     Block("RegisterBank", lambda _: RegisterBank(), wide=False),
     Block("EventQueue", lambda _: EventQueue(2, 16), wide=False),
+    Block("NetworkPath", lambda _: NetworkPath(4), wide=False, haste=0.5),
+    Block("Net", lambda _: Net(), wide=False, haste=0.5),
+    Block("TcpEngine", lambda _: TcpEngine(4), wide=False, haste=0.5),
     Block("CRC-32C", Crc32c),
     Block("amaranth.lib.crc", AmaranthCrc),
 )

@@ -32,7 +32,8 @@ _T = TypeVar("_T")
 CYCLES = "cycles"
 _CELL = re.compile(r"(_|\$)(LUT\d|CCU2|TRELLIS|PFUMX|L6MUX21|SB_|MUX2|ALU|DFF|RAM16|DPR16).*")
 _WORD = 32  # bits of a lane
-_EASE = {1: 1, 2: 1, 4: 0.9, 8: 0.8, 16: 0.7}  # target frequency at a width, relative to narrow ones
+_EASE = {1: 1, 2: 1, 4: 0.9, 8: 0.8}  # target frequency at a width, relative to narrow ones
+_EASE_WIDE = 0.7  # the same for all other widths
 
 
 class _NotKeptError(StoppedError):
@@ -208,7 +209,7 @@ class Sweep:
         tool = tool_version(part.package)
         vast = BLOCKS[case.block].vast and case.lanes == LANES[-1]
         options = (vast and part.vast) or part.options
-        asked = round(part.asked * BLOCKS[case.block].haste * _EASE[case.lanes])
+        asked = round(part.asked * BLOCKS[case.block].haste * _EASE.get(case.lanes, _EASE_WIDE))
         how = options, sorted(part.files.items()), asked, tool, seed
         name = key("placed", _netlist_key(verilog, part), *how)
         try:

@@ -1,4 +1,4 @@
-"""The life of an MPA connection behind its startup exchange, without sockets or clocks.
+"""The states of an MPA connection after its startup exchange, without sockets or clocks.
 
 The two directions of a connection end separately, as those of TCP do. Each is a machine with a table of its own,
 ``TRANSMIT`` and ``RECEIVE``. ``Life`` combines them: it takes reports from the socket, the device and the ULP, counts
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from open_rnic.host_driver.device import Event as DeviceEvent
-from open_rnic.host_driver.machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
 from open_rnic.host_driver.mpa.negotiation import Negotiated
 from open_rnic.host_driver.mpa.rtr import is_terminate
+from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 _WORDS = 1 << 32  # the device's counters are words
@@ -68,7 +68,7 @@ class TransmitState(Enum):
 
     STARTUP = auto()  # MPA is not enabled
     FENCED = auto()  # ULPDUs wait in the device for the RTR or the first FPDU (RFC 6581 §5, RFC 5044 §7.1.2)
-    BARRED = auto()  # as FENCED, but no more FPDU will arrive
+    BARRED = auto()  # as FENCED, but no further FPDU will arrive to open the fence
     OPEN = auto()  # ULPDUs leave
     ULP_TERMINATED = auto()  # the ULP sent a Terminate among its ULPDUs
     FINISHED = auto()  # this end's half is closed, in order
@@ -80,7 +80,7 @@ class TransmitState(Enum):
 
 
 class TransmitInput(Enum):
-    """What can happen to the transmit direction."""
+    """The inputs of the transmit direction."""
 
     ENABLE = auto()  # from the caller
     FINISH = auto()
@@ -105,7 +105,7 @@ class ReceiveState(Enum):
 
 
 class ReceiveInput(Enum):
-    """What can happen to the receive direction."""
+    """The inputs of the receive direction."""
 
     ENABLE = auto()  # from the caller
     CLOSE = auto()
@@ -181,7 +181,7 @@ TRANSMIT: dict[tuple[TransmitState, TransmitInput], tuple[_TransmitAction, Trans
     (_T.STARTUP, _TI.ENABLE): (Transmit._nothing, _T.FENCED),
     (_T.STARTUP, _TI.CLOSE): (Transmit._release, _T.CLOSED),
     (_T.FENCED, _TI.FENCE_OPEN): (Transmit._nothing, _T.OPEN),
-    (_T.FENCED, _TI.FINISH): (Transmit._half_close, _T.FINISHED),  # an end that sent no ULPDUs need not wait
+    (_T.FENCED, _TI.FINISH): (Transmit._half_close, _T.FINISHED),  # an end without ULPDUs need not wait for the fence
     (_T.FENCED, _TI.TERMINATE): (Transmit._ask, _T.TERMINATING),  # or TERMINATE_DUE
     (_T.FENCED, _TI.TERMINATE_LEFT): (Transmit._nothing, _T.ULP_TERMINATED),
     (_T.FENCED, _TI.VALID_FPDU): (Transmit._allow, _T.FENCED),
@@ -202,7 +202,7 @@ TRANSMIT: dict[tuple[TransmitState, TransmitInput], tuple[_TransmitAction, Trans
     (_T.FINISHED, _TI.TERMINATE): (Transmit._nothing, _T.UNTOLD),
     (_T.FINISHED, _TI.CLOSE): (Transmit._release, _T.CLOSED),
     (_T.TERMINATE_DUE, _TI.VALID_FPDU): (Transmit._write, _T.TERMINATING),
-    (_T.TERMINATE_DUE, _TI.TERMINATE_LEFT): (Transmit._half_close, _T.TERMINATED),  # one of the ULP's
+    (_T.TERMINATE_DUE, _TI.TERMINATE_LEFT): (Transmit._half_close, _T.TERMINATED),  # a Terminate of the ULP has left
     (_T.TERMINATE_DUE, _TI.NO_FPDU): (Transmit._nothing, _T.UNTOLD),
     (_T.TERMINATE_DUE, _TI.TIMEOUT): (Transmit._nothing, _T.UNTOLD),
     (_T.TERMINATE_DUE, _TI.CLOSE): (Transmit._reset, _T.CLOSED),
@@ -264,7 +264,7 @@ class Life:
     opened : the fence is open: ULPDUs leave
     peer_closed : the peer has closed its half of the TCP connection
     octets_sent, octets_received : octets of the TCP stream
-    startup_sent, startup_received : those of them that belong to startup frames
+    startup_sent, startup_received : the octets of startup frames among them
 
     """
 
@@ -274,8 +274,8 @@ class Life:
         self.opened = self.peer_closed = False
         self.octets_sent = self.octets_received = self.startup_sent = self.startup_received = 0
         self._negotiated: Negotiated | None = None
-        self._written = self._own = self._left = 0  # ULPDUs from the ULP, the device's own FPDUs, and FPDUs sent
-        self._fetched = self._consumed = 0  # ULPDUs for the ULP, and FPDUs that the device keeps for itself
+        self._written = self._own = self._left = 0  # ULPDUs from the ULP, FPDUs from the device, and all FPDUs sent
+        self._fetched = self._consumed = 0  # ULPDUs for the ULP, and FPDUs that the device consumes
 
     # Properties
 
@@ -286,7 +286,7 @@ class Life:
 
     @property
     def negotiated(self) -> Negotiated:
-        """The agreement of the two ends; raises RuntimeError before ``enable``."""
+        """The result of the negotiation; raises RuntimeError before ``enable``."""
         if self._negotiated is None:
             raise RuntimeError("nothing is negotiated before the connection is established")
         return self._negotiated
@@ -314,13 +314,13 @@ class Life:
 
     @property
     def untold(self) -> bool:
-        """Whether a Terminate was requested that has not left."""
+        """Whether a requested Terminate has not left."""
         return self.terminating or self.transmit.state is TransmitState.UNTOLD
 
     def delivered(self, fpdus: int, taken: int | None = None) -> bool:
         """Whether the first ``fpdus`` good FPDUs, modulo 2**32, have been delivered.
 
-        ``taken`` is the number of ULPDUs that the ULP has taken; None stands for those that were fetched for it.
+        ``taken`` is the number of ULPDUs that the ULP has taken; None stands for all that the device has delivered.
         """
         taken = self._fetched if taken is None else taken
         return (taken + self._consumed - fpdus) % _WORDS < _WORDS // 2
@@ -340,11 +340,11 @@ class Life:
         return self.transmit.take(TransmitInput.FINISH)
 
     def terminate(self, ulpdu: bytes, now: float) -> list[Action]:
-        """End with this Terminate."""
+        """End the transmit direction with this Terminate."""
         return self.transmit.take(TransmitInput.TERMINATE, Facts(now=now, octets=ulpdu))
 
     def tick(self, now: float) -> list[Action]:
-        """Note the time."""
+        """Report the time; a Terminate that is too late is given up."""
         return self.transmit.tick(now)
 
     def close(self) -> list[Action]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Gate:
-    """Tasks wait in ``until``; whoever changes something that a condition depends on calls ``look``.
+    """Tasks wait in ``until`` for their conditions; code that may have made a condition true calls ``look``.
 
     A condition is a function without side effects that must not raise.
     """

@@ -9,16 +9,19 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Self
 
+from open_rnic.host_driver.devices.simulated_path import opened
 from open_rnic.host_driver.net.host import Host
-from open_rnic.host_driver.net.pipe import PortError
+from open_rnic.host_driver.net.pipe import Pipe, PortError
 from open_rnic.host_driver.net.qemu import QemuPort
 from open_rnic.host_driver.net.tap import Tap
 from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.tcp.engine import EngineTcp
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.host_driver.transport import Tcp
 
 __all__ = ["TcpChoice"]
 
+_RTL = "-rtl"
 _LOCAL_MAC = bytes([0x02, 0x00])  # locally administered, individual (IEEE 802)
 
 
@@ -27,8 +30,8 @@ class TcpChoice:
     """A TCP endpoint that can be opened.
 
     ``kernel`` is this machine's TCP. ``tap:NAME,ADDRESS/PREFIX[,GATEWAY]`` is the twin's, at a TAP device;
-    ``qemu:PATH,ADDRESS/PREFIX[,GATEWAY]`` is the twin's, at the socket of QEMU's ``-netdev stream``. The MAC address
-    follows from the IPv4 address.
+    ``qemu:PATH,ADDRESS/PREFIX[,GATEWAY]`` is the twin's, at the socket of QEMU's ``-netdev stream``. With ``tap-rtl``
+    and ``qemu-rtl`` it is the RTL's, in simulation. The MAC address follows from the IPv4 address.
     """
 
     kind: str
@@ -43,8 +46,8 @@ class TcpChoice:
             return cls(text)
         kind, _, rest = text.partition(":")
         place, *addresses = rest.split(",")
-        if kind not in ("tap", "qemu") or not place or len(addresses) not in (1, 2):
-            form = "kernel, tap:NAME,ADDRESS/PREFIX[,GATEWAY] or qemu:PATH,ADDRESS/PREFIX[,GATEWAY]"
+        if kind.removesuffix(_RTL) not in ("tap", "qemu") or not place or len(addresses) not in (1, 2):
+            form = "kernel, tap[-rtl]:NAME,ADDRESS/PREFIX[,GATEWAY] or qemu[-rtl]:PATH,ADDRESS/PREFIX[,GATEWAY]"
             raise ValueError(f"a transport must be {form}, not {text!r}")
         try:
             address = IPv4Interface(addresses[0])
@@ -64,12 +67,19 @@ class TcpChoice:
         if self.address is None:
             yield KERNEL
             return
-        port = Tap(self.place) if self.kind == "tap" else QemuPort(Path(self.place))
-        host = Host(self._mac(self.address), self.address, self.gateway)
-        async with port, UserTcp(port, host) as tcp:
+        port = Tap(self.place) if self.kind.startswith("tap") else QemuPort(Path(self.place))
+        mac = self._mac(self.address)
+        if self.kind.endswith(_RTL):
+            async with port, opened(mac, self.address, self.gateway) as path, Pipe(port, path):
+                if isinstance(port, QemuPort):
+                    await port.connected.wait()
+                async with EngineTcp(path, self.address.ip) as engine:
+                    yield engine
+            return
+        async with port, UserTcp(port, Host(mac, self.address, self.gateway)) as tcp:
             if isinstance(port, QemuPort):
                 await port.connected.wait()
             await tcp.claim()
-            if conflict := host.conflict:
+            if conflict := tcp.host.conflict:
                 raise PortError(f"{self.address.ip} is in use by {conflict.hex(':')}")
             yield tcp

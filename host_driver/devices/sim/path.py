@@ -1,0 +1,87 @@
+"""A network path in simulation: TCP in RTL, with rings in memory for its frames and octets."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.host_driver.devices.sim.layout import path_control, path_status
+from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
+from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.path import NetworkPath
+
+TICK_CYCLES = 32  # from one tick to the next, at least: time for the timers of all connections
+
+
+class SimulatedPath(wiring.Component):  # type: ignore[misc]
+    """A ``rtl.tcp.path.NetworkPath`` with a ring at each stream.
+
+    Members
+    -------
+    control, status : words with the fields of ``path_control`` and ``path_status`` in ``layout``
+    """
+
+    def __init__(self, path: NetworkPath):
+        self._path = path
+        self._connections = path.engine.connections
+        super().__init__({
+            "control": In(data.StructLayout(path_control(self._connections))),
+            "status": Out(data.StructLayout(path_status(self._connections))),
+        })
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        control, status, connections = self.control, self.status, self._connections
+        m.submodules.path = path = self._path
+        for name in ("rx_frames", "to_send"):
+            ring = InRing(getattr(path, name).payload.shape())
+            m.submodules[name] = ResetInserter(control.flush)(ring)
+            wiring.connect(m, ring.o, getattr(path, name))
+            m.d.comb += [ring.posted.eq(control[f"{name}_posted"]), status[f"{name}_taken"].eq(ring.taken)]
+        for name in ("tx_frames", "received"):
+            ring = OutRing(getattr(path, name).payload.shape())
+            m.submodules[name] = ResetInserter(control.flush)(ring)
+            wiring.connect(m, getattr(path, name), ring.i)
+            m.d.comb += [
+                ring.freed.eq(control[f"{name}_freed"]),
+                status[f"{name}_written"].eq(ring.written),
+                status[f"{name}_notes"].eq(ring.notes),
+            ]
+        m.d.comb += [
+            getattr(path, name).eq(control[name]) for name in ("mac", "address", "prefix", "gateway", "accept")
+        ]
+
+        turn = Signal()
+        command = path.command
+        m.d.comb += [command.valid.eq(control.turn != turn), status.turn.eq(turn)]
+        m.d.comb += [command.payload[name].eq(control[name]) for name in ("kind", "connection", "ports", "iss")]
+        m.d.comb += command.payload.address.eq(control.peer)
+        with m.If(command.valid & command.ready):
+            m.d.sync += turn.eq(control.turn)
+
+        ticks = Signal(16)
+        pause = Signal(range(TICK_CYCLES))
+        m.d.comb += [path.tick.eq((ticks != control.ticks) & (pause == 0)), status.ticks.eq(ticks)]
+        with m.If(path.tick):
+            m.d.sync += [ticks.eq(ticks + 1), pause.eq(TICK_CYCLES - 1)]
+        with m.Elif(pause != 0):
+            m.d.sync += pause.eq(pause - 1)
+
+        show = Signal(range(max(2, connections)))
+        m.d.comb += path.show.eq(show)
+        m.d.sync += show.eq(show + 1)
+        for at in range(connections):
+            with m.If(show == at):
+                m.d.sync += [
+                    getattr(status, f"status_{at}").eq(path.status),
+                    getattr(status, f"peer_{at}").eq(path.peer),
+                    getattr(status, f"ports_{at}").eq(path.ports),
+                ]
+        return m
+
+
+def make(connections: str, send_ring: str, receive_ring: str) -> SimulatedPath:
+    """Return a path for so many connections, with rings of so many octets."""
+    config = EngineConfig(send_ring=int(send_ring), receive_ring=int(receive_ring))
+    return SimulatedPath(NetworkPath(int(connections), config))

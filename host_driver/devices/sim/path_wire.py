@@ -1,0 +1,26 @@
+"""The frames on the socket between a program and the process that simulates a network path: those of ``wire``."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+
+__all__ = ["COMMAND", "CONNECTIONS", "STATION", "STATUS", "Kind"]
+
+CONNECTIONS = "RNIC_SIMULATION_CONNECTIONS"  # environment variable of the process: how many the path has
+COMMAND = Struct("<B3I")  # connection, ports, the peer's address, ISS
+STATION = Struct("<Q3I")  # MAC, address, mask, gateway, each as an integer whose first octet is the most significant
+STATUS = Struct("<HII")  # status, the peer's address, ports
+
+
+class Kind(IntEnum):
+    """The kinds of frames."""
+
+    HELLO = 0  # the simulation is up
+    FRAME = 1  # an Ethernet frame, without FCS
+    OCTETS = 2  # note: the connection; octets to send as a packet, or received octets
+    COMMAND = 3  # note: a Command of rtl.tcp.words; a COMMAND
+    GRANT = 4  # note: OCTETS; a WORD: so many beats have been taken
+    STATION = 5  # a STATION: the addresses of this host
+    STATUS = 6  # note: the connection; a STATUS, after each change
+    ACCEPT = 7  # note: the connection; a WORD: 1 if received octets of it are wanted, 0 if not

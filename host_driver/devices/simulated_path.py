@@ -1,0 +1,159 @@
+"""A network path in simulation: TCP in RTL, in Verilator, in a process of its own.
+
+``host_driver.devices.sim.path_server`` is the other side of the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from ipaddress import IPv4Address, IPv4Interface
+from typing import cast
+
+from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.devices.sim.path_wire import COMMAND, CONNECTIONS, STATION, STATUS, Kind
+from open_rnic.host_driver.devices.sim.prepare import prepare
+from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
+from open_rnic.host_driver.devices.sim.wire import SOCKET, WORD, beats, frame, take_frames
+from open_rnic.host_driver.net.pipe import discard
+from open_rnic.host_driver.tcp.engine import EngineStatus
+from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.tcp.words import Command
+
+__all__ = ["SimulatedPath", "opened"]
+
+_WINDOW = 4096  # beats of octets to send that wait in the simulation
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    mac: bytes, address: IPv4Interface, gateway: IPv4Address | None = None, *, connections: int = 4, ring: int = 8192
+) -> AsyncIterator[SimulatedPath]:
+    """Return a :class:`SimulatedPath` as an asynchronous context manager; the parameters are those of its ``open``."""
+    path = await SimulatedPath.open(mac, address, gateway, connections=connections, ring=ring)
+    try:
+        yield path
+    finally:
+        await path.close()
+
+
+class SimulatedPath(asyncio.Protocol):
+    """An Ethernet port (:class:`.Port`) with a TCP engine (:class:`.TcpDevice`) behind it."""
+
+    @classmethod
+    async def open(
+        cls,
+        mac: bytes,
+        address: IPv4Interface,
+        gateway: IPv4Address | None = None,
+        *,
+        connections: int = 4,
+        ring: int = 8192,
+    ) -> SimulatedPath:
+        """Start a path for ``connections`` connections (1, 2, 4, 8 or 16) with rings of ``ring`` octets each way.
+
+        The first of a kind is built, which takes a minute. Raises DeviceError if it cannot be built or started.
+        """
+        simulation = await prepare("path", str(connections), str(ring), str(ring))
+        path = cls(connections)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            path._process = SimulationProcess(
+                simulation, "open_rnic.host_driver.devices.sim.path_server", theirs.fileno(),
+                {SOCKET: str(theirs.fileno()), CONNECTIONS: str(connections)},
+            )  # fmt: skip
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: path, sock=ours)
+            async with asyncio.timeout(START):
+                await path.gate.until(lambda: path._up or path.failure is not None)
+        except TimeoutError:
+            path.failure = path._process.late()
+        if path.failure:
+            await path.close()
+            raise path.failure
+        mask = int(address.netmask)
+        station = STATION.pack(int.from_bytes(mac, "big"), int(address.ip), mask, int(gateway or 0))
+        path._write(frame(Kind.STATION, 0, station))
+        return path
+
+    def __init__(self, connections: int) -> None:
+        self.receive: Callable[[bytes], None] = discard
+        self.deliver: Callable[[int, bytes], None] = lambda connection, octets: None
+        self.statuses = [EngineStatus(0, IPv4Address(0), 0, 0)] * connections
+        self.gate = Gate()
+        self.failure: DeviceError | None = None
+        self._up = False
+        self._credit = _WINDOW
+        self._received = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._process: SimulationProcess | None = None
+
+    # An Ethernet port
+
+    def send(self, given: bytes) -> None:
+        """Give a frame to the path."""
+        self._write(frame(Kind.FRAME, 0, given))
+
+    # A TCP engine
+
+    def command(self, command: Command, connection: int, ports: int = 0, peer: int = 0, iss: int = 0) -> None:
+        """Give a command to the engine."""
+        self._write(frame(Kind.COMMAND, command, COMMAND.pack(connection, ports, peer, iss)))
+
+    async def send_packet(self, connection: int, octets: bytes) -> None:
+        """Send a packet; waits while there is no room. Raises DeviceError if the simulation has ended."""
+        await self.gate.until(lambda: self._credit > 0 or self.failure is not None)
+        if self.failure:
+            raise self.failure
+        self._credit -= beats(len(octets), 1)
+        self._write(frame(Kind.OCTETS, connection, octets))
+
+    def accept(self, connection: int, wanted: bool) -> None:
+        """Let received octets of a connection come, or stop them soon."""
+        self._write(frame(Kind.ACCEPT, connection, WORD.pack(wanted)))
+
+    async def close(self) -> None:
+        """End the simulation. Idempotent."""
+        if self._transport:
+            self._transport.close()
+        if self._process:
+            await self._process.end()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+        if self._process and not (self._transport and self._transport.is_closing()):
+            self.failure = self.failure or self._process.death()
+        self.gate.look()
+
+    def eof_received(self) -> None:  # noqa: D102
+        if self._process and self.failure is None:
+            self.failure = self._process.death()
+        self.gate.look()
+
+    def data_received(self, data: bytes) -> None:  # noqa: D102
+        self._received += data
+        for kind, note, octets in take_frames(self._received):
+            match kind:
+                case Kind.HELLO:
+                    self._up = True
+                case Kind.FRAME:
+                    self.receive(octets)
+                case Kind.OCTETS:
+                    self.deliver(note, octets)
+                case Kind.GRANT:
+                    self._credit += WORD.unpack(octets)[0]
+                case Kind.STATUS:
+                    status, peer, ports = STATUS.unpack(octets)
+                    self.statuses[note] = EngineStatus(status, IPv4Address(peer), ports >> 16, ports & 0xFFFF)
+        self.gate.look()
+
+    def _write(self, octets: bytes) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.write(octets)

@@ -1,0 +1,312 @@
+"""TCP in a device, as a :class:`.Tcp`: the host's part of it, which is what happens once for each connection."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from typing import NamedTuple, Protocol, Self
+
+from open_rnic.host_driver.errors import MpaConnectionError, how
+from open_rnic.host_driver.mpa.negotiation import Reason as Why
+from open_rnic.host_driver.sockets import no_answer, place
+from open_rnic.host_driver.tcp.connection import Peer
+from open_rnic.host_driver.tcp.endpoint import initial_numbers
+from open_rnic.host_driver.tcp.stack import numeric
+from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
+from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.tcp.words import Command, Reason, State
+
+__all__ = ["EngineStatus", "EngineTcp", "TcpDevice"]
+
+_MSS = 1460
+_ROOM = 1 << 18  # received octets of a connection that wait for the application
+_PATIENCE = 60  # seconds that a connection without a user waits for the peer's FIN
+_EPHEMERAL = range(49152, 65536)  # RFC 6335 §6
+_WRITABLE = State.ESTABLISHED | State.CLOSE_WAIT
+_ERRORS = {
+    Reason.RESET: errno.ECONNRESET,
+    Reason.REFUSED: errno.ECONNREFUSED,
+    Reason.TIMED_OUT: errno.ETIMEDOUT,
+    Reason.ABORTED: errno.ECONNABORTED,
+}
+
+
+class EngineStatus(NamedTuple):
+    """The status of a connection of an engine: a State, or with CLOSED a Reason; the peer's address; the ports."""
+
+    status: int
+    peer: IPv4Address
+    local_port: int
+    peer_port: int
+
+
+class TcpDevice(Protocol):
+    """A TCP engine.
+
+    ``statuses`` has the status of each connection. ``gate`` is looked at when one has changed. ``deliver`` is called
+    with received octets and their connection, without octets at the end.
+    """
+
+    statuses: list[EngineStatus]
+    gate: Gate
+    deliver: Callable[[int, bytes], None]
+
+    def command(self, command: Command, connection: int, ports: int = 0, peer: int = 0, iss: int = 0) -> None:
+        """Give a command to the engine."""
+
+    async def send_packet(self, connection: int, octets: bytes) -> None:
+        """Send a packet, or without octets the end; waits while there is no room."""
+
+    def accept(self, connection: int, wanted: bool) -> None:
+        """Let received octets of a connection come, or stop them soon."""
+
+
+@dataclass
+class _Row:
+    """The host's part of a connection of the engine."""
+
+    number: int
+    used: bool = False
+    opening: bool = False  # a command was given whose effect has not been seen
+    received: bytearray = field(default_factory=bytearray)
+    finished: bool = False  # the peer has closed its half
+    accepts: bool = False
+    released: bool = False  # there is no user any more
+
+
+class EngineTcp:
+    """The TCP of a device as a :class:`.Tcp`: an asynchronous context manager.
+
+    A listener keeps one connection of the engine in LISTEN, as long as one is free: those that arrive while none is are
+    answered with a reset. A connection in TIME-WAIT gives its place up if there is no other.
+    """
+
+    def __init__(self, device: TcpDevice, address: IPv4Address) -> None:
+        self.address = address
+        self.device = device
+        self.rows = [_Row(number) for number in range(len(device.statuses))]
+        self._iss = initial_numbers(secrets.token_bytes(16))
+        self._listeners: dict[int, EngineListener] = {}
+        self._seen: list[EngineStatus] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        device.deliver = self._deliver
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._watcher = self._loop.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._watcher.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for row in self.rows:
+            self.device.command(Command.ABORT, row.number)
+
+    async def connect(self, host: str, port: int, timeout: float, local_addr: Address | None) -> EngineConnection:
+        """See Tcp. ``host`` is a numeric IPv4 address."""
+        peer = numeric(host)
+        local_port = local_addr[1] if local_addr else 0
+        local_port = local_port or _EPHEMERAL[secrets.randbelow(len(_EPHEMERAL))]
+        row = self._free()
+        if row is None:
+            raise MpaConnectionError(f"all {len(self.rows)} connections of the device are in use", Why.LOCAL)
+        self._open(row, Command.OPEN, Peer(peer, port, local_port))
+        reason = f"cannot connect to {place((host, port))}: "
+        opening = State.SYN_SENT | State.SYN_RECEIVED
+        try:
+            async with asyncio.timeout(timeout):
+                await self.device.gate.until(lambda: not row.opening and not self.status(row) & opening)
+        except BaseException as problem:
+            self.device.command(Command.ABORT, row.number)
+            row.used = False
+            if isinstance(problem, TimeoutError):
+                raise MpaConnectionError(reason + no_answer(timeout), Why.CONNECTION_LOST) from None
+            raise
+        if self.ended(row):
+            row.used = False
+            raise MpaConnectionError(reason + how(self.lost(row)), Why.CONNECTION_LOST)
+        return EngineConnection(self, row)
+
+    async def listen(self, host: str, port: int) -> EngineListener:
+        """See Tcp."""
+        if numeric(host) not in (self.address, IPv4Address(0)):
+            raise MpaConnectionError(f"{host} is not the address of this end, {self.address}", Why.LOCAL)
+        port = port or _EPHEMERAL[secrets.randbelow(len(_EPHEMERAL))]
+        if port in self._listeners:
+            raise MpaConnectionError(f"cannot listen at {place((host, port))}: the port is in use", Why.LOCAL)
+        listener = self._listeners[port] = EngineListener(self, port)
+        self.serve()
+        return listener
+
+    def status(self, row: _Row) -> int:
+        """The row's status, as the device last reported it."""
+        return self.device.statuses[row.number].status
+
+    def ended(self, row: _Row) -> bool:
+        """Whether the connection has ended."""
+        return not row.opening and self.status(row) >= Reason.CLOSED
+
+    def lost(self, row: _Row) -> OSError:
+        """The error for a connection that has ended."""
+        number = _ERRORS.get(Reason(self.status(row)), errno.ENOTCONN)
+        return OSError(number, os.strerror(number))
+
+    def later(self, work: Coroutine[object, object, None]) -> None:
+        """Do something beside all else."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def serve(self) -> None:
+        """Let each listener have a connection in LISTEN."""
+        for port, listener in self._listeners.items():
+            if listener.row is None and (row := self._free()):
+                listener.row = row
+                self._open(row, Command.LISTEN_AT, Peer(IPv4Address(0), 0, port))
+
+    def unlisten(self, port: int) -> None:
+        """Listen no more."""
+        listener = self._listeners.pop(port)
+        if listener.row:
+            self.device.command(Command.ABORT, listener.row.number)
+            listener.row.used = False
+
+    # Inside
+
+    def _free(self) -> _Row | None:
+        for row in self.rows:
+            if row.used and row.released and self.ended(row):
+                row.used = False
+        waiting = [row for row in self.rows if row.used and row.released and self.status(row) == State.TIME_WAIT]
+        free = [row for row in self.rows if not row.used] + waiting
+        if not free:
+            return None
+        row = self.rows[free[0].number] = _Row(free[0].number, used=True)
+        return row
+
+    def _open(self, row: _Row, command: Command, peer: Peer) -> None:
+        iss = self._iss(self.address, peer, int(self._loop.time() * 1000))
+        row.opening = True
+        self.device.statuses[row.number] = EngineStatus(0, peer.address, 0, 0)
+        ports = peer.local_port << 16 | peer.port
+        self.device.command(command, row.number, ports, int(peer.address), iss)
+        self._accept(row)
+
+    async def _watch(self) -> None:
+        """Follow the statuses of connections."""
+        while True:
+            await self.device.gate.until(lambda: self._seen != self.device.statuses)
+            self._seen = [*self.device.statuses]
+            for row in self.rows:
+                row.opening = row.opening and not self.status(row)
+            for listener in self._listeners.values():
+                waiting = listener.row
+                if waiting and not waiting.opening and not self.status(waiting) & (State.LISTEN | State.SYN_RECEIVED):
+                    listener.row = None
+                    if self.ended(waiting):
+                        waiting.used = False
+                    else:
+                        listener.waiting.append(waiting)
+            self.serve()
+            self.device.gate.look()
+
+    def _deliver(self, number: int, octets: bytes) -> None:
+        row = self.rows[number]
+        if octets:
+            if not row.released:
+                row.received += octets
+        else:
+            row.finished = True
+        self._accept(row)
+
+    def _accept(self, row: _Row) -> None:
+        accepts = row.used and (row.released or len(row.received) < _ROOM)
+        if accepts != row.accepts:
+            row.accepts = accepts
+            self.device.accept(row.number, accepts)
+
+
+class EngineConnection:
+    """A connection of :class:`EngineTcp` as a :class:`.Transport`."""
+
+    emss = _MSS
+
+    def __init__(self, tcp: EngineTcp, row: _Row) -> None:
+        status = tcp.device.statuses[row.number]
+        self.local: Address = (str(tcp.address), status.local_port)
+        self.peer: Address = (str(status.peer), status.peer_port)
+        self._tcp = tcp
+        self._row = row
+
+    async def send(self, octets: bytes) -> None:
+        """See Transport."""
+        for at in range(0, len(octets), _MSS):
+            if not self._tcp.status(self._row) & _WRITABLE:
+                raise self._tcp.lost(self._row)
+            await self._tcp.device.send_packet(self._row.number, octets[at : at + _MSS])
+
+    async def receive(self, most: int = CHUNK_OCTETS) -> bytes:
+        """See Transport."""
+        tcp, row = self._tcp, self._row
+        await tcp.device.gate.until(lambda: bool(row.received or row.finished or tcp.ended(row)))
+        octets = bytes(row.received[:most])
+        del row.received[:most]
+        tcp._accept(row)
+        if not octets and not row.finished:
+            raise tcp.lost(row)
+        return octets
+
+    def shut(self) -> None:
+        """See Transport."""
+        self._tcp.later(self._tcp.device.send_packet(self._row.number, b""))
+
+    def close(self, *, reset: bool) -> None:
+        """See Transport."""
+        tcp, row = self._tcp, self._row
+        row.released = True
+        if reset or row.received:
+            tcp.device.command(Command.ABORT, row.number)
+        elif not tcp.ended(row):
+            self.shut()
+            row.received.clear()
+            tcp._accept(row)
+            tcp.later(self._give_up())
+
+    async def _give_up(self) -> None:
+        """Abort a connection that the peer does not close."""
+        await asyncio.sleep(_PATIENCE)
+        if self._tcp.rows[self._row.number] is self._row and self._tcp.status(self._row) != State.TIME_WAIT:
+            self._tcp.device.command(Command.ABORT, self._row.number)
+
+
+class EngineListener:
+    """A port of :class:`EngineTcp`."""
+
+    def __init__(self, tcp: EngineTcp, port: int) -> None:
+        self.address: Address = (str(tcp.address), port)
+        self.row: _Row | None = None  # the connection in LISTEN
+        self.waiting: deque[_Row] = deque()
+        self._tcp = tcp
+        self._port = port
+        self._open = True
+
+    async def accept(self) -> EngineConnection:
+        """See TcpListener."""
+        await self._tcp.device.gate.until(lambda: bool(self.waiting))
+        return EngineConnection(self._tcp, self.waiting.popleft())
+
+    async def close(self) -> None:
+        """See TcpListener."""
+        if self._open:
+            self._open = False
+            self._tcp.unlisten(self._port)
+            for row in self.waiting:
+                self._tcp.device.command(Command.ABORT, row.number)
+                row.released = True
