@@ -82,11 +82,12 @@ class SimulatedPath(asyncio.Protocol):
     def __init__(self, connections: int) -> None:
         self.receive: Callable[[bytes], None] = discard
         self.deliver: Callable[[int, bytes], None] = lambda connection, octets: None
-        self.statuses = [EngineStatus(0, IPv4Address(0), 0, 0)] * connections
+        self.statuses = [EngineStatus(0, IPv4Address(0), 0, 0, 0)] * connections
         self.gate = Gate()
         self.failure: DeviceError | None = None
         self._up = False
         self._credit = _WINDOW
+        self._commands = 0
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
         self._process: SimulationProcess | None = None
@@ -99,9 +100,11 @@ class SimulatedPath(asyncio.Protocol):
 
     # A TCP engine
 
-    def command(self, command: Command, connection: int, ports: int = 0, peer: int = 0, iss: int = 0) -> None:
-        """Give a command to the engine."""
+    def command(self, command: Command, connection: int, ports: int = 0, peer: int = 0, iss: int = 0) -> int:
+        """See TcpDevice."""
+        self._commands = (self._commands + 1) & 0xFFFF
         self._write(frame(Kind.COMMAND, command, COMMAND.pack(connection, ports, peer, iss)))
+        return self._commands
 
     async def send_packet(self, connection: int, octets: bytes) -> None:
         """Send a packet; waits while there is no room. Raises DeviceError if the simulation has ended."""
@@ -150,8 +153,8 @@ class SimulatedPath(asyncio.Protocol):
                 case Kind.GRANT:
                     self._credit += WORD.unpack(octets)[0]
                 case Kind.STATUS:
-                    status, peer, ports = STATUS.unpack(octets)
-                    self.statuses[note] = EngineStatus(status, IPv4Address(peer), ports >> 16, ports & 0xFFFF)
+                    status, peer, ports, commands = STATUS.unpack(octets)
+                    self.statuses[note] = EngineStatus(status, IPv4Address(peer), ports >> 16, ports & 0xFFFF, commands)
         self.gate.look()
 
     def _write(self, octets: bytes) -> None:

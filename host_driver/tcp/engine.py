@@ -38,12 +38,16 @@ _ERRORS = {
 
 
 class EngineStatus(NamedTuple):
-    """The status of a connection of an engine: a State, or with CLOSED a Reason; the peer's address; the ports."""
+    """The status of a connection of an engine: a State, or with CLOSED a Reason; the peer's address; the ports.
+
+    ``commands`` is the number of commands that the engine had carried out then, modulo 2**16.
+    """
 
     status: int
     peer: IPv4Address
     local_port: int
     peer_port: int
+    commands: int
 
 
 class TcpDevice(Protocol):
@@ -57,8 +61,8 @@ class TcpDevice(Protocol):
     gate: Gate
     deliver: Callable[[int, bytes], None]
 
-    def command(self, command: Command, connection: int, ports: int = 0, peer: int = 0, iss: int = 0) -> None:
-        """Give a command to the engine."""
+    def command(self, command: Command, connection: int, ports: int = 0, peer: int = 0, iss: int = 0) -> int:
+        """Give a command to the engine, and return its number, from 1 on, modulo 2**16."""
 
     async def send_packet(self, connection: int, octets: bytes) -> None:
         """Send a packet, or without octets the end; waits while there is no room."""
@@ -73,7 +77,7 @@ class _Row:
 
     number: int
     used: bool = False
-    opening: bool = False  # a command was given whose effect has not been seen
+    command: int = 0  # the number of the command that opened it
     received: bytearray = field(default_factory=bytearray)
     finished: bool = False  # the peer has closed its half
     accepts: bool = False
@@ -119,10 +123,10 @@ class EngineTcp:
             raise MpaConnectionError(f"all {len(self.rows)} connections of the device are in use", Why.LOCAL)
         self._open(row, Command.OPEN, Peer(peer, port, local_port))
         reason = f"cannot connect to {place((host, port))}: "
-        opening = State.SYN_SENT | State.SYN_RECEIVED
+        opening = State.SYN_SENT, State.SYN_RECEIVED
         try:
             async with asyncio.timeout(timeout):
-                await self.device.gate.until(lambda: not row.opening and not self.status(row) & opening)
+                await self.device.gate.until(lambda: self.status(row) not in (0, *opening))
         except BaseException as problem:
             self.device.command(Command.ABORT, row.number)
             row.used = False
@@ -146,12 +150,13 @@ class EngineTcp:
         return listener
 
     def status(self, row: _Row) -> int:
-        """The row's status, as the device last reported it."""
-        return self.device.statuses[row.number].status
+        """The row's status, as the device last reported it; 0 if that was before the row was opened."""
+        status = self.device.statuses[row.number]
+        return status.status if (status.commands - row.command) & 0x8000 == 0 else 0
 
     def ended(self, row: _Row) -> bool:
         """Whether the connection has ended."""
-        return not row.opening and self.status(row) >= Reason.CLOSED
+        return self.status(row) >= Reason.CLOSED
 
     def lost(self, row: _Row) -> OSError:
         """The error for a connection that has ended."""
@@ -193,10 +198,8 @@ class EngineTcp:
 
     def _open(self, row: _Row, command: Command, peer: Peer) -> None:
         iss = self._iss(self.address, peer, int(self._loop.time() * 1000))
-        row.opening = True
-        self.device.statuses[row.number] = EngineStatus(0, peer.address, 0, 0)
         ports = peer.local_port << 16 | peer.port
-        self.device.command(command, row.number, ports, int(peer.address), iss)
+        row.command = self.device.command(command, row.number, ports, int(peer.address), iss)
         self._accept(row)
 
     async def _watch(self) -> None:
@@ -204,11 +207,9 @@ class EngineTcp:
         while True:
             await self.device.gate.until(lambda: self._seen != self.device.statuses)
             self._seen = [*self.device.statuses]
-            for row in self.rows:
-                row.opening = row.opening and not self.status(row)
             for listener in self._listeners.values():
                 waiting = listener.row
-                if waiting and not waiting.opening and not self.status(waiting) & (State.LISTEN | State.SYN_RECEIVED):
+                if waiting and self.status(waiting) not in (0, State.LISTEN, State.SYN_RECEIVED):
                     listener.row = None
                     if self.ended(waiting):
                         waiting.used = False

@@ -41,7 +41,8 @@ class PathServer:
         self._received = Drain(Kind.OCTETS, "received", 1, range(connections))
         self._frames: deque[bytes] = deque()
         self._commands: deque[tuple[int, bytes]] = deque()
-        self._known: list[tuple[int, int, int]] = [(0, 0, 0)] * connections
+        self._known: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)] * connections
+        self._given = self._done = 0  # commands
         self._control = dict.fromkeys(self._layouts[0], 0)
         self._written = 0
 
@@ -58,12 +59,12 @@ class PathServer:
             out = self._move(status)
             busy = self._rx_frames.backlog + self._to_send.backlog + len(self._frames)
             before = status
-            status = await self._step(_LONG if busy > _SHORT else _SHORT)
+            status = await self._step(_LONG if busy > _SHORT or self._given != self._done else _SHORT)
             out += self._changes(status)
             if out:
                 self._link.send(out)
-            if status == before and not (out or messages or busy or self._commands):
-                active = any(state not in (State.CLOSED, State.LISTEN) for state, _, _ in self._known)
+            if status == before and self._given == self._done and not (out or messages or busy or self._commands):
+                active = any(state not in (State.CLOSED, State.LISTEN) for state, *_ in self._known)
                 self._link.wait(_PAUSE if active else _REST)
                 self._link.send(b"")
 
@@ -84,7 +85,12 @@ class PathServer:
                 self._control["accept"] = self._control["accept"] & ~(1 << note) | wanted << note
 
     def _command(self, status: dict[str, int]) -> None:
-        if self._commands and status["turn"] == self._control["turn"]:
+        if status["turn"] != self._control["turn"]:
+            return
+        # The RTL took the last command at least a step ago, which is longer than it needs to carry the command out.
+        self._done = self._given
+        if self._commands:
+            self._given = (self._given + 1) & 0xFFFF
             kind, octets = self._commands.popleft()
             names = "connection", "ports", "peer", "iss"
             self._control.update(zip(names, COMMAND.unpack(octets), strict=True))
@@ -110,7 +116,7 @@ class PathServer:
     def _changes(self, status: dict[str, int]) -> bytes:
         out = b""
         for at in range(self._connections):
-            now = status[f"status_{at}"], status[f"peer_{at}"], status[f"ports_{at}"]
+            now = status[f"status_{at}"], status[f"peer_{at}"], status[f"ports_{at}"], self._done
             if now != self._known[at]:
                 self._known[at] = now
                 out += frame(Kind.STATUS, at, STATUS.pack(*now))

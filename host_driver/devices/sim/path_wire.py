@@ -10,7 +10,7 @@ __all__ = ["COMMAND", "CONNECTIONS", "STATION", "STATUS", "Kind"]
 CONNECTIONS = "RNIC_SIMULATION_CONNECTIONS"  # environment variable of the process: how many the path has
 COMMAND = Struct("<B3I")  # connection, ports, the peer's address, ISS
 STATION = Struct("<Q3I")  # MAC, address, mask, gateway, each as an integer whose first octet is the most significant
-STATUS = Struct("<HII")  # status, the peer's address, ports
+STATUS = Struct("<HIIH")  # status, the peer's address, ports; how many commands were carried out before, modulo 2**16
 
 
 class Kind(IntEnum):
@@ -22,5 +22,5 @@ class Kind(IntEnum):
     COMMAND = 3  # note: a Command of rtl.tcp.words; a COMMAND
     GRANT = 4  # note: OCTETS; a WORD: so many beats have been taken
     STATION = 5  # a STATION: the addresses of this host
-    STATUS = 6  # note: the connection; a STATUS, after each change
+    STATUS = 6  # note: the connection; a STATUS, after each change and each command
     ACCEPT = 7  # note: the connection; a WORD: 1 if received octets of it are wanted, 0 if not

@@ -1,0 +1,102 @@
+"""TCP in RTL, in Verilator, against this machine's TCP, over a TAP device and a frame pipe with faults."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from ipaddress import IPv4Interface
+
+import pytest
+
+from open_rnic.cocotb_tests.host_driver.tcp.test_linux import LINUX, PORT, TWIN, both_ways, connected, run
+from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.devices.simulated_path import opened
+from open_rnic.host_driver.errors import MpaConnectionError
+from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.net.pipe import Faults, Pipe
+from open_rnic.host_driver.net.tap import TapNetwork
+from open_rnic.host_driver.rdma import rping
+from open_rnic.host_driver.tcp.engine import EngineTcp
+from open_rnic.rtl.registers import Role
+
+MAC = bytes.fromhex("020000000002")
+PLANS = {
+    "clean": Faults(),
+    "1 % lost": Faults(drop=0.01),
+    "reordered": Faults(reorder=0.05, reorder_by=0.005, duplicate=0.02),
+    "corrupted": Faults(corrupt=0.02, truncate=0.01),
+}
+
+
+@asynccontextmanager
+async def network(faults=Faults()):  # noqa: B008
+    """Linux and the RTL at the two ends of a pipe."""
+    address = IPv4Interface(f"{TWIN}/24")
+    async with (
+        opened(MAC, address) as path,
+        TapNetwork(f"{LINUX}/24") as linux,
+        Pipe(linux.port, path, faults, seed=1),
+        EngineTcp(path, address.ip) as tcp,
+    ):
+        yield linux, tcp
+
+
+@pytest.mark.parametrize("active", [False, True], ids=["passive", "active"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_octets_arrive_both_ways(plan, active):
+    async def body():
+        async with network(PLANS[plan]) as (linux, tcp):
+            ours, theirs = await connected(linux, tcp, active=active)
+            await both_ways(ours, theirs, 100_000)
+            theirs.close()
+
+    run(body())
+
+
+def test_connections_one_after_the_other_and_some_at_once():
+    async def body():
+        async with network() as (linux, tcp):
+            for _ in range(3):
+                pairs = [await connected(linux, tcp, active=active) for active in (True, False, True)]
+                await asyncio.gather(*(both_ways(ours, theirs, 5000) for ours, theirs in pairs))
+                for ours, theirs in pairs:
+                    ours.close(reset=False)
+                    theirs.close()
+
+    run(body())
+
+
+def test_a_port_without_a_listener_refuses():
+    async def body():
+        async with network() as (linux, tcp):
+            with pytest.raises(MpaConnectionError, match="refused"):
+                await tcp.connect(LINUX, PORT, HANG, None)
+            with linux.socket() as client, pytest.raises(ConnectionRefusedError):
+                await asyncio.get_running_loop().sock_connect(client, (TWIN, PORT))
+
+    run(body())
+
+
+def test_rping_runs_over_two_paths_that_a_lossy_pipe_joins():
+    addresses = [IPv4Interface(f"10.9.0.{n}/24") for n in (1, 2)]
+    responder, initiator = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIATOR, timeout=HANG)
+
+    async def body():
+        async with (
+            opened(bytes.fromhex("020000000001"), addresses[0]) as one,
+            opened(MAC, addresses[1]) as other,
+            Pipe(one, other, Faults(drop=0.01), seed=1),
+            EngineTcp(one, addresses[0].ip) as client,
+            EngineTcp(other, addresses[1].ip) as server,
+            await rdma.listen(TWIN, rping.PORT, responder, tcp=server) as listener,
+        ):
+
+            async def serve():
+                async with await (await listener.request()).accept() as connection:
+                    return await rping.server(connection)
+
+            serving = asyncio.create_task(serve())
+            async with await rdma.connect(TWIN, rping.PORT, initiator, tcp=client) as connection:
+                assert await rping.client(connection, count=5, size=4000, validate=True) == 5
+            assert await serving == 5
+
+    run(body())
