@@ -29,7 +29,7 @@ __all__ = ["Sender"]
 
 DEFENCE = 11  # units of age until an address is defended again: 10.2 to 11.3 s (RFC 5227 §1.1, DEFEND_INTERVAL)
 
-# The difference between the sums of an IPv4 header and of its pseudo-header: version and IHL, DF, TTL, and header length.
+# Of the sums of an IPv4 header and of its pseudo-header, the difference: version, IHL, DF, TTL, and the header length.
 _HEADER_EXCESS = 0x4500 + 0x4000 + 0x4000 + 20
 
 
