@@ -15,8 +15,12 @@ _WORDS = 4
     "receive takes a beat in every cycle",
     lambda lanes: Receiver(tcp_words=1024, udp_words=512, icmp_words=512, udp_ports=(7,)),
     Mutant(
-        "it takes a beat in every second cycle", Receiver, "self.frames.ready.eq(1)", "self.frames.ready.eq(~valid)"
+        "it takes a beat in every second cycle",
+        Receiver,
+        "self.frames.ready.eq(1)",
+        "self.frames.ready.eq(~valid)",
     ),
+    of="Receiver",
     lanes=NO_LANES,
 )
 def ready(m, receiver):

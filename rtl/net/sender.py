@@ -29,13 +29,12 @@ __all__ = ["Sender"]
 
 DEFENCE = 11  # units of age until an address is defended again: 10.2 to 11.3 s (RFC 5227 §1.1, DEFEND_INTERVAL)
 
-# What the sum of an IPv4 header exceeds that of the pseudo-header by: version, IHL, DF, TTL, and the header's length.
+# Of the sums of an IPv4 header and of its pseudo-header, the difference: version, IHL, DF, TTL, and the header length.
 _HEADER_EXCESS = 0x4500 + 0x4000 + 0x4000 + 20
 
 
-
-
 def _lane(*octets: int) -> int:
+    """Return a word with these octets."""
     return int.from_bytes(bytes(octets), "little")
 
 
@@ -65,7 +64,7 @@ _SOURCES = data.StructLayout(dict.fromkeys((
 
 
 class Origin(enum.Enum, shape=2):
-    """What asks the sender for something."""
+    """The origin of a task."""
 
     TCP = 0
     UDP = 1
@@ -80,7 +79,7 @@ class Sender(wiring.Component):
     no known MAC is discarded, and an ARP request is sent for it. Each origin has its turn. All words pass one bus,
     from which they are written, added, and taken as an address or a length.
 
-    Throughput: a frame in 31 cycles and the number of words of its payload.
+    Throughput: at most 38 cycles for the shortest frame, and 402 for the longest, with 8 entries in the cache.
 
     Parameters
     ----------
@@ -283,7 +282,7 @@ class Sender(wiring.Component):
                         m.d.sync += origin.eq(chosen)
                         m.next = "Destination"
 
-            # Received ARP packets.
+            # A received ARP packet (RFC 826).
 
             with m.State("Examine"):
                 conflict = Signal()
