@@ -384,7 +384,7 @@ class Link(wiring.Component):
                 ),
             ]
             with m.If(x.gave):
-                m.d.comb += [source.other.eq(1), x.moves.eq(1)]
+                m.d.comb += source.other.eq(1)
                 m.next = "Move"
 
     def _refuse_octets(self, m, x):
