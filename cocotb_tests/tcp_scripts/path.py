@@ -1,0 +1,83 @@
+"""In the simulation of a network path: the scripts, with frames in and out, against the RTL and the twin."""
+
+from ipaddress import IPv4Address
+
+import cocotb
+from cocotb.task import bridge, resume
+
+from open_rnic.cocotb_tests.harness import parameter
+from open_rnic.cocotb_tests.rtl.tcp import path
+from open_rnic.cocotb_tests.tcp_scripts.cases import CASES
+from open_rnic.cocotb_tests.tcp_scripts.runner import BEGIN, ISNS, Player
+from open_rnic.cocotb_tests.tcp_scripts.script import HERE, OTHER, PORT, Case, ScriptError
+from open_rnic.cocotb_tests.tcp_scripts.subjects import Engine, Twin, engine_status
+from open_rnic.host_driver.devices.sim.dut import start
+from open_rnic.host_driver.devices.sim.layout import unpack
+from open_rnic.host_driver.net.frames import Arp, ArpOperation, EtherType, Ipv4
+from open_rnic.host_driver.tcp.segment import PROTOCOL
+from open_rnic.rtl.tcp.words import Command
+
+
+class Path(path.Path):
+    """The path, which also knows another peer, and the statuses of its connections."""
+
+    def introduce(self):
+        request = Arp(ArpOperation.REQUEST, path.PEER_MAC, OTHER, bytes(6), HERE)
+        self.give(EtherType.ARP, request.encode(), b"\xff" * 6)
+        resume(self.settle)()
+        super().introduce()
+
+    async def settle(self):
+        await super().settle()
+        self.status = unpack(path.STATUS, int(self.dut.status.value))
+
+
+class Rtl(Engine):
+    """A connection of the path."""
+
+    def __init__(self, engine: Path, iss: int):
+        super().__init__(engine.begin(None, PORT, iss))
+        engine.time = engine.now = BEGIN
+
+    def receive(self, source: IPv4Address, octets: bytes) -> None:
+        """Take the octets of a segment, whatever they are."""
+        self.engine.give(EtherType.IPV4, Ipv4(source, HERE, PROTOCOL, octets).encode())
+        resume(self.engine.settle)()
+        self.collect()
+
+    @property
+    def state(self) -> str:
+        """The state, with CLOSED the reason."""
+        return engine_status(self.engine.status[f"status_{self.engine.connection}"])
+
+
+def play(path: Path, case: Case, iss: int, irs: int) -> None:
+    """Play a case on the next connection; raise ScriptError if it fails."""
+    subject = Rtl(path, iss)
+    try:
+        trace = Player(case, subject, iss, irs).run()
+        if trace != Player(case, Twin(case, iss), iss, irs).run():
+            raise ScriptError(f"{case}: the twin sends other segments")
+    finally:
+        path.command(Command.ABORT)
+        path.segments.clear()
+        path.octets = b""
+
+
+@cocotb.test()
+async def plays_the_scripts(dut):
+    await start(dut)
+    path = Path(dut)
+
+    def play_all():
+        path.introduce()
+        failures = []
+        cases = [case for case in CASES if case.fits_the_path]
+        for at, case in enumerate(cases, parameter("turn")):
+            try:
+                play(path, case, *ISNS[at % len(ISNS)])
+            except ScriptError as error:
+                failures.append(str(error))
+        assert not failures, "\n".join(failures)
+
+    await bridge(play_all)()

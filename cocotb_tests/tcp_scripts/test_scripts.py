@@ -1,0 +1,32 @@
+"""The twin and the program of the TCP engine do what the scripts say, and send the same segments."""
+
+import functools
+
+import pytest
+
+from open_rnic.cocotb_tests.harness import simulate
+from open_rnic.cocotb_tests.tcp_scripts.cases import CASES
+from open_rnic.cocotb_tests.tcp_scripts.runner import ISNS, Player
+from open_rnic.cocotb_tests.tcp_scripts.subjects import Program, Twin
+from open_rnic.host_driver.devices.sim.path import make
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_twin_does_what_the_script_says(case):
+    for isns in ISNS:
+        Player(case, Twin(case, isns[0]), *isns).run()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.needs_the_twin], ids=str)
+def test_the_program_does_what_the_script_says_and_what_the_twin_does(case):
+    for isns in ISNS:
+        trace = Player(case, Program(case, isns[0]), *isns).run()
+        assert trace == Player(case, Twin(case, isns[0]), *isns).run()
+
+
+@pytest.mark.parametrize("turn", range(2))
+def test_the_path_does_what_the_scripts_say_and_what_the_twin_does(turn):
+    simulate(
+        functools.partial(make, "4", "8192", "8192"), "open_rnic.cocotb_tests.tcp_scripts.path",
+        parameters={"turn": turn}, seconds=1800,
+    )  # fmt: skip
