@@ -332,7 +332,7 @@ class Connection:
         if receiver.finished:
             self._change(Input.FIN)
         # RFC 5681 §4.2: at once for octets out of order and for those that fill a hole.
-        if not in_order or fin or receiver.due_at_once(self.sender.mss) or not receiver.owes:
+        if not in_order or fin or receiver.finished or receiver.due_at_once(self.sender.mss) or not receiver.owes:
             self._must_ack = True
         else:
             self.timers.setdefault(Timer.ACK, now + self.config.delayed_ack)

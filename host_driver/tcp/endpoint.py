@@ -125,7 +125,9 @@ class Endpoint:
             connection = None
         if connection:
             connection.receive(segment, now)
-        elif peer.local_port in self._backlogs and segment.flags & (Flag.SYN | Flag.ACK | Flag.RST) == Flag.SYN:
+        elif peer.local_port in self._backlogs and not segment.flags & (Flag.ACK | Flag.RST):  # RFC 9293 §3.10.7.2
+            if not segment.flags & Flag.SYN:
+                return
             if self._waiting(peer.local_port) >= self._backlogs[peer.local_port]:
                 return  # the peer sends its SYN again
             connection = self._add(peer, now)

@@ -323,6 +323,7 @@ def _payload(p: Program, config: EngineConfig) -> None:
             p.jump("acknowledge_at_once")
         p.label("finished")
         p.call("report")
+        p.jump("acknowledge_at_once")
     p.jump_if(p.ne(t.behind, 0), "acknowledge_at_once")
     p.jump_if(p.any(segment.flags, FIN), "acknowledge_at_once")
     p.jump_if(p.eq(row.unacknowledged, 0), "acknowledge_at_once")
@@ -444,6 +445,7 @@ def _syn_sent(p: Program) -> None:
         p.move(t.seq, row.next)
         p.jump("payload")
     p.move(row.state, State.SYN_RECEIVED)  # simultaneous open
+    p.call("report")
     p.move(port.take, 0)
     p.jump("syn_due")
 
@@ -451,14 +453,15 @@ def _syn_sent(p: Program) -> None:
 def _listen(p: Program) -> None:
     """RFC 9293 §3.10.7.2."""
     p.label("listen")
-    p.and_(t.x, segment.flags, SYN | ACK | RST)
-    p.jump_if(p.ne(t.x, SYN), "stray")
+    p.jump_if(p.any(segment.flags, RST | ACK), "stray")
+    p.jump_if(p.none(segment.flags, SYN), "discard")
     p.move(port.take, 0)
     p.move(row.address, segment.source)
     p.move(row.ports, segment.ports)
     p.move(port.bind_address, row.address)
     p.move(port.bind_ports, row.ports)
     p.move(row.state, State.SYN_RECEIVED)
+    p.call("report")
     p.call("take_syn")
     p.label("syn_due")
     p.set(row.flags, Bit.SYN_DUE)
