@@ -26,8 +26,11 @@ class Congestion:
             self.window += self._mss
 
     def reduce(self, in_flight: int) -> None:
-        """A segment was lost: halve the window (RFC 5681 §3.2, equation 4)."""
-        self.threshold = max(in_flight // 2, 2 * self._mss)
+        """A segment was lost: halve the window (RFC 5681 §3.2 step 2).
+
+        In flight beyond the window are the segments of limited transmit, which do not count.
+        """
+        self.threshold = max(min(in_flight, self.window) // 2, 2 * self._mss)
         self.window = self.threshold
         self._credit = 0
 

@@ -19,6 +19,7 @@ from open_rnic.host_driver.tcp.states import CHANGES, Input, State
 __all__ = ["Connection", "End", "Peer", "Timer"]
 
 _DEFAULT_MSS = 536  # RFC 9293 §3.7.1
+_RTO_AFTER_SYNS = 3000  # if a SYN was lost (RFC 6298 §5.7)
 _SMALLEST_MSS = 64  # smaller values of a peer would multiply headers
 _TIMESTAMPS = 12  # octets of the timestamps option, padding included
 
@@ -361,6 +362,8 @@ class Connection:
         sender = self.sender
         if self._timed and self._syns == 1:
             self._rtt.measure(now - self._timed[1])
+        if self._tries:
+            self._rtt.restart(_RTO_AFTER_SYNS)
         self._timed = None
         self.timers.pop(Timer.RETRANSMIT, None)
         self._unanswered = None

@@ -30,6 +30,10 @@ class RttEstimator:
         if self.rto < self._longest:
             self._backoff += 1
 
+    def restart(self, rto: int) -> None:
+        """Begin anew with a timeout, without measurements."""
+        self._base, self._backoff = rto, 0
+
     def measure(self, rtt: int) -> None:
         """Take a measurement, of a segment that was sent once (Karn's rule) or has timestamps (RFC 6298 §2, §3)."""
         if self._srtt8 is None:

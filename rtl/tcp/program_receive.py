@@ -12,6 +12,7 @@ __all__ = ["write_receive"]
 FIN, SYN, RST, ACK = SegmentBit.FIN, SegmentBit.SYN, SegmentBit.RST, SegmentBit.ACK
 RANGES = ((row.start0, row.end0), (row.start1, row.end1), (row.start2, row.end2), (row.start3, row.end3))
 RST_CONTROL = 5 << 28 | RST << 16  # the fourth word of a header without options
+RTO_AFTER_SYNS = 3000  # RFC 6298 §5.7
 DEFAULT_MSS, SMALLEST_MSS = 536, 64  # RFC 9293 §3.7.1; smaller ones of a peer would multiply headers
 
 
@@ -26,7 +27,7 @@ def write_receive(p: Program, config: EngineConfig) -> None:
     _syn_sent(p)
     _listen(p)
     _take_syn(p, config)
-    _opened(p)
+    _opened(p, config)
     _stray(p)
     _end(p)
 
@@ -235,11 +236,12 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
                 p.set(row.flags, Bit.FAST)
                 p.move(row.recovery, row.sent)
                 p.move(row.resent, row.una)
+                p.sub(t.x, row.sent, row.una)
+                p.min(t.x, t.x, row.cwnd)  # without the segments of limited transmit
                 p.call("halve")
                 p.move(row.cwnd, row.threshold)
 
-    with p.routine("halve"):  # RFC 5681 §3.2, equation 4
-        p.sub(t.x, row.sent, row.una)
+    with p.routine("halve"):  # RFC 5681 §3.1, equation 4: half of ``t.x``
         p.half(t.x, t.x)
         p.add(t.z, row.mss, row.mss)
         p.max(row.threshold, t.x, t.z)
@@ -489,12 +491,14 @@ def _take_syn(p: Program, config: EngineConfig) -> None:
         p.move(port.begin_receive, row.next)
 
 
-def _opened(p: Program) -> None:
+def _opened(p: Program, config: EngineConfig) -> None:
     """Both SYNs have been exchanged; ``t.seq`` is the segment's."""
     with p.routine("opened"):
         with p.If(p.any(row.flags, Bit.TIMED)):
             p.sub(t.x, t.now, row.timed_at)
             p.call("measure")
+        with p.If(p.ne(row.tries, 0)):  # a SYN was lost
+            p.move(row.rto, min(RTO_AFTER_SYNS, config.longest_rto))
         p.clear(row.flags, Bit.TIMED | Bit.RETRANSMIT | Bit.UNANSWERED)
         p.move(row.window_seq, t.seq)
         p.move(row.window_ack, row.una)
