@@ -3,15 +3,24 @@
 from dataclasses import replace
 from ipaddress import IPv4Address
 
-from open_rnic.cocotb_tests.tcp_scripts.script import FLAGS, HERE, Case, Number, Options, Script, ScriptError, Step
-from open_rnic.cocotb_tests.tcp_scripts.script import Segment as Shape
+from open_rnic.cocotb_tests.tcp_scripts.script import (
+    FLAGS,
+    HERE,
+    Case,
+    Number,
+    Options,
+    Script,
+    ScriptError,
+    Shape,
+    Step,
+)
 from open_rnic.host_driver.net.checksum import checksum, pseudo_header
 from open_rnic.host_driver.tcp.segment import PROTOCOL, Flag, Segment
 from open_rnic.host_driver.tcp.sequence import on_the_wire, unwrap
 
 __all__ = ["ISNS", "Player"]
 
-# Initial sequence numbers of this end and of the peer: all wrap somewhere, and one pair is arbitrary.
+# Initial sequence numbers of this end and of the peer: those around which numbers wrap, and an arbitrary pair.
 ISNS = ((0, 0), (0x7FFF_FFF0, 0xFFFF_FFFF), (0xFFFF_FFF0, 0x7FFF_FFFF), (0x9E37_79B9, 0x3C6E_F372))
 BEGIN = 5000  # ms
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 __all__ = [
     "FOLDER", "HERE", "OTHER", "PEER_PORT", "PORT", "THERE", "Case", "Number", "Options", "Script", "ScriptError",
-    "Segment", "Step", "load",
+    "Shape", "Step", "load",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent
@@ -74,8 +74,8 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A segment of a script. ``length`` is the number of octets of data, ``ack`` is None without ACK."""
+class Shape:
+    """A segment as a script shows it. ``length`` is the number of octets of data, ``ack`` is None without ACK."""
 
     flags: str
     seq: Number
@@ -108,7 +108,7 @@ class Step:
     delay: int
     kind: str
     words: tuple[str, ...] = ()
-    segment: Segment | None = None
+    segment: Shape | None = None
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _options(text: str) -> Options:
     return options
 
 
-def _segment(text: str) -> Segment:
+def _segment(text: str) -> Shape:
     found, text = _take("<([^>]*)>", text)
     options = _options(found[1]) if found else Options()
     ack, text = _take(r"ack (=?-?\d+)", text)
@@ -194,7 +194,7 @@ def _segment(text: str) -> Segment:
     length = int(end) - int(start) if end else 0
     if length < 0:
         raise ScriptError(f"{start}:{end} ends before it begins")
-    return Segment(
+    return Shape(
         "".join(flag for flag in FLAGS if flag in flags) or "-", Number(int(start), bool(absolute)), length,
         _number(ack[1]) if ack else None, int(window[1]) if window else None, options,
         IPv4Address(source[1]) if source and source[1] else THERE, int(source[2]) if source else PEER_PORT,
@@ -228,12 +228,12 @@ def _script(file: str, text: str, at: int) -> Script:
 
 
 def _lines(text: str, names: list[str], opening: str) -> list[int]:
-    """The line on which the script begins of each table in a file, which tomllib does not tell."""
+    """The first line of each table's script in a file, which tomllib does not report."""
     lines, found, at = text.splitlines(), [], 0
     for name in names:
         at = next(at for at in range(at, len(lines)) if lines[at] == opening.format(name))
         at = next(at for at in range(at, len(lines)) if lines[at].startswith("script = "))
-        found.append(at + 1)
+        found.append(at + 2)  # lines count from 1, and the script begins on the next one
     return found
 
 

@@ -144,7 +144,7 @@ class Connection:
 
     def abort(self) -> None:
         """End the connection with a reset (RFC 9293 §3.10.5)."""
-        if self.state not in (State.SYN_SENT, State.CLOSED, State.TIME_WAIT):
+        if self.state not in (State.SYN_SENT, State.CLOSED, State.CLOSING, State.LAST_ACK, State.TIME_WAIT):
             self._emit(Flag.RST | Flag.ACK, self.sender.next)
         self._finish(End.ABORTED)
 
@@ -249,6 +249,8 @@ class Connection:
             return self._send_syn(now)  # the peer has not received our SYN
         if repeated_syn:  # simultaneous open: the peer's SYN again, with the acknowledgment of ours
             seq, flags = receiver.next, flags & ~Flag.SYN
+        if self._stamps and not segment.timestamps and not flags & Flag.RST:  # RFC 7323 §3.2
+            return None
         if self._is_old(segment) and not flags & Flag.RST:  # PAWS (RFC 7323 §5.3, R1)
             self._must_ack = True
             return None
@@ -379,6 +381,7 @@ class Connection:
     def _send_syn(self, now: int) -> None:
         self._syns += 1
         answers = self.state is State.SYN_RECEIVED
+        self._acked = self.receiver.next
         self._timed = (self._iss + 1, now) if self._syns == 1 else None
         self.segments.append(
             Segment(

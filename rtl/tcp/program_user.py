@@ -76,7 +76,8 @@ def _close(p: Program) -> None:
     p.jump("want")
     p.label("abort")
     p.jump_if(p.eq(row.state, State.CLOSED), "idle")
-    with p.If(p.none(row.state, State.LISTEN | State.SYN_SENT | State.TIME_WAIT)):
+    silent = State.LISTEN | State.SYN_SENT | State.CLOSING | State.LAST_ACK | State.TIME_WAIT
+    with p.If(p.none(row.state, silent)):
         p.move(t.seq, row.sent)
         p.move(t.length, 0)
         p.move(t.control, PLAIN | SegmentBit.RST << 16)
