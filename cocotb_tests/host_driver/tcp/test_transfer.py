@@ -137,7 +137,8 @@ def test_a_window_that_the_peer_has_shrunk_to_zero_is_probed_and_its_octets_foll
         last = network.segments[-1]
         active.segments.clear()
         numbers = (last.ack, sender.una % 2**32)
-        active.receive(peer, Segment(PORT, last.source, *numbers, Flag.ACK, window), network.now)
+        stamps = last.timestamps[::-1]
+        active.receive(peer, Segment(PORT, last.source, *numbers, Flag.ACK, window, timestamps=stamps), network.now)
         return [each for _, each in active.segments]
 
     active.send(ours, bytes(10_000), network.now)
