@@ -42,7 +42,18 @@ from open_rnic.host_driver.mpa.negotiation import (
     State,
 )
 from open_rnic.host_driver.mpa.negotiation import Event as Outcome
-from open_rnic.host_driver.observer import Agreed, Closed, Direction, Frame, Observer, Octets, Opened, Reported, silent
+from open_rnic.host_driver.observer import (
+    Agreed,
+    Closed,
+    Counted,
+    Direction,
+    Frame,
+    Observer,
+    Octets,
+    Opened,
+    Reported,
+    silent,
+)
 from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.host_driver.transport import Address, AttachedTransport, Tcp, TcpListener, Transport
@@ -392,6 +403,8 @@ class Connection:
             before = await self.device.get("TX_STALLS")
             packets, fpdus = await transport.packets(), await self.device.get("TX_FPDUS")
             at_rest = packets == 1 + fpdus and before == await self.device.get("TX_STALLS")
+            if more := max(0, packets - 1) - self._life.fpdus_left:
+                self._observe(Counted(Direction.TX, more))
             self._carry_out(self._life.left(packets, at_rest=at_rest))
             await asyncio.sleep(POLL)
 
@@ -417,6 +430,8 @@ class Connection:
 
     async def _fetch_ulpdus(self) -> None:
         while ulpdus := await self.device.read_ulpdus():
+            if isinstance(self._transport, AttachedTransport):
+                self._observe(Counted(Direction.RX, len(ulpdus)))
             for each in ulpdus:
                 await self._ulpdus.put(each)
                 self._carry_out(self._life.fetched())

@@ -377,6 +377,11 @@ class Life:
             return True
         return self._negotiated is not None and (self._left < self._written + self._own or self._terminate_sent)
 
+    @property
+    def fpdus_left(self) -> int:
+        """The number of FPDUs that have been reported as sent."""
+        return self._left
+
     def left(self, packets: int, *, at_rest: bool) -> list[Action]:
         """Report how many packets TCP has taken so far: the startup frame, then FPDUs.
 

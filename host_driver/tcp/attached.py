@@ -99,6 +99,8 @@ class RegisterTcp:
         pending = _COMMAND["pending"]
         while True:
             command, connection, ports, peer, iss = await self._commands.get()
+            if command in (Command.LISTEN_AT, Command.OPEN):
+                await self.let_pass(connection, False)
             await registers.set("COMMAND_PORTS", ports)
             await registers.set("COMMAND_ADDRESS", peer)
             await registers.set("COMMAND_ISS", iss)

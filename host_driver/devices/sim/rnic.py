@@ -12,7 +12,6 @@ from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
 from open_rnic.rtl.rnic import Rnic
 from open_rnic.rtl.tcp.config import EngineConfig
 
-
 _NEVER = Const(0)
 
 
