@@ -14,7 +14,9 @@ A script has a line for each event:
 at that time. Flags are S, F, R, P, U, a dot for ACK, and ``-`` for none. ``1:101`` are the octets 1 to 100. Numbers
 count from the initial sequence number of the end that they belong to; ``=0`` is the number 0 itself. A segment
 without ``win`` has a window of 65,535 if it comes in, any window if it leaves; all other fields are compared.
-``from 8001``, ``from 10.0.0.3:8000`` and ``to 7001`` change ports and address of the peer and of this end.
+``from 8001``, ``from 10.0.0.3:8000`` and ``to 7001`` change ports and address of the peer and of this end; ``wrong
+checksum``, ``wrong offset 4``, ``wrong offset 15`` and ``wrong cut`` spoil a segment. The octets of each end's stream
+depend on their number, so that a retransmission has the same ones, and all octets are compared.
 """
 
 import re
@@ -189,7 +191,7 @@ def _segment(text: str) -> Shape:
     if not words:
         raise ScriptError(f"{text!r} is no segment, as S. 0:0 ack 1")
     flags, absolute, start, end = words.groups()
-    if ("." in flags) != bool(ack) and not (absolute or defect):
+    if ("." in flags) != bool(ack):
         raise ScriptError("a segment with the flag . has an ack, others have none")
     length = int(end) - int(start) if end else 0
     if length < 0:

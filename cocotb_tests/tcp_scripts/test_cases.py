@@ -1,10 +1,12 @@
 """The scripts themselves: their number, the sections that they cite, and the errors of the parser and the runner."""
 
+import tomllib
+
 import pytest
 
 from open_rnic.cocotb_tests.tcp_scripts.cases import CASES, SECTIONS
 from open_rnic.cocotb_tests.tcp_scripts.runner import Player
-from open_rnic.cocotb_tests.tcp_scripts.script import ScriptError, load
+from open_rnic.cocotb_tests.tcp_scripts.script import FOLDER, ScriptError, load
 from open_rnic.cocotb_tests.tcp_scripts.subjects import Twin
 
 CASE = """
@@ -38,6 +40,12 @@ def test_there_are_more_than_150_cases_for_the_path_each_with_a_name_of_its_own(
 def test_each_case_cites_a_section_that_exists_and_each_section_is_cited():
     known = {f"{rfc} §{section}" for rfc, titles in SECTIONS.items() for section in titles}
     assert {case.rfc for case in CASES} == known
+
+
+def test_the_page_shows_a_case():
+    page = (FOLDER.parents[1] / "docs" / "tcp.md").read_text()
+    (shown,) = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])["case"]
+    assert shown in tomllib.loads((FOLDER / "overlap.toml").read_text())["case"]
 
 
 def test_a_script_is_played_to_its_end(tmp_path):
