@@ -8,6 +8,7 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import LINUX, PORT, TWIN, both_ways, connected, run
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.path_soak import soak
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices.simulated_path import opened
 from open_rnic.host_driver.errors import MpaConnectionError
@@ -63,6 +64,12 @@ def test_connections_one_after_the_other_and_some_at_once():
                     theirs.close()
 
     run(body())
+
+
+def test_random_mutated_and_forged_frames_do_no_harm():
+    outcomes = asyncio.run(soak(1000, seed=1))
+    assert sum(outcomes.values()) >= 1000
+    assert outcomes.keys() >= {"random", "mutated", "forged"}
 
 
 def test_a_port_without_a_listener_refuses():
