@@ -38,9 +38,9 @@ KINDS = "random", "mutated", "mutated", "forged"
 
 async def pair(twin, listener):
     """Open a connection; return both ends."""
-    ours, theirs = await asyncio.gather(
-        listener.accept(), twin.connect(str(RTL.ip), listener.address[1], PATIENCE, None)
-    )
+    theirs = await twin.connect(str(RTL.ip), listener.address[1], PATIENCE, None)
+    while (ours := await listener.accept()).peer[1] != theirs.local[1]:
+        ours.close(reset=True)  # a forged SYN has opened it
     return ours, theirs
 
 
