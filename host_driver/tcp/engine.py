@@ -28,6 +28,7 @@ _MSS = 1460
 _ROOM = 1 << 18  # received octets of a connection that wait for the application
 _PATIENCE = 60  # seconds that a connection without a user waits for the peer's FIN
 _EPHEMERAL = range(49152, 65536)  # RFC 6335 §6
+_OPENING = 0, State.LISTEN, State.SYN_SENT, State.SYN_RECEIVED
 _WRITABLE = State.ESTABLISHED | State.CLOSE_WAIT
 _ERRORS = {
     Reason.RESET: errno.ECONNRESET,
@@ -123,10 +124,9 @@ class EngineTcp:
             raise MpaConnectionError(f"all {len(self.rows)} connections of the device are in use", Why.LOCAL)
         self._open(row, Command.OPEN, Peer(peer, port, local_port))
         reason = f"cannot connect to {place((host, port))}: "
-        opening = State.SYN_SENT, State.SYN_RECEIVED
         try:
             async with asyncio.timeout(timeout):
-                await self.device.gate.until(lambda: self.status(row) not in (0, *opening))
+                await self.device.gate.until(lambda: self.status(row) not in _OPENING)
         except BaseException as problem:
             self._release(row)
             if isinstance(problem, TimeoutError):
@@ -238,7 +238,7 @@ class EngineTcp:
             self._seen = [*self.device.statuses]
             for listener in self._listeners.values():
                 for row in [*listener.rows]:
-                    if self.status(row) not in (0, State.LISTEN, State.SYN_RECEIVED):
+                    if self.status(row) not in _OPENING:
                         listener.rows.remove(row)
                         if self.ended(row):
                             row.used = False
@@ -249,6 +249,8 @@ class EngineTcp:
 
     def _deliver(self, number: int, octets: bytes) -> None:
         row = self.rows[number]
+        if self.status(row) in _OPENING:  # these are from the last connection in this place
+            return
         if octets:
             if not row.released:
                 row.received += octets
