@@ -47,6 +47,7 @@ class Sender:
         self._ends: list[int] = []  # of the user's packets, ascending
         self._recovery_point = 0  # recovery ends when this number is acknowledged
         self._resent = 0  # HighRxt of RFC 6675: retransmission goes on from here
+        self._first_lost = 0  # the number with which fast recovery began
         self._duplicates = 0  # octets that have left the network: a full segment for each duplicate ACK
 
     def begin(self, number: int, mss: int) -> None:
@@ -140,7 +141,7 @@ class Sender:
             return False
         self.phase = Phase.FAST
         self._recovery_point = self.next
-        self._resent = self.una
+        self._resent = self._first_lost = self.una
         self.congestion.reduce(self.in_flight)
         return True
 
@@ -180,6 +181,10 @@ class Sender:
         if self.phase is Phase.OPEN and not self.sacks:
             allowed += min(self._duplicates, 2 * self.mss)  # limited transmit (RFC 3042)
         if lost := self._next_lost():
+            # The first retransmission, and one for a partial acknowledgment without SACK, wait for nothing (RFC 5681
+            # §3.2 step 3, RFC 6675 §5 step 4.3, RFC 6582 §3.2 step 3).
+            if self.phase is Phase.FAST and (not self.sacks or lost[0] == self._first_lost):
+                return lost
             return lost if allowed >= min(self.mss, lost[1] - lost[0]) or self.pipe == 0 else None
         segment = self._next_new() or self._next_hole()
         fits = segment and (allowed >= min(self.mss, segment[1] - segment[0]) or self.pipe == 0)

@@ -109,10 +109,14 @@ def _next_segment(p: Program) -> None:
         p.sub(t.pipe, t.pipe, row.duplicates)
         p.max(t.pipe, t.pipe, 0)
         p.move(t.allowed, row.cwnd)
-        p.jump_if(p.ne(row.resent, row.una), "next_new")  # one segment for each partial acknowledgment
+        p.jump_if(p.ne(row.resent, row.una), "next_new")
+        # One segment for the third duplicate and for each partial acknowledgment, which waits for nothing (RFC 5681
+        # §3.2 step 3, RFC 6582 §3.2 step 3).
         p.move(t.start, row.una)
         p.move(t.until, row.sent)
-        p.jump("next_lost")
+        p.move(t.x, row.head)
+        p.call("whole")
+        p.ret()
 
         p.label("next_timeout")
         with p.If(p.lt(row.una, row.recovery)):
@@ -123,7 +127,6 @@ def _next_segment(p: Program) -> None:
         p.max(t.start, row.una, row.resent)
         p.min(t.until, row.sent, row.recovery)
         p.jump_if(p.le(t.until, t.start), "next_new")
-        p.label("next_lost")
         p.move(t.x, row.head)
         p.call("whole")
         p.jump("next_fits")
