@@ -17,6 +17,7 @@ DEFAULT_MSS, SMALLEST_MSS = 536, 64  # RFC 9293 §3.7.1; smaller ones of a peer 
 
 def write_receive(p: Program, config: EngineConfig) -> None:
     """Write the entries ``segment`` and ``stray``."""
+    _usual(p, config)
     _segment(p, config)
     _unacceptable(p)
     _acknowledgment(p, config)
@@ -31,9 +32,102 @@ def write_receive(p: Program, config: EngineConfig) -> None:
     _end(p)
 
 
+def _usual(p: Program, config: EngineConfig) -> None:
+    """The usual segment: an acknowledgment, or data in order, of an open connection that recovers from nothing.
+
+    It has the same effects as the code from the label ``unusual`` on, where all other segments continue, before anything
+    has been changed; but the entry ``output`` is only asked for if something can be sent.
+    """
+    p.label("segment")
+    p.jump_if(p.ne(row.state, State.ESTABLISHED), "unusual")
+    p.jump_if(p.any(row.flags, Bit.UNUSUAL), "unusual")
+    p.jump_if(p.ne(segment.seq, row.next), "unusual")
+    p.jump_if(p.lt(segment.seq, row.window_seq), "unusual")
+    p.jump_if(p.any(segment.flags, FIN | SYN | RST), "unusual")
+    p.jump_if(p.none(segment.flags, ACK), "unusual")
+    p.sub(t.y, segment.ack, row.una)
+    p.jump_if(p.ne(segment.length, 0), "usual_payload")
+    with p.If(p.eq(row.sent, row.una)):
+        p.jump_if(p.ne(t.y, 0), "unusual")
+        p.clear(row.flags, Bit.UNANSWERED)
+        _usual_window(p)
+        p.jump("usual_end")
+    p.jump_if(p.le(t.y, 0), "unusual")  # it may be a duplicate
+    p.jump_if(p.lt(row.sent, segment.ack), "unusual")
+    p.jump_if(p.eq(row.window, 0), "unusual")
+    _usual_advance(p)
+    _usual_window(p)
+    p.label("usual_end")
+    p.jump_if(p.ne(row.end, row.sent), "want")
+    with p.If(p.eq(row.sent, row.una)):
+        p.clear(row.flags, Bit.PERSIST | Bit.RETRANSMIT)
+        p.wait()
+    p.jump_if(p.eq(row.window, 0), "want")
+    p.clear(row.flags, Bit.PERSIST)
+    with p.If(p.none(row.flags, Bit.RETRANSMIT)):  # RFC 6298 §5.3
+        p.set(row.flags, Bit.RETRANSMIT)
+        p.add(row.deadline, t.now, row.rto)
+    p.wait()
+
+    p.label("usual_payload")
+    p.jump_if(p.ne(row.start0, row.end0), "unusual")
+    p.add(t.x, segment.seq, segment.length)
+    p.jump_if(p.lt(row.edge, t.x), "unusual")
+    with p.If(p.ne(row.sent, row.una)):
+        p.jump_if(p.eq(row.window, 0), "unusual")
+        p.jump_if(p.ne(row.duplicates, 0), "unusual")
+    p.jump_if(p.lt(t.y, 0), "unusual")
+    p.jump_if(p.lt(row.sent, segment.ack), "unusual")
+    p.move(port.place, segment.seq)
+    p.move(port.first, 0)
+    p.move(port.take, segment.length)
+    p.move(row.next, t.x)
+    p.move(port.deliver, t.x)
+    p.add(row.unacknowledged, row.unacknowledged, segment.length)
+    _usual_window(p)
+    p.clear(row.flags, Bit.UNANSWERED)
+    with p.If(p.ne(t.y, 0)):
+        _usual_advance(p)
+    p.add(t.x, row.mss, row.mss)
+    p.jump_if(p.le(t.x, row.unacknowledged), "acknowledge_at_once")  # RFC 9293 §3.8.6.3
+    with p.If(p.none(row.flags, Bit.ACK)):
+        p.set(row.flags, Bit.ACK)
+        p.add(row.ack_at, t.now, config.delayed_ack)
+    p.jump("usual_end")
+
+
+def _usual_window(p: Program) -> None:
+    """Take the window of a segment that is the latest."""
+    p.move(row.window_seq, segment.seq)
+    p.move(row.window_ack, segment.ack)
+    p.move(row.window, segment.window)
+    p.max(row.largest, row.largest, segment.window)
+
+
+def _usual_advance(p: Program) -> None:
+    """Take an acknowledgment of ``t.y`` new numbers, without a FIN among them; as ``advance``."""
+    with p.If(p.any(row.flags, Bit.TIMED), p.le(row.timed_end, segment.ack)):
+        p.clear(row.flags, Bit.TIMED)
+        p.sub(t.x, t.now, row.timed_at)
+        p.call("measure")
+    p.move(row.una, segment.ack)
+    p.move(port.release, segment.ack)
+    p.move(row.duplicates, 0)
+    p.clear(row.flags, Bit.UNANSWERED | Bit.RETRANSMIT)
+    with p.If(p.lt(row.cwnd, row.threshold)):  # RFC 5681 §3.1; as ``open_window``
+        p.add(t.x, row.mss, row.mss)
+        p.min(t.x, t.x, t.y)
+        p.add(row.cwnd, row.cwnd, t.x)
+    with p.Else():
+        p.add(row.credit, row.credit, t.y)
+        with p.If(p.le(row.cwnd, row.credit)):
+            p.sub(row.credit, row.credit, row.cwnd)
+            p.add(row.cwnd, row.cwnd, row.mss)
+
+
 def _segment(p: Program, config: EngineConfig) -> None:
     """RFC 9293 §3.10.7.4: the checks in their order."""
-    p.label("segment")
+    p.label("unusual")
     p.jump_if(p.any(row.state, State.SYN_SENT), "syn_sent")
     p.jump_if(p.any(row.state, State.LISTEN), "listen")
     p.move(t.seq, segment.seq)
@@ -169,8 +263,6 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
             p.call("measure")
         p.move(row.una, t.ack)
         p.max(row.resent, row.resent, t.ack)
-        with p.If(p.ne(row.head, row.tail)):
-            p.call("forget_packets")
         p.min(port.release, row.una, row.end)
         with p.If(p.none(row.flags, Bit.FAST | Bit.TIMEOUT)):
             p.move(row.duplicates, 0)
@@ -229,7 +321,7 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
         p.jump_if(p.any(segment.flags, SYN | FIN), "detect_loss")
         p.add(row.duplicates, row.duplicates, row.mss)
         p.label("detect_loss")
-        with p.If(p.none(row.flags, Bit.FAST | Bit.TIMEOUT), p.le(row.recovery, row.una)):
+        with p.If(p.none(row.flags, Bit.FAST | Bit.TIMEOUT)):
             p.add(t.x, row.mss, row.mss)
             with p.If(p.lt(t.x, row.duplicates)):  # three
                 p.set(row.flags, Bit.FAST)

@@ -45,6 +45,7 @@ class Bit(IntFlag):
     END = 8192
     SYN_DUE = 16384  # a SYN is due
 
+    UNUSUAL = CLOSES | FINISHED | FAST | TIMEOUT | FIN_KEPT  # for which a segment takes the long way
     TIMERS = RETRANSMIT | PERSIST | ACK | END
 
 
