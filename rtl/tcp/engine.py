@@ -234,6 +234,8 @@ class TcpEngine(wiring.Component):
                 m.d.sync += row.eq(row + 1)
                 with m.If(~tuples.hit):
                     m.d.sync += entry.eq(program.entry("stray"))
+            with m.Elif(self.segments_in.valid & ~loader.has_payload & (row != 3)):
+                pass  # a segment will be loaded in a few cycles
             with m.Elif(send_rings.queued):
                 m.d.comb += send_rings.noted.eq(1)
                 choose("queued", send_rings.queued_of, send_rings.count)
