@@ -22,7 +22,7 @@ from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
 from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.words import Command, Reason, State
 
-__all__ = ["EngineStatus", "EngineTcp", "TcpDevice"]
+__all__ = ["EngineConnection", "EngineStatus", "EngineTcp", "Row", "TcpDevice"]
 
 _MSS = 1460
 _ROOM = 1 << 18  # received octets of a connection that wait for the application
@@ -72,7 +72,7 @@ class TcpDevice(Protocol):
 
 
 @dataclass
-class _Row:
+class Row:
     """The host's part of a connection of the engine."""
 
     number: int
@@ -94,7 +94,7 @@ class EngineTcp:
     def __init__(self, device: TcpDevice, address: IPv4Address) -> None:
         self.address = address
         self.device = device
-        self.rows = [_Row(number) for number in range(len(device.statuses))]
+        self.rows = [Row(number) for number in range(len(device.statuses))]
         self._iss = initial_numbers(secrets.token_bytes(16))
         self._listeners: dict[int, EngineListener] = {}
         self._seen: list[EngineStatus] = []
@@ -136,6 +136,10 @@ class EngineTcp:
         if self.ended(row):
             row.used = False
             raise MpaConnectionError(reason + how(self.lost(row)), Why.CONNECTION_LOST)
+        return self.connection(row)
+
+    def connection(self, row: Row) -> EngineConnection:
+        """Return the connection of a row that has been opened."""
         return EngineConnection(self, row)
 
     async def listen(self, host: str, port: int) -> EngineListener:
@@ -149,16 +153,16 @@ class EngineTcp:
         self.serve()
         return listener
 
-    def status(self, row: _Row) -> int:
+    def status(self, row: Row) -> int:
         """The row's status, as the device last reported it; 0 if that was before the row was opened."""
         status = self.device.statuses[row.number]
         return status.status if (status.commands - row.command) & 0x8000 == 0 else 0
 
-    def ended(self, row: _Row) -> bool:
+    def ended(self, row: Row) -> bool:
         """Whether the connection has ended."""
         return self.status(row) >= Reason.CLOSED
 
-    def lost(self, row: _Row) -> OSError:
+    def lost(self, row: Row) -> OSError:
         """The error for a connection that has ended."""
         number = _ERRORS.get(Reason(self.status(row)), errno.ENOTCONN)
         return OSError(number, os.strerror(number))
@@ -185,7 +189,7 @@ class EngineTcp:
 
     # Inside
 
-    def _free(self) -> _Row | None:
+    def _free(self) -> Row | None:
         for row in self.rows:
             if row.used and row.released and self.ended(row):
                 row.used = False
@@ -193,10 +197,10 @@ class EngineTcp:
         free = [row for row in self.rows if not row.used] + waiting
         if not free:
             return None
-        row = self.rows[free[0].number] = _Row(free[0].number, used=True)
+        row = self.rows[free[0].number] = Row(free[0].number, used=True)
         return row
 
-    def _open(self, row: _Row, command: Command, peer: Peer) -> None:
+    def _open(self, row: Row, command: Command, peer: Peer) -> None:
         iss = self._iss(self.address, peer, int(self._loop.time() * 1000))
         ports = peer.local_port << 16 | peer.port
         row.command = self.device.command(command, row.number, ports, int(peer.address), iss)
@@ -227,7 +231,7 @@ class EngineTcp:
             row.finished = True
         self._accept(row)
 
-    def _accept(self, row: _Row) -> None:
+    def _accept(self, row: Row) -> None:
         accepts = row.used and (row.released or len(row.received) < _ROOM)
         if accepts != row.accepts:
             row.accepts = accepts
@@ -239,7 +243,7 @@ class EngineConnection:
 
     emss = _MSS
 
-    def __init__(self, tcp: EngineTcp, row: _Row) -> None:
+    def __init__(self, tcp: EngineTcp, row: Row) -> None:
         status = tcp.device.statuses[row.number]
         self.local: Address = (str(tcp.address), status.local_port)
         self.peer: Address = (str(status.peer), status.peer_port)
@@ -292,8 +296,8 @@ class EngineListener:
 
     def __init__(self, tcp: EngineTcp, port: int) -> None:
         self.address: Address = (str(tcp.address), port)
-        self.row: _Row | None = None  # the connection in LISTEN
-        self.waiting: deque[_Row] = deque()
+        self.row: Row | None = None  # the connection in LISTEN
+        self.waiting: deque[Row] = deque()
         self._tcp = tcp
         self._port = port
         self._open = True
@@ -301,7 +305,7 @@ class EngineListener:
     async def accept(self) -> EngineConnection:
         """See TcpListener."""
         await self._tcp.device.gate.until(lambda: bool(self.waiting))
-        return EngineConnection(self._tcp, self.waiting.popleft())
+        return self._tcp.connection(self.waiting.popleft())
 
     async def close(self) -> None:
         """See TcpListener."""

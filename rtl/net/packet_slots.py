@@ -29,7 +29,7 @@ class PacketSlots(wiring.Component):
     i : In, signature :class:`.PacketWriter`
     o : Out, stream of :class:`.Packet`
         The packets. The last word that was written of each must have ``last``.
-    room : Out, 1 bit
+    soon : Out, 1 bit
         There is no packet, or only one, of which more than 64 words have been read, or which is shorter.
 
     """
@@ -41,7 +41,7 @@ class PacketSlots(wiring.Component):
         self.slots = slots
         self.words = words
         super().__init__({
-            "i": In(PacketWriter(words)), "o": Out(stream.Signature(Packet(1))), "room": Out(1),
+            "i": In(PacketWriter(words)), "o": Out(stream.Signature(Packet(1))), "soon": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -57,7 +57,7 @@ class PacketSlots(wiring.Component):
         more = Signal()
         ends = Signal()
         m.d.comb += [
-            self.room.eq(~full.all() & (~full.any() | place[6:].any() | short)),
+            self.soon.eq(~full.all() & (~full.any() | place[6:].any() | short)),
             self.i.fits.eq(~full.bit_select(written, 1)),
             memory.write_address.eq(Cat(self.i.place, written) if self.slots > 1 else self.i.place),
             memory.word.eq(self.i.word),

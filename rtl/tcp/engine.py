@@ -37,7 +37,7 @@ class TcpEngine(wiring.Component):
     """TCP for ``connections`` connections: 1, 2, 4, 8 or 16.
 
     What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Each event
-    ``output`` sends one segment, when the one before has left and there is ``room``, so that a received segment waits
+    ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a received segment waits
     for no transmission.
 
     Members
@@ -48,8 +48,8 @@ class TcpEngine(wiring.Component):
         Segments for this address whose checksum is right. A segment has no pauses.
     segments_out : Out, stream of :class:`.Packet` with ``destination`` (32 bits) and ``length`` (16 bits)
         Segments to send, with a checksum of 0.
-    room : In, 1 bit
-        A segment would be taken without much delay. What a segment acknowledges is decided when it begins.
+    soon : In, 1 bit
+        A segment that begins now would leave soon. What a segment acknowledges is decided when it begins.
     received : Out, stream of :class:`.Packet` with ``connection``
         Octets in order, in pieces of up to 1,024 octets; a packet of no octets stands for the peer's FIN. The window
         opens as they are taken.
@@ -57,7 +57,10 @@ class TcpEngine(wiring.Component):
         Octets of the connection are taken.
     to_send : In, stream of :class:`.Packet` with ``connection``
         Packets. No segment has octets of two packets. A packet of no octets closes this end's half, behind all octets.
+    room : Out, 1 bit for each connection
+        A packet of up to 2,048 octets does not stall, or the connection cannot send and the packet is discarded.
     command : In, stream of :class:`CommandLayout`
+        Transferred when it has been carried out.
     show : In
         A connection.
     status : Out, 16 bits
@@ -79,10 +82,11 @@ class TcpEngine(wiring.Component):
             "tick": In(1),
             "segments_in": In(packet(1, source=32, length=16)),
             "segments_out": Out(packet(1, destination=32, length=16)),
-            "room": In(1),
+            "soon": In(1),
             "received": Out(packet(1, connection=index)),
             "accept": In(connections),
             "to_send": In(packet(1, connection=index)),
+            "room": Out(connections),
             "command": In(stream.Signature(CommandLayout(connections))),
             "show": In(index),
             "status": Out(16),
@@ -118,6 +122,7 @@ class TcpEngine(wiring.Component):
             self.ports.eq(tuples.shown_ports),
             receive_rings.has_payload.eq(loader.has_payload),
             receive_rings.accept.eq(self.accept),
+            self.room.eq(send_rings.room),
             send_rings.reads.eq(builder.reads),
             send_rings.reads_from.eq(builder.reads_from),
             send_rings.reads_octets.eq(builder.reads_octets),
@@ -211,6 +216,7 @@ class TcpEngine(wiring.Component):
 
         segment = Signal()
         command = self.command.payload
+        commanded = Signal()  # the command has been chosen
         first_ticking, first_wanted = Signal.like(self.show), Signal.like(self.show)
         for first, bits in ((first_ticking, ticking), (first_wanted, wanted)):
             for at in reversed(range(self.connections)):
@@ -228,7 +234,10 @@ class TcpEngine(wiring.Component):
                 m.d.comb += sequencer.start.eq(1)
                 m.d.sync += chosen.eq(0)
         with m.Elif(sequencer.idle):
-            with m.If(segment & (row != 3)):
+            with m.If(commanded):
+                m.d.comb += self.command.ready.eq(1)
+                m.d.sync += commanded.eq(0)
+            with m.Elif(segment & (row != 3)):
                 m.d.comb += loader.go.eq(1)
                 choose("segment", tuples.found)
                 m.d.sync += row.eq(row + 1)
@@ -240,7 +249,7 @@ class TcpEngine(wiring.Component):
                 m.d.comb += send_rings.noted.eq(1)
                 choose("queued", send_rings.queued_of, send_rings.count)
             with m.Elif(self.command.valid):
-                m.d.comb += self.command.ready.eq(1)
+                m.d.sync += commanded.eq(1)
                 choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
             with m.Elif(receive_rings.taken):
                 m.d.comb += receive_rings.noted.eq(1)
@@ -249,7 +258,7 @@ class TcpEngine(wiring.Component):
                 choose("tick", first_ticking)
                 with m.If(~self.tick):
                     m.d.sync += ticking.bit_select(first_ticking, 1).eq(0)
-            with m.Elif(wanted.any() & builder.idle & self.room):
+            with m.Elif(wanted.any() & builder.idle & self.soon):
                 choose("output", after)
                 m.d.sync += [turn.eq(after), wanted.bit_select(after, 1).eq(0)]
             with m.Else():

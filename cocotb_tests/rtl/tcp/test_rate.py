@@ -180,7 +180,7 @@ class Peer:
     def __init__(self, dut):
         self.dut = dut
         dut.tick.value, dut.accept.value, dut.show.value, dut.command__valid.value = 0, 1, 0, 0
-        dut.room.value = 1
+        dut.soon.value = 1
         self.there, self.here = Source(dut, "segments_in"), Sink(dut, "segments_out")
         self.user, self.received = Packets(dut, "to_send"), Sink(dut, "received")
         self.rate, self.sends = Rate(dut, "segments_in"), Rate(dut, "segments_out")

@@ -15,7 +15,7 @@ from open_rnic.host_driver.device import Device
 from open_rnic.host_driver.devices.simulated import SimulatedDevice
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.mpa.startup import HEADER_OCTETS, NO_NEGOTIATION, FrameKind, StartupFrame
-from open_rnic.host_driver.observer import Direction, Frame, Octets
+from open_rnic.host_driver.observer import Counted, Direction, Frame, Octets
 from open_rnic.host_driver.rdma.connection import OpenDevice
 from open_rnic.host_driver.tools.interop.guest import Guest, Output, cpu_seconds
 from open_rnic.host_driver.tools.interop.initramfs import ADDRESS, HOST
@@ -113,6 +113,11 @@ class Seen:
                     self.fpdus += 1
                     self.octets_out += len(octets)
                 self.last = time.monotonic()
+            case Counted(Direction.TX, fpdus):
+                self.fpdus += fpdus
+                self.last = time.monotonic()
+            case Counted(Direction.RX, _):
+                self.heard = True
             case Octets(Direction.RX, octets):
                 self.pieces.append((self._octets, len(octets)))
                 self._octets += len(octets)
