@@ -14,9 +14,9 @@ from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, parameter, simulate
 from open_rnic.cocotb_tests.rtl.tcp.shadow import HERE, THERE, decode
-from open_rnic.cocotb_tests.rtl.tcp.wire import FULL_FRAME, Wire
-from open_rnic.host_driver.net.frames import Arp, ArpOperation, Ethernet, EtherType
-from open_rnic.host_driver.tcp.segment import Flag, Segment
+from open_rnic.cocotb_tests.rtl.tcp.wire import FULL_FRAME, LEAST_FRAME, Wire
+from open_rnic.host_driver.net.frames import Arp, ArpOperation, Ethernet, EtherType, Ipv4
+from open_rnic.host_driver.tcp.segment import PROTOCOL, Flag, Segment
 from open_rnic.rtl.tcp.engine import CommandLayout, TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.words import Command, State
@@ -49,6 +49,13 @@ async def cycles(dut, count):
     """Wait."""
     for _ in range(count):
         await RisingEdge(dut.clk)
+
+
+def quiet(dut, prefix=""):
+    """Drive the inputs with which nothing happens."""
+    for name in ("tick", "show", "command__valid", "gateway"):
+        if hasattr(dut, prefix + name):
+            getattr(dut, prefix + name).value = 0
 
 
 async def ticks(dut, *ports):
@@ -90,12 +97,12 @@ class Both:
         self.dut = dut
         self.wires, self.sources, self.sinks = {}, {}, {}
         for side, other in (SIDES, SIDES[::-1]):
+            quiet(dut, f"{side}__")
             for name, value in {
                 "mac": int.from_bytes(MACS[side], "big"), "address": int(ADDRESSES[side]), "prefix": 0xFFFF_FF00,
-                "gateway": 0, "tick": 0, "accept": 1, "show": 0, "command__valid": 0, "resolve_valid": 0,
+                "accept": 1,
             }.items():  # fmt: skip
-                if hasattr(dut, f"{side}__{name}"):
-                    getattr(dut, f"{side}__{name}").value = value
+                getattr(dut, f"{side}__{name}").value = value
             self.wires[side] = Wire(dut, f"{side}__", f"{other}__", *([lost[side]] if side in lost else []))
             self.sources[side] = Packets(dut, f"{side}__to_send")
             self.sinks[side] = Sink(dut, f"{side}__received")
@@ -175,15 +182,14 @@ def test_a_lost_segment_costs_its_retransmission():
 
 
 class Peer:
-    """A peer of a bare engine: it sends segments as fast as they are taken."""
+    """A connection of the engine in a test, as its peer sees it."""
 
     def __init__(self, dut):
         self.dut = dut
-        dut.tick.value, dut.accept.value, dut.show.value, dut.command__valid.value = 0, 1, 0, 0
-        dut.soon.value = 1
-        self.there, self.here = Source(dut, "segments_in"), Sink(dut, "segments_out")
+        quiet(dut)
+        dut.accept.value = 1
         self.user, self.received = Packets(dut, "to_send"), Sink(dut, "received")
-        self.rate, self.sends = Rate(dut, "segments_in"), Rate(dut, "segments_out")
+        self.seq, self.ack = random.getrandbits(32), 0
         cocotb.start_soon(ticks(dut, dut.tick))
 
     def segment(self, **fields):
@@ -197,21 +203,9 @@ class Peer:
         self.seq = (self.seq + octets) % 2**32
         return segment
 
-    def give(self, segment):
-        """Send a segment to the engine."""
-        octets = segment.encode(ADDRESSES["b"], ADDRESSES["a"])
-        self.there.send(octets, source=int(ADDRESSES["b"]), length=len(octets))
-
-    async def answer(self):
-        """Wait for a segment of the engine."""
-        octets, fields = await self.here.receive()
-        assert fields["length"] == len(octets)
-        return decode(octets, fields["destination"])
-
     async def open(self):
         """Open the connection."""
         await give(self.dut, "", kind=Command.LISTEN_AT, ports=PORTS["a"] << 16, address=0, iss=random.getrandbits(32))
-        self.seq, self.ack = random.getrandbits(32), 0
         self.give(self.segment(flags=Flag.SYN, mss=MSS))
         answer = await self.answer()
         self.seq, self.ack = (self.seq + 1) % 2**32, (answer.seq + 1) % 2**32
@@ -219,35 +213,173 @@ class Peer:
         await cycles(self.dut, 500)
         assert self.dut.status.value == State.ESTABLISHED
 
-    async def passes(self, name, segments, limit):
+
+class PeerOfEngine(Peer):
+    """Sends segments to a bare engine, as fast as they are taken."""
+
+    def __init__(self, dut):
+        super().__init__(dut)
+        dut.soon.value = 1
+        self.there, self.here = Source(dut, "segments_in"), Sink(dut, "segments_out")
+        self.rate, self.sends = Rate(dut, "segments_in"), Rate(dut, "segments_out")
+
+    def give(self, segment):
+        """Send a segment to the engine."""
+        octets = segment.encode(THERE, HERE)
+        self.there.send(octets, source=int(THERE), length=len(octets))
+
+    async def answer(self):
+        """Wait for a segment of the engine."""
+        octets, fields = await self.here.receive()
+        assert fields["length"] == len(octets)
+        return decode(octets, fields["destination"])
+
+    async def passes(self, name, segments, limit=LEAST_FRAME):
         """Send segments as fast as they are taken; check the cycles for each of them."""
         await cycles(self.dut, 1000)
         self.rate.restart()
         for each in segments:
             self.give(each)
         await self.there.drained()
-        cycles_each = self.rate.used / len(segments)
-        self.dut._log.info("%s: %.1f cycles", name, cycles_each)
-        assert cycles_each <= limit, name
+        used = self.rate.used / len(segments)
+        self.dut._log.info("%s: %.1f cycles", name, used)
+        assert used <= limit, name
+
+
+class PeerOfPath(Peer):
+    """Sends frames to a path at the rate of the wire."""
+
+    def __init__(self, dut):
+        super().__init__(dut)
+        dut.mac.value, dut.address.value = int.from_bytes(MACS["a"], "big"), int(HERE)
+        dut.prefix.value = 0xFFFF_FF00
+        self.here, self.there = Wire(dut, "", None), Wire(dut, None, "")
+        self.no_room = self.others = 0
+        cocotb.start_soon(self._count())
+
+    async def _count(self):
+        no_room = 1  # the first bit of Counts
+        while True:
+            await RisingEdge(self.dut.clk)
+            assert self.dut.rx_frames__ready.value == 1
+            if counts := self.dut.counts.value.to_unsigned():
+                self.no_room += counts & no_room
+                self.others += not counts & no_room
+
+    def give(self, segment):
+        """Send a segment to the path."""
+        self.there.send(framed(PROTOCOL, segment.encode(THERE, HERE)))
+
+    def segments(self):
+        """The segments that the path has sent."""
+        packets = [Ethernet.decode(frame) for _, frame in self.here.frames]
+        packets = [Ipv4.decode(each.payload) for each in packets if each.ethertype == EtherType.IPV4]
+        return [Segment.decode(each.payload, HERE, THERE) for each in packets if each.protocol == PROTOCOL]
+
+    async def answer(self):
+        """Wait for a while, and return the last segment of the path."""
+        await cycles(self.dut, 1000)
+        return self.segments()[-1]
+
+    async def passes(self, name, frames, lost=0):
+        """Send frames back to back; check how many find no room. Return the number of segments that are sent."""
+        sent, self.no_room, self.others = len(self.here.frames), 0, 0
+        began = self.there.cycle
+        for each in frames:
+            self.there.send(each)
+        while not self.there.idle:
+            await cycles(self.dut, LEAST_FRAME)
+        used = (self.there.cycle - began) / len(frames)
+        await cycles(self.dut, 3000)
+        self.dut._log.info("%s: %.1f cycles, %d without room", name, used, self.no_room)
+        assert used < LEAST_FRAME + 1
+        assert self.no_room <= lost, name
+        return len(self.here.frames) - sent
+
+
+def framed(protocol, octets):
+    """The frame of an IPv4 packet."""
+    packet = Ipv4(THERE, HERE, protocol, octets).encode()
+    return Ethernet(MACS["a"], MACS["b"], EtherType.IPV4, packet).encode()
 
 
 @bench(cycles=400_000)
 async def shortest_segments(dut):
-    peer = Peer(dut)
+    peer = PeerOfEngine(dut)
     await peer.open()
     count = 300
-    await peer.passes("acknowledgments of nothing new", [peer.segment()] * count, 140)
+    await peer.passes("acknowledgments of nothing new", [peer.segment()] * count)
     peer.user.send(random.randbytes(8000), connection=0)
     await cycles(dut, 8000)
     acks = [peer.segment(ack=(peer.ack + 4 * number) % 2**32) for number in range(1, count)]
-    await peer.passes("acknowledgments of 4 octets", acks, 300)
+    await peer.passes("acknowledgments of 4 octets", acks)
     peer.ack = (peer.ack + 8000) % 2**32
-    await peer.passes("the rest", [peer.segment()], 300)
+    peer.give(peer.segment())
     for octets in (1, 6):
-        await peer.passes(f"segments of {octets} octets", [peer.data(octets) for _ in range(count)], 300)
-    await peer.passes("segments of no connection", [peer.segment(source=1)] * count, 60)
-    await peer.passes("resets of no connection", [peer.segment(source=1, flags=Flag.RST)] * count, 60)
+        await peer.passes(f"segments of {octets} octets", [peer.data(octets) for _ in range(count)])
+    await peer.passes("segments of no connection", [peer.segment(source=1)] * count)
+    await peer.passes("resets of no connection", [peer.segment(source=1, flags=Flag.RST)] * count)
 
 
-def test_the_cycles_of_the_shortest_segments():
+@bench(cycles=400_000)
+async def shortest_segments_out(dut):
+    """Segments of one octet, each of which is acknowledged at once: by a segment of one octet, or by an empty one."""
+    peer = PeerOfEngine(dut)
+    await peer.open()
+    count = 300
+    for octets, limit in ((0, parameter("out")), (1, parameter("both"))):
+        await cycles(dut, 1000)
+        for _ in range(16):  # packets that wait: 32 have segments of their own
+            peer.user.send(random.randbytes(1), connection=0)
+        peer.sends.restart()
+        for _ in range(count):
+            answer = await peer.answer()
+            assert len(answer.payload) == 1
+            peer.ack = (answer.seq + 1) % 2**32
+            peer.give(peer.data(octets))
+            peer.user.send(random.randbytes(1), connection=0)
+        used = peer.sends.used / count
+        dut._log.info("%d octets in, 1 out: %.1f cycles", octets, used)
+        assert used <= limit
+        for _ in range(16):
+            answer = await peer.answer()
+        peer.ack = (answer.seq + 1) % 2**32
+        peer.give(peer.segment())
+
+
+@bench(cycles=600_000)
+async def shortest_frames(dut):
+    peer = PeerOfPath(dut)
+    question = Arp(ArpOperation.REQUEST, MACS["b"], THERE, bytes(6), HERE)
+    peer.there.send(Ethernet(b"\xff" * 6, MACS["b"], EtherType.ARP, question.encode()).encode())
+    await peer.open()
+    count = 1000  # more than the queue of segments holds
+
+    def frames(segments):
+        return [framed(PROTOCOL, each.encode(THERE, HERE)) for each in segments]
+
+    await peer.passes("acknowledgments", frames([peer.segment()] * count))
+    for octets in (1, 6):
+        await peer.passes(f"segments of {octets} octets", frames([peer.data(octets) for _ in range(count)]))
+    await peer.passes("resets of no connection", frames([peer.segment(source=1, flags=Flag.RST)] * count))
+    strays = frames([peer.segment(source=1)] * count)
+    dut._log.info("sent %d", await peer.passes("segments of no connection", strays, lost=count))
+    # Frames that are not for TCP: none of them keeps a segment out.
+    others = [framed(17, random.randbytes(20)), framed(1, random.randbytes(20)), random.randbytes(60)]
+    mixed = [frame for each in range(count // 4) for frame in (*others, *frames([peer.data(6)]))]
+    await peer.passes("others, and segments of 6 octets", mixed)
+    assert peer.others == len(mixed) * 3 // 4
+    peer.give(peer.segment(seq=(peer.seq - 1) % 2**32))  # old: asks for an acknowledgment
+    assert (await peer.answer()).ack == peer.seq  # nothing was lost
+
+
+def test_the_shortest_segments_take_the_time_of_the_wire():
     simulate(TcpEngine(CONNECTIONS), __name__, name="shortest_segments")
+
+
+def test_the_shortest_segments_leave():
+    simulate(TcpEngine(CONNECTIONS), __name__, name="shortest_segments_out", parameters={"out": 260, "both": 300})
+
+
+def test_the_shortest_frames_are_received_back_to_back():
+    simulate(functools.partial(NetworkPath, CONNECTIONS), __name__, name="shortest_frames")
