@@ -30,7 +30,7 @@ class PacketSlots(wiring.Component):
     o : Out, stream of :class:`.Packet`
         The packets. The last word that was written of each must have ``last``.
     soon : Out, 1 bit
-        There is no packet, or only one, of which more than 64 words have been read, or which is shorter.
+        There is no packet, or only one, which is shorter than 256 words or of which 32 words have been read.
 
     """
 
@@ -57,7 +57,7 @@ class PacketSlots(wiring.Component):
         more = Signal()
         ends = Signal()
         m.d.comb += [
-            self.soon.eq(~full.all() & (~full.any() | place[6:].any() | short)),
+            self.soon.eq(~full.all() & (~full.any() | place[5:].any() | short)),
             self.i.fits.eq(~full.bit_select(written, 1)),
             memory.write_address.eq(Cat(self.i.place, written) if self.slots > 1 else self.i.place),
             memory.word.eq(self.i.word),
@@ -76,6 +76,6 @@ class PacketSlots(wiring.Component):
         with m.Elif(memory.read):
             m.d.sync += place.eq(place + 1)
         with m.If(self.i.commit):
-            m.d.sync += short.eq(~self.i.place[6:].any())
+            m.d.sync += short.eq(~self.i.place[8:].any())
             m.d.sync += [full.bit_select(written, 1).eq(1), written.eq(written + (self.slots > 1))]
         return m

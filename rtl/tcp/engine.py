@@ -37,8 +37,8 @@ class TcpEngine(wiring.Component):
     """TCP for ``connections`` connections: 1, 2, 4, 8 or 16.
 
     What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Each event
-    ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a received segment waits
-    for no transmission.
+    ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a received
+    segment waits for no transmission.
 
     Members
     -------

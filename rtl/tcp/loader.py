@@ -18,8 +18,9 @@ SMALLEST = 5  # words of a header
 class Loader(wiring.Component):
     """Writes the words ``segment`` of :mod:`.words` for each segment, then lets its payload pass.
 
-    The word ``mss`` is written for a SYN alone. A segment whose data offset is wrong is discarded. There are two pages of words: while the program works on one, the
-    next segment is read, unless the first has a payload, which must pass before.
+    The word ``mss`` is written for a SYN alone. A segment whose data offset is wrong is discarded. There are two pages
+    of words: while the program works on one, the next segment is read, unless the first has a payload, which must pass
+    before.
 
     Members
     -------

@@ -29,8 +29,8 @@ class NetworkPath(wiring.Component):
     def __init__(self, connections: int = 4, config: EngineConfig | None = None, *, udp_ports: Iterable[int] = ()):
         self.net = Net(udp_ports=udp_ports)
         self.engine = TcpEngine(connections, config)
-        inner = {"tcp_rx", "tcp_tx", "tcp_sent", "tcp_unresolved", "tcp_soon", "segments_in", "segments_out", "soon", "tick",
-                 "resolve_valid", "resolve_address", "resolve_done", "resolve_hit"}  # fmt: skip
+        inner = {"tcp_rx", "tcp_tx", "tcp_sent", "tcp_unresolved", "tcp_soon", "segments_in", "segments_out", "soon",
+                 "tick", "resolve_valid", "resolve_address", "resolve_done", "resolve_hit"}  # fmt: skip
         self._outer = {
             part: [name for name in part.signature.members if name not in inner] for part in (self.net, self.engine)
         }

@@ -36,8 +36,8 @@ def _usual(p: Program, config: EngineConfig) -> None:
     """The usual segment: an acknowledgment, or data in order, of an open connection that recovers from nothing.
 
     It has the effects of the code from the label ``unusual`` on, where all other segments continue before anything has
-    been changed. The entry ``output`` is only asked for if something may be sent; otherwise the timers are set here. The
-    shortest ways fall through: a branch that is taken costs two cycles more.
+    been changed. The entry ``output`` is only asked for if something may be sent; otherwise the timers are set here.
+    The shortest ways fall through: a branch that is taken costs two cycles more.
     """
     p.label("segment")
     p.jump_if(p.ne(row.state, State.ESTABLISHED), "unusual")

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from open_rnic.cocotb_tests.rtl.tcp.programmed import Programmed
-from open_rnic.cocotb_tests.rtl.tcp.shadow import HERE, PEER_PORT, PORT, THERE, decode
+from open_rnic.cocotb_tests.rtl.tcp.shadow import PEER_PORT, PORT, THERE, decode
 from open_rnic.host_driver.tcp.segment import Flag, Segment
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.words import Bit, Command, row
 
-__all__ = ["counted", "main"]
+__all__ = ["table"]
 
 MSS = 1460
 START = 1000  # ms
@@ -105,14 +105,13 @@ def counted() -> Iterator[tuple[str, dict[str, int]]]:
     yield "a segment in order with an acknowledgment", at.counts_of()
 
 
-def main() -> None:
-    """Print the table."""
+def table() -> str:
+    """Return the table, in Markdown."""
     names = ("segment", "queued", "taken", "output")
-    print("| event |", " | ".join(f"`{name}`" for name in names), "|")
-    print("|---" * (1 + len(names)) + "|")
-    for what, counts in counted():
-        print(f"| {what} |", " | ".join(str(counts.get(name, "")) for name in names), "|")
+    rows = [["what happens", *(f"`{name}`" for name in names)], ["---"] * (1 + len(names))]
+    rows += [[what, *(str(counts.get(name, "")) for name in names)] for what, counts in counted()]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 if __name__ == "__main__":
-    main()
+    print(table())
