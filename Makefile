@@ -82,6 +82,7 @@ lock:
 
 docs: setup
 	$(BIN)/rnic registers --markdown > docs/registers.md
+	$(BIN)/rnic registers --page tcp --markdown > docs/tcp-registers.md
 
 # Without network; a warning, as of a link that leads nowhere, is an error.
 site: setup types

@@ -42,6 +42,7 @@ from open_rnic.host_driver.mpa.negotiation import (
     State,
 )
 from open_rnic.host_driver.mpa.negotiation import Event as Outcome
+from open_rnic.host_driver.mpa.rtr import is_terminate
 from open_rnic.host_driver.observer import (
     Agreed,
     Closed,
@@ -143,6 +144,7 @@ class Connection:
             except BaseException:
                 self._life.wrote(-len(ulpdus))
                 raise
+            self._gate.look()
 
     async def receive_ulpdu(self) -> bytes | None:
         """Return the next ULPDU, or None if the peer has closed in order.
@@ -232,6 +234,9 @@ class Connection:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks and isinstance(self._transport, AttachedTransport):
+            with contextlib.suppress(DeviceError):
+                await self._count(self._transport)
         if not self._ulpdus.full():
             self._ulpdus.put_nowait(None)
         for action in self._life.close():
@@ -296,6 +301,7 @@ class Connection:
             match event:
                 case Send(frame, octets):
                     self._life.startup_sent = len(octets)
+                    self._gate.look()
                     await self.device.set("TX_STREAM_OCTETS", len(octets))
                     self._observe(Frame(Direction.TX, frame))
                     with self.interrupted():
@@ -400,13 +406,16 @@ class Connection:
         """Follow the packets of a data path that gives them to its own TCP."""
         while True:
             await self._gate.until(lambda: self._life.packets_due)
-            before = await self.device.get("TX_STALLS")
-            packets, fpdus = await transport.packets(), await self.device.get("TX_FPDUS")
-            at_rest = packets == 1 + fpdus and before == await self.device.get("TX_STALLS")
-            if more := max(0, packets - 1) - self._life.fpdus_left:
-                self._observe(Counted(Direction.TX, more))
-            self._carry_out(self._life.left(packets, at_rest=at_rest))
+            self._carry_out(await self._count(transport))
             await asyncio.sleep(POLL)
+
+    async def _count(self, transport: AttachedTransport) -> list[Action]:
+        before = await self.device.get("TX_STALLS")
+        packets, fpdus = await transport.packets(), await self.device.get("TX_FPDUS")
+        at_rest = packets == 1 + fpdus and before == await self.device.get("TX_STALLS")
+        if more := max(0, packets - 1) - self._life.fpdus_left:
+            self._observe(Counted(Direction.TX, more))
+        return self._life.left(packets, at_rest=at_rest)
 
     async def _await_end(self, transport: AttachedTransport) -> None:
         """Follow the end of a stream that the data path takes from its own TCP."""
@@ -448,9 +457,14 @@ class Connection:
             await self._events.put(event)
 
     def _without_crc(self, event: Event) -> bytes:
-        """Return the first ULPDU if its CRC field is 0, otherwise no octets: some peers send a first Terminate so."""
+        """Return the first ULPDU if its CRC field is 0, otherwise no octets: some peers send a first Terminate so.
+
+        A device with TCP of its own does not show the CRC field.
+        """
         if event.cause is not Cause.CRC or event.offset or self.negotiated.markers_rx:
             return b""
+        if isinstance(self.device, AttachedDevice):
+            return self.device.rejected if is_terminate(self.device.rejected[:2]) else b""
         end = 2 + event.value
         fpdu = self._first[self._life.startup_received :][: end + -end % 4 + 4]
         return fpdu[2:end] if len(fpdu) == end + -end % 4 + 4 and not any(fpdu[-4:]) else b""

@@ -89,6 +89,7 @@ class Device(ABC):
 
     name: str
     lanes: int
+    rejected = b""  # the last ULPDU with a bad CRC, for devices with TCP of their own
 
     @abstractmethod
     async def get(self, register: str) -> int:
@@ -203,6 +204,11 @@ class AttachedDevice(Device):
         if self._path is None:
             raise DeviceError("no connection is attached to it")
         return self._path
+
+    @property
+    def rejected(self) -> bytes:  # type: ignore[override]
+        """See Device."""
+        return self.path.rejected
 
     async def get(self, register: str) -> int:
         """See Device."""

@@ -214,6 +214,9 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._received += data
         for kind, note, octets in take_frames(self._received):
             match kind:
+                case Kind.ULPDU if note == Verdict.CRC:
+                    self.rejected = octets
+                    self._ulpdus.read += beats(len(octets), self.lanes)
                 case Kind.ULPDU:
                     self._ulpdus.items.append((Ulpdu(octets, Verdict(note)), beats(len(octets), self.lanes)))
                 case Kind.MPA:

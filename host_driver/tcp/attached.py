@@ -124,7 +124,7 @@ class RegisterTcp:
 
     async def _show(self, connection: int) -> None:
         async with self._one:
-            done = self._done
+            done, accepted = self._done, self._accepts >> connection & 1
             await self._registers.set("CONNECTION", connection)
             status = await self._registers.get("STATUS")
             peer = await self._registers.get("PEER")
@@ -133,7 +133,7 @@ class RegisterTcp:
         self.statuses[connection] = EngineStatus(
             _STATUS["status"].get(status), address, ports >> 16, ports & 0xFFFF, done
         )
-        if _STATUS["finished"].get(status) and self._accepts >> connection & 1:
+        if _STATUS["finished"].get(status) and accepted:
             self.deliver(connection, b"")
         self.gate.look()
 
@@ -145,6 +145,10 @@ class AttachedTcp(EngineTcp):
         super().__init__(device, address)
         self.registers = device
         self.paths = paths
+
+    def _deliver(self, number: int, octets: bytes) -> None:
+        if self.status(self.rows[number]):  # otherwise this is the end of the last connection in this place
+            super()._deliver(number, octets)
 
     def connection(self, row: Row) -> AttachedConnection:
         """Return the connection of a row that has been opened."""

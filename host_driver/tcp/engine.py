@@ -87,8 +87,8 @@ class Row:
 class EngineTcp:
     """The TCP of a device as a :class:`.Tcp`: an asynchronous context manager.
 
-    A listener keeps one connection of the engine in LISTEN, as long as one is free: those that arrive while none is are
-    answered with a reset. A connection in TIME-WAIT gives its place up if there is no other.
+    Listeners share the free connections of the engine, which are in LISTEN: each takes one arrival. Arrivals for which
+    there is none are answered with a reset. A connection in TIME-WAIT gives its place up if there is no other.
     """
 
     def __init__(self, device: TcpDevice, address: IPv4Address) -> None:
@@ -128,8 +128,7 @@ class EngineTcp:
             async with asyncio.timeout(timeout):
                 await self.device.gate.until(lambda: self.status(row) not in (0, *opening))
         except BaseException as problem:
-            self.device.command(Command.ABORT, row.number)
-            row.used = False
+            self._release(row)
             if isinstance(problem, TimeoutError):
                 raise MpaConnectionError(reason + no_answer(timeout), Why.CONNECTION_LOST) from None
             raise
@@ -151,6 +150,8 @@ class EngineTcp:
             raise MpaConnectionError(f"cannot listen at {place((host, port))}: the port is in use", Why.LOCAL)
         listener = self._listeners[port] = EngineListener(self, port)
         self.serve()
+        rows = listener.rows
+        await self.device.gate.until(lambda: all(self.status(row) for row in rows))
         return listener
 
     def status(self, row: Row) -> int:
@@ -174,31 +175,50 @@ class EngineTcp:
         task.add_done_callback(self._tasks.discard)
 
     def serve(self) -> None:
-        """Let each listener have a connection in LISTEN."""
-        for port, listener in self._listeners.items():
-            if listener.row is None and (row := self._free()):
-                listener.row = row
-                self._open(row, Command.LISTEN_AT, Peer(IPv4Address(0), 0, port))
+        """Let the listeners have the free connections in LISTEN."""
+        while self._listeners:
+            port, listener = min(self._listeners.items(), key=lambda item: len(item[1].rows))
+            row = self._unused() if listener.rows else self._free()
+            if row is None:
+                return
+            listener.rows.append(row)
+            self._open(row, Command.LISTEN_AT, Peer(IPv4Address(0), 0, port))
 
     def unlisten(self, port: int) -> None:
         """Listen no more."""
-        listener = self._listeners.pop(port)
-        if listener.row:
-            self.device.command(Command.ABORT, listener.row.number)
-            listener.row.used = False
+        for row in self._listeners.pop(port).rows:
+            self._release(row)
 
     # Inside
 
-    def _free(self) -> Row | None:
+    def _unused(self) -> Row | None:
+        """Take a connection that nobody uses."""
         for row in self.rows:
             if row.used and row.released and self.ended(row):
                 row.used = False
-        waiting = [row for row in self.rows if row.used and row.released and self.status(row) == State.TIME_WAIT]
-        free = [row for row in self.rows if not row.used] + waiting
-        if not free:
-            return None
-        row = self.rows[free[0].number] = Row(free[0].number, used=True)
-        return row
+        return next((self._taken(row) for row in self.rows if not row.used), None)
+
+    def _free(self) -> Row | None:
+        """Take a connection that nobody uses, or else in TIME-WAIT, or one of several of a listener."""
+        if row := self._unused():
+            return row
+        for row in self.rows:
+            if row.released and self.status(row) == State.TIME_WAIT:
+                return self._taken(row)
+        for listener in self._listeners.values():
+            if len(listener.rows) > 1:
+                row = listener.rows.pop()
+                self._release(row)
+                return self._taken(row)
+        return None
+
+    def _taken(self, row: Row) -> Row:
+        fresh = self.rows[row.number] = Row(row.number, used=True)
+        return fresh
+
+    def _release(self, row: Row) -> None:
+        self.device.command(Command.ABORT, row.number)
+        row.used = False
 
     def _open(self, row: Row, command: Command, peer: Peer) -> None:
         iss = self._iss(self.address, peer, int(self._loop.time() * 1000))
@@ -212,13 +232,13 @@ class EngineTcp:
             await self.device.gate.until(lambda: self._seen != self.device.statuses)
             self._seen = [*self.device.statuses]
             for listener in self._listeners.values():
-                waiting = listener.row
-                if waiting and self.status(waiting) not in (0, State.LISTEN, State.SYN_RECEIVED):
-                    listener.row = None
-                    if self.ended(waiting):
-                        waiting.used = False
-                    else:
-                        listener.waiting.append(waiting)
+                for row in [*listener.rows]:
+                    if self.status(row) not in (0, State.LISTEN, State.SYN_RECEIVED):
+                        listener.rows.remove(row)
+                        if self.ended(row):
+                            row.used = False
+                        else:
+                            listener.waiting.append(row)
             self.serve()
             self.device.gate.look()
 
@@ -296,7 +316,7 @@ class EngineListener:
 
     def __init__(self, tcp: EngineTcp, port: int) -> None:
         self.address: Address = (str(tcp.address), port)
-        self.row: Row | None = None  # the connection in LISTEN
+        self.rows: list[Row] = []  # the connections in LISTEN
         self.waiting: deque[Row] = deque()
         self._tcp = tcp
         self._port = port

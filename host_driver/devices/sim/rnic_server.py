@@ -21,6 +21,7 @@ from open_rnic.host_driver.devices.sim.path_server import PAUSE, Frames
 from open_rnic.host_driver.devices.sim.path_wire import Kind as PathKind
 from open_rnic.host_driver.devices.sim.server import QUIET, Clock, DataPath, Drain, Feed, Link
 from open_rnic.host_driver.devices.sim.wire import SOCKET, WORD, Kind, frame
+from open_rnic.rtl.registers import Verdict
 from open_rnic.rtl.rnic import PAGE_BITS
 from open_rnic.rtl.tcp.receive_ring import PIECE
 from open_rnic.rtl.tcp.registers import BY_NAME
@@ -43,7 +44,7 @@ class RnicServer:
             DataPath(
                 each,
                 [Feed(Kind.ULPDU, f"tx_ulpdu_{at}", 1)],
-                [Drain(Kind.ULPDU, f"rx_ulpdu_{at}", 1)],
+                [Drain(Kind.ULPDU, f"rx_ulpdu_{at}", 1, (Verdict.GOOD, Verdict.STREAM, Verdict.CRC))],
                 self._clock.control,
                 partial(self._access, 1 + at),
                 f"_{at}",
