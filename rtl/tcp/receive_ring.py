@@ -70,8 +70,9 @@ class ReceiveRings(wiring.Component):
         copies = Signal()
         beat = self.i.payload
         m.d.comb += [
-            # The octets that are delivered may still be on their way to the ring: they are read behind them, as fast.
-            self.ready.eq((~copies & writer.ready) | self.deliver | self.finish),
+            # The octets that are delivered may still be on their way to the ring, if the payload begins with them: they
+            # are read behind them, as fast as they are written.
+            self.ready.eq((~copies & writer.ready) | ((self.deliver | self.finish) & (first == 0))),
             writer.place.eq(self.value),
             writer.start.eq(self.place & self.ready),
             writer.data.eq(beat.data),

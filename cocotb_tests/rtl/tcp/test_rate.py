@@ -332,6 +332,25 @@ async def shortest_segments(dut):
 
 
 @bench(cycles=400_000)
+async def octets_behind_others(dut):
+    """Segments of which only the last octets are new, whose user waits for nothing."""
+    peer = PeerOfEngine(dut)
+    await peer.open()
+    octets = random.randbytes(40_000)
+    at = 0
+    while at < len(octets):
+        old = min(at, random.choice([0, 1, 5, 400, 1400]))
+        new = random.randint(1, MSS - old)
+        peer.give(peer.segment(seq=(peer.seq + at - old) % 2**32, payload=octets[at - old : at + new]))
+        at += new
+        found = b""
+        await cycles(dut, 2000)
+        while not peer.received.empty():
+            found += (await peer.received.receive()).octets
+        assert found == octets[at - new : at]
+
+
+@bench(cycles=400_000)
 async def shortest_segments_out(dut):
     """Segments of one octet, each of which is acknowledged at once: by a segment of one octet, or by an empty one."""
     peer = PeerOfEngine(dut)
@@ -389,6 +408,10 @@ def test_the_shortest_segments_take_the_time_of_the_wire():
 
 def test_the_table_of_the_page_is_that_of_the_program():
     assert table() in (Path(__file__).parents[3] / "docs/tcp-engine.md").read_text()
+
+
+def test_octets_are_delivered_when_they_have_been_written():
+    simulate(TcpEngine(CONNECTIONS), __name__, name="octets_behind_others")
 
 
 def test_the_shortest_segments_leave():
