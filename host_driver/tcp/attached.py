@@ -146,10 +146,6 @@ class AttachedTcp(EngineTcp):
         self.registers = device
         self.paths = paths
 
-    def _deliver(self, number: int, octets: bytes) -> None:
-        if self.status(self.rows[number]):  # otherwise this is the end of the last connection in this place
-            super()._deliver(number, octets)
-
     def connection(self, row: Row) -> AttachedConnection:
         """Return the connection of a row that has been opened."""
         return AttachedConnection(self, row)

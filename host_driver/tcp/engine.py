@@ -28,6 +28,7 @@ _MSS = 1460
 _ROOM = 1 << 18  # received octets of a connection that wait for the application
 _PATIENCE = 60  # seconds that a connection without a user waits for the peer's FIN
 _EPHEMERAL = range(49152, 65536)  # RFC 6335 §6
+_OPENING = 0, State.LISTEN, State.SYN_SENT, State.SYN_RECEIVED
 _WRITABLE = State.ESTABLISHED | State.CLOSE_WAIT
 _ERRORS = {
     Reason.RESET: errno.ECONNRESET,
@@ -88,7 +89,7 @@ class EngineTcp:
     """The TCP of a device as a :class:`.Tcp`: an asynchronous context manager.
 
     Listeners share the free connections of the engine, which are in LISTEN: each takes one arrival. Arrivals for which
-    there is none are answered with a reset. A connection in TIME-WAIT gives its place up if there is no other.
+    there is none are answered with a reset. Connections in TIME-WAIT give their places up if there are no others.
     """
 
     def __init__(self, device: TcpDevice, address: IPv4Address) -> None:
@@ -123,10 +124,9 @@ class EngineTcp:
             raise MpaConnectionError(f"all {len(self.rows)} connections of the device are in use", Why.LOCAL)
         self._open(row, Command.OPEN, Peer(peer, port, local_port))
         reason = f"cannot connect to {place((host, port))}: "
-        opening = State.SYN_SENT, State.SYN_RECEIVED
         try:
             async with asyncio.timeout(timeout):
-                await self.device.gate.until(lambda: self.status(row) not in (0, *opening))
+                await self.device.gate.until(lambda: self.status(row) not in _OPENING)
         except BaseException as problem:
             self._release(row)
             if isinstance(problem, TimeoutError):
@@ -178,7 +178,9 @@ class EngineTcp:
         """Let the listeners have the free connections in LISTEN."""
         while self._listeners:
             port, listener = min(self._listeners.items(), key=lambda item: len(item[1].rows))
-            row = self._unused() if listener.rows else self._free()
+            row = self._unused() or self._waiting()
+            if row is None and not listener.rows:
+                row = self._shared()
             if row is None:
                 return
             listener.rows.append(row)
@@ -199,12 +201,15 @@ class EngineTcp:
         return next((self._taken(row) for row in self.rows if not row.used), None)
 
     def _free(self) -> Row | None:
-        """Take a connection that nobody uses, or else in TIME-WAIT, or one of several of a listener."""
-        if row := self._unused():
-            return row
-        for row in self.rows:
-            if row.released and self.status(row) == State.TIME_WAIT:
-                return self._taken(row)
+        return self._unused() or self._waiting() or self._shared()
+
+    def _waiting(self) -> Row | None:
+        """Take a connection in TIME-WAIT."""
+        waiting = (row for row in self.rows if row.released and self.status(row) == State.TIME_WAIT)
+        return next(map(self._taken, waiting), None)
+
+    def _shared(self) -> Row | None:
+        """Take one of several connections of a listener."""
         for listener in self._listeners.values():
             if len(listener.rows) > 1:
                 row = listener.rows.pop()
@@ -233,7 +238,7 @@ class EngineTcp:
             self._seen = [*self.device.statuses]
             for listener in self._listeners.values():
                 for row in [*listener.rows]:
-                    if self.status(row) not in (0, State.LISTEN, State.SYN_RECEIVED):
+                    if self.status(row) not in _OPENING:
                         listener.rows.remove(row)
                         if self.ended(row):
                             row.used = False
@@ -244,6 +249,8 @@ class EngineTcp:
 
     def _deliver(self, number: int, octets: bytes) -> None:
         row = self.rows[number]
+        if self.status(row) in _OPENING:  # these are from the last connection in this place
+            return
         if octets:
             if not row.released:
                 row.received += octets
