@@ -52,6 +52,8 @@ class Net(wiring.Component):
         Segments whose frame, lengths and checksums are good.
     tcp_tx : In, stream of :class:`.TxSegment`
         Segments to send.
+    tcp_soon : Out, 1 bit
+        A segment that begins now would leave soon, behind one frame at most.
     tcp_sent : Out, 1 bit
         A segment of ``tcp_tx`` has been taken.
     tcp_unresolved : Out, 1 bit
@@ -91,6 +93,7 @@ class Net(wiring.Component):
             "tx_frames": Out(packet(1)),
             "tcp_rx": Out(stream.Signature(RxSegment())),
             "tcp_tx": In(stream.Signature(TxSegment())),
+            "tcp_soon": Out(1),
             "tcp_sent": Out(1),
             "tcp_unresolved": Out(1),
             "resolve_valid": In(1),
@@ -155,6 +158,7 @@ class Net(wiring.Component):
             sender.resolve_address.eq(self.resolve_address),
             self.resolve_done.eq(sender.resolve_done),
             self.resolve_hit.eq(sender.resolve_hit),
+            self.tcp_soon.eq(sender.idle & frames.soon),
             self.tcp_sent.eq(sender.sent),
             self.tcp_unresolved.eq(sender.unresolved),
             self.conflict.eq(sender.conflict),

@@ -102,6 +102,8 @@ class Sender(wiring.Component):
         To a :class:`.Classifier`. ``kinds`` is that of ``examined`` if ``kinds_valid`` is 1.
     tick : In, 1 bit
         A millisecond has passed.
+    idle : Out, 1 bit
+        No frame is being built.
     sent : Out, 1 bit
         A segment of ``tcp`` has been taken.
     unresolved : Out, 1 bit
@@ -134,6 +136,7 @@ class Sender(wiring.Component):
             "kinds": In(Kinds()),
             "kinds_valid": In(1),
             "tick": In(1),
+            "idle": Out(1),
             "sent": Out(1),
             "unresolved": Out(1),
             "resolve_valid": In(1),
@@ -265,6 +268,7 @@ class Sender(wiring.Component):
             with m.State("Idle"):
                 # Every task may need room for the shortest frame.
                 m.d.comb += [self.o.place.eq(LEAST_WORDS - 1), neighbours.rest.eq(1), give.sender.eq(1)]
+                m.d.comb += self.idle.eq(1)
                 m.d.sync += [
                     place.eq(8),
                     total.eq(0),

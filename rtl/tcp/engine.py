@@ -37,16 +37,19 @@ class TcpEngine(wiring.Component):
     """TCP for ``connections`` connections: 1, 2, 4, 8 or 16.
 
     What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Each event
-    ``output`` sends one segment, when the one before has left, so that a received segment waits for no transmission.
+    ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a received
+    segment waits for no transmission.
 
     Members
     -------
     tick : In, 1 bit
         A pulse each millisecond.
     segments_in : In, stream of :class:`.Packet` with ``source`` (32 bits) and ``length`` (16 bits) on the first beat
-        Segments for this address whose checksum is right.
+        Segments for this address whose checksum is right. A segment has no pauses.
     segments_out : Out, stream of :class:`.Packet` with ``destination`` (32 bits) and ``length`` (16 bits)
         Segments to send, with a checksum of 0.
+    soon : In, 1 bit
+        A segment that begins now would leave soon. What a segment acknowledges is decided when it begins.
     received : Out, stream of :class:`.Packet` with ``connection``
         Octets in order, in pieces of up to 1,024 octets; a packet of no octets stands for the peer's FIN. The window
         opens as they are taken.
@@ -79,6 +82,7 @@ class TcpEngine(wiring.Component):
             "tick": In(1),
             "segments_in": In(packet(1, source=32, length=16)),
             "segments_out": Out(packet(1, destination=32, length=16)),
+            "soon": In(1),
             "received": Out(packet(1, connection=index)),
             "accept": In(connections),
             "to_send": In(packet(1, connection=index)),
@@ -182,7 +186,7 @@ class TcpEngine(wiring.Component):
         entry = Signal.like(sequencer.entry)
         connection = Signal(len(self.show))
         chosen = Signal()
-        fair = Signal()  # the last event was a segment
+        row = Signal(2)  # of segments: after three of them comes another event
         m.d.comb += [
             sequencer.entry.eq(entry), sequencer.connection.eq(connection), sequencer.page.eq(~loader.page),
             loader.given_ready.eq(0),
@@ -205,7 +209,7 @@ class TcpEngine(wiring.Component):
             ]  # fmt: skip
 
         def choose(name, of, *given):
-            m.d.sync += [entry.eq(program.entry(name)), connection.eq(of), chosen.eq(1), fair.eq(0)]
+            m.d.sync += [entry.eq(program.entry(name)), connection.eq(of), chosen.eq(1), row.eq(0)]
             if given:
                 m.d.sync += [left.eq(len(given)), place.eq(t.argument0.code - 64)]
                 m.d.sync += [argument.eq(value) for argument, value in zip(arguments, given, strict=False)]
@@ -233,12 +237,14 @@ class TcpEngine(wiring.Component):
             with m.If(commanded):
                 m.d.comb += self.command.ready.eq(1)
                 m.d.sync += commanded.eq(0)
-            with m.Elif(segment & ~fair):
+            with m.Elif(segment & (row != 3)):
                 m.d.comb += loader.go.eq(1)
                 choose("segment", tuples.found)
-                m.d.sync += fair.eq(1)
+                m.d.sync += row.eq(row + 1)
                 with m.If(~tuples.hit):
                     m.d.sync += entry.eq(program.entry("stray"))
+            with m.Elif(self.segments_in.valid & ~loader.has_payload & (row != 3)):
+                pass  # a segment will be loaded in a few cycles
             with m.Elif(send_rings.queued):
                 m.d.comb += send_rings.noted.eq(1)
                 choose("queued", send_rings.queued_of, send_rings.count)
@@ -252,8 +258,8 @@ class TcpEngine(wiring.Component):
                 choose("tick", first_ticking)
                 with m.If(~self.tick):
                     m.d.sync += ticking.bit_select(first_ticking, 1).eq(0)
-            with m.Elif(wanted.any() & builder.idle):
+            with m.Elif(wanted.any() & builder.idle & self.soon):
                 choose("output", after)
                 m.d.sync += [turn.eq(after), wanted.bit_select(after, 1).eq(0)]
             with m.Else():
-                m.d.sync += fair.eq(0)
+                m.d.sync += row.eq(0)

@@ -18,8 +18,9 @@ SMALLEST = 5  # words of a header
 class Loader(wiring.Component):
     """Writes the words ``segment`` of :mod:`.words` for each segment, then lets its payload pass.
 
-    A segment whose data offset is wrong is discarded. There are two pages of words: while the program works on one, the
-    next segment is read, unless the first has a payload, which must pass before.
+    The word ``mss`` is written for a SYN alone. A segment whose data offset is wrong is discarded. There are two pages
+    of words: while the program works on one, the next segment is read, unless the first has a payload, which must pass
+    before.
 
     Members
     -------
@@ -60,8 +61,10 @@ class Loader(wiring.Component):
         at = Signal(4)  # number of the current word
         flags = Signal(6)
         lane = Signal(2)
+        syn = Signal()
         ended = Signal()  # the segment ended with its header
         m.d.comb += [
+            syn.eq(flags[SegmentBit.SYN.bit_length() - 1]),
             word.eq(swap_octets(beat.data)),
             length.eq(total - Cat(0, 0, header)),
             parser.octet.eq(beat.data.word_select(lane, 8)),
@@ -85,12 +88,10 @@ class Loader(wiring.Component):
                 m.d.sync += [self.ports.eq(Cat(word[16:], word[:16]))]
                 with m.If(self.given_ready):
                     m.d.comb += self.i.ready.eq(1)
-                    m.next = "Look"
-            with m.State("Look"):
-                m.d.comb += self.look.eq(1)
-                m.next = "Seq"
+                    m.next = "Seq"
             for name, place, following in (("Seq", segment.seq, "Ack"), ("Ack", segment.ack, "Control")):
                 with m.State(name):
+                    m.d.comb += self.look.eq(name == "Seq")
                     with m.If(self.i.valid):
                         give(place, word)
                         with m.If(self.given_ready):
@@ -115,6 +116,8 @@ class Loader(wiring.Component):
                 give(segment.length, length)
                 with m.If(self.given_ready):
                     m.next = "Options"
+                    with m.If(at == header):
+                        m.next = "Flags"
             with m.State("Options"):
                 with m.If(at == header):
                     m.next = "Flags"
@@ -122,13 +125,15 @@ class Loader(wiring.Component):
                     # Only a SYN has options that count, so that those of other segments take a cycle a word.
                     m.d.comb += parser.valid.eq(1)
                     m.d.sync += lane.eq(lane + 1)
-                    with m.If((lane == 3) | ~flags[SegmentBit.SYN.bit_length() - 1]):
+                    with m.If((lane == 3) | ~syn):
                         m.d.comb += self.i.ready.eq(1)
                         m.d.sync += [at.eq(at + 1), lane.eq(0), ended.eq(beat.last)]
             with m.State("Flags"):
                 give(segment.flags, Cat(flags, parser.sack_permitted))
                 with m.If(self.given_ready):
-                    m.next = "Mss"
+                    m.next = "Loaded"
+                    with m.If(syn):
+                        m.next = "Mss"
             with m.State("Mss"):
                 give(segment.mss, parser.mss)
                 with m.If(self.given_ready):

@@ -29,8 +29,8 @@ class NetworkPath(wiring.Component):
     def __init__(self, connections: int = 4, config: EngineConfig | None = None, *, udp_ports: Iterable[int] = ()):
         self.net = Net(udp_ports=udp_ports)
         self.engine = TcpEngine(connections, config)
-        inner = {"tcp_rx", "tcp_tx", "tcp_sent", "tcp_unresolved", "segments_in", "segments_out", "tick",
-                 "resolve_valid", "resolve_address", "resolve_done", "resolve_hit"}  # fmt: skip
+        inner = {"tcp_rx", "tcp_tx", "tcp_sent", "tcp_unresolved", "tcp_soon", "segments_in", "segments_out", "soon",
+                 "tick", "resolve_valid", "resolve_address", "resolve_done", "resolve_hit"}  # fmt: skip
         self._outer = {
             part: [name for name in part.signature.members if name not in inner] for part in (self.net, self.engine)
         }
@@ -45,7 +45,7 @@ class NetworkPath(wiring.Component):
         m.submodules.engine = engine = self.engine
         connect(m, net.tcp_rx, engine.segments_in)
         connect(m, engine.segments_out, net.tcp_tx)
-        m.d.comb += [net.tick.eq(self.tick), engine.tick.eq(self.tick)]
+        m.d.comb += [net.tick.eq(self.tick), engine.tick.eq(self.tick), engine.soon.eq(net.tcp_soon)]
         for part, names in self._outer.items():
             for name in names:
                 member = part.signature.members[name]

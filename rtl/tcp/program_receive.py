@@ -18,6 +18,7 @@ DEFAULT_MSS, SMALLEST_MSS = 536, 64  # RFC 9293 §3.7.1; smaller ones of a peer 
 
 def write_receive(p: Program, config: EngineConfig) -> None:
     """Write the entries ``segment`` and ``stray``."""
+    _usual(p, config)
     _segment(p, config)
     _unacceptable(p)
     _acknowledgment(p, config)
@@ -32,9 +33,108 @@ def write_receive(p: Program, config: EngineConfig) -> None:
     _end(p)
 
 
+def _usual(p: Program, config: EngineConfig) -> None:
+    """The usual segment: an acknowledgment, or data in order, of an open connection that recovers from nothing.
+
+    It has the effects of the code from the label ``unusual`` on, where all other segments continue before anything has
+    been changed. The entry ``output`` is only asked for if something may be sent; otherwise the timers are set here.
+    The shortest ways fall through: a branch that is taken costs two cycles more.
+    """
+    p.label("segment")
+    p.jump_if(p.ne(row.state, State.ESTABLISHED), "unusual")
+    p.jump_if(p.any(row.flags, Bit.UNUSUAL), "unusual")
+    p.jump_if(p.ne(segment.seq, row.next), "unusual")
+    p.jump_if(p.lt(segment.seq, row.window_seq), "unusual")
+    p.jump_if(p.any(segment.flags, FIN | SYN | RST), "unusual")
+    p.jump_if(p.none(segment.flags, ACK), "unusual")
+    p.jump_if(p.ne(segment.ack, row.una), "usual_new")
+    p.jump_if(p.ne(row.sent, row.una), "usual_old")
+    p.jump_if(p.eq(segment.length, 0), "usual_window")
+
+    p.label("usual_payload")  # nothing waits behind it, and all of it is in the window
+    p.jump_if(p.ne(row.start0, row.end0), "unusual")
+    p.add(t.x, segment.seq, segment.length)
+    p.jump_if(p.lt(row.edge, t.x), "unusual")
+    p.move(port.place, segment.seq)
+    p.move(port.first, 0)
+    p.move(port.take, segment.length)
+    p.move(row.next, t.x)
+    p.move(port.deliver, t.x)
+    p.add(row.unacknowledged, row.unacknowledged, segment.length)
+    p.add(t.x, row.mss, row.mss)
+    p.jump_if(p.le(t.x, row.unacknowledged), "usual_acknowledgment")
+    p.jump_if(p.none(row.flags, Bit.ACK), "usual_delay")
+    p.label("usual_taken")
+    p.jump_if(p.ne(segment.ack, row.una), "usual_advance")
+
+    p.label("usual_window")
+    p.move(row.window_seq, segment.seq)
+    p.move(row.window_ack, segment.ack)
+    p.move(row.window, segment.window)
+    p.max(row.largest, row.largest, segment.window)
+    p.jump_if(p.ne(row.end, row.sent), "usual_more")
+    p.jump_if(p.ne(row.sent, row.una), "usual_in_flight")
+    p.clear(row.flags, Bit.UNANSWERED | Bit.PERSIST | Bit.RETRANSMIT)
+    p.wait()
+
+    p.label("usual_new")
+    p.jump_if(p.lt(segment.ack, row.una), "unusual")
+    p.jump_if(p.lt(row.sent, segment.ack), "unusual")
+    p.jump_if(p.eq(row.window, 0), "unusual")
+    p.jump_if(p.ne(segment.length, 0), "usual_payload")
+    p.label("usual_advance")  # as ``advance``
+    p.sub(t.y, segment.ack, row.una)
+    p.jump_if(p.le(row.timed_end, segment.ack), "usual_timed")
+    p.label("usual_measured")
+    p.move(row.una, segment.ack)
+    p.move(port.release, segment.ack)
+    p.move(row.duplicates, 0)
+    p.clear(row.flags, Bit.RETRANSMIT)
+    with p.If(p.lt(row.cwnd, row.threshold)):  # RFC 5681 §3.1, as ``open_window``
+        p.add(t.x, row.mss, row.mss)
+        p.min(t.x, t.x, t.y)
+        p.add(row.cwnd, row.cwnd, t.x)
+        p.jump("usual_window")
+    p.call("open_window")
+    p.jump("usual_window")
+
+    p.label("usual_old")  # something is in flight, and nothing of it is acknowledged
+    p.jump_if(p.eq(segment.length, 0), "unusual")  # perhaps a duplicate
+    p.jump_if(p.eq(row.window, 0), "unusual")
+    p.jump_if(p.eq(row.duplicates, 0), "usual_payload")
+    p.jump("unusual")
+
+    p.label("usual_acknowledgment")  # RFC 9293 §3.8.6.3
+    p.set(row.flags, Bit.MUST_ACK)
+    p.move(port.want, 0)
+    p.jump("usual_taken")
+    p.label("usual_delay")
+    p.set(row.flags, Bit.ACK)
+    p.add(row.ack_at, t.now, config.delayed_ack)
+    p.jump("usual_taken")
+
+    p.label("usual_in_flight")  # RFC 6298 §5.3
+    p.jump_if(p.eq(row.window, 0), "usual_more")
+    p.clear(row.flags, Bit.UNANSWERED | Bit.PERSIST)
+    with p.If(p.none(row.flags, Bit.RETRANSMIT)):
+        p.set(row.flags, Bit.RETRANSMIT)
+        p.add(row.deadline, t.now, row.rto)
+    p.wait()
+    p.label("usual_more")
+    p.clear(row.flags, Bit.UNANSWERED)
+    p.jump("want")
+
+    p.label("usual_timed")
+    p.jump_if(p.none(row.flags, Bit.TIMED), "usual_measured")
+    p.clear(row.flags, Bit.TIMED)
+    p.sub(t.x, t.now, row.timed_at)
+    p.call("measure")
+    p.jump("usual_measured")
+
+
 def _segment(p: Program, config: EngineConfig) -> None:
     """RFC 9293 §3.10.7.4: the checks in their order."""
-    p.label("segment")
+    p.label("unusual")
     p.jump_if(p.any(row.state, State.SYN_SENT), "syn_sent")
     p.jump_if(p.any(row.state, State.LISTEN), "listen")
     p.move(t.seq, segment.seq)
@@ -170,8 +270,6 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
             p.call("measure")
         p.move(row.una, t.ack)
         p.max(row.resent, row.resent, t.ack)
-        with p.If(p.ne(row.head, row.tail)):
-            p.call("forget_packets")
         p.min(port.release, row.una, row.end)
         with p.If(p.none(row.flags, Bit.FAST | Bit.TIMEOUT)):
             p.move(row.duplicates, 0)
@@ -230,7 +328,7 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
         p.jump_if(p.any(segment.flags, SYN | FIN), "detect_loss")
         p.add(row.duplicates, row.duplicates, row.mss)
         p.label("detect_loss")
-        with p.If(p.none(row.flags, Bit.FAST | Bit.TIMEOUT), p.le(row.recovery, row.una)):
+        with p.If(p.none(row.flags, Bit.FAST | Bit.TIMEOUT)):
             p.add(t.x, row.mss, row.mss)
             with p.If(p.lt(t.x, row.duplicates)):  # three
                 p.set(row.flags, Bit.FAST)

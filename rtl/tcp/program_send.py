@@ -91,7 +91,15 @@ def _send_range(p: Program) -> None:
     with p.If(p.ne(t.length, 0)):
         p.add(t.control, t.control, PSH)
     p.call("emit")
-    p.jump("want")
+    # If everything has been sent, set the timer here, as ``output`` would the next time.
+    p.jump_if(p.ne(row.sent, row.end), "want")
+    p.jump_if(p.any(row.flags, Bit.UNUSUAL | Bit.MUST_ACK), "want")
+    p.jump_if(p.eq(row.window, 0), "want")
+    p.clear(row.flags, Bit.PERSIST)
+    with p.If(p.none(row.flags, Bit.RETRANSMIT)):
+        p.set(row.flags, Bit.RETRANSMIT)
+        p.add(row.deadline, t.now, row.rto)
+    p.wait()
 
 
 def _next_segment(p: Program) -> None:

@@ -101,6 +101,9 @@ def _queued(p: Program) -> None:
     p.add(row.end, row.end, t.argument0)
     p.sub(t.x, row.tail, row.head)
     with p.If(p.eq(t.x, QUEUE)):
+        p.call("forget_packets")
+    p.sub(t.x, row.tail, row.head)
+    with p.If(p.eq(t.x, QUEUE)):
         p.sub(row.tail, row.tail, 1)
         p.min(row.fresh, row.fresh, row.tail)
     p.select(row.tail)

@@ -30,7 +30,7 @@ class ReceiveRings(wiring.Component):
     has_payload : In, 1 bit
         The segment that the program works on has a payload.
     i : In, stream of :class:`.Packet`
-        The payload.
+        The payload; it has no pauses.
     o : Out, stream of :class:`.Packet` with ``connection``
         Octets in order, in pieces of up to 1,024 octets. A packet of no octets is the end.
     accept : In, 1 bit for each connection
@@ -70,7 +70,9 @@ class ReceiveRings(wiring.Component):
         copies = Signal()
         beat = self.i.payload
         m.d.comb += [
-            self.ready.eq(~copies & writer.ready),
+            # The octets that are delivered may still be on their way to the ring, if the payload begins with them: they
+            # are read behind them, as fast as they are written.
+            self.ready.eq((~copies & writer.ready) | ((self.deliver | self.finish) & (first == 0))),
             writer.place.eq(self.value),
             writer.start.eq(self.place & self.ready),
             writer.data.eq(beat.data),

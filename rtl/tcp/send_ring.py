@@ -16,8 +16,9 @@ ROOM = 2048  # octets of room that ``room`` reports
 class SendRings(wiring.Component):
     """A ring of ``size`` octets, a power of 2, for each connection.
 
-    A packet for which there is no room stalls, after its octets so far have been queued. A packet of a connection that
-    cannot send is discarded. A packet of no octets closes this end's half, behind all octets.
+    A packet for which there is no room stalls until octets before it have been acknowledged, so that it is not split
+    into segments of any size; if it has filled half the ring, its octets so far are queued. A packet of a connection
+    that cannot send is discarded. A packet of no octets closes this end's half, behind all octets.
 
     Members
     -------
@@ -140,7 +141,7 @@ class SendRings(wiring.Component):
                         m.d.sync += closes.eq(octets == 0)
                         with m.If(beat.last):
                             m.next = "Flush"
-                with m.Elif(self.count != 0):
+                with m.Elif(self.count >= self.size // 2):
                     m.d.comb += [writer.valid.eq(1), writer.mask.eq(0), writer.last.eq(1)]
                     m.next = "Flush"
             with m.State("Flush"):

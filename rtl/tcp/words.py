@@ -31,20 +31,21 @@ class Bit(IntFlag):
 
     CLOSES = 1  # a FIN is due behind the last octet
     FINISHED = 2  # the peer's FIN has been received, and everything before it
-    SACK = 4  # both ends permit SACK
+    FIN_KEPT = 4  # a FIN was received behind a hole
     FAST = 8  # fast recovery (RFC 6582)
     TIMEOUT = 16  # everything outstanding at a timeout counts as lost
     MUST_ACK = 32  # an acknowledgment is due
     TIMED = 64  # a segment is timed
-    FIN_KEPT = 128  # a FIN was received behind a hole
-    MEASURED = 256  # SRTT is valid
-    UNANSWERED = 512  # octets were sent since the peer's last segment
-    RETRANSMIT = 1024  # timers that run
-    PERSIST = 2048
-    ACK = 4096
-    END = 8192
+    UNANSWERED = 128  # octets were sent since the peer's last segment
+    RETRANSMIT = 256  # timers that run
+    PERSIST = 512
+    ACK = 1024
+    END = 2048
+    SACK = 4096  # both ends permit SACK
+    MEASURED = 8192  # SRTT is valid
     SYN_DUE = 16384  # a SYN is due
 
+    UNUSUAL = CLOSES | FINISHED | FAST | TIMEOUT | FIN_KEPT  # for which a segment takes the long way
     TIMERS = RETRANSMIT | PERSIST | ACK | END
 
 
