@@ -50,8 +50,8 @@ def write_timers(p: Program, config: EngineConfig) -> None:
     p.label("idle")
     p.wait()
 
-    # Probe a window that is shut (RFC 9293 §3.8.6.1), or fill a window that is small but open. A segment that has arrived
-    # just before may leave nothing to send, or a window that ends before SND.NXT.
+    # Probe a window that is shut (RFC 9293 §3.8.6.1), or fill a window that is small but open. A segment that has just
+    # arrived may leave nothing to send, or a window that ends before SND.NXT.
     p.label("probe")
     p.clear(row.flags, Bit.PERSIST)
     p.call("shut")
