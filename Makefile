@@ -1,8 +1,8 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
 # make test: set everything up, and run all tests.
 # make prove: set everything up, and prove what the RTL must never do.
-# make soak: set everything up, and try a million mutated startup frames and MPA streams, then a million Ethernet frames;
-#            SOAK and FRAME_SOAK have more options.
+# make soak: set everything up, and try a million mutated startup frames and MPA streams, then a million Ethernet frames
+#            in software and 100,000 in RTL; SOAK and FRAME_SOAK have more options.
 # make coverage: set everything up, run what collects functional coverage, and put its table into docs/testing.md.
 # make mutate: set everything up, and try tests and proofs on 500 mutants of the RTL; ARGS=--sample: a few, in minutes.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
@@ -29,6 +29,7 @@ prove: setup
 soak: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.soak $(SOAK)
 	$(BIN)/python -m open_rnic.cocotb_tests.frame_soak $(FRAME_SOAK)
+	$(BIN)/python -m open_rnic.cocotb_tests.path_soak
 
 coverage: setup
 	$(BIN)/pytest -n auto --dist worksteal cocotb_tests/system/test_coverage.py
@@ -82,6 +83,7 @@ lock:
 
 docs: setup
 	$(BIN)/rnic registers --markdown > docs/registers.md
+	$(BIN)/rnic registers --page tcp --markdown > docs/tcp-registers.md
 
 # Without network; a warning, as of a link that leads nowhere, is an error.
 site: setup types

@@ -41,6 +41,25 @@ IPV4, ARP = b"\x08\x00", b"\x08\x06"
 HEADER = 14  # octets of the Ethernet header
 
 
+def random_frame(rng, target, source):
+    """Random octets, most of them behind a good Ethernet header from the MAC ``source`` to ``target``."""
+    octets = rng.randbytes(rng.choice([0, 1, 13, 20, 60, 100, 1500, 3000]))
+    header = target + source + rng.choice([IPV4, ARP, rng.randbytes(2)])
+    return octets if rng.random() < 0.2 else header + octets
+
+
+def misleads(kind, frame, original, addresses):
+    """Whether a frame is one that no host can distinguish from a good one. ``original`` was mutated."""
+    with contextlib.suppress(FrameError, SegmentError):
+        if frame[12:HEADER] == ARP:
+            return Arp.decode(frame[HEADER:]).sender in addresses
+        if kind == "mutated" and frame[12:HEADER] == IPV4:
+            packet = Ipv4.decode(frame[HEADER:])
+            Segment.decode(packet.payload, packet.source, packet.destination)
+            return packet != Ipv4.decode(original[HEADER:])
+    return False
+
+
 class Stack:
     """A host with TCP, without a port; ``frames`` has the frames that it sends."""
 
@@ -108,6 +127,7 @@ class Round:
         self.outcomes = Counter()
         self.flows = self._connection()
         self.victim = None
+        self._original = b""
 
     def _connection(self):
         """Open a connection; return the flows of both directions."""
@@ -150,7 +170,7 @@ class Round:
             self.exchange(rng.choice([0, 0, 0.001, 0.05]))
             kind = rng.choice(["random", "mutated", "mutated", "forged"])
             frame = getattr(self, f"_{kind}")()
-            if self._misleads(kind, frame):
+            if misleads(kind, frame, self._original, (self.first.endpoint.address, self.other.endpoint.address)):
                 kind = "left out: no host can tell it from a good one"
             else:
                 self.first.host.receive(frame, self.now)
@@ -161,10 +181,7 @@ class Round:
         return self.outcomes
 
     def _random(self):
-        rng = self.rng
-        octets = rng.randbytes(rng.choice([0, 1, 13, 20, 60, 100, 1500, 3000]))
-        header = self.first.host.mac + self.other.host.mac + rng.choice([IPV4, ARP, rng.randbytes(2)])
-        return octets if rng.random() < 0.2 else header + octets
+        return random_frame(self.rng, self.first.host.mac, self.other.host.mac)
 
     def _mutated(self):
         self._original = self.rng.choice(self.good)
@@ -185,18 +202,6 @@ class Round:
         payload = segment.encode(other.endpoint.address, first.endpoint.address)
         packet = Ipv4(other.endpoint.address, first.endpoint.address, PROTOCOL, payload).encode()
         return first.host.mac + other.host.mac + IPV4 + packet
-
-    def _misleads(self, kind, frame):
-        """Whether a frame is one that no host can distinguish from a good one."""
-        with contextlib.suppress(FrameError, SegmentError):
-            if frame[12:HEADER] == ARP:
-                sender = Arp.decode(frame[HEADER:]).sender
-                return sender in (self.first.endpoint.address, self.other.endpoint.address)
-            if kind == "mutated" and frame[12:HEADER] == IPV4:
-                packet = Ipv4.decode(frame[HEADER:])
-                Segment.decode(packet.payload, packet.source, packet.destination)
-                return packet != Ipv4.decode(self._original[HEADER:])
-        return False
 
     def _finish(self, connection):
         """Deliver everything, and close both halves."""

@@ -2,6 +2,8 @@
 
     ULP ── send_ulpdu, receive_ulpdu ── Device ── MPA stream ── Transport ── the peer
 
+A device with TCP of its own (``AttachedTransport``) passes the MPA stream itself; the host then only counts.
+
 All octets of the TCP stream pass through the device, those of the startup frames in stream mode. Four tasks serve a
 connection: two carry the MPA stream between transport and device, one fetches ULPDUs, and one fetches events. Each
 waits until its octets, ULPDU or event is taken (up to 16 ULPDUs may wait for the ULP), so a slow ULP slows the peer,
@@ -22,7 +24,7 @@ from functools import partial
 from struct import pack
 from typing import Any, Self
 
-from open_rnic.host_driver.device import Device, DeviceError, Event
+from open_rnic.host_driver.device import AttachedDevice, Device, DeviceError, Event
 from open_rnic.host_driver.errors import MpaConnectionError, RejectedError, device_failed, how, observer_failed
 from open_rnic.host_driver.mpa.connection_states import Action, Drain, End, HalfClose, Life, Release, WriteTerminate
 from open_rnic.host_driver.mpa.fpdu import mulpdu
@@ -40,10 +42,22 @@ from open_rnic.host_driver.mpa.negotiation import (
     State,
 )
 from open_rnic.host_driver.mpa.negotiation import Event as Outcome
-from open_rnic.host_driver.observer import Agreed, Closed, Direction, Frame, Observer, Octets, Opened, Reported, silent
+from open_rnic.host_driver.mpa.rtr import is_terminate
+from open_rnic.host_driver.observer import (
+    Agreed,
+    Closed,
+    Counted,
+    Direction,
+    Frame,
+    Observer,
+    Octets,
+    Opened,
+    Reported,
+    silent,
+)
 from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.state_machine import ProtocolError
-from open_rnic.host_driver.transport import Address, Tcp, TcpListener, Transport
+from open_rnic.host_driver.transport import Address, AttachedTransport, Tcp, TcpListener, Transport
 from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Role, Verdict
 
@@ -64,6 +78,7 @@ __all__ = [
 ULPDUS_WAITING = 16  # ULPDUs that are fetched ahead of the ULP
 EVENTS_WAITING = 64  # events that wait for the ULP before the device's own FIFO fills
 FIRST_OCTETS = 1024  # received octets that are kept: a startup frame, and a Terminate behind it
+POLL = 0.002  # seconds between two looks at the packets of a data path with TCP of its own
 LINGER = 1.0  # seconds that the receiver of a Terminate, or of a rejecting Reply, may take to close
 
 
@@ -129,6 +144,7 @@ class Connection:
             except BaseException:
                 self._life.wrote(-len(ulpdus))
                 raise
+            self._gate.look()
 
     async def receive_ulpdu(self) -> bytes | None:
         """Return the next ULPDU, or None if the peer has closed in order.
@@ -218,6 +234,9 @@ class Connection:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks and isinstance(self._transport, AttachedTransport):
+            with contextlib.suppress(DeviceError):
+                await self._count(self._transport)
         if not self._ulpdus.full():
             self._ulpdus.put_nowait(None)
         for action in self._life.close():
@@ -236,11 +255,22 @@ class Connection:
     async def _start(self) -> Requested | None:
         """Reset the device and exchange frames until MPA is on, or until the ULP must decide."""
         self._observe(Opened(self.local, self.peer))
+        transport = self._transport
+        if isinstance(transport, AttachedTransport):
+            if not isinstance(self.device, AttachedDevice):
+                raise DeviceError("a connection whose TCP is in a device uses the data path of that device")
+            await transport.attach(self.device)
         await self.device.set_fields("CONTROL", reset=1)
         await self.device.set("RX_STREAM_OCTETS", 0)
         await self.device.set("TX_STREAM_OCTETS", 0)
-        for work in (self._carry_octets_out, self._carry_octets_in, self._watch_events):
-            self._spawn(work)
+        self._spawn(self._watch_events)
+        if isinstance(transport, AttachedTransport):
+            await transport.begin()
+            self._spawn(partial(self._count_packets, transport))
+            self._spawn(partial(self._await_end, transport))
+        else:
+            self._spawn(self._carry_octets_out)
+            self._spawn(self._carry_octets_in)
         requested = await self._act(self._negotiation.start(self._loop.time()))
         while self._negotiation.wanted:
             requested = await self._act(await self._startup_octets())
@@ -271,6 +301,7 @@ class Connection:
             match event:
                 case Send(frame, octets):
                     self._life.startup_sent = len(octets)
+                    self._gate.look()
                     await self.device.set("TX_STREAM_OCTETS", len(octets))
                     self._observe(Frame(Direction.TX, frame))
                     with self.interrupted():
@@ -369,6 +400,37 @@ class Connection:
             reason = self._broken(error)
             if self._negotiation.state.final:
                 self._lost(reason)
+        await self._closed_by_peer(reason)
+
+    async def _count_packets(self, transport: AttachedTransport) -> None:
+        """Follow the packets of a data path that gives them to its own TCP."""
+        while True:
+            await self._gate.until(lambda: self._life.packets_due)
+            self._carry_out(await self._count(transport))
+            await asyncio.sleep(POLL)
+
+    async def _count(self, transport: AttachedTransport) -> list[Action]:
+        before = await self.device.get("TX_STALLS")
+        packets, fpdus = await transport.packets(), await self.device.get("TX_FPDUS")
+        at_rest = packets == 1 + fpdus and before == await self.device.get("TX_STALLS")
+        if more := max(0, packets - 1) - self._life.fpdus_left:
+            self._observe(Counted(Direction.TX, more))
+        return self._life.left(packets, at_rest=at_rest)
+
+    async def _await_end(self, transport: AttachedTransport) -> None:
+        """Follow the end of a stream that the data path takes from its own TCP."""
+        reason = "the peer closed"
+        try:
+            await transport.finished()
+            self._life.octets_received = await transport.octets()
+        except OSError as error:
+            self._life.octets_received = await transport.octets()
+            reason = self._broken(error)
+            if self._negotiation.state.final:
+                self._lost(reason)
+        await self._closed_by_peer(reason)
+
+    async def _closed_by_peer(self, reason: str) -> None:
         self._carry_out(self._life.closed_by_peer())
         # The negotiation takes all octets that it wants first
         await self._gate.until(lambda: self._life.startup_is_in or not self._negotiation.wanted)
@@ -377,6 +439,8 @@ class Connection:
 
     async def _fetch_ulpdus(self) -> None:
         while ulpdus := await self.device.read_ulpdus():
+            if isinstance(self._transport, AttachedTransport):
+                self._observe(Counted(Direction.RX, len(ulpdus)))
             for each in ulpdus:
                 await self._ulpdus.put(each)
                 self._carry_out(self._life.fetched())
@@ -393,9 +457,14 @@ class Connection:
             await self._events.put(event)
 
     def _without_crc(self, event: Event) -> bytes:
-        """Return the first ULPDU if its CRC field is 0, otherwise no octets: some peers send a first Terminate so."""
+        """Return the first ULPDU if its CRC field is 0, otherwise no octets: some peers send a first Terminate so.
+
+        A device with TCP of its own does not show the CRC field.
+        """
         if event.cause is not Cause.CRC or event.offset or self.negotiated.markers_rx:
             return b""
+        if isinstance(self.device, AttachedDevice):
+            return self.device.rejected if is_terminate(self.device.rejected[:2]) else b""
         end = 2 + event.value
         fpdu = self._first[self._life.startup_received :][: end + -end % 4 + 4]
         return fpdu[2:end] if len(fpdu) == end + -end % 4 + 4 and not any(fpdu[-4:]) else b""
@@ -528,9 +597,12 @@ class Arrival:
     async def hear(self, config: Config) -> None:
         """Wait until the peer has sent a whole Request or a malformed one; ``request`` then does not wait for the peer.
 
-        Until then a connection needs a transport, and memory for at most one startup frame. Raises
-        MpaConnectionError if the peer closes first, or after ``config.timeout`` seconds.
+        Returns at once if TCP is in the device: only the data path has the octets. Until then a connection needs a
+        transport, and memory for at most one startup frame. Raises MpaConnectionError if the peer closes first, or
+        after ``config.timeout`` seconds.
         """
+        if isinstance(self._transport, AttachedTransport):
+            return
         loop, negotiation = asyncio.get_running_loop(), Negotiation(config)
         outcome = negotiation.start(loop.time())
         try:

@@ -89,6 +89,7 @@ class Device(ABC):
 
     name: str
     lanes: int
+    rejected = b""  # the last ULPDU with a bad CRC, for devices with TCP of their own
 
     @abstractmethod
     async def get(self, register: str) -> int:
@@ -174,3 +175,85 @@ class Device(ABC):
             low = await self.get(f"{name}_LO")
             if await self.get(f"{name}_HI") == high:
                 return high << 32 | low
+
+
+class AttachedDevice(Device):
+    """The data path that comes with a connection whose TCP is in the same device.
+
+    It has no data path before the connection is attached to it: a method then raises DeviceError.
+    """
+
+    name = "attached"
+    lanes = 1
+
+    def __init__(self) -> None:
+        self._path: Device | None = None
+
+    @classmethod
+    async def open(cls) -> Device:
+        """Return one that is not attached, as other devices are opened."""
+        return cls()
+
+    def attach(self, path: Device) -> None:
+        """Stand for ``path``, which stays open after ``close``."""
+        self._path = path
+
+    @property
+    def path(self) -> Device:
+        """The data path."""
+        if self._path is None:
+            raise DeviceError("no connection is attached to it")
+        return self._path
+
+    @property
+    def rejected(self) -> bytes:  # type: ignore[override]
+        """See Device."""
+        return self.path.rejected
+
+    async def get(self, register: str) -> int:
+        """See Device."""
+        return await self.path.get(register)
+
+    async def set(self, register: str, value: int) -> None:
+        """See Device."""
+        await self.path.set(register, value)
+
+    async def next_event(self) -> Event:
+        """See Device."""
+        return await self.path.next_event()
+
+    async def write_ulpdu(self, octets: bytes) -> None:
+        """See Device."""
+        await self.path.write_ulpdu(octets)
+
+    async def write_ulpdus(self, ulpdus: Sequence[bytes]) -> None:
+        """See Device."""
+        await self.path.write_ulpdus(ulpdus)
+
+    async def read_ulpdu(self) -> Ulpdu:
+        """See Device."""
+        return await self.path.read_ulpdu()
+
+    async def read_ulpdus(self) -> list[bytes]:
+        """See Device."""
+        return await self.path.read_ulpdus()
+
+    async def write_mpa(self, octets: bytes) -> None:
+        """Raise DeviceError: the octets come from TCP."""
+        raise DeviceError("its MPA stream comes from its TCP")
+
+    async def read_mpa(self) -> bytes:
+        """Raise DeviceError: the octets go to TCP."""
+        raise DeviceError("its MPA stream goes to its TCP")
+
+    async def read_fpdus(self) -> list[bytes]:
+        """Raise DeviceError: the octets go to TCP."""
+        return [await self.read_mpa()]
+
+    async def drained(self) -> None:
+        """See Device."""
+        await self.path.drained()
+
+    async def close(self) -> None:
+        """See Device."""
+        self._path = None

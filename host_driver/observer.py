@@ -63,6 +63,14 @@ class Octets:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """FPDUs that a device with TCP of its own has sent or delivered; their octets do not pass the host."""
+
+    direction: Direction
+    fpdus: int  # since the last report
+
+
+@dataclass(frozen=True)
 class Reported:
     """The device reported an event."""
 
@@ -74,7 +82,7 @@ class Closed:
     """The TCP connection is closed at this end."""
 
 
-Seen = Opened | Frame | Agreed | Octets | Reported | Closed
+Seen = Opened | Frame | Agreed | Octets | Counted | Reported | Closed
 Observer = Callable[[Seen], None]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["CHUNK_OCTETS", "Address", "Tcp", "TcpListener", "Transport"]
+from open_rnic.host_driver.device import AttachedDevice
+
+__all__ = ["CHUNK_OCTETS", "Address", "AttachedTransport", "Tcp", "TcpListener", "Transport"]
 
 CHUNK_OCTETS = 65536  # at most this many octets are received at once
 
@@ -40,6 +42,26 @@ class Transport(Protocol):
 
     def close(self, *, reset: bool) -> None:
         """Release the connection, with a reset if asked for."""
+
+
+@runtime_checkable
+class AttachedTransport(Transport, Protocol):
+    """A TCP connection inside of a device, which has a data path for it: octets pass between the two, not the host."""
+
+    async def attach(self, device: AttachedDevice) -> None:
+        """Let ``device`` stand for the connection's data path."""
+
+    async def begin(self) -> None:
+        """Let octets pass. The data path has been reset before."""
+
+    async def packets(self) -> int:
+        """Return the number of packets that TCP has taken from the data path: stream-mode packets and FPDUs."""
+
+    async def octets(self) -> int:
+        """Return the number of octets that the data path has been given."""
+
+    async def finished(self) -> None:
+        """Wait until the data path has been given all octets of the peer. Raises OSError if the connection is lost."""
 
 
 class TcpListener(Protocol):

@@ -18,7 +18,7 @@ class RegisterBus(wiring.Signature):
         An access is requested.
     write : Out, 1 bit
         1: write; 0: read.
-    address : Out, 8 bits
+    address : Out, ``address_bits`` bits
         The octet address of the register, divided by 4.
     write_data : Out, 32 bits
         The word to write.
@@ -28,11 +28,11 @@ class RegisterBus(wiring.Signature):
         The word that was read, valid with ``ack``.
     """
 
-    def __init__(self):
+    def __init__(self, address_bits: int = 8):
         super().__init__({
             "request": Out(1),
             "write": Out(1),
-            "address": Out(8),
+            "address": Out(address_bits),
             "write_data": Out(32),
             "ack": In(1),
             "read_data": In(32),

@@ -1,5 +1,6 @@
-"""The registers in gateware, generated from their description in :mod:`.registers`."""
+"""Registers in gateware, generated from their description, such as that in :mod:`.registers`."""
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
@@ -25,15 +26,15 @@ def _members(register: Register) -> wiring.Signature:
             case Access.PULSE:
                 members[field.name] = Out(1)
             case Access.CLEAR:
-                members[field.name] = In(1)
-                members[f"clear_{field.name}"] = Out(1)
+                members[field.name] = In(field.width)
+                members[f"clear_{field.name}"] = Out(field.width)
     if register.pops:
         members["pop"] = Out(1)
     return wiring.Signature(members)
 
 
 class RegisterBank(wiring.Component):
-    """All registers of :data:`.MAP`.
+    """The registers of ``registers``, by default those of :data:`.MAP`.
 
     For example, ``CONFIG.role`` is an output with the role that the host wrote; the host reads the input ``STATE.tx``.
 
@@ -51,11 +52,12 @@ class RegisterBank(wiring.Component):
         output ``pop``. These two, and outputs of PULSE fields, are set for 1 cycle.
     """
 
-    def __init__(self):
+    def __init__(self, registers: Sequence[Register] = MAP):
+        self.registers = registers
         super().__init__({
             "bus": In(RegisterBus()),
             "reset": In(1),
-            **{register.name: Out(_members(register)) for register in MAP},
+            **{register.name: Out(_members(register)) for register in registers},
         })
 
     def elaborate(self, platform):
@@ -66,7 +68,7 @@ class RegisterBank(wiring.Component):
 
         # Cycle 1 decodes the address. Cycle 2 writes, or masks the values of all registers but the addressed one.
         # Cycle 3 combines the masked values. Cycle 4 acknowledges.
-        decoded = Signal(len(MAP))
+        decoded = Signal(len(self.registers))
         second = Signal()
         third = Signal()
         starts = bus.request & ~second & ~third & ~bus.ack
@@ -74,14 +76,14 @@ class RegisterBank(wiring.Component):
             second.eq(starts),
             third.eq(second),
             bus.ack.eq(third),
-            decoded.eq(Cat(bus.address == register.address >> 2 for register in MAP)),
+            decoded.eq(Cat(bus.address == register.address >> 2 for register in self.registers)),
         ]
 
         # Masking a value needs no look-up table if synthesis uses the reset of a flip-flop for it. On an iCE40, each
         # flip-flop has a look-up table at its input, which can combine two values.
         together = 2 if isinstance(platform, LatticeICE40Platform) else 1
         values, words = [], []
-        for selected, register in zip(decoded, MAP, strict=True):
+        for selected, register in zip(decoded, self.registers, strict=True):
             ports = getattr(self, register.name)
             word = Signal(32, name=register.name)
             reads = second & selected & ~bus.write
@@ -105,7 +107,7 @@ class RegisterBank(wiring.Component):
                             m.d.sync += port.eq(written)
                 m.d.comb += word[place].eq(port)
             words.append(Mux(selected, word, 0))
-            if len(words) == together or register is MAP[-1]:
+            if len(words) == together or register is self.registers[-1]:
                 value = Signal(32, name=f"{register.name}_chosen")
                 m.d.sync += value.eq(reduce(or_, words))
                 values.append(value)

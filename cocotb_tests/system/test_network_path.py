@@ -1,24 +1,32 @@
 """TCP in RTL, in Verilator, against this machine's TCP, over a TAP device and a frame pipe with faults."""
 
 import asyncio
-from contextlib import asynccontextmanager
 from ipaddress import IPv4Interface
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.tcp.test_linux import LINUX, PORT, TWIN, both_ways, connected, run
+from open_rnic.cocotb_tests.host_driver.tcp.linux import (
+    LINUX,
+    MAC,
+    PORT,
+    TWIN,
+    both_ways,
+    connected,
+    hold_both_windows_shut,
+    rtl_network,
+)
+from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.path_soak import soak
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices.simulated_path import opened
 from open_rnic.host_driver.errors import MpaConnectionError
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.pipe import Faults, Pipe
-from open_rnic.host_driver.net.tap import TapNetwork
 from open_rnic.host_driver.rdma import rping
 from open_rnic.host_driver.tcp.engine import EngineTcp
 from open_rnic.rtl.registers import Role
 
-MAC = bytes.fromhex("020000000002")
 PLANS = {
     "clean": Faults(),
     "1 % lost": Faults(drop=0.01),
@@ -27,24 +35,11 @@ PLANS = {
 }
 
 
-@asynccontextmanager
-async def network(faults=Faults()):  # noqa: B008
-    """Linux and the RTL at the two ends of a pipe."""
-    address = IPv4Interface(f"{TWIN}/24")
-    async with (
-        opened(MAC, address) as path,
-        TapNetwork(f"{LINUX}/24") as linux,
-        Pipe(linux.port, path, faults, seed=1),
-        EngineTcp(path, address.ip) as tcp,
-    ):
-        yield linux, tcp
-
-
 @pytest.mark.parametrize("active", [False, True], ids=["passive", "active"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_octets_arrive_both_ways(plan, active):
     async def body():
-        async with network(PLANS[plan]) as (linux, tcp):
+        async with rtl_network(PLANS[plan]) as (linux, tcp):
             ours, theirs = await connected(linux, tcp, active=active)
             await both_ways(ours, theirs, 100_000)
             theirs.close()
@@ -52,9 +47,19 @@ def test_octets_arrive_both_ways(plan, active):
     run(body())
 
 
+def test_windows_that_stay_shut_open_again():
+    async def body():
+        async with rtl_network() as (linux, tcp):
+            ours, theirs = await connected(linux, tcp, active=True, buffer=20_000)
+            await hold_both_windows_shut(ours, theirs, 2, 400_000)
+            theirs.close()
+
+    run(body())
+
+
 def test_connections_one_after_the_other_and_some_at_once():
     async def body():
-        async with network() as (linux, tcp):
+        async with rtl_network() as (linux, tcp):
             for _ in range(3):
                 pairs = [await connected(linux, tcp, active=active) for active in (True, False, True)]
                 await asyncio.gather(*(both_ways(ours, theirs, 5000) for ours, theirs in pairs))
@@ -65,9 +70,15 @@ def test_connections_one_after_the_other_and_some_at_once():
     run(body())
 
 
+def test_random_mutated_and_forged_frames_do_no_harm():
+    outcomes = asyncio.run(soak(1000, seed=1))
+    assert sum(outcomes.values()) >= 1000
+    assert outcomes.keys() >= {"random", "mutated", "forged"}
+
+
 def test_a_port_without_a_listener_refuses():
     async def body():
-        async with network() as (linux, tcp):
+        async with rtl_network() as (linux, tcp):
             with pytest.raises(MpaConnectionError, match="refused"):
                 await tcp.connect(LINUX, PORT, HANG, None)
             with linux.socket() as client, pytest.raises(ConnectionRefusedError):

@@ -91,8 +91,17 @@ class SimulatedDevice(Device, asyncio.Protocol):
             raise
         return device
 
+    @classmethod
+    async def join(cls, sock: socket.socket, process: SimulationProcess) -> SimulatedDevice:
+        """Return a data path of a simulation that someone else has started, and ends; ``sock`` leads to it."""
+        device = cls(1)
+        device._process, device._owns = process, False
+        await asyncio.get_running_loop().create_connection(lambda: device, sock=sock)
+        return device
+
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
+        self._owns = True  # the process is this device's
         size = window(lanes)
         self._ulpdus = _Inbox[Ulpdu](Kind.ULPDU, size)
         self._mpa = _Inbox[bytes](Kind.MPA, size)
@@ -191,7 +200,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
             self._fail(DeviceError("the device has been closed"))
         if self._transport is not None:
             self._transport.abort()
-        if self._process is not None:
+        if self._process is not None and self._owns:
             await self._process.end()  # the process ends when its socket closes
 
     # --- the socket
@@ -205,6 +214,9 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._received += data
         for kind, note, octets in take_frames(self._received):
             match kind:
+                case Kind.ULPDU if note == Verdict.CRC:
+                    self.rejected = octets
+                    self._ulpdus.read += beats(len(octets), self.lanes)
                 case Kind.ULPDU:
                     self._ulpdus.items.append((Ulpdu(octets, Verdict(note)), beats(len(octets), self.lanes)))
                 case Kind.MPA:
@@ -237,7 +249,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         with its:
             variables = {SOCKET: str(its.fileno()), WIDTH: str(self.lanes)}
             server = "open_rnic.host_driver.devices.sim.server"
-            self._process = SimulationProcess(simulation, server, its.fileno(), variables, trace)
+            self._process = SimulationProcess(simulation, server, [its.fileno()], variables, trace)
         # Only the simulation has `its` open, and only this process `mine`, so each notices when the other ends.
         await asyncio.get_running_loop().create_connection(lambda: self, sock=mine)
         try:

@@ -61,7 +61,7 @@ class SimulatedPath(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         with theirs:
             path._process = SimulationProcess(
-                simulation, "open_rnic.host_driver.devices.sim.path_server", theirs.fileno(),
+                simulation, "open_rnic.host_driver.devices.sim.path_server", [theirs.fileno()],
                 {SOCKET: str(theirs.fileno()), CONNECTIONS: str(connections)},
             )  # fmt: skip
         loop = asyncio.get_running_loop()

@@ -275,6 +275,7 @@ class Life:
         self.octets_sent = self.octets_received = self.startup_sent = self.startup_received = 0
         self._negotiated: Negotiated | None = None
         self._written = self._own = self._left = 0  # ULPDUs from the ULP, FPDUs from the device, and all FPDUs sent
+        self._terminate_sent = False  # by a data path that counts its packets, which may not have left
         self._fetched = self._consumed = 0  # ULPDUs for the ULP, and FPDUs that the device consumes
 
     # Properties
@@ -369,6 +370,31 @@ class Life:
             return self.transmit.take(TransmitInput.TERMINATE_LEFT)
         return []
 
+    @property
+    def packets_due(self) -> bool:
+        """Whether a startup frame, an FPDU or a Terminate has not been reported as sent."""
+        if self.startup_sent > self.octets_sent:
+            return True
+        return self._negotiated is not None and (self._left < self._written + self._own or self._terminate_sent)
+
+    @property
+    def fpdus_left(self) -> int:
+        """The number of FPDUs that have been reported as sent."""
+        return self._left
+
+    def left(self, packets: int, *, at_rest: bool) -> list[Action]:
+        """Report how many packets TCP has taken so far: the startup frame, then FPDUs.
+
+        With ``at_rest``, no FPDU is on its way: a Terminate that the device has sent has been taken, too.
+        """
+        if packets:
+            self.octets_sent = self.startup_sent
+            self._left = packets - 1
+        if self._terminate_sent and at_rest:
+            self._terminate_sent = False
+            return self.transmit.take(TransmitInput.TERMINATE_LEFT)
+        return []
+
     def fetched(self) -> list[Action]:
         """Report that the device has delivered a ULPDU."""
         self._fetched += 1
@@ -382,6 +408,8 @@ class Life:
                 return self.transmit.take(TransmitInput.FENCE_OPEN)
             case EventKind.RTR_SENT:
                 self._own += 1
+            case EventKind.TERMINATE_SENT:
+                self._terminate_sent = True
             case EventKind.RTR_RECEIVED:
                 self._consumed += event.detail != Rtr.NONE  # a permissive device delivers a first FPDU that is no RTR
                 self._own += event.detail == Rtr.READ  # the Read Response, which may leave later

@@ -22,7 +22,7 @@ from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
 from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.words import Command, Reason, State
 
-__all__ = ["EngineStatus", "EngineTcp", "TcpDevice"]
+__all__ = ["EngineConnection", "EngineStatus", "EngineTcp", "Row", "TcpDevice"]
 
 _MSS = 1460
 _ROOM = 1 << 18  # received octets of a connection that wait for the application
@@ -72,7 +72,7 @@ class TcpDevice(Protocol):
 
 
 @dataclass
-class _Row:
+class Row:
     """The host's part of a connection of the engine."""
 
     number: int
@@ -87,14 +87,14 @@ class _Row:
 class EngineTcp:
     """The TCP of a device as a :class:`.Tcp`: an asynchronous context manager.
 
-    A listener keeps one connection of the engine in LISTEN, as long as one is free: those that arrive while none is are
-    answered with a reset. A connection in TIME-WAIT gives its place up if there is no other.
+    Listeners share the free connections of the engine, which are in LISTEN: each takes one arrival. Arrivals for which
+    there is none are answered with a reset. Connections in TIME-WAIT give their places up if there are no others.
     """
 
     def __init__(self, device: TcpDevice, address: IPv4Address) -> None:
         self.address = address
         self.device = device
-        self.rows = [_Row(number) for number in range(len(device.statuses))]
+        self.rows = [Row(number) for number in range(len(device.statuses))]
         self._iss = initial_numbers(secrets.token_bytes(16))
         self._listeners: dict[int, EngineListener] = {}
         self._seen: list[EngineStatus] = []
@@ -128,14 +128,17 @@ class EngineTcp:
             async with asyncio.timeout(timeout):
                 await self.device.gate.until(lambda: self.status(row) not in (0, *opening))
         except BaseException as problem:
-            self.device.command(Command.ABORT, row.number)
-            row.used = False
+            self._release(row)
             if isinstance(problem, TimeoutError):
                 raise MpaConnectionError(reason + no_answer(timeout), Why.CONNECTION_LOST) from None
             raise
         if self.ended(row):
             row.used = False
             raise MpaConnectionError(reason + how(self.lost(row)), Why.CONNECTION_LOST)
+        return self.connection(row)
+
+    def connection(self, row: Row) -> EngineConnection:
+        """Return the connection of a row that has been opened."""
         return EngineConnection(self, row)
 
     async def listen(self, host: str, port: int) -> EngineListener:
@@ -147,18 +150,20 @@ class EngineTcp:
             raise MpaConnectionError(f"cannot listen at {place((host, port))}: the port is in use", Why.LOCAL)
         listener = self._listeners[port] = EngineListener(self, port)
         self.serve()
+        rows = listener.rows
+        await self.device.gate.until(lambda: all(self.status(row) for row in rows))
         return listener
 
-    def status(self, row: _Row) -> int:
+    def status(self, row: Row) -> int:
         """The row's status, as the device last reported it; 0 if that was before the row was opened."""
         status = self.device.statuses[row.number]
         return status.status if (status.commands - row.command) & 0x8000 == 0 else 0
 
-    def ended(self, row: _Row) -> bool:
+    def ended(self, row: Row) -> bool:
         """Whether the connection has ended."""
         return self.status(row) >= Reason.CLOSED
 
-    def lost(self, row: _Row) -> OSError:
+    def lost(self, row: Row) -> OSError:
         """The error for a connection that has ended."""
         number = _ERRORS.get(Reason(self.status(row)), errno.ENOTCONN)
         return OSError(number, os.strerror(number))
@@ -170,33 +175,57 @@ class EngineTcp:
         task.add_done_callback(self._tasks.discard)
 
     def serve(self) -> None:
-        """Let each listener have a connection in LISTEN."""
-        for port, listener in self._listeners.items():
-            if listener.row is None and (row := self._free()):
-                listener.row = row
-                self._open(row, Command.LISTEN_AT, Peer(IPv4Address(0), 0, port))
+        """Let the listeners have the free connections in LISTEN."""
+        while self._listeners:
+            port, listener = min(self._listeners.items(), key=lambda item: len(item[1].rows))
+            row = self._unused() or self._waiting()
+            if row is None and not listener.rows:
+                row = self._shared()
+            if row is None:
+                return
+            listener.rows.append(row)
+            self._open(row, Command.LISTEN_AT, Peer(IPv4Address(0), 0, port))
 
     def unlisten(self, port: int) -> None:
         """Listen no more."""
-        listener = self._listeners.pop(port)
-        if listener.row:
-            self.device.command(Command.ABORT, listener.row.number)
-            listener.row.used = False
+        for row in self._listeners.pop(port).rows:
+            self._release(row)
 
     # Inside
 
-    def _free(self) -> _Row | None:
+    def _unused(self) -> Row | None:
+        """Take a connection that nobody uses."""
         for row in self.rows:
             if row.used and row.released and self.ended(row):
                 row.used = False
-        waiting = [row for row in self.rows if row.used and row.released and self.status(row) == State.TIME_WAIT]
-        free = [row for row in self.rows if not row.used] + waiting
-        if not free:
-            return None
-        row = self.rows[free[0].number] = _Row(free[0].number, used=True)
-        return row
+        return next((self._taken(row) for row in self.rows if not row.used), None)
 
-    def _open(self, row: _Row, command: Command, peer: Peer) -> None:
+    def _free(self) -> Row | None:
+        return self._unused() or self._waiting() or self._shared()
+
+    def _waiting(self) -> Row | None:
+        """Take a connection in TIME-WAIT."""
+        waiting = (row for row in self.rows if row.released and self.status(row) == State.TIME_WAIT)
+        return next(map(self._taken, waiting), None)
+
+    def _shared(self) -> Row | None:
+        """Take one of several connections of a listener."""
+        for listener in self._listeners.values():
+            if len(listener.rows) > 1:
+                row = listener.rows.pop()
+                self._release(row)
+                return self._taken(row)
+        return None
+
+    def _taken(self, row: Row) -> Row:
+        fresh = self.rows[row.number] = Row(row.number, used=True)
+        return fresh
+
+    def _release(self, row: Row) -> None:
+        self.device.command(Command.ABORT, row.number)
+        row.used = False
+
+    def _open(self, row: Row, command: Command, peer: Peer) -> None:
         iss = self._iss(self.address, peer, int(self._loop.time() * 1000))
         ports = peer.local_port << 16 | peer.port
         row.command = self.device.command(command, row.number, ports, int(peer.address), iss)
@@ -208,13 +237,13 @@ class EngineTcp:
             await self.device.gate.until(lambda: self._seen != self.device.statuses)
             self._seen = [*self.device.statuses]
             for listener in self._listeners.values():
-                waiting = listener.row
-                if waiting and self.status(waiting) not in (0, State.LISTEN, State.SYN_RECEIVED):
-                    listener.row = None
-                    if self.ended(waiting):
-                        waiting.used = False
-                    else:
-                        listener.waiting.append(waiting)
+                for row in [*listener.rows]:
+                    if self.status(row) not in (0, State.LISTEN, State.SYN_RECEIVED):
+                        listener.rows.remove(row)
+                        if self.ended(row):
+                            row.used = False
+                        else:
+                            listener.waiting.append(row)
             self.serve()
             self.device.gate.look()
 
@@ -227,7 +256,7 @@ class EngineTcp:
             row.finished = True
         self._accept(row)
 
-    def _accept(self, row: _Row) -> None:
+    def _accept(self, row: Row) -> None:
         accepts = row.used and (row.released or len(row.received) < _ROOM)
         if accepts != row.accepts:
             row.accepts = accepts
@@ -239,7 +268,7 @@ class EngineConnection:
 
     emss = _MSS
 
-    def __init__(self, tcp: EngineTcp, row: _Row) -> None:
+    def __init__(self, tcp: EngineTcp, row: Row) -> None:
         status = tcp.device.statuses[row.number]
         self.local: Address = (str(tcp.address), status.local_port)
         self.peer: Address = (str(status.peer), status.peer_port)
@@ -292,8 +321,8 @@ class EngineListener:
 
     def __init__(self, tcp: EngineTcp, port: int) -> None:
         self.address: Address = (str(tcp.address), port)
-        self.row: _Row | None = None  # the connection in LISTEN
-        self.waiting: deque[_Row] = deque()
+        self.rows: list[Row] = []  # the connections in LISTEN
+        self.waiting: deque[Row] = deque()
         self._tcp = tcp
         self._port = port
         self._open = True
@@ -301,7 +330,7 @@ class EngineListener:
     async def accept(self) -> EngineConnection:
         """See TcpListener."""
         await self._tcp.device.gate.until(lambda: bool(self.waiting))
-        return EngineConnection(self._tcp, self.waiting.popleft())
+        return self._tcp.connection(self.waiting.popleft())
 
     async def close(self) -> None:
         """See TcpListener."""

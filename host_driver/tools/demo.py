@@ -1,7 +1,7 @@
 """The demonstration: two endpoints, each with a device of its own, move data both ways over one TCP connection.
 
-The connection is a real one, on loopback. Each endpoint sends its data as Sends (``host_driver.ddp``),
-both at the same time, and hashes what it sends and what it receives.
+The connection is a real one: on loopback, or over a frame pipe (``demo_network``). Each endpoint sends its data as
+Sends (``host_driver.ddp``), both at the same time, and hashes what it sends and what it receives.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.host_driver.observer import Observer, tee
+from open_rnic.host_driver.tools.demo_network import Kind, Network
 from open_rnic.host_driver.tools.ladder import Ladder
 from open_rnic.host_driver.tools.named import NamedFile
 from open_rnic.host_driver.tools.pcap import Capture
@@ -54,6 +55,7 @@ class Options:
     rtr: Rtr = Rtr.WRITE  # in the peer-to-peer model
     mulpdu: int | None = None  # octets; None: as the connection's EMSS allows
     pcap: Path | None = None
+    network: Network = field(default_factory=Network)
 
     def config(self, role: Role) -> Config:
         """The configuration of one end's negotiation."""
@@ -200,11 +202,13 @@ async def run(
         raise ValueError(f"{options.pcap} cannot be the capture: it is the file to send")
     async with AsyncExitStack() as stack:
         observers: dict[Role, list[Observer]] = {role: [ladder.end(role)] for role in Role}
-        if options.pcap:
+        if options.pcap and options.network.kind is Kind.KERNEL:
             capture = Capture(stack.enter_context(io.BufferedWriter(NamedFile(options.pcap, "wb", str(options.pcap)))))
             for role in Role:
                 observers[role].append(capture.end(role))
-        listener = await stack.enter_async_context(await listen(port=options.port))
+        network = await stack.enter_async_context(options.network.open())
+        host = network.host
+        listener = await stack.enter_async_context(await listen(host, options.port, tcp=network.responder))
 
         async def opened() -> Device:
             return await stack.enter_async_context(await open_device())
@@ -213,10 +217,10 @@ async def run(
             opening = [group.create_task(opened()) for _ in Role]
         ours, theirs = (each.result() for each in opening)
         ends = {role: (options.config(role), tee(*observers[role])) for role in Role}
-        host, port = listener.address[:2]
+        port = listener.address[1]
         async with asyncio.TaskGroup() as group:
             accepting = group.create_task(listener.accept(theirs, *ends[Role.RESPONDER]))
-            initiating = group.create_task(initiate(host, port, ours, *ends[Role.INITIATOR]))
+            initiating = group.create_task(initiate(host, port, ours, *ends[Role.INITIATOR], tcp=network.initiator))
         one = await stack.enter_async_context(initiating.result())
         other = await stack.enter_async_context(accepting.result())
         return await _transfer(options, (one, other), sources, progress)

@@ -17,7 +17,7 @@ from open_rnic.host_driver import ddp
 from open_rnic.host_driver.connection import Address
 from open_rnic.host_driver.device import Event
 from open_rnic.host_driver.mpa.negotiation import Negotiated
-from open_rnic.host_driver.observer import Agreed, Closed, Direction, Frame, Octets, Opened, Reported, Seen
+from open_rnic.host_driver.observer import Agreed, Closed, Counted, Direction, Frame, Octets, Opened, Reported, Seen
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 _WIDTH = 46  # columns between the two ends
@@ -129,6 +129,9 @@ class LadderEnd:
             case Octets(Direction.TX, octets) if self._negotiated and not self._fpdu_seen:
                 self._fpdu_seen = True
                 self._first_fpdu(octets, self._negotiated)
+            case Counted(Direction.TX, fpdus) if not self._fpdu_seen:
+                self._fpdu_seen = True
+                self._ladder.add(self._role, "first FPDUs", sent=True, fields={"fpdus": fpdus})
             case Reported(event):
                 self._event(event)
             case Closed():

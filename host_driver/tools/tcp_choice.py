@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Self
 
-from open_rnic.host_driver.devices.simulated_path import opened
+from open_rnic.host_driver.devices import simulated_path, simulated_rnic
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.pipe import Pipe, PortError
 from open_rnic.host_driver.net.qemu import QemuPort
@@ -31,17 +31,19 @@ class TcpChoice:
 
     ``kernel`` is this machine's TCP. ``tap:NAME,ADDRESS/PREFIX[,GATEWAY]`` is the twin's, at a TAP device;
     ``qemu:PATH,ADDRESS/PREFIX[,GATEWAY]`` is the twin's, at the socket of QEMU's ``-netdev stream``. With ``tap-rtl``
-    and ``qemu-rtl`` it is the RTL's, in simulation. The MAC address follows from the IPv4 address.
+    and ``qemu-rtl`` it is the RTL's, in simulation. ``attached``: the simulation has data paths, too, and its
+    connections are for :class:`.AttachedDevice`. The MAC address follows from the IPv4 address.
     """
 
     kind: str
     place: str = ""
     address: IPv4Interface | None = None
     gateway: IPv4Address | None = None
+    attached: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse the text. Raises ValueError, with the text in the message."""
+    def parse(cls, text: str, device: str = "software") -> Self:
+        """Parse the text, for use with this device. Raises ValueError, with the text in the message."""
         if text == "kernel":
             return cls(text)
         kind, _, rest = text.partition(":")
@@ -55,7 +57,7 @@ class TcpChoice:
             Host(cls._mac(address), address, gateway)
         except ValueError as error:
             raise ValueError(f"{error}, in the transport {text!r}") from None
-        return cls(kind, place, address, gateway)
+        return cls(kind, place, address, gateway, kind.endswith(_RTL) and device == "simulated")
 
     @staticmethod
     def _mac(address: IPv4Interface) -> bytes:
@@ -69,17 +71,23 @@ class TcpChoice:
             return
         port = Tap(self.place) if self.kind.startswith("tap") else QemuPort(Path(self.place))
         mac = self._mac(self.address)
+        if self.attached:
+            async with port, simulated_rnic.opened(mac, self.address, self.gateway) as (rnic, tcp), Pipe(port, rnic):
+                if isinstance(port, QemuPort):
+                    await port.connected.wait()
+                yield tcp
+            return
         if self.kind.endswith(_RTL):
-            async with port, opened(mac, self.address, self.gateway) as path, Pipe(port, path):
+            async with port, simulated_path.opened(mac, self.address, self.gateway) as path, Pipe(port, path):
                 if isinstance(port, QemuPort):
                     await port.connected.wait()
                 async with EngineTcp(path, self.address.ip) as engine:
                     yield engine
             return
-        async with port, UserTcp(port, Host(mac, self.address, self.gateway)) as tcp:
+        async with port, UserTcp(port, Host(mac, self.address, self.gateway)) as twin:
             if isinstance(port, QemuPort):
                 await port.connected.wait()
-            await tcp.claim()
-            if conflict := tcp.host.conflict:
+            await twin.claim()
+            if conflict := twin.host.conflict:
                 raise PortError(f"{self.address.ip} is in use by {conflict.hex(':')}")
-            yield tcp
+            yield twin

@@ -54,7 +54,10 @@ class TcpEngine(wiring.Component):
         Octets of the connection are taken.
     to_send : In, stream of :class:`.Packet` with ``connection``
         Packets. No segment has octets of two packets. A packet of no octets closes this end's half, behind all octets.
+    room : Out, 1 bit for each connection
+        A packet of up to 2,048 octets does not stall, or the connection cannot send and the packet is discarded.
     command : In, stream of :class:`CommandLayout`
+        Transferred when it has been carried out.
     show : In
         A connection.
     status : Out, 16 bits
@@ -79,6 +82,7 @@ class TcpEngine(wiring.Component):
             "received": Out(packet(1, connection=index)),
             "accept": In(connections),
             "to_send": In(packet(1, connection=index)),
+            "room": Out(connections),
             "command": In(stream.Signature(CommandLayout(connections))),
             "show": In(index),
             "status": Out(16),
@@ -114,6 +118,7 @@ class TcpEngine(wiring.Component):
             self.ports.eq(tuples.shown_ports),
             receive_rings.has_payload.eq(loader.has_payload),
             receive_rings.accept.eq(self.accept),
+            self.room.eq(send_rings.room),
             send_rings.reads.eq(builder.reads),
             send_rings.reads_from.eq(builder.reads_from),
             send_rings.reads_octets.eq(builder.reads_octets),
@@ -207,6 +212,7 @@ class TcpEngine(wiring.Component):
 
         segment = Signal()
         command = self.command.payload
+        commanded = Signal()  # the command has been chosen
         first_ticking, first_wanted = Signal.like(self.show), Signal.like(self.show)
         for first, bits in ((first_ticking, ticking), (first_wanted, wanted)):
             for at in reversed(range(self.connections)):
@@ -224,7 +230,10 @@ class TcpEngine(wiring.Component):
                 m.d.comb += sequencer.start.eq(1)
                 m.d.sync += chosen.eq(0)
         with m.Elif(sequencer.idle):
-            with m.If(segment & ~fair):
+            with m.If(commanded):
+                m.d.comb += self.command.ready.eq(1)
+                m.d.sync += commanded.eq(0)
+            with m.Elif(segment & ~fair):
                 m.d.comb += loader.go.eq(1)
                 choose("segment", tuples.found)
                 m.d.sync += fair.eq(1)
@@ -234,7 +243,7 @@ class TcpEngine(wiring.Component):
                 m.d.comb += send_rings.noted.eq(1)
                 choose("queued", send_rings.queued_of, send_rings.count)
             with m.Elif(self.command.valid):
-                m.d.comb += self.command.ready.eq(1)
+                m.d.sync += commanded.eq(1)
                 choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
             with m.Elif(receive_rings.taken):
                 m.d.comb += receive_rings.noted.eq(1)

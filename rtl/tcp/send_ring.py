@@ -8,7 +8,9 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import packet
 from open_rnic.rtl.tcp.ring import RingReader, RingWriter
 
-__all__ = ["SendRings"]
+__all__ = ["ROOM", "SendRings"]
+
+ROOM = 2048  # octets of room that ``room`` reports
 
 
 class SendRings(wiring.Component):
@@ -28,6 +30,8 @@ class SendRings(wiring.Component):
         Packets of the user.
     sends : In, 1 bit for each connection
         The connection can send.
+    room : Out, 1 bit for each connection
+        A packet of up to 2,048 octets does not stall. A packet of another connection waits behind a stalled one.
     queued : Out, 1 bit
         ``count`` octets of ``queued_of`` have been queued, as a packet; 0 for the end. Stays until ``noted``.
     count : Out, 16 bits
@@ -46,6 +50,7 @@ class SendRings(wiring.Component):
         super().__init__({
             "begin_send": In(1), "release": In(1), "value": In(32), "connection": In(index),
             "i": In(packet(1, connection=index)), "sends": In(connections),
+            "room": Out(connections),
             "queued": Out(1), "count": Out(16), "queued_of": Out(index), "noted": In(1),
             "reads": In(1), "reads_from": In(32), "reads_octets": In(16), "reads_of": In(index), "o": Out(packet(1)),
         })  # fmt: skip
@@ -108,10 +113,17 @@ class SendRings(wiring.Component):
             write_tail.data.eq(Mux(self.begin_send, self.value, tail)),
         ]
         sends = self.sends.bit_select(ring, 1)
+        used = Signal(bits)
+        has_room = Signal(self.connections)  # as last seen; the peer's acknowledgments only add to it
+        m.d.comb += [used.eq(old_tail.data - head.data), self.room.eq(has_room | ~self.sends)]
         with m.FSM():
             with m.State("Wait"):
-                m.d.sync += ring.eq(beat.connection)
+                m.d.sync += [
+                    has_room.bit_select(ring, 1).eq(used <= self.size - ROOM),
+                    ring.eq(Mux(ring == self.connections - 1, 0, ring + 1)),
+                ]
                 with m.If(self.i.valid):
+                    m.d.sync += ring.eq(beat.connection)
                     m.next = "Begin"
             with m.State("Begin"):
                 m.d.comb += writer.start.eq(1)
@@ -132,6 +144,7 @@ class SendRings(wiring.Component):
                     m.d.comb += [writer.valid.eq(1), writer.mask.eq(0), writer.last.eq(1)]
                     m.next = "Flush"
             with m.State("Flush"):
+                m.d.sync += has_room.bit_select(ring, 1).eq(0)
                 m.next = "Tell"
             with m.State("Tell"):
                 m.d.comb += self.queued.eq(sends & ((self.count != 0) | closes))

@@ -1,8 +1,9 @@
-"""Linux and the twin as the two ends of a frame pipe: scenarios of any size.
+"""Linux and the twin, or TCP in RTL, as the two ends of a frame pipe: scenarios of any size.
 
 ``test_linux.py`` runs them briefly. This command runs them at length, with a line for each::
 
     python -m open_rnic.cocotb_tests.host_driver.tcp.linux [--octets N] [--hold SECONDS] [--connections N]
+    python -m open_rnic.cocotb_tests.host_driver.tcp.linux --rtl [--octets N] [--hold SECONDS]
 """
 
 import argparse
@@ -15,17 +16,20 @@ import time
 from contextlib import asynccontextmanager
 from ipaddress import IPv4Interface
 
+from open_rnic.host_driver.devices.simulated_path import opened
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
 from open_rnic.host_driver.net.tap import TapNetwork
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.connection import Connection
 from open_rnic.host_driver.tcp.endpoint import Endpoint
+from open_rnic.host_driver.tcp.engine import EngineTcp
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.host_driver.tcp.states import State
 from open_rnic.host_driver.transport import CHUNK_OCTETS
 
 LINUX, TWIN = "10.9.0.1", "10.9.0.2"
+MAC = bytes.fromhex("020000000002")
 PORT = 7
 PATIENCE = 3600.0  # seconds for a connection to open
 
@@ -45,7 +49,7 @@ PLANS = {
 async def network(faults=Faults(), seed=1, config=None, iss=None, capture=None):  # noqa: B008
     """Linux and the twin at the two ends of a pipe."""
     ours, segment = joined()
-    host = Host(bytes.fromhex("020000000002"), IPv4Interface(f"{TWIN}/24"))
+    host = Host(MAC, IPv4Interface(f"{TWIN}/24"))
     endpoint = Endpoint(host.address.ip, config, iss=None if iss is None else lambda *_: iss)
     async with (
         TapNetwork(f"{LINUX}/24") as linux,
@@ -53,6 +57,19 @@ async def network(faults=Faults(), seed=1, config=None, iss=None, capture=None):
         UserTcp(ours, host, endpoint=endpoint) as twin,
     ):
         yield linux, twin, pipe
+
+
+@asynccontextmanager
+async def rtl_network(faults=Faults()):  # noqa: B008
+    """Linux and TCP in RTL at the two ends of a pipe."""
+    address = IPv4Interface(f"{TWIN}/24")
+    async with (
+        opened(MAC, address) as path,
+        TapNetwork(f"{LINUX}/24") as linux,
+        Pipe(linux.port, path, faults, seed=1),
+        EngineTcp(path, address.ip) as tcp,
+    ):
+        yield linux, tcp
 
 
 async def connected(linux, twin, *, active, buffer=None):
@@ -120,6 +137,25 @@ async def both_ways(ours, theirs, size):
         send_and_shut(), send_from_linux(), digest(ours.receive), linux_digest(theirs)
     )
     assert (received, arrived) == (sha256(back), sha256(there))
+
+
+async def hold_both_windows_shut(ours, theirs, seconds, size=1_000_000):
+    """Send both ways, while neither end reads for these seconds; then everything arrives."""
+    there, back = random.randbytes(size), random.randbytes(size)
+
+    async def send_from_linux():
+        await asyncio.get_running_loop().sock_sendall(theirs, back)
+        theirs.shutdown(socket.SHUT_WR)
+
+    async def send_and_shut():
+        await send(ours, there)
+        ours.shut()
+
+    sending = asyncio.gather(send_and_shut(), send_from_linux())
+    await asyncio.sleep(seconds)
+    assert not sending.done()
+    assert await asyncio.gather(digest(ours.receive), linux_digest(theirs)) == [sha256(back), sha256(there)]
+    await sending
 
 
 async def hold_linux_window_shut(ours, theirs, seconds, size=1_000_000):
@@ -223,14 +259,31 @@ async def _at_length(octets, hold, connections):
         print(f"{connections:,} connections opened by {end}: {time.monotonic() - begin:.0f} s", flush=True)
 
 
+async def _rtl_at_length(octets, hold):
+    scenarios = {f"{octets:,} octets each way, faults: {what}": (faults, lambda *ends: both_ways(*ends, octets))
+                 for what, faults in PLANS.items()}  # fmt: skip
+    scenarios[f"both windows shut for {hold} s"] = (Faults(), lambda *ends: hold_both_windows_shut(*ends, hold))
+    for what, (faults, scenario) in scenarios.items():
+        begin = time.monotonic()
+        async with rtl_network(faults) as (linux, tcp):
+            ours, theirs = await connected(linux, tcp, active=True, buffer=20_000)
+            with theirs:
+                await scenario(ours, theirs)
+        print(f"{what}: {time.monotonic() - begin:.0f} s", flush=True)
+
+
 def main():
     """Run the scenarios at length."""
     parser = argparse.ArgumentParser(prog="linux", description=__doc__.splitlines()[0])
-    parser.add_argument("--octets", type=int, default=100_000_000, help="octets each way (default: %(default)s)")
+    parser.add_argument("--rtl", action="store_true", help="TCP in RTL instead of the twin")
+    parser.add_argument("--octets", type=int, help="octets each way (default: 100,000,000; RTL: 20,000,000)")
     parser.add_argument("--hold", type=float, default=60, help="seconds of a zero window (default: %(default)s)")
     parser.add_argument("--connections", type=int, default=1000, help="connections in turn (default: %(default)s)")
     options = parser.parse_args()
-    asyncio.run(_at_length(options.octets, options.hold, options.connections))
+    if options.rtl:
+        asyncio.run(_rtl_at_length(options.octets or 20_000_000, options.hold))
+    else:
+        asyncio.run(_at_length(options.octets or 100_000_000, options.hold, options.connections))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,34 @@ def test_the_demo_verifies_every_octet(rnic):
 
 @needs_tshark
 @pytest.mark.parametrize(
+    "ends", [["--transport", "twin", "--device", "software"], ["--transport", "rtl", "--device", "simulated"]], ids=str
+)
+def test_the_demo_runs_over_a_lossy_pipe_and_captures_its_frames(rnic, tmp_path, ends):
+    path = tmp_path / "frames.pcapng"
+    status, out, err = rnic("demo", *ends, "--drop", 0.02, "--size", "40K", "--pcap", path)
+    assert (status, err) == (0, ""), err
+    assert "verified 40960 octets each way" in out
+    lost = subprocess.run(["tshark", "-r", path, "-Y", 'frame.comment contains "drop"'], capture_output=True, text=True,
+                          check=True)  # fmt: skip
+    assert lost.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--drop", "0.1"], "--drop needs --transport twin or rtl"),
+        (["--drop", "1", "--transport", "twin"], "--drop must be from 0 to less than 1, not 1.0"),
+        (["--waves", "w", "--transport", "rtl"], "--waves needs another --transport than rtl"),
+    ],
+)
+def test_options_of_the_transport_that_have_no_effect_are_refused(rnic, options, message):
+    status, _, err = rnic("demo", *options)
+    assert status == 2
+    assert message in err
+
+
+@needs_tshark
+@pytest.mark.parametrize(
     ("model", "rtr"),
     [("peer-to-peer", "send"), ("peer-to-peer", "write"), ("peer-to-peer", "read"), ("client-server", "write")],
 )

@@ -10,27 +10,38 @@ from systemrdl import RDLCompiler
 from systemrdl.node import FieldNode
 
 from open_rnic.host_driver.tools.cli import run
-from open_rnic.rtl.registers import BY_NAME, MAP, Access, Cause, EventKind
+from open_rnic.host_driver.tools.describe import PAGES
+from open_rnic.rtl.registers import MAP, Access, Cause, EventKind
+from open_rnic.rtl.tcp.words import Command, Reason
+
+pages = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 
 
-def written(option, folder, capsys):
-    assert run(["registers", option]) == 0
+def written(option, folder, capsys, page=PAGES["mpa"]):
+    assert run(["registers", *page.option.split(), option]) == 0
     path = folder / "registers"
     path.write_text(capsys.readouterr().out)
     return path
 
 
-def test_the_c_header_matches_the_register_map(tmp_path, capsys):
-    header = written("--c", tmp_path, capsys)
+@pages
+def test_the_c_header_matches_the_register_map(page, tmp_path, capsys):
+    header = written("--c", tmp_path, capsys, page)
     header.rename(tmp_path / "registers.h")
-    said = [f"RNIC_EVENT_KIND_{kind.name} == {kind.value}" for kind in EventKind]
-    said += [f"RNIC_CAUSE_{cause.name} == {cause.value}" for cause in Cause]
-    said += ["RNIC_GET(0x00020000u, RNIC_VERSION_MAJOR) == 2", "RNIC_PUT(3u, RNIC_CONFIG_RTR_SEND) == 12"]
-    for register in MAP:
-        said.append(f"RNIC_{register.name} == {register.address}")
-        said.append(f"RNIC_{register.name}_AT_RESET == {register.reset}u")
+    prefix = page.prefix
+    said = [f"RNIC_GET(0x00020000u, {prefix}_VERSION_MAJOR) == 2"]
+    if page is PAGES["mpa"]:
+        said += [f"RNIC_EVENT_KIND_{kind.name} == {kind.value}" for kind in EventKind]
+        said += [f"RNIC_CAUSE_{cause.name} == {cause.value}" for cause in Cause]
+        said += ["RNIC_PUT(3u, RNIC_CONFIG_RTR_SEND) == 12"]
+    else:
+        said += [f"RNIC_TCP_{kind.__name__.upper()}_{each.name} == {each.value}"
+                 for kind in (Command, Reason) for each in kind]  # fmt: skip
+    for register in page.registers:
+        said.append(f"{prefix}_{register.name} == {register.address}")
+        said.append(f"{prefix}_{register.name}_AT_RESET == {register.reset}u")
         for field in register.fields:
-            name = f"RNIC_{register.name}_{field.name.upper()}"
+            name = f"{prefix}_{register.name}_{field.name.upper()}"
             said += [f"{name}_MASK == {field.mask}u", f"{name}_MASK >> {name}_SHIFT == {(1 << field.width) - 1}u"]
     checks = "".join(f'_Static_assert({each}, "{each}");\n' for each in said)
     (tmp_path / "check.c").write_text(f'#include "registers.h"\n#include "registers.h"\n{checks}')
@@ -38,24 +49,29 @@ def test_the_c_header_matches_the_register_map(tmp_path, capsys):
                    cwd=tmp_path, check=True)  # fmt: skip
 
 
-def test_the_systemrdl_matches_the_register_map(tmp_path, capsys):
+@pages
+def test_the_systemrdl_matches_the_register_map(page, tmp_path, capsys):
     compiler = RDLCompiler()
-    compiler.compile_file(str(written("--systemrdl", tmp_path, capsys)))
+    compiler.compile_file(str(written("--systemrdl", tmp_path, capsys, page)))
     nodes = {node.inst_name: node for node in compiler.elaborate().top.registers()}
-    assert {name: node.absolute_address for name, node in nodes.items()} == {each.name: each.address for each in MAP}
+    registers = {each.name: each for each in page.registers}
+    assert {name: node.absolute_address for name, node in nodes.items()} == {
+        name: each.address for name, each in registers.items()
+    }
     for name, node in nodes.items():
         fields = [child for child in node.children() if isinstance(child, FieldNode)]
+        due = registers[name].fields
         assert {
             (each.inst_name, each.lsb, each.width, each.get_property("reset"), each.is_sw_writable) for each in fields
-        } == {
-            (each.name, each.lsb, each.width, each.reset, each.access is not Access.RO) for each in BY_NAME[name].fields
-        }
+        } == {(each.name, each.lsb, each.width, each.reset, each.access is not Access.RO) for each in due}
+    assert not nodes["IDENTITY"].has_sw_writable
+    if page is not PAGES["mpa"]:
+        return
     [kind] = [each for each in nodes["EVENT"].fields() if each.inst_name == "kind"]
     assert {each.name: each.value for each in kind.get_property("encode")} == {
         each.name: each.value for each in EventKind
     }
     assert nodes["EVENT"].has_sw_readable
-    assert not nodes["IDENTITY"].has_sw_writable
 
 
 def test_the_c_header_of_peakrdl_matches_the_register_map(tmp_path, capsys):

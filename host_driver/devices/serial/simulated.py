@@ -55,7 +55,7 @@ class SimulatedBoardDevice(SerialDevice):
                 variables = {TERMINAL: str(master)}
                 if noise is not None:
                     variables[NOISE] = f"{noise.seed} {noise.chance}"
-                process = SimulationProcess(simulation, _SERVER, master, variables)
+                process = SimulationProcess(simulation, _SERVER, [master], variables)
             try:
                 await _up(slave, process)
                 device = cls(os.ttyname(slave), BAUD, float(BITS * period / _CYCLES))

@@ -63,6 +63,29 @@ def path_status(connections: int) -> dict[str, int]:
     }
 
 
+def rnic_control(connections: int) -> dict[str, int]:
+    """CONTROL of an RNIC: the rings of frames, those of each data path, and accesses to registers."""
+    data_path = {"tx_ulpdu_{}_posted": 16, "rx_ulpdu_{}_freed": 16, "flush_{}": 1}
+    return {
+        **dict.fromkeys(("rx_frames_posted", "tx_frames_freed", "ticks"), 16),
+        "turn": 1, "write": 1, "address": 16, "write_data": 32,
+        **{name.format(at): width for at in range(connections) for name, width in data_path.items()},
+    }
+
+
+def rnic_status(connections: int) -> dict[str, int]:
+    """STATUS of an RNIC. ``irq`` has a bit for each page of registers."""
+    return {
+        **dict.fromkeys(("rx_frames_taken", "tx_frames_written", "tx_frames_notes", "ticks"), 16),
+        "turn": 1, "irq": 1 + connections, "read_data": 32,
+        **{
+            name.format(at): 16
+            for at in range(connections)
+            for name in ("tx_ulpdu_{}_taken", "rx_ulpdu_{}_written", "rx_ulpdu_{}_notes")
+        },
+    }
+
+
 def pack(layout: Mapping[str, int], fields: Mapping[str, int]) -> int:
     """Return the word with these fields."""
     word = lsb = 0

@@ -1,7 +1,5 @@
 """A network path in simulation: TCP in RTL, with rings in memory for its frames and octets."""
 
-from __future__ import annotations
-
 from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -12,6 +10,31 @@ from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.path import NetworkPath
 
 TICK_CYCLES = 32  # from one tick to the next, at least: time for the timers of all connections
+
+
+class Ticks(wiring.Component):  # type: ignore[misc]
+    """Ticks at a distance that the RTL can follow.
+
+    Members
+    -------
+    due : the number of ticks by now, modulo 2**16
+    done : the number of ticks so far
+    tick : a pulse
+    """
+
+    due: In(16)  # type: ignore[valid-type]
+    done: Out(16)  # type: ignore[valid-type]
+    tick: Out(1)  # type: ignore[valid-type]
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        pause = Signal(range(TICK_CYCLES))
+        m.d.comb += self.tick.eq((self.done != self.due) & (pause == 0))
+        with m.If(self.tick):
+            m.d.sync += [self.done.eq(self.done + 1), pause.eq(TICK_CYCLES - 1)]
+        with m.Elif(pause != 0):
+            m.d.sync += pause.eq(pause - 1)
+        return m
 
 
 class SimulatedPath(wiring.Component):  # type: ignore[misc]
@@ -60,13 +83,8 @@ class SimulatedPath(wiring.Component):  # type: ignore[misc]
         with m.If(command.valid & command.ready):
             m.d.sync += turn.eq(control.turn)
 
-        ticks = Signal(16)
-        pause = Signal(range(TICK_CYCLES))
-        m.d.comb += [path.tick.eq((ticks != control.ticks) & (pause == 0)), status.ticks.eq(ticks)]
-        with m.If(path.tick):
-            m.d.sync += [ticks.eq(ticks + 1), pause.eq(TICK_CYCLES - 1)]
-        with m.Elif(pause != 0):
-            m.d.sync += pause.eq(pause - 1)
+        m.submodules.ticks = ticks = Ticks()
+        m.d.comb += [ticks.due.eq(control.ticks), status.ticks.eq(ticks.done), path.tick.eq(ticks.tick)]
 
         show = Signal(range(max(2, connections)))
         m.d.comb += path.show.eq(show)

@@ -24,3 +24,7 @@ class Kind(IntEnum):
     STATION = 5  # a STATION: the addresses of this host
     STATUS = 6  # note: the connection; a STATUS, after each change and each command
     ACCEPT = 7  # note: the connection; a WORD: 1 if received octets of it are wanted, 0 if not
+    GET = 8  # of an RNIC: note: register address / 4; answered by VALUE
+    SET = 9  # note: register address / 4; a WORD; answered by VALUE
+    VALUE = 10  # a WORD
+    IRQ = 11  # CHANGED is not 0; not repeated until CHANGED is written

@@ -24,6 +24,7 @@ MAKERS = {
     "device": "open_rnic.host_driver.devices.sim.rings",
     "board": "open_rnic.host_driver.devices.sim.board",
     "path": "open_rnic.host_driver.devices.sim.path",
+    "rnic": "open_rnic.host_driver.devices.sim.rnic",
 }
 _log = logging.getLogger(__name__)
 

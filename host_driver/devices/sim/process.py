@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from open_rnic.host_driver.device import DeviceError
@@ -23,7 +24,7 @@ class SimulationProcess:
 
     Parameters
     ----------
-    descriptor : a file descriptor that the process inherits
+    descriptors : file descriptors that the process inherits
     variables : environment variables, besides those that all simulations need
     trace : the FST file to write, for a simulation that was built with waves
 
@@ -33,7 +34,7 @@ class SimulationProcess:
         self,
         simulation: Simulation,
         server: str,
-        descriptor: int,
+        descriptors: Sequence[int],
         variables: dict[str, str],
         trace: Path | None = None,
     ) -> None:
@@ -48,7 +49,7 @@ class SimulationProcess:
         variables |= levels | {"COCOTB_RESULTS_FILE": str(self._folder / "results.xml")}
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
-                simulation.command(trace), cwd=self._folder, env=variables, pass_fds=(descriptor,),
+                simulation.command(trace), cwd=self._folder, env=variables, pass_fds=tuple(descriptors),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 

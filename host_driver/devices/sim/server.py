@@ -10,7 +10,7 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Container
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any
 
 import cocotb
@@ -37,7 +37,6 @@ from open_rnic.rtl.registers import BY_NAME, Verdict
 SHORT, LONG = 16, 256  # clock cycles between two runs of Python, if few or many beats move
 QUIET = 64  # clock cycles: if no beat has moved for this long, none will move without new input
 _CONTROL = BY_NAME["CONTROL"]
-_EMPTY = dict.fromkeys(("tx_ulpdu_posted", "rx_mpa_posted", "tx_mpa_freed", "rx_ulpdu_freed"), 0)  # all rings
 
 
 class Feed:
@@ -45,6 +44,7 @@ class Feed:
 
     def __init__(self, kind: int, ring: str, lanes: int):
         self.kind = kind
+        self.ring = ring
         self.posted = 0
         self._beat = 4 * lanes
         self._beats = Memory(f"{cocotb.top._name}.{ring}.shared_beats", self._beat)
@@ -101,6 +101,7 @@ class Drain:
 
     def __init__(self, kind: int, ring: str, lanes: int, verdicts: Container[int] = (Verdict.GOOD, Verdict.STREAM)):
         self.kind = kind
+        self.ring = ring
         self._verdicts = verdicts  # packets with others are discarded
         self.freed = 0
         self.credit = window(lanes)
@@ -159,6 +160,11 @@ class Link:
             except ConnectionError:  # the next `receive` detects it, too
                 self._unsent.clear()
 
+    @property
+    def descriptor(self) -> int:
+        """The socket's file descriptor."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
@@ -184,45 +190,174 @@ class Link:
         return list(take_frames(self._received))
 
 
+class DataPath:
+    """The flows of one data path over a link, and the accesses to its registers.
+
+    ``run_access`` accesses a register: its address / 4, whether to write, and the value. ``control`` has the fields
+    of the rings, and ``flush``; ``suffix`` ends the names of these fields.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        feeds: Sequence[Feed],
+        drains: Sequence[Drain],
+        control: dict[str, int],
+        run_access: Callable[[int, int, int], Awaitable[int]],
+        suffix: str = "",
+    ):
+        self.link = link
+        self.drains_due = 0  # DRAIN requests without an answer
+        self._feeds = {feed.kind: feed for feed in feeds}
+        self._drains = {drain.kind: drain for drain in drains}
+        self._control = control
+        self._flush = f"flush{suffix}"
+        self._run_access = run_access
+        self._event_credit = EVENT_WINDOW
+        self._accesses: deque[tuple[int, int, bytes]] = deque()
+
+    def take(self, kind: int, note: int, octets: bytes) -> None:
+        """Take a frame of the program."""
+        match kind:
+            case Kind.ULPDU | Kind.MPA:
+                self._feeds[kind].add(octets)
+            case Kind.GET | Kind.SET:
+                self._accesses.append((kind, note, octets))
+            case Kind.DRAIN:
+                self.drains_due += 1
+            case Kind.GRANT:
+                (more,) = WORD.unpack(octets)
+                if note == Kind.EVENT:
+                    self._event_credit += more
+                elif note in self._drains:
+                    self._drains[note].credit += more
+
+    async def serve(self, status: dict[str, int], *, irq: int, settle: Callable[[], Awaitable[object]]) -> bytes:
+        """Move all beats that are ready, access registers, and read events; return octets to send.
+
+        ``settle`` lets the clock run until no beat from before a reset is left.
+        """
+        out = self._move(status)
+        while self._accesses:
+            out += await self._answer(*self._accesses.popleft(), settle)
+        if irq:
+            out += await self._events()
+        return out
+
+    @property
+    def backlog(self) -> int:
+        """Beats in the rings to the RTL."""
+        return sum(feed.backlog for feed in self._feeds.values())
+
+    def received_all(self, status: dict[str, int], irq: int) -> bool:
+        """Whether the RTL has taken all octets from the peer, and all its results so far have been sent."""
+        mpa, ulpdus = self._feeds.get(Kind.MPA), self._drains[Kind.ULPDU]
+        return (mpa is None or mpa.empty) and status[f"{ulpdus.ring}_written"] == ulpdus.freed and not irq
+
+    def drained(self) -> bytes:
+        """Answer all DRAIN requests; return octets to send."""
+        due, self.drains_due = self.drains_due, 0
+        return due * frame(Kind.DRAINED)
+
+    def _move(self, status: dict[str, int]) -> bytes:
+        out = b""
+        for feed in self._feeds.values():
+            out += feed.step(status[f"{feed.ring}_taken"])
+            self._control[f"{feed.ring}_posted"] = feed.posted
+        for drain in self._drains.values():
+            out += drain.step(status[f"{drain.ring}_written"], status[f"{drain.ring}_notes"])
+            self._control[f"{drain.ring}_freed"] = drain.freed
+        return out
+
+    async def _answer(self, kind: int, address: int, octets: bytes, settle: Callable[[], Awaitable[object]]) -> bytes:
+        (value,) = WORD.unpack(octets) if kind == Kind.SET else (0,)
+        out = b""
+        if kind == Kind.SET and address == _CONTROL.address // 4 and value & _CONTROL["reset"].mask:
+            out = self._empty()
+        result = await self._run_access(address, kind == Kind.SET, value)
+        if self._control[self._flush]:
+            await settle()
+            self._control[self._flush] = 0
+        return out + frame(Kind.VALUE, address, WORD.pack(result))
+
+    def _empty(self) -> bytes:
+        """Discard all beats on their way, until the flush ends; return octets to send."""
+        self._control[self._flush] = 1
+        out = b""
+        for feed in self._feeds.values():
+            out += feed.clear()
+            self._control[f"{feed.ring}_posted"] = 0
+        for drain in self._drains.values():
+            drain.clear()
+            self._control[f"{drain.ring}_freed"] = 0
+        return out
+
+    async def _events(self) -> bytes:
+        event, low, high = (BY_NAME[name].address // 4 for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI"))
+        out = b""
+        while self._event_credit and (word := await self._run_access(event, 0, 0)):
+            offset = await self._run_access(low, 0, 0), await self._run_access(high, 0, 0)
+            out += frame(Kind.EVENT, 0, EVENT.pack(word, *offset))
+            self._event_credit -= 1
+        return out
+
+
+class Clock:
+    """The clock of a simulation, and the words ``control`` and ``status`` at its edges."""
+
+    def __init__(self, dut: Any, control: Mapping[str, int], status: Mapping[str, int]):
+        self.control = dict.fromkeys(control, 0)
+        self._dut = dut
+        self._layouts = control, status
+        self._written = 0
+
+    async def step(self, cycles: int) -> dict[str, int]:
+        """Let the clock run. Begins and ends while the clock is low, away from the active edge."""
+        control = pack(self._layouts[0], self.control)
+        if control != self._written:
+            self._dut.control.set(Immediate(control))
+            self._written = control
+        await Timer(cycles * PERIOD, "step")
+        return unpack(self._layouts[1], int(self._dut.status.value))
+
+    async def access(self, address: int, write: int = 0, value: int = 0) -> int:
+        """Access a register, by its address / 4."""
+        turn = self.control["turn"] ^ 1
+        self.control.update(turn=turn, write=write, address=address, write_data=value)
+        while (status := await self.step(4))["turn"] != turn:
+            pass
+        return status["read_data"]
+
+
 class Server:
     """The device at the other end of a link."""
 
     def __init__(self, dut: Any, link: Link, lanes: int):
-        self._dut = dut
         self._link = link
-        self._tx_ulpdu = Feed(Kind.ULPDU, "tx_ulpdu", lanes)
-        self._rx_mpa = Feed(Kind.MPA, "rx_mpa", lanes)
-        self._tx_mpa = Drain(Kind.MPA, "tx_mpa", lanes)
-        self._rx_ulpdu = Drain(Kind.ULPDU, "rx_ulpdu", lanes)
-        self._event_credit = EVENT_WINDOW
-        self._drains = 0  # DRAIN requests without an answer
-        self._accesses: deque[tuple[int, int, bytes]] = deque()
-        self._control = dict.fromkeys(CONTROL, 0)
-        self._written = 0
+        self._clock = Clock(dut, CONTROL, STATUS)
+        feeds = Feed(Kind.ULPDU, "tx_ulpdu", lanes), Feed(Kind.MPA, "rx_mpa", lanes)
+        drains = Drain(Kind.MPA, "tx_mpa", lanes), Drain(Kind.ULPDU, "rx_ulpdu", lanes)
+        self._path = DataPath(link, feeds, drains, self._clock.control, self._clock.access)
 
     async def run(self) -> None:
         """Serve until the program closes the socket or ends."""
         self._link.send(frame(Kind.HELLO))
-        status = await self._step(SHORT)
+        path = self._path
+        status = await self._clock.step(SHORT)
         moved, quiet, still = False, 0, 0  # still: cycles since the receive direction has moved
         while (frames := self._link.receive()) is not None:
             for each in frames:
-                self._take(*each)
+                path.take(*each)
             before = self._state(status)
-            out = self._move(status)
-            while self._accesses:
-                out += await self._answer(*self._accesses.popleft())
-            if status["irq"]:
-                out += await self._events()
-            if out:
+            if out := await path.serve(status, irq=status["irq"], settle=lambda: self._clock.step(SHORT)):
                 self._link.send(out)
-            cycles = max(SHORT, min(LONG, self._tx_ulpdu.backlog + self._rx_mpa.backlog)) if moved else SHORT
-            status = await self._step(cycles)
+            cycles = max(SHORT, min(LONG, path.backlog)) if moved else SHORT
+            status = await self._clock.step(cycles)
             moved = self._state(status) != before
-            still = still + cycles if self._received_all(status) and self._state(status)[3:] == before[3:] else 0
-            if self._drains and still >= QUIET:
-                self._link.send(self._drains * frame(Kind.DRAINED))
-                self._drains = 0
+            all_received = path.received_all(status, status["irq"])
+            still = still + cycles if all_received and self._state(status)[3:] == before[3:] else 0
+            if path.drains_due and still >= QUIET:
+                self._link.send(path.drained())
             quiet = 0 if moved or out or frames else quiet + cycles
             if quiet >= QUIET:
                 self._link.wait()
@@ -234,88 +369,6 @@ class Server:
         transmit = "tx_ulpdu_taken", "tx_mpa_written", "tx_mpa_notes"
         receive = "rx_mpa_taken", "rx_ulpdu_written", "rx_ulpdu_notes"
         return [status[name] for name in (*transmit, *receive)]
-
-    def _received_all(self, status: dict[str, int]) -> bool:
-        """Whether the RTL has taken all octets from the peer, and all its results so far have been sent."""
-        return self._rx_mpa.empty and status["rx_ulpdu_written"] == self._rx_ulpdu.freed and not status["irq"]
-
-    def _take(self, kind: int, note: int, octets: bytes) -> None:
-        match kind:
-            case Kind.ULPDU:
-                self._tx_ulpdu.add(octets)
-            case Kind.MPA:
-                self._rx_mpa.add(octets)
-            case Kind.GET | Kind.SET:
-                self._accesses.append((kind, note, octets))
-            case Kind.DRAIN:
-                self._drains += 1
-            case Kind.GRANT:
-                (more,) = WORD.unpack(octets)
-                match note:
-                    case Kind.ULPDU:
-                        self._rx_ulpdu.credit += more
-                    case Kind.MPA:
-                        self._tx_mpa.credit += more
-                    case Kind.EVENT:
-                        self._event_credit += more
-
-    def _move(self, status: dict[str, int]) -> bytes:
-        """Move all beats that are ready, in both directions; returns octets to send."""
-        out = (
-            self._tx_ulpdu.step(status["tx_ulpdu_taken"])
-            + self._rx_mpa.step(status["rx_mpa_taken"])
-            + self._tx_mpa.step(status["tx_mpa_written"], status["tx_mpa_notes"])
-            + self._rx_ulpdu.step(status["rx_ulpdu_written"], status["rx_ulpdu_notes"])
-        )
-        self._control["tx_ulpdu_posted"] = self._tx_ulpdu.posted
-        self._control["rx_mpa_posted"] = self._rx_mpa.posted
-        self._control["tx_mpa_freed"] = self._tx_mpa.freed
-        self._control["rx_ulpdu_freed"] = self._rx_ulpdu.freed
-        return out
-
-    async def _step(self, cycles: int) -> dict[str, int]:
-        """Let the clock run. Begins and ends while the clock is low, away from the active edge."""
-        control = pack(CONTROL, self._control)
-        if control != self._written:
-            self._dut.control.set(Immediate(control))
-            self._written = control
-        await Timer(cycles * PERIOD, "step")
-        return unpack(STATUS, int(self._dut.status.value))
-
-    async def _access(self, address: int, write: int = 0, value: int = 0) -> int:
-        turn = self._control["turn"] ^ 1
-        self._control.update(turn=turn, write=write, address=address, write_data=value)
-        while (status := await self._step(4))["turn"] != turn:
-            pass
-        return status["read_data"]
-
-    async def _answer(self, kind: int, address: int, octets: bytes) -> bytes:
-        (value,) = WORD.unpack(octets) if kind == Kind.SET else (0,)
-        out = b""
-        if kind == Kind.SET and address == _CONTROL.address // 4 and value & _CONTROL["reset"].mask:
-            out = self._flush()
-        result = await self._access(address, kind == Kind.SET, value)
-        if self._control["flush"]:
-            await self._step(SHORT)  # wait until no beat from before the reset is left
-            self._control["flush"] = 0
-        return out + frame(Kind.VALUE, address, WORD.pack(result))
-
-    def _flush(self) -> bytes:
-        """Discard all beats on their way, until `flush` is 0 again; returns octets to send."""
-        self._control |= _EMPTY | {"flush": 1}
-        self._tx_mpa.clear()
-        self._rx_ulpdu.clear()
-        return self._tx_ulpdu.clear() + self._rx_mpa.clear()
-
-    async def _events(self) -> bytes:
-        event, low, high = (
-            BY_NAME[name].address // 4 for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI")
-        )
-        out = b""
-        while self._event_credit and (word := await self._access(event)):
-            out += frame(Kind.EVENT, 0, EVENT.pack(word, await self._access(low), await self._access(high)))
-            self._event_credit -= 1
-        return out
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]

@@ -26,7 +26,7 @@ class Kind(IntEnum):
     """The kinds of frames."""
 
     HELLO = 0  # the simulation is up
-    ULPDU = 1  # note, in frames from the device: the Verdict
+    ULPDU = 1  # note, in frames from the device: the Verdict, GOOD or STREAM; from an RNIC, also CRC
     MPA = 2
     EVENT = 3
     GRANT = 4  # note: the Kind of the flow; a WORD: the number of beats or events that may be sent in addition

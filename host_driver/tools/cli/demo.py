@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from open_rnic.host_driver.device import AttachedDevice
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.cli.common import (
     CommandError,
@@ -23,6 +24,7 @@ from open_rnic.host_driver.tools.cli.common import (
     open_device,
 )
 from open_rnic.host_driver.tools.cli.figures import console, show_tables
+from open_rnic.host_driver.tools.demo_network import Kind, Network
 from open_rnic.rtl.registers import MAX_ULPDU, Model, Role, Rtr
 
 if TYPE_CHECKING:
@@ -33,7 +35,11 @@ if TYPE_CHECKING:
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE = 8 << 20
 _SIZE_WITH_WAVES = 16 << 10  # a waveform file has some 2,000 octets for each octet sent
+_SIZE_OVER_RTL = 128 << 10  # TCP in simulated RTL: some 5 seconds
 _SIZE_OF_A_BOARD, _SIZE_OF_A_SIMULATED_BOARD = 1 << 20, 16 << 10  # some 10 seconds, by their lines
+
+
+_TCP = {Kind.TWIN: "Python", Kind.RTL: "simulated RTL"}
 
 
 class ModelName(StrEnum):
@@ -72,8 +78,8 @@ def demo(
             "--size",
             metavar="N",
             parser=octets,
-            help="The octets to send in each direction, without --file; default: 8M, 1M through boards, and 16K with "
-            "--waves or through simulated boards.",
+            help="The octets to send in each direction, without --file; default: 8M, 1M through boards, 128K with "
+            "--transport rtl, and 16K with --waves or through simulated boards.",
         ),
     ] = None,
     model: Annotated[ModelName, typer.Option("--model", help="The connection model.")] = ModelName.PEER_TO_PEER,
@@ -84,6 +90,17 @@ def demo(
         int, number("--mulpdu", help="The longest ULPDU in octets; 0: as long as the TCP connection's segments allow.")
     ] = 0,
     port: Annotated[int, number("--port", help="The responder's TCP port; 0 lets the system choose.")] = 0,
+    transport: Annotated[
+        Kind,
+        typer.Option(
+            "--transport",
+            help="The TCP of both ends: kernel, on loopback; or this project's, over Ethernet frames, in Python (twin) "
+            "or simulated RTL (rtl). With rtl and the simulated device, TCP and MPA are one design, 1 lane wide.",
+        ),
+    ] = Kind.KERNEL,
+    drop: Annotated[
+        float, typer.Option("--drop", metavar="P", help="The probability that a frame is lost, without the kernel.")
+    ] = 0.0,
     pcap: Annotated[
         Path | None,
         typer.Option("--pcap", metavar="FILE", help="Write a capture of the connection as pcapng, for Wireshark."),
@@ -96,7 +113,8 @@ def demo(
 ) -> None:
     """Show one connection: startup frames, RTR, and data both ways through two devices over TCP.
 
-    Two endpoints in this process, each with its own device, connect over loopback. --device takes two names separated
+    Two endpoints in this process, each with its own device, connect over loopback, or with --transport over a frame
+    pipe that can lose frames. --device takes two names separated
     by a comma for the initiator's device and the responder's.
 
     Both endpoints send at the same time, and the received data is verified by its SHA-256.
@@ -110,9 +128,16 @@ def demo(
         raise UsageError(f"--mulpdu must be {MIN_MULPDU} to {MAX_ULPDU} octets (RFC 5044 §4.5), not {mulpdu}")
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 to 65535, not {port}")
+    if not 0 <= drop < 1:
+        raise UsageError(f"--drop must be from 0 to less than 1, not {drop}")
+    if drop and transport is Kind.KERNEL:
+        raise UsageError("--drop needs --transport twin or rtl")
+    attached = transport is Kind.RTL and device == "simulated"
+    if attached and waves:
+        raise UsageError("--waves needs another --transport than rtl")
     options = Options(
         file=file,
-        size=size if size is not None else _size(device, bool(waves)),
+        size=size if size is not None else _size(device, bool(waves), transport),
         port=port,
         markers=markers,
         crc=crc,
@@ -120,18 +145,23 @@ def demo(
         rtr=Rtr[rtr.name],
         mulpdu=mulpdu or None,
         pcap=pcap,
+        network=Network(transport, drop, pcap, attached),
     )
     ladder = Ladder((lambda _: None) if as_json else _tell, width=console().width)
     names = device.split(",", 1)
     if not as_json:
-        what = f"a {device} device of {lanes} lanes" if device in ("software", "simulated") else device
+        lanes = 1 if attached else lanes
+        width = "1 lane" if lanes == 1 else f"{lanes} lanes"
+        what = f"a {device} device of {width}" if device in ("software", "simulated") else device
         both = f"each with {what}" if len(names) == 1 else f"the initiator with {names[0]}, the other with {names[1]}"
-        _tell(f"Two endpoints over TCP on loopback, {both}.\n")
+        where = "on loopback" if transport is Kind.KERNEL else f"in {_TCP[transport]} over a frame pipe"
+        _tell(f"Two endpoints over TCP {where}, {both}.\n")
     # Both ends open one after the other: the first is the initiator's.
     next_name = iter((names * 2)[: len(Role)])
     try:
         with _Bars() if sys.stderr.isatty() and not as_json else nullcontext() as bars:
-            result = interruptible(run(options, lambda: open_device(next(next_name), lanes, waves), ladder, bars))
+            opener = AttachedDevice.open if attached else lambda: open_device(next(next_name), lanes, waves)
+            result = interruptible(run(options, opener, ladder, bars))
     except (ValueError, DdpError) as error:
         raise CommandError(str(error)) from None
     if as_json:
@@ -144,9 +174,11 @@ def demo(
         print(f"verified {result.initiator.sent} octets each way")
 
 
-def _size(device: str, waves: bool) -> int:
+def _size(device: str, waves: bool, transport: Kind) -> int:
     if waves:
         return _SIZE_WITH_WAVES
+    if transport is Kind.RTL:
+        return _SIZE_OVER_RTL
     if "serial:sim:" in device:
         return _SIZE_OF_A_SIMULATED_BOARD
     return _SIZE_OF_A_BOARD if "serial:" in device else _SIZE

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from open_rnic.host_driver.device import AttachedDevice
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, FrameKind
 from open_rnic.host_driver.tools.cli.common import (
     DeviceOption,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.mpa.startup import StartupFrame
     from open_rnic.host_driver.rdma import Connection, ConnectionRequest, MpaConnectionError, Received
     from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.tools.tcp_choice import TcpChoice
     from open_rnic.host_driver.transport import Tcp
 
 SEND_OCTETS = 1 << 16  # octets of a file in one Send
@@ -156,7 +158,8 @@ TransportOption = Annotated[
         "--transport",
         metavar="TCP",
         help="The TCP below: kernel, or this project's over Ethernet: tap:NAME,ADDRESS/PREFIX[,GATEWAY] or "
-        "qemu:PATH,ADDRESS/PREFIX[,GATEWAY]; with tap-rtl and qemu-rtl, TCP in simulated RTL.",
+        "qemu:PATH,ADDRESS/PREFIX[,GATEWAY]; with tap-rtl and qemu-rtl, TCP in simulated RTL, and with --device "
+        "simulated MPA in the same simulation, 1 lane wide.",
     ),
 ]
 
@@ -233,10 +236,13 @@ class ConnectionOptions:
 
     def tcp(self) -> AbstractAsyncContextManager[Tcp]:
         """Return the TCP endpoint, which is not open yet; raises UsageError."""
+        return self._choice().open()
+
+    def _choice(self) -> TcpChoice:
         from open_rnic.host_driver.tools.tcp_choice import TcpChoice
 
         try:
-            return TcpChoice.parse(self.transport).open()
+            return TcpChoice.parse(self.transport, self.device)
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -248,6 +254,8 @@ class ConnectionOptions:
             check(self.device, lanes=self.lanes)
         except ValueError as error:
             raise UsageError(str(error)) from None
+        if self._choice().attached:
+            return AttachedDevice.open
         return partial(open_device, self.device, self.lanes)
 
 

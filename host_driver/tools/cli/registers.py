@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,10 +11,19 @@ from open_rnic.host_driver.tools import describe
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.cli.common import UsageError
 from open_rnic.host_driver.tools.cli.figures import show_tables
-from open_rnic.rtl.registers import MAP
+
+
+class PageName(StrEnum):
+    """The pages of registers."""
+
+    MPA = "mpa"
+    TCP = "tcp"
 
 
 def registers(
+    page: Annotated[
+        PageName, typer.Option("--page", help="mpa: those of a data path; tcp: those of addresses and connections.")
+    ] = PageName.MPA,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the whole reference as Markdown.")] = False,
     c: Annotated[bool, typer.Option("--c", help="Write a C header.")] = False,
     systemrdl: Annotated[bool, typer.Option("--systemrdl", help="Write SystemRDL 2.0, as PeakRDL reads it.")] = False,
@@ -22,16 +32,16 @@ def registers(
     asked = [(markdown, describe.markdown), (c, describe.c_header), (systemrdl, describe.systemrdl)]
     match [write for wanted, write in asked if wanted]:
         case []:
-            _show()
+            _show(describe.PAGES[page])
         case [write]:
-            typer.echo(write(), nl=False)
+            typer.echo(write(describe.PAGES[page]), nl=False)
         case _:
             raise UsageError("only one of --markdown, --c and --systemrdl can be given")
 
 
-def _show() -> None:
+def _show(page: describe.Page) -> None:
     rows = []
-    for register in MAP:
+    for register in page.registers:
         for index, field in enumerate(register.fields):
             place = ("", "") if index else (f"0x{register.address:03x}", register.name)
             rows.append((*place, describe.bits(field), field.name, field.access.name, f"{field.reset:#x}"))

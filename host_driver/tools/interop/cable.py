@@ -8,7 +8,7 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Self
 
-from open_rnic.host_driver.devices.simulated_path import opened
+from open_rnic.host_driver.devices import simulated_path, simulated_rnic
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
 from open_rnic.host_driver.net.qemu import QemuPort
@@ -26,12 +26,14 @@ _SEED = 1
 class Plan:
     """The faults of each direction of the cable, and what is at its end: TCP in RTL, or the twin.
 
+    With ``attached``, the RTL has data paths, too, for an :class:`.AttachedDevice`.
     ``seed`` selects the frames that meet faults.
     """
 
     faults: Faults = field(default_factory=Faults)
     seed: int = _SEED
     rtl: bool = False
+    attached: bool = False
 
 
 class Cable:
@@ -51,8 +53,11 @@ class Cable:
         plan, enter = self._plan, self._stack.enter_async_context
         address = IPv4Interface(f"{HOST}/24")
         qemu = await enter(QemuPort(self._path))
-        if plan.rtl:
-            path = await enter(opened(_MAC, address))
+        if plan.attached:
+            rnic, self.tcp = await enter(simulated_rnic.opened(_MAC, address))
+            await enter(Pipe(qemu, rnic, plan.faults, plan.seed))
+        elif plan.rtl:
+            path = await enter(simulated_path.opened(_MAC, address))
             await enter(Pipe(qemu, path, plan.faults, plan.seed))
             self.tcp = await enter(EngineTcp(path, address.ip))
         else:

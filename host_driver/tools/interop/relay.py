@@ -114,13 +114,15 @@ async def _carry(
 
     offset, held = 0, b""
     while True:
+        # A timeout must not cancel the call: octets that arrive in the same moment would be lost.
+        receiving = asyncio.ensure_future(loop.sock_recv(source, CHUNK))
         try:
-            async with asyncio.timeout(HELD if held else None):
-                octets = await loop.sock_recv(source, CHUNK)
-        except TimeoutError:
-            await give(held)
-            held = b""
-            continue
+            while held and not (await asyncio.wait((receiving,), timeout=HELD))[0]:
+                await give(held)
+                held = b""
+            octets = await receiving
+        finally:
+            receiving.cancel()
         if not octets:
             break
         while octets and startup.missing:

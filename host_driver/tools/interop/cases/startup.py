@@ -414,6 +414,7 @@ CASES = (
         partial(_startup_terminate, config=replace(_RESPONDER, rtr=(Rtr.SEND,)), words=""),
         _terminated(7),
         variant="siw-strict",
+        octets=True,
     ),
     *_depths(),
     *_privates(),

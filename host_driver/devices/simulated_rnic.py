@@ -1,0 +1,179 @@
+"""An RNIC in simulation: TCP and MPA in RTL, in Verilator, in a process of its own.
+
+``host_driver.devices.sim.rnic_server`` is the other side of the sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from ipaddress import IPv4Address, IPv4Interface
+from typing import cast
+
+from open_rnic.host_driver.device import Device, DeviceError
+from open_rnic.host_driver.devices.sim.path_wire import Kind
+from open_rnic.host_driver.devices.sim.prepare import prepare
+from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
+from open_rnic.host_driver.devices.sim.wire import SOCKET, WORD, frame, take_frames
+from open_rnic.host_driver.devices.simulated import SimulatedDevice
+from open_rnic.host_driver.net.pipe import discard
+from open_rnic.host_driver.tcp.attached import AttachedTcp, RegisterTcp
+from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.tcp.registers import BY_NAME
+
+__all__ = ["SimulatedRnic", "opened"]
+
+
+class SimulatedRnic(asyncio.Protocol):
+    """An Ethernet port (:class:`.Port`), with the registers of the network path behind it (:class:`.PathRegisters`).
+
+    ``paths`` are the data paths of the connections. Open it with :meth:`open`.
+    """
+
+    @classmethod
+    async def open(cls, *, connections: int = 4, ring: int = 8192) -> SimulatedRnic:
+        """Start an RNIC of ``connections`` connections (1, 2, 4 or 8), with rings of ``ring`` octets each way.
+
+        The first of a kind is built, which takes minutes. Raises DeviceError if it cannot be built or started.
+        """
+        simulation = await prepare("rnic", str(connections), str(ring))
+        rnic = cls()
+        pairs = [socket.socketpair() for _ in range(1 + connections)]
+        descriptors = [theirs.fileno() for _, theirs in pairs]
+        variables = {SOCKET: ",".join(map(str, descriptors))}
+        server = "open_rnic.host_driver.devices.sim.rnic_server"
+        try:
+            rnic._process = SimulationProcess(simulation, server, descriptors, variables)
+        finally:
+            for _, theirs in pairs:
+                theirs.close()
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: rnic, sock=pairs[0][0])
+            rnic.paths = [await SimulatedDevice.join(ours, rnic._process) for ours, _ in pairs[1:]]
+            async with asyncio.timeout(START):
+                await rnic.gate.until(lambda: rnic._up or rnic.failure is not None)
+        except TimeoutError:
+            rnic.failure = rnic._process.late()
+        if rnic.failure:
+            await rnic.close()
+            raise rnic.failure
+        return rnic
+
+    def __init__(self) -> None:
+        self.receive: Callable[[bytes], None] = discard
+        self.gate = Gate()
+        self.failure: DeviceError | None = None
+        self.paths: list[SimulatedDevice] = []
+        self._up = self._interrupted = False
+        self._received = bytearray()
+        self._values: deque[asyncio.Future[int]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._process: SimulationProcess | None = None
+
+    # An Ethernet port
+
+    def send(self, given: bytes) -> None:
+        """Give a frame to the RNIC."""
+        self._write(frame(Kind.FRAME, 0, given))
+
+    # The registers of the network path
+
+    async def get(self, register: str) -> int:
+        """See PathRegisters."""
+        return await self._access(frame(Kind.GET, BY_NAME[register].address // 4))
+
+    async def set(self, register: str, value: int) -> None:
+        """See PathRegisters."""
+        await self._access(frame(Kind.SET, BY_NAME[register].address // 4, WORD.pack(value)))
+
+    async def interrupt(self) -> None:
+        """See PathRegisters."""
+        await self.gate.until(lambda: self._interrupted or self.failure is not None)
+        self._check()
+        self._interrupted = False
+
+    async def close(self) -> None:
+        """End the simulation. Idempotent."""
+        for path in self.paths:
+            await path.close()
+        if self._transport:
+            self._transport.close()
+        if self._process:
+            await self._process.end()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+        closed = self._transport is None or self._transport.is_closing()
+        if self._process and self.failure is None:
+            self.failure = DeviceError("the device has been closed") if closed else self._process.death()
+        self._end()
+
+    def eof_received(self) -> None:  # noqa: D102
+        if self._process and self.failure is None:
+            self.failure = self._process.death()
+        self._end()
+
+    def data_received(self, data: bytes) -> None:  # noqa: D102
+        self._received += data
+        for kind, _, octets in take_frames(self._received):
+            match kind:
+                case Kind.HELLO:
+                    self._up = True
+                case Kind.FRAME:
+                    self.receive(octets)
+                case Kind.VALUE:
+                    value = self._values.popleft()
+                    if not value.done():
+                        value.set_result(WORD.unpack(octets)[0])
+                case Kind.IRQ:
+                    self._interrupted = True
+        self.gate.look()
+
+    def _end(self) -> None:
+        for value in self._values:
+            if not value.done() and self.failure:
+                value.set_exception(self.failure)
+        self._values.clear()
+        self.gate.look()
+
+    def _check(self) -> None:
+        if self.failure:
+            raise DeviceError(*self.failure.args)
+
+    async def _access(self, octets: bytes) -> int:
+        self._check()
+        value: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._values.append(value)
+        self._write(octets)
+        return await value
+
+    def _write(self, octets: bytes) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.write(octets)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    mac: bytes, address: IPv4Interface, gateway: IPv4Address | None = None, *, connections: int = 4, ring: int = 8192
+) -> AsyncIterator[tuple[SimulatedRnic, AttachedTcp]]:
+    """Return an RNIC with these addresses, and its TCP, as an asynchronous context manager.
+
+    The other parameters are those of :meth:`SimulatedRnic.open`.
+    """
+    rnic = await SimulatedRnic.open(connections=connections, ring=ring)
+    try:
+        async with RegisterTcp(rnic, connections) as registers:
+            await registers.station(mac, address, gateway)
+            paths: list[Device] = [*rnic.paths]
+            async with AttachedTcp(registers, address.ip, paths) as tcp:
+                yield rnic, tcp
+    finally:
+        await rnic.close()

@@ -1,0 +1,188 @@
+"""TCP in a device that has data paths for its connections: all of it through registers (``rtl.tcp.registers``)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv4Interface
+from typing import Protocol, Self
+
+from open_rnic.host_driver.device import AttachedDevice, Device
+from open_rnic.host_driver.tcp.engine import EngineConnection, EngineStatus, EngineTcp, Row
+from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.tcp.registers import BY_NAME
+from open_rnic.rtl.tcp.words import Command
+
+__all__ = ["AttachedTcp", "PathRegisters", "RegisterTcp"]
+
+_PATIENCE = 1.0  # seconds for the last commands
+_STATUS, _COMMAND = BY_NAME["STATUS"], BY_NAME["COMMAND"]
+
+
+class PathRegisters(Protocol):
+    """The registers of a network path, by their names."""
+
+    async def get(self, register: str) -> int:
+        """Return the 32-bit value of a register."""
+
+    async def set(self, register: str, value: int) -> None:
+        """Write a register."""
+
+    async def interrupt(self) -> None:
+        """Wait until CHANGED is not 0."""
+
+
+class RegisterTcp:
+    """A :class:`.TcpDevice` whose octets stay in the device: an asynchronous context manager."""
+
+    def __init__(self, registers: PathRegisters, connections: int) -> None:
+        self.statuses = [EngineStatus(0, IPv4Address(0), 0, 0, 0)] * connections
+        self.gate = Gate()
+        self.deliver: Callable[[int, bytes], None] = lambda connection, octets: None
+        self._registers = registers
+        self._given = self._done = 0  # commands, modulo 2**16
+        self._commands: asyncio.Queue[tuple[Command, int, int, int, int]] = asyncio.Queue()
+        self._accepts = 0
+        self._one = asyncio.Lock()  # for accesses that belong together
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(work()) for work in (self._carry_out, self._follow)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._commands.join(), _PATIENCE)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def station(self, mac: bytes, address: IPv4Interface, gateway: IPv4Address | None) -> None:
+        """Set the addresses of the path."""
+        set_ = self._registers.set
+        await set_("MAC_HI", int.from_bytes(mac[:2], "big"))
+        await set_("MAC_LO", int.from_bytes(mac[2:], "big"))
+        await set_("PREFIX", int(address.netmask))
+        await set_("GATEWAY", int(gateway or 0))
+        await set_("ADDRESS", int(address.ip))
+
+    def command(self, command: Command, connection: int, ports: int = 0, peer: int = 0, iss: int = 0) -> int:
+        """See TcpDevice."""
+        self._given = (self._given + 1) & 0xFFFF
+        self._commands.put_nowait((command, connection, ports, peer, iss))
+        return self._given
+
+    async def send_packet(self, connection: int, octets: bytes) -> None:
+        """See TcpDevice; only the end passes through the host."""
+        assert not octets
+        self.command(Command.CLOSE, connection)
+
+    def accept(self, connection: int, wanted: bool) -> None:
+        """See TcpDevice. Octets pass when a connection has been attached, not before."""
+
+    async def let_pass(self, connection: int, wanted: bool) -> None:
+        """Let octets pass to the data path, or stop them."""
+        self._accepts = self._accepts & ~(1 << connection) | wanted << connection
+        await self._registers.set("ACCEPT", self._accepts)
+        await self._show(connection)
+
+    async def counter(self, name: str, connection: int) -> int:
+        """Return the register ``name`` of a connection."""
+        async with self._one:
+            await self._registers.set("CONNECTION", connection)
+            return await self._registers.get(name)
+
+    async def _carry_out(self) -> None:
+        registers = self._registers
+        pending = _COMMAND["pending"]
+        while True:
+            command, connection, ports, peer, iss = await self._commands.get()
+            if command in (Command.LISTEN_AT, Command.OPEN):
+                await self.let_pass(connection, False)
+            await registers.set("COMMAND_PORTS", ports)
+            await registers.set("COMMAND_ADDRESS", peer)
+            await registers.set("COMMAND_ISS", iss)
+            word = _COMMAND["kind"].put(command) | _COMMAND["connection"].put(connection) | _COMMAND["go"].put(1)
+            await registers.set("COMMAND", word)
+            while pending.get(await registers.get("COMMAND")):
+                pass
+            self._done = (self._done + 1) & 0xFFFF
+            await self._show(connection)
+            self._commands.task_done()
+
+    async def _follow(self) -> None:
+        """Follow the changes of connections."""
+        while True:
+            await self._registers.interrupt()
+            changed = await self._registers.get("CHANGED")
+            await self._registers.set("CHANGED", changed)
+            for connection in range(len(self.statuses)):
+                if changed >> connection & 1:
+                    await self._show(connection)
+
+    async def _show(self, connection: int) -> None:
+        async with self._one:
+            done, accepted = self._done, self._accepts >> connection & 1
+            await self._registers.set("CONNECTION", connection)
+            status = await self._registers.get("STATUS")
+            peer = await self._registers.get("PEER")
+            ports = await self._registers.get("PORTS")
+        address = IPv4Address(peer)
+        self.statuses[connection] = EngineStatus(
+            _STATUS["status"].get(status), address, ports >> 16, ports & 0xFFFF, done
+        )
+        if _STATUS["finished"].get(status) and accepted:
+            self.deliver(connection, b"")
+        self.gate.look()
+
+
+class AttachedTcp(EngineTcp):
+    """The TCP of a device that has the data path ``paths[n]`` for its connection n."""
+
+    def __init__(self, device: RegisterTcp, address: IPv4Address, paths: Sequence[Device]) -> None:
+        super().__init__(device, address)
+        self.registers = device
+        self.paths = paths
+
+    def _deliver(self, number: int, octets: bytes) -> None:
+        if self.status(self.rows[number]):  # otherwise this is the end of the last connection in this place
+            super()._deliver(number, octets)
+
+    def connection(self, row: Row) -> AttachedConnection:
+        """Return the connection of a row that has been opened."""
+        return AttachedConnection(self, row)
+
+
+class AttachedConnection(EngineConnection):
+    """A connection of :class:`AttachedTcp` as an :class:`.AttachedTransport`."""
+
+    def __init__(self, tcp: AttachedTcp, row: Row) -> None:
+        super().__init__(tcp, row)
+        self._registers = tcp.registers
+        self._path = tcp.paths[row.number]
+
+    async def attach(self, device: AttachedDevice) -> None:
+        """See AttachedTransport."""
+        await self._registers.let_pass(self._row.number, False)
+        device.attach(self._path)
+
+    async def begin(self) -> None:
+        """See AttachedTransport."""
+        await self._registers.let_pass(self._row.number, True)
+
+    async def packets(self) -> int:
+        """See AttachedTransport."""
+        return await self._registers.counter("PACKETS", self._row.number)
+
+    async def octets(self) -> int:
+        """See AttachedTransport."""
+        return await self._registers.counter("OCTETS", self._row.number)
+
+    async def finished(self) -> None:
+        """See AttachedTransport."""
+        tcp, row = self._tcp, self._row
+        await self._registers.gate.until(lambda: row.finished or tcp.ended(row))
+        if not row.finished:
+            raise tcp.lost(row)

@@ -1,0 +1,142 @@
+"""TCP and MPA in one: Ethernet frames at one side, ULPDUs at the other."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.tcp.attachment import Attachment
+from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.path import NetworkPath
+from open_rnic.rtl.tcp.path_control import PathControl
+
+__all__ = ["PAGE_BITS", "Rnic"]
+
+PAGE_BITS = 8  # of the bus: 256 registers in a page
+
+
+class Rnic(wiring.Component):
+    """A :class:`.NetworkPath` with an :class:`.MpaDatapath` for each connection, 32 bits wide.
+
+    ::
+
+        rx_frames ▸ NetworkPath ▸ Attachment ▸ MpaDatapath ▸ rx_ulpdu
+        tx_frames ◂ NetworkPath ◂ Attachment ◂ MpaDatapath ◂ tx_ulpdu
+
+    The registers are pages of 1 KiB: page 0 is :data:`.PATH_MAP`, page 1 + n is :data:`.MAP` of connection n.
+
+    Members
+    -------
+    tick : In, 1 bit
+        A pulse each millisecond.
+    rx_frames, tx_frames : of :class:`.NetworkPath`
+    tx_ulpdu : In, array of streams of :class:`.TxUlpdu`
+    rx_ulpdu : Out, array of streams of :class:`.RxUlpdu`
+        One for each connection.
+    bus : In, :class:`.RegisterBus`
+    irq : Out, 1 + ``connections`` bits
+        The interrupts of the pages.
+    """
+
+    def __init__(self, connections: int = 1, config: EngineConfig | None = None):
+        self.path = NetworkPath(connections, config)
+        self.connections = connections
+        members = self.path.signature.members
+        super().__init__({
+            "tick": In(1), "rx_frames": members["rx_frames"], "tx_frames": members["tx_frames"],
+            "tx_ulpdu": In(stream.Signature(TxUlpdu(1))).array(connections),
+            "rx_ulpdu": Out(stream.Signature(RxUlpdu(1))).array(connections),
+            "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
+            "irq": Out(1 + connections),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.path = path = self.path
+        m.submodules.control = control = PathControl(self.connections, path.engine.config)
+        attachments, datapaths = [], []
+        for n in range(self.connections):
+            m.submodules[f"attachment_{n}"] = attachment = Attachment()
+            m.submodules[f"datapath_{n}"] = datapath = MpaDatapath(1)
+            attachments.append(attachment)
+            datapaths.append(datapath)
+            connect(m, flipped(self.tx_ulpdu[n]), datapath.tx_ulpdu)
+            connect(m, datapath.tx_mpa, attachment.tx_mpa)
+            connect(m, attachment.rx_mpa, datapath.rx_mpa)
+            connect(m, datapath.rx_ulpdu, flipped(self.rx_ulpdu[n]))
+            m.d.comb += [attachment.reset.eq(datapath.reset), attachment.wanted.eq(control.accept[n])]
+        connect(m, flipped(self.rx_frames), path.rx_frames)
+        connect(m, path.tx_frames, flipped(self.tx_frames))
+        connect(m, control.command, path.command)
+        m.d.comb += [
+            path.tick.eq(self.tick),
+            *(getattr(path, name).eq(getattr(control, name))
+              for name in ("mac", "address", "prefix", "gateway", "show")),
+            *(getattr(control, name).eq(getattr(path, name)) for name in ("status", "peer", "ports", "changed")),
+            path.accept.eq(Cat(each.accept for each in attachments)),
+            control.ends.eq(Cat(each.ends for each in attachments)),
+            self.irq.eq(Cat(control.irq, *(each.irq for each in datapaths))),
+        ]
+        self._receive(m, attachments)
+        self._send(m, attachments)
+        self._show(m, control, attachments)
+        self._pages(m, [control.bus, *(each.bus for each in datapaths)])
+        return m
+
+    def _receive(self, m, attachments):
+        """Give each piece to its connection."""
+        received = self.path.received
+        for n, attachment in enumerate(attachments):
+            mine = Signal(name=f"received_{n}")
+            m.d.comb += [
+                mine.eq(received.payload.connection == n),
+                attachment.received.valid.eq(received.valid & mine),
+                *(attachment.received.payload[name].eq(received.payload[name]) for name in ("data", "octets", "last")),
+            ]
+            with m.If(mine):
+                m.d.comb += received.ready.eq(attachment.received.ready)
+
+    def _send(self, m, attachments):
+        """Choose the connection whose packet is next, in turn among those with a packet and room for it."""
+        to_send = self.path.to_send
+        chosen = Signal(range(max(2, self.connections)))
+        locked = Signal()  # a packet of the chosen connection is on its way
+        offers = Signal(self.connections)
+        m.d.comb += offers.eq(Cat(each.to_send.valid for each in attachments) & self.path.room)
+        with m.If(~locked):
+            m.d.sync += chosen.eq(Mux(chosen == self.connections - 1, 0, chosen + 1))
+            with m.If(offers.bit_select(chosen, 1)):
+                m.d.sync += [chosen.eq(chosen), locked.eq(1)]
+        for n, attachment in enumerate(attachments):
+            given = attachment.to_send
+            with m.If(locked & (chosen == n)):
+                m.d.comb += [
+                    to_send.valid.eq(given.valid),
+                    given.ready.eq(to_send.ready),
+                    *(to_send.payload[name].eq(given.payload[name]) for name in ("data", "octets", "last")),
+                ]
+        m.d.comb += to_send.payload.connection.eq(chosen)
+        with m.If(to_send.valid & to_send.ready & to_send.payload.last):
+            m.d.sync += locked.eq(0)
+
+    def _show(self, m, control, attachments):
+        """The counters of the connection that the registers show."""
+        for n, attachment in enumerate(attachments):
+            with m.If(control.show == n):
+                m.d.comb += [getattr(control, name).eq(getattr(attachment, name))
+                             for name in ("packets", "octets", "finished")]  # fmt: skip
+
+    def _pages(self, m, pages):
+        for n, page in enumerate(pages):
+            chosen = Signal(name=f"page_{n}")
+            m.d.comb += [
+                chosen.eq(self.bus.address[PAGE_BITS:] == n),
+                page.request.eq(self.bus.request & chosen),
+                page.write.eq(self.bus.write),
+                page.address.eq(self.bus.address[:PAGE_BITS]),
+                page.write_data.eq(self.bus.write_data),
+            ]
+            with m.If(chosen):
+                m.d.comb += [self.bus.ack.eq(page.ack), self.bus.read_data.eq(page.read_data)]

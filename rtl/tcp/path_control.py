@@ -1,0 +1,85 @@
+"""The registers of a network path in gateware."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.engine import CommandLayout
+from open_rnic.rtl.tcp.registers import IDENTITY, PATH_MAP, VERSION
+
+__all__ = ["PathControl"]
+
+
+class PathControl(wiring.Component):
+    """The registers of :data:`.PATH_MAP`, for a :class:`.NetworkPath` and its data paths.
+
+    Members
+    -------
+    bus : In, :class:`.RegisterBus`
+    irq : Out, 1 bit
+        CHANGED is not 0.
+    mac, address, prefix, gateway, command, show : Out
+    status, peer, ports, changed : In
+        The members of :class:`.NetworkPath`.
+    accept : Out, 1 bit for each connection
+        Octets of the connection are wanted.
+    packets : In, 32 bits
+    octets : In, 32 bits
+    finished : In, 1 bit
+        The packets that the connection ``show`` has sent, the octets that it has received, and whether these are all.
+    ends : In, 1 bit for each connection
+        Pulses when the last octet has been taken.
+    """
+
+    def __init__(self, connections: int, config: EngineConfig):
+        self.connections = connections
+        self.config = config
+        super().__init__({
+            "bus": In(RegisterBus()), "irq": Out(1),
+            "mac": Out(48), "address": Out(32), "prefix": Out(32), "gateway": Out(32), "accept": Out(connections),
+            "command": Out(stream.Signature(CommandLayout(connections))), "show": Out(range(max(2, connections))),
+            "status": In(16), "peer": In(32), "ports": In(32), "changed": In(connections),
+            "packets": In(32), "octets": In(32), "finished": In(1), "ends": In(connections),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.bank = bank = RegisterBank(PATH_MAP)
+        wiring.connect(m, wiring.flipped(self.bus), bank.bus)
+        changed = Signal(self.connections)
+        command = self.command.payload
+        m.d.comb += [
+            bank.IDENTITY.value.eq(IDENTITY),
+            bank.VERSION.minor.eq(VERSION & 0xFFFF),
+            bank.VERSION.major.eq(VERSION >> 16),
+            bank.CAPABILITIES.connections.eq(self.connections),
+            bank.CAPABILITIES.send_ring.eq(self.config.send_ring.bit_length() - 1),
+            bank.CAPABILITIES.receive_ring.eq(self.config.receive_ring.bit_length() - 1),
+            self.mac.eq(Cat(bank.MAC_LO.value, bank.MAC_HI.value)),
+            *(getattr(self, name).eq(getattr(bank, name.upper()).value)
+              for name in ("address", "prefix", "gateway", "accept")),
+            command.kind.eq(bank.COMMAND.kind),
+            command.connection.eq(bank.COMMAND.connection),
+            command.ports.eq(Cat(bank.COMMAND_PORTS.peer, bank.COMMAND_PORTS.local)),
+            command.address.eq(bank.COMMAND_ADDRESS.value),
+            command.iss.eq(bank.COMMAND_ISS.value),
+            bank.COMMAND.pending.eq(self.command.valid),
+            bank.CHANGED.value.eq(changed),
+            self.irq.eq(changed.any()),
+            self.show.eq(bank.CONNECTION.value),
+            bank.STATUS.status.eq(self.status),
+            bank.STATUS.finished.eq(self.finished),
+            bank.PEER.value.eq(self.peer),
+            Cat(bank.PORTS.peer, bank.PORTS.local).eq(self.ports),
+            bank.PACKETS.value.eq(self.packets),
+            bank.OCTETS.value.eq(self.octets),
+        ]
+        m.d.sync += changed.eq((changed & ~bank.CHANGED.clear_value) | self.changed | self.ends)
+        with m.If(bank.COMMAND.go):
+            m.d.sync += self.command.valid.eq(1)
+        with m.Elif(self.command.ready):
+            m.d.sync += self.command.valid.eq(0)
+        return m
