@@ -4,6 +4,7 @@ from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Mux, Signal, Value
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.rtl.net.net import Net
 from open_rnic.rtl.net.packet_fifo import PacketFifo
 from open_rnic.rtl.net.packet_slots import PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
@@ -12,19 +13,26 @@ _WORDS = 4
 
 
 @proves(
-    "receive takes a beat in every cycle",
-    lambda lanes: Receiver(tcp_words=1024, udp_words=512, icmp_words=512, udp_ports=(7,)),
+    "receive takes a beat in every cycle, even if the TCP engine and the user of UDP take none",
+    lambda lanes: Net(udp_ports=(7,)),
     Mutant(
         "it takes a beat in every second cycle",
         Receiver,
         "self.frames.ready.eq(1)",
         "self.frames.ready.eq(~valid)",
     ),
-    of="Receiver",
+    Mutant(
+        "it waits for the TCP engine",
+        Net,
+        "self.counts.eq(receiver.counts),",
+        "self.counts.eq(receiver.counts), self.rx_frames.ready.eq(self.tcp_rx.ready),",
+    ),
+    of="Net",
     lanes=NO_LANES,
+    reach=4,
 )
-def ready(m, receiver):
-    m.always(receiver.frames.ready)
+def ready(m, net):
+    m.always(net.rx_frames.ready)  # whatever ``tcp_rx.ready`` and ``udp_rx.ready`` are
 
 
 def _whole(m, queue):

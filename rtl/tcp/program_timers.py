@@ -51,15 +51,19 @@ def write_timers(p: Program, config: EngineConfig) -> None:
     p.label("idle")
     p.wait()
 
-    # Probe a window that is shut (RFC 9293 §3.8.6.1), or fill a window that is small but open.
+    # Probe a window that is shut (RFC 9293 §3.8.6.1), or fill a window that is small but open. A segment that has just
+    # arrived may leave nothing to send, or a window that ends before SND.NXT.
     p.label("probe")
     p.clear(row.flags, Bit.PERSIST)
-    with p.If(p.eq(row.window, 0)):
+    p.call("shut")
+    with p.If(p.ne(t.blocked, 0)):
         p.move(t.start, row.una)
         p.add(t.until, row.una, 1)
         p.jump("send_range")
+    p.jump_if(p.ne(row.sent, row.una), "want")
     p.move(t.start, row.sent)
     p.add(t.until, row.una, row.window)
     p.move(t.x, row.fresh)
     p.call("whole")
+    p.jump_if(p.eq(t.start, t.until), "want")
     p.jump("send_range")

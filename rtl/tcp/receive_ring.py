@@ -63,9 +63,9 @@ class ReceiveRings(wiring.Component):
 
     def _write(self, m, port):
         m.submodules.writer = writer = RingWriter(self.size)
-        first = Signal(12)
-        end = Signal(12)
-        word = Signal(10)  # number of the current word of the payload
+        first = Signal(12, name="first_offset")
+        end = Signal(12, name="end_offset")
+        word = Signal(10, name="payload_word")  # number of the current word of the payload
         ring = Signal.like(self.connection)
         copies = Signal()
         beat = self.i.payload
@@ -102,7 +102,7 @@ class ReceiveRings(wiring.Component):
         m.submodules.limits = limits = Memory(shape=bits, depth=max(2, self.connections), init=[])
         write_head, write_limit = heads.write_port(), limits.write_port()
         head, limit = heads.read_port(domain="comb"), limits.read_port(domain="comb")
-        ring = Signal.like(self.connection)  # the connection that is looked at, or whose octets leave
+        ring = Signal.like(self.connection, name="ring_read")  # the connection that is looked at, or whose octets leave
         begins = Signal()
         stale = Signal()  # the connection was begun anew while its octets left
         length = Signal(bits)

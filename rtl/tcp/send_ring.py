@@ -65,7 +65,7 @@ class SendRings(wiring.Component):
 
     def _read(self, m, port):
         m.submodules.reader = reader = RingReader(self.size)
-        ring = Signal.like(self.connection)
+        ring = Signal.like(self.connection, name="ring_read")
         m.d.comb += [
             reader.start.eq(self.reads), reader.place.eq(self.reads_from), reader.length.eq(self.reads_octets),
             reader.word.eq(port.data), port.en.eq(reader.read), port.addr.eq(Cat(reader.address, ring)),

@@ -3,9 +3,11 @@
 import pytest
 
 from open_rnic.cocotb_tests.rtl.tcp.shadow import Shadow
+from open_rnic.rtl.sequencer.interpreter import Interpreter
 from open_rnic.rtl.sequencer.isa import ADDRESSES
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.program import ENTRIES, tcp_program
+from open_rnic.rtl.tcp.words import Bit, State, port, row, t
 
 STEPS = 10_000
 
@@ -22,3 +24,20 @@ def test_the_program_fits_and_has_all_entries():
     program = tcp_program(EngineConfig())
     assert len(program.instructions()) <= ADDRESSES // 2
     assert len({program.entry(name) for name in ENTRIES}) == len(ENTRIES)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param({"una": 1000, "sent": 1000, "end": 1000, "window": 0}, id="the last octet was acknowledged"),
+        pytest.param({"una": 1000, "sent": 3000, "end": 4000, "window": 500}, id="the window has opened a little"),
+    ],
+)
+def test_a_segment_before_the_persist_timer_expires_may_leave_nothing_to_probe_with(words):
+    writes = []
+    ports = {place.code: lambda _, value, name=name: writes.append((name, value)) for name, place in vars(port).items()}
+    interpreter = Interpreter(tcp_program(EngineConfig()), 1, ports)
+    for name, value in {**words, "state": State.ESTABLISHED, "flags": Bit.PERSIST, "mss": 536, "rto": 200}.items():
+        interpreter.rows[0][getattr(row, name).code] = value
+    interpreter.run("tick", 0, {t.now: 0})
+    assert writes == [("want", 0)]

@@ -1,0 +1,321 @@
+"""The rings of TCP keep each octet until it may be overwritten, and return it unchanged (rtl/tcp)."""
+
+from amaranth.asserts import AnyConst
+from amaranth.hdl import Cat, Mux, Signal
+
+from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.rules import kept
+from open_rnic.rtl.tcp.receive_ring import ReceiveRings
+from open_rnic.rtl.tcp.ring import RingReader, RingWriter
+from open_rnic.rtl.tcp.send_ring import SendRings
+
+_CONNECTIONS, _SIZE = 2, 8
+_PLACE = 4  # bits of the numbers in the rings: modulo twice their size
+_BITS = 5  # of sequence numbers in the proof
+
+
+class _Watched:
+    """Any one octet of any one connection: ``number`` is its sequence number, ``octet`` its value.
+
+    ``there`` is 1 while the ring must keep the octet.
+    """
+
+    def __init__(self, m, rings):
+        self._m = m
+        self.rings = rings
+        self.connection = Signal(range(_CONNECTIONS))
+        self.number = Signal(_BITS)
+        m.d.comb += [self.connection.eq(AnyConst(range(_CONNECTIONS))), self.number.eq(AnyConst(_BITS))]
+        self.there = Signal()
+        self.octet = Signal()
+        at = Cat(self.number[2 : _PLACE - 1], self.connection)
+        self._stored = rings.stored(m, "memory", at).word_select(self.number[:2], 8)[0]
+
+    def enters(self, beat, first, octets):
+        """The octets of a beat are written: ``first`` is the number of its octet 0. Only within an ``m.If``."""
+        place = Signal(_BITS)
+        self._m.d.comb += place.eq(self.number - first)
+        with self._m.If(octets(place)):
+            self._m.d.sync += [self.there.eq(1), self.octet.eq(beat.data.word_select(place[:2], 8)[0])]
+
+    def leaves(self, beat, first, left):
+        """Whether a beat has the octet: ``first`` is the number of its octet 0, of ``left`` that leave."""
+        place = Signal(_BITS)
+        self._m.d.comb += place.eq(self.number - first)
+        return (place < 4) & (place < left) & (beat.data.word_select(place[:2], 8)[0] != self.octet)
+
+    def kept(self, waits):
+        """Whether the ring has the octet: in its memory or, if ``waits``, in the writer."""
+        writer = self.rings["writer"]
+        lane = self.number[:2]
+        waits &= writer["waiting_mask"].bit_select(lane, 1) & (writer.address == self.number[2 : _PLACE - 1])
+        return Mux(waits, writer["waiting"].word_select(lane, 8)[0], self._stored) == self.octet
+
+    def read(self, first, left):
+        """Whether the reader, which has ``left`` octets to output from ``first`` on, is in a reachable state."""
+        reader = self.rings["reader"]
+        have_word, have_both = reader["have_word"], reader["have_both"]
+        word = Signal(_BITS - 2)
+        place = Signal(_BITS)
+        self._m.d.comb += [word.eq(self.number[2:] - first[2:]), place.eq(self.number - first)]
+        lane = self.number[:2]
+        before, current = (reader[name].word_select(lane, 8)[0] == self.octet for name in ("before", "word"))
+        return (
+            reader.busy
+            & (have_word | ~have_both)
+            & (reader["shift"] == first[:2])
+            & (reader["left"] == left)
+            & (left != 0)
+            & (reader.address == (first[2:] + have_word + have_both)[: _PLACE - 3])
+            & (
+                ~self.there
+                | (place >= left)
+                | Mux(
+                    have_both,
+                    ((word != 0) | before) & ((word != 1) | current),
+                    ~have_word | (word != 0) | current,
+                )
+            )
+        )
+
+
+@proves(
+    "an octet that has been queued is never overwritten before it is released, and a segment has the octets that were"
+    " queued",
+    lambda lanes: SendRings(_CONNECTIONS, _SIZE),
+    Mutant("a beat is written without room", SendRings, "<= self.size - 4", "<= self.size"),
+    Mutant(
+        "the octets behind a word's end are lost",
+        RingWriter,
+        "flush.eq(self.last & (turned_mask & ~above).any())",
+        "flush.eq(0)",
+    ),
+    Mutant(
+        "a segment begins with the word before", RingReader, "advance.eq(~have_both | self.o.ready)", "advance.eq(1)"
+    ),
+    name="send",
+    of=f"SendRings, {_CONNECTIONS} rings of {_SIZE} octets",
+    lanes=NO_LANES,
+    depth=1,
+    reach=16,
+)
+def _(m, rings):
+    watched = _Watched(m, rings)
+    mine = watched.connection
+    i, o = rings.i, rings.o
+    beat = i.payload
+    octets = Mux(beat.last, beat.octets, 4)
+    value, reads_from = rings.value[:_BITS], rings.reads_from[:_BITS]
+    begins = rings.begin_send & (rings.connection == mine)
+    sends = rings.sends.bit_select(mine, 1)
+
+    # Packets have octets in all beats, or are a single beat without any, and belong to one connection.
+    inside, packet_of = Signal(), Signal.like(mine)
+    with m.If(i.valid & i.ready):
+        m.d.sync += [inside.eq(~beat.last), packet_of.eq(beat.connection)]
+    m.given(~(i.valid & beat.last) | ((beat.octets <= 4) & ((beat.octets != 0) | ~inside)))
+    m.given(kept(m, i), ~(i.valid & inside) | (beat.connection == packet_of))
+    # The connection cannot send before it is begun, nor in the two cycles after.
+    begun, since = Signal(), Signal(2)
+    m.given(~begins | ~sends, ~sends | (begun & (since == 2)))
+    m.d.sync += since.eq(Mux(begins, 0, Mux(since == 2, 2, since + 1)))
+
+    # The octets released, queued, and written; ``stale``: those that are written belong to an earlier connection.
+    head, tail, count, stale = Signal(_BITS), Signal(_BITS), Signal(_BITS), Signal()
+    end = Signal(_BITS)
+    m.d.comb += end.eq(tail + count)
+    takes = rings.within("Write") & i.valid & i.ready & (beat.connection == mine)
+    queued = rings.queued & rings.noted & (rings.queued_of == mine)
+    released = rings.release & (rings.connection == mine)
+    m.given(rings.begin_send + rings.release + rings.noted <= 1)  # the program's writes, and events between them
+    m.given(~released | (begun & ((value - head)[:_BITS] <= (tail - head)[:_BITS])))
+    of_mine = rings["ring"] == mine
+    with m.If(rings.within("Begin") & of_mine):
+        m.d.sync += [count.eq(0), stale.eq(0)]
+        with m.If((watched.number - head)[:_BITS] >= (tail - head)[:_BITS]):
+            m.d.sync += watched.there.eq(0)  # it was discarded
+    with m.If(takes):
+        m.d.sync += count.eq(count + octets)
+        watched.enters(beat, end, lambda place: place < octets)
+    with m.If(queued):
+        m.always(rings.count == count, (end - head)[:_BITS] <= _SIZE)
+        m.d.sync += [tail.eq(tail + rings.count), count.eq(0)]
+    with m.If(released):
+        m.d.sync += head.eq(value)
+        with m.If((watched.number - head)[:_BITS] < (value - head)[:_BITS]):
+            m.d.sync += watched.there.eq(0)
+    with m.If(begins):
+        m.d.sync += [begun.eq(1), head.eq(value), tail.eq(value), stale.eq(1), watched.there.eq(0)]
+
+    # A segment is read: octets that have been queued, and not released.
+    reads, at, left = Signal(), Signal(_BITS), Signal(_BITS)
+    of_segment = rings.reads & (rings.reads_of == mine)
+    m.given(~(rings.reads & rings["reader"].busy))
+    m.given(~of_segment | (begun & ~begins & ~released & (rings.reads_octets != 0)))
+    m.given(
+        ~of_segment
+        | (
+            ((reads_from - head)[:_BITS] <= _SIZE)
+            & ((reads_from - head)[:_BITS] + rings.reads_octets <= (tail - head)[:_BITS])
+        )
+    )
+    with m.If(of_segment):
+        m.d.sync += [reads.eq(1), at.eq(reads_from), left.eq(rings.reads_octets)]
+    with m.If(reads & o.valid & o.ready):
+        m.d.sync += [at.eq(at + 4), left.eq(left - 4)]
+        with m.If(o.payload.last):
+            m.d.sync += reads.eq(0)
+    with m.If(begins | (released & ((at + left - head)[:_BITS] < (value - head)[:_BITS]))):
+        m.d.sync += reads.eq(0)
+    m.always(~(reads & o.valid & watched.there & watched.leaves(o.payload, at, left)))
+    m.always(~(reads & o.valid) | ((o.payload.last == (left <= 4)) & (~o.payload.last | (o.payload.octets == left))))
+
+    reader, writer = rings["reader"], rings["writer"]
+    writes, flushes, tells = (rings.within(name) for name in ("Write", "Flush", "Tell"))
+    active = begun & of_mine & ~stale & (writes | flushes | tells)
+    size = _PLACE
+    m.states(
+        ~begun | ((rings.stored(m, "heads", mine) == head[:size]) & (rings.stored(m, "tails", mine) == tail[:size]))
+    )
+    m.states((tail - head)[:_BITS] <= _SIZE, begun | (~watched.there & ~reads))
+    m.states(~active | (((end - head)[:_BITS] <= _SIZE) & (count <= _SIZE) & (rings.count == count)))
+    m.states(~active | (rings["tail"] == end[:size]))
+    m.states(~(stale & of_mine & (writes | flushes | tells)) | (since <= tells), ~stale | ~watched.there)
+    of_packet = Mux(inside, packet_of == rings["ring"], i.valid & (beat.connection == rings["ring"]))
+    over = (flushes | tells) & rings["ends"]
+    m.states(~rings.within("Wait") | ~inside, rings.within("Wait") | Mux(over, ~inside, of_packet))
+    m.states(flushes | ~writer["flush"])
+    m.states(~(active & (writes | flushes)) | (writer["shift"] == tail[:2]))
+    m.states(~(active & writes) | ((writer.address == end[2 : _PLACE - 1]) & (count[:2] == 0)))
+    m.states(~(active & writes) | (writer["waiting_mask"] == Mux(count == 0, 0, (1 << tail[:2]) - 1)))
+    m.states(~(active & writer["flush"]) | (end[:2] <= count))
+    m.states(
+        ~(active & writer["flush"])
+        | ((writer.address == end[2 : _PLACE - 1]) & (writer["waiting_mask"] == (1 << end[:2]) - 1))
+    )
+    in_ring = (watched.number - head)[:_BITS] < (tail - head)[:_BITS]
+    written = active & ((watched.number - tail)[:_BITS] < count)
+    m.states(~(watched.there & (in_ring | written)) | watched.kept(active & (writes | writer["flush"])))
+    m.states(~watched.there | ((watched.number - head)[:_BITS] < _SIZE))
+    m.states(reader.busy | ~(reader["have_word"] | reader["have_both"]))
+    m.states(~reads | ((rings["ring_read"] == mine) & watched.read(at, left)))
+    m.states(~reads | ((at + left - head)[:_BITS] <= (tail - head)[:_BITS]), ~reads | (left <= _SIZE))
+
+
+@proves(
+    "an octet that has been received is never overwritten before it is taken, nor is any octet written outside of the"
+    " window; the user takes the octets that were received",
+    lambda lanes: ReceiveRings(_CONNECTIONS, _SIZE),
+    Mutant(
+        "octets are delivered while they arrive",
+        ReceiveRings,
+        "(self.deliver & self.ready)",
+        "self.deliver",
+    ),
+    name="receive",
+    of=f"ReceiveRings, {_CONNECTIONS} rings of {_SIZE} octets",
+    lanes=NO_LANES,
+    depth=1,
+    reach=16,
+)
+def _(m, rings):
+    watched = _Watched(m, rings)
+    mine = watched.connection
+    i, o = rings.i, rings.o
+    value = rings.value[:_BITS]
+    written = rings.ready & (rings.connection == mine)
+    begins, delivers = rings.begin_receive & written, rings.deliver & written
+    writes = ("place", "first", "take", "deliver", "begin_receive")
+    m.given(sum(getattr(rings, name) for name in writes) + rings.noted <= 1)
+
+    # The octets taken and delivered; those of the piece that leaves.
+    begun, head, limit, count = Signal(), Signal(_BITS), Signal(_BITS), Signal(_BITS)
+    ready = Signal(_BITS)
+    m.d.comb += ready.eq(limit - head)
+    m.given(~delivers | (begun & ((value - head)[:_BITS] >= ready) & ((value - head)[:_BITS] <= _SIZE)))
+    fresh = ~rings["stale"] & (rings["ring_read"] == mine) & begun
+    octets = Mux(o.payload.last, o.payload.octets, 4)
+    m.always(~(fresh & o.valid & watched.there & watched.leaves(o.payload, (head + count)[:_BITS], octets)))
+    with m.If(fresh & o.valid & o.ready):
+        m.d.sync += count.eq(count + octets)
+    taken = fresh & rings.taken & rings.noted
+    with m.If(taken):
+        m.always((rings.count == count) & (count <= ready))
+        m.d.sync += [head.eq(head + count), count.eq(0)]
+        with m.If((watched.number - head)[:_BITS] < count):
+            m.d.sync += watched.there.eq(0)
+    with m.If(delivers):
+        m.d.sync += limit.eq(value)
+    with m.If(begins):
+        m.d.sync += [begun.eq(1), head.eq(value), limit.eq(value), count.eq(0), watched.there.eq(0)]
+
+    # A payload: its octets ``first`` to ``end`` are written, and lie between those delivered and the right edge.
+    placed, place, first, end, of = Signal(), Signal(_BITS), Signal(_BITS), Signal(_BITS), Signal.like(mine)
+    at = Signal(_BITS)
+    copies, writer = rings["copies"], rings["writer"]
+    start = Signal(_BITS)
+    m.d.comb += start.eq(place + first - head)
+    with m.If(rings.place & rings.ready):
+        m.d.sync += [place.eq(value), placed.eq(1)]
+    with m.If(rings.first & rings.ready):
+        m.d.sync += first.eq(value)
+    m.given(~rings.first | (rings.value < 2 * _SIZE))
+    with m.If(rings.take & rings.ready & rings.has_payload):
+        m.d.sync += [end.eq(value), at.eq(0), placed.eq(0), of.eq(rings.connection)]
+        m.given(
+            (rings.value == 0)
+            | (placed & (rings.value < 2 * _SIZE) & (value > first))
+            & (
+                (rings.connection != mine)
+                | (begun & (start >= ready) & (start <= _SIZE) & ((start + value - first)[:_BITS] <= _SIZE))
+            )
+        )
+    m.given(~(copies & i.valid) | (at < 2 * _SIZE))  # the payload is not that long
+    with m.If(copies & i.valid):
+        m.d.sync += at.eq(at + 4)
+        with m.If(of == mine):
+            watched.enters(
+                i.payload,
+                place + at,
+                lambda lane: (lane < 4) & ((lane + at)[:_BITS] >= first) & ((lane + at)[:_BITS] < end),
+            )
+
+    reader = rings["reader"]
+    size = _PLACE
+    passes = copies | writer["flush"]
+    m.states(
+        ~begun | ((rings.stored(m, "heads", mine) == head[:size]) & (rings.stored(m, "limits", mine) == limit[:size]))
+    )
+    m.states(ready <= _SIZE, begun | ~watched.there)
+    m.states(rings["first_offset"] == first, ~(copies & writer["flush"]), ~(placed & passes))
+    m.states(~placed | (writer.address == place[2 : _PLACE - 1]), writer["shift"] == place[:2])
+    m.states(passes | (writer["waiting_mask"] == 0))
+    m.states(~passes | ((rings["ring"] == of) & (rings["end_offset"] == end)))
+    m.states(
+        ~passes | (end == 0) | (writer.address == (place + at)[2 : _PLACE - 1]),
+        ~passes | (at <= 2 * _SIZE + 4),
+        at[:2] == 0,
+    )
+    m.states(~copies | (rings["payload_word"] == at[2:]))
+    m.states(~passes | (end == 0) | ((end > first) & (end < 2 * _SIZE)))
+    for lane in range(4):
+        offset = Signal(_BITS, name=f"offset_{lane}")
+        m.d.comb += offset.eq(at - place[:2] + lane)
+        waits = (at != 0) & (lane < place[:2]) & (offset >= first) & (offset < end)
+        m.states(~passes | (writer["waiting_mask"][lane] == waits))
+    m.states(
+        ~passes
+        | (of != mine)
+        | (end == 0)
+        | (begun & (start >= ready) & (start <= _SIZE) & ((start + end - first)[:_BITS] <= _SIZE))
+    )
+    m.states(
+        ~watched.there | ((watched.number - head)[:_BITS] < _SIZE), ~watched.there | watched.kept(passes & (of == mine))
+    )
+    piece, leaving, left = rings.count, rings.within("Leave"), Signal(_BITS)
+    m.d.comb += left.eq(piece - count)
+    m.states(reader.busy == leaving, leaving | ~(reader["have_word"] | reader["have_both"]))
+    m.states((fresh & (leaving | rings.within("Tell"))) | (count == 0))
+    m.states(~(fresh & rings.within("Tell")) | (count == piece))
+    m.states(~(fresh & (leaving | rings.within("Start") | rings.within("Tell"))) | ((piece <= ready) & (piece != 0)))
+    m.states(~(fresh & leaving) | ((count < piece) & watched.read((head + count)[:_BITS], left)))
