@@ -209,8 +209,8 @@ def _(m, rings):
     Mutant(
         "octets are delivered while they arrive",
         ReceiveRings,
-        "(self.deliver & self.ready)",
-        "self.deliver",
+        "(self.delivering & self.at_rest)",
+        "self.delivering",
     ),
     name="receive",
     of=f"ReceiveRings, {_CONNECTIONS} rings of {_SIZE} octets",
@@ -225,7 +225,7 @@ def _(m, rings):
     value = rings.value[:_BITS]
     written = rings.ready & (rings.connection == mine)
     begins, delivers = rings.begin_receive & written, rings.deliver & written
-    writes = ("place", "first", "take", "deliver", "begin_receive")
+    writes = ("place", "first", "take", "deliver", "finish", "begin_receive")
     m.given(sum(getattr(rings, name) for name in writes) + rings.noted <= 1)
 
     # The octets taken and delivered; those of the piece that leaves.
@@ -244,8 +244,11 @@ def _(m, rings):
         m.d.sync += [head.eq(head + count), count.eq(0)]
         with m.If((watched.number - head)[:_BITS] < count):
             m.d.sync += watched.there.eq(0)
+    due, delivering = Signal(_BITS), rings["delivering"] & (rings["due_of"] == mine)
     with m.If(delivers):
-        m.d.sync += limit.eq(value)
+        m.d.sync += due.eq(value)
+    with m.If(delivering & rings["at_rest"]):
+        m.d.sync += limit.eq(due)
     with m.If(begins):
         m.d.sync += [begun.eq(1), head.eq(value), limit.eq(value), count.eq(0), watched.there.eq(0)]
 
@@ -287,6 +290,8 @@ def _(m, rings):
         ~begun | ((rings.stored(m, "heads", mine) == head[:size]) & (rings.stored(m, "limits", mine) == limit[:size]))
     )
     m.states(ready <= _SIZE, begun | ~watched.there)
+    m.states(~delivering | (begun & (rings["due"] == due[:size])))
+    m.states(~delivering | (((due - head)[:_BITS] >= ready) & ((due - head)[:_BITS] <= _SIZE)))
     m.states(rings["first_offset"] == first, ~(copies & writer["flush"]), ~(placed & passes))
     m.states(~placed | (writer.address == place[2 : _PLACE - 1]), writer["shift"] == place[:2])
     m.states(passes | (writer["waiting_mask"] == 0))

@@ -30,7 +30,7 @@ class ReceiveRings(wiring.Component):
     has_payload : In, 1 bit
         The segment that the program works on has a payload.
     i : In, stream of :class:`.Packet`
-        The payload; it has no pauses.
+        The payload.
     o : Out, stream of :class:`.Packet` with ``connection``
         Octets in order, in pieces of up to 1,024 octets. A packet of no octets is the end.
     accept : In, 1 bit for each connection
@@ -57,6 +57,9 @@ class ReceiveRings(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.memory = memory = Memory(shape=32, depth=self.connections * self.size // 4, init=[])
+        self.at_rest = Signal()  # no payload is on its way to the ring
+        self.delivering = Signal()  # a write of ``deliver`` waits for that
+        self.finishing = Signal()  # as does one of ``finish``
         self._write(m, memory.write_port(granularity=8))
         self._read(m, memory.read_port())
         return m
@@ -69,10 +72,11 @@ class ReceiveRings(wiring.Component):
         ring = Signal.like(self.connection)
         copies = Signal()
         beat = self.i.payload
+        waits = self.delivering | self.finishing
         m.d.comb += [
-            # The octets that are delivered may still be on their way to the ring, if the payload begins with them: they
-            # are read behind them, as fast as they are written.
-            self.ready.eq((~copies & writer.ready) | ((self.deliver | self.finish) & (first == 0))),
+            self.at_rest.eq(~copies & writer.ready),
+            # What is delivered may still be on its way to the ring: the program goes on, and its write waits instead.
+            self.ready.eq(~waits & (self.at_rest | self.deliver | self.finish)),
             writer.place.eq(self.value),
             writer.start.eq(self.place & self.ready),
             writer.data.eq(beat.data),
@@ -105,13 +109,15 @@ class ReceiveRings(wiring.Component):
         ring = Signal.like(self.connection, name="ring_read")  # the connection that is looked at, or whose octets leave
         begins = Signal()
         stale = Signal()  # the connection was begun anew while its octets left
+        due = Signal(bits)  # the number that is to be delivered
+        due_of = Signal.like(self.connection)
         length = Signal(bits)
         available = Signal(bits)
         m.d.comb += [
             begins.eq(self.begin_receive & self.ready),
-            write_limit.en.eq((self.deliver & self.ready) | begins),
-            write_limit.addr.eq(self.connection),
-            write_limit.data.eq(self.value),
+            write_limit.en.eq((self.delivering & self.at_rest) | begins),
+            write_limit.addr.eq(Mux(begins, self.connection, due_of)),
+            write_limit.data.eq(Mux(begins, self.value, due)),
             head.addr.eq(ring),
             limit.addr.eq(ring),
             available.eq(limit.data - head.data),
@@ -131,8 +137,16 @@ class ReceiveRings(wiring.Component):
         ]
         done = Signal()
         ends = Signal(self.connections)  # no octets will follow those that wait
+        with m.If(self.at_rest):
+            m.d.sync += [self.delivering.eq(0), self.finishing.eq(0)]
+            with m.If(self.finishing):
+                m.d.sync += ends.bit_select(due_of, 1).eq(1)
+        with m.If((self.deliver | self.finish) & self.ready):
+            m.d.sync += due_of.eq(self.connection)
+        with m.If(self.deliver & self.ready):
+            m.d.sync += [self.delivering.eq(1), due.eq(self.value)]
         with m.If(self.finish & self.ready):
-            m.d.sync += ends.bit_select(self.connection, 1).eq(1)
+            m.d.sync += self.finishing.eq(1)
         with m.If(begins):
             m.d.sync += ends.bit_select(self.connection, 1).eq(0)
         m.d.comb += [
