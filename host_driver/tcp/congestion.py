@@ -34,12 +34,18 @@ class Congestion:
         self.window = self.threshold
         self._credit = 0
 
-    def collapse(self, in_flight: int, *, again: bool) -> None:
-        """The retransmission timer has expired, for the same octets ``again`` or not (RFC 5681 §3.1)."""
-        if not again:
-            self.threshold = max(in_flight // 2, 2 * self._mss)
+    def collapse(self, in_flight: int) -> None:
+        """The retransmission timer has expired (RFC 5681 §3.1).
+
+        If it expires again for the same segment, as much is in flight, so that the threshold is held constant.
+        """
+        self.threshold = max(in_flight // 2, 2 * self._mss)
         self.window = self._mss
         self._credit = 0
+
+    def narrow(self) -> None:
+        """Several SYNs were lost: the first window is one segment (RFC 5681 §3.1, RFC 6928 §2)."""
+        self.window = self._mss
 
     def idle(self) -> None:
         """Nothing was sent for longer than the RTO: begin anew with the restart window (RFC 5681 §4.1)."""

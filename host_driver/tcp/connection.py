@@ -20,6 +20,7 @@ __all__ = ["Connection", "End", "Peer", "Timer"]
 
 _DEFAULT_MSS = 536  # RFC 9293 §3.7.1
 _RTO_AFTER_SYNS = 3000  # if a SYN was lost (RFC 6298 §5.7)
+_RECENT_LASTS = 24 * 24 * 3600 * 1000  # in ms: an older TS.Recent is not compared (RFC 7323 §5.5)
 _SMALLEST_MSS = 64  # smaller values of a peer would multiply headers
 _TIMESTAMPS = 12  # octets of the timestamps option, padding included
 
@@ -75,6 +76,7 @@ class Connection:
         self._stamp = stamp  # added to the time in TSval (RFC 7323 §5.4: not to reveal the time since start)
         self._stamps = config.timestamps
         self._recent = 0  # TS.Recent
+        self._recent_at = 0  # when it was received
         self._acked = 0  # Last.ACK.sent
         self._scale = self._scale_for(config.receive_ring) if config.scaling else None
         self._peer_scale = 0
@@ -251,7 +253,7 @@ class Connection:
             seq, flags = receiver.next, flags & ~Flag.SYN
         if self._stamps and not segment.timestamps and not flags & Flag.RST:  # RFC 7323 §3.2
             return None
-        if self._is_old(segment) and not flags & Flag.RST:  # PAWS (RFC 7323 §5.3, R1)
+        if self._is_old(segment, now) and not flags & Flag.RST:  # PAWS (RFC 7323 §5.3, R1)
             self._must_ack = True
             return None
         if not receiver.acceptable(seq, len(segment.payload) + bool(flags & Flag.SYN) + bool(flags & Flag.FIN)):
@@ -268,7 +270,7 @@ class Connection:
             if segment.ack != on_the_wire(self._iss + 1):
                 return self._emit(Flag.RST, segment.ack)
             self._opened(segment, now)
-        self._note_stamp(segment, seq)
+        self._note_stamp(segment, seq, now)
         if self._acknowledge(segment, seq, now):
             self._take_payload(segment, seq, now)
         return None
@@ -366,7 +368,10 @@ class Connection:
             self._rtt.measure(now - self._timed[1])
         if self._tries:
             self._rtt.restart(_RTO_AFTER_SYNS)
+        if self._tries > 1:
+            sender.congestion.narrow()
         self._timed = None
+        self._recent_at = now
         self.timers.pop(Timer.RETRANSMIT, None)
         self._unanswered = None
         sender.una = max(sender.una, self._iss + 1)
@@ -493,15 +498,15 @@ class Connection:
     def _stamp_option(self, now: int | None) -> tuple[int, int] | None:
         return (on_the_wire(now + self._stamp), self._recent) if self._stamps and now is not None else None
 
-    def _is_old(self, segment: Segment) -> bool:
-        if not (self._stamps and segment.timestamps):
+    def _is_old(self, segment: Segment, now: int) -> bool:
+        if not (self._stamps and segment.timestamps) or now - self._recent_at > _RECENT_LASTS:
             return False
         return unwrap(segment.timestamps[0], self._recent) < self._recent
 
-    def _note_stamp(self, segment: Segment, seq: int) -> None:
+    def _note_stamp(self, segment: Segment, seq: int, now: int) -> None:
         """RFC 7323 §4.3: the timestamp of the segment at the left edge of the window is echoed."""
-        if self._stamps and segment.timestamps and seq <= self._acked and not self._is_old(segment):
-            self._recent = segment.timestamps[0]
+        if self._stamps and segment.timestamps and seq <= self._acked and not self._is_old(segment, now):
+            self._recent, self._recent_at = segment.timestamps[0], now
 
     def _measure(self, segment: Segment, ack: int, now: int) -> None:
         if self._stamps and segment.timestamps:

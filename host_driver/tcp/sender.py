@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from enum import Enum, auto
+from itertools import chain
 
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.congestion import Congestion
@@ -135,7 +136,7 @@ class Sender:
 
     def detect_loss(self) -> bool:
         """Enter fast recovery if a segment is lost (RFC 6675 §5 step 4, RFC 6582 §3.2 step 2); return whether it is."""
-        if self.phase is not Phase.OPEN or self.una < self._recovery_point:
+        if self.phase is not Phase.OPEN:
             return False
         if self._duplicates < DUPLICATES * self.mss and not (self.sacks and self._is_lost(self.una)):
             return False
@@ -147,7 +148,7 @@ class Sender:
 
     def time_out(self) -> None:
         """Take everything outstanding for lost (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1)."""
-        self.congestion.collapse(self.in_flight, again=self.phase is Phase.TIMEOUT)
+        self.congestion.collapse(self.in_flight)
         self.phase = Phase.TIMEOUT
         self._recovery_point = self.next
         self._resent = self.una
@@ -169,7 +170,9 @@ class Sender:
         if self.phase is Phase.FAST and not self.sacks:
             return max(0, self.in_flight - self._duplicates)
         octets = 0
-        for start, end in self.sacked.gaps(self.una, self.next):
+        # Octets behind the recovery point were sent after the timeout.
+        split = max(self.una, self._recovery_point) if self.phase is Phase.TIMEOUT else self.next
+        for start, end in chain(self.sacked.gaps(self.una, split), self.sacked.gaps(split, self.next)):
             lost = self._is_lost(start)
             octets += 0 if lost else end - start
             octets += max(0, min(end, self._resent) - start) if lost else 0

@@ -597,6 +597,8 @@ def _opened(p: Program, config: EngineConfig) -> None:
             p.call("measure")
         with p.If(p.ne(row.tries, 0)):  # a SYN was lost
             p.move(row.rto, min(RTO_AFTER_SYNS, config.longest_rto))
+        with p.If(p.lt(1, row.tries)):  # RFC 5681 §3.1, RFC 6928 §2
+            p.move(row.cwnd, row.mss)
         p.clear(row.flags, Bit.TIMED | Bit.RETRANSMIT | Bit.UNANSWERED)
         p.move(row.window_seq, t.seq)
         p.move(row.window_ack, row.una)

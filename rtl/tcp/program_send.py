@@ -128,9 +128,9 @@ def _next_segment(p: Program) -> None:
 
         p.label("next_timeout")
         with p.If(p.lt(row.una, row.recovery)):
-            p.min(t.pipe, row.sent, row.resent)
+            p.sub(t.pipe, row.sent, row.recovery)
+            p.add(t.pipe, t.pipe, row.resent)
             p.sub(t.pipe, t.pipe, row.una)
-            p.max(t.pipe, t.pipe, 0)
         p.move(t.allowed, row.cwnd)
         p.max(t.start, row.una, row.resent)
         p.min(t.until, row.sent, row.recovery)

@@ -29,9 +29,8 @@ def write_timers(p: Program, config: EngineConfig) -> None:
             p.jump_if(p.eq(row.tries, config.syn_tries), "give_up")
             p.jump("syn_due")
         # Everything outstanding counts as lost (RFC 6298 §5.4, RFC 5681 §3.1).
-        with p.If(p.none(row.flags, Bit.TIMEOUT)):
-            p.sub(t.x, row.sent, row.una)
-            p.call("halve")
+        p.sub(t.x, row.sent, row.una)
+        p.call("halve")
         p.clear(row.flags, Bit.FAST)
         p.set(row.flags, Bit.TIMEOUT)
         p.move(row.cwnd, row.mss)

@@ -18,8 +18,8 @@ from open_rnic.host_driver.tools.interop import case, initramfs, matrix, module,
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Transfer, tell
 from open_rnic.host_driver.tools.interop.cases import MATRIX, programs
 from open_rnic.host_driver.tools.interop.errors import InteropError
-from open_rnic.host_driver.tools.interop.guest import Output
 from open_rnic.host_driver.tools.interop.matrix import Row
+from open_rnic.host_driver.tools.interop.qemu import Output
 from open_rnic.host_driver.tools.interop.relay import Treatment, relay
 from open_rnic.rtl.registers import Rtr
 

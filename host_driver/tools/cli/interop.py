@@ -159,9 +159,9 @@ async def _run(
 
 async def _shell(folder: Path) -> int:
     from open_rnic.host_driver.tools.interop import shell
-    from open_rnic.host_driver.tools.interop.guest import Guest, free_ports
     from open_rnic.host_driver.tools.interop.initramfs import ADDRESS, HOST
     from open_rnic.host_driver.tools.interop.prepare import prepare
+    from open_rnic.host_driver.tools.interop.qemu import Guest, free_ports
 
     image, _ = await prepare(folder)
     [port] = free_ports(1)

@@ -10,8 +10,8 @@ from typing import Self
 
 from open_rnic.host_driver.devices import simulated_path, simulated_rnic
 from open_rnic.host_driver.net.host import Host
+from open_rnic.host_driver.net.netdev import QemuPort
 from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
-from open_rnic.host_driver.net.qemu import QemuPort
 from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.tcp.engine import EngineTcp
 from open_rnic.host_driver.tcp.stack import UserTcp

@@ -17,9 +17,9 @@ from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.mpa.startup import HEADER_OCTETS, NO_NEGOTIATION, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Counted, Direction, Frame, Octets
 from open_rnic.host_driver.rdma.connection import OpenDevice
-from open_rnic.host_driver.tools.interop.guest import Guest, Output, cpu_seconds
 from open_rnic.host_driver.tools.interop.initramfs import ADDRESS, HOST
 from open_rnic.host_driver.tools.interop.judge import Expected
+from open_rnic.host_driver.tools.interop.qemu import Guest, Output, cpu_seconds
 from open_rnic.host_driver.tools.interop.relay import Treatment, relay
 from open_rnic.rtl.registers import Role, Rtr
 

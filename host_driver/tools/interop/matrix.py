@@ -26,7 +26,7 @@ from open_rnic.host_driver.tools.interop.cable import Plan
 from open_rnic.host_driver.tools.interop.capture import Traffic, extract
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Mismatch, Setting, Transfer
 from open_rnic.host_driver.tools.interop.errors import InteropError
-from open_rnic.host_driver.tools.interop.guest import Guest, Image
+from open_rnic.host_driver.tools.interop.qemu import Guest, Image
 
 LANES = 4
 OVERLOOKED = "siw overlooked FPDUs that arrived right behind its Reply until more octets arrived"

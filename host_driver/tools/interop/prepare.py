@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 from open_rnic.host_driver.tools.interop import initramfs, module, packages, program, tools
-from open_rnic.host_driver.tools.interop.guest import Image
 from open_rnic.host_driver.tools.interop.packages import Packages
+from open_rnic.host_driver.tools.interop.qemu import Image
 from open_rnic.host_driver.tools.interop.tools import run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from open_rnic.host_driver.tools.interop.guest import Guest, Image, command
+from open_rnic.host_driver.tools.interop.qemu import Guest, Image, command
 
 WELCOME = """\
 A shell in the guest; `exit` ends it. The device siw0 has address {address}; the host is {host}.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.rdma import Access
 from open_rnic.host_driver.tools.interop.case import Mismatch, check
-from open_rnic.host_driver.tools.interop.guest import Output
+from open_rnic.host_driver.tools.interop.qemu import Output
 from open_rnic.rtl.registers import Role
 
 _OFFER = struct.Struct(">QII")  # TO, STag, octets

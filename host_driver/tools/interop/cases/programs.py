@@ -9,8 +9,8 @@ from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma import rping
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Setting, check
-from open_rnic.host_driver.tools.interop.guest import Output
 from open_rnic.host_driver.tools.interop.judge import Expected
+from open_rnic.host_driver.tools.interop.qemu import Output
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 COUNT = 20  # pings

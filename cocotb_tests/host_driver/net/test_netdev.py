@@ -10,8 +10,8 @@ import pytest
 from open_rnic.cocotb_tests.host_driver.net.test_pipe import FRAMES, arrivals
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.host_driver.net.netdev import QemuPort
 from open_rnic.host_driver.net.pipe import PortError
-from open_rnic.host_driver.net.qemu import QemuPort
 
 PROBE = b"\xff" * 60
 QEMU = shutil.which("qemu-system-x86_64")
