@@ -9,7 +9,6 @@ good connection must deliver exactly its octets, and connections must open, tran
 
 import argparse
 import asyncio
-import contextlib
 import random
 import sys
 import time
@@ -37,8 +36,16 @@ KINDS = "random", "mutated", "mutated", "forged"
 
 
 async def pair(twin, listener):
-    """Open a connection; return both ends."""
-    theirs = await twin.connect(str(RTL.ip), listener.address[1], PATIENCE, None)
+    """Open a connection; return both ends. It is refused while forged SYNs occupy all connections of the RTL."""
+    theirs = None
+    async with asyncio.timeout(PATIENCE):
+        while theirs is None:
+            try:
+                theirs = await twin.connect(str(RTL.ip), listener.address[1], PATIENCE, None)
+            except MpaConnectionError as error:
+                if "refused" not in str(error):
+                    raise
+                await asyncio.sleep(0.01)
     while (ours := await listener.accept()).peer[1] != theirs.local[1]:
         ours.close(reset=True)  # a forged SYN has opened it
     return ours, theirs
@@ -92,8 +99,7 @@ async def soak(frames, seed):
             if victim is None or victim[1].connection.end:
                 if victim:
                     victim[0].close(reset=True)
-                with contextlib.suppress(MpaConnectionError):
-                    victim = await pair(twin, listener)
+                victim = await pair(twin, listener)
             for _ in range(BURST):
                 kind = rng.choice(KINDS)
                 original = rng.choice(good)
