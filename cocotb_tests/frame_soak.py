@@ -20,8 +20,6 @@ import contextlib
 import gc
 import os
 import random
-import resource
-import signal
 import sys
 import time
 from collections import Counter, deque
@@ -29,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from ipaddress import IPv4Interface
 
 from open_rnic.cocotb_tests.host_driver.tcp.test_fuzz import forged
-from open_rnic.cocotb_tests.soak import GROWTH, HANG, mutated
+from open_rnic.cocotb_tests.soak import HANG, limited_growth, limited_time, mutated
 from open_rnic.host_driver.net.frames import Arp, FrameError, Ipv4
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.tcp.endpoint import Endpoint
@@ -226,33 +224,17 @@ class Round:
         raise AssertionError(f"a good connection does not close: {ours.state}, {theirs.state}")
 
 
-class Hang(AssertionError):  # noqa: N818 -- the name is clear without a suffix
-    """A round took longer than HANG seconds of processor time."""
-
-
 def batch(seed, numbers, count=ROUND):
     """Run rounds; return the number of frames of each kind, and a line for each failure."""
-
-    def late(*_):
-        raise Hang(f"not finished after {HANG} s of processor time")
-
     outcomes, failures = Counter(), []
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    before = signal.signal(signal.SIGVTALRM, late)
-    try:
+    with limited_growth(failures, f"seed {seed}, rounds {numbers[0]} to {numbers[-1]}"):
         for number in numbers:
-            signal.setitimer(signal.ITIMER_VIRTUAL, HANG)
             try:
-                outcomes += Round(seed, number).run(count)
+                with limited_time(HANG):
+                    outcomes += Round(seed, number).run(count)
             except Exception as error:
                 failures.append(f"seed {seed}, round {number}: {type(error).__name__}: {error}")
             gc.collect()  # hosts refer to their own methods; what a round leaves behind must not count as growth
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown) << 10
-    if grown > GROWTH:
-        failures.append(f"seed {seed}, rounds {numbers[0]} to {numbers[-1]}: memory grew by {grown >> 20} MiB")
     return outcomes, failures
 
 

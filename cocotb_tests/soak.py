@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -258,24 +259,42 @@ def _check_good() -> None:
 
 
 class Hang(AssertionError):  # noqa: N818 -- the name is clear without a suffix
-    """A case took longer than :data:`HANG`."""
+    """Something took longer than :func:`limited_time` allows."""
+
+
+@contextmanager
+def limited_time(seconds: float) -> Iterator[None]:
+    """Raise Hang inside of the context when it has taken this much processor time."""
+
+    def late(*_: Any) -> None:
+        raise Hang(f"not finished after {seconds} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@contextmanager
+def limited_growth(failures: list[str], name: str) -> Iterator[None]:
+    """Report a failure of ``name`` if the process's peak of memory grows by over GROWTH inside of the context."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+    if grown > GROWTH:
+        failures.append(f"{name}: memory grew by {grown >> 20} MiB")
 
 
 def attempt(case: Case) -> tuple[str, str]:
     """Run a case; return its outcome, and the error, which is empty if the case passed."""
-
-    def late(*_: Any) -> None:
-        raise Hang(f"not finished after {HANG} s of processor time")
-
-    before = signal.signal(signal.SIGVTALRM, late)
-    signal.setitimer(signal.ITIMER_VIRTUAL, HANG)
     try:
-        return case.run(), ""
+        with limited_time(HANG):
+            return case.run(), ""
     except Exception as error:
         return "failed", f"{type(error).__name__}: {error}"
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def shrunk(case: Case, fails: Callable[[Case], bool]) -> Case:
@@ -315,18 +334,15 @@ def batch(kind: str, seed: int, numbers: range) -> Report:
     report = Report(Counter(), [])
     if kind == "rtl":
         return _batch_rtl(seed, numbers)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for number in numbers:
-        case = Case.make(kind, seed, number)
-        ended, wrong = attempt(case)
-        report.outcomes[f"{kind}: {ended}"] += 1
-        if wrong:
-            report.failures.append(_failure_line(*_smaller(case, wrong)))
-        elif number % 100 == 0:
-            _check_good()
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
-    if grown > GROWTH:
-        report.failures.append(f"{kind} {seed}, cases {numbers[0]} to {numbers[-1]}: memory grew by {grown >> 20} MiB")
+    with limited_growth(report.failures, f"{kind} {seed}, cases {numbers[0]} to {numbers[-1]}"):
+        for number in numbers:
+            case = Case.make(kind, seed, number)
+            ended, wrong = attempt(case)
+            report.outcomes[f"{kind}: {ended}"] += 1
+            if wrong:
+                report.failures.append(_failure_line(*_smaller(case, wrong)))
+            elif number % 100 == 0:
+                _check_good()
     return report
 
 

@@ -131,6 +131,12 @@ def test_a_case_that_hangs_is_a_failure(monkeypatch):
     assert (ended, wrong) == ("failed", "Hang: not finished after 0.2 s of processor time")
 
 
+def test_memory_that_grows_is_a_failure(monkeypatch):
+    monkeypatch.setattr(soak, "GROWTH", -1)
+    [failure] = batch("stream", 1, range(1)).failures
+    assert failure == "stream 1, cases 0 to 0: memory grew by 0 MiB"
+
+
 def test_a_wrong_rtl_is_found_and_its_case_is_named(monkeypatch):
     """The RTL is correct, so the test gives the software other octets."""
     cases = [Case.make("rtl", 1, number) for number in range(3)]

@@ -102,11 +102,13 @@ def _open(name: str) -> int:
     try:
         fd = os.open(_DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        hint = ""
-        if error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
-            hint = "; load the module tun"
-        elif error.errno in (errno.EACCES, errno.EPERM):
-            hint = "; it needs root, or the right to open this file"
+        match error.errno:
+            case errno.ENOENT | errno.ENODEV | errno.ENXIO:
+                hint = "; load the module tun"
+            case errno.EACCES | errno.EPERM:
+                hint = "; it needs root, or the right to open this file"
+            case _:
+                hint = ""
         raise PortError(f"no TAP device: {_DEVICE}: {error.strerror}{hint}") from None
     try:
         fcntl.ioctl(fd, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI))

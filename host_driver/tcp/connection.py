@@ -106,7 +106,7 @@ class Connection:
         """Open passively, with the peer's SYN."""
         self.passive = True
         self.state = State.SYN_RECEIVED
-        self._take_syn(syn)
+        self._take_syn(syn, now)
         self._send_syn(now)
 
     def send(self, octets: bytes, now: int) -> int:
@@ -234,7 +234,7 @@ class Connection:
             return
         if not segment.flags & Flag.SYN:
             return
-        self._take_syn(segment)
+        self._take_syn(segment, now)
         if acknowledged:
             self._opened(segment, now)
             self._must_ack = True
@@ -345,7 +345,7 @@ class Connection:
 
     # Opening
 
-    def _take_syn(self, syn: Segment) -> None:
+    def _take_syn(self, syn: Segment, now: int) -> None:
         """Take the peer's initial sequence number and options."""
         config, sender = self.config, self.sender
         if syn.scale is None or self._scale is None:
@@ -354,7 +354,7 @@ class Connection:
             self._peer_scale = syn.scale
         self._stamps = config.timestamps and syn.timestamps is not None
         if syn.timestamps:
-            self._recent = syn.timestamps[0]
+            self._recent, self._recent_at = syn.timestamps[0], now
         self._sacks = config.sack and syn.sack_permitted
         sender.sacks = self._sacks and config.sack_sending
         mss = min(max(syn.mss or _DEFAULT_MSS, _SMALLEST_MSS), config.mss)
@@ -371,7 +371,6 @@ class Connection:
         if self._tries > 1:
             sender.congestion.narrow()
         self._timed = None
-        self._recent_at = now
         self.timers.pop(Timer.RETRANSMIT, None)
         self._unanswered = None
         sender.una = max(sender.una, self._iss + 1)
@@ -504,8 +503,8 @@ class Connection:
         return unwrap(segment.timestamps[0], self._recent) < self._recent
 
     def _note_stamp(self, segment: Segment, seq: int, now: int) -> None:
-        """RFC 7323 §4.3: the timestamp of the segment at the left edge of the window is echoed."""
-        if self._stamps and segment.timestamps and seq <= self._acked and not self._is_old(segment, now):
+        """RFC 7323 §4.3: the timestamp of the segment at the left edge of the window, which is not old, is echoed."""
+        if self._stamps and segment.timestamps and seq <= self._acked:
             self._recent, self._recent_at = segment.timestamps[0], now
 
     def _measure(self, segment: Segment, ack: int, now: int) -> None:

@@ -170,12 +170,9 @@ class Sender:
         if self.phase is Phase.FAST and not self.sacks:
             return max(0, self.in_flight - self._duplicates)
         octets = 0
-        # Octets behind the recovery point were sent after the timeout.
-        split = max(self.una, self._recovery_point) if self.phase is Phase.TIMEOUT else self.next
+        split = max(self.una, self._recovery_point)  # after a timeout, octets before it are lost, those behind are not
         for start, end in chain(self.sacked.gaps(self.una, split), self.sacked.gaps(split, self.next)):
-            lost = self._is_lost(start)
-            octets += 0 if lost else end - start
-            octets += max(0, min(end, self._resent) - start) if lost else 0
+            octets += max(0, min(end, self._resent) - start) if self._is_lost(start) else end - start
         return octets
 
     def next_segment(self) -> Range | None:

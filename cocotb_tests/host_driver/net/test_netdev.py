@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import subprocess
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
@@ -19,6 +20,16 @@ QEMU = shutil.which("qemu-system-x86_64")
 
 def framed(frame):
     return len(frame).to_bytes(4, "big") + frame
+
+
+@asynccontextmanager
+async def connected(path):
+    """A port to which the test's socket is connected; yields it, and what the socket receives."""
+    async with QemuPort(path) as port:
+        reader, writer = await asyncio.open_unix_connection(path)
+        await port.connected.wait()
+        yield port, reader
+        writer.close()
 
 
 @pytest.mark.parametrize("cut", [1, 3, 63, 64, 65, 130, 10_000])
@@ -40,13 +51,10 @@ def test_frames_are_found_however_the_stream_is_cut(tmp_path, cut):
 
 def test_frames_are_sent_behind_their_length(tmp_path):
     async def test():
-        async with QemuPort(tmp_path / "cable") as port:
-            reader, writer = await asyncio.open_unix_connection(tmp_path / "cable")
-            await port.connected.wait()
+        async with connected(tmp_path / "cable") as (port, reader):
             port.send(FRAMES[1])
             port.send(b"")
             assert await reader.readexactly(68) == framed(FRAMES[1]) + bytes(4)
-            writer.close()
 
     run(test())
 
@@ -71,29 +79,23 @@ def test_frames_without_qemu_are_counted_and_another_qemu_can_connect(tmp_path):
 
 def test_frames_that_qemu_does_not_read_are_discarded(tmp_path):
     async def test():
-        async with QemuPort(tmp_path / "cable") as port:
-            _, writer = await asyncio.open_unix_connection(tmp_path / "cable")
-            await port.connected.wait()
+        async with connected(tmp_path / "cable") as (port, _):
             sent = 0
             while not port.discarded:
                 port.send(bytes(65536))
                 sent += 1
             assert sent > 16
-            writer.close()
 
     run(test())
 
 
 def test_a_second_qemu_is_refused(tmp_path):
     async def test():
-        async with QemuPort(tmp_path / "cable") as port:
-            reader, writer = await asyncio.open_unix_connection(tmp_path / "cable")
-            await port.connected.wait()
+        async with connected(tmp_path / "cable") as (port, reader):
             second, other = await asyncio.open_unix_connection(tmp_path / "cable")
             assert await second.read() == b""
             port.send(FRAMES[0])
             assert await reader.readexactly(64) == framed(FRAMES[0])
-            writer.close()
             other.close()
 
     run(test())
