@@ -28,6 +28,9 @@ def _members(register: Register) -> wiring.Signature:
             case Access.CLEAR:
                 members[field.name] = In(field.width)
                 members[f"clear_{field.name}"] = Out(field.width)
+            case Access.PUSH:
+                members[field.name] = Out(field.width)
+                members["push"] = Out(1)
     if register.pops:
         members["pop"] = Out(1)
     return wiring.Signature(members)
@@ -48,8 +51,8 @@ class RegisterBank(wiring.Component):
         Set all registers that the host writes to their reset values. An access under way continues.
     NAME : Out, a signature for each register
         One member per field: an input for a read-only field or a flag that the host clears, an output for a field that
-        the host writes. Such a flag has an output ``clear_flag`` beside it, and a register that pops a FIFO has an
-        output ``pop``. These two, and outputs of PULSE fields, are set for 1 cycle.
+        the host writes. Such a flag has an output ``clear_flag`` beside it, a register that pops a FIFO has an output
+        ``pop``, and one with a PUSH field an output ``push``. These, and outputs of PULSE fields, are set for 1 cycle.
     """
 
     def __init__(self, registers: Sequence[Register] = MAP):
@@ -97,6 +100,9 @@ class RegisterBank(wiring.Component):
                 match field.access:
                     case Access.PULSE:
                         m.d.comb += port.eq(writes & written)
+                        continue
+                    case Access.PUSH:
+                        m.d.comb += [port.eq(written), ports.push.eq(writes)]
                         continue
                     case Access.CLEAR:
                         m.d.comb += getattr(ports, f"clear_{field.name}").eq(writes & written)

@@ -22,6 +22,7 @@ class Access(IntEnum):
     RW = 1
     PULSE = 2  # writing 1 triggers an action; reads as zero
     CLEAR = 3  # writing 1 clears the flag
+    PUSH = 4  # each write hands over a value; reads as zero
 
 
 class Role(IntEnum):

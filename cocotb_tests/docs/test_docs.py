@@ -35,7 +35,8 @@ def test_links_lead_to_existing_files(page):
     assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
 
 
-@pytest.mark.parametrize(("page", "file"), [("mpa", "registers.md"), ("tcp", "tcp-registers.md")])
+@pytest.mark.parametrize(("page", "file"), [("mpa", "registers.md"), ("tcp", "tcp-registers.md"),
+                                             ("rdma", "rdma-registers.md")])
 def test_the_register_reference_is_up_to_date(page, file, capsys):
     assert cli.run(["registers", "--page", page, "--markdown"]) == 0
     assert (ROOT / "docs" / file).read_text() == capsys.readouterr().out

@@ -14,7 +14,6 @@ from open_rnic.host_driver.ddp.headers import (
     TERMINATE_QN,
     UNTAGGED_OCTETS,
     Octets,
-    Opcode,
     ReadRequest,
     Tagged,
     Terminate,
@@ -28,6 +27,7 @@ from open_rnic.host_driver.ddp.segments import (
     tagged_segments,
     untagged_segments,
 )
+from open_rnic.rtl.opcodes import Opcode
 
 __all__ = [
     "FIRST_MSN",

@@ -11,11 +11,11 @@ in network byte order.
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 from open_rnic.host_driver.ddp.faults import DdpError, Fault
+from open_rnic.rtl.opcodes import Opcode
 
 Octets = bytes | bytearray | memoryview  # a memoryview is contiguous, and its items are octets
 
@@ -70,45 +70,7 @@ SEND_QN, READ_QN, TERMINATE_QN = 0, 1, 2  # RFC 5040 §4.1: the untagged queues
 FIRST_MSN = 1  # RFC 5041 §4.3
 
 
-class Opcode(IntEnum):
-    """The types of RDMAP messages (RFC 5040 §4.1)."""
-
-    RDMA_WRITE = 0
-    RDMA_READ_REQUEST = 1
-    RDMA_READ_RESPONSE = 2
-    SEND = 3
-    SEND_INVALIDATE = 4
-    SEND_SE = 5
-    SEND_SE_INVALIDATE = 6
-    TERMINATE = 7
-
-    def __str__(self) -> str:
-        return _NAMES[self]
-
-    @property
-    def invalidates(self) -> bool:
-        """Whether the message carries an Invalidate STag."""
-        return self in (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
-
-    @property
-    def solicited(self) -> bool:
-        """Whether the message requests a solicited event at the receiver."""
-        return self in (Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
-
-
 _OPCODES = tuple(Opcode)
-_NAMES = {
-    Opcode.RDMA_WRITE: "RDMA Write",
-    Opcode.RDMA_READ_REQUEST: "RDMA Read Request",
-    Opcode.RDMA_READ_RESPONSE: "RDMA Read Response",
-    Opcode.SEND: "Send",
-    Opcode.SEND_INVALIDATE: "Send with Invalidate",
-    Opcode.SEND_SE: "Send with SE",
-    Opcode.SEND_SE_INVALIDATE: "Send with SE and Invalidate",
-    Opcode.TERMINATE: "Terminate",
-}
-
-
 @cache
 def _pack_control(tagged: bool, last: bool, opcode: Opcode) -> int:
     return CONTROL.pack(tagged, last, VERSION, VERSION, opcode)

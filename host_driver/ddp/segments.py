@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from open_rnic.host_driver.ddp.headers import TAGGED_OCTETS, UNTAGGED_OCTETS, Octets, Opcode, Tagged, Untagged
+from open_rnic.host_driver.ddp.headers import TAGGED_OCTETS, UNTAGGED_OCTETS, Octets, Tagged, Untagged
+from open_rnic.rtl.opcodes import Opcode
 
 MAX_MESSAGE = 2**32 - 1  # octets, RFC 5041 §5.2
 

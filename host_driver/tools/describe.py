@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from open_rnic.rtl import registers
+from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.rdma import registers as rdma_registers
+from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.registers import Access, Cause, Field, Register, Verdict
 from open_rnic.rtl.tcp import registers as tcp_registers
 from open_rnic.rtl.tcp.words import Reason
@@ -36,6 +39,10 @@ PAGES = {
         "Registers of TCP", "network path", "rtl/tcp/registers.py", "RNIC_TCP", tcp_registers.VERSION,
         tcp_registers.PATH_MAP, (Reason,), " --page tcp",
     ),
+    "rdma": Page(
+        "Registers of RDMA", "RDMA engine", "rtl/rdma/registers.py", "RNIC_RDMA", rdma_registers.VERSION,
+        rdma_registers.RDMA_MAP, (Command, Right, Opcode), " --page rdma",
+    ),
 }  # fmt: skip
 _MPA = PAGES["mpa"]
 
@@ -45,6 +52,7 @@ _RDL_ACCESS = {
     Access.RW: "sw = rw; hw = r;",
     Access.PULSE: "sw = rw; hw = r; singlepulse;",
     Access.CLEAR: "sw = rw; hw = rw; onwrite = woclr;",
+    Access.PUSH: "sw = w; hw = r; swmod;",
 }
 _RDL_KEYWORDS = {"level"}  # field names that are keywords of SystemRDL (Table 3); a backslash escapes them
 
@@ -67,7 +75,7 @@ def markdown(page: Page = _MPA) -> str:
         f"and writes to them are ignored. Reads have no side effects{''.join(pops)}.",
         "",
         "Access: RO is read only. RW is read and written. Writing 1 to PULSE triggers an action; it reads as zero.",
-        "Writing 1 to CLEAR clears the flag.",
+        "Writing 1 to CLEAR clears the flag. Each write to PUSH hands over a value; it reads as zero.",
     ]
     for register in page.registers:
         lines += [

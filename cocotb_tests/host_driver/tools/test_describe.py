@@ -11,8 +11,10 @@ from systemrdl.node import FieldNode
 
 from open_rnic.host_driver.tools.cli import run
 from open_rnic.host_driver.tools.describe import PAGES
+from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.registers import MAP, Access, Cause, EventKind
-from open_rnic.rtl.tcp.words import Command, Reason
+from open_rnic.rtl.tcp import words as tcp_words
 
 pages = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 
@@ -35,8 +37,8 @@ def test_the_c_header_matches_the_register_map(page, tmp_path, capsys):
         said += [f"RNIC_CAUSE_{cause.name} == {cause.value}" for cause in Cause]
         said += ["RNIC_PUT(3u, RNIC_CONFIG_RTR_SEND) == 12"]
     else:
-        said += [f"RNIC_TCP_{kind.__name__.upper()}_{each.name} == {each.value}"
-                 for kind in (Command, Reason) for each in kind]  # fmt: skip
+        kinds = {"RNIC_TCP": (tcp_words.Command, tcp_words.Reason), "RNIC_RDMA": (Command, Right, Opcode)}[prefix]
+        said += [f"{prefix}_{kind.__name__.upper()}_{each.name} == {each.value}" for kind in kinds for each in kind]
     for register in page.registers:
         said.append(f"{prefix}_{register.name} == {register.address}")
         said.append(f"{prefix}_{register.name}_AT_RESET == {register.reset}u")

@@ -18,11 +18,16 @@ class PageName(StrEnum):
 
     MPA = "mpa"
     TCP = "tcp"
+    RDMA = "rdma"
 
 
 def registers(
     page: Annotated[
-        PageName, typer.Option("--page", help="mpa: those of a data path; tcp: those of addresses and connections.")
+        PageName,
+        typer.Option(
+            "--page",
+            help="mpa: those of a data path; tcp: those of addresses and connections; rdma: those of the RDMA engine.",
+        ),
     ] = PageName.MPA,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the whole reference as Markdown.")] = False,
     c: Annotated[bool, typer.Option("--c", help="Write a C header.")] = False,

@@ -8,7 +8,8 @@ from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Fifo
-from open_rnic.rtl.mpa.rtr import HEADER, Opcode
+from open_rnic.rtl.mpa.rtr import HEADER
+from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr, Verdict
 
 __all__ = ["RtrDetector"]
@@ -175,14 +176,14 @@ class RtrDetector(wiring.Component):
         opcode = x.header[8:12]
         is_kind = {
             Rtr.SEND: (last.value == 0) | (untagged & (opcode == Opcode.SEND) & (queue == 0) & (last.value == 18)),
-            Rtr.WRITE: tagged & (opcode == Opcode.WRITE) & (last.value == 14),
-            Rtr.READ: untagged & (opcode == Opcode.READ_REQUEST) & (queue == 1 << 24) & is_first & (read_size == 0)
+            Rtr.WRITE: tagged & (opcode == Opcode.RDMA_WRITE) & (last.value == 14),
+            Rtr.READ: untagged & (opcode == Opcode.RDMA_READ_REQUEST) & (queue == 1 << 24) & is_first & (read_size == 0)
                       & (last.value == 46),
         }  # fmt: skip
         m.d.sync += [
             x.found.eq(Rtr.NONE),
             *(x.matches[kind - 1].eq(value) for kind, value in is_kind.items()),
-            x.is_response.eq(tagged & (opcode == Opcode.READ_RESPONSE) & (last.value == 14)),
+            x.is_response.eq(tagged & (opcode == Opcode.RDMA_READ_RESPONSE) & (last.value == 14)),
             # A Terminate, or the first segment of one.
             x.is_terminate.eq(versions & ~x.header[7] & (opcode == Opcode.TERMINATE) & (queue == 2 << 24)),
             x.has_queue.eq(last.value >= 10),

@@ -8,8 +8,8 @@ from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import ReadyBuffer
-from open_rnic.rtl.mpa.rtr import Opcode
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
+from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 __all__ = ["Fence"]

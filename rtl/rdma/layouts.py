@@ -1,0 +1,76 @@
+"""The memory port of the RDMA engine, and the other layouts that its blocks share."""
+
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.lib.lanes import check_lanes
+
+__all__ = ["ADDRESS_BITS", "FabricWork", "MemoryPort", "MemoryWrite", "word_bits"]
+
+ADDRESS_BITS = 32  # of an octet in memory
+
+
+def word_bits(lanes: int) -> int:
+    """Bits of the address of a word: a word is as wide as a beat."""
+    return ADDRESS_BITS - 2 - (lanes.bit_length() - 1)
+
+
+class MemoryWrite(data.StructLayout):
+    """A word to write.
+
+    Members
+    -------
+    address : bits of a word's address
+        The word's number: the address of its first octet, divided by 4 * ``lanes``.
+    data : 32 * ``lanes`` bits
+        The octets; octet 0, in bits 7:0, is at the lowest address.
+    mask : 4 * ``lanes`` bits
+        Octets to write; may be none.
+    last : 1 bit
+        When this beat has been transferred, this word and all words before it can be read back.
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        super().__init__({"address": word_bits(lanes), "data": 32 * lanes, "mask": 4 * lanes, "last": 1})
+
+
+class MemoryPort(wiring.Signature):
+    """The memory behind the engine, from the engine's side. Words are as wide as a beat of ``lanes`` lanes.
+
+    Members
+    -------
+    write : Out, stream of :class:`MemoryWrite`
+        Words to write, in order.
+    read : Out, stream of a word's address
+        Words to read. A read that is taken after a write with ``last`` returns what was written.
+    words : In, stream of 32 * ``lanes`` bits
+        The words, in the order of the reads. As many may be outstanding as the memory likes.
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        super().__init__({
+            "write": Out(stream.Signature(MemoryWrite(lanes))),
+            "read": Out(stream.Signature(word_bits(lanes))),
+            "words": In(stream.Signature(32 * lanes)),
+        })
+
+
+class FabricWork(data.StructLayout):
+    """A message that logic beside the engine sends, from one piece of memory.
+
+    Members
+    -------
+    opcode : 4 bits
+        A Send, a Send with Solicited Event, or an RDMA Write (:class:`open_rnic.rtl.opcodes.Opcode`).
+    octets : 32 bits
+    stag : 32 bits
+    to : 64 bits
+        The peer's STag and TO, of an RDMA Write.
+    address : 32 bits
+        The address of the first octet.
+    """
+
+    def __init__(self):
+        super().__init__({"opcode": 4, "octets": 32, "stag": 32, "to": 64, "address": ADDRESS_BITS})
