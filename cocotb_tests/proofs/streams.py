@@ -37,6 +37,8 @@ from open_rnic.rtl.net.packet_fifo import PacketFifo
 from open_rnic.rtl.net.packet_memory import OutputRegister
 from open_rnic.rtl.net.packet_slots import PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
+from open_rnic.rtl.rdma.realigner import Realigner
+from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.registers import DirectionState
 
 
@@ -387,3 +389,17 @@ for _switch, _packet, _mutant in (
         name=f"{_switch.__name__}.in_turn",
         of=f"{_switch.__name__}, in_turn",
     )(_ends)
+_block(
+    UlpduSwitch,
+    UlpduSwitch,
+    "a ULPDU of the host interrupts one of the engine",
+    "is_host.eq(Mux(inside, was_host, self.host.valid))",
+    "is_host.eq(self.host.valid)",
+)
+_block(
+    lambda lanes: Realigner(lanes, 4),
+    Realigner,
+    "a word overwrites another one",
+    "step.eq(~self.o.valid | self.o.ready)",
+    "step.eq(1)",
+)

@@ -13,7 +13,7 @@ from open_rnic.rtl.mpa.rx.datapath import RxDatapath
 from open_rnic.rtl.mpa.rx.store_and_forward import check_store
 from open_rnic.rtl.mpa.tx.datapath import TxDatapath
 from open_rnic.rtl.register_bank import RegisterBank
-from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind
+from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind, Model, Role, Rtr
 
 __all__ = ["BETWEEN", "MpaDatapath", "couple"]
 
@@ -61,6 +61,12 @@ class MpaDatapath(wiring.Component):
         At least one event is pending.
     reset : Out, 1 bit
         CONTROL.reset takes effect in this cycle. Queues outside that hold data of the connection must be reset, too.
+    rtr_sends : Out, :class:`.Rtr`
+        The RTR that this end sends, by CONFIG: it has the first MSN of its queue.
+    rtr_received : Out, :class:`.Rtr`
+        The RTR of the peer, before any later ULPDU, for one cycle; NONE for an RTR without a DDP header.
+    rtr_answered : Out, 1 bit
+        The Read Response to this end's Read RTR has arrived. For one cycle.
 
     """
 
@@ -80,6 +86,9 @@ class MpaDatapath(wiring.Component):
             "bus": In(RegisterBus()),
             "irq": Out(1),
             "reset": Out(1),
+            "rtr_sends": Out(Rtr),
+            "rtr_received": Out(Rtr),
+            "rtr_answered": Out(1),
         })
 
     def elaborate(self, platform):
@@ -146,6 +155,7 @@ class MpaDatapath(wiring.Component):
             registers.STATE.rx.eq(rx.state),
             registers.STATE.fence_open.eq(tx.fence_open),
         ]
+        self._tell_rtrs(m, config, rx.event)
         # Transmit comes first, because it can report events in consecutive cycles; receive cannot.
         self._events(m, registers, [tx.event, rx.event])
         # FPDUs, octets and markers are counted at points that stream-mode packets bypass.
@@ -162,6 +172,16 @@ class MpaDatapath(wiring.Component):
             "RX_STALLS": self.rx_mpa.valid & ~self.rx_mpa.ready,
         })
         return m
+
+    def _tell_rtrs(self, m, config, event):
+        """Tell the ULP in the device which MSNs the RTRs have used."""
+        initiates = (config.role == Role.INITIATOR) & (config.model == Model.PEER_TO_PEER)
+        has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)
+        m.d.comb += self.rtr_sends.eq(Mux(initiates, config.rtr_send, Rtr.NONE))
+        m.d.sync += [
+            self.rtr_received.eq(Mux(has_msn, event.detail, Rtr.NONE)),
+            self.rtr_answered.eq(event.kind == EventKind.RESPONSE_RECEIVED),
+        ]
 
     def _events(self, m, registers, given):
         m.submodules.events = events = EventQueue(len(given), self.event_depth)

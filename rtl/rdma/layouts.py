@@ -5,7 +5,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.lanes import check_lanes
 
-__all__ = ["ADDRESS_BITS", "FabricWork", "MemoryPort", "MemoryWrite", "word_bits"]
+__all__ = ["ADDRESS_BITS", "Buffer", "Completed", "FabricWork", "Fragment", "MemoryPort", "MemoryWrite", "Sink",
+           "Work", "word_bits"]
 
 ADDRESS_BITS = 32  # of an octet in memory
 
@@ -74,3 +75,43 @@ class FabricWork(data.StructLayout):
 
     def __init__(self):
         super().__init__({"opcode": 4, "octets": 32, "stag": 32, "to": 64, "address": ADDRESS_BITS})
+
+
+class Buffer(data.Struct):
+    """A posted buffer for a Send."""
+
+    address: ADDRESS_BITS
+    octets: 32
+
+
+class Sink(data.Struct):
+    """The sink of an RDMA Read of this end: its STag, its address, which is its TO, too, and its length."""
+
+    stag: 32
+    address: ADDRESS_BITS
+    octets: 32
+
+
+class Completed(data.Struct):
+    """A Send that has been received: its Opcode, its length, and the STag that it has invalidated."""
+
+    opcode: 4
+    octets: 32
+    stag: 32
+
+
+class Work(data.Struct):
+    """A posted message: the words of the command WORK; ``control`` has the Opcode, and above it the fence."""
+
+    control: 5
+    octets: 32
+    stag: 32
+    to_low: 32
+    to_high: 32
+
+
+class Fragment(data.Struct):
+    """A piece of a posted message; of an RDMA Read, the address of the sink, and its STag in place of ``octets``."""
+
+    address: ADDRESS_BITS
+    octets: 32

@@ -60,8 +60,8 @@ _HEADERS = tuple(
     for n in range(HEADER_WORDS)
 )  # fmt: skip
 _REQUESTS = tuple(
-    Register(f"SOURCE_{n}", 0x270 + 4 * n, f"Word {n} of the RDMA Read Request that is being answered, with what "
-             "is left of it: RFC 5040 §4.4.", _word("the word"))
+    Register(f"SOURCE_{n}", 0x270 + 4 * n, f"Word {n} of the RDMA Read Request that is being answered (RFC 5040 §4.4)"
+             + "; what is left of RDMARDSZ." * (n == 3) + "." * (n != 3), _word("the word"))
     for n in range(REQUEST_WORDS)
 )  # fmt: skip
 
@@ -106,7 +106,8 @@ RDMA_MAP: tuple[Register, ...] = (
         Field("sent", 0, 16, "Sends and RDMA Writes, modulo 2^16: all of their octets have been read from memory"),
         Field("reads", 16, 16, "RDMA Reads, modulo 2^16: all octets of the Read Response are in memory"),
     ), pops=True),
-    Register("STATUS", 0x228, "The state of the engine.", (
+    Register("STATUS", 0x228, "The state of the engine. A read clears the interrupt that a change of bits 0 to 4 "
+             "sets.", (
         _flag("ready", 0, "commands are accepted: the STag table has been cleared after the reset", Access.RO),
         _flag("refused", 1, "a ULPDU has been refused, or passed to the host: nothing else is received or sent",
               Access.RO),
@@ -122,7 +123,7 @@ RDMA_MAP: tuple[Register, ...] = (
               Access.RO),
         Field("requests", 16, 8, "RDMA Read Requests of the peer that are not answered yet"),
         Field("reads", 24, 8, "RDMA Reads of this end that are outstanding, with a Read RTR"),
-    )),
+    ), pops=True),
     Register("RX_ULPDUS", 0x22C, "ULPDUs that the engine has processed, without those that it passed to the host.",
              _word("ULPDUs")),
     Register("TX_ULPDUS", 0x230, "ULPDUs that the engine has sent.", _word("ULPDUs")),
@@ -134,6 +135,7 @@ RDMA_MAP: tuple[Register, ...] = (
     Register("REFUSED_LENGTH", 0x24C, "The length of the refused ULPDU.", _word("octets", width=16)),
     *_HEADERS,
     *_REQUESTS,
+    Register("SOURCE_SENT", 0x28C, "Octets of it that have been sent.", _word("octets")),
 )  # fmt: skip
 
 BY_NAME: dict[str, Register] = {f"RDMA_{each.name}": each for each in RDMA_MAP}  # as a host names them beside others

@@ -26,6 +26,7 @@ from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.net.net import Net
+from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.tcp.engine import TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath
@@ -79,6 +80,7 @@ _TABLE = (
     Block("NetworkPath", lambda _: NetworkPath(4), wide=False, haste=0.5),
     Block("Net", lambda _: Net(), wide=False, haste=0.5),
     Block("TcpEngine", lambda _: TcpEngine(4), wide=False, haste=0.5),
+    Block("RdmaEngine", RdmaEngine, haste=0.5),
     Block("CRC-32C", Crc32c),
     Block("amaranth.lib.crc", AmaranthCrc),
 )

@@ -1,0 +1,93 @@
+"""The data path of one connection with an RDMA engine."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.rdma.engine import RdmaEngine
+from open_rnic.rtl.rdma.layouts import FabricWork, MemoryPort
+
+__all__ = ["ENGINE_PAGE", "RdmaDatapath"]
+
+ENGINE_PAGE = 0x200  # the address of the engine's registers
+
+
+class RdmaDatapath(wiring.Component):
+    """MPA and RDMA of one connection: a :class:`.MpaDatapath` that stores and forwards, and a :class:`.RdmaEngine`.
+
+    ::
+
+        tx_ulpdu ▸ RdmaEngine ▸ MpaDatapath ▸ tx_mpa
+        rx_ulpdu ◂ RdmaEngine ◂ MpaDatapath ◂ rx_mpa
+                     ▾ ▴ memory
+
+    Received octets reach memory after the CRC of their FPDU has been checked.
+
+    Parameters
+    ----------
+    lanes, event_depth, store_and_forward
+        See :class:`.MpaDatapath`; ``store_and_forward`` is not 0.
+    options
+        See :class:`.RdmaEngine`.
+
+    Members
+    -------
+    tx_ulpdu, rx_ulpdu, tx_mpa, rx_mpa, reset
+        See :class:`.MpaDatapath`. While the engine is enabled, the host sends and receives only what ends the stream.
+    memory, fabric, fabric_done
+        See :class:`.RdmaEngine`.
+    bus : In, :class:`.RegisterBus`
+        The registers of both, in one page.
+    irq : Out, 2 bits
+        The interrupts of the data path and of the engine.
+
+    """
+
+    def __init__(self, lanes: int = 1, *, event_depth: int = 16, store_and_forward: int = 4096, **options: int):
+        if not store_and_forward:
+            raise ValueError("store_and_forward must not be 0: no octet is placed before its CRC has been checked")
+        self.lanes = lanes
+        self.mpa = MpaDatapath(lanes, event_depth=event_depth, store_and_forward=store_and_forward)
+        self.engine = RdmaEngine(lanes, **options)
+        super().__init__({
+            "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))), "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
+            "tx_mpa": Out(stream.Signature(Packet(lanes))), "rx_mpa": In(stream.Signature(Packet(lanes))),
+            "memory": Out(MemoryPort(lanes)),
+            "fabric": In(stream.Signature(FabricWork())), "fabric_done": Out(1),
+            "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.mpa = mpa = self.mpa
+        m.submodules.engine = engine = self.engine
+        connect, flipped = wiring.connect, wiring.flipped
+        connect(m, flipped(self.tx_ulpdu), engine.host_tx)
+        connect(m, engine.tx_ulpdu, mpa.tx_ulpdu)
+        connect(m, mpa.tx_mpa, flipped(self.tx_mpa))
+        connect(m, flipped(self.rx_mpa), mpa.rx_mpa)
+        connect(m, mpa.rx_ulpdu, engine.rx_ulpdu)
+        connect(m, engine.host_rx, flipped(self.rx_ulpdu))
+        connect(m, engine.memory, flipped(self.memory))
+        connect(m, flipped(self.fabric), engine.fabric)
+        m.d.comb += [
+            self.fabric_done.eq(engine.fabric_done),
+            engine.reset.eq(mpa.reset),
+            self.reset.eq(mpa.reset),
+            self.irq.eq(Cat(mpa.irq, engine.irq)),
+            *(getattr(engine, name).eq(getattr(mpa, name)) for name in ("rtr_sends", "rtr_received", "rtr_answered")),
+        ]
+        half = ENGINE_PAGE.bit_length() - 1 - 2  # the bit of a register's number that selects
+        for page, chosen in ((mpa.bus, ~self.bus.address[half]), (engine.bus, self.bus.address[half])):
+            m.d.comb += [
+                page.request.eq(self.bus.request & chosen),
+                page.write.eq(self.bus.write),
+                page.address.eq(self.bus.address),
+                page.write_data.eq(self.bus.write_data),
+            ]
+            with m.If(chosen):
+                m.d.comb += [self.bus.ack.eq(page.ack), self.bus.read_data.eq(page.read_data)]
+        return m

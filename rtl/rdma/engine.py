@@ -1,0 +1,232 @@
+"""The RDMA engine: DDP and RDMAP between a data path and memory."""
+
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.rdma.command_loader import CommandLoader
+from open_rnic.rtl.rdma.completion_queue import CompletionQueue
+from open_rnic.rtl.rdma.layouts import FabricWork, MemoryPort
+from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
+from open_rnic.rtl.rdma.regions import RegionTable
+from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, REQUEST_WORDS, VERSION
+from open_rnic.rtl.rdma.sender import RdmaSender
+from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
+from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers import Rtr
+
+__all__ = ["RdmaEngine"]
+
+
+class RdmaEngine(wiring.Component):
+    """DDP and RDMAP of one connection (RFC 5041, RFC 5040).
+
+    ::
+
+        commands ▸ CommandLoader ─▸ RegionTable
+                        ▾ work        ▴ ▴ lookups
+        tx_ulpdu ◂ UlpduSwitch ◂ RdmaSender │ ◂ memory
+                        ▴ host        ▴ requests
+        rx_ulpdu ──────────────▸ RdmaReceiver ▸ memory
+                        ▾ host         ▾ CompletionQueue
+
+    The engine takes received ULPDUs, places their octets in memory, and answers RDMA Reads from it; it sends the
+    messages that the host, or logic beside it, posts. The host gets the ULPDUs that end a stream: a Terminate, and
+    ULPDUs without a valid header. For any other error, the registers say which ULPDU was refused; the host makes the
+    Terminate.
+
+    Parameters
+    ----------
+    lanes : width of the streams and of memory in 32-bit lanes
+    regions : rows of the STag table, a power of 2
+    buffers : buffers for Sends that can be posted, a power of 2
+    work : messages, and pieces of messages, that can be posted, a power of 2
+    reads : the largest IRD and ORD, a power of 2
+
+    Members
+    -------
+    rx_ulpdu : In, stream of :class:`.RxUlpdu`
+        From the data path: good ULPDUs only.
+    tx_ulpdu : Out, stream of :class:`.TxUlpdu`
+        To the data path.
+    host_tx : In, stream of :class:`.TxUlpdu`
+        From the host; each ULPDU goes between two of the engine's.
+    host_rx : Out, stream of :class:`.RxUlpdu`
+        To the host.
+    memory : Out, :class:`.MemoryPort`
+    fabric : In, stream of :class:`.FabricWork`
+        Messages of logic beside the engine.
+    fabric_done : Out, 1 bit
+        All octets of the oldest of them have been read from memory. For one cycle.
+    bus : In, :class:`.RegisterBus`
+        Access to the registers (:data:`.RDMA_MAP`).
+    irq : Out, 1 bit
+        A Send has been received, posted work is done, or STATUS has changed.
+    reset : In, 1 bit
+        The reset of the connection.
+    rtr_sends : In, :class:`.Rtr`
+        The RTR of this end. Settled before the engine is enabled.
+    rtr_received : In, :class:`.Rtr`
+        The peer's RTR, in the cycle in which it has arrived; NONE if it has no MSN.
+    rtr_answered : In, 1 bit
+        The Read Response to this end's Read RTR has arrived.
+
+    """
+
+    def __init__(self, lanes: int = 1, *, regions: int = 16, buffers: int = 16, work: int = 16, reads: int = 16):
+        check_lanes(lanes)
+        self.lanes = lanes
+        self.regions = regions
+        self.buffers = buffers
+        self.work = work
+        self.reads = reads
+        super().__init__({
+            "rx_ulpdu": In(stream.Signature(RxUlpdu(lanes))), "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes))),
+            "host_tx": In(stream.Signature(TxUlpdu(lanes))), "host_rx": Out(stream.Signature(RxUlpdu(lanes))),
+            "memory": Out(MemoryPort(lanes)),
+            "fabric": In(stream.Signature(FabricWork())), "fabric_done": Out(1),
+            "bus": In(RegisterBus()), "irq": Out(1), "reset": In(1),
+            "rtr_sends": In(Rtr), "rtr_received": In(Rtr), "rtr_answered": In(1),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.registers = registers = RegisterBank(RDMA_MAP)
+        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        m.d.comb += registers.reset.eq(self.reset)
+        m.submodules.connection = ResetInserter(self.reset)(self._connection(registers))
+        return m
+
+    def _connection(self, registers):
+        m = Module()
+        m.submodules.loader = loader = CommandLoader(self.regions, self.buffers, self.work)
+        m.submodules.table = table = RegionTable(self.regions)
+        m.submodules.receiver = receiver = RdmaReceiver(self.lanes, self.regions, self.reads)
+        m.submodules.sender = sender = RdmaSender(self.lanes, self.regions, self.reads)
+        m.submodules.switch = switch = UlpduSwitch(self.lanes)
+        m.submodules.completions = completions = CompletionQueue(self.buffers)
+        control, limits = registers.CONTROL, registers.LIMITS
+        ends = Signal()  # the stream has ended: nothing more is received, and the engine sends nothing
+        m.d.comb += ends.eq(receiver.refused | receiver.passed | sender.source_refused)
+
+        # Octets.
+        wiring.connect(m, wiring.flipped(self.rx_ulpdu), receiver.i)
+        wiring.connect(m, receiver.host, wiring.flipped(self.host_rx))
+        wiring.connect(m, sender.o, switch.engine)
+        wiring.connect(m, wiring.flipped(self.host_tx), switch.host)
+        wiring.connect(m, switch.o, wiring.flipped(self.tx_ulpdu))
+        wiring.connect(m, receiver.write, wiring.flipped(self.memory.write))
+        wiring.connect(m, sender.read, wiring.flipped(self.memory.read))
+        wiring.connect(m, wiring.flipped(self.memory.words), sender.words)
+
+        # The STag table.
+        wiring.connect(m, loader.region, table.write)
+        wiring.connect(m, receiver.lookup, table.receive)
+        wiring.connect(m, sender.lookup, table.transmit)
+        m.d.comb += [
+            table.step.eq(receiver.step),
+            table.revoke.eq(loader.revoke),
+            table.revoke_row.eq(loader.revoke_row),
+            table.invalidate.eq(receiver.invalidate),
+            table.invalidate_row.eq(table.found.row),
+            loader.free.eq(table.free),
+            *(getattr(block, name).eq(getattr(table, name))
+              for block in (receiver, sender) for name in ("found", "revokes", "revoked_row")),
+            sender.step.eq(receiver.step),
+        ]  # fmt: skip
+
+        # Work.
+        wiring.connect(m, loader.buffers, receiver.buffer)
+        wiring.connect(m, loader.works, sender.work)
+        wiring.connect(m, loader.fragments, sender.fragments)
+        wiring.connect(m, wiring.flipped(self.fabric), sender.fabric)
+        wiring.connect(m, sender.sinks, receiver.sink)
+        m.d.comb += [
+            loader.push.eq(registers.COMMAND.push),
+            loader.word.eq(registers.COMMAND.value),
+            self.fabric_done.eq(sender.fabric_done),
+            *(getattr(sender, name).eq(getattr(receiver, name))
+              for name in ("request", "request_word", "request_at", "requested")),
+            sender.arrived.eq(receiver.note == Note.REQUEST),
+            sender.answered.eq(receiver.note == Note.READ),
+            receiver.outstanding.eq(sender.outstanding),
+            completions.i.eq(receiver.completed),
+            completions.enters.eq(receiver.completes),
+            completions.complete.eq(receiver.note == Note.SEND),
+        ]  # fmt: skip
+
+        # Settings.
+        m.d.comb += [
+            *(getattr(receiver, name).eq(getattr(control, name)) for name in ("enable", "waits", "drops", "shut")),
+            receiver.ird.eq(limits.ird),
+            receiver.stopped.eq(ends),
+            receiver.rtr.eq(self.rtr_received),
+            sender.enable.eq(control.enable),
+            sender.stop.eq(control.stop | ends),
+            sender.mulpdu.eq(limits.mulpdu),
+            sender.ord.eq(limits.ord),
+            sender.send_rtr.eq(self.rtr_sends == Rtr.SEND),
+            sender.read_rtr.eq(self.rtr_sends == Rtr.READ),
+            sender.rtr.eq(self.rtr_received),
+            sender.rtr_answered.eq(self.rtr_answered),
+        ]
+        self._show(m, registers, table, receiver, sender, completions)
+        return m
+
+    def _show(self, m, registers, table, receiver, sender, completions):
+        """The registers that the host reads, and the interrupt."""
+        received, done, status = registers.RECEIVED, registers.DONE, registers.STATUS
+        capabilities = registers.CAPABILITIES
+        taken = Signal.like(completions.o.payload)
+        done_changed = Signal()
+        status_changed = Signal()
+        flags = Cat(table.ready, receiver.refused, sender.source_refused, receiver.passed, receiver.blocked)
+        flags_before = Signal.like(flags)
+        m.d.comb += [
+            registers.IDENTITY.value.eq(IDENTITY),
+            registers.VERSION.minor.eq(VERSION & 0xFFFF),
+            registers.VERSION.major.eq(VERSION >> 16),
+            capabilities.regions.eq(self.regions.bit_length() - 1),
+            capabilities.buffers.eq(self.buffers.bit_length() - 1),
+            capabilities.work.eq(self.work.bit_length() - 1),
+            capabilities.reads.eq(self.reads.bit_length() - 1),
+            received.valid.eq(completions.o.valid),
+            received.opcode.eq(Mux(completions.o.valid, completions.o.payload.opcode, 0)),
+            completions.o.ready.eq(received.pop),
+            registers.RECEIVED_OCTETS.value.eq(taken.octets),
+            registers.RECEIVED_STAG.value.eq(taken.stag),
+            status.ready.eq(table.ready),
+            status.refused.eq(receiver.refused | receiver.passed),
+            *(getattr(status, name).eq(getattr(receiver, name))
+              for name in ("passed", "blocked", "placing", "send_begun", "write_begun")),
+            *(getattr(status, name).eq(getattr(sender, name)) for name in ("source_refused", "sending", "reads")),
+            status.requests.eq(sender.outstanding),
+            registers.RX_SEND_MSN.value.eq(receiver.send_msn),
+            registers.RX_READ_MSN.value.eq(receiver.read_msn),
+            registers.RX_MO.value.eq(receiver.mo),
+            registers.DUE_OCTETS.value.eq(receiver.due),
+            registers.TX_READ_MSN.value.eq(sender.answering_msn),
+            registers.REFUSED_LENGTH.value.eq(receiver.header.length),
+            *(getattr(registers, f"REFUSED_{n}").value.eq(swap_octets(receiver.header.octets.word_select(n, 32)))
+              for n in range(HEADER_WORDS)),
+            *(getattr(registers, f"SOURCE_{n}").value.eq(sender.answering.word_select(n, 32))
+              for n in range(REQUEST_WORDS)),
+            registers.SOURCE_SENT.value.eq(sender.answered_octets),
+            self.irq.eq(completions.o.valid | done_changed | status_changed),
+        ]  # fmt: skip
+        with m.If(received.pop):
+            m.d.sync += taken.eq(completions.o.payload)
+        done_now = sender.sent | (receiver.note == Note.READ)
+        m.d.sync += [
+            done.sent.eq(done.sent + sender.sent),
+            done.reads.eq(done.reads + (receiver.note == Note.READ)),
+            done_changed.eq(done_now | (done_changed & ~done.pop)),
+            flags_before.eq(flags),
+            status_changed.eq((flags != flags_before) | (status_changed & ~status.pop)),
+            registers.RX_ULPDUS.value.eq(registers.RX_ULPDUS.value + receiver.ulpdu),
+            registers.TX_ULPDUS.value.eq(registers.TX_ULPDUS.value + sender.ulpdu),
+        ]

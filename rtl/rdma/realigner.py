@@ -1,0 +1,161 @@
+"""Moves octets to another position in their words."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rotate import rotate_lanes
+
+__all__ = ["Piece", "Realigner", "Word"]
+
+
+class Piece(data.StructLayout):
+    """Some octets of a run, from one word.
+
+    Members
+    -------
+    data : 32 * ``lanes`` bits
+    start : range(4 * ``lanes``)
+        The first of the octets in ``data``.
+    count : range(4 * ``lanes`` + 1)
+        Their number; 0 only in a run of no octets.
+    first, last : 1 bit
+        The run begins, or ends, with these octets.
+    at : range(4 * ``lanes``)
+        With ``first``, the position of the run's first octet in its word.
+    note : ``note``
+        The same in all pieces of a run.
+    """
+
+    def __init__(self, lanes: int, note):
+        check_lanes(lanes)
+        octets = 4 * lanes
+        super().__init__({
+            "data": 32 * lanes, "start": range(octets), "count": range(octets + 1), "first": 1, "last": 1,
+            "at": range(octets), "note": note,
+        })  # fmt: skip
+
+
+class Word(data.StructLayout):
+    """A word of a run.
+
+    Members
+    -------
+    data : 32 * ``lanes`` bits
+    mask : 4 * ``lanes`` bits
+        The octets of the run: those in front of it and behind it are not set.
+    octets : range(4 * ``lanes`` + 1)
+        With ``last``, the end of the run: the number of octets of the word up to it.
+    first, last : 1 bit
+        The run begins, or ends, in this word.
+    note : ``note``
+    """
+
+    def __init__(self, lanes: int, note):
+        check_lanes(lanes)
+        octets = 4 * lanes
+        super().__init__({
+            "data": 32 * lanes, "mask": octets, "octets": range(octets + 1), "first": 1, "last": 1, "note": note,
+        })  # fmt: skip
+
+
+class Realigner(wiring.Component):
+    """Makes words of runs of octets that come in pieces.
+
+    For example, with words of 4 octets a run of 5 octets that begins at position 3 comes as pieces of 2, 2 and 1
+    octets; it leaves as words with the masks 1000 and 1111 (octet 3 first).
+
+    Latency: 3 cycles. Throughput: a piece, or a word, per cycle: a run takes a cycle more if its last piece ends in
+    another word than it begins in. It stalls as a whole while ``o.ready`` is 0.
+
+    Members
+    -------
+    i : In, stream of :class:`Piece`
+    o : Out, stream of :class:`Word`
+    busy : Out, 1 bit
+        Octets are inside.
+    """
+
+    def __init__(self, lanes: int, note):
+        self.lanes = lanes
+        super().__init__({
+            "i": In(stream.Signature(Piece(lanes, note))), "o": Out(stream.Signature(Word(lanes, note))),
+            "busy": Out(1),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        octets = 4 * self.lanes
+        step = Signal()  # the output is free
+        twice = Signal()  # the piece ends the run in another word than it begins in
+        tail = Signal()  # that word is next
+        m.d.comb += [step.eq(~self.o.valid | self.o.ready), self.i.ready.eq(step & (tail | ~twice))]
+
+        # Stage 1: rotate.
+        piece = self.i.payload
+        next_place = Signal(range(octets))
+        place = Signal(range(octets))
+        end = Signal(range(2 * octets))
+        m.d.comb += [
+            place.eq(Mux(piece.first, piece.at, next_place)),
+            end.eq(place + piece.count),
+        ]
+        turned = rotate_lanes(m, piece.data, (place - piece.start)[: len(place)], lane=8)
+        turned_valid = Signal()
+        turned_data = Signal(32 * self.lanes, reset_less=True)
+        here = Signal(octets, reset_less=True)  # octets of the piece in this word
+        beyond = Signal(octets, reset_less=True)  # and in the next word
+        fills = Signal(reset_less=True)  # the word is complete
+        runs_over = Signal(reset_less=True)
+        ends = Signal(reset_less=True)
+        end_place = Signal(range(octets + 1), reset_less=True)  # in the word in which the piece ends
+        note = Signal(piece.note.shape() if hasattr(piece.note, "shape") else len(piece.note), reset_less=True)
+        with m.If(self.i.ready):
+            m.d.sync += [
+                turned_valid.eq(self.i.valid),
+                turned_data.eq(turned),
+                here.eq(Cat((n >= place) & (n < end) for n in range(octets))),
+                beyond.eq(Cat(n + octets < end for n in range(octets))),
+                fills.eq(end >= octets),
+                runs_over.eq(end > octets),
+                ends.eq(piece.last),
+                end_place.eq(Mux(end > octets, end - octets, end)),
+                note.eq(piece.note),
+            ]
+            with m.If(self.i.valid):
+                m.d.sync += next_place.eq(end)
+
+        # Stage 2: merge with what is kept of the pieces before.
+        kept = Signal(32 * self.lanes, reset_less=True)
+        has = Signal(octets)  # the octets of ``kept``
+        begun = Signal()  # a word of the run has left
+        merged = Signal(32 * self.lanes)
+        m.d.comb += merged.eq(Cat(
+            Mux(has[n], kept.word_select(n, 8), turned_data.word_select(n, 8)) for n in range(octets)
+        ))
+        out = Signal.like(self.o.payload)
+        leaves = Signal()
+        m.d.comb += [
+            twice.eq(turned_valid & ends & runs_over),
+            leaves.eq(turned_valid & (fills | ends)),
+            out.data.eq(merged),
+            out.mask.eq(has | Mux(tail, 0, here)),
+            out.octets.eq(end_place),
+            out.first.eq(~begun),
+            out.last.eq(tail | (ends & ~runs_over)),
+            out.note.eq(note),
+            self.busy.eq(turned_valid | has.any() | self.o.valid),
+        ]
+        with m.If(step):
+            m.d.sync += [self.o.valid.eq(leaves), self.o.payload.eq(out), tail.eq(twice & ~tail)]
+            with m.If(leaves):
+                m.d.sync += begun.eq(~out.last)
+            with m.If(tail):
+                m.d.sync += has.eq(0)
+            with m.Elif(turned_valid):
+                m.d.sync += [
+                    kept.eq(Mux(fills, turned_data, merged)),
+                    has.eq(Mux(fills, beyond, Mux(ends, 0, has | here))),
+                ]
+        return m

@@ -1,0 +1,378 @@
+"""Receive: checks each ULPDU, and places its payload (RFC 5041 §5.3, §7; RFC 5040 §5, §7)."""
+
+from enum import IntEnum
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import RxUlpdu
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.opcodes import READ_REQUEST_OCTETS, Opcode, Queue
+from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
+from open_rnic.rtl.rdma.layouts import Buffer, Completed, MemoryWrite, Sink, word_bits
+from open_rnic.rtl.rdma.realigner import Realigner
+from open_rnic.rtl.rdma.regions import Found, Request, still_live
+from open_rnic.rtl.rdma.registers import Right
+from open_rnic.rtl.registers import Rtr
+
+__all__ = ["Note", "RdmaReceiver", "request_row_octets"]
+
+_SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
+_INVALIDATES = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
+FIRST_MSN = 1  # RFC 5041 §4.3
+
+
+class Note(IntEnum):
+    """The message that is complete when a ULPDU's last octet has been placed."""
+
+    NONE = 0
+    SEND = 1
+    READ = 2  # a Read Response
+    REQUEST = 3  # an RDMA Read Request
+
+
+def request_row_octets(lanes: int) -> int:
+    """Octets of a row of the memory for RDMA Read Requests: whole words for the 28 octets of a request."""
+    return max(32, 4 * lanes)
+
+
+class _Placed(data.StructLayout):
+    """The place of a ULPDU's payload, and the message that it completes."""
+
+    def __init__(self, lanes: int):
+        super().__init__({"word": word_bits(lanes), "request": 1, "note": Note})
+
+
+class RdmaReceiver(wiring.Component):
+    """Receive of the RDMA engine.
+
+    ::
+
+        ulpdus ▸ HeaderReader ▸ (lookup in the RegionTable, 3 cycles) ▸ checks ▸ Realigner ▸ memory
+                      ▾ host                                                          ▾ requests
+
+    A ULPDU is checked as a whole before its first octet is placed; the checks and their order are those of
+    ``docs/rdma-engine.md``. A ULPDU that fails is refused: none of its octets is placed, ``refused`` is set, ``header``
+    has its header, and all later ULPDUs are discarded. A ULPDU whose region is revoked while it is being placed is
+    refused from there on.
+
+    A Send waits before the lookup for its buffer, so that lookups of transmit go on.
+
+    Latency: 8 cycles from a beat to the word. Throughput: one beat per cycle; a ULPDU takes a cycle more if its octets
+    lie in more words than it has beats. A Send or a Read Response waits for the checks of the one before.
+
+    Members
+    -------
+    i : In, stream of :class:`.RxUlpdu`
+    host : Out, stream of :class:`.RxUlpdu`
+        See :class:`.HeaderReader`.
+    write : Out, stream of :class:`.MemoryWrite`
+    request : Out, 1 bit
+        ``request_word``, with the number ``request_at``, is to be written to the memory for RDMA Read Requests.
+    request_word : Out, 32 * ``lanes`` bits
+    request_at : Out
+    note : Out, :class:`Note`
+        This message is complete: its octets are in memory. For one cycle.
+    lookup, found, step
+        Of :class:`.RegionTable`; ``step`` is 0 if memory stalls.
+    invalidate : Out, 1 bit
+        The region in the row ``found.row`` is invalidated.
+    revokes, revoked_row : In
+        Of :class:`.RegionTable`.
+    buffer : In, stream of :class:`.Buffer`
+        The posted buffers; one is taken when a Send's last segment has been checked.
+    sink : In, stream of :class:`.Sink`
+        The RDMA Reads that wait for their responses, the oldest first.
+    completed : Out, :class:`.Completed`
+    completes : Out, 1 bit
+        A Send's last segment has been checked. It is complete with the next ``note`` SEND.
+    enable, waits, drops, shut, ird : In
+        As in the registers CONTROL and LIMITS.
+    stopped : In, 1 bit
+        ULPDUs are discarded.
+    outstanding : In, 8 bits
+        RDMA Read Requests that have been checked, and are not answered.
+    requested : Out, 1 bit
+        An RDMA Read Request has been accepted.
+    rtr : In, :class:`.Rtr`
+        The RTR that has just been received, if it has an MSN.
+    refused, passed, blocked, placing, send_begun, write_begun : Out, 1 bit
+    send_msn, read_msn, mo, due : Out, 32 bits
+        As in the registers STATUS, RX_SEND_MSN, RX_READ_MSN, RX_MO, and DUE_OCTETS.
+    header : Out, :class:`.Header`
+    ulpdu : Out, 1 bit
+        A ULPDU has been processed.
+    """
+
+    def __init__(self, lanes: int, rows: int, reads: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        self.rows = rows
+        self.reads = reads
+        ulpdus = stream.Signature(RxUlpdu(lanes))
+        super().__init__({
+            "i": In(ulpdus), "host": Out(ulpdus), "write": Out(stream.Signature(MemoryWrite(lanes))),
+            "request": Out(1), "request_word": Out(32 * lanes), "request_at": Out(range(self.request_words)),
+            "note": Out(Note),
+            "lookup": Out(Request()), "found": In(Found(rows)), "step": Out(1), "invalidate": Out(1),
+            "revokes": In(1), "revoked_row": In(range(rows)),
+            "buffer": In(stream.Signature(Buffer)), "sink": In(stream.Signature(Sink)),
+            "completed": Out(Completed), "completes": Out(1),
+            "enable": In(1), "waits": In(1), "drops": In(1), "shut": In(1), "ird": In(8), "stopped": In(1),
+            "outstanding": In(8), "requested": Out(1), "rtr": In(Rtr),
+            **{name: Out(1) for name in ("refused", "passed", "blocked", "placing", "send_begun", "write_begun")},
+            "send_msn": Out(32, init=FIRST_MSN), "read_msn": Out(32, init=FIRST_MSN), "mo": Out(32), "due": Out(32),
+            "header": Out(Header()), "ulpdu": Out(1),
+        })  # fmt: skip
+
+    @property
+    def request_words(self) -> int:
+        """Words of the memory for RDMA Read Requests."""
+        return self.reads * request_row_octets(self.lanes) // (4 * self.lanes)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.reader = reader = HeaderReader(self.lanes)
+        m.submodules.realigner = realigner = Realigner(self.lanes, _Placed(self.lanes))
+        wiring.connect(m, wiring.flipped(self.i), reader.i)
+        wiring.connect(m, reader.host, wiring.flipped(self.host))
+        beat, header, beat_valid, behind = self._look_up(m, reader)
+        m.d.comb += [
+            reader.enable.eq(self.enable),
+            reader.discard.eq(self.refused | self.stopped),
+            reader.idle.eq(~behind & ~realigner.busy),
+            self.passed.eq(reader.passed),
+            self.step.eq(realigner.i.ready),
+            self.header.eq(header),
+            self.placing.eq(behind | realigner.busy),
+        ]
+        self._check(m, beat, header, beat_valid, realigner)
+        self._place(m, realigner)
+        return m
+
+    def _look_up(self, m, reader):
+        """Delay each beat until the result of the lookup is there; a message waits for those before it.
+
+        Return the delayed beat and its header, whether it is valid, and whether any beat is under way.
+        """
+        arriving, header = reader.o.payload, reader.header
+        opcode = header.opcode
+        is_send = Signal()
+        is_response = Signal()
+        m.d.comb += [is_send.eq(opcode.matches(*_SENDS)), is_response.eq(opcode == Opcode.RDMA_READ_RESPONSE)]
+
+        # The checks of these two use a buffer, or a sink, that the message before may take.
+        holds = Signal()
+        same_kind = Signal()  # a message of this kind is between the lookup and its checks
+        m.d.comb += [
+            self.blocked.eq(reader.o.valid & arriving.header & is_send & ~self.buffer.valid & self.waits & ~self.drops
+                            & ~same_kind & ~self.refused),
+            holds.eq(arriving.header & (self.blocked | ((is_send | is_response) & same_kind))),
+            reader.o.ready.eq((self.step & ~holds) | self.refused),
+            self.lookup.valid.eq(reader.o.valid & arriving.header & ~holds),
+            self.lookup.access.stag.eq(header.stag),
+            self.lookup.access.to.eq(header.to),
+            self.lookup.access.octets.eq(header.payload),
+        ]  # fmt: skip
+
+        beat, valid = arriving, reader.o.valid & ~holds & ~self.refused
+        header_before = header
+        ordered = arriving.header & (is_send | is_response)
+        valids, ordereds = [], []
+        for n in range(3):
+            later = Signal(PayloadBeat(self.lanes), name=f"beat_{n}", reset_less=True)
+            later_valid = Signal(name=f"beat_valid_{n}")
+            later_ordered = Signal(name=f"ordered_{n}")
+            later_header = Signal(Header(), name=f"header_{n}", reset_less=True)
+            with m.If(self.step):
+                m.d.sync += [later.eq(beat), later_valid.eq(valid), later_ordered.eq(valid & ordered)]
+                with m.If(valid & beat.header & ~self.refused):
+                    m.d.sync += later_header.eq(header_before)
+            beat, valid, ordered, header_before = later, later_valid, later_ordered, later_header
+            valids.append(valid)
+            ordereds.append(ordered)
+        m.d.comb += same_kind.eq(Cat(ordereds).any())
+        return beat, header_before, valid, Cat(valids).any()
+
+    def _check(self, m, beat, header, valid, realigner):
+        """Accept or refuse the ULPDU with its first beat; all state that ULPDUs change is changed here."""
+        opcode, found = header.opcode, self.found
+        is_send = Signal()
+        is_request = Signal()
+        is_write = Signal()
+        is_response = Signal()
+        invalidates = Signal()
+        m.d.comb += [
+            is_send.eq(opcode.matches(*_SENDS)),
+            is_request.eq(opcode == Opcode.RDMA_READ_REQUEST),
+            is_write.eq(opcode == Opcode.RDMA_WRITE),
+            is_response.eq(opcode == Opcode.RDMA_READ_RESPONSE),
+            invalidates.eq(opcode.matches(*_INVALIDATES)),
+        ]
+        some = Signal()  # the ULPDU has octets to place
+        m.d.comb += some.eq(header.payload != 0)
+
+        # RFC 5041 §7.1: queue, MSN, MO, and buffer of an untagged segment.
+        in_order = Signal()
+        end = Signal(33)  # of the segment in its message
+        has_buffer = Signal()
+        m.d.comb += [
+            in_order.eq(
+                (header.qn == Mux(is_send, Queue.SEND, Queue.READ))
+                & (header.msn == Mux(is_send, self.send_msn, self.read_msn))
+                & (header.mo == Mux(is_send, self.mo, 0))
+            ),
+            end.eq(self.mo + header.payload),
+            has_buffer.eq(self.buffer.valid),
+        ]
+        may_invalidate = found.live & found.rights[3]
+        good_send = Signal()
+        good_request = Signal()
+        m.d.comb += [
+            good_send.eq(in_order & Mux(
+                has_buffer, (end <= self.buffer.payload.octets) & (~invalidates | may_invalidate), self.drops,
+            )),
+            # RFC 5040 §5.2.2: a request uses one of IRD buffers
+            good_request.eq(in_order & (header.payload == READ_REQUEST_OCTETS) & header.last
+                            & (self.outstanding < self.ird)),
+        ]  # fmt: skip
+
+        # RFC 5041 §7.1: the region of a tagged segment; a segment of no octets accesses none (§5.2).
+        arrived = Signal(32)  # octets of the Read Response
+        due_at = Signal(32)
+        good_write = Signal()
+        good_response = Signal()
+        sink = self.sink.payload
+        m.d.comb += [
+            self.due.eq(sink.octets - arrived),
+            due_at.eq(sink.address + arrived),
+            good_write.eq(~some | (found.live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])),
+            good_response.eq(
+                self.sink.valid
+                & (header.payload <= self.due) & (~header.last | (header.payload == self.due))
+                & (~some | (found.live & found.fits & found.rights[_bit(Right.LOCAL_WRITE)]
+                            & (header.stag == sink.stag) & (found.address == due_at)))
+            ),
+        ]  # fmt: skip
+        good = Signal()
+        m.d.comb += good.eq(
+            (is_send & good_send) | (is_request & good_request) | (is_write & good_write)
+            | (is_response & good_response)
+        )  # fmt: skip
+
+        # The following beats of a ULPDU go where its first one goes.
+        tagged = header.tagged
+        places = Signal()
+        places_on = Signal()
+        live = Signal()
+        row = Signal.like(found.row)
+        now = Signal()  # the ULPDU is checked in this cycle
+        accepts = Signal()
+        refuses = Signal()
+        placed = Signal(_Placed(self.lanes))
+        placed_on = Signal.like(placed)
+        at = Signal(32)
+        request_row = Signal(range(self.reads))
+        m.d.comb += [
+            now.eq(valid & beat.header & self.step & ~self.refused),
+            accepts.eq(now & good),
+            refuses.eq((now & ~good) | (valid & ~beat.header & self.step & ~self.refused & places_on & ~live)),
+            places.eq(Mux(beat.header, good & ~(is_send & ~has_buffer) & ~(is_request & self.shut),
+                          places_on & live)),
+            at.eq(Mux(is_send, self.buffer.payload.address + self.mo,
+                      Mux(is_request, request_row * request_row_octets(self.lanes), found.address))),
+            placed.word.eq(at[2 + (self.lanes.bit_length() - 1):]),
+            placed.request.eq(is_request),
+        ]  # fmt: skip
+        with m.If(header.last):
+            with m.If(is_send):
+                m.d.comb += placed.note.eq(Note.SEND)
+            with m.Elif(is_request):
+                m.d.comb += placed.note.eq(Note.REQUEST)
+            with m.Elif(is_response):
+                m.d.comb += placed.note.eq(Note.READ)
+        piece = realigner.i.payload
+        m.d.comb += [
+            realigner.i.valid.eq(
+                valid & places & ~self.refused
+                & ((beat.count != 0) | (beat.header & (placed.note != Note.NONE)))
+            ),
+            piece.data.eq(beat.data),
+            piece.start.eq(beat.start),
+            piece.count.eq(beat.count),
+            piece.first.eq(beat.header),
+            piece.last.eq(beat.last),
+            piece.at.eq(at),
+            piece.note.eq(Mux(beat.header, placed, placed_on)),
+        ]  # fmt: skip
+        with m.If(now):
+            m.d.sync += [
+                places_on.eq(places),
+                placed_on.eq(placed),
+                row.eq(found.row),
+                live.eq(still_live(~tagged | found.live, found.row, self) | ~tagged),
+            ]
+        with m.Elif(self.revokes & (self.revoked_row == row) & header.tagged):
+            m.d.sync += live.eq(0)
+        with m.If(refuses):
+            m.d.sync += self.refused.eq(1)
+        m.d.comb += self.ulpdu.eq(valid & beat.last & self.step & ~self.refused & ~refuses)
+
+        # The state.
+        m.d.comb += [
+            self.buffer.ready.eq(accepts & is_send & header.last),
+            self.sink.ready.eq(accepts & is_response & header.last),
+            self.requested.eq(accepts & is_request & ~self.shut),
+            self.completes.eq(accepts & is_send & header.last & has_buffer),
+            self.completed.opcode.eq(opcode),
+            self.completed.octets.eq(end),
+            self.completed.stag.eq(header.stag),
+            self.invalidate.eq(self.completes & invalidates),
+        ]
+        with m.If(accepts):
+            with m.If(is_send):
+                m.d.sync += [self.mo.eq(Mux(header.last, 0, end)), self.send_begun.eq(~header.last)]
+                with m.If(header.last):
+                    m.d.sync += self.send_msn.eq(self.send_msn + 1)
+            with m.If(is_request):
+                m.d.sync += self.read_msn.eq(self.read_msn + 1)
+                with m.If(~self.shut):
+                    m.d.sync += request_row.eq(request_row + 1)
+            with m.If(is_write):
+                m.d.sync += self.write_begun.eq(~header.last)
+            with m.If(is_response):
+                m.d.sync += arrived.eq(Mux(header.last, 0, arrived + header.payload))
+        # A RTR is the first message of its queue.
+        with m.If(self.rtr == Rtr.SEND):
+            m.d.sync += self.send_msn.eq(FIRST_MSN + 1)
+        with m.If(self.rtr == Rtr.READ):
+            m.d.sync += self.read_msn.eq(FIRST_MSN + 1)
+
+    def _place(self, m, realigner):
+        """Write the words to memory, or to the memory for requests."""
+        word = realigner.o.payload
+        next_word = Signal(word_bits(self.lanes))
+        number = Signal.like(next_word)
+        target = word.note
+        moves = Signal()
+        m.d.comb += [
+            number.eq(Mux(word.first, target.word, next_word)),
+            self.write.valid.eq(realigner.o.valid & ~target.request),
+            self.write.payload.address.eq(number),
+            self.write.payload.data.eq(word.data),
+            self.write.payload.mask.eq(word.mask),
+            self.write.payload.last.eq(word.last),
+            self.request.eq(realigner.o.valid & target.request),
+            self.request_word.eq(word.data),
+            self.request_at.eq(number),
+            realigner.o.ready.eq(target.request | self.write.ready),
+            moves.eq(realigner.o.valid & realigner.o.ready),
+            self.note.eq(Mux(moves & word.last, target.note, Const(Note.NONE, 2))),
+        ]
+        with m.If(moves):
+            m.d.sync += next_word.eq(number + 1)
+
+
+def _bit(right: Right) -> int:
+    return right.bit_length() - 1

@@ -1,0 +1,201 @@
+"""The STag table."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
+
+__all__ = ["Access", "Found", "RegionTable", "Request", "RowWrite", "still_live"]
+
+RIGHTS = 4  # Right.LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, and whether the peer may invalidate the STag
+
+
+class Access(data.Struct):
+    """The octets that someone wants to access."""
+
+    stag: 32
+    to: 64
+    octets: 32
+
+
+class Found(data.StructLayout):
+    """The result of a lookup.
+
+    Members
+    -------
+    live : 1 bit
+        The table had the STag, and has it still.
+    fits : 1 bit
+        All octets are in the region.
+    rights : 4 bits
+    address : 32 bits
+        The address in memory of the first octet.
+    row : bits of a row's number
+    """
+
+    def __init__(self, rows: int):
+        super().__init__({"live": 1, "fits": 1, "rights": RIGHTS, "address": ADDRESS_BITS, "row": range(rows)})
+
+
+class RowWrite(wiring.Signature):
+    """Words for the table. Row ``row`` has no region from ``key`` until ``to_high``, the last word, is written."""
+
+    NAMES = ("key", "address", "octets", "to_low", "to_high")
+
+    def __init__(self, rows: int):
+        super().__init__({
+            "row": Out(range(rows)), "word": Out(32), "rights": Out(RIGHTS),
+            **{name: Out(1) for name in self.NAMES},
+        })  # fmt: skip
+
+
+class Request(wiring.Signature):
+    """A request for a lookup; ``granted`` in the same cycle."""
+
+    def __init__(self):
+        super().__init__({"valid": Out(1), "access": Out(Access), "granted": In(1)})
+
+
+def still_live(live, row, table):
+    """``live`` for the next cycle: the region in row ``row`` is not revoked in this one."""
+    return live & ~(table.revokes & (table.revoked_row == row))
+
+
+class RegionTable(wiring.Component):
+    """The regions that the peer's messages may access (RFC 5041 §8.2), and their lookup.
+
+    A lookup takes 3 cycles; one starts per cycle. The table stalls as a whole while ``step`` is 0. A lookup that is
+    under way when its region is revoked finds nothing, even if another region has come into the row.
+
+    After a reset the table is cleared, which takes a cycle for each row; until then nothing is found.
+
+    Members
+    -------
+    write : In, :class:`RowWrite`
+    revoke, invalidate : In, 1 bit
+        No octet of the region in row ``revoke_row`` or ``invalidate_row`` is found from this cycle on. While
+        ``invalidate`` is 1, ``revoke`` and ``write`` wait: see ``free``.
+    free : Out, 1 bit
+        ``revoke`` and ``write`` take effect.
+    ready : Out, 1 bit
+        The table is clear.
+    revokes : Out, 1 bit
+    revoked_row : Out
+        The region in this row goes in this cycle: see :func:`still_live`.
+    receive, transmit : In, :class:`Request`
+        Requests for lookups; ``receive`` comes first.
+    found : Out, :class:`Found`
+        The result of the lookup that was granted 3 steps before.
+    step : In, 1 bit
+    """
+
+    def __init__(self, rows: int):
+        if rows < 2 or rows & (rows - 1):
+            raise ValueError(f"regions must be a power of 2, at least 2, not {rows!r}")
+        self.rows = rows
+        row = range(rows)
+        super().__init__({
+            "write": In(RowWrite(rows)),
+            "revoke": In(1), "revoke_row": In(row), "invalidate": In(1), "invalidate_row": In(row),
+            "free": Out(1), "ready": Out(1), "revokes": Out(1), "revoked_row": Out(row),
+            "receive": In(Request()), "transmit": In(Request()),
+            "found": Out(Found(rows)), "step": In(1),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        bits = range(self.rows)
+        row = Signal(bits)
+        access = Signal(Access)
+        m.d.comb += [
+            access.eq(Mux(self.receive.valid, self.receive.access, self.transmit.access)),
+            row.eq(access.stag),
+            self.receive.granted.eq(self.step),
+            self.transmit.granted.eq(self.step & ~self.receive.valid),
+        ]
+        words = self._memories(m, row)
+        valid = self._valid(m, row)
+
+        # Cycle 1: compare the STag, and find the distance from the region's first TO.
+        asked = Signal(Access, reset_less=True)
+        asked_row = Signal(bits, reset_less=True)
+        asked_live = Signal()
+        distance = Signal(64)
+        m.d.comb += distance.eq(asked.to - Cat(words["to_low"], words["to_high"]))
+        # Cycle 2: compare with the length.
+        near = Signal(reset_less=True)
+        offset = Signal(32, reset_less=True)
+        octets = Signal(32, reset_less=True)
+        length = Signal(32, reset_less=True)
+        address = Signal(ADDRESS_BITS, reset_less=True)
+        rights = Signal(RIGHTS, reset_less=True)
+        near_row = Signal(bits, reset_less=True)
+        near_live = Signal()
+        found_live = Signal()
+        with m.If(self.step):
+            m.d.sync += [
+                asked.eq(access),
+                asked_row.eq(row),
+                asked_live.eq(still_live(Const(1), row, self)),
+                near.eq(~distance[32:].any()),
+                offset.eq(distance),
+                octets.eq(asked.octets),
+                length.eq(words["octets"]),
+                address.eq(words["address"]),
+                rights.eq(words["key"][32:]),
+                near_row.eq(asked_row),
+                near_live.eq(still_live(asked_live & valid & (words["key"][:32] == asked.stag), asked_row, self)),
+                found_live.eq(still_live(near_live, near_row, self)),
+                self.found.fits.eq(near & (offset + octets <= length)),
+                self.found.address.eq(address + offset),
+                self.found.rights.eq(rights),
+                self.found.row.eq(near_row),
+            ]
+        with m.Else():
+            m.d.sync += [
+                asked_live.eq(still_live(asked_live, asked_row, self)),
+                near_live.eq(still_live(near_live, near_row, self)),
+                found_live.eq(still_live(found_live, self.found.row, self)),
+            ]
+        m.d.comb += self.found.live.eq(found_live)
+        return m
+
+    def _memories(self, m, row):
+        """The words of the row that was read in the last cycle."""
+        words = {}
+        for name in RowWrite.NAMES:
+            width = 32 + RIGHTS if name == "key" else 32
+            m.submodules[name] = memory = Memory(shape=width, depth=self.rows, init=[])
+            write, read = memory.write_port(), memory.read_port()
+            m.d.comb += [
+                write.addr.eq(self.write.row),
+                write.data.eq(Cat(self.write.word, self.write.rights) if name == "key" else self.write.word),
+                write.en.eq(getattr(self.write, name) & self.free),
+                read.addr.eq(row),
+                read.en.eq(self.step),
+            ]
+            words[name] = read.data
+        return words
+
+    def _valid(self, m, row):
+        """Whether the row that was read in the last cycle had a region."""
+        m.submodules.valid = memory = Memory(shape=1, depth=self.rows, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        cleared = Signal(range(self.rows + 1))  # rows that have been cleared since the reset
+        m.d.comb += [
+            self.ready.eq(cleared[-1]),
+            self.free.eq(self.ready & ~self.invalidate),
+            read.addr.eq(row),
+            read.en.eq(self.step),
+            self.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.key))),
+            self.revoked_row.eq(Mux(self.invalidate, self.invalidate_row,
+                                    Mux(self.revoke, self.revoke_row, self.write.row))),
+            write.en.eq(~self.ready | self.revokes | (self.free & self.write.to_high)),
+            write.addr.eq(Mux(self.ready, self.revoked_row, cleared)),
+            write.data.eq(self.ready & ~self.revokes),
+        ]  # fmt: skip
+        with m.If(~self.ready):
+            m.d.sync += cleared.eq(cleared + 1)
+        return read.data

@@ -1,0 +1,43 @@
+"""Merges the ULPDUs of the host and those of the engine."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import TxUlpdu
+from open_rnic.rtl.lib.lanes import check_lanes
+
+__all__ = ["UlpduSwitch"]
+
+
+class UlpduSwitch(wiring.Component):
+    """Passes whole ULPDUs of two sources; those of the host come first.
+
+    Latency: combinational. Throughput: one beat per cycle.
+
+    Members
+    -------
+    host, engine : In, stream of :class:`.TxUlpdu`
+    o : Out, stream of :class:`.TxUlpdu`
+    """
+
+    def __init__(self, lanes: int):
+        check_lanes(lanes)
+        ulpdus = stream.Signature(TxUlpdu(lanes))
+        super().__init__({"host": In(ulpdus), "engine": In(ulpdus), "o": Out(ulpdus)})
+
+    def elaborate(self, platform):
+        m = Module()
+        inside = Signal()  # a beat is offered, or a ULPDU has begun
+        was_host = Signal()
+        is_host = Signal()
+        m.d.comb += [
+            is_host.eq(Mux(inside, was_host, self.host.valid)),
+            self.o.valid.eq(Mux(is_host, self.host.valid, self.engine.valid)),
+            self.o.payload.eq(Mux(is_host, self.host.payload, self.engine.payload)),
+            self.host.ready.eq(self.o.ready & is_host),
+            self.engine.ready.eq(self.o.ready & ~is_host),
+        ]
+        with m.If(self.o.valid):
+            m.d.sync += [inside.eq(~(self.o.ready & self.o.payload.last)), was_host.eq(is_host)]
+        return m
