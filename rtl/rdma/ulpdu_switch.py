@@ -24,7 +24,7 @@ class UlpduSwitch(wiring.Component):
     def __init__(self, lanes: int):
         check_lanes(lanes)
         ulpdus = stream.Signature(TxUlpdu(lanes))
-        super().__init__({"host": In(ulpdus), "engine": In(ulpdus), "o": Out(ulpdus)})
+        super().__init__({"host": In(ulpdus), "engine": In(ulpdus), "o": Out(stream.Signature(TxUlpdu(lanes)))})
 
     def elaborate(self, platform):
         m = Module()
