@@ -98,8 +98,8 @@ class RdmaReceiver(wiring.Component):
     rtr : In, :class:`.Rtr`
         The RTR that has just been received, if it has an MSN.
     refused, passed, blocked, placing, send_begun, write_begun : Out, 1 bit
-    send_msn, read_msn, mo, due : Out, 32 bits
-        As in the registers STATUS, RX_SEND_MSN, RX_READ_MSN, RX_MO, and DUE_OCTETS.
+    send_msn, read_msn, mo, arrived : Out, 32 bits
+        As in the registers STATUS, RX_SEND_MSN, RX_READ_MSN, RX_MO, and RX_ARRIVED.
     header : Out, :class:`.Header`
     ulpdu : Out, 1 bit
         A ULPDU has been processed.
@@ -122,7 +122,7 @@ class RdmaReceiver(wiring.Component):
             "enable": In(1), "waits": In(1), "drops": In(1), "shut": In(1), "ird": In(8), "stopped": In(1),
             "outstanding": In(8), "requested": Out(1), "rtr": In(Rtr),
             **{name: Out(1) for name in ("refused", "passed", "blocked", "placing", "send_begun", "write_begun")},
-            "send_msn": Out(32, init=FIRST_MSN), "read_msn": Out(32, init=FIRST_MSN), "mo": Out(32), "due": Out(32),
+            "send_msn": Out(32, init=FIRST_MSN), "read_msn": Out(32, init=FIRST_MSN), "mo": Out(32), "arrived": Out(32),
             "header": Out(Header()), "ulpdu": Out(1),
         })  # fmt: skip
 
@@ -215,13 +215,16 @@ class RdmaReceiver(wiring.Component):
 
         # RFC 5041 §7.1: queue, MSN, MO, and buffer of an untagged segment.
         in_order = Signal()
+        msn = Signal(32)
+        next_msn = Signal(32)
         end = Signal(33)  # of the segment in its message
         has_buffer = Signal()
         m.d.comb += [
+            msn.eq(Mux(is_send, self.send_msn, self.read_msn)),
+            next_msn.eq(msn + 1),
             in_order.eq(
                 (header.qn == Mux(is_send, Queue.SEND, Queue.READ))
-                & (header.msn == Mux(is_send, self.send_msn, self.read_msn))
-                & (header.mo == Mux(is_send, self.mo, 0))
+                & (header.msn == msn) & (header.mo == Mux(is_send, self.mo, 0))
             ),
             end.eq(self.mo + header.payload),
             has_buffer.eq(self.buffer.valid),
@@ -239,20 +242,17 @@ class RdmaReceiver(wiring.Component):
         ]  # fmt: skip
 
         # RFC 5041 §7.1: the region of a tagged segment; a segment of no octets accesses none (§5.2).
-        arrived = Signal(32)  # octets of the Read Response
-        due_at = Signal(32)
+        all_arrived = Signal()  # all octets of the Read Response, but not its last segment
         good_write = Signal()
         good_response = Signal()
         sink = self.sink.payload
         m.d.comb += [
-            self.due.eq(sink.octets - arrived),
-            due_at.eq(sink.address + arrived),
             good_write.eq(~some | (found.live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])),
             good_response.eq(
                 self.sink.valid
-                & (header.payload <= self.due) & (~header.last | (header.payload == self.due))
+                & (~header.last | Mux(some, found.ends, ~sink.some | all_arrived))
                 & (~some | (found.live & found.fits & found.rights[_bit(Right.LOCAL_WRITE)]
-                            & (header.stag == sink.stag) & (found.address == due_at)))
+                            & (header.stag == sink.stag) & (found.offset == self.arrived)))
             ),
         ]  # fmt: skip
         good = Signal()
@@ -334,15 +334,18 @@ class RdmaReceiver(wiring.Component):
             with m.If(is_send):
                 m.d.sync += [self.mo.eq(Mux(header.last, 0, end)), self.send_begun.eq(~header.last)]
                 with m.If(header.last):
-                    m.d.sync += self.send_msn.eq(self.send_msn + 1)
+                    m.d.sync += self.send_msn.eq(next_msn)
             with m.If(is_request):
-                m.d.sync += self.read_msn.eq(self.read_msn + 1)
+                m.d.sync += self.read_msn.eq(next_msn)
                 with m.If(~self.shut):
                     m.d.sync += request_row.eq(request_row + 1)
             with m.If(is_write):
                 m.d.sync += self.write_begun.eq(~header.last)
             with m.If(is_response):
-                m.d.sync += arrived.eq(Mux(header.last, 0, arrived + header.payload))
+                m.d.sync += [
+                    self.arrived.eq(Mux(header.last, 0, self.arrived + header.payload)),
+                    all_arrived.eq(~header.last & Mux(some, found.ends, all_arrived)),
+                ]
         # A RTR is the first message of its queue.
         with m.If(self.rtr == Rtr.SEND):
             m.d.sync += self.send_msn.eq(FIRST_MSN + 1)
