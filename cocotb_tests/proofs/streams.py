@@ -1,6 +1,6 @@
 """Streams hold valid and payload until the transfer, if their inputs do (the transfer rules of rtl/lib/stream.py)."""
 
-from amaranth.hdl import Const, Module
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
@@ -37,7 +37,11 @@ from open_rnic.rtl.net.packet_fifo import PacketFifo
 from open_rnic.rtl.net.packet_memory import OutputRegister
 from open_rnic.rtl.net.packet_slots import PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
+from open_rnic.rtl.rdma.completion_queue import CompletionQueue
+from open_rnic.rtl.rdma.header_reader import HeaderReader
+from open_rnic.rtl.rdma.layouts import Buffer as PostedBuffer
 from open_rnic.rtl.rdma.realigner import Realigner
+from open_rnic.rtl.rdma.row_queue import RowQueue
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.registers import DirectionState
 
@@ -403,3 +407,65 @@ _block(
     "step.eq(~self.o.valid | self.o.ready)",
     "step.eq(1)",
 )
+
+
+def _whole_length(m, reader):
+    """A ULPDU that is a single beat has as many octets as the beat."""
+    inside = Signal()
+    with m.If(reader.i.valid & reader.i.ready):
+        m.d.sync += inside.eq(~reader.i.payload.last)
+    return ~(reader.i.valid & ~inside & reader.i.payload.last) | (reader.i.payload.length == reader.i.payload.octets)
+
+
+def _header_reader_states(reader):
+    """A ULPDU that the host has been offered stays the host's."""
+    return (~reader["offered"] | (reader.i.valid & ~reader["inside"])) & ~(
+        reader["chosen_passes"] & reader["chosen_discards"]
+    )
+
+
+_block(
+    HeaderReader,
+    HeaderReader,
+    "a ULPDU is discarded that the host has been offered",
+    "~offered & self.enable & (self.discard | self.passed)",
+    "self.enable & (self.discard | self.passed)",
+    given=_whole_length,
+    states=_header_reader_states,
+)
+
+
+@proves(
+    "a beat is held until it is transferred",
+    lambda lanes: RowQueue(PostedBuffer, 4),
+    Mutant("a row leaves after one cycle", RowQueue, "(self.o.valid & self.o.ready)", "self.o.valid"),
+    Mutant("a field is written to the oldest row", RowQueue, "write.addr.eq(tail)", "write.addr.eq(head)"),
+    name="RowQueue",
+    of="RowQueue",
+    lanes=NO_LANES,
+)
+def _(m, queue):
+    level = Signal(range(queue.depth + 1))
+    m.given(~(queue.address | queue.octets | queue.add) | (level != queue.depth))
+    m.d.sync += level.eq(level + queue.add - (queue.o.valid & queue.o.ready))
+    m.states((queue["tail"] - queue["head"])[: len(queue["head"])] == level, level <= queue.depth)
+    keeps(m, queue)
+
+
+@proves(
+    "a beat is held until it is transferred",
+    lambda lanes: CompletionQueue(4),
+    Mutant("an entry leaves after one cycle", CompletionQueue, "(self.o.valid & self.o.ready)", "self.o.valid"),
+    name="CompletionQueue",
+    of="CompletionQueue",
+    lanes=NO_LANES,
+)
+def _(m, queue):
+    visible, hidden = Signal(range(queue.depth + 1)), Signal(range(queue.depth + 1))
+    leaves = queue.o.valid & queue.o.ready
+    m.given(~queue.enters | (visible + hidden != queue.depth), ~queue.complete | (hidden != 0))
+    m.d.sync += [visible.eq(visible + queue.complete - leaves), hidden.eq(hidden + queue.enters - queue.complete)]
+    head, middle, tail = queue["head"], queue["visible"], queue["tail"]
+    m.states((middle - head)[: len(head)] == visible, (tail - middle)[: len(head)] == hidden)
+    m.states(visible + hidden <= queue.depth)
+    keeps(m, queue)
