@@ -37,6 +37,7 @@ from open_rnic.rtl.net.packet_fifo import PacketFifo
 from open_rnic.rtl.net.packet_memory import OutputRegister
 from open_rnic.rtl.net.packet_slots import PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
+from open_rnic.rtl.rdma.memory import BlockMemory, MemoryHub
 from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.registers import DirectionState
@@ -321,6 +322,21 @@ _block(
     "with m.If(keeps & is_arp & ~self.arp.valid):",
     "with m.If(is_arp):",
     lanes=(1,),
+)
+_block(
+    lambda lanes: BlockMemory(lanes, 16 * lanes),
+    BlockMemory,
+    "a word is overwritten before its transfer",
+    "read.en.eq(port.read.ready)",
+    "read.en.eq(1)",
+)
+_block(
+    MemoryHub,
+    MemoryHub,
+    "a word of the other side overtakes",
+    "gives.eq(asked ^ Mux(asked, counts[0], counts[1]).any())",
+    "gives.eq(asked)",
+    given=lambda m, hub: (~hub.main.words.valid | hub["count_0"].any()) & (~hub.words.valid | hub["count_1"].any()),
 )
 
 
