@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "LinkedDatapath", "Net", "Rnic"} | {
     "PathControl",  # its command is in registers, which the host does not write while the command is pending
     "CommandLoader", "RdmaReceiver", "RdmaSender", "RdmaEngine", "RdmaDatapath",
-    "HeaderReader", "RowQueue", "CompletionQueue", "MemoryPort",
+    "HeaderReader", "RowQueue", "CompletionQueue",
 }
 PORTS = ("Out(stream.Signature(", "(MemoryPort(")
 BASES = {"Buffer", "Fifo", "ModeSwitch"}  # whose output streams are those of their subclasses
