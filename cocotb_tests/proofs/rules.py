@@ -78,7 +78,13 @@ def kept(m, stream):
 
 
 def keeps(m, block):
-    """Prove that the outputs of ``block`` hold their beats until the transfer, if its inputs do."""
+    """Prove that the outputs of ``block`` hold their beats until the transfer, if its inputs do.
+
+    The streams may lie in interfaces, such as a memory port.
+    """
     for name, member in block.signature.members.items():
-        if hasattr(getattr(block, name), "ready"):
-            (m.given if member.flow == In else m.always)(kept(m, getattr(block, name)))
+        part = getattr(block, name)
+        if hasattr(part, "ready"):
+            (m.given if member.flow == In else m.always)(kept(m, part))
+        elif member.is_signature:
+            keeps(m, part)

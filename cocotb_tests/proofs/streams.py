@@ -1,6 +1,6 @@
 """Streams hold valid and payload until the transfer, if their inputs do (the transfer rules of rtl/lib/stream.py)."""
 
-from amaranth.hdl import Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
@@ -40,8 +40,11 @@ from open_rnic.rtl.net.receiver import Receiver
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.header_reader import HeaderReader
 from open_rnic.rtl.rdma.layouts import Buffer as PostedBuffer
+from open_rnic.rtl.rdma.memory import BlockMemory, MemoryHub
 from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.row_queue import RowQueue
+from open_rnic.rtl.rdma.sample_schedule import SampleSchedule
+from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.registers import DirectionState
 
@@ -325,6 +328,54 @@ _block(
     "with m.If(keeps & is_arp & ~self.arp.valid):",
     "with m.If(is_arp):",
     lanes=(1,),
+)
+_block(
+    lambda lanes: BlockMemory(lanes, 16 * lanes),
+    BlockMemory,
+    "a word is overwritten before its transfer",
+    "read.en.eq(port.read.ready)",
+    "read.en.eq(1)",
+)
+_block(
+    MemoryHub,
+    MemoryHub,
+    "a word of the other side overtakes",
+    "gives.eq(asked ^ Mux(asked, counts[0], counts[1]).any())",
+    "gives.eq(asked)",
+    given=lambda m, hub: (~hub.main.words.valid | hub["count_0"].any()) & (~hub.words.valid | hub["count_1"].any()),
+)
+_block(
+    lambda lanes: SampleSchedule(1, 8),
+    SampleSchedule,
+    "the block continues before the transfer",
+    "with m.If(self.o.ready):",
+    "with m.If(1):",
+    lanes=NO_LANES,
+)
+
+
+def _writer_is_left_alone(m, writer):
+    """The host accesses no register, nothing is reset, and the main memory gives only words that were asked for."""
+    asked = writer["writer"]["hub"]["count_0"].any()
+    return ~writer.bus.request & ~writer.reset & (~writer.main.words.valid | asked)
+
+
+def _writer_states(writer):
+    """The TO of an RDMA Write is that of its place in the ring; a word of the buffer that waits was asked for."""
+    hub, registers, piece = writer["writer"]["hub"], writer["registers"], writer["writer"]["schedule"].o
+    ring = Cat(registers.RING_TO_LO.value, registers.RING_TO_HI.value)
+    right = writer["writer"]["piece_to"] == (ring + piece.payload.place)[:64]
+    return (~piece.valid | right) & (hub["count_1"] == hub.words.valid) & ~registers["second"]
+
+
+_block(
+    lambda lanes: SampleWriter(lanes, sample=4, octets=16 * lanes),
+    SampleWriter,
+    "the buffer is read before the transfer",
+    "free.eq(hub.words.ready | ~hub.words.valid)",
+    "free.eq(1)",
+    given=_writer_is_left_alone,
+    states=_writer_states,
 )
 
 

@@ -9,6 +9,7 @@ from enum import IntEnum
 from open_rnic.rtl import registers
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma import registers as rdma_registers
+from open_rnic.rtl.rdma import sample_registers
 from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.registers import Access, Cause, Field, Register, Verdict
 from open_rnic.rtl.tcp import registers as tcp_registers
@@ -42,6 +43,10 @@ PAGES = {
     "rdma": Page(
         "Registers of RDMA", "RDMA engine", "rtl/rdma/registers.py", "RNIC_RDMA", rdma_registers.VERSION,
         rdma_registers.RDMA_MAP, (Command, Right, Opcode), " --page rdma",
+    ),
+    "samples": Page(
+        "Registers of the sample writer", "sample writer", "rtl/rdma/sample_registers.py", "RNIC_SAMPLE",
+        sample_registers.VERSION, sample_registers.SAMPLE_MAP, option=" --page samples",
     ),
 }  # fmt: skip
 _MPA = PAGES["mpa"]

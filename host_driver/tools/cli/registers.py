@@ -19,6 +19,7 @@ class PageName(StrEnum):
     MPA = "mpa"
     TCP = "tcp"
     RDMA = "rdma"
+    SAMPLES = "samples"
 
 
 def registers(
@@ -26,7 +27,8 @@ def registers(
         PageName,
         typer.Option(
             "--page",
-            help="mpa: those of a data path; tcp: those of addresses and connections; rdma: those of the RDMA engine.",
+            help="mpa: those of a data path; tcp: those of addresses and connections; rdma: those of the RDMA engine; "
+            "samples: those of the sample writer.",
         ),
     ] = PageName.MPA,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the whole reference as Markdown.")] = False,

@@ -1,0 +1,305 @@
+"""Decides when samples leave as RDMA Writes into the peer's ring, when a doorbell follows, and what is dropped."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.lib.counter import count
+from open_rnic.rtl.lib.stream import Fifo
+
+__all__ = ["RingPiece", "SampleSchedule", "check_buffer"]
+
+OUTSTANDING = 4  # RDMA Writes and doorbells that the engine has not finished
+
+
+def check_buffer(sample: int, octets: int) -> None:
+    """Raise ValueError unless both are powers of 2, and ``octets`` is room for 4 samples or more, at most 16 MiB."""
+    if sample < 1 or sample & (sample - 1):
+        raise ValueError(f"the octets of a sample must be a power of 2, not {sample!r}")
+    if not 4 * sample <= octets <= 1 << 24 or octets & (octets - 1):
+        raise ValueError(f"the buffer must have a power of 2 of octets from {4 * sample} on, not {octets!r}")
+
+
+class RingPiece(data.Struct):
+    """An RDMA Write into the ring, or a doorbell.
+
+    Members
+    -------
+    bell : 1 bit
+        A doorbell; the other members have no meaning.
+    octets : 32 bits
+        The length of the RDMA Write.
+    place : 32 bits
+        The offset of its first octet in the ring.
+    start : 32 bits
+        The number of its first octet, modulo 2^32, counted over all samples: its address in the buffer.
+    """
+
+    bell: 1
+    octets: 32
+    place: 32
+    start: 32
+
+
+class SampleSchedule(wiring.Component):
+    """Counts octets through a buffer of ``octets`` octets and the peer's ring, and decides on each RDMA Write.
+
+    Octets have numbers from 0 on. They are ``stored`` in the buffer, given to the engine as RDMA Writes (``tail``),
+    announced by doorbells, and freed by the peer (``head``); head <= announced <= tail <= stored, and the tail is at
+    most ``ring_octets`` ahead of the head.
+
+    An RDMA Write has ``write_octets`` octets, and half of the buffer at most. It is shorter only before the end of the
+    ring, before a doorbell that is due after ``bell_octets``, and in a flush. A flush gives all octets that are stored
+    when it begins, as far as the ring has room, and then a doorbell. It begins ``bell_ticks`` ticks after the previous
+    doorbell, or after the first sample behind it; with the first sample that is dropped; and when ``enable`` is 0. A
+    doorbell also follows if octets are not announced and the ring has no room for the next RDMA Write, so the peer can
+    free them.
+
+    After a sample has been dropped, all samples are, until those before it have been announced. Samples are therefore
+    missing only at tails that a doorbell has announced, and the difference between the record of the next doorbell and
+    its own is their number.
+
+    Latency: an RDMA Write is given at most 11 cycles after its last sample was taken. Throughput: a sample in each
+    cycle, and an RDMA Write or a doorbell every 6 cycles. For a sample in each cycle, the buffer must hold the RDMA
+    Write that the engine reads, those that follow in the 11 cycles, and another one: ``write_octets`` should be a
+    quarter of the buffer.
+
+    Parameters
+    ----------
+    sample : octets of a sample, a power of 2
+    octets : size of the buffer, a power of 2
+
+    Members
+    -------
+    enable, drops : In, 1 bit
+        As in CONTROL. Without ``enable``, samples stall, or with ``drops`` are discarded and not counted.
+    rings : In, 1 bit
+        Doorbells are sent; otherwise octets count as announced at the time at which a doorbell is due.
+    ring_octets, write_octets, bell_octets, bell_ticks : In, 32 bits
+        As the registers with these names. They do not change while ``enable`` or ``pending`` is 1.
+    tick : In, 1 bit
+        A tick passes.
+    offered : In, 1 bit
+        There is a sample.
+    ready : Out, 1 bit
+        A sample is taken if there is one.
+    stores : Out, 1 bit
+        The sample is written to the buffer at ``place``; otherwise it is dropped.
+    place : Out
+        An octet's address in the buffer.
+    head : In, 32 bits
+        The number of the first octet that is not freed.
+    head_written : In, 1 bit
+        The peer has written ``head``.
+    o : Out, stream of :class:`RingPiece`
+    done : In, 1 bit
+        The engine has read all octets of the oldest piece; at least 2 cycles after its transfer.
+    record : Out, 128 bits
+        The record of the doorbell, constant from its transfer at ``o`` to its ``done``.
+    tail : Out, 64 bits
+        The number of the first octet that has not been given to the engine.
+    freed : Out, 32 bits
+        The head.
+    dropped : Out, 64 bits
+        Samples that have been dropped. The high half follows the low half by 1 cycle.
+    bell : Out, 1 bit
+        A doorbell has been transferred.
+    bad_head : Out, 1 bit
+        A head is ignored, because it is behind the head before it or ahead of the tail.
+    gap, blocked, pending, busy : Out, 1 bit
+        As in STATUS.
+
+    """
+
+    def __init__(self, sample: int, octets: int):
+        check_buffer(sample, octets)
+        self.sample = sample
+        self.octets = octets
+        flags = "enable", "drops", "rings", "tick", "offered", "head_written", "done"
+        super().__init__({
+            **{name: In(1) for name in flags},
+            **{name: In(32) for name in ("ring_octets", "write_octets", "bell_octets", "bell_ticks", "head")},
+            **{name: Out(1) for name in ("ready", "stores", "bell", "bad_head", "gap", "blocked", "pending", "busy")},
+            "place": Out(range(octets)),
+            "o": Out(stream.Signature(RingPiece)),
+            "record": Out(128), "tail": Out(64), "freed": Out(32), "dropped": Out(64),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        # Numbers of octets: all that are lower have been stored, have been announced, or leave in this flush.
+        self.stored = Signal(32)
+        self.announced = Signal(32)
+        self.flush_end = Signal(32)
+        self.flushes = Signal()
+        self.bell_passes = Signal()  # all octets up to the tail become announced
+        self.tail_low = Signal(32)
+        self.dropped_before = Signal(64)  # samples that were dropped before the last octet that has been stored
+        shape = data.StructLayout({"bell": 1, "octets": range(self.octets + 1)})
+        m.submodules.given = self.given = Fifo(shape, OUTSTANDING)
+        self._take(m)
+        self._free(m)
+        self._flush(m)
+        self._give(m)
+        return m
+
+    def _take(self, m):
+        """Samples are stored or dropped."""
+        level = Signal(range(self.octets + 1))
+        has_room = Signal()
+        wanted = Signal()
+        loses = Signal()
+        finished = Signal.like(level)
+        dropped_low = Signal(32)
+        dropped_high = Signal(32)
+        oldest = self.given.o
+        m.d.comb += [
+            has_room.eq((self.octets - level)[self.sample.bit_length() - 1 :].any() & ~self.gap),
+            wanted.eq(self.offered & self.enable),
+            self.ready.eq(self.drops | (self.enable & has_room)),
+            self.stores.eq(wanted & has_room),
+            self.place.eq(self.stored),
+            loses.eq(wanted & ~has_room & self.drops),
+            oldest.ready.eq(self.done),
+            finished.eq(Mux(self.done & oldest.valid, oldest.payload.octets, 0)),
+            self.busy.eq(oldest.valid),
+            self.dropped.eq(Cat(dropped_low, dropped_high)),
+        ]
+        m.d.sync += [
+            level.eq(level + Mux(self.stores, self.sample, 0) - finished),
+            self.stored.eq(self.stored + Mux(self.stores, self.sample, 0)),
+        ]
+        count(m, dropped_low, dropped_high, loses)
+        with m.If(self.gap & ~self.pending):
+            m.d.sync += self.gap.eq(0)
+        with m.Elif(loses):
+            m.d.sync += self.gap.eq(1)
+        with m.If(~loses & ~self.gap):
+            m.d.sync += self.dropped_before.eq(self.dropped)
+
+    def _free(self, m):
+        """The newest head is compared with the one before it and with the tail, and becomes ``freed``."""
+        newest = Signal(32, name="newest_head")
+        fresh = Signal(name="head_is_fresh")
+        checked = Signal(32, name="checked_head")
+        checks = Signal(name="checks_head")
+        advance = Signal(32)
+        farthest = Signal(32)
+        with m.If(self.head_written):
+            m.d.sync += newest.eq(self.head)
+        m.d.sync += [
+            fresh.eq(self.head_written | (fresh & checks)),
+            checks.eq(fresh & ~checks),
+            checked.eq(newest),
+            advance.eq(newest - self.freed),
+            farthest.eq(self.tail_low - self.freed),
+        ]
+        with m.If(checks):
+            with m.If(advance <= farthest):
+                m.d.sync += self.freed.eq(checked)
+            with m.Else():
+                m.d.comb += self.bad_head.eq(1)
+
+    def _flush(self, m):
+        """The ticks to a flush, and its begin."""
+        ticks = Signal(32, name="ticks_left")
+        m.d.sync += self.pending.eq(self.stored != self.announced)
+        with m.If(self.bell_passes | ~self.pending):
+            m.d.sync += ticks.eq(self.bell_ticks)
+        with m.Elif(self.tick & (ticks != 0)):
+            m.d.sync += ticks.eq(ticks - 1)
+        late = (ticks == 0) & (self.bell_ticks != 0)
+        with m.If(self.pending & ~self.flushes & (late | self.gap | ~self.enable)):
+            m.d.sync += [self.flushes.eq(1), self.flush_end.eq(self.stored)]
+
+    def _give(self, m):
+        """RDMA Writes and doorbells, one after the other."""
+        piece = self.o.payload
+        write_passes = Signal()
+        bell_outstanding = Signal()
+        ring_place = Signal(32)
+        tail_high = Signal(32)
+        given = self.given.i.payload
+        m.d.comb += [
+            piece.place.eq(ring_place),
+            piece.start.eq(self.tail_low),
+            self.tail.eq(Cat(self.tail_low, tail_high)),
+            given.bell.eq(piece.bell),
+            given.octets.eq(Mux(piece.bell, 0, piece.octets)),
+            self.given.i.valid.eq(self.o.valid & self.o.ready),
+            write_passes.eq(self.o.valid & self.o.ready & ~piece.bell),
+            self.bell.eq(self.o.valid & self.o.ready & piece.bell),
+        ]
+        count(m, self.tail_low, tail_high, Mux(write_passes, piece.octets, 0))
+        with m.If(self.bell_passes):
+            m.d.sync += self.announced.eq(self.tail_low)
+        with m.If(self.done & self.given.o.valid & self.given.o.payload.bell):
+            m.d.sync += bell_outstanding.eq(0)
+
+        flushes = Signal(name="this_flushes")
+        waiting = Signal(range(self.octets + 1))
+        used = Signal(32)
+        room = Signal(32)
+        to_end = Signal(32)
+        since_bell = Signal(32)
+        to_bell = Signal(32)
+        bell_is_due = Signal()
+        most = Signal(32)
+        short = Signal()  # fewer octets wait than an RDMA Write has
+        half = self.octets // 2
+        with m.FSM():
+            with m.State("Measure"):
+                m.d.sync += [
+                    flushes.eq(self.flushes),
+                    waiting.eq(Mux(self.flushes, self.flush_end, self.stored) - self.tail_low),
+                    used.eq(self.tail_low - self.freed),
+                    to_end.eq(self.ring_octets - ring_place),
+                    since_bell.eq(self.tail_low - self.announced),
+                    most.eq(Mux(self.write_octets > half, half, self.write_octets)),
+                ]
+                m.next = "Limit"
+            with m.State("Limit"):
+                m.d.sync += [
+                    room.eq(self.ring_octets - used),
+                    most.eq(Mux(to_end < most, to_end, most)),
+                    to_bell.eq(self.bell_octets - since_bell),
+                    bell_is_due.eq((self.bell_octets != 0) & (since_bell >= self.bell_octets)),
+                ]
+                m.next = "Fit"
+            with m.State("Fit"):
+                with m.If((self.bell_octets != 0) & (to_bell < most)):
+                    m.d.sync += most.eq(to_bell)
+                m.next = "Compare"
+            with m.State("Compare"):
+                m.d.sync += [short.eq(waiting < most), piece.octets.eq(Mux(waiting < most, waiting, most))]
+                m.next = "Decide"
+            with m.State("Decide"):
+                fits = room >= piece.octets
+                some = piece.octets != 0
+                blocked = some & Mux(flushes, room == 0, ~short & ~fits)
+                unannounced = since_bell != 0
+                m.d.sync += self.blocked.eq(blocked)
+                m.next = "Measure"
+                with m.If(bell_is_due | (unannounced & (blocked | (flushes & (waiting == 0))))):
+                    with m.If(~self.rings):
+                        m.d.comb += self.bell_passes.eq(1)
+                    with m.Elif(self.given.i.ready & ~bell_outstanding):
+                        m.d.sync += [
+                            piece.bell.eq(1),
+                            bell_outstanding.eq(1),
+                            self.record.eq(Cat(self.tail, self.dropped_before)),
+                        ]
+                        m.next = "Give"
+                with m.Elif(some & self.given.i.ready & ~blocked & (flushes | ~short)):
+                    m.d.sync += [piece.bell.eq(0), piece.octets.eq(Mux(fits, piece.octets, room))]
+                    m.next = "Give"
+                with m.Elif(flushes & (waiting == 0)):
+                    m.d.sync += self.flushes.eq(0)
+            with m.State("Give"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "Measure"
+                    with m.If(piece.bell):
+                        m.d.comb += self.bell_passes.eq(1)
+                    with m.Else():
+                        m.d.sync += ring_place.eq(Mux(piece.octets == to_end, 0, ring_place + piece.octets))
