@@ -8,7 +8,7 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.rdma.engine import RdmaEngine
-from open_rnic.rtl.rdma.layouts import FabricWork, MemoryPort
+from open_rnic.rtl.rdma.layouts import MemoryPort
 
 __all__ = ["ENGINE_PAGE", "RdmaDatapath"]
 
@@ -30,7 +30,7 @@ class RdmaDatapath(wiring.Component):
     ----------
     lanes, event_depth, store_and_forward
         See :class:`.MpaDatapath`; ``store_and_forward`` is not 0.
-    options
+    fabric, options
         See :class:`.RdmaEngine`.
 
     Members
@@ -46,17 +46,17 @@ class RdmaDatapath(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int = 1, *, event_depth: int = 16, store_and_forward: int = 4096, **options: int):
+    def __init__(self, lanes: int = 1, *, event_depth: int = 16, store_and_forward: int = 4096, fabric: bool = False, **options: int):
         if not store_and_forward:
             raise ValueError("store_and_forward must not be 0: no octet is placed before its CRC has been checked")
         self.lanes = lanes
         self.mpa = MpaDatapath(lanes, event_depth=event_depth, store_and_forward=store_and_forward)
-        self.engine = RdmaEngine(lanes, **options)
+        self.engine = RdmaEngine(lanes, fabric=fabric, **options)
         super().__init__({
             "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))), "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
             "tx_mpa": Out(stream.Signature(Packet(lanes))), "rx_mpa": In(stream.Signature(Packet(lanes))),
             "memory": Out(MemoryPort(lanes)),
-            "fabric": In(stream.Signature(FabricWork())), "fabric_done": Out(1),
+            **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
             "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
         })  # fmt: skip
 
@@ -72,9 +72,10 @@ class RdmaDatapath(wiring.Component):
         connect(m, mpa.rx_ulpdu, engine.rx_ulpdu)
         connect(m, engine.host_rx, flipped(self.rx_ulpdu))
         connect(m, engine.memory, flipped(self.memory))
-        connect(m, flipped(self.fabric), engine.fabric)
+        if engine.has_fabric:
+            connect(m, flipped(self.fabric), engine.fabric)
+            m.d.comb += self.fabric_done.eq(engine.fabric_done)
         m.d.comb += [
-            self.fabric_done.eq(engine.fabric_done),
             engine.reset.eq(mpa.reset),
             self.reset.eq(mpa.reset),
             self.irq.eq(Cat(mpa.irq, engine.irq)),

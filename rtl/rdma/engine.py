@@ -9,11 +9,14 @@ from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.command_loader import CommandLoader
+from open_rnic.rtl.rdma.command_switch import CommandSwitch
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
-from open_rnic.rtl.rdma.layouts import FabricWork, MemoryPort
+from open_rnic.rtl.rdma.layouts import MemoryPort
+from open_rnic.rtl.rdma.message_loader import MessageLoader
+from open_rnic.rtl.rdma.read_counter import ReadCounter
 from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
 from open_rnic.rtl.rdma.regions import RegionTable
-from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, REQUEST_WORDS, VERSION
+from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
 from open_rnic.rtl.rdma.sender import RdmaSender
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.register_bank import RegisterBank
@@ -27,12 +30,12 @@ class RdmaEngine(wiring.Component):
 
     ::
 
-        commands ▸ CommandLoader ─▸ RegionTable
-                        ▾ work        ▴ ▴ lookups
-        tx_ulpdu ◂ UlpduSwitch ◂ RdmaSender │ ◂ memory
-                        ▴ host        ▴ requests
-        rx_ulpdu ──────────────▸ RdmaReceiver ▸ memory
-                        ▾ host         ▾ CompletionQueue
+                   commands ▸ CommandLoader ▸ RegionTable
+                                    ▾             ▴ lookups
+        tx_ulpdu ◂ UlpduSwitch ◂ RdmaSender ◂ MessageLoader
+                     ▴ host         ▴ memory      ▴ RDMA Read Requests
+        rx_ulpdu ───────────────────────▸ RdmaReceiver ▸ memory, CompletionQueue
+                                              ▾ host
 
     The engine takes received ULPDUs, places their octets in memory, and answers RDMA Reads from it; it sends the
     messages that the host, or logic beside it, posts. The host gets the ULPDUs that end a stream: a Terminate, and
@@ -44,8 +47,9 @@ class RdmaEngine(wiring.Component):
     lanes : width of the streams and of memory in 32-bit lanes
     regions : rows of the STag table, a power of 2
     buffers : buffers for Sends that can be posted, a power of 2
-    work : messages, and pieces of messages, that can be posted, a power of 2
+    work : messages, and pieces of messages, that the host can post, a power of 2; as many others are for the fabric
     reads : the largest IRD and ORD, a power of 2
+    fabric : with the ports for logic beside the engine
 
     Members
     -------
@@ -58,10 +62,10 @@ class RdmaEngine(wiring.Component):
     host_rx : Out, stream of :class:`.RxUlpdu`
         To the host.
     memory : Out, :class:`.MemoryPort`
-    fabric : In, stream of :class:`.FabricWork`
-        Messages of logic beside the engine.
+    fabric : In, stream of 32 bits
+        The words of WORK commands of logic beside the engine, which has half of the places for work.
     fabric_done : Out, 1 bit
-        All octets of the oldest of them have been read from memory. For one cycle.
+        All octets of the oldest of its messages have been read from memory. For one cycle.
     bus : In, :class:`.RegisterBus`
         Access to the registers (:data:`.RDMA_MAP`).
     irq : Out, 1 bit
@@ -77,18 +81,20 @@ class RdmaEngine(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int = 1, *, regions: int = 16, buffers: int = 16, work: int = 16, reads: int = 16):
+    def __init__(self, lanes: int = 1, *, regions: int = 256, buffers: int = 16, work: int = 16, reads: int = 16,
+                 fabric: bool = False):  # fmt: skip
         check_lanes(lanes)
         self.lanes = lanes
         self.regions = regions
         self.buffers = buffers
         self.work = work
         self.reads = reads
+        self.has_fabric = fabric
         super().__init__({
             "rx_ulpdu": In(stream.Signature(RxUlpdu(lanes))), "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes))),
             "host_tx": In(stream.Signature(TxUlpdu(lanes))), "host_rx": Out(stream.Signature(RxUlpdu(lanes))),
             "memory": Out(MemoryPort(lanes)),
-            "fabric": In(stream.Signature(FabricWork())), "fabric_done": Out(1),
+            **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
             "bus": In(RegisterBus()), "irq": Out(1), "reset": In(1),
             "rtr_sends": In(Rtr), "rtr_received": In(Rtr), "rtr_answered": In(1),
         })  # fmt: skip
@@ -103,15 +109,22 @@ class RdmaEngine(wiring.Component):
 
     def _connection(self, registers):
         m = Module()
-        m.submodules.loader = loader = CommandLoader(self.regions, self.buffers, self.work)
+        m.submodules.command_loader = command_loader = CommandLoader(self.regions, self.buffers)
+        self._command(m, registers, command_loader)
         m.submodules.table = table = RegionTable(self.regions)
         m.submodules.receiver = receiver = RdmaReceiver(self.lanes, self.regions, self.reads)
-        m.submodules.sender = sender = RdmaSender(self.lanes, self.regions, self.reads)
-        m.submodules.switch = switch = UlpduSwitch(self.lanes)
         m.submodules.completions = completions = CompletionQueue(self.buffers)
+        m.submodules.loader = loader = MessageLoader(self.lanes, self.regions, 2 * self.work, self.reads)
+        m.submodules.sender = sender = RdmaSender(self.lanes)
+        m.submodules.switch = switch = UlpduSwitch(self.lanes)
+        m.submodules.reads = reads = ReadCounter(self.reads)
         control, limits = registers.CONTROL, registers.LIMITS
-        ends = Signal()  # the stream has ended: nothing more is received, and the engine sends nothing
-        m.d.comb += ends.eq(receiver.refused | receiver.passed | sender.source_refused)
+        refused = Signal()  # a ULPDU or a source: nothing more is received, and the engine sends nothing
+        runs = Signal()
+        m.d.comb += [
+            refused.eq(receiver.refused | receiver.passed | loader.refused | sender.refused),
+            runs.eq(control.enable & ~control.stop & ~refused),
+        ]
 
         # Octets.
         wiring.connect(m, wiring.flipped(self.rx_ulpdu), receiver.i)
@@ -123,68 +136,102 @@ class RdmaEngine(wiring.Component):
         wiring.connect(m, sender.read, wiring.flipped(self.memory.read))
         wiring.connect(m, wiring.flipped(self.memory.words), sender.words)
 
+        # Commands.
+        wiring.connect(m, command_loader.region, table.write)
+        wiring.connect(m, command_loader.buffers, receiver.buffer)
+        m.d.comb += [
+            command_loader.free.eq(table.free),
+            table.revoke.eq(command_loader.revoke),
+            loader.write.eq(command_loader.work),
+            loader.ends.eq(command_loader.work_ends),
+            loader.word.eq(command_loader.word),
+        ]
+
         # The STag table.
-        wiring.connect(m, loader.region, table.write)
         wiring.connect(m, receiver.lookup, table.receive)
-        wiring.connect(m, sender.lookup, table.transmit)
+        wiring.connect(m, loader.lookup, table.transmit)
         m.d.comb += [
             table.step.eq(receiver.step),
-            table.revoke.eq(loader.revoke),
-            table.revoke_row.eq(loader.revoke_row),
             table.invalidate.eq(receiver.invalidate),
             table.invalidate_row.eq(table.found.row),
-            loader.free.eq(table.free),
+            loader.step.eq(receiver.step),
             *(getattr(block, name).eq(getattr(table, name))
-              for block in (receiver, sender) for name in ("found", "revokes", "revoked_row")),
-            sender.step.eq(receiver.step),
+              for block in (receiver, loader) for name in ("found", "revokes", "revoked_row")),
         ]  # fmt: skip
 
-        # Work.
-        wiring.connect(m, loader.buffers, receiver.buffer)
-        wiring.connect(m, loader.works, sender.work)
-        wiring.connect(m, loader.fragments, sender.fragments)
-        wiring.connect(m, wiring.flipped(self.fabric), sender.fabric)
-        wiring.connect(m, sender.sinks, receiver.sink)
+        # RDMA Reads of both ends, and completions.
+        wiring.connect(m, reads.sinks, receiver.sink)
         m.d.comb += [
-            loader.push.eq(registers.COMMAND.push),
-            loader.word.eq(registers.COMMAND.value),
-            self.fabric_done.eq(sender.fabric_done),
-            *(getattr(sender, name).eq(getattr(receiver, name))
-              for name in ("request", "request_word", "request_at", "requested")),
-            sender.arrived.eq(receiver.note == Note.REQUEST),
-            sender.answered.eq(receiver.note == Note.READ),
-            receiver.outstanding.eq(sender.outstanding),
+            *(getattr(loader, name).eq(getattr(receiver, name)) for name in ("request", "request_word", "request_at")),
+            loader.arrived.eq(receiver.note == Note.REQUEST),
+            loader.may_read.eq(reads.outstanding < limits.ord),
+            loader.no_reads.eq(reads.none),
+            reads.loads.eq(loader.asks),
+            reads.asks.eq(sender.asks),
+            reads.asked.eq(sender.asked),
+            reads.answered.eq(receiver.note == Note.READ),
+            reads.requested.eq(receiver.requested),
+            reads.answers.eq(sender.answers),
+            receiver.outstanding.eq(reads.requests),
             completions.i.eq(receiver.completed),
             completions.enters.eq(receiver.completes),
             completions.complete.eq(receiver.note == Note.SEND),
-        ]  # fmt: skip
+        ]
+
+        # Messages.
+        wiring.connect(m, loader.message, sender.message)
+        wiring.connect(m, loader.fragment, sender.fragment)
+        m.d.comb += [
+            sender.live.eq(loader.live),
+            loader.answering.eq(sender.answering),
+            loader.show.eq(registers.SOURCE.pop),
+            *([self.fabric_done.eq(sender.fabric_sent)] if self.has_fabric else []),
+        ]
 
         # Settings.
         m.d.comb += [
             *(getattr(receiver, name).eq(getattr(control, name)) for name in ("enable", "waits", "drops", "shut")),
             receiver.ird.eq(limits.ird),
-            receiver.stopped.eq(ends),
+            receiver.stopped.eq(refused),
             receiver.rtr.eq(self.rtr_received),
-            sender.enable.eq(control.enable),
-            sender.stop.eq(control.stop | ends),
+            loader.runs.eq(runs),
+            sender.runs.eq(runs),
+            sender.starts.eq(control.enable),
             sender.mulpdu.eq(limits.mulpdu),
-            sender.ord.eq(limits.ord),
             sender.send_rtr.eq(self.rtr_sends == Rtr.SEND),
             sender.read_rtr.eq(self.rtr_sends == Rtr.READ),
-            sender.rtr.eq(self.rtr_received),
-            sender.rtr_answered.eq(self.rtr_answered),
+            reads.starts.eq(control.enable),
+            reads.read_rtr.eq(self.rtr_sends == Rtr.READ),
+            reads.rtr_answered.eq(self.rtr_answered),
         ]
-        self._show(m, registers, table, receiver, sender, completions)
+        self._show(m, registers, table, receiver, loader, sender, reads, completions)
         return m
 
-    def _show(self, m, registers, table, receiver, sender, completions):
+    def _command(self, m, registers, loader):
+        """Give the loader the commands of the host, and of the fabric."""
+        push, word = registers.COMMAND.push, registers.COMMAND.value
+        if not self.has_fabric:
+            m.d.comb += [loader.push.eq(push), loader.word.eq(word)]
+            return
+        m.submodules.commands = commands = CommandSwitch()
+        wiring.connect(m, wiring.flipped(self.fabric), commands.fabric)
+        m.d.comb += [
+            commands.push.eq(push),
+            commands.word.eq(word),
+            commands.ends.eq(loader.ends),
+            loader.push.eq(commands.gives),
+            loader.word.eq(commands.given),
+        ]
+
+    def _show(self, m, registers, table, receiver, loader, sender, reads, completions):
         """The registers that the host reads, and the interrupt."""
         received, done, status = registers.RECEIVED, registers.DONE, registers.STATUS
         capabilities = registers.CAPABILITIES
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
-        flags = Cat(table.ready, receiver.refused, sender.source_refused, receiver.passed, receiver.blocked)
+        source_refused = loader.refused | sender.refused
+        flags = Cat(table.ready, receiver.refused, source_refused, receiver.passed, receiver.blocked)
         flags_before = Signal.like(flags)
         m.d.comb += [
             registers.IDENTITY.value.eq(IDENTITY),
@@ -203,19 +250,19 @@ class RdmaEngine(wiring.Component):
             status.refused.eq(receiver.refused | receiver.passed),
             *(getattr(status, name).eq(getattr(receiver, name))
               for name in ("passed", "blocked", "placing", "send_begun", "write_begun")),
-            *(getattr(status, name).eq(getattr(sender, name)) for name in ("source_refused", "sending", "reads")),
-            status.requests.eq(sender.outstanding),
+            status.source_refused.eq(source_refused),
+            status.sending.eq(sender.sending),
+            status.reads.eq(reads.outstanding),
+            status.requests.eq(reads.requests),
             registers.RX_SEND_MSN.value.eq(receiver.send_msn),
             registers.RX_READ_MSN.value.eq(receiver.read_msn),
             registers.RX_MO.value.eq(receiver.mo),
             registers.DUE_OCTETS.value.eq(receiver.due),
-            registers.TX_READ_MSN.value.eq(sender.answering_msn),
             registers.REFUSED_LENGTH.value.eq(receiver.header.length),
             *(getattr(registers, f"REFUSED_{n}").value.eq(swap_octets(receiver.header.octets.word_select(n, 32)))
               for n in range(HEADER_WORDS)),
-            *(getattr(registers, f"SOURCE_{n}").value.eq(sender.answering.word_select(n, 32))
-              for n in range(REQUEST_WORDS)),
-            registers.SOURCE_SENT.value.eq(sender.answered_octets),
+            registers.SOURCE.value.eq(loader.shown),
+            registers.SOURCE_LEFT.value.eq(Mux(loader.refused, loader.message.payload.octets, sender.left)),
             self.irq.eq(completions.o.valid | done_changed | status_changed),
         ]  # fmt: skip
         with m.If(received.pop):
@@ -227,6 +274,6 @@ class RdmaEngine(wiring.Component):
             done_changed.eq(done_now | (done_changed & ~done.pop)),
             flags_before.eq(flags),
             status_changed.eq((flags != flags_before) | (status_changed & ~status.pop)),
-            registers.RX_ULPDUS.value.eq(registers.RX_ULPDUS.value + receiver.ulpdu),
-            registers.TX_ULPDUS.value.eq(registers.TX_ULPDUS.value + sender.ulpdu),
+            registers.ULPDUS.received.eq(registers.ULPDUS.received + receiver.ulpdu),
+            registers.ULPDUS.sent.eq(registers.ULPDUS.sent + sender.ulpdu),
         ]

@@ -5,8 +5,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.lanes import check_lanes
 
-__all__ = ["ADDRESS_BITS", "Buffer", "Completed", "FabricWork", "Fragment", "MemoryPort", "MemoryWrite", "Sink",
-           "Work", "word_bits"]
+__all__ = ["ADDRESS_BITS", "Buffer", "Completed", "FabricWork", "Fragment", "MemoryPort", "MemoryWrite", "Message",
+           "Sink", "word_bits"]
 
 ADDRESS_BITS = 32  # of an octet in memory
 
@@ -85,10 +85,9 @@ class Buffer(data.Struct):
 
 
 class Sink(data.Struct):
-    """The sink of an RDMA Read of this end: its STag, its address, which is its TO, too, and its length."""
+    """The sink of an RDMA Read of this end: the STag of a region that begins with it, and its length."""
 
     stag: 32
-    address: ADDRESS_BITS
     octets: 32
 
 
@@ -100,18 +99,34 @@ class Completed(data.Struct):
     stag: 32
 
 
-class Work(data.Struct):
-    """A posted message: the words of the command WORK; ``control`` has the Opcode, and above it the fence."""
+class Message(data.Struct):
+    """A message to send.
 
-    control: 5
+    Members
+    -------
+    opcode : 4 bits
+    response : 1 bit
+        It answers an RDMA Read Request.
+    fabric : 1 bit
+        Logic beside the engine has posted it.
+    octets, stag, to
+        The length, and the STag and TO of the header; of an RDMA Read, those of the source.
+    """
+
+    opcode: 4
+    response: 1
+    fabric: 1
     octets: 32
     stag: 32
-    to_low: 32
-    to_high: 32
+    to: 64
 
 
 class Fragment(data.Struct):
-    """A piece of a posted message; of an RDMA Read, the address of the sink, and its STag in place of ``octets``."""
+    """A piece of the message's octets. The ``last`` one reaches to the message's end, whatever ``octets`` says.
+
+    Of an RDMA Read, ``address`` is that of the sink, and ``octets`` its STag.
+    """
 
     address: ADDRESS_BITS
     octets: 32
+    last: 1

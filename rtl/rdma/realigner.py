@@ -154,8 +154,8 @@ class Realigner(wiring.Component):
             with m.If(tail):
                 m.d.sync += has.eq(0)
             with m.Elif(turned_valid):
-                m.d.sync += [
-                    kept.eq(Mux(fills, turned_data, merged)),
-                    has.eq(Mux(fills, beyond, Mux(ends, 0, has | here))),
-                ]
+                m.d.sync += has.eq(Mux(fills, beyond, Mux(ends, 0, has | here)))
+                for n in range(octets):
+                    with m.If(fills | ~has[n]):
+                        m.d.sync += kept.word_select(n, 8).eq(turned_data.word_select(n, 8))
         return m

@@ -215,13 +215,16 @@ class RdmaReceiver(wiring.Component):
 
         # RFC 5041 §7.1: queue, MSN, MO, and buffer of an untagged segment.
         in_order = Signal()
+        msn = Signal(32)
+        next_msn = Signal(32)
         end = Signal(33)  # of the segment in its message
         has_buffer = Signal()
         m.d.comb += [
+            msn.eq(Mux(is_send, self.send_msn, self.read_msn)),
+            next_msn.eq(msn + 1),
             in_order.eq(
                 (header.qn == Mux(is_send, Queue.SEND, Queue.READ))
-                & (header.msn == Mux(is_send, self.send_msn, self.read_msn))
-                & (header.mo == Mux(is_send, self.mo, 0))
+                & (header.msn == msn) & (header.mo == Mux(is_send, self.mo, 0))
             ),
             end.eq(self.mo + header.payload),
             has_buffer.eq(self.buffer.valid),
@@ -240,19 +243,17 @@ class RdmaReceiver(wiring.Component):
 
         # RFC 5041 §7.1: the region of a tagged segment; a segment of no octets accesses none (§5.2).
         arrived = Signal(32)  # octets of the Read Response
-        due_at = Signal(32)
         good_write = Signal()
         good_response = Signal()
         sink = self.sink.payload
         m.d.comb += [
             self.due.eq(sink.octets - arrived),
-            due_at.eq(sink.address + arrived),
             good_write.eq(~some | (found.live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])),
             good_response.eq(
                 self.sink.valid
                 & (header.payload <= self.due) & (~header.last | (header.payload == self.due))
                 & (~some | (found.live & found.fits & found.rights[_bit(Right.LOCAL_WRITE)]
-                            & (header.stag == sink.stag) & (found.address == due_at)))
+                            & (header.stag == sink.stag) & (found.offset == arrived)))
             ),
         ]  # fmt: skip
         good = Signal()
@@ -334,9 +335,9 @@ class RdmaReceiver(wiring.Component):
             with m.If(is_send):
                 m.d.sync += [self.mo.eq(Mux(header.last, 0, end)), self.send_begun.eq(~header.last)]
                 with m.If(header.last):
-                    m.d.sync += self.send_msn.eq(self.send_msn + 1)
+                    m.d.sync += self.send_msn.eq(next_msn)
             with m.If(is_request):
-                m.d.sync += self.read_msn.eq(self.read_msn + 1)
+                m.d.sync += self.read_msn.eq(next_msn)
                 with m.If(~self.shut):
                     m.d.sync += request_row.eq(request_row + 1)
             with m.If(is_write):

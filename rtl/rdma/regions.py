@@ -30,19 +30,23 @@ class Found(data.StructLayout):
     fits : 1 bit
         All octets are in the region.
     rights : 4 bits
+    offset : 32 bits
+        The distance of the first octet from the region's first.
     address : 32 bits
-        The address in memory of the first octet.
+        Its address in memory.
     row : bits of a row's number
     """
 
     def __init__(self, rows: int):
-        super().__init__({"live": 1, "fits": 1, "rights": RIGHTS, "address": ADDRESS_BITS, "row": range(rows)})
+        super().__init__({
+            "live": 1, "fits": 1, "rights": RIGHTS, "offset": 32, "address": ADDRESS_BITS, "row": range(rows),
+        })  # fmt: skip
 
 
 class RowWrite(wiring.Signature):
-    """Words for the table. Row ``row`` has no region from ``key`` until ``to_high``, the last word, is written."""
+    """Words for row ``row`` of the table. Writing ``key``, the STag, makes the region valid."""
 
-    NAMES = ("key", "address", "octets", "to_low", "to_high")
+    NAMES = ("address", "octets", "to_low", "to_high", "key")
 
     def __init__(self, rows: int):
         super().__init__({
@@ -74,9 +78,10 @@ class RegionTable(wiring.Component):
     Members
     -------
     write : In, :class:`RowWrite`
-    revoke, invalidate : In, 1 bit
-        No octet of the region in row ``revoke_row`` or ``invalidate_row`` is found from this cycle on. While
-        ``invalidate`` is 1, ``revoke`` and ``write`` wait: see ``free``.
+    revoke : In, 1 bit
+        No octet of the region in row ``write.row`` is found from this cycle on.
+    invalidate : In, 1 bit
+        The same for row ``invalidate_row``. While it is 1, ``revoke`` and ``write`` wait: see ``free``.
     free : Out, 1 bit
         ``revoke`` and ``write`` take effect.
     ready : Out, 1 bit
@@ -98,7 +103,7 @@ class RegionTable(wiring.Component):
         row = range(rows)
         super().__init__({
             "write": In(RowWrite(rows)),
-            "revoke": In(1), "revoke_row": In(row), "invalidate": In(1), "invalidate_row": In(row),
+            "revoke": In(1), "invalidate": In(1), "invalidate_row": In(row),
             "free": Out(1), "ready": Out(1), "revokes": Out(1), "revoked_row": Out(row),
             "receive": In(Request()), "transmit": In(Request()),
             "found": Out(Found(rows)), "step": In(1),
@@ -116,13 +121,15 @@ class RegionTable(wiring.Component):
             self.transmit.granted.eq(self.step & ~self.receive.valid),
         ]
         words = self._memories(m, row)
-        valid = self._valid(m, row)
 
         # Cycle 1: compare the STag, and find the distance from the region's first TO.
         asked = Signal(Access, reset_less=True)
         asked_row = Signal(bits, reset_less=True)
         asked_live = Signal()
         distance = Signal(64)
+        has_stag = Signal()  # the low bits of the STag are the row
+        key = words["key"]
+        m.d.comb += has_stag.eq(key.valid & (key.high == asked.stag[len(row):]))
         m.d.comb += distance.eq(asked.to - Cat(words["to_low"], words["to_high"]))
         # Cycle 2: compare with the length.
         near = Signal(reset_less=True)
@@ -144,11 +151,12 @@ class RegionTable(wiring.Component):
                 octets.eq(asked.octets),
                 length.eq(words["octets"]),
                 address.eq(words["address"]),
-                rights.eq(words["key"][32:]),
+                rights.eq(words["key"].rights),
                 near_row.eq(asked_row),
-                near_live.eq(still_live(asked_live & valid & (words["key"][:32] == asked.stag), asked_row, self)),
+                near_live.eq(still_live(asked_live & has_stag, asked_row, self)),
                 found_live.eq(still_live(near_live, near_row, self)),
                 self.found.fits.eq(near & (offset + octets <= length)),
+                self.found.offset.eq(offset),
                 self.found.address.eq(address + offset),
                 self.found.rights.eq(rights),
                 self.found.row.eq(near_row),
@@ -166,36 +174,39 @@ class RegionTable(wiring.Component):
         """The words of the row that was read in the last cycle."""
         words = {}
         for name in RowWrite.NAMES:
-            width = 32 + RIGHTS if name == "key" else 32
-            m.submodules[name] = memory = Memory(shape=width, depth=self.rows, init=[])
+            shape = self._key_shape() if name == "key" else 32
+            # A row that is written while it is read is found only if it has been live for a while: see ``revokes``.
+            memory = Memory(shape=shape, depth=self.rows, init=[], attrs={"no_rw_check": 1})
+            m.submodules[name] = memory
             write, read = memory.write_port(), memory.read_port()
-            m.d.comb += [
-                write.addr.eq(self.write.row),
-                write.data.eq(Cat(self.write.word, self.write.rights) if name == "key" else self.write.word),
-                write.en.eq(getattr(self.write, name) & self.free),
-                read.addr.eq(row),
-                read.en.eq(self.step),
-            ]
+            m.d.comb += [read.addr.eq(row), read.en.eq(self.step)]
             words[name] = read.data
+            if name == "key":
+                self._write_key(m, write)
+            else:
+                m.d.comb += [
+                    write.addr.eq(self.write.row),
+                    write.data.eq(self.write.word),
+                    write.en.eq(getattr(self.write, name)),
+                ]
         return words
 
-    def _valid(self, m, row):
-        """Whether the row that was read in the last cycle had a region."""
-        m.submodules.valid = memory = Memory(shape=1, depth=self.rows, init=[])
-        write, read = memory.write_port(), memory.read_port()
+    def _key_shape(self):
+        """The key of a region: the STag without the bits that are the row, the rights, and whether there is one."""
+        return data.StructLayout({"high": 32 - (self.rows - 1).bit_length(), "rights": RIGHTS, "valid": 1})
+
+    def _write_key(self, m, write):
         cleared = Signal(range(self.rows + 1))  # rows that have been cleared since the reset
         m.d.comb += [
             self.ready.eq(cleared[-1]),
             self.free.eq(self.ready & ~self.invalidate),
-            read.addr.eq(row),
-            read.en.eq(self.step),
             self.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.key))),
-            self.revoked_row.eq(Mux(self.invalidate, self.invalidate_row,
-                                    Mux(self.revoke, self.revoke_row, self.write.row))),
-            write.en.eq(~self.ready | self.revokes | (self.free & self.write.to_high)),
+            self.revoked_row.eq(Mux(self.invalidate, self.invalidate_row, self.write.row)),
+            write.en.eq(~self.ready | self.revokes),
             write.addr.eq(Mux(self.ready, self.revoked_row, cleared)),
-            write.data.eq(self.ready & ~self.revokes),
-        ]  # fmt: skip
+            write.data.high.eq(self.write.word[len(self.write.row):]),
+            write.data.rights.eq(self.write.rights),
+            write.data.valid.eq(self.free & self.write.key),
+        ]
         with m.If(~self.ready):
             m.d.sync += cleared.eq(cleared + 1)
-        return read.data

@@ -21,15 +21,16 @@ class Command(IntEnum):
 
     The words that follow:
 
-    - REGION: STag, address, octets, TO low, TO high. Bits 2:0 of the first word are the rights (``Right``), bit 3
-      allows the peer's Sends to invalidate the STag. The row of the table is the remainder of the STag by the number
-      of rows: a region that was there before is gone.
+    - REGION: address, octets, TO low, TO high, STag. Bits 2:0 of the first word are the rights (``Right``), bit 3
+      allows the peer's Sends to invalidate the STag, bits 23:8 are the low 16 bits of the STag. The row of the table is
+      the remainder of the STag by the number of rows: a region that was there before is gone.
     - REVOKE: STag. From the next cycle on, no octet is accepted for it, and none is read.
     - BUFFER: address, octets. The buffer takes the next Send for which none is posted yet.
     - WORK: octets, STag, TO low, TO high, and an address and octets for each piece of the message. Bits 3:0 of the
       first word are the Opcode (a Send, an RDMA Write, or an RDMA Read Request), bit 4 is the fence, bits 13:8 the
       number of pieces. The STag is the peer's, or in a Send with Invalidate the STag to invalidate. An RDMA Read has
-      one piece: the address of the sink, and the STag of a region in which that address is the TO, too.
+      one piece: the address of the sink, and the STag of a region that begins there, and whose first TO is that
+      address, too.
     """
 
     REGION = 1
@@ -58,11 +59,6 @@ _HEADERS = tuple(
     Register(f"REFUSED_{n}", 0x250 + 4 * n, f"Octets {4 * n} to {4 * n + 3} of the refused ULPDU.",
              _word("the first octet is in bits 31:24"))
     for n in range(HEADER_WORDS)
-)  # fmt: skip
-_REQUESTS = tuple(
-    Register(f"SOURCE_{n}", 0x270 + 4 * n, f"Word {n} of the RDMA Read Request that is being answered (RFC 5040 §4.4)"
-             + "; what is left of RDMARDSZ." * (n == 3) + "." * (n != 3), _word("the word"))
-    for n in range(REQUEST_WORDS)
 )  # fmt: skip
 
 RDMA_MAP: tuple[Register, ...] = (
@@ -124,18 +120,19 @@ RDMA_MAP: tuple[Register, ...] = (
         Field("requests", 16, 8, "RDMA Read Requests of the peer that are not answered yet"),
         Field("reads", 24, 8, "RDMA Reads of this end that are outstanding, with a Read RTR"),
     ), pops=True),
-    Register("RX_ULPDUS", 0x22C, "ULPDUs that the engine has processed, without those that it passed to the host.",
-             _word("ULPDUs")),
-    Register("TX_ULPDUS", 0x230, "ULPDUs that the engine has sent.", _word("ULPDUs")),
+    Register("ULPDUS", 0x22C, "ULPDUs of the engine, without those that pass to and from the host.", (
+        Field("received", 0, 16, "processed, modulo 2^16"),
+        Field("sent", 16, 16, "sent, modulo 2^16"),
+    )),
     Register("RX_SEND_MSN", 0x234, "The MSN of the next Send of the peer.", _word("the MSN")),
     Register("RX_READ_MSN", 0x238, "The MSN of the next RDMA Read Request of the peer.", _word("the MSN")),
     Register("RX_MO", 0x23C, "The MO of the next segment of a Send of the peer.", _word("octets")),
-    Register("TX_READ_MSN", 0x240, "The MSN of the RDMA Read Request that is being answered.", _word("the MSN")),
     Register("DUE_OCTETS", 0x244, "Octets that are missing of the Read Response that is due.", _word("octets")),
     Register("REFUSED_LENGTH", 0x24C, "The length of the refused ULPDU.", _word("octets", width=16)),
     *_HEADERS,
-    *_REQUESTS,
-    Register("SOURCE_SENT", 0x28C, "Octets of it that have been sent.", _word("octets")),
+    Register("SOURCE", 0x270, "After STATUS.source_refused, the RDMA Read Request (RFC 5040 §4.4): each read returns "
+             "the next of its 7 words. Its MSN is RX_READ_MSN - STATUS.requests.", _word("the word"), pops=True),
+    Register("SOURCE_LEFT", 0x274, "Octets of it that have not been sent.", _word("octets")),
 )  # fmt: skip
 
 BY_NAME: dict[str, Register] = {f"RDMA_{each.name}": each for each in RDMA_MAP}  # as a host names them beside others

@@ -13,7 +13,7 @@ __all__ = ["UlpduSwitch"]
 class UlpduSwitch(wiring.Component):
     """Passes whole ULPDUs of two sources; those of the host come first.
 
-    Latency: combinational. Throughput: one beat per cycle.
+    Latency: combinational; a ULPDU of the host waits for a cycle. Throughput: one beat per cycle.
 
     Members
     -------
@@ -28,16 +28,16 @@ class UlpduSwitch(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        inside = Signal()  # a beat is offered, or a ULPDU has begun
-        was_host = Signal()
         is_host = Signal()
+        offered = Signal()  # a beat was offered in the last cycle, or a ULPDU has begun
         m.d.comb += [
-            is_host.eq(Mux(inside, was_host, self.host.valid)),
             self.o.valid.eq(Mux(is_host, self.host.valid, self.engine.valid)),
             self.o.payload.eq(Mux(is_host, self.host.payload, self.engine.payload)),
             self.host.ready.eq(self.o.ready & is_host),
             self.engine.ready.eq(self.o.ready & ~is_host),
         ]
-        with m.If(self.o.valid):
-            m.d.sync += [inside.eq(~(self.o.ready & self.o.payload.last)), was_host.eq(is_host)]
+        ends = self.o.valid & self.o.ready & self.o.payload.last
+        m.d.sync += offered.eq((offered | self.o.valid) & ~ends)
+        with m.If(ends | ~(offered | self.o.valid)):
+            m.d.sync += is_host.eq(self.host.valid & ~(ends & is_host))
         return m

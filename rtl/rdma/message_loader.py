@@ -1,0 +1,255 @@
+"""Chooses the next message to send, and loads it."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.rdma.layouts import Fragment, Message
+from open_rnic.rtl.rdma.receiver import request_row_octets
+from open_rnic.rtl.rdma.regions import Access, Found, Request, still_live
+from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
+
+__all__ = ["MessageLoader"]
+
+WORK_WORDS = 8  # words of memory for each message that can be posted
+
+
+class MessageLoader(wiring.Component):
+    """Loads messages: those of WORK commands, and the Read Responses to the peer's RDMA Read Requests.
+
+    They take turns if both can begin. An RDMA Read waits while ``ord`` of them are outstanding, a fenced message while
+    any is (RFC 5040 §5.5 rules 12 and 13); the work behind it waits, too. The next message is loaded while one is sent.
+
+    The source of a Read Response is looked up once (RFC 5040 §5.2.1, §7.2). If it must not be read, ``refused`` is set,
+    and no other message is loaded.
+
+    Latency: 6 cycles for a message from one piece of memory, and some 13 for a Read Response. Throughput: a message
+    from one piece every 6 cycles, and 2 cycles more for each other piece.
+
+    Members
+    -------
+    write, ends : In, 1 bit
+        ``word`` belongs to a WORK command; it is the last one of the command.
+    word : In, 32 bits
+    request, request_word, request_at : In
+        Of :class:`.RdmaReceiver`: a word for the memory of RDMA Read Requests.
+    arrived : In, 1 bit
+        An RDMA Read Request is complete.
+    answering : In, 1 bit
+        A Read Response is being sent; no other one is loaded.
+    lookup, found, step, revokes, revoked_row
+        Of :class:`.RegionTable`.
+    may_read : In, 1 bit
+        Fewer than ORD RDMA Reads are outstanding.
+    no_reads : In, 1 bit
+        None is.
+    runs : In, 1 bit
+        Messages are loaded.
+    asks : Out, 1 bit
+        An RDMA Read is loaded.
+    message : Out, stream of :class:`.Message`
+        Its first fragment is offered at the same time.
+    fragment : Out, stream of :class:`.Fragment`
+    live : Out, 1 bit
+        The source of the Read Response that was loaded last may be read.
+    refused : Out, 1 bit
+    show : In, 1 bit
+        While messages do not run, go on to the next word of the RDMA Read Request.
+    shown : Out, 32 bits
+        A word of the RDMA Read Request that was loaded last.
+    """
+
+    def __init__(self, lanes: int, rows: int, work: int, reads: int):
+        check_lanes(lanes)
+        if not 2 <= work <= 256 or work & (work - 1):
+            raise ValueError(f"work must be a power of 2 from 2 to 256, not {work!r}")
+        if not 2 <= reads <= 128 or reads & (reads - 1):
+            raise ValueError(f"reads must be a power of 2 from 2 to 128, not {reads!r}")
+        self.lanes = lanes
+        self.rows = rows
+        self.work = work
+        self.reads = reads
+        self.row_words = request_row_octets(lanes) // (4 * lanes)
+        super().__init__({
+            "write": In(1), "ends": In(1), "word": In(32),
+            "request": In(1), "request_word": In(32 * lanes), "request_at": In(range(reads * self.row_words)),
+            "arrived": In(1), "answering": In(1), "asks": Out(1),
+            "lookup": Out(Request()), "found": In(Found(rows)), "step": In(1),
+            "revokes": In(1), "revoked_row": In(range(rows)),
+            "may_read": In(1), "no_reads": In(1), "runs": In(1),
+            "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
+            "live": Out(1), "refused": Out(1), "show": In(1), "shown": Out(32),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        message, fragment, found = self.message.payload, self.fragment.payload, self.found
+        advance = Signal(2)  # words of work that are taken
+        number = Signal(range(REQUEST_WORDS + 1))  # of a word of the request
+        takes_work = Signal()
+        takes_request = Signal()
+        work_word = self._work(m, advance)
+        request_word = self._requests(m, takes_request, number)
+
+        # What can begin: the first word of the oldest work is always there.
+        opcode = work_word[:4]
+        is_read = opcode == Opcode.RDMA_READ_REQUEST
+        posted = Signal(range(self.work + 1))  # messages that have not been loaded
+        asked = Signal(range(self.reads + 1))  # RDMA Read Requests that have not been loaded
+        free = Signal()  # the last message has been taken
+        may_post = Signal()
+        may_answer = Signal()
+        last_answered = Signal()  # the last message was a Read Response
+        m.d.comb += [
+            free.eq((~self.message.valid | self.message.ready) & (~self.fragment.valid | self.fragment.ready)),
+            may_post.eq((posted != 0) & (~is_read | self.may_read) & (~work_word[4] | self.no_reads)),
+            may_answer.eq((asked != 0) & ~self.answering & ~(self.message.valid & message.response)),
+        ]
+        m.d.sync += [
+            posted.eq(posted + self.ends - takes_work),
+            asked.eq(asked + self.arrived - takes_request),
+        ]
+
+        is_request = Signal()
+        word = Signal(32)  # for the message's fields
+        m.d.comb += word.eq(Mux(is_request, request_word, work_word))
+        field = Signal(range(4))
+        pieces = Signal(6)  # that have not been loaded
+        is_first = Signal()  # the piece is the message's first
+        source = Signal(Access, reset_less=True)
+        steps = Signal(2)
+        looked_up = Signal()
+        row = Signal(range(self.rows))
+        m.d.comb += [
+            self.lookup.access.stag.eq(source.stag),
+            self.lookup.access.to.eq(source.to),
+            self.lookup.access.octets.eq(message.octets),
+            self.asks.eq(takes_work & is_read),
+            self.shown.eq(request_word),
+        ]
+        m.d.sync += self.live.eq(Mux(looked_up, still_live(found.live, found.row, self),
+                                     still_live(self.live, row, self)))  # fmt: skip
+        with m.If(self.message.ready):
+            m.d.sync += self.message.valid.eq(0)
+        with m.If(self.fragment.ready):
+            m.d.sync += self.fragment.valid.eq(0)
+        with m.If(self.show):
+            m.d.sync += number.eq(number + 1)
+        with m.FSM():
+            with m.State("Choose"):
+                with m.If(self.runs & free & may_answer & ~(last_answered & may_post)):
+                    m.d.comb += takes_request.eq(1)
+                    m.d.sync += [
+                        message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1), message.fabric.eq(0),
+                        last_answered.eq(1), number.eq(0),
+                    ]  # fmt: skip
+                    m.next = "Request"
+                with m.Elif(self.runs & free & may_post):
+                    m.d.comb += [takes_work.eq(1), advance.eq(1)]
+                    m.d.sync += [
+                        message.opcode.eq(opcode), message.response.eq(0), message.fabric.eq(work_word[5]),
+                        last_answered.eq(0), field.eq(0), pieces.eq(work_word[8:14]), is_first.eq(1),
+                    ]  # fmt: skip
+                    m.next = "Work"
+
+            with m.State("Work"):
+                m.d.comb += advance.eq(1)
+                m.d.sync += field.eq(field + 1)
+                for n, register in enumerate((message.octets, message.stag, message.to[:32], message.to[32:])):
+                    with m.If(field == n):
+                        m.d.sync += register.eq(word)
+                with m.If(field == 3):
+                    with m.If(pieces == 0):
+                        m.d.sync += self.message.valid.eq(1)
+                        m.next = "Choose"
+                    with m.Else():
+                        m.next = "Address"
+            with m.State("Address"):
+                with m.If(~self.fragment.valid | self.fragment.ready):
+                    m.d.sync += [
+                        fragment.address.eq(work_word), fragment.last.eq(pieces == 1), pieces.eq(pieces - 1),
+                    ]  # fmt: skip
+                    with m.If((pieces == 1) & (message.opcode != Opcode.RDMA_READ_REQUEST)):
+                        m.d.comb += advance.eq(2)
+                        m.d.sync += [self.fragment.valid.eq(1), self.message.valid.eq(is_first)]
+                        m.next = "Choose"
+                    with m.Else():
+                        m.d.comb += advance.eq(1)
+                        m.next = "Length"
+            with m.State("Length"):
+                m.d.comb += advance.eq(1)
+                m.d.sync += [fragment.octets.eq(work_word), self.fragment.valid.eq(1), is_first.eq(0)]
+                with m.If(is_first):
+                    m.d.sync += self.message.valid.eq(1)
+                with m.If(pieces == 0):
+                    m.next = "Choose"
+                with m.Else():
+                    m.next = "Address"
+
+            with m.State("Request"):
+                m.d.comb += is_request.eq(1)
+                m.d.sync += number.eq(number + 1)
+                registers = (
+                    message.stag, message.to[32:], message.to[:32], message.octets,
+                    source.stag, source.to[32:], source.to[:32],
+                )  # fmt: skip
+                for n, register in enumerate(registers, 1):
+                    with m.If(number == n):
+                        m.d.sync += register.eq(word)
+                with m.If(number == REQUEST_WORDS):
+                    m.d.sync += number.eq(0)
+                    m.next = "Ask"
+            with m.State("Ask"):
+                m.d.comb += self.lookup.valid.eq(1)
+                m.d.sync += steps.eq(0)
+                with m.If(self.lookup.granted):
+                    m.next = "Look"
+            with m.State("Look"):
+                m.d.sync += steps.eq(steps + self.step)
+                with m.If(steps == 2):
+                    m.d.comb += looked_up.eq(1)
+                    m.d.sync += [row.eq(found.row), fragment.address.eq(found.address), fragment.last.eq(1)]
+                    readable = found.live & found.fits & found.rights[Right.REMOTE_READ.bit_length() - 1]
+                    with m.If((message.octets == 0) | readable):
+                        m.d.sync += [self.message.valid.eq(1), self.fragment.valid.eq(message.octets != 0)]
+                    with m.Else():
+                        m.d.sync += self.refused.eq(1)
+                    m.next = "Choose"
+        return m
+
+    def _work(self, m, advance):
+        """The words of WORK commands: return the oldest one that has not been taken."""
+        # A word that is written while it is read is read again before its command ends.
+        memory = Memory(shape=32, depth=WORK_WORDS * self.work, init=[], attrs={"no_rw_check": 1})
+        m.submodules.work = memory
+        write, read = memory.write_port(), memory.read_port()
+        head = Signal.like(read.addr)
+        m.d.comb += [
+            write.data.eq(self.word),
+            write.en.eq(self.write),
+            read.addr.eq(head + advance),
+        ]
+        m.d.sync += [head.eq(read.addr), write.addr.eq(write.addr + self.write)]
+        return read.data
+
+    def _requests(self, m, takes, number):
+        """The RDMA Read Requests: return word ``number``, a cycle later, of the one that was taken last."""
+        depth = self.reads * self.row_words
+        memory = Memory(shape=32 * self.lanes, depth=depth, init=[], attrs={"no_rw_check": 1})
+        m.submodules.requests = memory
+        write, read = memory.write_port(), memory.read_port()
+        row = Signal(range(self.reads), init=self.reads - 1)
+        lane_bits = (self.lanes - 1).bit_length()
+        lane = Signal(lane_bits)
+        m.d.sync += [row.eq(row + takes), lane.eq(number)]
+        m.d.comb += [
+            write.addr.eq(self.request_at),
+            write.data.eq(self.request_word),
+            write.en.eq(self.request),
+            read.addr.eq(Cat(number[lane_bits:][: (self.row_words - 1).bit_length()], row)),
+        ]
+        return swap_octets(read.data.word_select(lane, 32))
