@@ -9,9 +9,10 @@ from typing import Any
 import cocotb
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from open_rnic.cocotb_tests.datapath import taken
-from open_rnic.cocotb_tests.harness import Beats, Sink, Source, _bench, never
+from open_rnic.cocotb_tests.datapath import taken, word_of
+from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench, never
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged, decode
+from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl import registers
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command, Right
@@ -21,7 +22,7 @@ OCTETS = 1 << 16  # of memory
 MAY_INVALIDATE = 8  # beside the rights: the peer's Sends may invalidate the STag
 ALL_RIGHTS = Right.LOCAL_WRITE | Right.REMOTE_WRITE | Right.REMOTE_READ
 INVALIDATES = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
-REST = ("RX_ULPDUS", "TX_ULPDUS", "RX_SEND_MSN", "RX_READ_MSN", "RX_MO", "TX_READ_MSN")
+REST = ("ULPDUS", "RX_SEND_MSN", "RX_READ_MSN", "RX_MO")
 
 
 def engine(lanes: int, **options: int) -> functools.partial:
@@ -106,6 +107,8 @@ class Memory:
 class Engine:
     """Drives all ports of an ``RdmaEngine``. ``idle`` and ``busy`` as in the drivers of the streams."""
 
+    STREAMS = "rx_ulpdu", "tx_ulpdu", "host_tx", "host_rx"
+
     def __init__(
         self,
         dut: Any,
@@ -118,18 +121,22 @@ class Engine:
             if hasattr(dut, name):
                 getattr(dut, name).value = 0
         self.memory = Memory(dut, idle, busy)
-        self.rx = Source(dut, "rx_ulpdu", idle)
-        self.tx = Sink(dut, "tx_ulpdu", busy)
-        self.host_tx = Source(dut, "host_tx", idle)
-        self.host_rx = Sink(dut, "host_rx", busy)
+        rx, tx, host_tx, host_rx = self.STREAMS
+        self.rx = Source(dut, rx, idle)
+        self.tx = Sink(dut, tx, busy)
+        self.host_tx = Source(dut, host_tx, idle)
+        self.host_rx = Sink(dut, host_rx, busy)
         self.sent: list[bytes] = []  # ULPDUs that ``settle`` has collected
         self.passed: list[bytes] = []
 
     # --- registers
 
     async def access(self, name: str, value: int | None = None) -> int:
-        """Write a register, or read it; the engine's registers come first."""
-        register = BY_NAME.get(f"RDMA_{name}") or registers.BY_NAME[name]
+        """Write a register of the engine, or read it."""
+        register = BY_NAME[f"RDMA_{name}"]
+        return await self._access(register, value)
+
+    async def _access(self, register: registers.Register, value: int | None) -> int:
         self.dut.bus__address.value = register.address >> 2 & 0xFF
         self.dut.bus__write.value = value is not None
         self.dut.bus__write_data.value = value or 0
@@ -141,8 +148,8 @@ class Engine:
         return self.dut.bus__read_data.value.to_unsigned()
 
     async def field(self, name: str) -> int:
-        """Read a field of STATUS or DONE, by its name."""
-        for register in ("STATUS", "DONE"):
+        """Read a field of STATUS, DONE or ULPDUS, by its name."""
+        for register in ("STATUS", "DONE", "ULPDUS"):
             for field in BY_NAME[f"RDMA_{register}"].fields:
                 if field.name == name:
                     return field.get(await self.access(register))
@@ -172,7 +179,9 @@ class Engine:
 
     async def region(self, stag: int, address: int, octets: int, *, to: int = 0, rights: int = ALL_RIGHTS) -> None:
         """Put a region into the STag table."""
-        await self.command(Command.REGION << 28 | rights, stag, address, octets, to & 0xFFFF_FFFF, to >> 32)
+        await self.command(
+            Command.REGION << 28 | (stag & 0xFFFF) << 8 | rights, address, octets, to & 0xFFFF_FFFF, to >> 32, stag
+        )
 
     async def revoke(self, stag: int) -> None:
         """Revoke a region."""
@@ -222,9 +231,7 @@ class Engine:
         before: Any = None
         for _ in range(most // quiet):
             await self.cycles(quiet)
-            for each in await taken(self.tx):
-                assert each.fields["length"] == len(each.octets), "a ULPDU of another length than it said"
-                self.sent.append(each.octets)
+            self.sent += self._ulpdus(await taken(self.tx))
             for each in await taken(self.host_rx):
                 self.passed.append(each.octets)
             now = (self.rx.waiting, self.host_tx.waiting, self.memory.transfers, len(self.sent), len(self.passed))
@@ -232,6 +239,11 @@ class Engine:
                 return
             before = now
         raise AssertionError(f"octets still move after {most} cycles")
+
+    def _ulpdus(self, packets: list[Received]) -> list[bytes]:
+        for each in packets:
+            assert each.fields["length"] == len(each.octets), "a ULPDU of another length than it said"
+        return [each.octets for each in packets]
 
     async def segments(self) -> list[Tagged | Untagged]:
         """Wait until the engine has settled, and return the segments that it has sent since the last call."""
@@ -264,8 +276,8 @@ class Engine:
         return b"".join(each.to_bytes(4, "big") for each in words), await self.access("REFUSED_LENGTH")
 
     async def source(self) -> ReadRequest:
-        """Return the RDMA Read Request that is being answered."""
-        words = [await self.access(f"SOURCE_{n}") for n in range(REQUEST_WORDS)]
+        """Return the RDMA Read Request whose source must not be read; once."""
+        words = [await self.access("SOURCE") for _ in range(REQUEST_WORDS)]
         return ReadRequest.decode(b"".join(each.to_bytes(4, "big") for each in words))
 
     async def expect_refused(self, ulpdu: bytes | Tagged | Untagged) -> None:
@@ -284,6 +296,32 @@ class Engine:
         await self.cycles(1)
         self.dut.reset.value = 0
         await self.cycles(1)
+
+
+class OnDatapath(Engine):
+    """Drives all ports of an ``RdmaDatapath``."""
+
+    STREAMS = "rx_mpa", "tx_mpa", "tx_ulpdu", "rx_ulpdu"
+
+    def __init__(self, dut: Any, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
+        super().__init__(dut, idle, busy)
+        self._framer = FpduFramer(markers=False, crc=True)
+        self._delineator = FpduDelineator(markers=False, crc=True)
+
+    async def start(self, mulpdu: int = 200, ird: int = 4, ord: int = 4, **flags: int) -> None:  # noqa: A002
+        """Enable the engine, and then MPA mode; ``receive`` and ``sent`` are ULPDUs as for the engine alone."""
+        await super().start(mulpdu, ird, ord, **flags)
+        for name, fields in (("CONFIG", {"rdmap": 0}), ("CONTROL", {"tx_enable": 1, "rx_enable": 1})):
+            await self._access(registers.BY_NAME[name], word_of(name, **fields))
+
+    def receive(self, *ulpdus: bytes | Tagged | Untagged) -> None:
+        """Give the data path FPDUs of the peer, one in each packet; does not wait."""
+        for each in ulpdus:
+            self.rx.send(self._framer.frame(each if isinstance(each, bytes) else each.encode()))
+
+    def _ulpdus(self, packets: list[Received]) -> list[bytes]:
+        self._delineator.feed(b"".join(each.octets for each in packets))
+        return self._delineator.take()
 
 
 def _word(name: str, **fields: int) -> int:
@@ -325,6 +363,6 @@ def request(msn: int, asked: ReadRequest) -> Untagged:
 
 
 __all__ = [
-    "ALL_RIGHTS", "INVALIDATES", "MAY_INVALIDATE", "OCTETS", "REST", "Engine", "Memory", "Rtr", "cut_send",
-    "cut_tagged", "engine", "request",
+    "ALL_RIGHTS", "INVALIDATES", "MAY_INVALIDATE", "OCTETS", "REST", "Engine", "Memory", "OnDatapath", "Rtr",
+    "cut_send", "cut_tagged", "engine", "request",
 ]  # fmt: skip

@@ -238,14 +238,14 @@ async def is_refused(dut, kind):
         bad = await getattr(peer, kind)()
         await end.settle()
         end.memory.touched.clear()
-        before = await end.access("RX_ULPDUS")
+        before = await end.field("received")
         # Those behind it follow without a pause, in one beat and in several.
         end.receive(bad, peer.write(1), *cut_send(Opcode.SEND, peer.msn, octets(0, ROOM), 70), peer.write(50))
         end.receive(bad)
         await end.settle()
         await end.expect_refused(bad)
         assert not end.memory.touched
-        assert await end.access("RX_ULPDUS") == before
+        assert await end.field("received") == before
         assert not end.passed
         sent = len(end.sent)
         await end.work(Opcode.SEND, (AT, 10))
