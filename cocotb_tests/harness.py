@@ -253,6 +253,11 @@ class Source(_Driver):
         self._valid.value = 0
         cocotb.start_soon(self._run())
 
+    @property
+    def waiting(self) -> int:
+        """The number of packets that have not been transferred."""
+        return self._waiting
+
     def send(self, octets: bytes, **fields: int) -> None:
         """Queue a packet; does not wait."""
         if fields.keys() != self._extra.keys():
@@ -305,29 +310,24 @@ class Source(_Driver):
                 self._drained.set()
 
 
-class Sink(_Driver):
-    """Receives packets from the stream whose ports begin with ``prefix``.
+class Beats:
+    """Takes single beats from the stream whose ports begin with ``prefix``, whatever its payload is.
 
-    ``backpressure`` yields the number of cycles to stall before each beat, or UNTIL_VALID: see :func:`stalls`. The sink
-    checks the transfer rules of ``rtl.lib.stream``, and raises AssertionError if they are violated.
+    ``backpressure`` yields the number of cycles to stall before each beat, or UNTIL_VALID: see :func:`stalls`. The
+    transfer rules of ``rtl.lib.stream`` are checked: AssertionError is raised if they are violated.
     """
 
     def __init__(self, dut: Any, prefix: str, backpressure: Iterator[int] | None = None):
-        super().__init__(dut, prefix)
+        self.name = prefix
+        self._payload = getattr(dut, f"{prefix}__payload")
+        self._valid = getattr(dut, f"{prefix}__valid")
+        self._ready = getattr(dut, f"{prefix}__ready")
+        self._edge = RisingEdge(dut.clk)
         self._pauses = backpressure or never()
-        self._packets: Queue[Received] = Queue()
         self._ready.value = 0
-        cocotb.start_soon(self._run())
 
-    async def receive(self) -> Received:
-        """Wait for the next packet, and return it."""
-        return await self._packets.get()
-
-    def empty(self) -> bool:
-        """Whether no packet is waiting to be received."""
-        return self._packets.empty()
-
-    async def _beat(self) -> int:
+    async def take(self) -> int:
+        """Wait for the next beat, and return its payload."""
         held = None
         if pause := next(self._pauses):
             self._ready.value = 0
@@ -352,13 +352,34 @@ class Sink(_Driver):
         assert held in (None, word), f"{self.name}: a beat was changed or withdrawn before its transfer"
         return word
 
+
+class Sink(_Driver):
+    """Receives packets from the stream whose ports begin with ``prefix``, and checks the rules of packet streams.
+
+    ``backpressure`` and the other checks: see :class:`Beats`.
+    """
+
+    def __init__(self, dut: Any, prefix: str, backpressure: Iterator[int] | None = None):
+        super().__init__(dut, prefix)
+        self._beats = Beats(dut, prefix, backpressure)
+        self._packets: Queue[Received] = Queue()
+        cocotb.start_soon(self._run())
+
+    async def receive(self) -> Received:
+        """Wait for the next packet, and return it."""
+        return await self._packets.get()
+
+    def empty(self) -> bool:
+        """Whether no packet is waiting to be received."""
+        return self._packets.empty()
+
     async def _run(self) -> None:
         size, (octets_lsb, octets_width) = self.octets_per_beat, self._octets
         data, octets_mask = (1 << 8 * size) - 1, (1 << octets_width) - 1
         while True:
             packet, fields, last, first = bytearray(), dict.fromkeys(self._extra, 0), 0, True
             while not last:
-                word = await self._beat()
+                word = await self._beats.take()
                 last = word >> self._last & 1
                 count = word >> octets_lsb & octets_mask if last else size
                 assert (0 if first else 1) <= count <= size, f"{self.name}: octets is {count} in a last beat"

@@ -137,7 +137,8 @@ class RdmaReceiver(wiring.Component):
         m.submodules.realigner = realigner = Realigner(self.lanes, _Placed(self.lanes))
         wiring.connect(m, wiring.flipped(self.i), reader.i)
         wiring.connect(m, reader.host, wiring.flipped(self.host))
-        beat, header, beat_valid, behind = self._look_up(m, reader)
+        refuses = Signal()  # the ULPDU that is being checked, or placed, is refused
+        beat, header, beat_valid, behind = self._look_up(m, reader, refuses)
         m.d.comb += [
             reader.enable.eq(self.enable),
             reader.discard.eq(self.refused | self.stopped),
@@ -147,12 +148,14 @@ class RdmaReceiver(wiring.Component):
             self.header.eq(header),
             self.placing.eq(behind | realigner.busy),
         ]
-        self._check(m, beat, header, beat_valid, realigner)
+        self._check(m, beat, header, beat_valid, refuses, realigner)
         self._place(m, realigner)
         return m
 
-    def _look_up(self, m, reader):
+    def _look_up(self, m, reader, refuses):
         """Delay each beat until the result of the lookup is there; a message waits for those before it.
+
+        The header of a ULPDU that is refused stays.
 
         Return the delayed beat and its header, whether it is valid, and whether any beat is under way.
         """
@@ -187,7 +190,7 @@ class RdmaReceiver(wiring.Component):
             later_header = Signal(Header(), name=f"header_{n}", reset_less=True)
             with m.If(self.step):
                 m.d.sync += [later.eq(beat), later_valid.eq(valid), later_ordered.eq(valid & ordered)]
-                with m.If(valid & beat.header & ~self.refused):
+                with m.If(valid & beat.header & ~self.refused & ~refuses):
                     m.d.sync += later_header.eq(header_before)
             beat, valid, ordered, header_before = later, later_valid, later_ordered, later_header
             valids.append(valid)
@@ -195,7 +198,7 @@ class RdmaReceiver(wiring.Component):
         m.d.comb += same_kind.eq(Cat(ordereds).any())
         return beat, header_before, valid, Cat(valids).any()
 
-    def _check(self, m, beat, header, valid, realigner):
+    def _check(self, m, beat, header, valid, refuses, realigner):
         """Accept or refuse the ULPDU with its first beat; all state that ULPDUs change is changed here."""
         opcode, found = header.opcode, self.found
         is_send = Signal()
@@ -269,7 +272,6 @@ class RdmaReceiver(wiring.Component):
         row = Signal.like(found.row)
         now = Signal()  # the ULPDU is checked in this cycle
         accepts = Signal()
-        refuses = Signal()
         placed = Signal(_Placed(self.lanes))
         placed_on = Signal.like(placed)
         at = Signal(32)
