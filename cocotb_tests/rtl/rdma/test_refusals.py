@@ -59,7 +59,7 @@ class Peer:
 
     async def due(self, rights=Right.LOCAL_WRITE, octets=SINK_LENGTH):
         """Have an RDMA Read of ``octets`` octets, whose response is due."""
-        await self.end.region(SINK, SINK_AT, SINK_LENGTH, to=SINK_AT, rights=rights)
+        await self.end.region(SINK, SINK_AT, octets, to=SINK_AT, rights=rights)
         await self.end.read(octets, 1, 2, sink=SINK, address=SINK_AT)
         [sent] = await self.end.segments()
         assert ReadRequest.decode(sent.payload) == ReadRequest(SINK, SINK_AT, octets, 1, 2)
@@ -215,10 +215,6 @@ class Peer:
         await self.due()
         await self.end.revoke(SINK)
         return Tagged(Opcode.RDMA_READ_RESPONSE, SINK, SINK_AT, False, octets())
-
-    async def response_beyond_its_region(self):
-        await self.due(octets=SINK_LENGTH + 50)
-        return Tagged(Opcode.RDMA_READ_RESPONSE, SINK, SINK_AT, False, octets(SINK_LENGTH + 1, SINK_LENGTH + 50))
 
 
 KINDS = [
