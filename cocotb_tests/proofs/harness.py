@@ -128,6 +128,10 @@ class Block:
         for inner, called, _src_loc in self._fragment.subfragments:
             if called == name:
                 return Block(inner, self._names)
+        return self.signal(name)
+
+    def signal(self, name: str) -> Signal:
+        """Return the signal ``name``, if a submodule has the same name."""
         names = self._names[self._fragment]
         if name not in names or any(each.startswith(f"{name}$") for each in names):
             how_many = "several signals" if name in names else "no signal"

@@ -1,6 +1,6 @@
 """The STag table."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -150,7 +150,7 @@ class RegionTable(wiring.Component):
             m.d.sync += [
                 asked.eq(access),
                 asked_row.eq(row),
-                asked_live.eq(still_live(Const(1), row, self)),
+                asked_live.eq(still_live(self.ready, row, self)),
                 near.eq(~distance[32:].any()),
                 offset.eq(distance),
                 octets.eq(asked.octets),
