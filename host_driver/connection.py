@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from struct import pack
 from typing import Any, Self
@@ -78,7 +78,7 @@ __all__ = [
 ULPDUS_WAITING = 16  # ULPDUs that are fetched ahead of the ULP
 EVENTS_WAITING = 64  # events that wait for the ULP before the device's own FIFO fills
 FIRST_OCTETS = 1024  # received octets that are kept: a startup frame, and a Terminate behind it
-POLL = 0.002  # seconds between two looks at the packets of a data path with TCP of its own
+POLL = 0.002  # seconds between two looks at counts that no event announces
 LINGER = 1.0  # seconds that the receiver of a Terminate, or of a rejecting Reply, may take to close
 
 
@@ -114,6 +114,7 @@ class Connection:
         self._ulpdus: asyncio.Queue[bytes | None] = asyncio.Queue(ULPDUS_WAITING)  # None: there are no more
         self._events: asyncio.Queue[Event] = asyncio.Queue(EVENTS_WAITING)
         self._first = b""  # the first received octets
+        self._prepare: Prepare | None = None  # for ``initiate`` and ``Request.accept``
 
     # For the ULP
 
@@ -164,6 +165,7 @@ class Connection:
 
     async def flush(self) -> None:
         """Wait until every ULPDU has left."""
+        await self._count_engine()
         await self._until(lambda: self._life.all_left)
 
     async def delivered(self, taken: Callable[[], int], enough: Callable[[], bool]) -> None:
@@ -174,6 +176,8 @@ class Connection:
         """
         with self.interrupted():
             fpdus = await self.device.get("RX_FPDUS")
+            while await self._count_engine() and not (enough() or self._life.delivered(fpdus, taken())):
+                await asyncio.sleep(POLL)
             await self._gate.until(lambda: enough() or self._life.delivered(fpdus, taken()))
 
     def progressed(self) -> None:
@@ -313,7 +317,7 @@ class Connection:
                         self._observe(Agreed(negotiated))
                     except Exception as error:
                         await self._act(self._negotiation.abort(str(observer_failed(error))))
-                    await self._enable(negotiated)
+                    await self._enable(negotiated, self._prepare)
                 case Rejected():
                     await self._until(lambda: self._life.startup_left)
                     if self._negotiation.config.role is Role.RESPONDER:
@@ -327,8 +331,10 @@ class Connection:
                     await self._give_up(event)
         return None
 
-    async def _enable(self, negotiated: Negotiated) -> None:
+    async def _enable(self, negotiated: Negotiated, prepare: Prepare | None = None) -> None:
         actions = self._life.enable(negotiated)
+        if prepare:
+            await prepare(self)
         await self.device.set_fields(
             "CONFIG",
             role=negotiated.role,
@@ -473,11 +479,20 @@ class Connection:
         """Deliver every good ULPDU to the ULP, then end the receive direction."""
         await self.device.drained()
         fpdus = await self.device.get("RX_FPDUS")
+        await self._count_engine()
         await self._gate.until(lambda: self._life.delivered(fpdus))
         good = await self.device.get_wide("RX_OCTETS")
         fence_open = bool(_FENCE.get(await self.device.get("STATE")))
         self._carry_out(self._life.drained(good, fence_open))
         await self._ulpdus.put(None)
+
+    async def _count_engine(self) -> bool:
+        """Learn how many ULPDUs the RDMA engine has sent and processed; False if there is no engine."""
+        if self.device.memory is None:
+            return False
+        self._life.engine_sent = await self.device.get("RDMA_TX_ULPDUS")
+        self._life.engine_received = await self.device.get("RDMA_RX_ULPDUS")
+        return True
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -544,13 +559,17 @@ class Request:
         self.peer = connection.peer
         self._connection = connection
 
-    async def accept(self, private_data: bytes = b"", config: Config | None = None) -> Connection:
+    async def accept(
+        self, private_data: bytes = b"", config: Config | None = None, *, prepare: Prepare | None = None
+    ) -> Connection:
         """Answer with a Reply and turn MPA on. A ``config`` chosen by the Request replaces the listener's.
 
-        Raises ValueError for too much private data, and ProtocolError if the request has been answered.
+        ``prepare`` is called before MPA is on: no ULPDU has passed by then. Raises ValueError for too much private
+        data, and ProtocolError if the request has been answered.
         """
         connection = self._connection
         self._check(Input.ACCEPT)
+        connection._prepare = prepare
         await connection._run(connection._act(connection._negotiation.accept(private_data, config)))
         return connection
 
@@ -690,26 +709,32 @@ async def initiate(
     retrying: Callable[[MpaConnectionError], None] = lambda error: None,
     local_addr: Address | None = None,
     tcp: Tcp = KERNEL,
+    prepare: Prepare | None = None,
 ) -> Connection:
     """Connect and negotiate as an initiator; returns when MPA is on.
 
     ``local_addr`` is this end's address and port. Port 0 lets ``tcp`` choose the port, and None both. ``fallback``
     asks for one more attempt without enhanced frames if the responder seems to know RFC 5044 only (RFC 6581 §10);
-    ``retrying`` is called before that attempt, with the error of the first. Raises RejectedError if the responder
-    rejects, MpaConnectionError for every other failure, and ValueError for a responder's ``config``.
+    ``retrying`` is called before that attempt, with the error of the first. For ``prepare`` see ``Request.accept``.
+    Raises RejectedError if the responder rejects, MpaConnectionError for every other failure, and ValueError for a
+    responder's ``config``.
     """
     config.check_role(Role.INITIATOR)
     transport = await tcp.connect(host, port, config.timeout, local_addr)
     connection = Connection(transport, device, config, observer)
+    connection._prepare = prepare
     try:
         await connection._run(connection._start())
     except MpaConnectionError as error:
         if not (fallback and error.may_retry_unenhanced):
             raise
         retrying(error)
-        return await initiate(host, port, device, config.unenhanced(), observer, local_addr=local_addr, tcp=tcp)
+        config = config.unenhanced()
+        return await initiate(host, port, device, config, observer, local_addr=local_addr, tcp=tcp, prepare=prepare)
     return connection
 
+
+Prepare = Callable[[Connection], Awaitable[None]]
 
 _FENCE = BY_NAME["STATE"]["fence_open"]
 _REASONS = {reason.code: reason for reason in Reason}

@@ -14,9 +14,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Rtr, Verdict
+
+if TYPE_CHECKING:
+    from open_rnic.host_driver.rdma.engine import MappedMemory
 
 
 class DeviceError(Exception):
@@ -90,6 +93,18 @@ class Device(ABC):
     name: str
     lanes: int
     rejected = b""  # the last ULPDU with a bad CRC, for devices with TCP of their own
+    memory: MappedMemory | None = None  # of the RDMA engine; None in a device without one
+
+    def push(self, register: str, *words: int) -> None:
+        """Write these words to a register of the RDMA engine, in order with all other accesses; does not wait.
+
+        Nothing happens if the device has failed or is closed. Raises DeviceError if it has no engine.
+        """
+        raise DeviceError("it has no RDMA engine")
+
+    async def interrupt(self) -> None:
+        """Wait until the RDMA engine requests an interrupt."""
+        raise DeviceError("it has no RDMA engine")
 
     @abstractmethod
     async def get(self, register: str) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
+from open_rnic.host_driver.rdma.engine import Engine, MappedMemory
 from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.registers import BY_NAME, DirectionState, EventKind, Rtr
 
 _ROOM = 1 << 18  # octets: a queue that holds more accepts nothing
 _CHUNK = 1 << 16  # octets of the MPA stream that are processed at once
@@ -16,14 +19,20 @@ class SoftwareDevice(Device):
     """A data path in Python. One task at a time may wait in each method.
 
     A ULPDU or chunk is accepted while less than 256 KiB wait in its direction, so each direction holds at most
-    256 KiB and one ULPDU or chunk. ``lanes`` is only reported in CAPABILITIES.
+    256 KiB and one ULPDU or chunk. ``lanes`` is only reported in CAPABILITIES. With ``offload``, the RDMA engine's twin
+    is between its ULPDUs and its data path.
     """
 
     name = "software"
 
-    def __init__(self, *, lanes: int = 4) -> None:
+    def __init__(self, *, lanes: int = 4, offload: bool = False) -> None:
         self.lanes = lanes
         self._path = MpaDatapath(lanes=lanes)
+        self._engine: Engine | None = None
+        if offload:
+            self.memory = MappedMemory()
+            self._engine = Engine(self.memory, reads=128)
+            self._path.seen = self._tell_engine
         self._closed = False
         self._gate = Gate()
         self._event_gate = Gate()
@@ -31,13 +40,30 @@ class SoftwareDevice(Device):
     async def get(self, register: str) -> int:
         """Return the register's word; raises ValueError for an unknown name."""
         self._check()
+        if self._engine and register.startswith(_ENGINE):
+            return self._engine.read(register)
         return self._path.read(register)
 
     async def set(self, register: str, value: int) -> None:
         """Write the register; raises ValueError for an unknown name and for more than 32 bits."""
         self._check()
-        self._path.write(register, value)
+        self._write(register, value)
         self._look()
+
+    def push(self, register: str, *words: int) -> None:
+        """See Device."""
+        if self._closed:
+            return
+        for word in words:
+            self._write(register, word)
+        self._look()
+
+    async def interrupt(self) -> None:
+        """See Device."""
+        engine = self._engine
+        if engine is None:
+            raise DeviceError("it has no RDMA engine")
+        await self._until(lambda: engine.irq)
 
     async def next_event(self) -> Event:
         """Pop the event FIFO, as a read of EVENT does; waits for an event."""
@@ -61,6 +87,8 @@ class SoftwareDevice(Device):
     async def read_ulpdu(self) -> Ulpdu:
         """Return the next ULPDU or stream octets. A bad ULPDU is not delivered; an event reports it."""
         await self._until(self._has_ulpdu)
+        if passed := self._passed():
+            return Ulpdu(passed.popleft())
         ulpdu = self._path.ulpdus.pop()
         self._look()
         return ulpdu
@@ -70,6 +98,8 @@ class SoftwareDevice(Device):
         await self._until(self._has_ulpdu)
         if self._path.ulpdus.stream:
             return []
+        if passed := self._passed():
+            return [passed.popleft()]
         ulpdus = self._path.ulpdus.good.pop_all()
         self._look()
         return ulpdus
@@ -109,7 +139,41 @@ class SoftwareDevice(Device):
         if self._closed:
             raise DeviceError("the device has been closed")
 
+    def _write(self, register: str, value: int) -> None:
+        if self._engine and register.startswith(_ENGINE):
+            self._engine.write(register, value)
+            return
+        self._path.write(register, value)
+        if self._engine and register == "CONTROL" and value & _RESET:
+            self._engine.reset()
+
+    def _tell_engine(self, event: Event) -> None:
+        assert self._engine
+        match event.kind:
+            case EventKind.RTR_SENT:
+                self._engine.rtr_sent(Rtr(event.detail))
+            case EventKind.RTR_RECEIVED:
+                self._engine.rtr_received(Rtr(event.detail), event.value)
+            case EventKind.RESPONSE_RECEIVED:
+                self._engine.rtr_answered()
+
+    def _run_engine(self, engine: Engine) -> None:
+        received = self._path.ulpdus.good
+        while received and engine.receive(received.peek()):
+            received.pop()
+        while self._has_tx_room() and self._sends() and (ulpdu := engine.next_ulpdu()) is not None:
+            self._path.transmit(ulpdu)
+
+    def _sends(self) -> bool:
+        return _TX.get(self._path.read("STATE")) != DirectionState.STOPPED
+
+    def _passed(self) -> deque[bytes] | None:
+        """The ULPDUs that the engine has passed to the host; None if it does not take any, or has passed none."""
+        return self._engine.passed if self._engine and self._engine.enabled else None
+
     def _look(self) -> None:
+        if self._engine and self._engine.enabled and not self._closed:
+            self._run_engine(self._engine)
         self._event_gate.look()  # events are seen before the octets that they announce
         self._gate.look()
 
@@ -131,7 +195,14 @@ class SoftwareDevice(Device):
         return self._path.rx_octets < _ROOM
 
     def _has_ulpdu(self) -> bool:
+        if self._engine and self._engine.enabled:
+            return bool(self._path.ulpdus.stream or self._engine.passed)
         return bool(self._path.ulpdus)
 
     def _is_drained(self) -> bool:
-        return not (self._path.rx_octets or self._path.ulpdus or self._path.events)
+        return not (self._path.rx_octets or self._path.ulpdus or self._path.events or self._passed())
+
+
+_ENGINE = "RDMA_"  # prefix of the names of the engine's registers
+_RESET = BY_NAME["CONTROL"]["reset"].mask
+_TX = BY_NAME["STATE"]["tx"]

@@ -265,6 +265,7 @@ class Life:
     peer_closed : the peer has closed its half of the TCP connection
     octets_sent, octets_received : octets of the TCP stream
     startup_sent, startup_received : the octets of startup frames among them
+    engine_sent, engine_received : ULPDUs that an RDMA engine has sent and processed, modulo 2**32
 
     """
 
@@ -273,6 +274,7 @@ class Life:
         self.receive = Receive()
         self.opened = self.peer_closed = False
         self.octets_sent = self.octets_received = self.startup_sent = self.startup_received = 0
+        self.engine_sent = self.engine_received = 0
         self._negotiated: Negotiated | None = None
         self._written = self._own = self._left = 0  # ULPDUs from the ULP, FPDUs from the device, and all FPDUs sent
         self._terminate_sent = False  # by a data path that counts its packets, which may not have left
@@ -305,8 +307,12 @@ class Life:
     @property
     def all_left(self) -> bool:
         """Whether every ULPDU has left. A peer-to-peer end may owe an answer to the RTR until its fence opens."""
-        due = self._written + self._own
-        return self._left >= due and (self.opened or self.negotiated.model is Model.CLIENT_SERVER)
+        return not self._unsent and (self.opened or self.negotiated.model is Model.CLIENT_SERVER)
+
+    @property
+    def _unsent(self) -> bool:
+        missing = (self._written + self._own + self.engine_sent - self._left) % _WORDS
+        return 0 < missing < _WORDS // 2
 
     @property
     def terminating(self) -> bool:
@@ -324,7 +330,7 @@ class Life:
         ``taken`` is the number of ULPDUs that the ULP has taken; None stands for all that the device has delivered.
         """
         taken = self._fetched if taken is None else taken
-        return (taken + self._consumed - fpdus) % _WORDS < _WORDS // 2
+        return (taken + self._consumed + self.engine_received - fpdus) % _WORDS < _WORDS // 2
 
     # Requests
 
@@ -375,7 +381,7 @@ class Life:
         """Whether a startup frame, an FPDU or a Terminate has not been reported as sent."""
         if self.startup_sent > self.octets_sent:
             return True
-        return self._negotiated is not None and (self._left < self._written + self._own or self._terminate_sent)
+        return self._negotiated is not None and (self._unsent or self._terminate_sent)
 
     @property
     def fpdus_left(self) -> int:
@@ -432,7 +438,9 @@ class Life:
         lost = ""
         if rest:
             lost = f"the peer closed inside an FPDU, {rest} octets after stream offset {good}"
-        elif not fence_open and (self.negotiated.model is Model.PEER_TO_PEER or self._written > 0):
+        elif not fence_open and (
+            self.negotiated.model is Model.PEER_TO_PEER or self._written > 0 or self.engine_sent > 0
+        ):
             # In the client-server model, an end with nothing to send does not need the peer's first FPDU
             first = "RTR" if self.negotiated.model is Model.PEER_TO_PEER else "first FPDU"
             lost = f"the peer closed before its {first}"

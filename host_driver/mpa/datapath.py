@@ -122,6 +122,7 @@ class MpaDatapath:
             for name, value in {"lanes": lanes, "event_depth": event_depth, "store_and_forward": 1}.items()
         )
         self._event_depth = event_depth
+        self.seen: Callable[[Event], None] = lambda event: None  # called with each event, for logic beside the path
         self.reset()
 
     def reset(self) -> None:
@@ -213,6 +214,7 @@ class MpaDatapath:
             self.events.append(event)
         else:
             self._overflow = True
+        self.seen(event)
 
     def _config(self, name: str) -> int:
         return _CONFIG[name].get(self._words["CONFIG"])

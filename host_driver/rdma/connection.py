@@ -1,9 +1,10 @@
 """RDMA connections: an RDMAP stream on a negotiated connection, for asyncio.
 
 Two tasks serve a connection besides those of ``host_driver.connection``: one fetches ULPDUs to send from the stream,
-the other hands received ULPDUs to it. Each posted request ends in one ``Completion``, which goes to a completion queue,
-to a future, or to ``receive``. Every queue is bounded: ``Options`` limits posted work and posted buffers, and a Send of
-the peer waits in TCP while no buffer is posted for it.
+the other hands received ULPDUs to it. If DDP is in the device, the first follows its interrupts instead. Each posted
+request ends in one ``Completion``, which goes to a completion queue, to a future, or to ``receive``. Every queue is
+bounded: ``Options`` limits posted work and posted buffers, and a Send of the peer waits in TCP while no buffer is
+posted for it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -22,10 +23,12 @@ from open_rnic.host_driver import connection as mpa
 from open_rnic.host_driver.connection import Address, MpaConnectionError
 from open_rnic.host_driver.ddp import UNTAGGED_OCTETS, DdpError, Fault, Opcode, Terminate
 from open_rnic.host_driver.device import Device, DeviceError, Event
+from open_rnic.host_driver.errors import device_failed
 from open_rnic.host_driver.mpa.negotiation import Negotiated, Reason
 from open_rnic.host_driver.mpa.rtr import is_terminate_instead_of_rtr
 from open_rnic.host_driver.observer import Observer, Reported, Seen
 from open_rnic.host_driver.rdma.memory import Access, Growing, Piece, ProtectionDomain, Region
+from open_rnic.host_driver.rdma.offload import OffloadStream
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
 from open_rnic.host_driver.rdma.work import (
     Completion,
@@ -152,7 +155,6 @@ class Connection:
         self.rtr = negotiated.rtr_send  # the kind of RTR that this end sends
         self._lower = lower
         self._stream = stream
-        stream.ird, stream.ord = negotiated.ird, negotiated.ord
         self._wake = asyncio.Event()  # there may be something to send
         self._posted = asyncio.Event()  # a buffer has been posted
         self._taken = 0  # number of received ULPDUs that the stream has accepted
@@ -161,6 +163,7 @@ class Connection:
         self._settled = asyncio.Event()  # all posted work has completed
         self._silent = asyncio.Event()  # nothing more will arrive from the peer
         self._rtr_known = asyncio.Event()  # the RTR has been received, so the MSN of the peer's first message is known
+        self._polls = False  # ``_poll`` runs, or has run
         self._half_closed = False
         self._closing = False
         self._finished = False  # everything has been sent, and this end's half is closed
@@ -173,7 +176,8 @@ class Connection:
         if negotiated.role is Role.INITIATOR or negotiated.model is Model.CLIENT_SERVER:
             self._rtr_known.set()
         watch.attach(self._event)
-        self._tasks = [asyncio.create_task(work()) for work in (self._transmit, self._receive)]
+        transmit = self._serve if isinstance(stream, OffloadStream) else self._transmit
+        self._tasks = [asyncio.create_task(work()) for work in (transmit, self._receive)]
 
     # Properties
 
@@ -200,7 +204,7 @@ class Connection:
     @property
     def mulpdu(self) -> int:
         """The current MULPDU in octets: from the socket's EMSS (RFC 5044 §4.5), or the limit in ``Options``."""
-        return min(self._lower.mulpdu, self.options.mulpdu or 65536)
+        return _mulpdu(self._lower, self.options)
 
     # Memory
 
@@ -222,8 +226,11 @@ class Connection:
         """
         cq = _needed(self.options.send_cq, "send_cq")
         self._check_depth(len(requests))
-        works = [self._prepare(each, cq.deliver if each.signaled else cq.deliver_failure) for each in requests]
-        cq.reserve(len(works))
+        works: list[Work] = []
+        with _all_or_none(self._stream, works):
+            for each in requests:
+                works.append(self._prepare(each, cq.deliver if each.signaled else cq.deliver_failure))
+            cq.reserve(len(works))
         for work in works:
             self._stream.post(work)
         self._wake.set()
@@ -330,6 +337,9 @@ class Connection:
         Afterwards only buffers can be posted, and the peer's RDMA Reads are not answered any more.
         """
         self._closing = True
+        if isinstance(self._stream, OffloadStream) and not self._polls and not self.error:
+            self._polls = True
+            self._tasks.append(asyncio.create_task(self._poll()))
         await self._settle()
         if not self._finished:
             try:
@@ -337,6 +347,7 @@ class Connection:
                 await self._lower.delivered(lambda: self._taken, lambda: self._blocked or self._silent.is_set())
                 await self._settle()  # requests that arrived before the close are answered before it (RFC 5040 §5.2.1)
                 self._stream.shut = True
+                self._stream.control()
                 await self._lower.finish()
             except MpaConnectionError as error:
                 self._fail(error)
@@ -368,6 +379,7 @@ class Connection:
         """
         self._closing = True
         self._stream.drops = True
+        self._stream.control()
         self._posted.set()
         if self.error is None:
             with contextlib.suppress(RdmaError, TimeoutError):
@@ -512,10 +524,42 @@ class Connection:
     def _mulpdu(self) -> int:
         return self.mulpdu
 
+    async def _serve(self) -> None:
+        """Follow a stream whose DDP is in the device."""
+        stream, lower = self._stream, self._lower
+        try:
+            while not stream.ended:
+                await self._sync()
+                with lower.interrupted():
+                    await lower.device.interrupt()
+        except MpaConnectionError as error:
+            if error.event is None and stream.posted:  # otherwise ``_receive`` reports it, behind what has arrived
+                self._fail(error)
+
+    async def _poll(self) -> None:
+        """Learn what the device announces by no interrupt, while ``shutdown`` waits for it."""
+        with contextlib.suppress(MpaConnectionError):
+            while not (self._finished or self.error):
+                await self._sync()
+                await asyncio.sleep(mpa.POLL)
+
+    async def _sync(self, *, end: bool = False) -> None:
+        stream, lower = self._stream, self._lower
+        if not isinstance(stream, OffloadStream):
+            return
+        try:
+            await stream.sync(end=end)
+        except DeviceError as error:
+            raise lower.error or device_failed(error) from error
+        self._blocked = stream.blocked
+        lower.progressed()
+        self._look()
+
     async def _receive(self) -> None:
         stream, lower = self._stream, self._lower
         try:
             while (ulpdu := await lower.receive_ulpdu()) is not None and not stream.ended:
+                await self._sync()
                 if not is_terminate_instead_of_rtr(ulpdu):
                     await self._rtr_known.wait()
                 while not stream.receive(ulpdu):
@@ -530,7 +574,10 @@ class Connection:
                 self._look()
                 if stream.ready:
                     self._wake.set()
+            await self._sync(end=True)
         except MpaConnectionError as error:
+            with contextlib.suppress(MpaConnectionError):
+                await self._sync(end=True)
             return self._fail(error)
         if not stream.ended:
             self._peer_closed()
@@ -609,7 +656,7 @@ class Connection:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.domain.release(self._stream)  # first, as the rest takes time: the peer must not access memory any more
+        self._stream.detach()  # first, as the rest takes time: the peer must not access memory any more
         if terminate is not None:
             await lower.terminate(terminate)
         if terminated := isinstance(error, TerminatedError):
@@ -619,16 +666,34 @@ class Connection:
             await lower.device.close()
 
 
-def open_stream(
-    domain: ProtectionDomain, options: Options, receives: Sequence[ReceiveRequest | Gather] = ()
+async def open_stream(
+    domain: ProtectionDomain, options: Options, device: Device, receives: Sequence[ReceiveRequest | Gather] = ()
 ) -> Stream:
     """Return a stream that has no connection yet, with buffers posted as by ``ibv_post_recv`` before ``rdma_accept``.
 
-    Raises ValueError and QueueFullError as ``Connection.post_receives`` does.
+    DDP is in the device if it has an RDMA engine in which there is room for the domain's regions. Raises ValueError and
+    QueueFullError as ``Connection.post_receives`` does, and DeviceError.
     """
     stream = Stream(domain, waits=options.receiver_waits)
-    _post_receives(stream, options, receives)
+    if device.memory is not None:
+        with contextlib.suppress(ValueError):
+            stream = await OffloadStream.open(domain, device, waits=options.receiver_waits)
+    try:
+        _post_receives(stream, options, receives)
+    except BaseException:
+        stream.detach()
+        raise
     return stream
+
+
+async def prepare_stream(stream: Stream, options: Options, lower: mpa.Connection) -> None:
+    """Tell the stream the results of the negotiation; the data path is still in stream mode."""
+    negotiated = lower.negotiated
+    await stream.begin(negotiated.ird, negotiated.ord, lambda: _mulpdu(lower, options))
+
+
+def _mulpdu(lower: mpa.Connection, options: Options) -> int:
+    return min(lower.mulpdu, options.mulpdu or 65536)
 
 
 def discard_stream(stream: Stream, options: Options) -> None:
@@ -636,6 +701,18 @@ def discard_stream(stream: Stream, options: Options) -> None:
     if options.receive_cq is not None:
         options.receive_cq.free += stream.receives - stream.lent
     stream.flush()
+    stream.detach()
+
+
+@contextlib.contextmanager
+def _all_or_none(stream: Stream, prepared: Sequence[Work | Receive]) -> Iterator[None]:
+    """Discard what was prepared if the body raises an error."""
+    try:
+        yield
+    except BaseException:
+        for each in prepared:
+            stream.discard(each)
+        raise
 
 
 def _post_receives(stream: Stream, options: Options, receives: Sequence[ReceiveRequest | Gather]) -> None:
@@ -649,8 +726,9 @@ def _post_receives(stream: Stream, options: Options, receives: Sequence[ReceiveR
         else:
             posts.append((ReceiveRequest(each), None))
     prepared = _prepare_receives(stream, options, posts)
-    if places:
-        _needed(options.receive_cq, "receive_cq").reserve(places)
+    with _all_or_none(stream, prepared):
+        if places:
+            _needed(options.receive_cq, "receive_cq").reserve(places)
     for receive in prepared:
         stream.post_receive(receive)
 
@@ -663,7 +741,11 @@ def _prepare_receives(
         raise QueueFullError(
             f"{posted} buffers are posted already, {count} more are over the {depth} of Options.receive_depth"
         )
-    return [stream.prepare_receive(request, deliver) for request, deliver in posts]
+    prepared: list[Receive] = []
+    with _all_or_none(stream, prepared):
+        for request, deliver in posts:
+            prepared.append(stream.prepare_receive(request, deliver))
+    return prepared
 
 
 def _needed(cq: CompletionQueue | None, option: str) -> CompletionQueue:

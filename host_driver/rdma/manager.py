@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from open_rnic.host_driver import connection as mpa
@@ -20,11 +22,13 @@ from open_rnic.host_driver.rdma.connection import (
     Watch,
     discard_stream,
     open_stream,
+    prepare_stream,
 )
 from open_rnic.host_driver.rdma.memory import ProtectionDomain, StagTable
 from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.host_driver.transport import Tcp
+from open_rnic.rtl.rdma.registers import BY_NAME
 from open_rnic.rtl.registers import Model, Role
 
 if TYPE_CHECKING:
@@ -69,18 +73,27 @@ async def connect(
     config = config or Config(Role.INITIATOR)
     config.check_role(Role.INITIATOR)
     options = options or Options()
-    stream = open_stream(ProtectionDomain() if domain is None else domain, options, receives)
+    watch, path = Watch(observer), await device()
     try:
-        watch, path = Watch(observer), await device()
+        stream = await open_stream(ProtectionDomain() if domain is None else domain, options, path, receives)
         try:
             lower = await mpa.initiate(
-                host, port, path, config, watch, fallback=fallback, retrying=retrying, local_addr=local_addr, tcp=tcp
+                host,
+                port,
+                path,
+                await _within(config, path),
+                watch,
+                fallback=fallback,
+                retrying=retrying,
+                local_addr=local_addr,
+                tcp=tcp,
+                prepare=partial(prepare_stream, stream, options),
             )
         except BaseException:
-            await path.close()
+            discard_stream(stream, options)
             raise
     except BaseException:
-        discard_stream(stream, options)
+        await path.close()
         raise
     return Connection(lower, watch, stream, options)
 
@@ -124,9 +137,13 @@ class ConnectionRequest:
         listener = self._listener
         options = options or listener.options
         domain = listener.domain if domain is None else domain
-        stream = open_stream(ProtectionDomain(listener.stags) if domain is None else domain, options, receives)
+        domain = ProtectionDomain(listener.stags) if domain is None else domain
+        stream = await open_stream(domain, options, self._path, receives)
         try:
-            lower = await self._request.accept(private_data, config)
+            if config is not None:
+                config = await _within(config, self._path)
+            prepare = partial(prepare_stream, stream, options)
+            lower = await self._request.accept(private_data, config, prepare=prepare)
         except BaseException as error:
             discard_stream(stream, options)
             if not isinstance(error, ValueError | ProtocolError):  # these leave the request unanswered
@@ -280,7 +297,7 @@ class Listener:
         path, watch = None, Watch(self._observer())
         try:
             path = await self._device()
-            request = await arrival.request(path, self.config, watch)
+            request = await arrival.request(path, await _within(self.config, path), watch)
         except BaseException as error:
             arrival.close()
             if path:
@@ -292,6 +309,14 @@ class Listener:
             self._failed(arrival.peer, error)
             return
         self._requests.put_nowait(ConnectionRequest(request, path, watch, self))
+
+
+async def _within(config: Config, device: Device) -> Config:
+    """Return the configuration with no larger an IRD than the device's RDMA engine has room for."""
+    if device.memory is None:
+        return config
+    reads = 1 << BY_NAME["RDMA_CAPABILITIES"]["reads"].get(await device.get("RDMA_CAPABILITIES"))
+    return replace(config, ird=min(config.ird, reads), max_ird=min(config.max_ird, reads))
 
 
 async def listen(

@@ -7,11 +7,12 @@ An STag is valid on the streams of one protection domain, or on one stream alone
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import IntFlag
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.ddp import Octets
 
 MAX_STAG = 2**32 - 1
+ROWS = 1024  # rows of a device's table of regions; an STag's row is its remainder
 TO_END = 2**64  # a TO and a length together stay below it (RFC 5041 §7.1)
 
 
@@ -98,6 +100,7 @@ class Growing:
 
 View = memoryview | Scattered | Growing
 _NO_RIGHT = Access(0)
+_TRIES = 64 * ROWS  # random STags, before none is thought to be free
 
 
 class Piece(NamedTuple):
@@ -169,11 +172,32 @@ if TYPE_CHECKING:
     Gather = Local | Sequence[Local]  # a scatter/gather list, or its only entry
 
 
+class RegionTable(Protocol):
+    """The regions that one stream may use, in a device: a table in which each STag has its row."""
+
+    def room(self) -> int:
+        """Return the number of regions that can be added."""
+
+    def fits(self, stag: int) -> bool:
+        """Return whether the row of this STag is free."""
+
+    def add(self, region: Region) -> None:
+        """Let the peer access the region; raises ValueError if the device cannot."""
+
+    def remove(self, region: Region) -> None:
+        """Let nobody access the region from now on."""
+
+
 class StagTable:
-    """The STags of one RNIC, shared by all protection domains that are made with it."""
+    """The STags of one RNIC, shared by all protection domains that are made with it.
+
+    New STags differ in their low 10 bits from all others as long as that is possible, because a device chooses the row
+    of its table by them.
+    """
 
     def __init__(self) -> None:
         self._regions: dict[int, Region] = {}
+        self._rows: Counter[int] = Counter()
 
     def find(self, stag: int) -> Region | None:
         """Return the region of this STag in any domain, or None."""
@@ -182,11 +206,29 @@ class StagTable:
     def __len__(self) -> int:
         return len(self._regions)
 
-    def _fresh(self) -> int:
-        while True:
+    def _fresh(self, tables: Sequence[RegionTable]) -> int:
+        """Return a new STag for which all of these tables have a row."""
+        crowded = len(self._rows) == ROWS
+        for _ in range(_TRIES):
             stag = secrets.randbelow(MAX_STAG) + 1  # some hardware treats STag 0 as special
-            if stag not in self._regions:
+            if (
+                stag not in self._regions
+                and (crowded or stag % ROWS not in self._rows)
+                and all(table.fits(stag) for table in tables)
+            ):
                 return stag
+        raise ValueError("no row is free in the STag tables of all devices that need the region")
+
+    def _add(self, region: Region) -> None:
+        self._regions[region.stag] = region
+        self._rows[region.stag % ROWS] += 1
+
+    def _remove(self, region: Region) -> None:
+        del self._regions[region.stag]
+        row = region.stag % ROWS
+        self._rows[row] -= 1
+        if not self._rows[row]:
+            del self._rows[row]
 
 
 class ProtectionDomain:
@@ -198,6 +240,28 @@ class ProtectionDomain:
     def __init__(self, stags: StagTable | None = None) -> None:
         self.stags = StagTable() if stags is None else stags
         self._regions: dict[object, set[Region]] = {}  # by the stream that they are for
+        self._tables: dict[object, RegionTable] = {}  # of the streams whose DDP is in a device
+
+    def attach(self, stream: object, table: RegionTable) -> None:
+        """Keep the regions that ``stream`` may use in ``table``, too, until ``detach``.
+
+        Raises ValueError if those that exist already do not fit.
+        """
+        for region in self:
+            if region.stream in (None, stream):
+                if not table.room() or not table.fits(region.stag):
+                    raise ValueError(f"the device's STag table has no row for STag {region.stag:#x}")
+                table.add(region)
+        self._tables[stream] = table
+
+    def detach(self, stream: object) -> None:
+        """Forget the table of ``stream``."""
+        self._tables.pop(stream, None)
+
+    def _tables_for(self, stream: object) -> list[RegionTable]:
+        if stream is None:
+            return list(self._tables.values())
+        return [self._tables[stream]] if stream in self._tables else []
 
     def register(
         self,
@@ -211,7 +275,7 @@ class ProtectionDomain:
 
         If there are several buffers, each begins at the TO at which the previous one ends. Buffers are used in place,
         and cannot change their size while they are registered. Raises ValueError for a buffer that cannot be used in
-        place, and for a range of TOs that does not stay below 2^64.
+        place, for a range of TOs that does not stay below 2^64, and if a device that needs the region has no room.
         """
         match buffer:
             case Scattered():
@@ -224,8 +288,18 @@ class ProtectionDomain:
             raise ValueError("a read-only buffer cannot have a right to write")
         if to < 0 or to + len(view) >= TO_END:
             raise ValueError(f"a buffer of {len(view)} octets from TO {to:#x} on does not stay below TO 2^64")
-        region = Region(self, self.stags._fresh(), view, access, to, stream)
-        self.stags._regions[region.stag] = region
+        tables = self._tables_for(stream)
+        if not all(table.room() for table in tables):
+            raise ValueError("the device's STag table is full")
+        region = Region(self, self.stags._fresh(tables), view, access, to, stream)
+        for table in tables:
+            try:
+                table.add(region)
+            except BaseException:
+                for each in tables:
+                    each.remove(region)
+                raise
+        self.stags._add(region)
         self._regions.setdefault(stream, set()).add(region)
         return region
 
@@ -272,7 +346,9 @@ class ProtectionDomain:
             region.deregister()
 
     def _forget(self, region: Region) -> None:
-        del self.stags._regions[region.stag]
+        for table in self._tables_for(region.stream):
+            table.remove(region)
+        self.stags._remove(region)
         regions = self._regions[region.stream]
         regions.discard(region)
         if not regions:

@@ -30,6 +30,7 @@ from open_rnic.host_driver.ddp import (
     UNTAGGED_OCTETS,
     DdpError,
     Fault,
+    Octets,
     Opcode,
     ReadRequest,
     Tagged,
@@ -66,6 +67,7 @@ class Work:
     sink: Piece | None = None  # of an RDMA Read whose request has been sent
     window: Region | None = None  # registered for this RDMA Read alone
     arrived: int = 0  # octets of the Read Response that have arrived
+    address: int | None = None  # of the message, in the memory of the device that sends it
 
 
 @dataclass(eq=False, slots=True)
@@ -78,6 +80,7 @@ class Receive:
     octets: int = 0
     opcode: Opcode = Opcode.SEND
     invalidated: int | None = None  # the STag that the Send revoked
+    address: int | None = None  # of the buffer, in the memory of the device that fills it
 
 
 class Stream:
@@ -177,6 +180,9 @@ class Stream:
         """Queue the work."""
         self._work.append(work)
 
+    def discard(self, prepared: Work | Receive) -> None:
+        """Release what ``prepare`` or ``prepare_receive`` has returned, and nobody posts."""
+
     def prepare_receive(self, request: ReceiveRequest, context: Any = None) -> Receive:
         """Return the buffer for ``post_receive``; raises ValueError for a buffer that cannot be written."""
         buffer = self.domain.view(request.local, self, Access.LOCAL_WRITE)
@@ -238,6 +244,22 @@ class Stream:
             queue.clear()
         self._message = None
         return dropped
+
+    # For streams whose DDP is in a device, which override these
+
+    async def begin(self, ird: int, ord: int, mulpdu: Callable[[], int]) -> None:  # noqa: A002
+        """Set the results of the negotiation; called before the first ULPDU passes."""
+        self.ird, self.ord = ird, ord
+
+    async def sync(self, *, end: bool = False) -> None:
+        """Learn what has happened; ``end`` says that nothing more will."""
+
+    def control(self) -> None:
+        """Apply ``drops`` and ``shut`` to what arrives from now on."""
+
+    def detach(self) -> None:
+        """Release the memory: the connection is over."""
+        self.domain.release(self)
 
     # The MSNs and the place in the IRRQ that the device's own RTRs use (RFC 6581 §4.4.2)
 
@@ -400,13 +422,17 @@ class Stream:
             self._refuse(Terminate.of(error.fault, ulpdu, rdma_header), str(error))
         return True
 
+    def _place(self, view: View, at: int, payload: Octets) -> None:
+        if payload:
+            view[at : at + len(payload)] = payload
+
     def _tagged(self, segment: Tagged) -> None:
         match segment.opcode:
             case Opcode.RDMA_WRITE:
                 if segment.payload:  # RFC 5041 §5.2: STag and TO of a message of no octets are ignored
                     octets = len(segment.payload)
                     region, at = self._reach(segment.stag, segment.to, octets, Access.REMOTE_WRITE, _SINK)
-                    region.view[at : at + octets] = segment.payload
+                    self._place(region.view, at, segment.payload)
                 self._write_begun = None if segment.last else segment
             case Opcode.RDMA_READ_RESPONSE:
                 self._read_response(segment)
@@ -431,7 +457,7 @@ class Stream:
             raise DdpError(f"RDMA Read Response of {arrived} octets where {work.octets} are due", Fault.BOUNDS)
         if octets:
             region, at = self._reach(segment.stag, segment.to, octets, Access.LOCAL_WRITE, _SINK)
-            region.view[at : at + octets] = segment.payload
+            self._place(region.view, at, segment.payload)
         work.arrived = arrived
         if segment.last:
             self._reads.popleft()
@@ -474,8 +500,7 @@ class Stream:
         if end > len(receive.buffer):
             raise DdpError(f"{opcode} of at least {end} octets for a buffer of {len(receive.buffer)}", Fault.TOO_LONG)
         revoked = self._revocable(segment.stag) if opcode.invalidates else None
-        if payload:
-            receive.buffer[segment.mo : end] = payload
+        self._place(receive.buffer, segment.mo, payload)
         self._rx_mo, self._send_begun = 0 if segment.last else end, not segment.last
         if segment.last:
             self._receives.popleft()

@@ -1,0 +1,9 @@
+"""The RDMA engine of a device as the host knows it: its twin, and the memory that it works on.
+
+The package lies below the devices, and imports nothing of ``host_driver.rdma``.
+"""
+
+from open_rnic.host_driver.rdma.engine.mapped import SPACE, Buffer, MappedMemory
+from open_rnic.host_driver.rdma.engine.twin import FENCE, INVALIDATE, PIECES, Engine, Memory
+
+__all__ = ["FENCE", "INVALIDATE", "PIECES", "SPACE", "Buffer", "Engine", "MappedMemory", "Memory"]

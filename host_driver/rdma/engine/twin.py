@@ -1,0 +1,533 @@
+"""The RDMA engine in software: DDP and RDMAP (RFC 5041, RFC 5040) behind the registers of ``rtl.rdma.registers``.
+
+It is the twin of the RTL, sans-IO and synchronous: ULPDUs, registers and decisions are the same, and time is missing.
+It decides whether a ULPDU is acceptable, and nothing more: the host finds out what is wrong with a refused one, makes
+the Terminate, and keeps completions in order (``host_driver.rdma.offload``)::
+
+    write(), read() ─▸          ─▸ next_ulpdu()
+          receive() ─▸  Engine  ─▸ passed: ULPDUs for the host
+                                ◂▸ memory
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from open_rnic.host_driver.ddp import (
+    FIRST_MSN,
+    READ_QN,
+    READ_REQUEST_OCTETS,
+    SEND_QN,
+    TAGGED_OCTETS,
+    UNTAGGED_OCTETS,
+    DdpError,
+    Opcode,
+    ReadRequest,
+    Tagged,
+    Untagged,
+    decode,
+    next_msn,
+)
+from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command, Right
+from open_rnic.rtl.registers import Access, Rtr
+
+if TYPE_CHECKING:
+    from open_rnic.host_driver.ddp import Octets
+
+INVALIDATE = 1 << 3  # in the first word of REGION, beside the rights
+FENCE = 1 << 4  # in the first word of WORK, beside the Opcode
+PIECES = 8  # the lowest bit of the number of pieces in the first word of WORK
+TO_END = 1 << 64
+_WORD = 0xFFFF_FFFF
+
+
+class Memory(Protocol):
+    """Octets by their 32-bit address."""
+
+    def read(self, address: int, octets: int) -> bytes:
+        """Return octets."""
+
+    def write(self, address: int, octets: Octets) -> None:
+        """Write octets."""
+
+
+class _RefusedError(Exception):
+    """The peer must not send this ULPDU."""
+
+
+class _Region(NamedTuple):
+    """A row of the STag table."""
+
+    stag: int
+    rights: int  # with INVALIDATE
+    address: int
+    octets: int
+    to: int
+
+    def reach(self, to: int, octets: int, right: Right) -> int | None:
+        """Return the address of the octet at ``to``; None if these octets must not be accessed."""
+        at = to - self.to
+        if not self.rights & right or to + octets >= TO_END or at < 0 or at + octets > self.octets:
+            return None
+        return self.address + at
+
+
+class _Work(NamedTuple):
+    """A message to send; of an RDMA Read, the only piece is the sink's address and STag."""
+
+    opcode: int
+    fence: bool
+    octets: int
+    stag: int
+    to: int
+    pieces: tuple[tuple[int, int], ...]
+
+    @property
+    def reads(self) -> bool:
+        """Whether this is an RDMA Read."""
+        return self.opcode == Opcode.RDMA_READ_REQUEST
+
+
+@dataclass(slots=True)
+class _Read:
+    """An RDMA Read whose Read Response is due: ``octets`` more for ``stag``, from the address ``at`` on."""
+
+    stag: int
+    at: int
+    octets: int
+
+
+@dataclass(slots=True)
+class _Request:
+    """An RDMA Read Request of the peer, with what is left of it."""
+
+    msn: int
+    rest: ReadRequest
+
+
+@dataclass(slots=True)
+class _Message:
+    """The message that is being sent: the next octet is the one at ``at``."""
+
+    work: _Work
+    msn: int
+    at: int = 0
+
+
+class Engine:
+    """DDP and RDMAP of one connection.
+
+    ``regions``, ``buffers``, ``work`` and ``reads`` are the sizes of CAPABILITIES, powers of two. ``passed`` holds the
+    ULPDUs for the host, which takes them. The owner calls ``receive`` and ``next_ulpdu`` only while ``enabled``.
+    """
+
+    def __init__(
+        self, memory: Memory, *, regions: int = 1024, buffers: int = 64, work: int = 64, reads: int = 16
+    ) -> None:
+        self._sizes = {"regions": regions, "buffers": buffers, "work": work, "reads": reads}
+        for name, size in self._sizes.items():
+            if size < 1 or size & (size - 1):
+                raise ValueError(f"{name} is a power of two, not {size}")
+        self._memory = memory
+        self._rows = regions
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, and reset the registers that the host writes."""
+        self._words = {name: register.reset for name, register in BY_NAME.items()}
+        self._words["RDMA_CAPABILITIES"] = sum(
+            BY_NAME["RDMA_CAPABILITIES"][name].put(size.bit_length() - 1) for name, size in self._sizes.items()
+        )
+        self.passed: deque[bytes] = deque()
+        self._command: list[int] = []
+        self._table: dict[int, _Region] = {}  # by row
+        self._changed = False  # DONE, STATUS.refused, source_refused, or no request is left: until a read of DONE
+
+        self._buffers: deque[tuple[int, int]] = deque()
+        self._received: deque[tuple[int, int, int]] = deque()  # Opcode, octets, STag
+        self._rx_send_msn = self._rx_read_msn = FIRST_MSN
+        self._rx_mo = 0
+        self._send_begun = self._write_begun = False
+        self._blocked = self._refused = self._passed = False
+        self._rx_ulpdus = 0
+
+        self._work: deque[_Work] = deque()  # not begun
+        self._reads: deque[_Read] = deque()
+        self._read_rtr = 0  # 1 while the Read RTR of this end is unanswered
+        self._requests: deque[_Request] = deque()
+        self._message: _Message | None = None
+        self._answering = False  # a Read Response has begun
+        self._responses_next = False
+        self._source_refused = False
+        self._tx_send_msn = self._tx_read_msn = FIRST_MSN
+        self._tx_ulpdus = self._sent = self._reads_done = 0
+
+    # Registers
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the engine, not the host, takes and sends ULPDUs."""
+        return bool(self._control("enable"))
+
+    @property
+    def irq(self) -> bool:
+        """The interrupt: a Send has completed, or one of the other changes since DONE was read."""
+        return bool(self._received) or self._changed
+
+    def read(self, name: str) -> int:
+        """Return a register's word; raises ValueError for an unknown name."""
+        if name in _LIVE:
+            return _LIVE[name](self) & _WORD
+        if name not in self._words:
+            raise ValueError(f"no register is called {name}")
+        return self._words[name]
+
+    def write(self, name: str, value: int) -> None:
+        """Write a register; raises ValueError for an unknown name and for more than 32 bits."""
+        if name not in self._words:
+            raise ValueError(f"no register is called {name}")
+        if not 0 <= value <= _WORD:
+            raise ValueError(f"{name} holds 32 bits, not {value}")
+        if name == "RDMA_COMMAND":
+            self._take(value)
+        elif mask := _WRITABLE[name]:
+            self._words[name] = value & mask
+
+    def _control(self, flag: str) -> int:
+        return BY_NAME["RDMA_CONTROL"][flag].get(self._words["RDMA_CONTROL"])
+
+    def _limit(self, name: str) -> int:
+        return BY_NAME["RDMA_LIMITS"][name].get(self._words["RDMA_LIMITS"])
+
+    def _pop_received(self) -> int:
+        if not self._received:
+            return 0
+        opcode, octets, stag = self._received.popleft()
+        self._words["RDMA_RECEIVED_OCTETS"] = octets
+        self._words["RDMA_RECEIVED_STAG"] = stag
+        register = BY_NAME["RDMA_RECEIVED"]
+        return register["valid"].put(1) | register["opcode"].put(opcode)
+
+    def _read_done(self) -> int:
+        self._changed = False
+        register = BY_NAME["RDMA_DONE"]
+        return register["sent"].put(self._sent & 0xFFFF) | register["reads"].put(self._reads_done & 0xFFFF)
+
+    def _status(self) -> int:
+        flags = {
+            "ready": True,
+            "refused": self._refused,
+            "source_refused": self._source_refused,
+            "passed": self._passed,
+            "blocked": self._blocked,
+            "sending": self._message is not None or self._answering,
+            "send_begun": self._send_begun,
+            "write_begun": self._write_begun,
+            "requests": len(self._requests),
+            "reads": len(self._reads) + self._read_rtr,
+        }
+        return sum(BY_NAME["RDMA_STATUS"][name].put(int(value)) for name, value in flags.items())
+
+    def _request_words(self) -> list[int]:
+        if not self._requests:
+            return [0] * REQUEST_WORDS
+        header = self._requests[0].rest.encode()
+        return [int.from_bytes(header[at : at + 4], "big") for at in range(0, len(header), 4)]
+
+    # Commands
+
+    def _take(self, word: int) -> None:
+        """Take a word of a command, and carry the command out if it is the last one."""
+        self._command.append(word)
+        first = self._command[0]
+        follow = _FOLLOW.get(first >> 28, 0)
+        if first >> 28 == Command.WORK:
+            follow += 2 * (first >> PIECES & 0x3F)
+        if len(self._command) <= follow:
+            return
+        words, self._command = self._command[1:], []
+        match first >> 28:
+            case Command.REGION:
+                stag, address, octets, low, high = words
+                self._table[stag % self._rows] = _Region(stag, first & 0xF, address, octets, high << 32 | low)
+            case Command.REVOKE:
+                if self._region(words[0]):
+                    del self._table[words[0] % self._rows]
+            case Command.BUFFER:
+                self._buffers.append((words[0], words[1]))
+            case Command.WORK:
+                octets, stag, low, high, *pieces = words
+                work = _Work(
+                    first & 0xF,
+                    bool(first & FENCE),
+                    octets,
+                    stag,
+                    high << 32 | low,
+                    tuple(zip(pieces[::2], pieces[1::2], strict=True)),
+                )
+                self._work.append(work)
+
+    def _region(self, stag: int) -> _Region | None:
+        region = self._table.get(stag % self._rows)
+        return region if region and region.stag == stag else None
+
+    def _reach(self, stag: int, to: int, octets: int, right: Right) -> int | None:
+        region = self._region(stag)
+        return region.reach(to, octets, right) if region else None
+
+    # The MSNs and the Read that the data path's own RTRs use (RFC 6581 §4.4.2)
+
+    def rtr_sent(self, kind: Rtr) -> None:
+        """Note that the data path sends this RTR before anything else."""
+        if kind is Rtr.SEND:
+            self._tx_send_msn = next_msn(FIRST_MSN)
+        elif kind is Rtr.READ:
+            self._tx_read_msn = next_msn(FIRST_MSN)
+            self._read_rtr = 1
+
+    def rtr_answered(self) -> None:
+        """Note that the Read Response to the Read RTR has arrived."""
+        self._read_rtr = 0
+
+    def rtr_received(self, kind: Rtr, octets: int) -> None:
+        """Note that the data path has consumed this RTR, a ULPDU of this many octets. It may have no header."""
+        if kind is Rtr.SEND and octets >= UNTAGGED_OCTETS:
+            self._rx_send_msn = next_msn(FIRST_MSN)
+        elif kind is Rtr.READ:
+            self._rx_read_msn = next_msn(FIRST_MSN)
+
+    # Receive
+
+    def receive(self, ulpdu: bytes) -> bool:
+        """Take a ULPDU from the peer; False stalls a Send without a buffer, to be offered again once one is posted.
+
+        A ULPDU that is refused changes no octet of memory. ULPDUs behind it are discarded (RFC 5041 §7.1).
+        """
+        self._blocked = False
+        if not self._refused:
+            try:
+                segment = decode(ulpdu)
+            except DdpError:
+                segment = None
+            if segment is None or segment.opcode not in (_TAGGED if isinstance(segment, Tagged) else _QUEUES):
+                self.passed.append(ulpdu)  # a Terminate, or no valid header
+                self._refused = self._passed = self._changed = True
+                return True
+            try:
+                if isinstance(segment, Tagged):
+                    self._receive_tagged(segment)
+                elif not self._receive_untagged(segment):
+                    self._blocked = True
+                    return False
+            except _RefusedError:
+                self._refuse(ulpdu)
+        self._rx_ulpdus += 1
+        return True
+
+    def _refuse(self, ulpdu: bytes) -> None:
+        self._refused = self._changed = True
+        header = ulpdu[: 4 * HEADER_WORDS].ljust(4 * HEADER_WORDS, b"\0")
+        for n in range(HEADER_WORDS):
+            self._words[f"RDMA_REFUSED_{n}"] = int.from_bytes(header[4 * n : 4 * n + 4], "big")
+        self._words["RDMA_REFUSED_LENGTH"] = len(ulpdu)
+
+    def _receive_tagged(self, segment: Tagged) -> None:
+        octets = len(segment.payload)
+        if segment.opcode is Opcode.RDMA_WRITE:
+            if octets:  # RFC 5041 §5.2: STag and TO of a message of no octets are ignored
+                self._place(segment, Right.REMOTE_WRITE)
+            self._write_begun = not segment.last
+            return
+        _need(bool(self._reads))
+        read = self._reads[0]
+        if octets:
+            _need((segment.stag, segment.to) == (read.stag, read.at))
+        _need(octets <= read.octets and segment.last == (octets == read.octets))
+        if octets:
+            self._place(segment, Right.LOCAL_WRITE)
+        read.at += octets
+        read.octets -= octets
+        if segment.last:
+            self._reads.popleft()
+            self._reads_done += 1
+            self._changed = True
+
+    def _place(self, segment: Tagged, right: Right) -> None:
+        address = self._reach(segment.stag, segment.to, len(segment.payload), right)
+        if address is None:
+            raise _RefusedError
+        self._memory.write(address, segment.payload)
+
+    def _receive_untagged(self, segment: Untagged) -> bool:
+        _need(segment.qn == _QUEUES[segment.opcode])
+        if segment.qn == READ_QN:
+            _need(segment.msn == self._rx_read_msn and segment.mo == 0)
+            self._read_request(segment)
+            return True
+        _need(segment.msn == self._rx_send_msn and segment.mo == self._rx_mo)
+        return self._send(segment)
+
+    def _send(self, segment: Untagged) -> bool:
+        end = segment.mo + len(segment.payload)
+        discarded = not self._buffers
+        if discarded and not self._control("drops"):
+            _need(bool(self._control("waits")))
+            return False
+        if not discarded:
+            address, octets = self._buffers[0]
+            _need(end <= octets)
+            if segment.opcode.invalidates:
+                region = self._region(segment.stag)
+                _need(region is not None and bool(region.rights & INVALIDATE))
+            if segment.payload:
+                self._memory.write(address + segment.mo, segment.payload)
+        self._send_begun = not segment.last
+        self._rx_mo = 0 if segment.last else end
+        if segment.last:
+            self._rx_send_msn = next_msn(segment.msn)
+            if not discarded:
+                self._buffers.popleft()
+                if segment.opcode.invalidates:
+                    del self._table[segment.stag % self._rows]
+                self._received.append((segment.opcode, end, segment.stag))
+        return True
+
+    def _read_request(self, segment: Untagged) -> None:
+        _need(len(segment.payload) == READ_REQUEST_OCTETS and segment.last)
+        _need(len(self._requests) < self._limit("ird"))
+        if not self._control("shut"):
+            self._requests.append(_Request(segment.msn, ReadRequest.decode(segment.payload)))
+        self._rx_read_msn = next_msn(segment.msn)
+
+    # Transmit
+
+    def next_ulpdu(self) -> bytes | None:
+        """Return the next ULPDU to send; None if there is none now.
+
+        Read Responses and own messages take turns, message by message (RFC 5040 §5.5).
+        """
+        if self._refused or self._source_refused or self._control("stop"):
+            return None
+        if self._message is None and not self._answering:
+            if self._requests and (self._responses_next or not self._may_begin):
+                self._answering = True
+                self._responses_next = False
+            elif self._may_begin:
+                self._begin(self._work.popleft())
+                self._responses_next = True
+            else:
+                return None
+        ulpdu = self._response_segment() if self._answering else self._segment()
+        if ulpdu is not None:
+            self._tx_ulpdus += 1
+        return ulpdu
+
+    @property
+    def _may_begin(self) -> bool:
+        if not self._work:
+            return False
+        work = self._work[0]  # RFC 5040 §5.5 rule 13: work behind one that must wait waits, too
+        if work.fence and self._reads:  # RFC 5040 §5.5 rule 12
+            return False
+        return not work.reads or len(self._reads) + self._read_rtr < self._limit("ord")
+
+    def _begin(self, work: _Work) -> None:
+        msn = 0
+        if work.reads:
+            ((address, stag),) = work.pieces
+            self._reads.append(_Read(stag, address, work.octets))
+            msn, self._tx_read_msn = self._tx_read_msn, next_msn(self._tx_read_msn)
+        elif work.opcode != Opcode.RDMA_WRITE:
+            msn, self._tx_send_msn = self._tx_send_msn, next_msn(self._tx_send_msn)
+        self._message = _Message(work, msn)
+
+    def _segment(self) -> bytes:
+        assert self._message
+        message, work = self._message, self._message.work
+        opcode = Opcode(work.opcode)
+        if work.reads:
+            ((address, stag),) = work.pieces
+            header = ReadRequest(stag, address, work.octets, work.stag, work.to).encode()
+            self._message = None
+            return Untagged(opcode, READ_QN, message.msn, 0, True, header).encode()
+        tagged = opcode is Opcode.RDMA_WRITE
+        room = self._limit("mulpdu") - (TAGGED_OCTETS if tagged else UNTAGGED_OCTETS)
+        at, octets = message.at, min(room, work.octets - message.at)
+        last = at + octets == work.octets
+        payload = self._gather(work.pieces, at, octets)
+        message.at += octets
+        if last:
+            self._message = None
+            self._sent += 1
+            self._changed = True
+        if tagged:
+            return Tagged(opcode, work.stag, (work.to + at) % TO_END, last, payload).encode()
+        stag = work.stag if opcode.invalidates else 0
+        return Untagged(opcode, SEND_QN, message.msn, at, last, payload, stag).encode()
+
+    def _gather(self, pieces: tuple[tuple[int, int], ...], at: int, octets: int) -> bytes:
+        found = []
+        for address, size in pieces:
+            if at < size and octets:
+                part = min(size - at, octets)
+                found.append(self._memory.read(address + at, part))
+                at, octets = at + part, octets - part
+            at -= min(at, size)
+        return b"".join(found)
+
+    def _response_segment(self) -> bytes | None:
+        """Answer the oldest request; its source is checked for each segment, as it may be revoked meanwhile."""
+        rest = self._requests[0].rest
+        payload = b""
+        if rest.size:  # RFC 5040 §5.2.1: STag and TO of a Read of no octets are ignored
+            address = self._reach(rest.source_stag, rest.source_to, rest.size, Right.REMOTE_READ)
+            if address is None:
+                self._source_refused = self._changed = True
+                return None
+            payload = self._memory.read(address, min(rest.size, self._limit("mulpdu") - TAGGED_OCTETS))
+        last = len(payload) == rest.size
+        if last:
+            self._requests.popleft()
+            self._answering = False
+            self._changed |= not self._requests
+        else:
+            self._requests[0].rest = rest.after(len(payload))
+        return Tagged(Opcode.RDMA_READ_RESPONSE, rest.sink_stag, rest.sink_to, last, payload).encode()
+
+
+def _need(condition: bool) -> None:
+    if not condition:
+        raise _RefusedError
+
+
+_QUEUES = {
+    Opcode.SEND: SEND_QN,
+    Opcode.SEND_INVALIDATE: SEND_QN,
+    Opcode.SEND_SE: SEND_QN,
+    Opcode.SEND_SE_INVALIDATE: SEND_QN,
+    Opcode.RDMA_READ_REQUEST: READ_QN,
+}
+_TAGGED = (Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
+# Words behind the first one
+_FOLLOW: dict[int, int] = {Command.REGION: 5, Command.REVOKE: 1, Command.BUFFER: 2, Command.WORK: 4}
+_WRITABLE = {
+    name: sum(field.mask for field in register.fields if field.access is Access.RW)
+    for name, register in BY_NAME.items()
+}
+# Registers whose words are computed when they are read
+_LIVE: dict[str, Callable[[Engine], int]] = {
+    "RDMA_RECEIVED": Engine._pop_received,
+    "RDMA_DONE": Engine._read_done,
+    "RDMA_STATUS": Engine._status,
+    "RDMA_RX_ULPDUS": lambda engine: engine._rx_ulpdus,
+    "RDMA_TX_ULPDUS": lambda engine: engine._tx_ulpdus,
+    "RDMA_RX_SEND_MSN": lambda engine: engine._rx_send_msn,
+    "RDMA_RX_READ_MSN": lambda engine: engine._rx_read_msn,
+    "RDMA_RX_MO": lambda engine: engine._rx_mo,
+    "RDMA_TX_READ_MSN": lambda engine: engine._requests[0].msn if engine._requests else engine._rx_read_msn,
+    "RDMA_DUE_OCTETS": lambda engine: engine._reads[0].octets if engine._reads else 0,
+    **{f"RDMA_SOURCE_{n}": lambda engine, n=n: engine._request_words()[n] for n in range(REQUEST_WORDS)},  # type: ignore[misc]
+}

@@ -1,0 +1,414 @@
+"""A stream whose DDP and RDMAP are in the RDMA engine of a device, driven through the registers of ``rtl.rdma``.
+
+The engine places, sends and answers. What is done once for each request or connection stays here: work that exceeds the
+engine's queues waits, completions are put into the order of posting (RFC 5040 §5.5 rule 15), STags are made, and when
+the engine refuses a ULPDU, ``Stream`` checks its header again to find out why and to make the Terminate. Both data
+paths therefore report the same errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from open_rnic.host_driver.ddp import (
+    READ_QN,
+    SEND_QN,
+    TAGGED_OCTETS,
+    UNTAGGED_OCTETS,
+    DdpError,
+    Fault,
+    Octets,
+    Opcode,
+    ReadRequest,
+    Terminate,
+    Untagged,
+)
+from open_rnic.host_driver.device import Device
+from open_rnic.host_driver.rdma.engine import FENCE, INVALIDATE, PIECES, SPACE, MappedMemory
+from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, Region, Scattered, View
+from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
+from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
+from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command
+
+_KIND = 28  # the lowest bit of the kind in the first word of a command
+_LARGEST = SPACE // 2  # octets of a message or buffer: several have to fit into the device's memory
+_STATUS = BY_NAME["RDMA_STATUS"]
+_DONE = BY_NAME["RDMA_DONE"]
+_CONTROL = BY_NAME["RDMA_CONTROL"]
+_COUNT = 1 << 16  # the counters in DONE are modulo this
+
+
+class _SoundError(Exception):
+    """The software finds nothing wrong with a ULPDU that the engine has refused."""
+
+
+class OffloadStream(Stream):
+    """A ``Stream`` in a device. Its ``receive`` takes only the ULPDUs that the engine has passed to the host.
+
+    ``sync`` reads the engine's registers, and must be called after each interrupt. ``blocked`` is whether a Send of the
+    peer stalls because no buffer is posted for it, as of the last ``sync``.
+    """
+
+    @classmethod
+    async def open(cls, domain: ProtectionDomain, device: Device, *, waits: bool = True) -> OffloadStream:
+        """Return a stream in a device with an engine; raises ValueError if the domain's regions do not fit."""
+        assert device.memory is not None
+        word = await device.get("RDMA_CAPABILITIES")
+        sizes = {field.name: 1 << field.get(word) for field in BY_NAME["RDMA_CAPABILITIES"].fields}
+        stream = cls(domain, device, device.memory, sizes, waits=waits)
+        try:
+            domain.attach(stream, stream)
+        except BaseException:
+            stream._memory.clear()
+            raise
+        return stream
+
+    def __init__(
+        self,
+        domain: ProtectionDomain,
+        device: Device,
+        memory: MappedMemory,
+        sizes: dict[str, int],
+        *,
+        waits: bool = True,
+    ) -> None:
+        super().__init__(domain, waits=waits)
+        self.blocked = False
+        self._device = device
+        self._memory = memory
+        self._sizes = sizes
+        self._enabled = False  # commands can be carried out
+        self._lock = asyncio.Lock()  # held while registers are read that belong together
+        self._mulpdu: Callable[[], int] = lambda: 0
+        self._limits = 0  # as last written
+        self._addresses: dict[Region, int] = {}
+        self._rows: set[int] = set()
+        self._sink_address: int | None = None  # the address of the sink that is being registered
+        self._windows = min(sizes["work"], max(sizes["regions"] // 2, 1))  # rows kept for the sinks of RDMA Reads
+        self._buffers = 0  # the first of the posted buffers are in the engine
+        self._messages: deque[Work] = deque()  # Sends and RDMA Writes in the engine
+        self._reading: deque[Work] = deque()  # RDMA Reads in the engine
+        self._done = 0  # as last read
+        self._status: dict[str, int] = {field.name: 0 for field in _STATUS.fields}
+
+    # What the engine is told
+
+    def _push(self, kind: Command, flags: int, *words: int) -> None:
+        self._device.push("RDMA_COMMAND", kind << _KIND | flags, *words)
+
+    async def begin(self, ird: int, ord: int, mulpdu: Callable[[], int]) -> None:  # noqa: A002
+        """Enable the engine; the device has been reset, and its data path is still in stream mode."""
+        await super().begin(ird, ord, mulpdu)
+        self._mulpdu = mulpdu
+        while not _STATUS["ready"].get(await self._device.get("RDMA_STATUS")):
+            await asyncio.sleep(0)
+        self._enabled = True
+        self._write_limits()
+        for region, address in self._addresses.items():
+            self._push_region(region, address)
+        self._give_buffers()
+        self.control()
+
+    def control(self) -> None:
+        """Apply ``drops`` and ``shut`` to what arrives from now on."""
+        self._write_control()
+
+    def _write_control(self, stop: bool = False) -> None:
+        flags = {"enable": True, "waits": self.waits, "drops": self.drops, "shut": self.shut, "stop": stop}
+        if self._enabled:
+            self._device.push("RDMA_CONTROL", sum(_CONTROL[name].put(flag) for name, flag in flags.items()))
+
+    def _write_limits(self) -> None:
+        register = BY_NAME["RDMA_LIMITS"]
+        limits = register["mulpdu"].put(self._mulpdu()) | register["ird"].put(self.ird)
+        limits |= register["ord"].put(min(self.ord, self._sizes["reads"]))
+        if limits != self._limits:
+            self._limits = limits
+            self._device.push("RDMA_LIMITS", limits)
+
+    def detach(self) -> None:
+        """Release the memory: the engine begins no other ULPDU, and what still arrives is discarded."""
+        self.drops = self.shut = True
+        self._write_control(stop=True)
+        super().detach()
+        self.domain.detach(self)
+        for region in tuple(self._addresses):  # of the domain
+            self.remove(region)
+        self._memory.clear()
+        self._enabled = False
+
+    # Regions: the stream is a RegionTable of its domain
+
+    def room(self) -> int:
+        """See RegionTable. The rows that the sinks of RDMA Reads need are not for others."""
+        return max(self._sizes["regions"] - len(self._rows) - (0 if self._sink_address else self._windows), 0)
+
+    def fits(self, stag: int) -> bool:
+        """See RegionTable."""
+        return stag % self._sizes["regions"] not in self._rows
+
+    def add(self, region: Region) -> None:
+        """See RegionTable."""
+        address = self._memory.map(region.view) if self._sink_address is None else self._sink_address
+        self._addresses[region] = address
+        self._rows.add(region.stag % self._sizes["regions"])
+        if self._enabled:
+            self._push_region(region, address)
+
+    def remove(self, region: Region) -> None:
+        """See RegionTable."""
+        address = self._addresses.pop(region, None)
+        if address is None:
+            return
+        self._memory.unmap(address)
+        self._rows.discard(region.stag % self._sizes["regions"])
+        if self._enabled:
+            self._push(Command.REVOKE, 0, region.stag)
+
+    def _push_region(self, region: Region, address: int) -> None:
+        flags = int(region.access) | (INVALIDATE if region.stream is self else 0)
+        to = region.to
+        self._push(Command.REGION, flags, region.stag, address, region.octets, to & 0xFFFF_FFFF, to >> 32)
+
+    # Posting
+
+    def prepare(self, request: WorkRequest, context: Any = None) -> Work:
+        """See Stream; raises ValueError for a message that has no place in the device's memory, too."""
+        work = super().prepare(request, context)
+        work.address = self._map(work.message)
+        return work
+
+    def prepare_receive(self, request: ReceiveRequest, context: Any = None) -> Receive:
+        """See Stream; raises ValueError for a buffer that has no place in the device's memory, too."""
+        receive = super().prepare_receive(request, context)
+        receive.address = self._map(receive.buffer)
+        return receive
+
+    def _map(self, view: View) -> int:
+        if len(view) > _LARGEST:
+            raise ValueError(f"a message or buffer has at most {_LARGEST} octets in this device, not {len(view)}")
+        return self._memory.map(view)
+
+    def discard(self, prepared: Work | Receive) -> None:
+        """See Stream."""
+        if prepared.address is not None:
+            self._memory.unmap(prepared.address)
+
+    def post(self, work: Work) -> None:
+        """See Stream."""
+        super().post(work)
+        self._give_work()
+
+    def post_receive(self, receive: Receive) -> None:
+        """See Stream."""
+        super().post_receive(receive)
+        self._give_buffers()
+
+    def withdraw(self, receive: Receive) -> bool:
+        """See Stream; a buffer that the engine has stays there, and takes a later Send."""
+        if receive not in self._receives or self._receives.index(receive) < self._buffers:
+            return False
+        self.discard(receive)
+        return super().withdraw(receive)
+
+    def _give_buffers(self) -> None:
+        while self._enabled and self._buffers < min(len(self._receives), self._sizes["buffers"]):
+            receive = self._receives[self._buffers]
+            assert receive.address is not None
+            self._push(Command.BUFFER, 0, receive.address, len(receive.buffer))
+            self._buffers += 1
+
+    def _give_work(self) -> None:
+        if self._work:
+            self._write_limits()
+        while self._work and len(self._messages) + len(self._reading) < self._sizes["work"]:
+            work = self._work[0]
+            request, address = work.request, work.address
+            assert address is not None
+            flags = int(request.opcode) | (FENCE if request.fence else 0)
+            if request.opcode is Opcode.RDMA_READ_REQUEST:
+                if not self._register_sink(work):
+                    return
+                assert work.sink
+                pieces = [address, work.sink.stag]
+                self._reading.append(work)
+            else:
+                pieces = [address, work.octets] if work.octets else []
+                self._messages.append(work)
+            stag = 0 if request.opcode in (Opcode.SEND, Opcode.SEND_SE) else request.stag
+            to = request.to
+            flags |= len(pieces) // 2 << PIECES
+            self._push(Command.WORK, flags, work.octets, stag, to & 0xFFFF_FFFF, to >> 32, *pieces)
+            self._begun.append(self._work.popleft())
+
+    def _register_sink(self, work: Work) -> bool:
+        """Register the sink of an RDMA Read until it completes; False if no row is free before another Read completes.
+
+        The TO is the address of the sink in the device.
+        """
+        assert work.address is not None
+        assert isinstance(work.message, memoryview | Scattered)
+        self._sink_address = work.address
+        try:
+            if not self.room():
+                return False
+            work.window = self.domain.register(work.message, Access.LOCAL_WRITE, to=work.address, stream=self)
+        finally:
+            self._sink_address = None
+        work.sink = Piece(work.window.stag, work.address, work.octets)
+        return True
+
+    # What the engine has done
+
+    @property
+    def reads(self) -> bool:
+        """See Stream."""
+        return bool(self._reading) or super().reads
+
+    @property
+    def idle(self) -> bool:
+        """See Stream; as of the last ``sync``, as far as the peer's requests are concerned."""
+        return not (self.posted or self._status["requests"] or self._status["sending"])
+
+    @property
+    def ready(self) -> bool:
+        """See Stream: the engine sends, and the host never."""
+        return False
+
+    @property
+    def unfinished(self) -> str:
+        """See Stream. The engine does not report the place of an RDMA Write."""
+        text = super().unfinished
+        if self._status["write_begun"]:
+            text = f"{text}, an RDMA Write" if text else "an RDMA Write"
+        return text
+
+    async def sync(self, *, end: bool = False) -> None:
+        """Learn what the engine has done; ``end`` says that it does nothing more."""
+        if not self._enabled:
+            return
+        async with self._lock:
+            await self._read_done()  # first, because this clears the interrupt
+            word = await self._device.get("RDMA_STATUS")
+            self._status = {field.name: field.get(word) for field in _STATUS.fields}
+            failed = self._status["refused"] or self._status["source_refused"]
+            if failed:
+                await self._read_done()  # now it is final
+            await self._read_received()
+            self.blocked = bool(self._status["blocked"])
+            self._send_begun = bool(self._status["send_begun"])
+            begun = max(self._status["reads"] - self._read_rtr, 0)
+            self._reads = deque(list(self._reading)[:begun])
+            if end or failed:
+                await self._read_place()
+            if not self.ended:
+                if self._status["refused"] and not self._status["passed"]:
+                    await self._classify()
+                elif self._status["source_refused"] and not self._status["refused"]:
+                    await self._classify_source()
+        if not self.ended:
+            self._give_work()
+            self._give_buffers()
+
+    async def _read_done(self) -> None:
+        word = await self._device.get("RDMA_DONE")
+        before, self._done = self._done, word
+        for name, queue in (("sent", self._messages), ("reads", self._reading)):
+            for _ in range((_DONE[name].get(word) - _DONE[name].get(before)) % _COUNT):
+                if queue:  # it is empty if the work has been flushed
+                    self._finish(queue.popleft())
+        self._complete()
+
+    def _finish(self, work: Work) -> None:
+        self.discard(work)
+        work.done = True
+
+    async def _read_received(self) -> None:
+        register = BY_NAME["RDMA_RECEIVED"]
+        while register["valid"].get(word := await self._device.get("RDMA_RECEIVED")):
+            octets = await self._device.get("RDMA_RECEIVED_OCTETS")
+            stag = await self._device.get("RDMA_RECEIVED_STAG")
+            if not self._receives:  # flushed
+                continue
+            receive = self._receives.popleft()
+            self._buffers -= 1
+            self.discard(receive)
+            receive.octets, receive.opcode = octets, Opcode(register["opcode"].get(word))
+            if receive.opcode.invalidates:
+                receive.invalidated = stag
+                region = self.domain.stags.find(stag)
+                if region is not None and region.stream is self:
+                    region.deregister()
+            self.completed.append(receive)
+
+    async def _read_place(self) -> None:
+        """Learn where the peer's messages have stopped."""
+        get = self._device.get
+        self._rx_msn[SEND_QN] = await get("RDMA_RX_SEND_MSN")
+        self._rx_msn[READ_QN] = await get("RDMA_RX_READ_MSN")
+        self._rx_mo = await get("RDMA_RX_MO")
+        if self._reads:
+            self._reads[0].arrived = self._reads[0].octets - await get("RDMA_DUE_OCTETS")
+
+    async def _words(self, name: str, count: int) -> bytes:
+        words = [await self._device.get(f"RDMA_{name}_{n}") for n in range(count)]
+        return b"".join(word.to_bytes(4, "big") for word in words)
+
+    async def _classify(self) -> None:
+        """Find out why the engine has refused a ULPDU."""
+        header = await self._words("REFUSED", HEADER_WORDS)
+        length = await self._device.get("RDMA_REFUSED_LENGTH")
+        octets = TAGGED_OCTETS if header[0] & 0x80 else UNTAGGED_OCTETS
+        ulpdu = header[:octets] + bytes(length - octets)
+        self._requests = deque([(_NO_REQUEST, b"")] * self._status["requests"])
+        try:
+            self.receive(ulpdu)
+        except _SoundError:
+            # What was missing is there by now: buffers and regions are given to the engine while octets arrive
+            tagged = bool(header[0] & 0x80)
+            fault = Fault.STAG if tagged else Fault.NO_BUFFER
+            what = "the STag was not valid when the octets arrived" if tagged else "no buffer was posted in time"
+            self._refuse(Terminate.of(fault, ulpdu), what)
+
+    def _place(self, view: View, at: int, payload: Octets) -> None:
+        """Place nothing: the engine has refused these octets."""
+        raise _SoundError
+
+    async def _classify_source(self) -> None:
+        """Find out why the source of an RDMA Read must not be read."""
+        request = ReadRequest.decode(await self._words("SOURCE", REQUEST_WORDS))
+        msn = await self._device.get("RDMA_TX_READ_MSN")
+        header = request.encode()
+        ulpdu = Untagged(Opcode.RDMA_READ_REQUEST, READ_QN, msn, 0, True, header).encode()
+        fault, what = Fault.SOURCE_STAG, f"STag {request.source_stag:#x} was not valid when the request was answered"
+        try:
+            self._source(request)
+        except DdpError as error:
+            fault, what = error.fault, str(error)
+        self._refuse(Terminate.of(fault, ulpdu, header), what)
+
+    # The end
+
+    def flush_receives(self) -> list[Receive]:
+        """See Stream."""
+        dropped = super().flush_receives()
+        for each in dropped:
+            self.discard(each)
+        self._buffers = 0
+        return dropped
+
+    def flush(self) -> list[Work | Receive]:
+        """See Stream."""
+        dropped = super().flush()
+        for each in dropped:
+            self.discard(each)
+        self._messages.clear()
+        self._reading.clear()
+        self._buffers = 0
+        return dropped
+
+
+_NO_REQUEST = ReadRequest(0, 0, 0, 0, 0)
