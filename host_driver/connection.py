@@ -180,6 +180,11 @@ class Connection:
                 await asyncio.sleep(POLL)
             await self._gate.until(lambda: enough() or self._life.delivered(fpdus, taken()))
 
+    def discards(self) -> None:
+        """Note that an RDMA engine discards all ULPDUs from now on."""
+        self._life.engine_discards = True
+        self._gate.look()
+
     def progressed(self) -> None:
         """Let ``delivered`` check its conditions again."""
         self._gate.look()
@@ -568,7 +573,7 @@ class Request:
         data, and ProtocolError if the request has been answered.
         """
         connection = self._connection
-        self._check(Input.ACCEPT)
+        self.check(Input.ACCEPT)
         connection._prepare = prepare
         await connection._run(connection._act(connection._negotiation.accept(private_data, config)))
         return connection
@@ -584,7 +589,7 @@ class Request:
         Raises ValueError for too much private data, and ProtocolError if the request has been answered.
         """
         connection = self._connection
-        self._check(Input.REJECT)
+        self.check(Input.REJECT)
         with contextlib.suppress(RejectedError):
             await connection._run(connection._act(connection._negotiation.reject(private_data, what, config)))
 
@@ -598,7 +603,8 @@ class Request:
         if not self.answered:
             await self._connection.close()
 
-    def _check(self, given: Input) -> None:
+    def check(self, given: Input) -> None:
+        """Raise the error that makes an answer of this kind impossible, if there is one."""
         if self.answered:
             raise ProtocolError(self._connection._negotiation.state, given)
         if self._connection.error:

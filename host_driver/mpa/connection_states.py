@@ -266,6 +266,7 @@ class Life:
     octets_sent, octets_received : octets of the TCP stream
     startup_sent, startup_received : the octets of startup frames among them
     engine_sent, engine_received : ULPDUs that an RDMA engine has sent and processed, modulo 2**32
+    engine_discards : the engine discards all ULPDUs
 
     """
 
@@ -275,6 +276,7 @@ class Life:
         self.opened = self.peer_closed = False
         self.octets_sent = self.octets_received = self.startup_sent = self.startup_received = 0
         self.engine_sent = self.engine_received = 0
+        self.engine_discards = False
         self._negotiated: Negotiated | None = None
         self._written = self._own = self._left = 0  # ULPDUs from the ULP, FPDUs from the device, and all FPDUs sent
         self._terminate_sent = False  # by a data path that counts its packets, which may not have left
@@ -330,7 +332,7 @@ class Life:
         ``taken`` is the number of ULPDUs that the ULP has taken; None stands for all that the device has delivered.
         """
         taken = self._fetched if taken is None else taken
-        return (taken + self._consumed + self.engine_received - fpdus) % _WORDS < _WORDS // 2
+        return self.engine_discards or (taken + self._consumed + self.engine_received - fpdus) % _WORDS < _WORDS // 2
 
     # Requests
 

@@ -533,8 +533,10 @@ class Connection:
                 with lower.interrupted():
                     await lower.device.interrupt()
         except MpaConnectionError as error:
-            if error.event is None and stream.posted:  # otherwise ``_receive`` reports it, behind what has arrived
-                self._fail(error)
+            with contextlib.suppress(MpaConnectionError):
+                await self._sync()
+            if self._blocked or (stream.posted and not error.event):
+                self._fail(error)  # otherwise ``_receive`` does, behind all that has arrived
 
     async def _poll(self) -> None:
         """Learn what the device announces by no interrupt, while ``shutdown`` waits for it."""
@@ -552,6 +554,8 @@ class Connection:
         except DeviceError as error:
             raise lower.error or device_failed(error) from error
         self._blocked = stream.blocked
+        if stream.discards:
+            lower.discards()
         lower.progressed()
         self._look()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from open_rnic.host_driver import connection as mpa
 from open_rnic.host_driver.connection import Address, Arrival, MpaConnectionError
 from open_rnic.host_driver.device import Device, DeviceError
-from open_rnic.host_driver.mpa.negotiation import Config, Reason
+from open_rnic.host_driver.mpa.negotiation import Config, Input, Reason
 from open_rnic.host_driver.mpa.startup import StartupFrame
 from open_rnic.host_driver.observer import Observer, silent
 from open_rnic.host_driver.rdma.connection import (
@@ -138,6 +138,7 @@ class ConnectionRequest:
         options = options or listener.options
         domain = listener.domain if domain is None else domain
         domain = ProtectionDomain(listener.stags) if domain is None else domain
+        self._request.check(Input.ACCEPT)
         stream = await open_stream(domain, options, self._path, receives)
         try:
             if config is not None:

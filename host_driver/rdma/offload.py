@@ -223,7 +223,10 @@ class OffloadStream(Stream):
 
     def _give_work(self) -> None:
         if self._work:
-            self._write_limits()
+            try:
+                self._write_limits()
+            except OSError:  # the connection is over, and has no EMSS any more: the work will be flushed
+                return
         while self._work and len(self._messages) + len(self._reading) < self._sizes["work"]:
             work = self._work[0]
             request, address = work.request, work.address
@@ -283,8 +286,13 @@ class OffloadStream(Stream):
         """See Stream. The engine does not report the place of an RDMA Write."""
         text = super().unfinished
         if self._status["write_begun"]:
-            text = f"{text}, an RDMA Write" if text else "an RDMA Write"
+            return f"{text}, {_REST_OF_WRITE}" if text else _REST_OF_WRITE
         return text
+
+    @property
+    def discards(self) -> bool:
+        """Whether the engine takes no more ULPDUs, as of the last ``sync``."""
+        return bool(self._status["refused"] or self._status["source_refused"])
 
     async def sync(self, *, end: bool = False) -> None:
         """Learn what the engine has done; ``end`` says that it does nothing more."""
@@ -294,15 +302,14 @@ class OffloadStream(Stream):
             await self._read_done()  # first, because this clears the interrupt
             word = await self._device.get("RDMA_STATUS")
             self._status = {field.name: field.get(word) for field in _STATUS.fields}
-            failed = self._status["refused"] or self._status["source_refused"]
-            if failed:
+            if self.discards:
                 await self._read_done()  # now it is final
             await self._read_received()
             self.blocked = bool(self._status["blocked"])
             self._send_begun = bool(self._status["send_begun"])
             begun = max(self._status["reads"] - self._read_rtr, 0)
             self._reads = deque(list(self._reading)[:begun])
-            if end or failed:
+            if end or self.discards:
                 await self._read_place()
             if not self.ended:
                 if self._status["refused"] and not self._status["passed"]:
@@ -411,4 +418,5 @@ class OffloadStream(Stream):
         return dropped
 
 
+_REST_OF_WRITE = "the rest of an RDMA Write"
 _NO_REQUEST = ReadRequest(0, 0, 0, 0, 0)

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import re
 import socket
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -509,6 +510,12 @@ def test_a_listener_survives_refusals_of_the_system(monkeypatch):
     run(test())
 
 
+async def a_send_has_begun(connection):
+    while not connection._stream._rx_mo:
+        await connection._sync(end=True)  # an engine announces no segment but the last
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize("depth", [1, 2, 128])
 @pytest.mark.parametrize("stage", ["before", "within", "arrived"])
 def test_a_cancelled_receive_loses_no_send_and_keeps_their_order(stage, depth):
@@ -521,8 +528,7 @@ def test_a_cancelled_receive_loses_no_send_and_keeps_their_order(stage, depth):
                 waiting = asyncio.create_task(connection.receive(64))
                 if stage != "before":
                     await peer.send(first)
-                    while not connection._stream._rx_mo:
-                        await asyncio.sleep(0)
+                    await a_send_has_begun(connection)
                     if stage == "arrived":
                         await peer.send(send(msn, 9, b"last"))
                         while connection._arrived.empty():
@@ -559,17 +565,16 @@ def test_receiving_with_a_time_limit_again_and_again_loses_nothing():
     run(test())
 
 
-def test_the_next_receive_returns_the_send_that_a_cancelled_one_had_begun():
+def test_the_next_receive_returns_the_send_that_a_cancelled_one_had_begun(data_path):
     async def test():
         async with bare() as (peer, connection):
             waiting = [asyncio.create_task(connection.receive(64)) for _ in range(3)]
             await peer.send(Untagged(Opcode.SEND, 0, 1, 0, False, b"one").encode())
-            while not connection._stream._rx_mo:
-                await asyncio.sleep(0)
+            await a_send_has_begun(connection)
             waiting[0].cancel()
             await peer.send(send(1, 3, b"!"), send(2, 0, b"two"))
             assert [bytes(await each) for each in waiting[1:]] == [b"one!", b"two"]
-            assert not connection._stream.receives
+            assert connection._stream.receives == (data_path == "engine")  # which keeps the third buffer for later
             peer.sock.shutdown(socket.SHUT_WR)
             for result in await asyncio.gather(connection.receive(), connection.receive(), return_exceptions=True):
                 assert isinstance(result, rdma.ClosedError)
@@ -678,8 +683,10 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_faults_of_the_peer_are_reported_to_it_and_change_no_memory(name):
+def test_faults_of_the_peer_are_reported_to_it_and_change_no_memory(name, data_path):
     make, fault = WRONG[name]
+    # An engine checks the source of an RDMA Read when it answers: what is good arrives meanwhile
+    late = data_path == "engine" and name.endswith("to read")
     access = {"rights": Access.REMOTE_READ, "rights to read": Access.REMOTE_WRITE}.get(name, REMOTE)
 
     async def test():
@@ -689,7 +696,7 @@ def test_faults_of_the_peer_are_reported_to_it_and_change_no_memory(name):
             if name != "no buffer":
                 waiting = connection.post_receive(posted)
             ulpdu = make(region.stag)
-            await peer.send(ulpdu, write(region.stag, 0, b"late"), send(payload=b"late"))
+            await peer.send(ulpdu, *([] if late else [write(region.stag, 0, b"late"), send(payload=b"late")]))
             segment = decode(await peer.ulpdu())
             assert segment.opcode is Opcode.TERMINATE
             terminate = rdma.Terminate.decode(segment.payload)
@@ -908,9 +915,11 @@ INSIDE = {
 
 @pytest.mark.parametrize("name", INSIDE)
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_peer_that_closes_inside_a_message_is_an_error(name, waits):
+def test_a_peer_that_closes_inside_a_message_is_an_error(name, waits, data_path):
     """RFC 5040 §2.4, RFC 5041 §2.3: a graceful end lets messages in progress complete."""
     ulpdus, what = INSIDE[name]
+    if data_path == "engine":  # it does not report where an RDMA Write stopped
+        what = re.sub("(the RDMA Write .*)?from TO 0x6 on", "the rest of an RDMA Write", what)
 
     async def test():
         async with bare(rdma.Options(receiver_waits=waits)) as (peer, connection):
@@ -933,10 +942,12 @@ def test_a_peer_that_closes_before_it_has_answered_a_read_is_an_error(answered):
             await peer.send(write(0, 0, b""))
             sink = connection.register(bytearray(10), Access.LOCAL_WRITE)
             reads = [connection.post_read(sink, 10, 1234) for _ in range(2)]
-            for _ in reads:
-                assert decode(await peer.ulpdu()).opcode is Opcode.RDMA_READ_REQUEST
+            requests = [decode(await peer.ulpdu()) for _ in reads]
+            assert [each.opcode for each in requests] == [Opcode.RDMA_READ_REQUEST] * 2
+            named = ReadRequest.decode(requests[0].payload)
             if answered:
-                await peer.send(Tagged(Opcode.RDMA_READ_RESPONSE, sink.stag, 0, False, bytes(answered)).encode())
+                sink = named.sink_stag, named.sink_to
+                await peer.send(Tagged(Opcode.RDMA_READ_RESPONSE, *sink, False, bytes(answered)).encode())
             peer.sock.shutdown(socket.SHUT_WR)
             missing = f"{10 - answered} of 10 octets of an RDMA Read Response and of 1 behind it is missing"
             for read in reads:
@@ -1001,6 +1012,7 @@ def test_a_close_does_not_wait_for_sends_that_nobody_receives():
         async with bare() as (peer, connection):
             await peer.send(send(), send(2), read(0, 0, 0))
             while not connection._blocked:
+                await connection._sync()  # an engine does not announce this
                 await asyncio.sleep(0)
             await connection.shutdown()
             assert await peer.ulpdu() is None

@@ -413,8 +413,14 @@ async def asked(request, device, **others):
 
 async def all_taken(connection, ulpdus):
     """Wait until this many ULPDUs are taken, so that each Send has found a buffer or none before the ULP continues."""
-    while connection._taken < ulpdus and not connection.error:
+    while await taken(connection) < ulpdus and not connection.error:
         await asyncio.sleep(0)
+
+
+async def taken(connection):
+    """The number of ULPDUs that software or an engine has taken."""
+    engine = await connection.device.get("RDMA_RX_ULPDUS") if connection.device.memory is not None else 0
+    return connection._taken + engine
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -144,7 +144,8 @@ class Engine:
         self.passed: deque[bytes] = deque()
         self._command: list[int] = []
         self._table: dict[int, _Region] = {}  # by row
-        self._changed = False  # DONE, STATUS.refused, source_refused, or no request is left: until a read of DONE
+        self._done_changed = self._status_changed = False  # since the register was read
+        self._flags = 0  # bits of STATUS, when they were last compared
 
         self._buffers: deque[tuple[int, int]] = deque()
         self._received: deque[tuple[int, int, int]] = deque()  # Opcode, octets, STag
@@ -160,10 +161,11 @@ class Engine:
         self._requests: deque[_Request] = deque()
         self._message: _Message | None = None
         self._answering = False  # a Read Response has begun
-        self._responses_next = False
+        self._responses_next = True
         self._source_refused = False
         self._tx_send_msn = self._tx_read_msn = FIRST_MSN
         self._tx_ulpdus = self._sent = self._reads_done = 0
+        self._compare()
 
     # Registers
 
@@ -174,8 +176,18 @@ class Engine:
 
     @property
     def irq(self) -> bool:
-        """The interrupt: a Send has completed, or one of the other changes since DONE was read."""
-        return bool(self._received) or self._changed
+        """The interrupt: a Send has completed, or DONE or a flag of STATUS has changed since it was read."""
+        return bool(self._received) or self._done_changed or self._status_changed
+
+    def _compare(self) -> None:
+        """Notice a change of the flags of STATUS."""
+        flags = self._status() & _FLAGS
+        self._status_changed |= flags != self._flags
+        self._flags = flags
+
+    def _read_status(self) -> int:
+        self._status_changed = False
+        return self._status()
 
     def read(self, name: str) -> int:
         """Return a register's word; raises ValueError for an unknown name."""
@@ -212,7 +224,7 @@ class Engine:
         return register["valid"].put(1) | register["opcode"].put(opcode)
 
     def _read_done(self) -> int:
-        self._changed = False
+        self._done_changed = False
         register = BY_NAME["RDMA_DONE"]
         return register["sent"].put(self._sent & 0xFFFF) | register["reads"].put(self._reads_done & 0xFFFF)
 
@@ -304,31 +316,40 @@ class Engine:
     def receive(self, ulpdu: bytes) -> bool:
         """Take a ULPDU from the peer; False stalls a Send without a buffer, to be offered again once one is posted.
 
-        A ULPDU that is refused changes no octet of memory. ULPDUs behind it are discarded (RFC 5041 §7.1).
+        A ULPDU that is refused changes no octet of memory. ULPDUs behind it are discarded (RFC 5041 §7.1), and not
+        counted.
         """
         self._blocked = False
-        if not self._refused:
-            try:
-                segment = decode(ulpdu)
-            except DdpError:
-                segment = None
-            if segment is None or segment.opcode not in (_TAGGED if isinstance(segment, Tagged) else _QUEUES):
-                self.passed.append(ulpdu)  # a Terminate, or no valid header
-                self._refused = self._passed = self._changed = True
-                return True
-            try:
-                if isinstance(segment, Tagged):
-                    self._receive_tagged(segment)
-                elif not self._receive_untagged(segment):
-                    self._blocked = True
-                    return False
-            except _RefusedError:
-                self._refuse(ulpdu)
-        self._rx_ulpdus += 1
+        taken = self._stopped or self._receive(ulpdu)
+        self._compare()
+        return taken
+
+    @property
+    def _stopped(self) -> bool:
+        return self._refused or self._source_refused
+
+    def _receive(self, ulpdu: bytes) -> bool:
+        try:
+            segment = decode(ulpdu)
+        except DdpError:
+            segment = None
+        if segment is None or segment.opcode not in (_TAGGED if isinstance(segment, Tagged) else _QUEUES):
+            self.passed.append(ulpdu)  # a Terminate, or no valid header
+            self._refused = self._passed = True
+            return True
+        try:
+            if isinstance(segment, Tagged):
+                self._receive_tagged(segment)
+            elif not self._receive_untagged(segment):
+                self._blocked = True
+                return False
+            self._rx_ulpdus += 1
+        except _RefusedError:
+            self._refuse(ulpdu)
         return True
 
     def _refuse(self, ulpdu: bytes) -> None:
-        self._refused = self._changed = True
+        self._refused = True
         header = ulpdu[: 4 * HEADER_WORDS].ljust(4 * HEADER_WORDS, b"\0")
         for n in range(HEADER_WORDS):
             self._words[f"RDMA_REFUSED_{n}"] = int.from_bytes(header[4 * n : 4 * n + 4], "big")
@@ -345,7 +366,7 @@ class Engine:
         read = self._reads[0]
         if octets:
             _need((segment.stag, segment.to) == (read.stag, read.at))
-        _need(octets <= read.octets and segment.last == (octets == read.octets))
+        _need(octets == read.octets if segment.last else octets <= read.octets)
         if octets:
             self._place(segment, Right.LOCAL_WRITE)
         read.at += octets
@@ -353,7 +374,7 @@ class Engine:
         if segment.last:
             self._reads.popleft()
             self._reads_done += 1
-            self._changed = True
+            self._done_changed = True
 
     def _place(self, segment: Tagged, right: Right) -> None:
         address = self._reach(segment.stag, segment.to, len(segment.payload), right)
@@ -409,7 +430,7 @@ class Engine:
 
         Read Responses and own messages take turns, message by message (RFC 5040 §5.5).
         """
-        if self._refused or self._source_refused or self._control("stop"):
+        if self._stopped or self._control("stop"):
             return None
         if self._message is None and not self._answering:
             if self._requests and (self._responses_next or not self._may_begin):
@@ -421,8 +442,8 @@ class Engine:
             else:
                 return None
         ulpdu = self._response_segment() if self._answering else self._segment()
-        if ulpdu is not None:
-            self._tx_ulpdus += 1
+        self._tx_ulpdus += ulpdu is not None
+        self._compare()
         return ulpdu
 
     @property
@@ -462,7 +483,7 @@ class Engine:
         if last:
             self._message = None
             self._sent += 1
-            self._changed = True
+            self._done_changed = True
         if tagged:
             return Tagged(opcode, work.stag, (work.to + at) % TO_END, last, payload).encode()
         stag = work.stag if opcode.invalidates else 0
@@ -485,14 +506,13 @@ class Engine:
         if rest.size:  # RFC 5040 §5.2.1: STag and TO of a Read of no octets are ignored
             address = self._reach(rest.source_stag, rest.source_to, rest.size, Right.REMOTE_READ)
             if address is None:
-                self._source_refused = self._changed = True
+                self._source_refused = True
                 return None
             payload = self._memory.read(address, min(rest.size, self._limit("mulpdu") - TAGGED_OCTETS))
         last = len(payload) == rest.size
         if last:
             self._requests.popleft()
             self._answering = False
-            self._changed |= not self._requests
         else:
             self._requests[0].rest = rest.after(len(payload))
         return Tagged(Opcode.RDMA_READ_RESPONSE, rest.sink_stag, rest.sink_to, last, payload).encode()
@@ -517,11 +537,14 @@ _WRITABLE = {
     name: sum(field.mask for field in register.fields if field.access is Access.RW)
     for name, register in BY_NAME.items()
 }
+_FLAGS = sum(
+    BY_NAME["RDMA_STATUS"][name].mask for name in ("ready", "refused", "source_refused", "passed", "blocked")
+)
 # Registers whose words are computed when they are read
 _LIVE: dict[str, Callable[[Engine], int]] = {
     "RDMA_RECEIVED": Engine._pop_received,
     "RDMA_DONE": Engine._read_done,
-    "RDMA_STATUS": Engine._status,
+    "RDMA_STATUS": Engine._read_status,
     "RDMA_RX_ULPDUS": lambda engine: engine._rx_ulpdus,
     "RDMA_TX_ULPDUS": lambda engine: engine._tx_ulpdus,
     "RDMA_RX_SEND_MSN": lambda engine: engine._rx_send_msn,
