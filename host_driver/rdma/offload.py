@@ -27,13 +27,12 @@ from open_rnic.host_driver.ddp import (
     Untagged,
 )
 from open_rnic.host_driver.device import Device
-from open_rnic.host_driver.rdma.engine import FENCE, INVALIDATE, PIECES, SPACE, MappedMemory
+from open_rnic.host_driver.rdma.engine import SPACE, MappedMemory, commands
 from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, Region, Scattered, View
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
 from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
-from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command
+from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS
 
-_KIND = 28  # the lowest bit of the kind in the first word of a command
 _LARGEST = SPACE // 2  # octets of a message or buffer: several have to fit into the device's memory
 _STATUS = BY_NAME["RDMA_STATUS"]
 _DONE = BY_NAME["RDMA_DONE"]
@@ -96,8 +95,8 @@ class OffloadStream(Stream):
 
     # What the engine is told
 
-    def _push(self, kind: Command, flags: int, *words: int) -> None:
-        self._device.push("RDMA_COMMAND", kind << _KIND | flags, *words)
+    def _push(self, command: list[int]) -> None:
+        self._device.push("RDMA_COMMAND", *command)
 
     async def begin(self, ird: int, ord: int, mulpdu: Callable[[], int]) -> None:  # noqa: A002
         """Enable the engine; the device has been reset, and its data path is still in stream mode."""
@@ -166,12 +165,11 @@ class OffloadStream(Stream):
         self._memory.unmap(address)
         self._rows.discard(region.stag % self._sizes["regions"])
         if self._enabled:
-            self._push(Command.REVOKE, 0, region.stag)
+            self._push(commands.revoke(region.stag))
 
     def _push_region(self, region: Region, address: int) -> None:
-        flags = int(region.access) | (INVALIDATE if region.stream is self else 0)
-        to = region.to
-        self._push(Command.REGION, flags, region.stag, address, region.octets, to & 0xFFFF_FFFF, to >> 32)
+        stag, octets, to, own = region.stag, region.octets, region.to, region.stream is self
+        self._push(commands.region(stag, address, octets, to, int(region.access), invalidate=own))
 
     # Posting
 
@@ -218,7 +216,7 @@ class OffloadStream(Stream):
         while self._enabled and self._buffers < min(len(self._receives), self._sizes["buffers"]):
             receive = self._receives[self._buffers]
             assert receive.address is not None
-            self._push(Command.BUFFER, 0, receive.address, len(receive.buffer))
+            self._push(commands.buffer(receive.address, len(receive.buffer)))
             self._buffers += 1
 
     def _give_work(self) -> None:
@@ -231,20 +229,17 @@ class OffloadStream(Stream):
             work = self._work[0]
             request, address = work.request, work.address
             assert address is not None
-            flags = int(request.opcode) | (FENCE if request.fence else 0)
             if request.opcode is Opcode.RDMA_READ_REQUEST:
                 if not self._register_sink(work):
                     return
                 assert work.sink
-                pieces = [address, work.sink.stag]
+                pieces = [(address, work.sink.stag)]
                 self._reading.append(work)
             else:
-                pieces = [address, work.octets] if work.octets else []
+                pieces = [(address, work.octets)] if work.octets else []
                 self._messages.append(work)
-            stag = 0 if request.opcode in (Opcode.SEND, Opcode.SEND_SE) else request.stag
-            to = request.to
-            flags |= len(pieces) // 2 << PIECES
-            self._push(Command.WORK, flags, work.octets, stag, to & 0xFFFF_FFFF, to >> 32, *pieces)
+            opcode, octets, stag, to = request.opcode, work.octets, request.stag, request.to
+            self._push(commands.work(opcode, octets, stag, to, pieces, fence=request.fence))
             self._begun.append(self._work.popleft())
 
     def _register_sink(self, work: Work) -> bool:
@@ -387,6 +382,8 @@ class OffloadStream(Stream):
     async def _classify_source(self) -> None:
         """Find out why the source of an RDMA Read must not be read."""
         request = ReadRequest.decode(await self._words("SOURCE", REQUEST_WORDS))
+        sent = await self._device.get("RDMA_SOURCE_SENT")
+        request = request._replace(size=request.size + sent).after(sent)
         msn = await self._device.get("RDMA_TX_READ_MSN")
         header = request.encode()
         ulpdu = Untagged(Opcode.RDMA_READ_REQUEST, READ_QN, msn, 0, True, header).encode()

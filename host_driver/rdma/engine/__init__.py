@@ -3,7 +3,8 @@
 The package lies below the devices, and imports nothing of ``host_driver.rdma``.
 """
 
+from open_rnic.host_driver.rdma.engine import commands
 from open_rnic.host_driver.rdma.engine.mapped import SPACE, Buffer, MappedMemory
-from open_rnic.host_driver.rdma.engine.twin import FENCE, INVALIDATE, PIECES, Engine, Memory
+from open_rnic.host_driver.rdma.engine.twin import Engine, Memory
 
-__all__ = ["FENCE", "INVALIDATE", "PIECES", "SPACE", "Buffer", "Engine", "MappedMemory", "Memory"]
+__all__ = ["SPACE", "Buffer", "Engine", "MappedMemory", "Memory", "commands"]

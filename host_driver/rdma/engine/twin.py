@@ -31,15 +31,13 @@ from open_rnic.host_driver.ddp import (
     decode,
     next_msn,
 )
+from open_rnic.host_driver.rdma.engine.commands import FENCE, INVALIDATE, KIND, MAX_PIECES, PIECES
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command, Right
 from open_rnic.rtl.registers import Access, Rtr
 
 if TYPE_CHECKING:
     from open_rnic.host_driver.ddp import Octets
 
-INVALIDATE = 1 << 3  # in the first word of REGION, beside the rights
-FENCE = 1 << 4  # in the first word of WORK, beside the Opcode
-PIECES = 8  # the lowest bit of the number of pieces in the first word of WORK
 TO_END = 1 << 64
 _WORD = 0xFFFF_FFFF
 
@@ -102,9 +100,10 @@ class _Read:
 
 @dataclass(slots=True)
 class _Request:
-    """An RDMA Read Request of the peer, with what is left of it."""
+    """An RDMA Read Request of the peer, and what is left of it."""
 
     msn: int
+    whole: ReadRequest
     rest: ReadRequest
 
 
@@ -243,10 +242,14 @@ class Engine:
         }
         return sum(BY_NAME["RDMA_STATUS"][name].put(int(value)) for name, value in flags.items())
 
+    def _source_sent(self) -> int:
+        return self._requests[0].whole.size - self._requests[0].rest.size if self._requests else 0
+
     def _request_words(self) -> list[int]:
         if not self._requests:
             return [0] * REQUEST_WORDS
-        header = self._requests[0].rest.encode()
+        request = self._requests[0]
+        header = request.whole._replace(size=request.rest.size).encode()
         return [int.from_bytes(header[at : at + 4], "big") for at in range(0, len(header), 4)]
 
     # Commands
@@ -255,13 +258,14 @@ class Engine:
         """Take a word of a command, and carry the command out if it is the last one."""
         self._command.append(word)
         first = self._command[0]
-        follow = _FOLLOW.get(first >> 28, 0)
-        if first >> 28 == Command.WORK:
-            follow += 2 * (first >> PIECES & 0x3F)
+        kind = first >> KIND
+        follow = _FOLLOW.get(kind, 0)
+        if kind == Command.WORK:
+            follow += 2 * (first >> PIECES & MAX_PIECES)
         if len(self._command) <= follow:
             return
         words, self._command = self._command[1:], []
-        match first >> 28:
+        match kind:
             case Command.REGION:
                 stag, address, octets, low, high = words
                 self._table[stag % self._rows] = _Region(stag, first & 0xF, address, octets, high << 32 | low)
@@ -420,7 +424,8 @@ class Engine:
         _need(len(segment.payload) == READ_REQUEST_OCTETS and segment.last)
         _need(len(self._requests) < self._limit("ird"))
         if not self._control("shut"):
-            self._requests.append(_Request(segment.msn, ReadRequest.decode(segment.payload)))
+            request = ReadRequest.decode(segment.payload)
+            self._requests.append(_Request(segment.msn, request, request))
         self._rx_read_msn = next_msn(segment.msn)
 
     # Transmit
@@ -552,5 +557,6 @@ _LIVE: dict[str, Callable[[Engine], int]] = {
     "RDMA_RX_MO": lambda engine: engine._rx_mo,
     "RDMA_TX_READ_MSN": lambda engine: engine._requests[0].msn if engine._requests else engine._rx_read_msn,
     "RDMA_DUE_OCTETS": lambda engine: engine._reads[0].octets if engine._reads else 0,
+    "RDMA_SOURCE_SENT": Engine._source_sent,
     **{f"RDMA_SOURCE_{n}": lambda engine, n=n: engine._request_words()[n] for n in range(REQUEST_WORDS)},  # type: ignore[misc]
 }
