@@ -26,7 +26,16 @@ from typing import Any, Self
 
 from open_rnic.host_driver.device import AttachedDevice, Device, DeviceError, Event
 from open_rnic.host_driver.errors import MpaConnectionError, RejectedError, device_failed, how, observer_failed
-from open_rnic.host_driver.mpa.connection_states import Action, Drain, End, HalfClose, Life, Release, WriteTerminate
+from open_rnic.host_driver.mpa.connection_states import (
+    ENGINE_COUNTS,
+    Action,
+    Drain,
+    End,
+    HalfClose,
+    Life,
+    Release,
+    WriteTerminate,
+)
 from open_rnic.host_driver.mpa.fpdu import mulpdu
 from open_rnic.host_driver.mpa.negotiation import (
     Config,
@@ -59,6 +68,7 @@ from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.host_driver.transport import Address, AttachedTransport, Tcp, TcpListener, Transport
 from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.rdma.registers import BY_NAME as RDMA_REGISTERS
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Role, Verdict
 
 __all__ = [
@@ -495,8 +505,9 @@ class Connection:
         """Learn how many ULPDUs the RDMA engine has sent and processed; False if there is no engine."""
         if self.device.memory is None:
             return False
-        self._life.engine_sent = await self.device.get("RDMA_TX_ULPDUS")
-        self._life.engine_received = await self.device.get("RDMA_RX_ULPDUS")
+        word = await self.device.get("RDMA_ULPDUS")
+        self._life.counts = ENGINE_COUNTS
+        self._life.engine_sent, self._life.engine_received = _ULPDUS["sent"].get(word), _ULPDUS["received"].get(word)
         return True
 
     def _carry_out(self, actions: list[Action]) -> None:
@@ -742,5 +753,6 @@ async def initiate(
 
 Prepare = Callable[[Connection], Awaitable[None]]
 
+_ULPDUS = RDMA_REGISTERS["RDMA_ULPDUS"]
 _FENCE = BY_NAME["STATE"]["fence_open"]
 _REASONS = {reason.code: reason for reason in Reason}

@@ -26,7 +26,8 @@ from open_rnic.host_driver.mpa.rtr import is_terminate
 from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
-_WORDS = 1 << 32  # the device's counters are words
+COUNTS = 1 << 32  # the device's counters are words
+ENGINE_COUNTS = 1 << 16  # those of an RDMA engine are shorter: no more ULPDUs are ever on their way
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,8 @@ class Life:
     peer_closed : the peer has closed its half of the TCP connection
     octets_sent, octets_received : octets of the TCP stream
     startup_sent, startup_received : the octets of startup frames among them
-    engine_sent, engine_received : ULPDUs that an RDMA engine has sent and processed, modulo 2**32
+    counts : the modulus of the device's counts: ``ENGINE_COUNTS`` if it has an RDMA engine
+    engine_sent, engine_received : ULPDUs that the engine has sent and processed
     engine_discards : the engine discards all ULPDUs
 
     """
@@ -275,6 +277,7 @@ class Life:
         self.receive = Receive()
         self.opened = self.peer_closed = False
         self.octets_sent = self.octets_received = self.startup_sent = self.startup_received = 0
+        self.counts = COUNTS
         self.engine_sent = self.engine_received = 0
         self.engine_discards = False
         self._negotiated: Negotiated | None = None
@@ -313,8 +316,8 @@ class Life:
 
     @property
     def _unsent(self) -> bool:
-        missing = (self._written + self._own + self.engine_sent - self._left) % _WORDS
-        return 0 < missing < _WORDS // 2
+        missing = (self._written + self._own + self.engine_sent - self._left) % self.counts
+        return 0 < missing < self.counts // 2
 
     @property
     def terminating(self) -> bool:
@@ -327,12 +330,13 @@ class Life:
         return self.terminating or self.transmit.state is TransmitState.UNTOLD
 
     def delivered(self, fpdus: int, taken: int | None = None) -> bool:
-        """Whether the first ``fpdus`` good FPDUs, modulo 2**32, have been delivered.
+        """Whether the first ``fpdus`` good FPDUs, modulo ``counts``, have been delivered.
 
         ``taken`` is the number of ULPDUs that the ULP has taken; None stands for all that the device has delivered.
         """
         taken = self._fetched if taken is None else taken
-        return self.engine_discards or (taken + self._consumed + self.engine_received - fpdus) % _WORDS < _WORDS // 2
+        ahead = (taken + self._consumed + self.engine_received - fpdus) % self.counts
+        return self.engine_discards or ahead < self.counts // 2
 
     # Requests
 

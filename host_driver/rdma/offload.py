@@ -38,6 +38,7 @@ _STATUS = BY_NAME["RDMA_STATUS"]
 _DONE = BY_NAME["RDMA_DONE"]
 _CONTROL = BY_NAME["RDMA_CONTROL"]
 _COUNT = 1 << 16  # the counters in DONE are modulo this
+_MSNS = 1 << 32
 
 
 class _SoundError(Exception):
@@ -355,13 +356,10 @@ class OffloadStream(Stream):
         if self._reads:
             self._reads[0].arrived = self._reads[0].octets - await get("RDMA_DUE_OCTETS")
 
-    async def _words(self, name: str, count: int) -> bytes:
-        words = [await self._device.get(f"RDMA_{name}_{n}") for n in range(count)]
-        return b"".join(word.to_bytes(4, "big") for word in words)
-
     async def _classify(self) -> None:
         """Find out why the engine has refused a ULPDU."""
-        header = await self._words("REFUSED", HEADER_WORDS)
+        words = [await self._device.get(f"RDMA_REFUSED_{n}") for n in range(HEADER_WORDS)]
+        header = b"".join(word.to_bytes(4, "big") for word in words)
         length = await self._device.get("RDMA_REFUSED_LENGTH")
         octets = TAGGED_OCTETS if header[0] & 0x80 else UNTAGGED_OCTETS
         ulpdu = header[:octets] + bytes(length - octets)
@@ -381,10 +379,11 @@ class OffloadStream(Stream):
 
     async def _classify_source(self) -> None:
         """Find out why the source of an RDMA Read must not be read."""
-        request = ReadRequest.decode(await self._words("SOURCE", REQUEST_WORDS))
-        sent = await self._device.get("RDMA_SOURCE_SENT")
-        request = request._replace(size=request.size + sent).after(sent)
-        msn = await self._device.get("RDMA_TX_READ_MSN")
+        get = self._device.get
+        words = [await get("RDMA_SOURCE") for _ in range(REQUEST_WORDS)]
+        request = ReadRequest.decode(b"".join(word.to_bytes(4, "big") for word in words))
+        request = request.after(request.size - await get("RDMA_SOURCE_LEFT"))
+        msn = (self._rx_msn[READ_QN] - self._status["requests"]) % _MSNS
         header = request.encode()
         ulpdu = Untagged(Opcode.RDMA_READ_REQUEST, READ_QN, msn, 0, True, header).encode()
         fault, what = Fault.SOURCE_STAG, f"STag {request.source_stag:#x} was not valid when the request was answered"

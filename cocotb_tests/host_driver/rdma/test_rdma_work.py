@@ -419,8 +419,8 @@ async def all_taken(connection, ulpdus):
 
 async def taken(connection):
     """The number of ULPDUs that software or an engine has taken."""
-    engine = await connection.device.get("RDMA_RX_ULPDUS") if connection.device.memory is not None else 0
-    return connection._taken + engine
+    engine = await connection.device.get("RDMA_ULPDUS") if connection.device.memory is not None else 0
+    return connection._taken + (engine & 0xFFFF)
 
 
 @pytest.mark.parametrize("device", DEVICES)

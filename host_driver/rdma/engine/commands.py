@@ -8,6 +8,7 @@ from open_rnic.rtl.rdma.registers import Command
 
 KIND = 28  # the lowest bit of the kind in the first word
 INVALIDATE = 1 << 3  # in the first word of REGION, beside the rights
+ROW = 8  # the lowest bit of the low half of the STag in the first word of REGION
 FENCE = 1 << 4  # in the first word of WORK, beside the Opcode
 PIECES = 8  # the lowest bit of the number of pieces in the first word of WORK
 MAX_PIECES = 0x3F
@@ -17,7 +18,7 @@ _WORD = 0xFFFF_FFFF
 def region(stag: int, address: int, octets: int, to: int, rights: int, *, invalidate: bool = False) -> list[int]:
     """Let the peer access memory by an STag; ``rights`` are those of ``Right``."""
     flags = rights | (INVALIDATE if invalidate else 0)
-    return [Command.REGION << KIND | flags, stag, address, octets, to & _WORD, to >> 32]
+    return [Command.REGION << KIND | (stag & 0xFFFF) << ROW | flags, address, octets, to & _WORD, to >> 32, stag]
 
 
 def revoke(stag: int) -> list[int]:

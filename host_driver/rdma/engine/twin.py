@@ -162,6 +162,7 @@ class Engine:
         self._answering = False  # a Read Response has begun
         self._responses_next = True
         self._source_refused = False
+        self._source_at = 0  # words of the request that have been read
         self._tx_send_msn = self._tx_read_msn = FIRST_MSN
         self._tx_ulpdus = self._sent = self._reads_done = 0
         self._compare()
@@ -242,15 +243,17 @@ class Engine:
         }
         return sum(BY_NAME["RDMA_STATUS"][name].put(int(value)) for name, value in flags.items())
 
-    def _source_sent(self) -> int:
-        return self._requests[0].whole.size - self._requests[0].rest.size if self._requests else 0
+    def _source_word(self) -> int:
+        """Return the next word of the RDMA Read Request whose source must not be read."""
+        if not self._source_refused or self._source_at == REQUEST_WORDS:
+            return 0
+        header = self._requests[0].whole.encode()
+        at, self._source_at = 4 * self._source_at, self._source_at + 1
+        return int.from_bytes(header[at : at + 4], "big")
 
-    def _request_words(self) -> list[int]:
-        if not self._requests:
-            return [0] * REQUEST_WORDS
-        request = self._requests[0]
-        header = request.whole._replace(size=request.rest.size).encode()
-        return [int.from_bytes(header[at : at + 4], "big") for at in range(0, len(header), 4)]
+    def _ulpdus(self) -> int:
+        register = BY_NAME["RDMA_ULPDUS"]
+        return register["received"].put(self._rx_ulpdus & 0xFFFF) | register["sent"].put(self._tx_ulpdus & 0xFFFF)
 
     # Commands
 
@@ -267,7 +270,7 @@ class Engine:
         words, self._command = self._command[1:], []
         match kind:
             case Command.REGION:
-                stag, address, octets, low, high = words
+                address, octets, low, high, stag = words
                 self._table[stag % self._rows] = _Region(stag, first & 0xF, address, octets, high << 32 | low)
             case Command.REVOKE:
                 if self._region(words[0]):
@@ -550,13 +553,11 @@ _LIVE: dict[str, Callable[[Engine], int]] = {
     "RDMA_RECEIVED": Engine._pop_received,
     "RDMA_DONE": Engine._read_done,
     "RDMA_STATUS": Engine._read_status,
-    "RDMA_RX_ULPDUS": lambda engine: engine._rx_ulpdus,
-    "RDMA_TX_ULPDUS": lambda engine: engine._tx_ulpdus,
+    "RDMA_ULPDUS": Engine._ulpdus,
     "RDMA_RX_SEND_MSN": lambda engine: engine._rx_send_msn,
     "RDMA_RX_READ_MSN": lambda engine: engine._rx_read_msn,
     "RDMA_RX_MO": lambda engine: engine._rx_mo,
-    "RDMA_TX_READ_MSN": lambda engine: engine._requests[0].msn if engine._requests else engine._rx_read_msn,
     "RDMA_DUE_OCTETS": lambda engine: engine._reads[0].octets if engine._reads else 0,
-    "RDMA_SOURCE_SENT": Engine._source_sent,
-    **{f"RDMA_SOURCE_{n}": lambda engine, n=n: engine._request_words()[n] for n in range(REQUEST_WORDS)},  # type: ignore[misc]
+    "RDMA_SOURCE": Engine._source_word,
+    "RDMA_SOURCE_LEFT": lambda engine: engine._requests[0].rest.size if engine._source_refused else 0,
 }
