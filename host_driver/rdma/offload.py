@@ -354,7 +354,7 @@ class OffloadStream(Stream):
         self._rx_msn[READ_QN] = await get("RDMA_RX_READ_MSN")
         self._rx_mo = await get("RDMA_RX_MO")
         if self._reads:
-            self._reads[0].arrived = self._reads[0].octets - await get("RDMA_DUE_OCTETS")
+            self._reads[0].arrived = await get("RDMA_RX_ARRIVED")
 
     async def _classify(self) -> None:
         """Find out why the engine has refused a ULPDU."""

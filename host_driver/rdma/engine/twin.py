@@ -91,11 +91,12 @@ class _Work(NamedTuple):
 
 @dataclass(slots=True)
 class _Read:
-    """An RDMA Read whose Read Response is due: ``octets`` more for ``stag``, from the address ``at`` on."""
+    """An RDMA Read whose Read Response is due: ``octets`` for ``stag``, from the address ``to`` on."""
 
     stag: int
-    at: int
+    to: int
     octets: int
+    arrived: int = 0
 
 
 @dataclass(slots=True)
@@ -372,12 +373,12 @@ class Engine:
         _need(bool(self._reads))
         read = self._reads[0]
         if octets:
-            _need((segment.stag, segment.to) == (read.stag, read.at))
-        _need(octets == read.octets if segment.last else octets <= read.octets)
+            _need((segment.stag, segment.to) == (read.stag, read.to + read.arrived))
+        arrived = read.arrived + octets
+        _need(arrived == read.octets if segment.last else arrived <= read.octets)
         if octets:
             self._place(segment, Right.LOCAL_WRITE)
-        read.at += octets
-        read.octets -= octets
+        read.arrived = arrived
         if segment.last:
             self._reads.popleft()
             self._reads_done += 1
@@ -557,7 +558,7 @@ _LIVE: dict[str, Callable[[Engine], int]] = {
     "RDMA_RX_SEND_MSN": lambda engine: engine._rx_send_msn,
     "RDMA_RX_READ_MSN": lambda engine: engine._rx_read_msn,
     "RDMA_RX_MO": lambda engine: engine._rx_mo,
-    "RDMA_DUE_OCTETS": lambda engine: engine._reads[0].octets if engine._reads else 0,
+    "RDMA_RX_ARRIVED": lambda engine: engine._reads[0].arrived if engine._reads else 0,
     "RDMA_SOURCE": Engine._source_word,
     "RDMA_SOURCE_LEFT": lambda engine: engine._requests[0].rest.size if engine._source_refused else 0,
 }
