@@ -10,6 +10,7 @@ from open_rnic.host_driver.optional_packages import need
 from open_rnic.rtl.lib.lanes import LANES
 
 NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD")
+_OFFLOADING = ("software",)
 _SERIAL = "serial:"
 _SIMULATED = "sim:"
 
@@ -32,23 +33,31 @@ def check(spec: str, *, lanes: int) -> None:
         _port(where)
 
 
-async def open_device(spec: str, *, lanes: int, waves: Path | None = None) -> Device:
+def offloads(spec: str) -> bool:
+    """Return whether the device of this name can have an RDMA engine."""
+    return spec in _OFFLOADING
+
+
+async def open_device(spec: str, *, lanes: int, waves: Path | None = None, offload: bool = False) -> Device:
     """Open a data path and reset it.
 
     ``spec`` is "software" (:mod:`.software`), "simulated" (the RTL in Verilator, in a process of its own),
     "serial:PORT" or "serial:PORT:BAUD" (a board), or "serial:sim:BOARD" (a board's whole top in Verilator, behind a
     pseudo-terminal). The data path has ``lanes`` 32-bit lanes; a board has as many as it was built with. ``waves`` is a
-    folder in which a simulated device writes its waveforms. Raises ValueError for an unknown name or width, or if the
-    device has no waveforms, and DeviceError if the device cannot be opened.
+    folder in which a simulated device writes its waveforms. With ``offload`` the device has an RDMA engine. Raises
+    ValueError for an unknown name or width, or if the device has no waveforms or no engine, and DeviceError if the
+    device cannot be opened.
     """
     check(spec, lanes=lanes)
+    if offload and not offloads(spec):
+        raise ValueError(f"the {spec} device has no RDMA engine: only {' and '.join(_OFFLOADING)} can have one")
     if waves is not None and spec != "simulated":
         raise ValueError(f"the {spec} device has no waveforms: only the simulated one writes them")
     match spec:
         case "software":
             from open_rnic.host_driver.devices.software import SoftwareDevice
 
-            return SoftwareDevice(lanes=lanes)
+            return SoftwareDevice(lanes=lanes, offload=offload)
         case "simulated":
             from open_rnic.host_driver.devices.simulated import SimulatedDevice
 

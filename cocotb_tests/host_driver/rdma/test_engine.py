@@ -360,7 +360,10 @@ def test_a_read_response_has_exactly_the_octets_that_are_due(name):
     end = End()
     sink = end.post_read(6, 1, 0)
     named = ReadRequest.decode(end.next().payload)
+    arrived = 0
     for at, payload, last in segments:
+        assert end.get("RX_ARRIVED") == arrived
+        arrived = 0 if last else arrived + len(payload)
         end.receive(Tagged(Opcode.RDMA_READ_RESPONSE, named.sink_stag, named.sink_to + at, last, payload))
     assert end.status(*([] if good else ["refused"]))
     assert (end.get("DONE", "reads"), bytes(sink)) == (1, b"abcdef") or not good

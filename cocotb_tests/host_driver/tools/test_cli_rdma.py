@@ -399,6 +399,11 @@ def test_an_invalid_request_is_a_failure_and_the_listener_continues(rnic):
         (["listen", "--min-ord", 17], 2, "min_ord 17 is over ord 16"),
         (["connect", "127.0.0.1", 9, "--device", "fpga"], 2, "no device is called 'fpga'"),
         (["connect", "127.0.0.1", 9, "--lanes", 3], 2, "lanes wide, not 3"),
+        (
+            ["rping", "-c", "--offload", "rdma", "--device", "serial:/dev/no"],
+            2,
+            "--offload rdma needs an RDMA engine, and --device serial:/dev/no has none",
+        ),
         *(
             (["connect", "127.0.0.1", 9, "--timeout", seconds], 2, f"more than 0, not {seconds}")
             for seconds in ("0.0", "-1.0", "nan", "inf")
@@ -467,7 +472,10 @@ def serving(*arguments):
         yield server, int(server.line().split()[-1])
 
 
-@pytest.mark.parametrize("options", [[], ["-S", 20000, "--markers"], ["--model", "client-server", "--no-crc"]])
+@pytest.mark.parametrize(
+    "options",
+    [[], ["-S", 20000, "--markers"], ["--model", "client-server", "--no-crc"], ["--offload", "none"]],
+)
 def test_rping_works_with_itself(rnic, options):
     with serving() as (server, port):
         status, out, err = rnic("rping", "-c", "-p", port, "-C", 3, "-v", "-V", *options)

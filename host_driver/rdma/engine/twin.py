@@ -91,10 +91,10 @@ class _Work(NamedTuple):
 
 @dataclass(slots=True)
 class _Read:
-    """An RDMA Read whose Read Response is due: ``octets`` more for ``stag``, from the address ``at`` on."""
+    """An RDMA Read whose Read Response is due: ``octets`` for ``stag``, from the address ``to`` on."""
 
     stag: int
-    at: int
+    to: int
     octets: int
     arrived: int = 0
 
@@ -373,13 +373,12 @@ class Engine:
         _need(bool(self._reads))
         read = self._reads[0]
         if octets:
-            _need((segment.stag, segment.to) == (read.stag, read.at))
-        _need(octets == read.octets if segment.last else octets <= read.octets)
+            _need((segment.stag, segment.to) == (read.stag, read.to + read.arrived))
+        arrived = read.arrived + octets
+        _need(arrived == read.octets if segment.last else arrived <= read.octets)
         if octets:
             self._place(segment, Right.LOCAL_WRITE)
-        read.at += octets
-        read.octets -= octets
-        read.arrived += octets
+        read.arrived = arrived
         if segment.last:
             self._reads.popleft()
             self._reads_done += 1

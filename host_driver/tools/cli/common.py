@@ -141,15 +141,15 @@ LanesOption = Annotated[
 ]
 
 
-async def open_device(name: str, lanes: int, waves: Path | None = None) -> Device:
-    """Open the device that the options name.
+async def open_device(name: str, lanes: int, waves: Path | None = None, *, offload: bool = False) -> Device:
+    """Open the device that the options name; with ``offload``, it has an RDMA engine.
 
-    Raises UsageError for an unknown name or width, or for ``waves`` of a device that cannot write any.
+    Raises UsageError for an unknown name or width, or for ``waves`` or ``offload`` of a device that has none.
     """
     from open_rnic.host_driver import devices
 
     try:
-        return await devices.open_device(name, lanes=lanes, waves=waves)
+        return await devices.open_device(name, lanes=lanes, waves=waves, offload=offload)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

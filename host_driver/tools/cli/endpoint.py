@@ -51,6 +51,13 @@ class DialectName(StrEnum):
     DRAFT_02 = "draft-02"
 
 
+class OffloadName(StrEnum):
+    """The work that the device does besides MPA."""
+
+    RDMA = "rdma"
+    NONE = "none"
+
+
 def port_number(text: str | int) -> int:
     """Parse the text of an option, for ``typer.Option(parser=port_number)``."""
     port = whole_number(text)
@@ -152,6 +159,14 @@ EchoOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Write each event as a JSON object on a line of its own.")]
 
 
+OffloadOption = Annotated[
+    OffloadName | None,
+    typer.Option(
+        "--offload",
+        help="Where DDP and RDMAP are: in the RDMA engine of the device (rdma), or in the program (none). By default "
+        "in the engine, if the device has one.",
+    ),
+]
 TransportOption = Annotated[
     str,
     typer.Option(
@@ -174,6 +189,7 @@ class ConnectionOptions:
     markers: MarkersOption = False
     device: DeviceOption = "software"
     lanes: LanesOption = 4
+    offload: OffloadOption = None
     transport: TransportOption = "kernel"
 
     ird = 1
@@ -247,16 +263,24 @@ class ConnectionOptions:
             raise UsageError(str(error)) from None
 
     def opener(self) -> OpenDevice:
-        """Return the function that opens each connection's device; raises UsageError at once for an unknown device."""
-        from open_rnic.host_driver.devices import check
+        """Return the function that opens each connection's device.
+
+        Raises UsageError at once for an unknown device, or one without the engine that ``--offload`` needs.
+        """
+        from open_rnic.host_driver.devices import check, offloads
 
         try:
             check(self.device, lanes=self.lanes)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        if self._choice().attached:
+        attached = self._choice().attached
+        able = offloads(self.device) and not attached
+        if self.offload is OffloadName.RDMA and not able:
+            where = f"--device {self.device}" + (f" with --transport {self.transport}" if attached else "")
+            raise UsageError(f"--offload rdma needs an RDMA engine, and {where} has none")
+        if attached:
             return AttachedDevice.open
-        return partial(open_device, self.device, self.lanes)
+        return partial(open_device, self.device, self.lanes, offload=able and self.offload is not OffloadName.NONE)
 
 
 @dataclass(frozen=True, kw_only=True)
