@@ -11,7 +11,7 @@ from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma.layouts import FabricWork, MemoryPort
 from open_rnic.rtl.rdma.memory import MemoryHub
 from open_rnic.rtl.rdma.sample_registers import RECORD_OCTETS, SAMPLE_MAP, Doorbell
-from open_rnic.rtl.rdma.sample_schedule import SampleSchedule
+from open_rnic.rtl.rdma.sample_schedule import SampleSchedule, check_buffer
 from open_rnic.rtl.register_bank import RegisterBank
 
 __all__ = ["BUFFER", "RECORD", "SampleWriter"]
@@ -72,6 +72,7 @@ class SampleWriter(wiring.Component):
             raise ValueError(f"a sample must have at most {4 * lanes} octets at {lanes} lanes, not {sample!r}")
         if octets < 8 * lanes:
             raise ValueError(f"the buffer must have at least {8 * lanes} octets at {lanes} lanes, not {octets!r}")
+        check_buffer(sample, octets)
         self.schedule = SampleSchedule(sample, octets)
         self.lanes = lanes
         self.sample = sample
