@@ -348,8 +348,6 @@ class Connection:
 
     async def _enable(self, negotiated: Negotiated, prepare: Prepare | None = None) -> None:
         actions = self._life.enable(negotiated)
-        if prepare:
-            await prepare(self)
         await self.device.set_fields(
             "CONFIG",
             role=negotiated.role,
@@ -362,6 +360,8 @@ class Connection:
             crc_tx=negotiated.crc,
             crc_rx=negotiated.crc,
         )
+        if prepare:
+            await prepare(self)
         self._spawn(self._fetch_ulpdus)
         await self.device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
         self._carry_out(actions)
@@ -494,7 +494,8 @@ class Connection:
         """Deliver every good ULPDU to the ULP, then end the receive direction."""
         await self.device.drained()
         fpdus = await self.device.get("RX_FPDUS")
-        await self._count_engine()
+        while await self._count_engine() and not self._life.delivered(fpdus):
+            await asyncio.sleep(POLL)
         await self._gate.until(lambda: self._life.delivered(fpdus))
         good = await self.device.get_wide("RX_OCTETS")
         fence_open = bool(_FENCE.get(await self.device.get("STATE")))

@@ -10,7 +10,7 @@ from open_rnic.host_driver.optional_packages import need
 from open_rnic.rtl.lib.lanes import LANES
 
 NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD")
-_OFFLOADING = ("software",)
+_OFFLOADING = ("software", "simulated")
 _SERIAL = "serial:"
 _SIMULATED = "sim:"
 
@@ -61,7 +61,7 @@ async def open_device(spec: str, *, lanes: int, waves: Path | None = None, offlo
         case "simulated":
             from open_rnic.host_driver.devices.simulated import SimulatedDevice
 
-            return await SimulatedDevice.open(lanes=lanes, waves=waves)
+            return await SimulatedDevice.open(lanes=lanes, waves=waves, offload=offload)
     where = spec.removeprefix(_SERIAL)
     if where.startswith(_SIMULATED):
         from open_rnic.host_driver.devices.serial.simulated import SimulatedBoardDevice

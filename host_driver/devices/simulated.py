@@ -23,6 +23,7 @@ from open_rnic.host_driver.devices.sim.waves import save_views
 from open_rnic.host_driver.devices.sim.wire import (
     EVENT,
     EVENT_WINDOW,
+    PLACE,
     SOCKET,
     WIDTH,
     WORD,
@@ -32,8 +33,10 @@ from open_rnic.host_driver.devices.sim.wire import (
     take_frames,
     window,
 )
+from open_rnic.host_driver.rdma.engine import MappedMemory
 from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.rdma import registers as rdma
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
 _Item = TypeVar("_Item")
@@ -73,17 +76,23 @@ class SimulatedDevice(Device, asyncio.Protocol):
     name = "simulated"
 
     @classmethod
-    async def open(cls, *, lanes: int = 4, waves: Path | str | None = None) -> SimulatedDevice:
+    async def open(
+        cls, *, lanes: int = 4, waves: Path | str | None = None, offload: bool = False
+    ) -> SimulatedDevice:
         """Start a device of ``lanes`` 32-bit lanes and reset it. The first build of a width takes a minute.
+
+        With ``offload``, it has an RDMA engine, whose memory is this program's.
 
         ``waves`` is a folder in which the device writes an FST file of its own, and views of it for GTKWave and Surfer.
         Raises ValueError for an unknown width, and DeviceError if the simulation cannot be built or started; the
         message names the log.
         """
         check_lanes(lanes)
-        simulation = await prepare("device", str(lanes), waves=waves is not None)
+        simulation = await prepare("rdma" if offload else "device", str(lanes), waves=waves is not None)
         trace = None if waves is None else _fresh_file(Path(waves), lanes)
         device = cls(lanes)
+        if offload:
+            device.memory = MappedMemory()
         try:
             await device._start(simulation, trace)
         except BaseException:
@@ -110,6 +119,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         self._rx_mpa = _Outbox(Kind.MPA, size)
         self._values: deque[tuple[asyncio.Future[int], bool]] = deque()  # True: the access is a reset
         self._drains = self._drained = 0  # DRAIN frames sent, DRAINED frames received
+        self._interrupt_due = False  # an interrupt has been asked for, and has not come
         self._gate = Gate()
         self._hello = asyncio.Event()
         self._received = bytearray()
@@ -141,6 +151,20 @@ class SimulatedDevice(Device, asyncio.Protocol):
             raise ValueError(f"{register} holds 32 bits, not {value}")
         resets = register == "CONTROL" and bool(value & _RESET)
         await self._access(frame(Kind.SET, address, WORD.pack(value)), resets)
+
+    def push(self, register: str, *words: int) -> None:
+        """See Device."""
+        if self._failure is None:
+            self._send(frame(Kind.PUSH, _address(register), b"".join(map(WORD.pack, words))))
+
+    async def interrupt(self) -> None:
+        """See Device."""
+        self._check()
+        if not self._interrupt_due:
+            self._interrupt_due = True
+            self._send(frame(Kind.INTERRUPT))
+        await self._gate.until(lambda: self._failure or not self._interrupt_due)
+        self._check()
 
     async def next_event(self) -> Event:
         """See Device."""
@@ -234,6 +258,14 @@ class SimulatedDevice(Device, asyncio.Protocol):
                     box.credit += WORD.unpack(octets)[0]
                 case Kind.DRAINED:
                     self._drained += 1
+                case Kind.WRITE if self.memory is not None:
+                    (address,) = WORD.unpack_from(octets)
+                    self.memory.write(address, memoryview(octets)[WORD.size :])
+                case Kind.READ if self.memory is not None:
+                    address, most = PLACE.unpack(octets)
+                    self._send(frame(Kind.BLOCK, note, self.memory.block(address, most, 4 * self.lanes)))
+                case Kind.INTERRUPT:
+                    self._interrupt_due = False
                 case Kind.HELLO:
                     self._hello.set()
             self._gate.look()
@@ -248,7 +280,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         mine, its = socket.socketpair()
         with its:
             variables = {SOCKET: str(its.fileno()), WIDTH: str(self.lanes)}
-            server = "open_rnic.host_driver.devices.sim.server"
+            server = "open_rnic.host_driver.devices.sim." + ("server" if self.memory is None else "rdma_server")
             self._process = SimulationProcess(simulation, server, [its.fileno()], variables, trace)
         # Only the simulation has `its` open, and only this process `mine`, so each notices when the other ends.
         await asyncio.get_running_loop().create_connection(lambda: self, sock=mine)
@@ -328,9 +360,10 @@ _RESET = BY_NAME["CONTROL"]["reset"].mask
 
 
 def _address(register: str) -> int:
-    if register not in BY_NAME:
+    found = BY_NAME.get(register) or rdma.BY_NAME.get(register)
+    if found is None:
         raise ValueError(f"no register is called {register}")
-    return BY_NAME[register].address // 4
+    return found.address // 4
 
 
 def _fresh_file(folder: Path, lanes: int) -> Path:

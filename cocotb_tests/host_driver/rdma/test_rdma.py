@@ -22,6 +22,7 @@ from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Agreed, Direction, Octets, Reported, silent
 from open_rnic.host_driver.rdma import Access, By, Fault, Opcode, manager, memory
+from open_rnic.host_driver.rdma.offload import OffloadStream
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
 INITIATOR = Config(Role.INITIATOR, timeout=HANG)
@@ -189,15 +190,17 @@ async def exercise(active, passive):
     assert buffer == data
 
 
+@pytest.mark.parametrize("offload", [False, True], ids=["MPA", "RDMA"])
 @pytest.mark.parametrize("lanes", [4])
-def test_everything_works_on_the_rtl(lanes):
+def test_everything_works_on_the_rtl(lanes, offload):
     """The devices share one interface, so nothing else changes."""
 
     async def test():
-        device = partial(open_device, "simulated", lanes=lanes)
+        device = partial(open_device, "simulated", lanes=lanes, offload=offload)
         initiator = replace(INITIATOR, rtr=(Rtr.READ,), ord=1, timeout=HANG, markers=True)
         async with connected(initiator, replace(RESPONDER, timeout=HANG), device=device) as (ours, theirs):
             assert ours.device.name == theirs.device.name == "simulated"
+            assert isinstance(ours._stream, OffloadStream) == offload
             await asyncio.gather(exercise(ours, theirs), exercise(theirs, ours))
 
     run(test(), 240)
@@ -984,7 +987,10 @@ async def slow():
     return SlowDevice()
 
 
-@pytest.mark.parametrize("device", [rdma.software, slow, partial(open_device, "simulated", lanes=4)])
+SIMULATED = [partial(open_device, "simulated", lanes=4, offload=offload) for offload in (False, True)]
+
+
+@pytest.mark.parametrize("device", [rdma.software, slow, *SIMULATED])
 def test_a_read_of_no_octets_before_the_first_send_is_answered_before_the_close(device):
     """RFC 5040 §5.2.1; the Read Request is what opens the responder's fence (RFC 5044 §7.1.2)."""
 

@@ -5,7 +5,6 @@ import socket
 import tracemalloc
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import (
     INITIATOR,
     PLAIN,
     REMOTE,
+    SIMULATED,
     Peer,
     Wire,
     bare,
@@ -25,13 +25,12 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import (
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma_stream import End, pump
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.ddp import Tagged, decode
-from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.rdma import Access, CompletionQueue, Fault, Opcode, ReceiveRequest, Status, WorkRequest
 from open_rnic.host_driver.rdma.memory import Growing, Scattered
 from open_rnic.rtl.registers import Rtr
 
-DEVICES = [rdma.software, partial(open_device, "simulated", lanes=4)]
+DEVICES = [rdma.software, *SIMULATED]
 PATIENT = 60  # seconds that a simulated device may take
 STRICT = rdma.Options(receiver_waits=False, linger=PATIENT)
 RTR = Tagged(Opcode.RDMA_WRITE, 0, 0, True).encode()

@@ -41,6 +41,13 @@ STATUS = {
     "irq": 1,
     "read_data": 32,
 }
+# The same of a data path with an RDMA engine; `irq` also has the engine's interrupt. The memory of a word to write has
+# its number, and the octets of it that are written.
+RDMA_CONTROL = CONTROL | {"writes_freed": 16, "reads_freed": 16, "words_posted": 16}
+RDMA_STATUS = STATUS | {"irq": 2, "writes_written": 16, "reads_written": 16, "words_taken": 16}
+PLACE = {"word": 32, "unused": 32, "mask": 64}
+PLACE_WORD = Struct("<IxxxxQ")
+NUMBER_WORD = Struct("<I")
 
 
 def path_control(connections: int) -> dict[str, int]:

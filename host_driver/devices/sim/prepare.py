@@ -22,6 +22,7 @@ from open_rnic.host_driver.optional_packages import MissingExtraError
 
 MAKERS = {
     "device": "open_rnic.host_driver.devices.sim.rings",
+    "rdma": "open_rnic.host_driver.devices.sim.rdma",
     "board": "open_rnic.host_driver.devices.sim.board",
     "path": "open_rnic.host_driver.devices.sim.path",
     "rnic": "open_rnic.host_driver.devices.sim.rnic",

@@ -5,6 +5,7 @@ that a beat needs no step of Python. Each stream has a ring of beats; a position
 2**16. An empty or full ring stalls the RTL through ``valid`` and ``ready`` of the stream.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from amaranth.hdl import Cat, Module, ResetInserter, Signal
@@ -108,11 +109,12 @@ class OutRing(wiring.Component):  # type: ignore[misc]
 class SimulatedDatapath(wiring.Component):  # type: ignore[misc]
     """An ``rtl.mpa.datapath.MpaDatapath`` with a ring at each stream, and its registers in the words of ``layout``."""
 
-    def __init__(self, datapath: Any):
+    def __init__(self, datapath: Any, control: Mapping[str, int] = layout.CONTROL,
+                 status: Mapping[str, int] = layout.STATUS):  # fmt: skip
         self._datapath = datapath
         super().__init__({
-            "control": In(data.StructLayout(layout.CONTROL)),
-            "status": Out(data.StructLayout(layout.STATUS)),
+            "control": In(data.StructLayout(control)),
+            "status": Out(data.StructLayout(status)),
         })  # fmt: skip
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102

@@ -194,7 +194,8 @@ class DataPath:
     """The flows of one data path over a link, and the accesses to its registers.
 
     ``run_access`` accesses a register: its address / 4, whether to write, and the value. ``control`` has the fields
-    of the rings, and ``flush``; ``suffix`` ends the names of these fields.
+    of the rings, and ``flush``; ``suffix`` ends the names of these fields. ``beside`` returns octets that must be sent
+    before the value of a register: what the RTL has done until then. ``forget`` is called when all rings are flushed.
     """
 
     def __init__(
@@ -205,6 +206,8 @@ class DataPath:
         control: dict[str, int],
         run_access: Callable[[int, int, int], Awaitable[int]],
         suffix: str = "",
+        beside: Callable[[], bytes] = bytes,
+        forget: Callable[[], object] = bytes,
     ):
         self.link = link
         self.drains_due = 0  # DRAIN requests without an answer
@@ -213,6 +216,8 @@ class DataPath:
         self._control = control
         self._flush = f"flush{suffix}"
         self._run_access = run_access
+        self._beside = beside
+        self._forget = forget
         self._event_credit = EVENT_WINDOW
         self._accesses: deque[tuple[int, int, bytes]] = deque()
 
@@ -221,7 +226,7 @@ class DataPath:
         match kind:
             case Kind.ULPDU | Kind.MPA:
                 self._feeds[kind].add(octets)
-            case Kind.GET | Kind.SET:
+            case Kind.GET | Kind.SET | Kind.PUSH:
                 self._accesses.append((kind, note, octets))
             case Kind.DRAIN:
                 self.drains_due += 1
@@ -270,6 +275,10 @@ class DataPath:
         return out
 
     async def _answer(self, kind: int, address: int, octets: bytes, settle: Callable[[], Awaitable[object]]) -> bytes:
+        if kind == Kind.PUSH:
+            for (word,) in WORD.iter_unpack(octets):
+                await self._run_access(address, 1, word)
+            return b""
         (value,) = WORD.unpack(octets) if kind == Kind.SET else (0,)
         out = b""
         if kind == Kind.SET and address == _CONTROL.address // 4 and value & _CONTROL["reset"].mask:
@@ -278,11 +287,12 @@ class DataPath:
         if self._control[self._flush]:
             await settle()
             self._control[self._flush] = 0
-        return out + frame(Kind.VALUE, address, WORD.pack(result))
+        return out + self._beside() + frame(Kind.VALUE, address, WORD.pack(result))
 
     def _empty(self) -> bytes:
         """Discard all beats on their way, until the flush ends; return octets to send."""
         self._control[self._flush] = 1
+        self._forget()
         out = b""
         for feed in self._feeds.values():
             out += feed.clear()
@@ -307,6 +317,7 @@ class Clock:
 
     def __init__(self, dut: Any, control: Mapping[str, int], status: Mapping[str, int]):
         self.control = dict.fromkeys(control, 0)
+        self.status: dict[str, int] = {}  # at the end of the last step
         self._dut = dut
         self._layouts = control, status
         self._written = 0
@@ -318,7 +329,8 @@ class Clock:
             self._dut.control.set(Immediate(control))
             self._written = control
         await Timer(cycles * PERIOD, "step")
-        return unpack(self._layouts[1], int(self._dut.status.value))
+        self.status = unpack(self._layouts[1], int(self._dut.status.value))
+        return self.status
 
     async def access(self, address: int, write: int = 0, value: int = 0) -> int:
         """Access a register, by its address / 4."""
@@ -330,14 +342,41 @@ class Clock:
 
 
 class Server:
-    """The device at the other end of a link."""
+    """The device at the other end of a link.
 
-    def __init__(self, dut: Any, link: Link, lanes: int):
+    Subclasses serve a device with more than the data path: ``take``, ``move`` and ``forget`` are theirs.
+    """
+
+    transmit: tuple[str, ...] = ("tx_ulpdu_taken", "tx_mpa_written", "tx_mpa_notes")
+    receive: tuple[str, ...] = ("rx_mpa_taken", "rx_ulpdu_written", "rx_ulpdu_notes")
+
+    def __init__(
+        self,
+        dut: Any,
+        link: Link,
+        lanes: int,
+        control: Mapping[str, int] = CONTROL,
+        status: Mapping[str, int] = STATUS,
+    ):
         self._link = link
-        self._clock = Clock(dut, CONTROL, STATUS)
+        self._clock = Clock(dut, control, status)
         feeds = Feed(Kind.ULPDU, "tx_ulpdu", lanes), Feed(Kind.MPA, "rx_mpa", lanes)
         drains = Drain(Kind.MPA, "tx_mpa", lanes), Drain(Kind.ULPDU, "rx_ulpdu", lanes)
-        self._path = DataPath(link, feeds, drains, self._clock.control, self._clock.access)
+        access = self._clock.access
+        self._path = DataPath(
+            link, feeds, drains, self._clock.control, access, beside=self.move, forget=self.forget
+        )
+
+    def take(self, kind: int, note: int, octets: bytes) -> None:
+        """Take a frame of the program."""
+        self._path.take(kind, note, octets)
+
+    def move(self) -> bytes:
+        """Move what is ready besides the data path's beats; return octets to send."""
+        return b""
+
+    def forget(self) -> None:
+        """Forget what ``move`` has not moved: all rings are flushed."""
 
     async def run(self) -> None:
         """Serve until the program closes the socket or ends."""
@@ -347,15 +386,18 @@ class Server:
         moved, quiet, still = False, 0, 0  # still: cycles since the receive direction has moved
         while (frames := self._link.receive()) is not None:
             for each in frames:
-                path.take(*each)
+                self.take(*each)
             before = self._state(status)
-            if out := await path.serve(status, irq=status["irq"], settle=lambda: self._clock.step(SHORT)):
+            out = self.move()
+            out += await path.serve(status, irq=status["irq"] & 1, settle=lambda: self._clock.step(SHORT))
+            if out:
                 self._link.send(out)
             cycles = max(SHORT, min(LONG, path.backlog)) if moved else SHORT
             status = await self._clock.step(cycles)
             moved = self._state(status) != before
-            all_received = path.received_all(status, status["irq"])
-            still = still + cycles if all_received and self._state(status)[3:] == before[3:] else 0
+            all_received = path.received_all(status, status["irq"] & 1)
+            receives = len(self.receive)
+            still = still + cycles if all_received and self._state(status)[:receives] == before[:receives] else 0
             if path.drains_due and still >= QUIET:
                 self._link.send(path.drained())
             quiet = 0 if moved or out or frames else quiet + cycles
@@ -363,12 +405,9 @@ class Server:
                 self._link.wait()
                 self._link.send(b"")
 
-    @staticmethod
-    def _state(status: dict[str, int]) -> list[int]:
-        """The counters that change if a beat moves: three of transmit, then three of receive."""
-        transmit = "tx_ulpdu_taken", "tx_mpa_written", "tx_mpa_notes"
-        receive = "rx_mpa_taken", "rx_ulpdu_written", "rx_ulpdu_notes"
-        return [status[name] for name in (*transmit, *receive)]
+    def _state(self, status: dict[str, int]) -> list[int]:
+        """The counters that change if a beat moves: those of receive, then those of transmit."""
+        return [status[name] for name in (*self.receive, *self.transmit)]
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]

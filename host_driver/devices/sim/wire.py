@@ -18,6 +18,7 @@ NOISE = "RNIC_SIMULATION_NOISE"  # for tests: a seed, and the probability that a
 HEADER = Struct("<BBxxI")
 WORD = Struct("<I")
 EVENT = Struct("<3I")  # the words of EVENT, EVENT_OFFSET_LO, EVENT_OFFSET_HI
+PLACE = Struct("<II")  # an address in the memory of an RDMA engine, and a number of octets
 EVENT_WINDOW = 64  # events
 WINDOW = 256 * 1024  # octets of full beats
 
@@ -35,6 +36,11 @@ class Kind(IntEnum):
     VALUE = 7  # a WORD
     DRAIN = 8  # answered by DRAINED when the receive direction has delivered everything
     DRAINED = 9
+    PUSH = 10  # note: register address / 4; WORDs to write to it, without an answer
+    INTERRUPT = 11  # asks for the next interrupt of the RDMA engine; answered by INTERRUPT
+    WRITE = 12  # a WORD, the address, and octets to write there
+    READ = 13  # note: a number; a PLACE to read; answered by BLOCK with the same number
+    BLOCK = 14  # note: that number; octets from the beginning of the PLACE, at least a beat
 
 
 def beats(octets: int, lanes: int) -> int:

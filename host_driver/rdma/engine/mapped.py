@@ -73,6 +73,14 @@ class MappedMemory:
             address = stop
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def block(self, address: int, most: int, least: int) -> bytes:
+        """Return the octets from ``address`` to the end of its buffer: at most ``most`` and at least ``least``.
+
+        Octets that are missing at the end are zeros.
+        """
+        _, stop, view = self._at(address)
+        return self.read(address, least if view is None else max(min(most, stop - address), least))
+
     def write(self, address: int, octets: Octets) -> None:
         """Write octets; those where there is no buffer are discarded."""
         source = memoryview(octets)
