@@ -310,7 +310,7 @@ class RdmaSender(wiring.Component):
             *(self.o.payload[name].eq(word.payload[name]) for name in ("data", "octets", "last")),
             self.o.payload.length.eq(word.payload.note),
             self.ulpdu.eq(self.o.valid & self.o.ready & self.o.payload.last),
-            self.sending.eq(x.goes_on | source.valid | x.realigner.busy),
+            self.sending.eq((x.goes_on & self.runs) | x.in_segment | source.valid | x.realigner.busy),
         ]
 
 
