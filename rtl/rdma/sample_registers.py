@@ -78,7 +78,8 @@ SAMPLE_MAP: tuple[Register, ...] = (
              "peer has freed, 64 bits, low octet first. The peer writes all 8 octets with one RDMA Write.",
              _value("a multiple of 8", Access.RW)),
     Register("STATUS", 0x33C, "The state of the sample writer.", (
-        _flag("bad_head", 0, "a head was ignored: it was behind the head before, or ahead of the tail", Access.CLEAR),
+        _flag("bad_head", 0, "a head was ignored: it was behind the head before, or ahead of what was announced",
+              Access.CLEAR),
         _flag("gap", 1, "samples are dropped until all samples before them have been announced", Access.RO),
         _flag("blocked", 2, "the ring has no room for the next RDMA Write", Access.RO),
         _flag("pending", 3, "samples wait, or have not been announced", Access.RO),

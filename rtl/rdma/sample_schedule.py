@@ -20,25 +20,23 @@ def check_buffer(sample: int, octets: int) -> None:
         raise ValueError(f"the buffer must have a power of 2 of octets from {4 * sample} on, not {octets!r}")
 
 
-class RingPiece(data.Struct):
+class RingPiece(data.StructLayout):
     """An RDMA Write into the ring, or a doorbell.
 
     Members
     -------
     bell : 1 bit
         A doorbell; the other members have no meaning.
-    octets : 32 bits
+    octets : ``bits`` bits
         The length of the RDMA Write.
-    place : 32 bits
+    place : ``bits`` bits
         The offset of its first octet in the ring.
-    start : 32 bits
-        The number of its first octet, modulo 2^32, counted over all samples: its address in the buffer.
+    start : ``bits`` bits
+        The number of its first octet, whose address in the buffer it is, modulo the size of the buffer.
     """
 
-    bell: 1
-    octets: 32
-    place: 32
-    start: 32
+    def __init__(self, bits: int = 32):
+        super().__init__({"bell": 1, "octets": bits, "place": bits, "start": bits})
 
 
 class SampleSchedule(wiring.Component):
@@ -68,14 +66,15 @@ class SampleSchedule(wiring.Component):
     ----------
     sample : octets of a sample, a power of 2
     octets : size of the buffer, a power of 2
+    bits : width of the numbers of octets, which are modulo 2 to this power; smaller in proofs
 
     Members
     -------
     enable, drops : In, 1 bit
         As in CONTROL. Without ``enable``, samples stall, or with ``drops`` are discarded and not counted.
     rings : In, 1 bit
-        Doorbells are sent; otherwise octets count as announced at the time at which a doorbell is due.
-    ring_octets, write_octets, bell_octets, bell_ticks : In, 32 bits
+        Doorbells are sent; otherwise octets count as announced when they are given to the engine.
+    ring_octets, write_octets, bell_octets, bell_ticks : In, ``bits`` bits
         As the registers with these names. They do not change while ``enable`` or ``pending`` is 1.
     tick : In, 1 bit
         A tick passes.
@@ -87,7 +86,7 @@ class SampleSchedule(wiring.Component):
         The sample is written to the buffer at ``place``; otherwise it is dropped.
     place : Out
         An octet's address in the buffer.
-    head : In, 32 bits
+    head : In, ``bits`` bits
         The number of the first octet that is not freed.
     head_written : In, 1 bit
         The peer has written ``head``.
@@ -96,44 +95,45 @@ class SampleSchedule(wiring.Component):
         The engine has read all octets of the oldest piece; at least 2 cycles after its transfer.
     record : Out, 128 bits
         The record of the doorbell, constant from its transfer at ``o`` to its ``done``.
-    tail : Out, 64 bits
+    tail : Out, 2 * ``bits`` bits
         The number of the first octet that has not been given to the engine.
-    freed : Out, 32 bits
+    freed : Out, ``bits`` bits
         The head.
     dropped : Out, 64 bits
         Samples that have been dropped. The high half follows the low half by 1 cycle.
     bell : Out, 1 bit
         A doorbell has been transferred.
     bad_head : Out, 1 bit
-        A head is ignored, because it is behind the head before it or ahead of the tail.
+        A head is ignored, because it is behind the head before it or ahead of the octets that were announced.
     gap, blocked, pending, busy : Out, 1 bit
         As in STATUS.
 
     """
 
-    def __init__(self, sample: int, octets: int):
+    def __init__(self, sample: int, octets: int, *, bits: int = 32):
         check_buffer(sample, octets)
         self.sample = sample
         self.octets = octets
+        self.bits = bits
         flags = "enable", "drops", "rings", "tick", "offered", "head_written", "done"
         super().__init__({
             **{name: In(1) for name in flags},
-            **{name: In(32) for name in ("ring_octets", "write_octets", "bell_octets", "bell_ticks", "head")},
+            **{name: In(bits) for name in ("ring_octets", "write_octets", "bell_octets", "bell_ticks", "head")},
             **{name: Out(1) for name in ("ready", "stores", "bell", "bad_head", "gap", "blocked", "pending", "busy")},
             "place": Out(range(octets)),
-            "o": Out(stream.Signature(RingPiece)),
-            "record": Out(128), "tail": Out(64), "freed": Out(32), "dropped": Out(64),
+            "o": Out(stream.Signature(RingPiece(bits))),
+            "record": Out(128), "tail": Out(2 * bits), "freed": Out(bits), "dropped": Out(64),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         # Numbers of octets: all that are lower have been stored, have been announced, or leave in this flush.
-        self.stored = Signal(32)
-        self.announced = Signal(32)
-        self.flush_end = Signal(32)
+        self.stored = Signal(self.bits)
+        self.announced = Signal(self.bits)
+        self.flush_end = Signal(self.bits)
         self.flushes = Signal()
         self.bell_passes = Signal()  # all octets up to the tail become announced
-        self.tail_low = Signal(32)
+        self.tail_low = Signal(self.bits)
         self.dropped_before = Signal(64)  # samples that were dropped before the last octet that has been stored
         shape = data.StructLayout({"bell": 1, "octets": range(self.octets + 1)})
         m.submodules.given = self.given = Fifo(shape, OUTSTANDING)
@@ -178,13 +178,13 @@ class SampleSchedule(wiring.Component):
             m.d.sync += self.dropped_before.eq(self.dropped)
 
     def _free(self, m):
-        """The newest head is compared with the one before it and with the tail, and becomes ``freed``."""
-        newest = Signal(32, name="newest_head")
+        """The newest head is compared with the one before it and with what was announced, and becomes ``freed``."""
+        newest = Signal(self.bits, name="newest_head")
         fresh = Signal(name="head_is_fresh")
-        checked = Signal(32, name="checked_head")
+        checked = Signal(self.bits, name="checked_head")
         checks = Signal(name="checks_head")
-        advance = Signal(32)
-        farthest = Signal(32)
+        advance = Signal(self.bits)
+        farthest = Signal(self.bits)
         with m.If(self.head_written):
             m.d.sync += newest.eq(self.head)
         m.d.sync += [
@@ -192,7 +192,7 @@ class SampleSchedule(wiring.Component):
             checks.eq(fresh & ~checks),
             checked.eq(newest),
             advance.eq(newest - self.freed),
-            farthest.eq(self.tail_low - self.freed),
+            farthest.eq(self.announced - self.freed),
         ]
         with m.If(checks):
             with m.If(advance <= farthest):
@@ -202,7 +202,7 @@ class SampleSchedule(wiring.Component):
 
     def _flush(self, m):
         """The ticks to a flush, and its begin."""
-        ticks = Signal(32, name="ticks_left")
+        ticks = Signal(self.bits, name="ticks_left")
         m.d.sync += self.pending.eq(self.stored != self.announced)
         with m.If(self.bell_passes | ~self.pending):
             m.d.sync += ticks.eq(self.bell_ticks)
@@ -217,8 +217,8 @@ class SampleSchedule(wiring.Component):
         piece = self.o.payload
         write_passes = Signal()
         bell_outstanding = Signal()
-        ring_place = Signal(32)
-        tail_high = Signal(32)
+        ring_place = Signal(self.bits)
+        tail_high = Signal(self.bits)
         given = self.given.i.payload
         m.d.comb += [
             piece.place.eq(ring_place),
@@ -231,20 +231,20 @@ class SampleSchedule(wiring.Component):
             self.bell.eq(self.o.valid & self.o.ready & piece.bell),
         ]
         count(m, self.tail_low, tail_high, Mux(write_passes, piece.octets, 0))
-        with m.If(self.bell_passes):
+        with m.If(self.bell_passes | ~self.rings):
             m.d.sync += self.announced.eq(self.tail_low)
         with m.If(self.done & self.given.o.valid & self.given.o.payload.bell):
             m.d.sync += bell_outstanding.eq(0)
 
         flushes = Signal(name="this_flushes")
         waiting = Signal(range(self.octets + 1))
-        used = Signal(32)
-        room = Signal(32)
-        to_end = Signal(32)
-        since_bell = Signal(32)
-        to_bell = Signal(32)
+        used = Signal(self.bits)
+        room = Signal(self.bits)
+        to_end = Signal(self.bits)
+        since_bell = Signal(self.bits)
+        to_bell = Signal(self.bits)
         bell_is_due = Signal()
-        most = Signal(32)
+        most = Signal(self.bits)
         short = Signal()  # fewer octets wait than an RDMA Write has
         half = self.octets // 2
         with m.FSM():
@@ -281,9 +281,7 @@ class SampleSchedule(wiring.Component):
                 m.d.sync += self.blocked.eq(blocked)
                 m.next = "Measure"
                 with m.If(bell_is_due | (unannounced & (blocked | (flushes & (waiting == 0))))):
-                    with m.If(~self.rings):
-                        m.d.comb += self.bell_passes.eq(1)
-                    with m.Elif(self.given.i.ready & ~bell_outstanding):
+                    with m.If(self.rings & self.given.i.ready & ~bell_outstanding):
                         m.d.sync += [
                             piece.bell.eq(1),
                             bell_outstanding.eq(1),

@@ -8,8 +8,9 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.opcodes import Opcode
-from open_rnic.rtl.rdma.layouts import FabricWork, MemoryPort
+from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.memory import MemoryHub
+from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.rdma.sample_registers import RECORD_OCTETS, SAMPLE_MAP, Doorbell
 from open_rnic.rtl.rdma.sample_schedule import SampleSchedule, check_buffer
 from open_rnic.rtl.register_bank import RegisterBank
@@ -18,6 +19,7 @@ __all__ = ["BUFFER", "RECORD", "SampleWriter"]
 
 BUFFER = 0x8000_0000  # the address of the samples that wait, modulo the size of the buffer
 RECORD = 0xC000_0000  # the address of the record of the doorbell
+_WORDS = 7  # of a WORK command for a message from one piece of memory
 
 
 class SampleWriter(wiring.Component):
@@ -37,10 +39,10 @@ class SampleWriter(wiring.Component):
     ``reset`` forgets all samples and sets all registers to their reset values; the engine must be reset with it, and
     must not read any word that it asked for before.
 
-    Latency: an RDMA Write reaches the engine at most 11 cycles after its last sample was taken. Throughput: a sample, a
-    word to the engine and a write to the main memory in every cycle. A head that does not lie between the head before
-    it and the tail has no effect, except on STATUS.bad_head. Nor does a write of only some of the lower 4 octets of the
-    head.
+    Latency: the first word of a command is given at most 11 cycles after the last sample was taken. Throughput: a
+    sample, a word of memory to the engine and a write to the main memory in every cycle, and a command in 12 cycles.
+    A head behind the head before it, or ahead of the octets that were announced, has no effect, except on
+    STATUS.bad_head. Nor does a write of only some of the lower 4 octets of the head.
 
     Parameters
     ----------
@@ -60,9 +62,10 @@ class SampleWriter(wiring.Component):
         The engine's memory.
     main : Out, :class:`.MemoryPort`
         The main memory.
-    work : Out, stream of :class:`.FabricWork`
+    work : Out, stream of 32 bits
+        The words of WORK commands (:class:`.Command`), to ``fabric`` of the engine.
     done : In, 1 bit
-        All octets of the oldest work have been read from memory; at least 2 cycles after its transfer.
+        All octets of the oldest message have been read from memory; at least 2 cycles after the last word.
 
     """
 
@@ -84,7 +87,7 @@ class SampleWriter(wiring.Component):
             "reset": In(1),
             "port": In(MemoryPort(lanes)),
             "main": Out(MemoryPort(lanes)),
-            "work": Out(stream.Signature(FabricWork())),
+            "work": Out(stream.Signature(32)),
             "done": In(1),
         })
 
@@ -179,35 +182,32 @@ class SampleWriter(wiring.Component):
         ]
 
     def _work(self, m, schedule, registers):
-        """The message of a piece."""
-        piece, work = schedule.o.payload, self.work.payload
-        kind = registers.CONTROL.doorbell
+        """The words of a command for a piece."""
+        piece = schedule.o.payload
+        opcode = Signal(4)
         to = Signal(64, name="piece_to")  # ``place`` has been constant for several cycles when the piece is given
+        number = Signal(range(_WORDS))  # of the word
+        m.d.comb += opcode.eq(Opcode.RDMA_WRITE)
+        with m.If(piece.bell & (registers.CONTROL.doorbell == Doorbell.SEND)):
+            m.d.comb += opcode.eq(Opcode.SEND)
+        with m.Elif(piece.bell & (registers.CONTROL.doorbell == Doorbell.SEND_SE)):
+            m.d.comb += opcode.eq(Opcode.SEND_SE)
+        octets = Mux(piece.bell, RECORD_OCTETS, piece.octets)
+        words = (
+            Cat(opcode, Const(0, 1), Const(1, 1), Const(0, 2), Const(1, 20), Const(Command.WORK, 4)),  # one piece
+            octets,
+            Mux(piece.bell, registers.BELL_STAG.value, registers.RING_STAG.value),
+            Mux(piece.bell, registers.BELL_TO_LO.value, to[:32]),
+            Mux(piece.bell, registers.BELL_TO_HI.value, to[32:]),
+            Mux(piece.bell, RECORD, Const(BUFFER, 32) | piece.start[: self.octets.bit_length() - 1]),
+            octets,
+        )
         m.d.sync += to.eq(Cat(registers.RING_TO_LO.value, registers.RING_TO_HI.value) + piece.place)
         m.d.comb += [
             self.work.valid.eq(schedule.o.valid),
-            schedule.o.ready.eq(self.work.ready),
+            self.work.payload.eq(Array(words)[number]),
+            schedule.o.ready.eq(self.work.ready & (number == _WORDS - 1)),
             schedule.done.eq(self.done),
         ]
-        with m.If(piece.bell):
-            m.d.comb += [
-                work.octets.eq(RECORD_OCTETS),
-                work.stag.eq(registers.BELL_STAG.value),
-                work.to.eq(Cat(registers.BELL_TO_LO.value, registers.BELL_TO_HI.value)),
-                work.address.eq(RECORD),
-            ]
-            with m.Switch(kind):
-                with m.Case(Doorbell.SEND):
-                    m.d.comb += work.opcode.eq(Opcode.SEND)
-                with m.Case(Doorbell.SEND_SE):
-                    m.d.comb += work.opcode.eq(Opcode.SEND_SE)
-                with m.Default():
-                    m.d.comb += work.opcode.eq(Opcode.RDMA_WRITE)
-        with m.Else():
-            m.d.comb += [
-                work.opcode.eq(Opcode.RDMA_WRITE),
-                work.octets.eq(piece.octets),
-                work.stag.eq(registers.RING_STAG.value),
-                work.to.eq(to),
-                work.address.eq(Const(BUFFER, 32) | piece.start[: self.octets.bit_length() - 1]),
-            ]
+        with m.If(self.work.valid & self.work.ready):
+            m.d.sync += number.eq(Mux(number == _WORDS - 1, 0, number + 1))
