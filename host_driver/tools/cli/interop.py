@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible
+from open_rnic.host_driver.tools.cli.endpoint import OffloadName, OffloadOption
 from open_rnic.host_driver.tools.cli.figures import check_page
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def linux(
             "--drop", metavar="P", help="With --transport qemu or qemu-rtl, the probability that a frame is lost."
         ),
     ] = 0.0,
+    offload: OffloadOption = None,
     markdown: Annotated[
         Path | None,
         typer.Option("--markdown", metavar="FILE", help="Replace the table in this page of Markdown."),
@@ -84,7 +86,7 @@ def linux(
     The command downloads a Debian kernel, builds siw from its source, and boots both in QEMU on loopback. Each case is
     captured, and tshark checks the capture. Only packages that apt must install need root.
     """
-    from open_rnic.host_driver.devices import check
+    from open_rnic.host_driver.devices import check, offloads
     from open_rnic.host_driver.net.pipe import Faults
     from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.cases import MATRIX
@@ -97,6 +99,8 @@ def linux(
             check(name, lanes=LANES)
         except ValueError as error:
             raise UsageError(str(error)) from None
+        if offload is OffloadName.RDMA and not offloads(name):
+            raise UsageError(f"--offload rdma needs an RDMA engine, and the {name} device has none")
     if not 0 <= drop < 1:
         raise UsageError(f"--drop must be at least 0 and less than 1, not {drop:g}")
     if drop and transport is Transport.KERNEL:
@@ -117,7 +121,9 @@ def linux(
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))
         plan = None if transport is Transport.KERNEL else Plan(Faults(drop=drop), rtl=transport is Transport.QEMU_RTL)
-        failed = interruptible(_run(folder, cases, devices, verbose, markdown, plan))
+        failed = interruptible(
+            _run(folder, cases, devices, verbose, markdown, plan, offload=offload is not OffloadName.NONE)
+        )
     except InteropError as error:
         raise CommandError(str(error)) from None
     if failed:
@@ -131,6 +137,8 @@ async def _run(
     verbose: bool,
     markdown: Path | None,
     plan: Plan | None,
+    *,
+    offload: bool,
 ) -> int:
     """Return the number of rows that failed. ``plan`` is None without a cable."""
     from open_rnic.host_driver.tools.bench.table import keep
@@ -142,7 +150,7 @@ async def _run(
         f"Linux {found.release} ({found.version}) with siw, {len(cases)} cases with {' and '.join(devices)}", flush=True
     )
     rows, began = [], time.perf_counter()
-    async for row in matrix.run(image, folder, cases, devices, plan):
+    async for row in matrix.run(image, folder, cases, devices, plan, offload=offload):
         rows.append(row)
         print(report.line(row), flush=True)
         if verbose or not row.passed:

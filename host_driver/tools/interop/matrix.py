@@ -16,7 +16,7 @@ from pathlib import Path
 
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.device import AttachedDevice, DeviceError
-from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.devices import offloads, open_device
 from open_rnic.host_driver.devices.simulated_rnic import SimulatedRnic
 from open_rnic.host_driver.rdma import RdmaError
 from open_rnic.host_driver.rdma.connection import OpenDevice
@@ -93,12 +93,18 @@ class Bench:
 
 
 async def run(
-    image: Image, folder: Path, cases: Sequence[Case], devices: Sequence[str], plan: Plan | None = None
+    image: Image,
+    folder: Path,
+    cases: Sequence[Case],
+    devices: Sequence[str],
+    plan: Plan | None = None,
+    *,
+    offload: bool = True,
 ) -> AsyncIterator[Row]:
     """Run every case with every device, and yield each row when it is complete. Raises InteropError.
 
     With ``plan``, over the TCP of the twin or the RTL and a cable with these faults. The simulated device then has
-    the TCP of the RTL in the same simulation.
+    the TCP of the RTL in the same simulation. With ``offload``, devices that can have an RDMA engine have it.
 
     Captures go to ``folder`` and ``folder/aligned``. Earlier captures of the same rows are deleted first, so that a row
     that did not finish has none.
@@ -111,7 +117,7 @@ async def run(
     try:
         for name in devices:
             # Each simulation is built first, so that no case's time includes the build.
-            device: OpenDevice = partial(open_device, name, lanes=LANES)
+            device: OpenDevice = partial(open_device, name, lanes=LANES, offload=offload and offloads(name))
             attached = plan is not None and plan.rtl and name == "simulated"
             if plan and attached != plan.attached:
                 await bench.drop()
