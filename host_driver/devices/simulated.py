@@ -263,7 +263,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
                     self.memory.write(address, memoryview(octets)[WORD.size :])
                 case Kind.READ if self.memory is not None:
                     address, most = PLACE.unpack(octets)
-                    self._send(frame(Kind.BLOCK, note, self.memory.block(address, most, 4 * self.lanes)))
+                    self._send(frame(Kind.BLOCK, note, self.memory.words(address, most, 4 * self.lanes)))
                 case Kind.INTERRUPT:
                     self._interrupt_due = False
                 case Kind.HELLO:

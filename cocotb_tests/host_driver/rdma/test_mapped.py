@@ -82,3 +82,15 @@ def test_addresses_begin_again_behind_the_last_one_and_leave_out_those_in_use():
         memory.map(Long(1 << 31))
     memory.unmap(second)
     assert memory.map(Long(1 << 31)) < third
+
+
+@pytest.mark.parametrize(("octets", "words"), [(1, 1), (16, 1), (17, 2), (982, 62), (2000, 64)])
+def test_words_end_with_the_last_one_of_a_buffer(octets, words):
+    memory, buffer = MappedMemory(), bytearray(b"\x55" * octets)
+    address = memory.map(memoryview(buffer))
+    behind = memory.map(memoryview(bytearray(b"\xaa" * 8)))
+    found = memory.words(address, 1024, 16)
+    assert found == bytes(buffer[:1024]).ljust(16 * words, b"\0")
+    last = address + 16 * ((octets - 1) // 16)
+    assert memory.words(last, 1024, 16) == bytes(buffer[last - address :]).ljust(16, b"\0")
+    assert memory.words(behind + 64, 1024, 16) == bytes(16)

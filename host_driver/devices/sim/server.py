@@ -240,9 +240,13 @@ class DataPath:
     async def serve(self, status: dict[str, int], *, irq: int, settle: Callable[[], Awaitable[object]]) -> bytes:
         """Move all beats that are ready, access registers, and read events; return octets to send.
 
-        ``settle`` lets the clock run until no beat from before a reset is left.
+        ``settle`` lets the clock run until no beat from before a reset is left. Accesses before a reset come before the
+        beats, so that octets of the peer meet what the program has set before it handed them over.
         """
-        out = self._move(status)
+        out = b""
+        while self._accesses and not self._resets(*self._accesses[0]):
+            out += await self._answer(*self._accesses.popleft(), settle)
+        out += self._move(status)
         while self._accesses:
             out += await self._answer(*self._accesses.popleft(), settle)
         if irq:
@@ -281,13 +285,18 @@ class DataPath:
             return b""
         (value,) = WORD.unpack(octets) if kind == Kind.SET else (0,)
         out = b""
-        if kind == Kind.SET and address == _CONTROL.address // 4 and value & _CONTROL["reset"].mask:
+        if self._resets(kind, address, octets):
             out = self._empty()
         result = await self._run_access(address, kind == Kind.SET, value)
         if self._control[self._flush]:
             await settle()
             self._control[self._flush] = 0
         return out + self._beside() + frame(Kind.VALUE, address, WORD.pack(result))
+
+    @staticmethod
+    def _resets(kind: int, address: int, octets: bytes) -> bool:
+        reset = _CONTROL["reset"].mask
+        return kind == Kind.SET and address == _CONTROL.address // 4 and bool(WORD.unpack(octets)[0] & reset)
 
     def _empty(self) -> bytes:
         """Discard all beats on their way, until the flush ends; return octets to send."""

@@ -40,7 +40,7 @@ class Kind(IntEnum):
     INTERRUPT = 11  # asks for the next interrupt of the RDMA engine; answered by INTERRUPT
     WRITE = 12  # a WORD, the address, and octets to write there
     READ = 13  # note: a number; a PLACE to read; answered by BLOCK with the same number
-    BLOCK = 14  # note: that number; octets from the beginning of the PLACE, at least a beat
+    BLOCK = 14  # note: that number; whole beats from the beginning of the PLACE on
 
 
 def beats(octets: int, lanes: int) -> int:

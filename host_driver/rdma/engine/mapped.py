@@ -73,13 +73,14 @@ class MappedMemory:
             address = stop
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def block(self, address: int, most: int, least: int) -> bytes:
-        """Return the octets from ``address`` to the end of its buffer: at most ``most`` and at least ``least``.
+    def words(self, address: int, most: int, word: int) -> bytes:
+        """Return whole words of ``word`` octets, from the one at ``address`` to the last one of its buffer.
 
-        Octets that are missing at the end are zeros.
+        They have at most ``most`` octets. Where there is no buffer, this is one word of zeros.
         """
         _, stop, view = self._at(address)
-        return self.read(address, least if view is None else max(min(most, stop - address), least))
+        octets = word if view is None else min(most, stop - address)
+        return self.read(address, -(-octets // word) * word)
 
     def write(self, address: int, octets: Octets) -> None:
         """Write octets; those where there is no buffer are discarded."""
