@@ -662,6 +662,7 @@ class Connection:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._stream.detach()  # first, as the rest takes time: the peer must not access memory any more
         if terminate is not None:
+            await self._stream.silence()
             await lower.terminate(terminate)
         if terminated := isinstance(error, TerminatedError):
             await lower.linger()

@@ -9,10 +9,12 @@ paths therefore report the same errors.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from open_rnic.host_driver.connection import LINGER, POLL
 from open_rnic.host_driver.ddp import (
     READ_QN,
     SEND_QN,
@@ -26,7 +28,7 @@ from open_rnic.host_driver.ddp import (
     Terminate,
     Untagged,
 )
-from open_rnic.host_driver.device import Device
+from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.rdma.engine import SPACE, MappedMemory, commands
 from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, Region, Scattered, View
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
@@ -139,6 +141,13 @@ class OffloadStream(Stream):
             self.remove(region)
         self._memory.clear()
         self._enabled = False
+
+    async def silence(self) -> None:
+        """See Stream; gives up after a second, as the Terminate may not leave either."""
+        with contextlib.suppress(DeviceError, TimeoutError):
+            async with asyncio.timeout(LINGER):
+                while _STATUS["sending"].get(await self._device.get("RDMA_STATUS")):
+                    await asyncio.sleep(POLL)
 
     # Regions: the stream is a RegionTable of its domain
 

@@ -261,6 +261,9 @@ class Stream:
         """Release the memory: the connection is over."""
         self.domain.release(self)
 
+    async def silence(self) -> None:
+        """Wait, after ``detach``, until no ULPDU is on its way any more that a Terminate must follow."""
+
     # The MSNs and the place in the IRRQ that the device's own RTRs use (RFC 6581 §4.4.2)
 
     def rtr_sent(self, kind: Rtr) -> None:

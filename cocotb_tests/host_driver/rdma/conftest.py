@@ -1,17 +1,24 @@
-"""Runs the tests of connections over both data paths: DDP in software, and in the RDMA engine's twin."""
+"""Runs the tests of connections over both data paths: DDP in software, and in the RDMA engine's twin; some over RTL."""
 
 import pytest
 
 from open_rnic.host_driver.devices.software import SoftwareDevice
 
 MODULES = ("test_rdma", "test_rdma_work")
+OVER_RTL = (  # these choose the simulated device if ``data_path`` is "rtl"
+    "test_faults_of_the_peer_are_reported_to_it_and_change_no_memory",
+    "test_more_reads_than_the_ird_end_the_connection",
+    "test_a_peer_that_closes_inside_a_message_is_an_error",
+    "test_a_peer_that_closes_before_it_has_answered_a_read_is_an_error",
+)
 
 
 def pytest_generate_tests(metafunc):
     names = metafunc.fixturenames
     chosen = hasattr(metafunc.function, "hypothesis") or "device" in names or "lanes" in names
     if metafunc.module.__name__.rpartition(".")[2] in MODULES and not chosen:
-        metafunc.parametrize("data_path", ["software", "engine"], indirect=True)
+        rtl = ["rtl"] if metafunc.function.__name__ in OVER_RTL else []
+        metafunc.parametrize("data_path", ["software", "engine", *rtl], indirect=True)
 
 
 @pytest.fixture(autouse=True)

@@ -194,9 +194,10 @@ def test_nothing_is_sent_after_a_stop():
     end = End()
     end.post(Opcode.SEND, bytes(300))
     end.next()
+    assert end.get("STATUS", "sending")
     end.set("CONTROL", enable=1, stop=1)
     assert end.next() is None
-    assert end.get("STATUS", "sending")
+    assert not end.get("STATUS", "sending")
 
 
 # RTRs

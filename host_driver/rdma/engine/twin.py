@@ -236,7 +236,7 @@ class Engine:
             "source_refused": self._source_refused,
             "passed": self._passed,
             "blocked": self._blocked,
-            "sending": self._message is not None or self._answering,
+            "sending": (self._message is not None or self._answering) and not self._silent,
             "send_begun": self._send_begun,
             "write_begun": self._write_begun,
             "requests": len(self._requests),
@@ -335,6 +335,10 @@ class Engine:
     @property
     def _stopped(self) -> bool:
         return self._refused or self._source_refused
+
+    @property
+    def _silent(self) -> bool:
+        return self._stopped or bool(self._control("stop"))
 
     def _receive(self, ulpdu: bytes) -> bool:
         try:
@@ -439,7 +443,7 @@ class Engine:
 
         Read Responses and own messages take turns, message by message (RFC 5040 §5.5).
         """
-        if self._stopped or self._control("stop"):
+        if self._silent:
             return None
         if self._message is None and not self._answering:
             if self._requests and (self._responses_next or not self._may_begin):
