@@ -357,6 +357,10 @@ class Connection:
 
     async def _settle(self) -> None:
         """Wait until all posted work has completed and all requests of the peer have been answered."""
+        try:
+            await self._sync()
+        except MpaConnectionError as error:
+            self._fail(error)
         while not self._stream.idle and not self.error:
             self._settled.clear()
             await self._settled.wait()

@@ -153,7 +153,8 @@ class OffloadStream(Stream):
 
     def room(self) -> int:
         """See RegionTable. The rows that the sinks of RDMA Reads need are not for others."""
-        return max(self._sizes["regions"] - len(self._rows) - (0 if self._sink_address else self._windows), 0)
+        kept = self._windows if self._sink_address is None else 0
+        return max(self._sizes["regions"] - len(self._rows) - kept, 0)
 
     def fits(self, stag: int) -> bool:
         """See RegionTable."""

@@ -10,6 +10,7 @@ from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.rdma import Access
+from open_rnic.host_driver.rdma.engine import Engine, MappedMemory
 from open_rnic.host_driver.rdma.offload import OffloadStream
 
 
@@ -43,5 +44,74 @@ def test_messages_of_any_length_and_alignment_pass_through_the_rtl(octets):
                 await ours.write(message[:number], region.stag, number)
                 assert await ours.read(number, region.stag, number) == message[:number]
                 assert memory[number : 2 * number] == message[:number]
+
+    run(test())
+
+
+async def small():
+    """Return a device whose engine has room for little."""
+    device = SoftwareDevice()
+    device.memory = MappedMemory()
+    device._engine = Engine(device.memory, regions=8, buffers=2, work=2, reads=2)
+    device._path.seen = device._tell_engine
+    return device
+
+
+def test_work_and_buffers_beyond_the_engines_queues_wait_for_their_turn():
+    async def test():
+        async with connected(device=small) as (ours, theirs):
+            assert (ours.negotiated.ird, theirs.negotiated.ird) == (2, 2)
+            region = theirs.register(bytearray(range(100)), Access.REMOTE_READ)
+            received = [theirs.post_receive(bytearray(1)) for _ in range(20)]
+            sinks = [bytearray(5) for _ in range(20)]
+            done = []
+            for number, sink in enumerate(sinks):
+                done.append(ours.post_read(sink, stag=region.stag, to=number))
+                done.append(ours.post_send(bytes([number])))
+            finished = []
+            for number, each in enumerate(done):
+                each.add_done_callback(lambda _, number=number: finished.append(number))
+            await asyncio.gather(*done)
+            assert finished == list(range(40))  # RFC 5040 §5.5 rule 15
+            assert sinks == [bytes(range(number, number + 5)) for number in range(20)]
+            assert [bytes(await each) for each in received] == [bytes([number]) for number in range(20)]
+            assert len(ours.domain) == 0
+
+    run(test())
+
+
+def test_a_full_table_of_the_engine_refuses_regions_until_one_is_deregistered():
+    async def test():
+        async with connected(device=small) as (ours, theirs):
+            regions = [theirs.register(bytearray(4), Access.REMOTE_WRITE) for _ in range(6)]
+            with pytest.raises(ValueError, match="the device's STag table is full"):
+                theirs.register(bytearray(4), Access.REMOTE_WRITE)  # the rest is for the sinks of RDMA Reads
+            assert len({region.stag % 8 for region in regions}) == 6
+            regions[0].deregister()
+            again = theirs.register(bytearray(4), Access.REMOTE_WRITE)
+            await ours.write(b"abcd", again.stag)
+            await ours.send(b"")
+            await theirs.receive()
+            assert bytes(again.view) == b"abcd"
+
+    run(test())
+
+
+def test_a_domain_that_does_not_fit_into_the_engine_is_served_in_software():
+    async def test():
+        domain = rdma.ProtectionDomain()
+        regions = [domain.register(bytearray(4), Access.REMOTE_WRITE) for _ in range(9)]
+        async with await rdma.listen(device=small, domain=domain) as listener:
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], device=small))
+            theirs, ours = await (await listener.request()).accept(), await connecting
+            assert not isinstance(theirs._stream, OffloadStream)
+            for region in regions:
+                await ours.write(b"abcd", region.stag)
+            await ours.send(b"")
+            await theirs.receive()
+            assert {bytes(region.view) for region in regions} == {b"abcd"}
+            await asyncio.gather(ours.close(), theirs.close())
+        for region in regions:
+            region.deregister()
 
     run(test())
