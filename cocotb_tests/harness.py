@@ -247,16 +247,12 @@ class Source(_Driver):
         super().__init__(dut, prefix)
         self._idle = idle or never()
         self._queue: Queue[tuple[bytes, dict[str, int]]] = Queue()
+        self.transfers = 0  # beats that have been transferred
         self._waiting = 0
         self._drained = Event()
         self._rng = random.Random(random.getrandbits(64))
         self._valid.value = 0
         cocotb.start_soon(self._run())
-
-    @property
-    def waiting(self) -> int:
-        """The number of packets that have not been transferred."""
-        return self._waiting
 
     def send(self, octets: bytes, **fields: int) -> None:
         """Queue a packet; does not wait."""
@@ -305,6 +301,7 @@ class Source(_Driver):
                 await self._edge
                 while not self._ready.value:
                     await self._edge
+                self.transfers += 1
             self._waiting -= 1
             if not self._waiting:
                 self._drained.set()
@@ -324,6 +321,7 @@ class Beats:
         self._ready = getattr(dut, f"{prefix}__ready")
         self._edge = RisingEdge(dut.clk)
         self._pauses = backpressure or never()
+        self.transfers = 0
         self._ready.value = 0
 
     async def take(self) -> int:
@@ -344,6 +342,7 @@ class Beats:
         while held is None:
             await self._edge
             held = self._check(None)
+        self.transfers += 1
         return held
 
     def _check(self, held: int | None) -> int | None:
@@ -363,11 +362,22 @@ class Sink(_Driver):
         super().__init__(dut, prefix)
         self._beats = Beats(dut, prefix, backpressure)
         self._packets: Queue[Received] = Queue()
-        cocotb.start_soon(self._run())
+        self._task = cocotb.start_soon(self._run())
 
     async def receive(self) -> Received:
         """Wait for the next packet, and return it."""
         return await self._packets.get()
+
+    @property
+    def transfers(self) -> int:
+        """The number of beats that have been transferred."""
+        return self._beats.transfers
+
+    def restart(self) -> None:
+        """Forget all packets that have been received, and what has come of the next one."""
+        self._task.cancel()
+        self._packets = Queue()
+        self._task = cocotb.start_soon(self._run())
 
     def empty(self) -> bool:
         """Whether no packet is waiting to be received."""

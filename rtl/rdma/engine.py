@@ -17,7 +17,7 @@ from open_rnic.rtl.rdma.read_counter import ReadCounter
 from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
 from open_rnic.rtl.rdma.regions import RegionTable
 from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
-from open_rnic.rtl.rdma.sender import RdmaSender
+from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING, RdmaSender
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import Rtr
@@ -104,10 +104,32 @@ class RdmaEngine(wiring.Component):
         m.submodules.registers = registers = RegisterBank(RDMA_MAP)
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         m.d.comb += registers.reset.eq(self.reset)
-        m.submodules.connection = ResetInserter(self.reset)(self._connection(registers))
+        words = stream.Signature(32 * self.lanes).create()
+        m.submodules.connection = ResetInserter(self.reset)(self._connection(registers, words))
+        self._discard(m, words)
         return m
 
-    def _connection(self, registers):
+    def _discard(self, m, words):
+        """Pass the words of memory on, except those that were asked for before a reset."""
+        read, given = self.memory.read, self.memory.words
+        outstanding = Signal(range(2 * MAX_OUTSTANDING + 1))
+        late = Signal.like(outstanding)  # those of them that were asked for before a reset
+        left = Signal.like(outstanding)
+        comes = Signal()
+        m.d.comb += [
+            words.payload.eq(given.payload),
+            words.valid.eq(given.valid & (late == 0)),
+            given.ready.eq(words.ready | (late != 0)),
+            comes.eq(given.valid & given.ready),
+            left.eq(outstanding + (read.valid & read.ready) - comes),
+        ]
+        m.d.sync += outstanding.eq(left)
+        with m.If(self.reset):
+            m.d.sync += late.eq(left)
+        with m.Elif(comes & (late != 0)):
+            m.d.sync += late.eq(late - 1)
+
+    def _connection(self, registers, words):
         m = Module()
         m.submodules.command_loader = command_loader = CommandLoader(self.regions, self.buffers)
         self._command(m, registers, command_loader)
@@ -134,7 +156,7 @@ class RdmaEngine(wiring.Component):
         wiring.connect(m, switch.o, wiring.flipped(self.tx_ulpdu))
         wiring.connect(m, receiver.write, wiring.flipped(self.memory.write))
         wiring.connect(m, sender.read, wiring.flipped(self.memory.read))
-        wiring.connect(m, wiring.flipped(self.memory.words), sender.words)
+        wiring.connect(m, words, sender.words)
 
         # Commands.
         wiring.connect(m, command_loader.region, table.write)

@@ -46,7 +46,8 @@ class MemoryPort(wiring.Signature):
     read : Out, stream of a word's address
         Words to read. A read that is taken after a write with ``last`` returns what was written.
     words : In, stream of 32 * ``lanes`` bits
-        The words, in the order of the reads. As many may be outstanding as the memory likes.
+        The words, in the order of the reads. As many may be outstanding as the memory likes. When the engine is reset,
+        those that it has asked for still come.
     """
 
     def __init__(self, lanes: int):

@@ -75,13 +75,15 @@ class Realigner(wiring.Component):
     o : Out, stream of :class:`Word`
     busy : Out, 1 bit
         Octets are inside.
+    moving : Out, 1 bit
+        Some of them will leave even if no piece comes.
     """
 
     def __init__(self, lanes: int, note):
         self.lanes = lanes
         super().__init__({
             "i": In(stream.Signature(Piece(lanes, note))), "o": Out(stream.Signature(Word(lanes, note))),
-            "busy": Out(1),
+            "busy": Out(1), "moving": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -145,7 +147,8 @@ class Realigner(wiring.Component):
             out.first.eq(~begun),
             out.last.eq(tail | (ends & ~runs_over)),
             out.note.eq(note),
-            self.busy.eq(turned_valid | has.any() | self.o.valid),
+            self.moving.eq(turned_valid | self.o.valid),
+            self.busy.eq(self.moving | has.any()),
         ]
         with m.If(step):
             m.d.sync += [self.o.valid.eq(leaves), self.o.payload.eq(out), tail.eq(twice & ~tail)]

@@ -146,7 +146,8 @@ class RdmaReceiver(wiring.Component):
             self.passed.eq(reader.passed),
             self.step.eq(realigner.i.ready),
             self.header.eq(header),
-            self.placing.eq(behind | realigner.busy),
+            # A ULPDU that is cut off may leave octets in the realigner, which never leave it.
+            self.placing.eq(behind | realigner.moving | (realigner.busy & ~self.refused)),
         ]
         self._check(m, beat, header, beat_valid, refuses, realigner)
         self._place(m, realigner)

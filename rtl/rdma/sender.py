@@ -13,9 +13,9 @@ from open_rnic.rtl.opcodes import READ_REQUEST_OCTETS, TAGGED_OCTETS, UNTAGGED_O
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Fragment, Message, Sink, word_bits
 from open_rnic.rtl.rdma.realigner import Realigner
 
-__all__ = ["RdmaSender"]
+__all__ = ["MAX_OUTSTANDING", "RdmaSender"]
 
-_DEPTH = 16  # words that may be read ahead
+MAX_OUTSTANDING = 16  # words of memory that may be read ahead
 _VERSION = 1  # RFC 5041 §4.1, RFC 5040 §4.1
 FIRST_MSN = 1  # RFC 5041 §4.3
 _TAGGED = (Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
@@ -46,8 +46,8 @@ class RdmaSender(wiring.Component):
         messages ▸ segments ▸ octets of headers, and words of memory ▸ Realigner ▸ ULPDUs
 
     Messages leave in segments of at most ``mulpdu`` octets: each is as long as fits, except the last. Memory is not
-    read for a Read Response whose source has been revoked: octets of no meaning end the segment, and ``refused`` is
-    set.
+    read for a Read Response whose source has been revoked, except for a word that it has been offered already: octets
+    of no meaning end the segment, which does not count as sent, and ``refused`` is set.
 
     Latency: 5 cycles and that of the memory, from a message to its first beat. Throughput: one beat per cycle, but a
     cycle more for each ULPDU, for each ULPDU whose octets lie in more words of memory than it has beats, and for each
@@ -212,7 +212,7 @@ class RdmaSender(wiring.Component):
                 x.sink.eq(fragment.octets),
             ]
         # One enable, and one choice, for each register of many bits: the new message or segment, or what is left.
-        with m.If(x.takes | x.ends):
+        with m.If(x.takes | (x.ends & ~x.void)):
             m.d.sync += [
                 x.to.eq(Mux(x.in_segment, x.to + x.payload, Mux(tagged | is_request, given.to, 0))),
                 self.left.eq(Mux(x.in_segment, self.left - x.payload, given.octets)),
@@ -237,6 +237,7 @@ class RdmaSender(wiring.Component):
         source = x.sources.i.payload
         in_header = Signal()
         dead = Signal()  # the source must not be read any more
+        offered = Signal()  # a read that memory has not taken, and that must not be withdrawn
         start = Signal(range(octets))
         room = Signal(range(octets + 1))  # from there to the end of the word
         in_word = Signal(range(octets + 1))  # octets of the fragment in the word
@@ -245,7 +246,7 @@ class RdmaSender(wiring.Component):
         moves = Signal()
         m.d.comb += [
             in_header.eq(x.header_left != 0),
-            dead.eq(self.answering & ~self.live),
+            dead.eq(~in_header & self.answering & ~self.live & ~offered),
             start.eq(Mux(in_header, Mux(x.header_word == 0, _PADDING, 0), x.address)),
             room.eq(octets - start),
             in_word.eq(Mux(in_header | x.last_fragment, room, _lesser(room, x.fragment_left))),
@@ -253,6 +254,7 @@ class RdmaSender(wiring.Component):
             x.count.eq(_lesser(in_word, wanted)),
             ends.eq((x.count == wanted) & (~in_header | (x.payload_left == 0))),
             source.memory.eq(~in_header & ~dead),
+            x.void.eq(dead),
             source.data.eq(x.header_data),
             source.start.eq(start),
             source.count.eq(x.count),
@@ -266,7 +268,7 @@ class RdmaSender(wiring.Component):
             x.moves_payload.eq(moves & ~in_header),
             x.ends.eq(moves & ends),
             x.finishes.eq(x.ends & x.last_segment),
-            self.answers.eq(x.finishes & self.answering),
+            self.answers.eq(x.finishes & self.answering & ~dead),
             self.fragment.ready.eq(x.takes | x.loads),
         ]  # fmt: skip
         with m.If(x.in_segment):
@@ -282,6 +284,7 @@ class RdmaSender(wiring.Component):
                 ]
                 with m.If(dead):
                     m.d.sync += self.refused.eq(1)
+        m.d.sync += offered.eq(self.read.valid & ~self.read.ready)
         with m.If(x.moves_header):
             m.d.sync += x.header_word.eq(x.header_word + 1)
         with m.If(x.ends):
@@ -333,7 +336,7 @@ class _Parts:
 
     def __init__(self, sender: RdmaSender):
         lanes = sender.lanes
-        self.sources = Fifo(_Source(lanes), _DEPTH)
+        self.sources = Fifo(_Source(lanes), MAX_OUTSTANDING)
         self.realigner = Realigner(lanes, 16)
 
         # The message.
@@ -348,6 +351,7 @@ class _Parts:
         self.is_request = Signal()
         self.invalidates = Signal()
         self.finishes = Signal()  # its last octets are named in this cycle
+        self.void = Signal()  # octets of no meaning, because its source has been revoked
 
         # Its segment.
         self.begins = Signal()

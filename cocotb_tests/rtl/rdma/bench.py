@@ -41,7 +41,7 @@ class Memory:
     def __init__(self, dut: Any, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
         self.octets = bytearray(random.randbytes(OCTETS))
         self.touched: set[int] = set()
-        self.transfers = 0
+        self.transfers = self.reads = 0
         self.outstanding: deque[int] = deque()
         self._visible = bytearray(self.octets)
         self._fields = dict(_bench()["streams"]["memory__write"])
@@ -81,6 +81,7 @@ class Memory:
         while True:
             start = await beats.take() * self._width
             assert start < OCTETS, f"a read at {start:#x}"
+            self.reads += 1
             self.outstanding.append(int.from_bytes(self._visible[start : start + self._width], "little"))
             self.transfers += 1
 
@@ -234,7 +235,7 @@ class Engine:
             self.sent += self._ulpdus(await taken(self.tx))
             for each in await taken(self.host_rx):
                 self.passed.append(each.octets)
-            now = (self.rx.waiting, self.host_tx.waiting, self.memory.transfers, len(self.sent), len(self.passed))
+            now = [each.transfers for each in (self.rx, self.tx, self.host_tx, self.host_rx, self.memory)]
             if now == before:
                 return
             before = now
@@ -289,6 +290,11 @@ class Engine:
         assert (found[0][:meant], found[1]) == (octets[:meant], len(octets))
         assert not await self.field("placing")
         assert not await self.field("sending")
+
+    def restart_sinks(self) -> None:
+        """Discard a ULPDU that a reset has cut off."""
+        self.tx.restart()
+        self.sent.clear()
 
     async def reset(self) -> None:
         """Reset the connection, as CONTROL.reset of the data path does."""
