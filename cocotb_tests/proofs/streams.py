@@ -37,6 +37,7 @@ from open_rnic.rtl.net.packet_fifo import PacketFifo
 from open_rnic.rtl.net.packet_memory import OutputRegister
 from open_rnic.rtl.net.packet_slots import PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
+from open_rnic.rtl.rdma.axi_memory import AxiMemory
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.header_reader import HeaderReader
 from open_rnic.rtl.rdma.layouts import Buffer as PostedBuffer
@@ -377,6 +378,44 @@ _block(
     given=_writer_is_left_alone,
     states=_writer_states,
 )
+
+_R = "rdata", "rresp", "rlast", "rid"
+
+
+def _held(m, bus, channel, fields):
+    """Return whether a transfer of an AXI4 channel that waited in the previous cycle is still offered, unchanged."""
+    valid, ready = (getattr(bus, f"m_axi_{channel}{name}") for name in ("valid", "ready"))
+    payload = Cat(getattr(bus, f"m_axi_{name}") for name in fields)
+    return ~m.last(valid & ~ready) | (valid & (payload == m.last(payload)))
+
+
+_block(
+    lambda lanes: AxiMemory(lanes, outstanding=2),
+    AxiMemory,
+    "a word that is not stale is discarded",
+    "words.valid.eq(self.m_axi_rvalid & (stale == 0))",
+    "words.valid.eq(self.m_axi_rvalid & ~read.valid)",
+    given=lambda m, memory: ~memory.reset & _held(m, memory, "r", _R),
+)
+
+
+@proves(
+    "a transfer is held on each channel of AXI4 until it is accepted, even in a reset of the engine",
+    lambda lanes: AxiMemory(lanes, outstanding=2),
+    Mutant("a read begins before the last one was accepted", AxiMemory, "(~self.m_axi_arvalid | self.m_axi_arready)",
+           "1"),
+    Mutant("a reset withdraws an address", AxiMemory, "with m.If(self.m_axi_awready):",
+           "with m.If(self.m_axi_awready | self.reset):"),
+    Mutant("data change while only the address is accepted", AxiMemory, "(~self.m_axi_wvalid | self.m_axi_wready)",
+           "1"),
+    name="axi",
+)  # fmt: skip
+def _(m, memory):
+    m.always(
+        _held(m, memory, "aw", ("awaddr",)),
+        _held(m, memory, "ar", ("araddr",)),
+        _held(m, memory, "w", ("wdata", "wstrb")),
+    )
 
 
 class _InTurn(Component):

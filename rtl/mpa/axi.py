@@ -11,19 +11,20 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.length import LengthFifo, check_measure
 
-__all__ = ["AxiLiteBridge", "AxiMpaDatapath"]
+__all__ = ["AXI_LITE", "AxiLiteBridge", "AxiMpaDatapath", "axi_stream", "connect_lite", "give_packets", "take_packets"]
 
 ADDRESS_BITS = 10
 OKAY, SLVERR = 0, 2
 
 
-def _stream(prefix: str, lanes: int, user: int, flow, back) -> dict:
+def axi_stream(prefix: str, lanes: int, user: int, flow, back) -> dict:
+    """The ports of an AXI4-Stream of packets, with ``user`` bits of ``tuser``."""
     ports = {"tdata": 32 * lanes, "tkeep": 4 * lanes, "tlast": 1, "tuser": user, "tvalid": 1}
     forth = {f"{prefix}_{name}": flow(width) for name, width in ports.items() if width}
     return {**forth, f"{prefix}_tready": back(1)}
 
 
-_LITE = {
+AXI_LITE = {
     "s_axil_awaddr": In(ADDRESS_BITS), "s_axil_awprot": In(3), "s_axil_awvalid": In(1), "s_axil_awready": Out(1),
     "s_axil_wdata": In(32), "s_axil_wstrb": In(4), "s_axil_wvalid": In(1), "s_axil_wready": Out(1),
     "s_axil_bresp": Out(2), "s_axil_bvalid": Out(1), "s_axil_bready": In(1),
@@ -48,7 +49,7 @@ class AxiLiteBridge(wiring.Component):
     """
 
     def __init__(self):
-        super().__init__({**_LITE, "bus": Out(RegisterBus())})
+        super().__init__({**AXI_LITE, "bus": Out(RegisterBus())})
 
     def elaborate(self, platform):
         m = Module()
@@ -88,6 +89,42 @@ class AxiLiteBridge(wiring.Component):
                 with m.If(self.s_axil_rready):
                     m.next = "Idle"
         return m
+
+
+def connect_lite(m: Module, ports, bridge: AxiLiteBridge) -> None:
+    """Connect ``bridge`` to the AXI4-Lite ports of the component ``ports``."""
+    for name, member in AXI_LITE.items():
+        inner, outer = getattr(bridge, name), getattr(ports, name)
+        m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+
+
+def take_packets(m: Module, ports, prefix: str, packets) -> None:
+    """Connect the stream ``packets`` to the AXI4-Stream ``prefix`` of the component ``ports``, its source."""
+    keep = getattr(ports, f"{prefix}_tkeep")
+    width = len(keep)
+    # ends[n - 1]: the last bit set in tkeep is bit n - 1. As tkeep has no gaps, at most one of these is true.
+    ends = [keep[n - 1] & (~keep[n] if n < width else 1) for n in range(1, width + 1)]
+    octets = reduce(or_, (Mux(end, n, 0) for n, end in enumerate(ends, 1)))
+    m.d.comb += [
+        packets.payload.data.eq(getattr(ports, f"{prefix}_tdata")),
+        packets.payload.octets.eq(octets),
+        packets.payload.last.eq(getattr(ports, f"{prefix}_tlast")),
+        packets.valid.eq(getattr(ports, f"{prefix}_tvalid")),
+        getattr(ports, f"{prefix}_tready").eq(packets.ready),
+    ]
+
+
+def give_packets(m: Module, ports, prefix: str, packets) -> None:
+    """Connect the stream ``packets`` to the AXI4-Stream ``prefix`` of the component ``ports``, its sink."""
+    beat = packets.payload
+    keep = getattr(ports, f"{prefix}_tkeep")
+    m.d.comb += [
+        getattr(ports, f"{prefix}_tdata").eq(beat.data),
+        keep.eq(Cat(~beat.last | (n < beat.octets) for n in range(len(keep)))),
+        getattr(ports, f"{prefix}_tlast").eq(beat.last),
+        getattr(ports, f"{prefix}_tvalid").eq(packets.valid),
+        packets.ready.eq(getattr(ports, f"{prefix}_tready")),
+    ]
 
 
 class AxiMpaDatapath(wiring.Component):
@@ -130,11 +167,11 @@ class AxiMpaDatapath(wiring.Component):
         self.datapath = MpaDatapath(lanes, **options)
         self.lanes = lanes
         super().__init__({
-            **_stream("s_axis_ulpdu", lanes, 0 if measure else 16, In, Out),
-            **_stream("m_axis_mpa", lanes, 0, Out, In),
-            **_stream("s_axis_mpa", lanes, 0, In, Out),
-            **_stream("m_axis_ulpdu", lanes, 2, Out, In),
-            **_LITE,
+            **axi_stream("s_axis_ulpdu", lanes, 0 if measure else 16, In, Out),
+            **axi_stream("m_axis_mpa", lanes, 0, Out, In),
+            **axi_stream("s_axis_mpa", lanes, 0, In, Out),
+            **axi_stream("m_axis_ulpdu", lanes, 2, Out, In),
+            **AXI_LITE,
             "irq": Out(1),
         })
 
@@ -143,48 +180,21 @@ class AxiMpaDatapath(wiring.Component):
         m.submodules.datapath = path = self.datapath
         m.submodules.registers = bridge = AxiLiteBridge()
         wiring.connect(m, bridge.bus, path.bus)
-        for name, member in _LITE.items():
-            inner, outer = getattr(bridge, name), getattr(self, name)
-            m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        connect_lite(m, self, bridge)
         m.d.comb += self.irq.eq(path.irq)
 
         if self.measure:
             lengths = LengthFifo(self.lanes, self.measure)
             m.submodules.lengths = ResetInserter(path.reset)(lengths)
-            self._take(m, "s_axis_ulpdu", lengths.i)
+            take_packets(m, self, "s_axis_ulpdu", lengths.i)
             wiring.connect(m, lengths.o, path.tx_ulpdu)
         else:
-            self._take(m, "s_axis_ulpdu", path.tx_ulpdu)
+            take_packets(m, self, "s_axis_ulpdu", path.tx_ulpdu)
             m.d.comb += path.tx_ulpdu.payload.length.eq(self.s_axis_ulpdu_tuser)
-        self._give(m, "m_axis_mpa", path.tx_mpa)
-        self._take(m, "s_axis_mpa", path.rx_mpa)
+        give_packets(m, self, "m_axis_mpa", path.tx_mpa)
+        take_packets(m, self, "s_axis_mpa", path.rx_mpa)
         with m.If(~self.s_axis_mpa_tkeep.all()):
             m.d.comb += path.rx_mpa.payload.last.eq(1)
-        self._give(m, "m_axis_ulpdu", path.rx_ulpdu)
+        give_packets(m, self, "m_axis_ulpdu", path.rx_ulpdu)
         m.d.comb += self.m_axis_ulpdu_tuser.eq(path.rx_ulpdu.payload.verdict)
         return m
-
-    def _take(self, m, prefix, packets):
-        keep = getattr(self, f"{prefix}_tkeep")
-        width = len(keep)
-        # ends[n - 1]: the last bit set in tkeep is bit n - 1. As tkeep has no gaps, at most one of these is true.
-        ends = [keep[n - 1] & (~keep[n] if n < width else 1) for n in range(1, width + 1)]
-        octets = reduce(or_, (Mux(end, n, 0) for n, end in enumerate(ends, 1)))
-        m.d.comb += [
-            packets.payload.data.eq(getattr(self, f"{prefix}_tdata")),
-            packets.payload.octets.eq(octets),
-            packets.payload.last.eq(getattr(self, f"{prefix}_tlast")),
-            packets.valid.eq(getattr(self, f"{prefix}_tvalid")),
-            getattr(self, f"{prefix}_tready").eq(packets.ready),
-        ]
-
-    def _give(self, m, prefix, packets):
-        beat = packets.payload
-        keep = getattr(self, f"{prefix}_tkeep")
-        m.d.comb += [
-            getattr(self, f"{prefix}_tdata").eq(beat.data),
-            keep.eq(Cat(~beat.last | (n < beat.octets) for n in range(len(keep)))),
-            getattr(self, f"{prefix}_tlast").eq(beat.last),
-            getattr(self, f"{prefix}_tvalid").eq(packets.valid),
-            packets.ready.eq(getattr(self, f"{prefix}_tready")),
-        ]

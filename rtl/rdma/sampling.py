@@ -1,0 +1,84 @@
+"""The data path of one connection with an RDMA engine and a sample writer."""
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.rdma.datapath import RdmaDatapath
+from open_rnic.rtl.rdma.layouts import MemoryPort
+from open_rnic.rtl.rdma.sample_writer import SampleWriter
+
+__all__ = ["SAMPLE_PAGE", "SamplingDatapath"]
+
+SAMPLE_PAGE = 0x300  # the address of the sample writer's registers
+
+
+class SamplingDatapath(wiring.Component):
+    """MPA, RDMA and samples of one connection: an :class:`.RdmaDatapath` and a :class:`.SampleWriter`.
+
+    Parameters
+    ----------
+    lanes : width of the streams and of memory in 32-bit lanes
+    sample, buffer : octets of a sample, and of the memory in which samples wait; see :class:`.SampleWriter`
+    options
+        See :class:`.RdmaDatapath`.
+
+    Members
+    -------
+    tx_ulpdu, rx_ulpdu, tx_mpa, rx_mpa, irq, reset
+        See :class:`.RdmaDatapath`.
+    memory : Out, :class:`.MemoryPort`
+        The main memory, at addresses below 0x8000_0000.
+    samples : In, stream of 8 * ``sample`` bits
+    tick : In, 1 bit
+        See :class:`.SampleWriter`.
+    bus : In, :class:`.RegisterBus`
+        The registers of all three, in one page.
+
+    """
+
+    def __init__(self, lanes: int = 1, *, sample: int = 4, buffer: int = 4096, **options: int):
+        self.lanes = lanes
+        self.path = RdmaDatapath(lanes, fabric=True, **options)
+        self.writer = SampleWriter(lanes, sample=sample, octets=buffer)
+        super().__init__({
+            "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))), "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
+            "tx_mpa": Out(stream.Signature(Packet(lanes))), "rx_mpa": In(stream.Signature(Packet(lanes))),
+            "memory": Out(MemoryPort(lanes)),
+            "samples": In(stream.Signature(8 * sample)), "tick": In(1),
+            "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.path = path = self.path
+        m.submodules.writer = writer = self.writer
+        connect, flipped = wiring.connect, wiring.flipped
+        connect(m, flipped(self.tx_ulpdu), path.tx_ulpdu)
+        connect(m, path.rx_ulpdu, flipped(self.rx_ulpdu))
+        connect(m, path.tx_mpa, flipped(self.tx_mpa))
+        connect(m, flipped(self.rx_mpa), path.rx_mpa)
+        connect(m, path.memory, writer.port)
+        connect(m, writer.main, flipped(self.memory))
+        connect(m, writer.work, path.fabric)
+        connect(m, flipped(self.samples), writer.samples)
+        m.d.comb += [
+            writer.done.eq(path.fabric_done),
+            writer.tick.eq(self.tick),
+            writer.reset.eq(path.reset),
+            self.reset.eq(path.reset),
+            self.irq.eq(path.irq),
+        ]
+        of_samples = self.bus.address[6:] == SAMPLE_PAGE >> 8
+        for page, chosen in ((path.bus, ~of_samples), (writer.bus, of_samples)):
+            m.d.comb += [
+                page.request.eq(self.bus.request & chosen),
+                page.write.eq(self.bus.write),
+                page.address.eq(self.bus.address),
+                page.write_data.eq(self.bus.write_data),
+            ]
+            with m.If(chosen):
+                m.d.comb += [self.bus.ack.eq(page.ack), self.bus.read_data.eq(page.read_data)]
+        return m
