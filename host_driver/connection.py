@@ -124,6 +124,7 @@ class Connection:
         self._ulpdus: asyncio.Queue[bytes | None] = asyncio.Queue(ULPDUS_WAITING)  # None: there are no more
         self._events: asyncio.Queue[Event] = asyncio.Queue(EVENTS_WAITING)
         self._first = b""  # the first received octets
+        self._enabled = False  # the device is in MPA mode, or its stream octets lead there
         self._prepare: Prepare | None = None  # for ``initiate`` and ``Request.accept``
 
     # For the ULP
@@ -364,6 +365,7 @@ class Connection:
             await prepare(self)
         self._spawn(self._fetch_ulpdus)
         await self.device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
+        self._enabled = True
         self._carry_out(actions)
 
     async def _give_up(self, failed: Failed) -> None:
@@ -492,6 +494,7 @@ class Connection:
 
     async def _drain(self) -> None:
         """Deliver every good ULPDU to the ULP, then end the receive direction."""
+        await self._gate.until(lambda: self._enabled)  # the peer may have closed before
         await self.device.drained()
         fpdus = await self.device.get("RX_FPDUS")
         while await self._count_engine() and not self._life.delivered(fpdus):

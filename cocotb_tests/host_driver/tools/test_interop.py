@@ -398,7 +398,7 @@ def test_an_unexpected_error_reports_its_origin():
 
 
 def test_earlier_captures_of_other_rows_are_kept(monkeypatch, tmp_path):
-    async def no_device(name, lanes):
+    async def no_device(name, lanes, offload):
         raise InteropError("no device")
 
     monkeypatch.setattr(matrix, "open_device", no_device)

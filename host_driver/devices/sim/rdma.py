@@ -137,5 +137,5 @@ class SimulatedRdma(SimulatedDatapath):
 
 def make(lanes: str) -> SimulatedRdma:
     """Return a data path of ``lanes`` lanes with an RDMA engine; peers on loopback send ULPDUs of up to 64 KiB."""
-    sizes = {"store_and_forward": 1 << 17, "regions": 1024, "buffers": 64, "work": 64, "reads": 64}
+    sizes = {"store_and_forward": 1 << 17, "regions": 1024, "buffers": 64, "work": 64, "reads": 128}
     return SimulatedRdma(RdmaDatapath(int(lanes), **sizes))

@@ -60,6 +60,7 @@ class Case:
     variant: str = "siw"
     relayed: bool = False  # whether a relay between sockets of this machine's kernel is part of the case
     octets: bool = False  # whether our end must see the stream's octets, which an attached device does not show
+    offloads: bool = True  # whether an RDMA engine has room for its RDMA Reads
     kills: bool = False  # whether the case kills the guest, or leaves it unusable for other cases
     timeout: float = 300.0
 

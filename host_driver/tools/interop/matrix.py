@@ -117,6 +117,7 @@ async def run(
     try:
         for name in devices:
             # Each simulation is built first, so that no case's time includes the build.
+            plain: OpenDevice = partial(open_device, name, lanes=LANES)
             device: OpenDevice = partial(open_device, name, lanes=LANES, offload=offload and offloads(name))
             attached = plan is not None and plan.rtl and name == "simulated"
             if plan and attached != plan.attached:
@@ -130,7 +131,7 @@ async def run(
             for case in cases:
                 if attached and case.octets:
                     continue
-                yield await _row(bench, case, name, device)
+                yield await _row(bench, case, name, device if case.offloads or attached else plain)
     finally:
         await bench.drop()
 

@@ -327,7 +327,8 @@ def _depths() -> Iterator[Case]:
             label = f"{name}-{_depth(value).lower()}"
             asked = f"{name.upper()} {_depth(value)} in our Request, {'ORD' if name == 'ird' else 'IRD'} 2"
             depths = Expected(depths=(value, 2) if name == "ird" else (2, value))
-            yield Case(f"{label}-asked", asked, rule, partial(_asked, name=name, value=value), depths)
+            fits = (name, value) != ("ird", 129)  # an engine has room for as many as siw
+            yield Case(f"{label}-asked", asked, rule, partial(_asked, name=name, value=value), depths, offloads=fits)
             replied = f"{name.upper()} {_depth(value)} in our Reply"
             if (name, value) == ("ord", NO_NEGOTIATION):
                 config = _with_depth(_RESPONDER, name, value)
@@ -338,7 +339,8 @@ def _depths() -> Iterator[Case]:
             if (name, value) == ("ord", 129):
                 replied = "our ORD is 129, and the Request offers IRD 128"
                 depths = Expected(depths=(2, SIW_MAX))
-            yield Case(f"{label}-replied", replied, rule, partial(_replied, name=name, value=value), depths)
+            act = partial(_replied, name=name, value=value)
+            yield Case(f"{label}-replied", replied, rule, act, depths, offloads=fits)
 
 
 def _privates() -> Iterator[Case]:
