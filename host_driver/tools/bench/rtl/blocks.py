@@ -46,6 +46,7 @@ class Block:
     haste : target frequency for nextpnr, relative to the target for the whole data path
     vast : whether the block has so many wires at 16 lanes that nextpnr's default router takes hours
     least : the narrowest data path that contains the block, in lanes
+    delay : the delay of logic, in ps, below which synthesis saves area; 0: all logic is made as fast as possible
 
     """
 
@@ -55,6 +56,7 @@ class Block:
     haste: float = 1.5
     vast: bool = False
     least: int = 1
+    delay: int = 0
 
 
 _TABLE = (
@@ -80,7 +82,7 @@ _TABLE = (
     Block("NetworkPath", lambda _: NetworkPath(4), wide=False, haste=0.5),
     Block("Net", lambda _: Net(), wide=False, haste=0.5),
     Block("TcpEngine", lambda _: TcpEngine(4), wide=False, haste=0.5),
-    Block("RdmaEngine", RdmaEngine, haste=0.5),
+    Block("RdmaEngine", RdmaEngine, haste=0.5, delay=12000),
     Block("CRC-32C", Crc32c),
     Block("amaranth.lib.crc", AmaranthCrc),
 )

