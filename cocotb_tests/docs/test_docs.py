@@ -54,13 +54,18 @@ def test_an_example_runs_and_prints_the_documented_output(example, tmp_path):
 
 
 def test_the_template_and_the_tables_name_all_ports_of_the_verilog(capsys):
-    assert cli.run(["verilog", "--lanes", "1", "-o", "-"]) == 0
-    head = re.search(r"^module mpa_datapath \((.+?)^\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
-    ports = set(re.findall(r"(\w+),?$", head[1], re.MULTILINE))
+    ports = {}
+    for name, options in (("mpa_datapath", []), ("rdma_datapath", ["--with", "rdma"])):
+        assert cli.run(["verilog", "--lanes", "1", *options, "-o", "-"]) == 0
+        head = re.search(rf"^module {name} \((.+?)^\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+        ports[name] = set(re.findall(r"(\w+)(?: = \S+?)?,?$", head[1], re.MULTILINE))
     [template] = blocks("verilog", VERILOG)
-    assert set(re.findall(r"\.(\w+)\(", template)) == ports
-    rows = "".join(re.findall(r"^\|(.+?)\|", VERILOG, re.MULTILINE))
-    assert set(re.findall(r"`([sm]_axi\w+[a-z]|clk|rst|irq)`", rows)) == ports
+    assert set(re.findall(r"\.(\w+)\(", template)) == ports["mpa_datapath"]
+    base, _, rdma = VERILOG.partition("\n## With RDMA\n")
+    rows = "".join(re.findall(r"^\|(.+?)\|", base, re.MULTILINE))
+    assert set(re.findall(r"`([sm]_axi\w+[a-z]|clk|rst|irq)`", rows)) == ports["mpa_datapath"]
+    rows = "".join(re.findall(r"^\|(.+?)\|", rdma.partition("\n## ")[0], re.MULTILINE))
+    assert set(re.findall(r"`(\w+)`", rows)) == ports["rdma_datapath"] - ports["mpa_datapath"]
 
 
 def test_the_litex_module_connects_all_ports_of_the_verilog(capsys):

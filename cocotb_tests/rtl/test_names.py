@@ -8,11 +8,14 @@ from amaranth.back import rtlil
 from open_rnic.host_driver.tools.split.segment import receive, transmit
 from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
+from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
 
 DESIGNS = {
     "axi-1": lambda: AxiMpaDatapath(1),
     "axi-4": lambda: AxiMpaDatapath(4),
     "axi-2-store": lambda: AxiMpaDatapath(2, store_and_forward=4096),
+    "axi-rdma-1": lambda: AxiRdmaDatapath(1),
+    "axi-rdma-4": lambda: AxiRdmaDatapath(4, measure=128, sample=2),
     "uart-1": lambda: UartDatapath(1, Fraction(25, 3)),
     "transmit-2": lambda: transmit(2),
     "receive-1": lambda: receive(1),

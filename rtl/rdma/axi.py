@@ -1,6 +1,6 @@
 """The data path with RDMA and samples, with AXI ports, for use in other designs."""
 
-from amaranth.hdl import Module, ResetInserter
+from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -81,10 +81,9 @@ class AxiRdmaDatapath(wiring.Component):
             path.samples.valid.eq(self.s_axis_samples_tvalid),
             self.s_axis_samples_tready.eq(path.samples.ready),
         ]
-        with m.If(path.reset):
-            m.d.sync += self.memory_fault.eq(0)
-        with m.Elif(memory.fault):
-            m.d.sync += self.memory_fault.eq(1)
+        faulty = Signal()
+        m.d.comb += self.memory_fault.eq(faulty)
+        m.d.sync += faulty.eq((faulty | memory.fault) & ~path.reset)
 
         if self.measure:
             lengths = LengthFifo(self.lanes, self.measure)

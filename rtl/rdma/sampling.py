@@ -21,7 +21,7 @@ class SamplingDatapath(wiring.Component):
     Parameters
     ----------
     lanes : width of the streams and of memory in 32-bit lanes
-    sample, buffer : octets of a sample, and of the memory in which samples wait; see :class:`.SampleWriter`
+    sample, sample_buffer : octets of a sample, and of the memory in which samples wait; see :class:`.SampleWriter`
     options
         See :class:`.RdmaDatapath`.
 
@@ -39,10 +39,10 @@ class SamplingDatapath(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int = 1, *, sample: int = 4, buffer: int = 4096, **options: int):
+    def __init__(self, lanes: int = 1, *, sample: int = 4, sample_buffer: int = 4096, **options: int):
         self.lanes = lanes
         self.path = RdmaDatapath(lanes, fabric=True, **options)
-        self.writer = SampleWriter(lanes, sample=sample, octets=buffer)
+        self.writer = SampleWriter(lanes, sample=sample, octets=sample_buffer)
         super().__init__({
             "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))), "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
             "tx_mpa": Out(stream.Signature(Packet(lanes))), "rx_mpa": In(stream.Signature(Packet(lanes))),

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from open_rnic.host_driver.tools.cli.common import LanesOption, UsageError, whole_file, whole_number
+
+STORE = 4096  # octets for received ULPDUs, if the engine needs them and no other number is given
+
+
+class Part(StrEnum):
+    """What can be added to the data path."""
+
+    RDMA = "rdma"
 
 
 def verilog(
@@ -24,7 +33,7 @@ def verilog(
             metavar="OCTETS",
             parser=whole_number,
             help="The size of a memory that holds a received ULPDU until its verdict is known: a power of 2, "
-            "which also limits a ULPDU's length. 0: no memory.",
+            f"which also limits a ULPDU's length. 0: no memory; with --with rdma {STORE}.",
         ),
     ] = 0,
     measure: Annotated[
@@ -36,24 +45,52 @@ def verilog(
             "power of 2. 0: no memory.",
         ),
     ] = 0,
-    name: Annotated[str, typer.Option(metavar="NAME", help="The module's name.")] = "mpa_datapath",
+    parts: Annotated[
+        list[Part] | None,
+        typer.Option(
+            "--with", help="rdma: add the RDMA engine and the sample writer, with an AXI4 port for their memory."
+        ),
+    ] = None,
+    sample: Annotated[
+        int,
+        typer.Option(metavar="OCTETS", parser=whole_number, help="The size of a sample: a power of 2, at most 4 * N."),
+    ] = 4,
+    sample_buffer: Annotated[
+        int,
+        typer.Option(
+            metavar="OCTETS",
+            parser=whole_number,
+            help="The size of the memory in which samples wait: a power of 2, room for 4 RDMA Writes.",
+        ),
+    ] = 4096,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The module's name; by default mpa_datapath, or rdma_datapath."),
+    ] = None,
 ) -> None:
-    """Write the data path as Verilog, with AXI4-Stream and AXI4-Lite ports.
+    """Write the data path as Verilog, with AXI4-Stream and AXI4-Lite ports, and AXI4 for the memory of an RDMA engine.
 
     The same options always give the same text. docs/verilog.md explains the ports.
     """
     from open_rnic.host_driver.tools import verilog as writer
     from open_rnic.rtl.mpa.axi import AxiMpaDatapath
+    from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
 
     options = {"lanes": lanes, "event_depth": event_depth, "store_and_forward": store_and_forward,
                "measure": measure}  # fmt: skip
+    chosen = {"with": Part.RDMA.value} if parts else {}
+    if chosen:
+        options |= {"store_and_forward": store_and_forward or STORE, "sample": sample, "sample_buffer": sample_buffer}
+    top = AxiRdmaDatapath if chosen else AxiMpaDatapath
+    name = ("rdma_datapath" if chosen else "mpa_datapath") if name is None else name
     try:
         writer.check_name(name)
     except ValueError as error:
         raise UsageError(f"--name: {error}") from None
     with whole_file(output) as file:  # opened first: Amaranth warns about a component that is made but not used
         try:
-            component = AxiMpaDatapath(**options)
+            component = top(**options)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        file.write(writer.module(component, name, {key.replace("_", "-"): value for key, value in options.items()}))
+        given = {key.replace("_", "-"): str(value) for key, value in options.items()}
+        file.write(writer.module(component, name, chosen | given))
