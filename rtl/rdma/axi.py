@@ -73,7 +73,6 @@ class AxiRdmaDatapath(wiring.Component):
             inner, outer = getattr(memory, name), getattr(self, name)
             m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
         m.d.comb += [
-            memory.reset.eq(path.reset),
             self.irq.eq(path.irq[0]),
             self.rdma_irq.eq(path.irq[1]),
             path.tick.eq(self.sample_tick),

@@ -38,8 +38,8 @@ class AxiMemory(wiring.Component):
     sent. A write with ``last`` is transferred at ``port`` when the responses to all writes, this one included, have
     arrived. Responses other than OKAY set ``fault`` for 1 cycle; the word that was read is passed on nevertheless.
 
-    With ``reset``, words that are outstanding are discarded when they arrive, and writes that have been transferred
-    are completed, so that the bus need not be reset with the engine.
+    The bus need not be reset with the engine: transactions that have begun are completed, and the words of all reads
+    that were transferred at ``port`` still come.
 
     Latency: 1 cycle from ``port`` to the bus; words pass without delay. Throughput: a write and a read in each cycle.
     ``m_axi_rready`` depends on ``port.words.ready`` in the same cycle.
@@ -53,8 +53,6 @@ class AxiMemory(wiring.Component):
     -------
     port : In, :class:`.MemoryPort`
         The side of the memory.
-    reset : In, 1 bit
-        The engine is reset.
     fault : Out, 1 bit
         The bus reports an error.
     m_axi_*
@@ -67,7 +65,7 @@ class AxiMemory(wiring.Component):
         self.lanes = lanes
         self.outstanding = outstanding
         super().__init__({
-            "port": In(MemoryPort(lanes)), "reset": In(1), "fault": Out(1), **axi_ports(lanes),
+            "port": In(MemoryPort(lanes)), "fault": Out(1), **axi_ports(lanes),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -102,7 +100,7 @@ class AxiMemory(wiring.Component):
         ]
         m.d.sync += [
             count.eq(count + sends - self.m_axi_bvalid),
-            sent.eq((sent | sends) & beat.last & ~(write.valid & write.ready) & ~self.reset),
+            sent.eq((sent | sends) & beat.last & write.valid & ~write.ready),
         ]
         with m.If(self.m_axi_awready):
             m.d.sync += self.m_axi_awvalid.eq(0)
@@ -120,22 +118,15 @@ class AxiMemory(wiring.Component):
     def _read(self, m, size):
         read, words = self.port.read, self.port.words
         count = Signal(self.outstanding, name="reads_outstanding")
-        after = Signal.like(count, name="reads_after")
-        stale = Signal.like(count)  # words that arrive next and are discarded
         sends = Signal(name="read_sends")
-        arrives = Signal(name="word_arrives")
         m.d.comb += [
             read.ready.eq((~self.m_axi_arvalid | self.m_axi_arready) & ~count.all()),
             sends.eq(read.valid & read.ready),
-            words.valid.eq(self.m_axi_rvalid & (stale == 0)),
+            words.valid.eq(self.m_axi_rvalid),
             words.payload.eq(self.m_axi_rdata),
-            self.m_axi_rready.eq(words.ready | (stale != 0)),
-            arrives.eq(self.m_axi_rvalid & self.m_axi_rready),
-            after.eq(count + sends - arrives),
+            self.m_axi_rready.eq(words.ready),
         ]
-        m.d.sync += [count.eq(after), stale.eq(stale - (arrives & (stale != 0)))]
-        with m.If(self.reset):
-            m.d.sync += stale.eq(after)
+        m.d.sync += count.eq(count + sends - (self.m_axi_rvalid & self.m_axi_rready))
         with m.If(self.m_axi_arready):
             m.d.sync += self.m_axi_arvalid.eq(0)
         with m.If(sends):

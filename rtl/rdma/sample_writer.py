@@ -36,8 +36,8 @@ class SampleWriter(wiring.Component):
     order in which they were taken. :class:`.SampleSchedule` states when they leave and when they are dropped,
     :data:`.SAMPLE_MAP` has the registers, and :class:`.Doorbell` the octets of a record.
 
-    ``reset`` forgets all samples and sets all registers to their reset values; the engine must be reset with it, and
-    must not read any word that it asked for before.
+    ``reset`` forgets all samples and sets all registers to their reset values; the engine must be reset with it. Words
+    that it has asked for still come.
 
     Latency: the first word of a command is given at most 11 cycles after the last sample was taken. Throughput: a
     sample, a word of memory to the engine and a write to the main memory in every cycle, and a command in 12 cycles.
@@ -96,17 +96,18 @@ class SampleWriter(wiring.Component):
         m.submodules.registers = registers = RegisterBank(SAMPLE_MAP)
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         m.d.comb += registers.reset.eq(self.reset)
-        # This resets everything except the register bank, which must complete the current access.
+        m.submodules.hub = hub = MemoryHub(self.lanes)
+        wiring.connect(m, wiring.flipped(self.port), hub.port)
+        wiring.connect(m, hub.main, wiring.flipped(self.main))
+        self._store(m, self.schedule, hub)
+        # This resets everything except the register bank, which must complete the current access, and the words that
+        # the engine has asked for.
         m.submodules.writer = ResetInserter(self.reset)(self._writer(registers))
         return m
 
     def _writer(self, registers):
         m = Module()
         m.submodules.schedule = schedule = self.schedule
-        m.submodules.hub = hub = MemoryHub(self.lanes)
-        wiring.connect(m, wiring.flipped(self.port), hub.port)
-        wiring.connect(m, hub.main, wiring.flipped(self.main))
-        self._store(m, schedule, hub)
         self._snoop(m, schedule, registers.HEAD_ADDRESS.value)
         self._work(m, schedule, registers)
 

@@ -165,22 +165,21 @@ def test_an_error_of_the_bus_is_reported():
     bus.run(main, watch)
 
 
-def test_words_of_reads_before_a_reset_are_discarded():
+def test_a_write_that_the_engine_withdraws_in_a_reset_does_not_stand_for_the_next_one():
     bus = Bus(1, 0, 0.0, 0)
-    bus.latency = 20
     idle = now_and_then(random.Random(0), 0)
+    bus.latency = 20
 
     async def main(ctx):
-        for address in range(5):
-            bus.octets[4 * address] = address + 1
-            await give(ctx, bus.dut.port.read, address, idle)
-        ctx.set(bus.dut.reset, 1)
+        write = bus.dut.port.write
+        ctx.set(write.payload, {"address": 1, "data": 1, "mask": 0xF, "last": 1})
+        ctx.set(write.valid, 1)
+        for _ in range(3):
+            _, _, ready = await ctx.tick().sample(write.ready)
+            assert not ready
+        ctx.set(write.valid, 0)
         await ctx.tick()
-        ctx.set(bus.dut.reset, 0)
-        for address in range(5, 9):
-            bus.octets[4 * address] = address + 1
-            await give(ctx, bus.dut.port.read, address, idle)
-        for address in range(5, 9):
-            assert await take(ctx, bus.dut.port.words, idle) == address + 1
+        await give(ctx, write, {"address": 2, "data": 2, "mask": 0xF, "last": 1}, idle)
+        assert bus.octets == {4: 1, 5: 0, 6: 0, 7: 0, 8: 2, 9: 0, 10: 0, 11: 0}
 
     bus.run(main)

@@ -479,6 +479,24 @@ def test_reset_forgets_samples_and_registers():
     bench.run(main)
 
 
+def test_words_that_were_asked_for_before_a_reset_still_come():
+    dut = SampleWriter(1, octets=64)
+
+    async def main(ctx):
+        ctx.set(dut.main.read.ready, 1)
+        ctx.set(dut.main.words.payload, 0x1234)
+        for address in (BUFFER, 0x100):
+            await give(ctx, dut.port.read, address // 4, NO_PAUSE)
+        ctx.set(dut.main.words.valid, 1)
+        ctx.set(dut.reset, 1)
+        await ctx.tick()
+        ctx.set(dut.reset, 0)
+        await take(ctx, dut.port.words, NO_PAUSE)
+        assert await take(ctx, dut.port.words, NO_PAUSE) == 0x1234
+
+    run(dut, main, cycles=100)
+
+
 def test_capabilities():
     bench = Bench(4, 2, 512)
 
