@@ -27,10 +27,10 @@ class Command(IntEnum):
     - REVOKE: STag. From the next cycle on, no octet is accepted for it, and none is read.
     - BUFFER: address, octets. The buffer takes the next Send for which none is posted yet.
     - WORK: octets, STag, TO low, TO high, and an address and octets for each piece of the message. Bits 3:0 of the
-      first word are the Opcode (a Send, an RDMA Write, or an RDMA Read Request), bit 4 is the fence, bit 5
-      marks work of logic beside the engine, and bits 13:8 are the number of pieces. The STag is the peer's, or in a Send with Invalidate the STag to invalidate. An RDMA Read has
-      one piece: the address of the sink, and the STag of a region that is exactly the sink, and whose first TO is that
-      address, too.
+      first word are the Opcode (a Send, an RDMA Write, or an RDMA Read Request), bit 4 is the fence, bit 5 marks the
+      work of logic beside the engine, bits 13:8 are the number of pieces. The STag is the peer's, or in a Send with
+      Invalidate the STag to invalidate. An RDMA Read has one piece: the address of the sink, and the STag of a region
+      that is exactly the sink, and whose first TO is that address, too.
     """
 
     REGION = 1
