@@ -5,12 +5,20 @@ from amaranth.hdl import Cat, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
-from open_rnic.cocotb_tests.proofs.rules import kept
+from open_rnic.cocotb_tests.proofs.rules import fifo_states, kept
+from open_rnic.rtl.opcodes import TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode
 from open_rnic.rtl.rdma.command_loader import CommandLoader
+from open_rnic.rtl.rdma.header_reader import Header, PayloadBeat
+from open_rnic.rtl.rdma.layouts import word_bits
+from open_rnic.rtl.rdma.message_loader import MessageLoader
+from open_rnic.rtl.rdma.read_counter import ReadCounter
 from open_rnic.rtl.rdma.realigner import Realigner
+from open_rnic.rtl.rdma.receiver import RdmaReceiver
 from open_rnic.rtl.rdma.regions import Access, RegionTable
-from open_rnic.rtl.rdma.registers import Command
+from open_rnic.rtl.rdma.registers import Command, Right
+from open_rnic.rtl.rdma.sender import RdmaSender
 
+_SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
 _RUN = 18  # bits of a position in a run: a run has the octets of a ULPDU, less than 2^16
 
 
@@ -21,7 +29,7 @@ _RUN = 18  # bits of a position in a run: a run has the octets of a ULPDU, less 
     Mutant("the octets in front of the run are written", Realigner, "(n >= place) & (n < end)", "n < end"),
     Mutant("the next piece overwrites the last word", Realigner, "step & (tail | ~twice)", "step"),
     Mutant("octets of the run before are written", Realigner, "m.d.sync += has.eq(0)", "pass"),
-    Mutant("octets in the last word are not seen inside", Realigner, "turned_valid | self.o.valid", "turned_valid"),
+    Mutant("a word that waits does not keep it busy", Realigner, "turned_valid | self.o.valid", "turned_valid"),
     name="words",
     of="Realigner",
     reach=12,
@@ -300,3 +308,479 @@ def _(m, table):
     m.states(~near | ((table["near"] == (distance[32:] == 0)) & (table["offset"] == distance[:32])))
     m.states(~near | ((table.signal("octets") == second.access.octets) & (table["length"] == region.octets)))
     m.states(~near | ((table.signal("address") == region.address) & (table["rights"] == region.rights)))
+
+
+class _Registered:
+    """A row of the table, as other blocks see it, and any one access to it.
+
+    ``there``: the row has a region with the STag of the access. Then ``holds``: the octets of the access lie in it;
+    ``address`` is that of the first one, and ``rights`` are the region's. All this may change in a cycle in which the
+    row is revoked, and in no other.
+    """
+
+    def __init__(self, m, block):
+        self.access, self.row = Signal(Access), Signal(range(block.rows))
+        m.d.comb += [self.access.eq(AnyConst(Value.cast(self.access).shape())), self.row.eq(self.access.stag)]
+        goes = block.revokes & (block.revoked_row == self.row)
+        self.there, self.holds, self.rights, self.address = Signal(), Signal(), Signal(4), Signal(32)
+        with m.If(goes):
+            m.d.sync += [each.eq(AnySeq(len(each))) for each in (self.there, self.holds, self.rights, self.address)]
+
+    def is_of(self, stag, to, octets):
+        """Whether this is the access."""
+        return (self.access.stag == stag) & (self.access.to == to) & (self.access.octets == octets)
+
+    def found(self, lookup, found):
+        """What ``rdma.lookup`` proves of the result of a lookup."""
+        access = lookup.access
+        live = lookup.valid & found.live & self.is_of(access.stag, access.to, access.octets)
+        return [
+            ~lookup.valid | (found.row == access.stag[: len(self.row)]),
+            ~live | (self.there & (found.rights == self.rights)),
+            ~live | (access.octets == 0) | (found.fits == self.holds),
+            ~(live & found.fits) | (found.address == self.address),
+        ]
+
+
+def _under_way(m, valid, access, step):
+    """The lookups in the three cycles of the table; the last one has its result now."""
+    lookups = []
+    for n in range(3):
+        now = Signal(data.StructLayout({"valid": 1, "access": Access}), name=f"lookup_{n}")
+        with m.If(step):
+            m.d.sync += [now.valid.eq(valid), now.access.eq(access)]
+        valid, access = now.valid, now.access
+        lookups.append(now)
+    return lookups
+
+
+_HEADER = Header()
+_BEAT = data.StructLayout({"valid": 1, "open": 1, "end": _RUN, "header": _HEADER})  # ``end`` in the payload
+
+
+def _header_octets(header):
+    return Mux(header.tagged, TAGGED_OCTETS, UNTAGGED_OCTETS)
+
+
+def _has_right(region, opcode):
+    """Whether the region has the right that a message needs to write to it."""
+    right = Mux(opcode == Opcode.RDMA_WRITE, Right.REMOTE_WRITE, Right.LOCAL_WRITE)
+    return (region.rights & right) != 0
+
+
+def _is_valid(header):
+    """Whether the engine processes ULPDUs with this header."""
+    writes = header.opcode.matches(Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
+    return Mux(header.tagged, writes, (header.opcode == Opcode.RDMA_READ_REQUEST) | header.opcode.matches(*_SENDS))
+
+
+@proves(
+    "an octet is placed only in a region that is valid in this cycle, with the right, at its TO; or in a posted buffer,"
+    " at its MO",
+    lambda lanes: RdmaReceiver(lanes, 2, 2),
+    Mutant(
+        "the range is not checked",
+        RdmaReceiver,
+        "~some | (found.live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])",
+        "~some | (found.live & found.rights[_bit(Right.REMOTE_WRITE)])",
+    ),
+    Mutant("the right is not checked", RdmaReceiver, "found.rights[_bit(Right.REMOTE_WRITE)]", "(found.rights != 0)"),
+    Mutant(
+        "a Read Response may write to any region",
+        RdmaReceiver,
+        "found.rights[_bit(Right.LOCAL_WRITE)]",
+        "found.rights[0] | found.rights[1]",
+    ),
+    Mutant("a ULPDU goes on after a revocation", RdmaReceiver, "m.d.sync += live.eq(0)", "m.d.sync += live.eq(live)"),
+    Mutant(
+        "a ULPDU goes on after a revocation in the cycle of its checks",
+        RdmaReceiver,
+        "still_live(~tagged | found.live, found.row, self) | ~tagged",
+        "~tagged | found.live",
+    ),
+    Mutant(
+        "a Send is longer than its buffer",
+        RdmaReceiver,
+        "(end <= self.buffer.payload.octets) &",
+        "(self.mo <= self.buffer.payload.octets) &",
+    ),
+    Mutant("a Send is placed without a buffer", RdmaReceiver, "good & ~(is_send & ~has_buffer) &", "good &"),
+    Mutant(
+        "a ULPDU that has been refused is placed",
+        RdmaReceiver,
+        "valid & places & ~self.refused & (",
+        "valid & places & (",
+    ),
+    name="placed",
+    of="RdmaReceiver, 2 rows",
+    lanes=(1,),
+    depth=1,
+    reach=20,
+)
+def _(m, receiver):
+    octets = 4 * receiver.lanes
+    reader, realigner = receiver["reader"], receiver["realigner"]
+    i, o, piece = receiver.i, reader.o, realigner.i.payload
+    step, refused = receiver.step, receiver.refused
+    region = _Registered(m, receiver)
+
+    # ULPDUs: ``fed`` of their octets have been taken.
+    inside, fed, length = Signal(), Signal(_RUN), Signal(16)
+    taken, whole = i.valid & i.ready, Signal(16)
+    m.d.comb += whole.eq(Mux(inside, length, i.payload.length))
+    m.given(~i.valid | ~receiver.enable | Mux(
+        i.payload.last,
+        (fed + i.payload.octets == whole) & (i.payload.octets <= octets) & ((i.payload.octets != 0) | ~inside),
+        fed + octets < whole,
+    ))  # fmt: skip
+    m.given(~(inside | m.last(i.valid & ~i.ready)) | (receiver.enable == m.last(receiver.enable)))
+    m.given(kept(m, i))
+    with m.If(taken):
+        m.d.sync += [inside.eq(~i.payload.last), length.eq(whole), fed.eq(Mux(i.payload.last, 0, fed + octets))]
+
+    # The beats with octets of a payload: in the reader, in the three cycles of the lookup, and behind.
+    out = Signal(_BEAT)
+    position = fed + Mux(i.payload.last, i.payload.octets, octets) - _header_octets(reader.header)
+    m.d.comb += [out.valid.eq(o.valid), out.open.eq(~o.payload.last), out.header.eq(reader.header)]
+    out_end = Signal(_RUN)
+    m.d.comb += out.end.eq(out_end)
+    with m.If(~o.valid | o.ready):
+        m.d.sync += out_end.eq(position)
+    stages = []
+    arriving, arrives = out, o.valid & o.ready & ~refused
+    for n in range(3):
+        now = Signal(_BEAT, name=f"stage_{n}")
+        with m.If(step):
+            m.d.sync += [now.eq(arriving), now.valid.eq(arrives)]
+        arriving, arrives = now, now.valid & ~refused
+        stages.append(now)
+    current = Signal(_BEAT)  # the ULPDU that is being placed
+    with m.If(step & arrives):
+        m.d.sync += [current.eq(arriving), current.valid.eq(arriving.open)]
+    lookups = _under_way(m, receiver.lookup.valid, receiver.lookup.access, step)
+    m.given(*region.found(lookups[2], receiver.found))
+
+    # The property.
+    beat, header = stages[2], _HEADER(stages[2].header.as_value())
+    first = piece.first
+    places = realigner.i.valid & realigner.i.ready
+    writes = places & ~piece.note.request & (piece.count != 0)
+    address, begun, buffered = Signal(32), Signal(), Signal()  # of the ULPDU's first octet; it has been placed
+    at, mo_end = Signal(32), Signal(34)
+    posted, mo = receiver.buffer.payload, receiver.mo
+    m.d.comb += [
+        at.eq(Mux(first, Cat(piece.at, piece.note.word), address)),
+        mo_end.eq(mo + header.payload),
+    ]
+    in_buffer = receiver.buffer.valid & (mo_end <= posted.octets) & (at == (posted.address + mo)[:32])
+    with m.If(step & beat.valid & ~refused):
+        m.d.sync += begun.eq(places & ~piece.last)
+        with m.If(first):
+            m.d.sync += [address.eq(at), buffered.eq(in_buffer)]
+    mine = region.is_of(header.stag, header.to, header.payload)
+    in_region = region.there & _has_right(region, header.opcode) & region.holds
+    m.always(~writes | (beat.valid & (beat.end <= header.payload)), ~(places & ~first) | begun)
+    m.always(~(writes & header.tagged & mine) | (in_region & (at == region.address)))
+    m.always(~(writes & ~header.tagged) | (header.opcode.matches(*_SENDS) & Mux(first, in_buffer, buffered)))
+    m.always(~receiver.invalidate | ~mine | (region.there & region.rights[3]))
+    # What rdma.words assumes.
+    run, note = Signal(), Signal.like(Value.cast(piece.note))
+    with m.If(places):
+        m.d.sync += [run.eq(~piece.last), note.eq(piece.note)]
+    m.always(~places | ((first == ~run) & (first | (note == Value.cast(piece.note)))))
+    m.always(~places | ((piece.count <= octets - piece.start) & ((piece.count != 0) | (first & piece.last))))
+    m.always(~places | (beat.end < 1 << 16))
+
+    # The reader.
+    own = inside & ~reader["chosen_passes"] & ~reader["chosen_discards"]
+    size = _header_octets(reader.header)
+    beats_of_header = Mux(reader["was_tagged"], -(-TAGGED_OCTETS // octets), -(-UNTAGGED_OCTETS // octets))
+    behind = reader["behind"]
+    m.states(inside == reader["inside"], inside | (~behind & (reader["number"] == 0) & (fed == 0)))
+    enabled = inside & receiver.enable
+    m.states(~enabled | (behind == (fed >= octets * beats_of_header)))
+    m.states(~enabled | behind | (fed == octets * reader["number"]), fed[: len(o.payload.start)] == 0)
+    m.states(~enabled | ((fed < length) & (fed != 0)), receiver.enable | ~own)
+    m.states(~(reader["chosen_passes"] & reader["chosen_discards"]) | ~inside)
+    m.states(~own | ((reader.header.tagged == reader["was_tagged"]) & (reader.header.length == length)))
+    m.states(~own | _is_valid(reader.header))
+    m.states(~own | ((length >= size) & (reader.header.payload == length - size)))
+
+    def last_of(newest, before):
+        """The most recent one of a beat, if it is valid, and those before it."""
+        both = Signal(_BEAT, name=f"last_{len(chain)}")
+        m.d.comb += both.eq(Mux(newest.valid, newest, before))
+        return both
+
+    chain = [current]
+    for n in (2, 1, 0, None):
+        each = out if n is None else stages[n]
+        its = _HEADER(each.header.as_value())
+        its_beat = o.payload if n is None else data.View(PayloadBeat(receiver.lanes), receiver[f"beat_{n}"])
+        before = chain[-1]
+        count = its_beat.count
+        good = (
+            (its_beat.last == ~each.open)
+            & (its_beat.start + count <= octets)
+            & (each.open == (each.end != its.payload))
+            & (each.end <= its.payload)
+            & (its.payload < (1 << 16) - 1)
+            & _is_valid(its)
+            & Mux(
+                its_beat.header,
+                (each.end == count) & ((count != 0) | (its.payload == 0)) & ~(before.valid & before.open),
+                (count != 0) & before.valid & before.open
+                & (before.end == each.end - count) & (before.header == each.header),
+            )
+        )  # fmt: skip
+        m.states(~each.valid | refused | good)
+        chain.append(last_of(each, before))
+        if n is not None:
+            m.states(refused | (each.valid == receiver[f"beat_valid_{n}"]))
+            m.states(~(each.valid & its_beat.header) | refused | (
+                lookups[n].valid & (lookups[n].access.stag == its.stag) & (lookups[n].access.to == its.to)
+                & (lookups[n].access.octets == its.payload)
+            ))  # fmt: skip
+            newest = chain[-1]
+            m.states(~newest.valid | refused | (receiver[f"header_{n}"] == newest.header.as_value()))
+    newest = chain[-1]
+    m.states(refused | Mux(
+        own & behind,
+        newest.valid & newest.open & (newest.end == fed - size) & (newest.header == reader.header),
+        ~(newest.valid & newest.open),
+    ))  # fmt: skip
+    m.states(current.open == current.valid)
+
+    # The ULPDU that is being placed.
+    goes_on = current.valid & ~refused
+    head = _HEADER(current.header.as_value())
+    on, live = receiver["places_on"], receiver["live"]
+    head_mine = region.is_of(head.stag, head.to, head.payload)
+    m.states(~goes_on | (run == begun), run | refused | ~begun, ~(run & ~refused) | goes_on)
+    m.states(~(goes_on & on) | begun, ~(goes_on & begun) | on)
+    m.states(~(goes_on & head.tagged) | (receiver["row"] == head.stag[: len(region.row)]))
+    m.states(~(goes_on & ~head.tagged) | live)
+    m.states(~(goes_on & on) | (receiver["placed_on"] == note))
+    request = note[word_bits(receiver.lanes)]
+    m.states(~(goes_on & on) | (request == (~head.tagged & (head.opcode == Opcode.RDMA_READ_REQUEST))))
+    m.states(~(goes_on & on & ~head.tagged & ~request) | buffered)
+    m.states(
+        ~(goes_on & on & live & head.tagged & head_mine)
+        | (
+            region.there & _has_right(region, head.opcode) & region.holds & (address == region.address)
+        )
+    )  # fmt: skip
+
+
+@proves(
+    "the words of a ULPDU are written to addresses that follow each other, from that of its first octet on, with the"
+    " masks of their octets; an RDMA Read Request is not written to memory",
+    lambda lanes: RdmaReceiver(lanes, 2, 2),
+    Mutant("all words are written to one address", RdmaReceiver, "next_word.eq(number + 1)", "next_word.eq(number)"),
+    Mutant(
+        "an RDMA Read Request is written to memory",
+        RdmaReceiver,
+        "self.write.valid.eq(realigner.o.valid & ~target.request)",
+        "self.write.valid.eq(realigner.o.valid)",
+    ),
+    name="addresses",
+    of="RdmaReceiver, 2 rows",
+    lanes=(1, 2),
+    depth=1,
+    reach=20,
+)
+def _(m, receiver):
+    o, write = receiver["realigner"].o, receiver.write
+    word = o.payload
+    follows = Signal(word_bits(receiver.lanes))
+    address = Mux(word.first, word.note.word, follows)
+    with m.If(o.valid & o.ready):
+        m.d.sync += follows.eq(address + 1)
+    m.always(write.valid == (o.valid & ~word.note.request), ~write.valid | (write.ready == o.ready))
+    m.always(~write.valid | ((write.payload.address == address) & (write.payload.mask == word.mask)))
+    m.always(~write.valid | ((write.payload.data == word.data) & (write.payload.last == word.last)))
+    m.states(receiver["next_word"] == follows)
+
+
+@proves(
+    "a Read Response is loaded only if all octets of its source lie in a region with REMOTE_READ; while the source may"
+    " be read, the region has not been revoked",
+    lambda lanes: MessageLoader(lanes, 2, 2, 2),
+    Mutant(
+        "the range is not checked",
+        MessageLoader,
+        "found.live & found.fits & found.rights",
+        "found.live & found.rights",
+    ),
+    Mutant(
+        "the right is not checked", MessageLoader, "found.rights[Right.REMOTE_READ.bit_length() - 1]", "found.live"
+    ),
+    Mutant(
+        "the source is read after a revocation",
+        MessageLoader,
+        "still_live(self.live, row, self)",
+        "self.live",
+    ),
+    Mutant(
+        "the source is read after a revocation in the cycle of its checks",
+        MessageLoader,
+        "Mux(looked_up, still_live(found.live, found.row, self),",
+        "Mux(looked_up, found.live,",
+    ),
+    Mutant("the result of another lookup is used", MessageLoader, "with m.If(steps == 2):", "with m.If(steps == 1):"),
+    name="source",
+    of="MessageLoader, 2 rows",
+    lanes=(1,),
+    depth=1,
+    reach=24,
+)
+def _(m, loader):
+    region = _Registered(m, loader)
+    access = region.access
+    message, fragment = loader.message, loader.fragment
+    lookup, looks = loader.lookup, loader.lookup.valid & loader.lookup.granted
+    m.given(~lookup.granted | loader.step)
+    lookups = _under_way(m, looks, lookup.access, loader.step)
+    m.given(*region.found(lookups[2], loader.found))
+
+    # The response that is offered, or being sent.
+    offered = message.valid & message.payload.response
+    m.given(~message.ready | fragment.ready, ~(offered & fragment.ready) | message.ready)
+    taken = m.last(offered & message.ready)
+    m.given(~taken | loader.answering, taken | ~loader.answering | m.last(loader.answering))
+    watched = Signal()  # the lookup was that access
+    with m.If(looks):
+        m.d.sync += watched.eq(region.is_of(lookup.access.stag, lookup.access.to, lookup.access.octets))
+    mine = watched & (offered | loader.answering)
+    some = access.octets != 0
+    readable = region.there & region.holds & ((region.rights & Right.REMOTE_READ) != 0)
+    m.always(~(mine & some & loader.live) | readable)
+    m.always(~(offered & watched) | (message.payload.octets == access.octets))
+    m.always(~offered | (fragment.payload.last & (fragment.valid == (message.payload.octets != 0))))
+    m.always(~(loader.live & loader.answering & m.last(loader.answering & ~loader.live)))
+    m.always(~(offered & watched & some & loader.live) | (fragment.payload.address == region.address))
+
+    request, ask, look = (loader.within(name) for name in ("Request", "Ask", "Look"))
+    loading = request | ask | look
+    steps, source = loader["steps"], data.View(Access, loader["source"])
+    m.states(~offered | loader.within("Choose"), ~taken | ~offered)
+    m.states(~message.payload.response | loader.within("Choose") | loading)
+    m.states(~loading | (message.payload.response & ~message.valid & ~fragment.valid & ~loader.answering & ~taken))
+    m.states(~look | (steps <= 2))
+    for n, each in enumerate(lookups):
+        m.states(~(look & (steps == n)) | (
+            each.valid & (each.access.stag == source.stag) & (each.access.to == source.to)
+            & (each.access.octets == message.payload.octets)
+            & (watched == region.is_of(each.access.stag, each.access.to, each.access.octets))
+        ))  # fmt: skip
+    m.states(~(mine & loader.live) | (loader["row"] == region.row), ~(offered & loader.answering), ~(taken & offered))
+
+
+@proves(
+    "no read of memory is offered for a Read Response once its source has been revoked, and none is withdrawn; the"
+    " octets read are those from the fragment's address on, in their order, as many as the message has",
+    lambda lanes: RdmaSender(lanes),
+    Mutant(
+        "a word is read after a revocation",
+        RdmaSender,
+        "self.read.valid.eq(~dead & x.sources.i.ready)",
+        "self.read.valid.eq(x.sources.i.ready)",
+    ),
+    Mutant(
+        "a read is withdrawn",
+        RdmaSender,
+        "~in_header & self.answering & ~self.live & ~offered",
+        "~in_header & self.answering & ~self.live",
+    ),
+    Mutant(
+        "the last word has octets behind the message",
+        RdmaSender,
+        "x.count.eq(_lesser(in_word, wanted))",
+        "x.count.eq(in_word)",
+    ),
+    Mutant(
+        "the second segment begins with the first one's octets",
+        RdmaSender,
+        "Mux(loads, fragment.address, x.address + x.count)",
+        "Mux(loads, fragment.address, x.address + 4 * self.lanes)",
+    ),
+    name="reads",
+    of="RdmaSender",
+    lanes=(1, 2),
+    depth=1,
+    reach=24,
+)
+def _(m, sender):
+    octets = 4 * sender.lanes
+    message, fragment, read = sender.message, sender.fragment, sender.read
+    sources = sender["sources"].i
+    source, moves = sources.payload, sources.valid & sources.ready
+    offered = m.last(read.valid & ~read.ready)
+    live = sender.answering & (sender.live | offered)
+
+    # The Read Response: ``done`` of its octets have been read.
+    takes = message.valid & message.ready
+    base, total, done = Signal(32), Signal(32), Signal(32)
+    m.given(~(takes & message.payload.response) | fragment.payload.last)
+    m.given(~(takes & message.payload.response) | (message.payload.opcode == Opcode.RDMA_READ_RESPONSE))
+    m.given(~(sender.answering & sender.live) | ~m.last(sender.answering & ~sender.live))
+    reads = read.valid & read.ready & sender.answering
+    with m.If(takes):
+        m.d.sync += [base.eq(fragment.payload.address), total.eq(message.payload.octets), done.eq(0)]
+    with m.If(reads):
+        m.d.sync += done.eq(done + source.count)
+    m.always(~(read.valid & sender.answering) | live, reads == (moves & source.memory & sender.answering))
+    m.always(kept(m, read))
+    m.always(~reads | (Cat(source.start, read.payload) == (base + done)[:32]))
+    m.always(~reads | ((source.count != 0) & (source.count <= octets - source.start) & (done + source.count <= total)))
+
+    m.states(sender["offered"] == offered, fifo_states(sender["sources"]))
+    m.states(~offered | (read.valid & sender["in_segment"] & (sender["header_left"] == 0)))
+    inside, left = sender["in_segment"], sender["payload_left"]
+    payload, to_send = sender["payload"], Signal(33)
+    m.d.comb += to_send.eq(Mux(inside, sender.left - payload + left, sender.left))
+    m.states(~sender.answering | (sender["goes_on"] & sender["last_fragment"]))
+    m.states(~sender.answering | (sender["opcode"] == Opcode.RDMA_READ_RESPONSE))
+    m.states(~live | ((sender["address"] == (base + done)[:32]) & (total - done == to_send)))
+    m.states(~(live & inside) | ((left <= payload) & (payload <= sender.left)))
+    m.states(~(live & inside) | (sender["last_segment"] == (payload == sender.left)))
+    m.states(~(live & inside) | (left != 0) | (sender["header_left"] != 0), ~inside | sender["goes_on"])
+    m.states(~(live & inside & (sender["header_left"] != 0)) | (left == payload))
+
+
+@proves(
+    "an RDMA Read Request is accepted only while fewer than IRD are unanswered",
+    lambda lanes: RdmaReceiver(lanes, 2, 2),
+    Mutant("one more is accepted", RdmaReceiver, "self.outstanding < self.ird", "self.outstanding <= self.ird"),
+    name="accepts",
+    of="RdmaReceiver, 2 rows",
+    lanes=(1,),
+    depth=1,
+    reach=20,
+)
+def _(m, receiver):
+    m.always(~receiver.requested | (receiver.outstanding < receiver.ird))
+
+
+@proves(
+    "the RDMA Read Requests that have been accepted and not answered are counted, and are never more than IRD",
+    lambda lanes: ReadCounter(4),
+    Mutant(
+        "a request is not counted that comes with an answer",
+        ReadCounter,
+        "others.eq(others + self.requested - self.answers)",
+        "others.eq(others + (self.requested & ~self.answers) - self.answers)",
+    ),
+    name="ird",
+    of="ReadCounter, 4 requests",
+    lanes=NO_LANES,
+    depth=1,
+)
+def _(m, counter):
+    ird, requested, answered = Signal(8), Signal(16), Signal(16)
+    m.fixed(ird)
+    unanswered = Signal(16)
+    m.d.comb += unanswered.eq(requested - answered)
+    m.d.sync += [requested.eq(requested + counter.requested), answered.eq(answered + counter.answers)]
+    m.given(ird <= counter.reads, ~counter.requested | (counter.requests < ird), ~counter.answers | (unanswered != 0))
+    m.always(counter.requests == unanswered, unanswered <= ird)

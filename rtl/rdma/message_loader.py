@@ -242,14 +242,14 @@ class MessageLoader(wiring.Component):
         memory = Memory(shape=32 * self.lanes, depth=depth, init=[], attrs={"no_rw_check": 1})
         m.submodules.requests = memory
         write, read = memory.write_port(), memory.read_port()
-        row = Signal(range(self.reads), init=self.reads - 1)
+        request = Signal(range(self.reads), init=self.reads - 1)
         lane_bits = (self.lanes - 1).bit_length()
         lane = Signal(lane_bits)
-        m.d.sync += [row.eq(row + takes), lane.eq(number)]
+        m.d.sync += [request.eq(request + takes), lane.eq(number)]
         m.d.comb += [
             write.addr.eq(self.request_at),
             write.data.eq(self.request_word),
             write.en.eq(self.request),
-            read.addr.eq(Cat(number[lane_bits:][: (self.row_words - 1).bit_length()], row)),
+            read.addr.eq(Cat(number[lane_bits:][: (self.row_words - 1).bit_length()], request)),
         ]
         return swap_octets(read.data.word_select(lane, 32))

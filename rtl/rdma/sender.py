@@ -172,7 +172,7 @@ class RdmaSender(wiring.Component):
         left = Signal(32)
         limit = Signal(16)
         fits = Signal()
-        payload = Signal(16)
+        fitting = Signal(16)  # octets of the payload
         header = Signal.like(x.header_left)
         m.d.comb += [
             tagged.eq(Mux(goes_on, x.tagged, given.opcode.matches(*_TAGGED))),
@@ -180,7 +180,7 @@ class RdmaSender(wiring.Component):
             left.eq(Mux(goes_on, self.left, given.octets)),
             limit.eq(self.mulpdu - Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS)),
             fits.eq(~left[16:].any() & (left[:16] <= limit)),
-            payload.eq(Mux(is_request, 0, Mux(fits, left, limit))),
+            fitting.eq(Mux(is_request, 0, Mux(fits, left, limit))),
             header.eq(Mux(tagged, TAGGED_OCTETS,
                           Mux(is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS, UNTAGGED_OCTETS))),
         ]  # fmt: skip
@@ -197,8 +197,8 @@ class RdmaSender(wiring.Component):
         with m.If(begins):
             m.d.sync += [
                 x.last_segment.eq(fits | is_request),
-                x.payload.eq(payload),
-                x.length.eq(header + payload),
+                x.payload.eq(fitting),
+                x.length.eq(header + fitting),
                 x.header_word.eq(0),
                 x.in_segment.eq(1),
                 x.goes_on.eq(1),
@@ -218,7 +218,7 @@ class RdmaSender(wiring.Component):
                 self.left.eq(Mux(x.in_segment, self.left - x.payload, given.octets)),
             ]
         with m.If(begins | x.moves_payload):
-            m.d.sync += x.payload_left.eq(Mux(x.in_segment, x.payload_left - x.count, payload))
+            m.d.sync += x.payload_left.eq(Mux(x.in_segment, x.payload_left - x.count, fitting))
         with m.If(begins | x.moves_header):
             m.d.sync += x.header_left.eq(Mux(x.in_segment, x.header_left - x.count, header))
         with m.If(x.takes | x.loads | x.moves_payload):
