@@ -487,8 +487,8 @@ _block(
     UlpduSwitch,
     UlpduSwitch,
     "a ULPDU of the host interrupts one of the engine",
-    "is_host.eq(Mux(inside, was_host, self.host.valid))",
-    "is_host.eq(self.host.valid)",
+    "with m.If(ends | ~(offered | self.o.valid)):",
+    "with m.If(ends | ~offered):",
 )
 _block(
     lambda lanes: Realigner(lanes, 4),
