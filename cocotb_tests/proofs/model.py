@@ -19,8 +19,11 @@ from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Bench
 
 
-def _mutate(module: str, name: str, old: str, new: str):
-    """Import ``module`` with ``new`` instead of ``old``, which occurs once in its class or function ``name``."""
+def mutated_source(module: str, name: str, old: str, new: str) -> str:
+    """Return the source of ``module`` with ``new`` instead of ``old``, which occurs once in its class ``name``.
+
+    ``name`` may also be a function.
+    """
     path = importlib.util.find_spec(module).origin
     source = Path(path).read_text()
     (node,) = (each for each in ast.parse(source).body if getattr(each, "name", None) == name)
@@ -29,9 +32,15 @@ def _mutate(module: str, name: str, old: str, new: str):
     if len(found) != 1:
         raise SystemExit(f"{path}, {name} contains this text {len(found)} times instead of once: {old}")
     at = found[0].span()
-    source = source.replace(part, part[: at[0]] + new + part[at[1] :])
-    sys.modules[module] = mutated = importlib.util.module_from_spec(importlib.util.find_spec(module))
-    exec(compile(source, path, "exec"), mutated.__dict__)
+    return source.replace(part, part[: at[0]] + new + part[at[1] :])
+
+
+def _mutate(module: str, *change: str):
+    """Import ``module`` with a change: see :func:`mutated_source`."""
+    source = mutated_source(module, *change)
+    spec = importlib.util.find_spec(module)
+    sys.modules[module] = mutated = importlib.util.module_from_spec(spec)
+    exec(compile(source, spec.origin, "exec"), mutated.__dict__)
 
 
 def main():

