@@ -86,6 +86,7 @@ docs: setup
 	$(BIN)/rnic registers --page tcp --markdown > docs/tcp-registers.md
 	$(BIN)/rnic registers --page rdma --markdown > docs/rdma-registers.md
 	$(BIN)/rnic registers --page samples --markdown > docs/sample-registers.md
+	$(BIN)/rnic registers --page signal --markdown > docs/signal-registers.md
 
 # Without network; a warning, as of a link that leads nowhere, is an error.
 site: setup types

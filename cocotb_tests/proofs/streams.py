@@ -46,6 +46,7 @@ from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.row_queue import RowQueue
 from open_rnic.rtl.rdma.sample_schedule import SampleSchedule
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
+from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.registers import DirectionState
 
@@ -377,6 +378,16 @@ _block(
     "free.eq(1)",
     given=_writer_is_left_alone,
     states=_writer_states,
+)
+
+_block(
+    lambda lanes: SignalGenerator(2),
+    SignalGenerator,
+    "the next sample takes the place of one that waits",
+    "steps.eq(runs & gives & (cycles == 0))",
+    "steps.eq(runs & (cycles == 0))",
+    lanes=NO_LANES,
+    given=lambda m, generator: ~generator.reset,
 )
 
 _R = "rdata", "rresp", "rlast", "rid"

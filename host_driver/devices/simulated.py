@@ -33,10 +33,11 @@ from open_rnic.host_driver.devices.sim.wire import (
     take_frames,
     window,
 )
-from open_rnic.host_driver.rdma.engine import MappedMemory
+from open_rnic.host_driver.rdma.engine import SPACE, MappedMemory
 from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.rdma import registers as rdma
+from open_rnic.rtl.rdma import sample_registers, signal_registers
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
 _Item = TypeVar("_Item")
@@ -81,7 +82,8 @@ class SimulatedDevice(Device, asyncio.Protocol):
     ) -> SimulatedDevice:
         """Start a device of ``lanes`` 32-bit lanes and reset it. The first build of a width takes a minute.
 
-        With ``offload``, it has an RDMA engine, whose memory is this program's.
+        With ``offload``, it has an RDMA engine, whose memory is this program's, with a sample writer and a signal
+        generator.
 
         ``waves`` is a folder in which the device writes an FST file of its own, and views of it for GTKWave and Surfer.
         Raises ValueError for an unknown width, and DeviceError if the simulation cannot be built or started; the
@@ -92,7 +94,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
         trace = None if waves is None else _fresh_file(Path(waves), lanes)
         device = cls(lanes)
         if offload:
-            device.memory = MappedMemory()
+            device.memory = MappedMemory(SPACE // 2)  # the other half is the sample writer's
         try:
             await device._start(simulation, trace)
         except BaseException:
@@ -359,8 +361,11 @@ class SimulatedDevice(Device, asyncio.Protocol):
 _RESET = BY_NAME["CONTROL"]["reset"].mask
 
 
+_REGISTERS = BY_NAME | rdma.BY_NAME | sample_registers.BY_NAME | signal_registers.BY_NAME
+
+
 def _address(register: str) -> int:
-    found = BY_NAME.get(register) or rdma.BY_NAME.get(register)
+    found = _REGISTERS.get(register)
     if found is None:
         raise ValueError(f"no register is called {register}")
     return found.address // 4

@@ -217,6 +217,12 @@ class Connection:
             raise self.error
         return self.domain.register(buffer, access, to=to, stream=self._stream)
 
+    def device_address(self, region: Region) -> int:
+        """Return the address at which logic in the device finds a region; raises ValueError if there is none."""
+        if not isinstance(self._stream, OffloadStream):
+            raise ValueError("DDP of this connection is in software: its regions have no address in the device")
+        return self._stream.address(region)
+
     # Operations
 
     def post(self, *requests: WorkRequest) -> None:

@@ -29,13 +29,12 @@ from open_rnic.host_driver.ddp import (
     Untagged,
 )
 from open_rnic.host_driver.device import Device, DeviceError
-from open_rnic.host_driver.rdma.engine import SPACE, MappedMemory, commands
+from open_rnic.host_driver.rdma.engine import MappedMemory, commands
 from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, Region, Scattered, View
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
 from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS
 
-_LARGEST = SPACE // 2  # octets of a message or buffer: several have to fit into the device's memory
 _STATUS = BY_NAME["RDMA_STATUS"]
 _DONE = BY_NAME["RDMA_DONE"]
 _CONTROL = BY_NAME["RDMA_CONTROL"]
@@ -178,6 +177,12 @@ class OffloadStream(Stream):
         if self._enabled:
             self._push(commands.revoke(region.stag))
 
+    def address(self, region: Region) -> int:
+        """Return the address of a region in the device's memory; raises ValueError for a region of other streams."""
+        if region not in self._addresses:
+            raise ValueError(f"STag {region.stag:#x} is not valid on this stream")
+        return self._addresses[region]
+
     def _push_region(self, region: Region, address: int) -> None:
         stag, octets, to, own = region.stag, region.octets, region.to, region.stream is self
         self._push(commands.region(stag, address, octets, to, int(region.access), invalidate=own))
@@ -197,8 +202,9 @@ class OffloadStream(Stream):
         return receive
 
     def _map(self, view: View) -> int:
-        if len(view) > _LARGEST:
-            raise ValueError(f"a message or buffer has at most {_LARGEST} octets in this device, not {len(view)}")
+        most = self._memory.space // 2  # several have to fit
+        if len(view) > most:
+            raise ValueError(f"a message or buffer has at most {most} octets in this device, not {len(view)}")
         return self._memory.map(view)
 
     def discard(self, prepared: Work | Receive) -> None:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from open_rnic.rtl import registers
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma import registers as rdma_registers
-from open_rnic.rtl.rdma import sample_registers
+from open_rnic.rtl.rdma import sample_registers, signal_registers
 from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.registers import Access, Cause, Field, Register, Verdict
 from open_rnic.rtl.tcp import registers as tcp_registers
@@ -47,6 +47,10 @@ PAGES = {
     "samples": Page(
         "Registers of the sample writer", "sample writer", "rtl/rdma/sample_registers.py", "RNIC_SAMPLE",
         sample_registers.VERSION, sample_registers.SAMPLE_MAP, option=" --page samples",
+    ),
+    "signal": Page(
+        "Registers of the signal generator", "signal generator", "rtl/rdma/signal_registers.py", "RNIC_SIGNAL",
+        signal_registers.VERSION, signal_registers.SIGNAL_MAP, option=" --page signal",
     ),
 }  # fmt: skip
 _MPA = PAGES["mpa"]

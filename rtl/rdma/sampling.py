@@ -1,6 +1,6 @@
 """The data path of one connection with an RDMA engine and a sample writer."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Const, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,14 +9,18 @@ from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
+from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 
-__all__ = ["SAMPLE_PAGE", "SamplingDatapath"]
+__all__ = ["SAMPLE_PAGE", "SIGNAL_PAGE", "SamplingDatapath"]
 
 SAMPLE_PAGE = 0x300  # the address of the sample writer's registers
+SIGNAL_PAGE = 0x380  # the address of the signal generator's registers
 
 
 class SamplingDatapath(wiring.Component):
     """MPA, RDMA and samples of one connection: an :class:`.RdmaDatapath` and a :class:`.SampleWriter`.
+
+    With ``generates``, a :class:`.SignalGenerator` in the place of the port ``samples`` gives the samples.
 
     Parameters
     ----------
@@ -32,22 +36,25 @@ class SamplingDatapath(wiring.Component):
     memory : Out, :class:`.MemoryPort`
         The main memory, at addresses below 0x8000_0000.
     samples : In, stream of 8 * ``sample`` bits
+        The samples; absent with ``generates``.
     tick : In, 1 bit
         See :class:`.SampleWriter`.
     bus : In, :class:`.RegisterBus`
-        The registers of all three, in one page.
+        The registers of all of these, in one page.
 
     """
 
-    def __init__(self, lanes: int = 1, *, sample: int = 4, sample_buffer: int = 4096, **options: int):
+    def __init__(self, lanes: int = 1, *, sample: int = 4, sample_buffer: int = 4096, generates: bool = False,
+                 **options: int):  # fmt: skip
         self.lanes = lanes
         self.path = RdmaDatapath(lanes, fabric=True, **options)
         self.writer = SampleWriter(lanes, sample=sample, octets=sample_buffer)
+        self.generator = SignalGenerator(sample) if generates else None
         super().__init__({
             "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))), "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
             "tx_mpa": Out(stream.Signature(Packet(lanes))), "rx_mpa": In(stream.Signature(Packet(lanes))),
             "memory": Out(MemoryPort(lanes)),
-            "samples": In(stream.Signature(8 * sample)), "tick": In(1),
+            **({} if generates else {"samples": In(stream.Signature(8 * sample))}), "tick": In(1),
             "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
         })  # fmt: skip
 
@@ -63,7 +70,6 @@ class SamplingDatapath(wiring.Component):
         connect(m, path.memory, writer.port)
         connect(m, writer.main, flipped(self.memory))
         connect(m, writer.work, path.fabric)
-        connect(m, flipped(self.samples), writer.samples)
         m.d.comb += [
             writer.done.eq(path.fabric_done),
             writer.tick.eq(self.tick),
@@ -72,7 +78,16 @@ class SamplingDatapath(wiring.Component):
             self.irq.eq(path.irq),
         ]
         of_samples = self.bus.address[6:] == SAMPLE_PAGE >> 8
-        for page, chosen in ((path.bus, ~of_samples), (writer.bus, of_samples)):
+        of_signal = self.bus.address[5:] == SIGNAL_PAGE >> 7 if self.generator else Const(0)
+        pages = [(path.bus, ~of_samples), (writer.bus, of_samples & ~of_signal)]
+        if self.generator:
+            m.submodules.generator = generator = self.generator
+            connect(m, generator.o, writer.samples)
+            m.d.comb += generator.reset.eq(path.reset)
+            pages.append((generator.bus, of_signal))
+        else:
+            connect(m, flipped(self.samples), writer.samples)
+        for page, chosen in pages:
             m.d.comb += [
                 page.request.eq(self.bus.request & chosen),
                 page.write.eq(self.bus.write),

@@ -10,6 +10,7 @@ from struct import Struct
 
 DEPTH = 512  # beats in a ring; a power of two
 COUNT = 1 << 16  # positions in a ring are modulo this
+TICK = 64  # clock cycles from one tick of the sample writer to the next; a power of two
 
 # The mark of each beat from the host: the fields of the beat other than its data.
 MARK = {"octets": 8, "last": 8, "length": 16}

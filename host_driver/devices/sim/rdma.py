@@ -1,17 +1,17 @@
-"""A data path with an RDMA engine in simulation: its memory port has rings, too."""
+"""A data path with an RDMA engine and a sample writer in simulation: its memory port has rings, too."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, ResetInserter
+from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.host_driver.devices.sim import layout
-from open_rnic.host_driver.devices.sim.layout import DEPTH
+from open_rnic.host_driver.devices.sim.layout import DEPTH, TICK
 from open_rnic.host_driver.devices.sim.rings import SimulatedDatapath
-from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryWrite, word_bits
+from open_rnic.rtl.rdma.sampling import SamplingDatapath
 
 PLACE = data.StructLayout(layout.PLACE)
 
@@ -110,9 +110,12 @@ class WordRing(wiring.Component):  # type: ignore[misc]
 
 
 class SimulatedRdma(SimulatedDatapath):
-    """An ``rtl.rdma.datapath.RdmaDatapath`` as a :class:`.SimulatedDatapath`, with rings at its memory port, too."""
+    """An ``rtl.rdma.sampling.SamplingDatapath`` as a :class:`.SimulatedDatapath`, with rings at its memory port, too.
 
-    def __init__(self, datapath: RdmaDatapath):
+    A tick of its sample writer passes every TICK clock cycles.
+    """
+
+    def __init__(self, datapath: SamplingDatapath):
         super().__init__(datapath, layout.RDMA_CONTROL, layout.RDMA_STATUS)
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
@@ -132,10 +135,16 @@ class SimulatedRdma(SimulatedDatapath):
             status.reads_written.eq(reads.written),
             status.words_taken.eq(words.taken),
         ]
+        cycle = Signal(range(TICK))
+        m.d.comb += self._datapath.tick.eq(cycle == TICK - 1)
+        m.d.sync += cycle.eq(cycle + 1)  # TICK is a power of 2
         return m
 
 
 def make(lanes: str) -> SimulatedRdma:
-    """Return a data path of ``lanes`` lanes with an RDMA engine; peers on loopback send ULPDUs of up to 64 KiB."""
+    """Return a data path of ``lanes`` lanes with an RDMA engine, a sample writer and a signal generator.
+
+    Peers on loopback send ULPDUs of up to 64 KiB.
+    """
     sizes = {"store_and_forward": 1 << 17, "regions": 1024, "buffers": 64, "work": 64, "reads": 128}
-    return SimulatedRdma(RdmaDatapath(int(lanes), **sizes))
+    return SimulatedRdma(SamplingDatapath(int(lanes), generates=True, **sizes))

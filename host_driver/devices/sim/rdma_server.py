@@ -24,9 +24,13 @@ from open_rnic.host_driver.devices.sim.layout import (
 )
 from open_rnic.host_driver.devices.sim.server import Link, Server
 from open_rnic.host_driver.devices.sim.wire import PLACE, SOCKET, WIDTH, WORD, Kind, frame
+from open_rnic.rtl.rdma import sample_registers, signal_registers
 
 BLOCK = 1 << 14  # octets that are read at once
 _ENGINE = 2  # the bit of the engine's interrupt
+_SIGNAL = signal_registers.BY_NAME["SIGNAL_STATUS"]
+_SAMPLES = sample_registers.BY_NAME["SAMPLE_STATUS"]
+_BELL_TICKS = sample_registers.BY_NAME["SAMPLE_BELL_TICKS"]
 
 
 class EngineMemory:
@@ -157,6 +161,15 @@ class RdmaServer(Server):
     def forget(self) -> None:
         """See Server."""
         self._memory.clear()
+
+    async def awake(self) -> bool:
+        """See Server: a sample is due, or a tick that makes the sample writer send what waits."""
+        state = await self._clock.access(_SIGNAL.address // 4)
+        if _SIGNAL["runs"].get(state) and not _SIGNAL["stalls"].get(state):
+            return True
+        state = await self._clock.access(_SAMPLES.address // 4)
+        waits = _SAMPLES["pending"].get(state) and not _SAMPLES["blocked"].get(state)
+        return bool(waits and await self._clock.access(_BELL_TICKS.address // 4))
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]

@@ -353,7 +353,7 @@ class Clock:
 class Server:
     """The device at the other end of a link.
 
-    Subclasses serve a device with more than the data path: ``take``, ``move`` and ``forget`` are theirs.
+    Subclasses serve a device with more than the data path: ``take``, ``move``, ``forget`` and ``awake`` are theirs.
     """
 
     transmit: tuple[str, ...] = ("tx_ulpdu_taken", "tx_mpa_written", "tx_mpa_notes")
@@ -387,12 +387,16 @@ class Server:
     def forget(self) -> None:
         """Forget what ``move`` has not moved: all rings are flushed."""
 
+    async def awake(self) -> bool:
+        """Whether something moves later though no beat does now: simulated time must then go on."""
+        return False
+
     async def run(self) -> None:
         """Serve until the program closes the socket or ends."""
         self._link.send(frame(Kind.HELLO))
         path = self._path
         status = await self._clock.step(SHORT)
-        moved, quiet, still = False, 0, 0  # still: cycles since the receive direction has moved
+        moved, awake, quiet, still = False, False, 0, 0  # still: cycles since the receive direction has moved
         while (frames := self._link.receive()) is not None:
             for each in frames:
                 self.take(*each)
@@ -401,7 +405,7 @@ class Server:
             out += await path.serve(status, irq=status["irq"] & 1, settle=lambda: self._clock.step(SHORT))
             if out:
                 self._link.send(out)
-            cycles = max(SHORT, min(LONG, path.backlog)) if moved else SHORT
+            cycles = max(SHORT, min(LONG, path.backlog)) if moved else LONG if awake else SHORT
             status = await self._clock.step(cycles)
             moved = self._state(status) != before
             all_received = path.received_all(status, status["irq"] & 1)
@@ -410,7 +414,8 @@ class Server:
             if path.drains_due and still >= QUIET:
                 self._link.send(path.drained())
             quiet = 0 if moved or out or frames else quiet + cycles
-            if quiet >= QUIET:
+            awake = quiet >= QUIET and await self.awake()
+            if quiet >= QUIET and not awake:
                 self._link.wait()
                 self._link.send(b"")
 

@@ -30,7 +30,8 @@ class MappedMemory:
     without a buffer are discarded, and reads of it return zeros.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, space: int = SPACE) -> None:
+        self.space = space  # octets
         self._next = ALIGNMENT
         self._starts: list[int] = []  # in ascending order
         self._views: dict[int, Buffer] = {}
@@ -42,7 +43,7 @@ class MappedMemory:
         """Return the address of the buffer's first octet; raises ValueError if no range of addresses is free."""
         octets = max(len(view), 1)
         first = self._next
-        address = self._free(first, octets, SPACE)
+        address = self._free(first, octets, self.space)
         if address is None:
             address = self._free(ALIGNMENT, octets, first)
         if address is None:

@@ -20,6 +20,7 @@ class PageName(StrEnum):
     TCP = "tcp"
     RDMA = "rdma"
     SAMPLES = "samples"
+    SIGNAL = "signal"
 
 
 def registers(
@@ -28,7 +29,7 @@ def registers(
         typer.Option(
             "--page",
             help="mpa: those of a data path; tcp: those of addresses and connections; rdma: those of the RDMA engine; "
-            "samples: those of the sample writer.",
+            "samples: those of the sample writer; signal: those of the signal generator.",
         ),
     ] = PageName.MPA,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the whole reference as Markdown.")] = False,
