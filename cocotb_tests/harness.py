@@ -311,7 +311,8 @@ class Beats:
     """Takes single beats from the stream whose ports begin with ``prefix``, whatever its payload is.
 
     ``backpressure`` yields the number of cycles to stall before each beat, or UNTIL_VALID: see :func:`stalls`. The
-    transfer rules of ``rtl.lib.stream`` are checked: AssertionError is raised if they are violated.
+    transfer rules of ``rtl.lib.stream`` are checked: AssertionError is raised if they are violated. While ``resets`` is
+    set, a reset may withdraw a beat.
     """
 
     def __init__(self, dut: Any, prefix: str, backpressure: Iterator[int] | None = None):
@@ -322,6 +323,7 @@ class Beats:
         self._edge = RisingEdge(dut.clk)
         self._pauses = backpressure or never()
         self.transfers = 0
+        self.resets = False
         self._ready.value = 0
 
     async def take(self) -> int:
@@ -348,7 +350,7 @@ class Beats:
     def _check(self, held: int | None) -> int | None:
         """Return the payload if ``valid`` is set; a payload that was ``held`` must not have changed."""
         word = self._payload.value.to_unsigned() if self._valid.value else None
-        assert held in (None, word), f"{self.name}: a beat was changed or withdrawn before its transfer"
+        assert self.resets or held in (None, word), f"{self.name}: a beat was changed or withdrawn before its transfer"
         return word
 
 
@@ -360,7 +362,7 @@ class Sink(_Driver):
 
     def __init__(self, dut: Any, prefix: str, backpressure: Iterator[int] | None = None):
         super().__init__(dut, prefix)
-        self._beats = Beats(dut, prefix, backpressure)
+        self.port = Beats(dut, prefix, backpressure)
         self._packets: Queue[Received] = Queue()
         self._task = cocotb.start_soon(self._run())
 
@@ -371,7 +373,7 @@ class Sink(_Driver):
     @property
     def transfers(self) -> int:
         """The number of beats that have been transferred."""
-        return self._beats.transfers
+        return self.port.transfers
 
     def restart(self) -> None:
         """Forget all packets that have been received, and what has come of the next one."""
@@ -389,7 +391,7 @@ class Sink(_Driver):
         while True:
             packet, fields, last, first = bytearray(), dict.fromkeys(self._extra, 0), 0, True
             while not last:
-                word = await self._beats.take()
+                word = await self.port.take()
                 last = word >> self._last & 1
                 count = word >> octets_lsb & octets_mask if last else size
                 assert (0 if first else 1) <= count <= size, f"{self.name}: octets is {count} in a last beat"

@@ -50,8 +50,9 @@ class Memory:
         self._dut = dut
         self._edge = RisingEdge(dut.clk)
         dut.memory__words__valid.value = 0
-        cocotb.start_soon(self._write(Beats(dut, "memory__write", busy)))
-        cocotb.start_soon(self._read(Beats(dut, "memory__read", busy)))
+        self.ports = Beats(dut, "memory__write", busy), Beats(dut, "memory__read", busy)
+        cocotb.start_soon(self._write(self.ports[0]))
+        cocotb.start_soon(self._read(self.ports[1]))
         cocotb.start_soon(self._words())
 
     def put(self, address: int, octets: bytes) -> None:
@@ -298,10 +299,15 @@ class Engine:
 
     async def reset(self) -> None:
         """Reset the connection, as CONTROL.reset of the data path does."""
+        ports = *self.memory.ports, self.tx.port, self.host_rx.port
         self.dut.reset.value = 1
+        for port in ports:
+            port.resets = True
         await self.cycles(1)
         self.dut.reset.value = 0
-        await self.cycles(1)
+        await self.cycles(2)
+        for port in ports:
+            port.resets = False
 
 
 class OnDatapath(Engine):
