@@ -202,6 +202,11 @@ class Connection:
         return self._lower.device
 
     @property
+    def over(self) -> bool:
+        """Whether nothing more arrives: the peer has closed its half, or the connection has ended."""
+        return self._silent.is_set()
+
+    @property
     def mulpdu(self) -> int:
         """The current MULPDU in octets: from the socket's EMSS (RFC 5044 §4.5), or the limit in ``Options``."""
         return _mulpdu(self._lower, self.options)

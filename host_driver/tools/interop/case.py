@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -220,9 +220,18 @@ class Setting:
         return await self._device()
 
     async def connect(
-        self, config: Config | None = None, *, port: int | None = None, mulpdu: int = MULPDU
+        self,
+        config: Config | None = None,
+        *,
+        port: int | None = None,
+        mulpdu: int = MULPDU,
+        options: rdma.Options | None = None,
+        nudged: bool = True,
     ) -> rdma.Connection:
-        """Connect to the guest's server, or to ``port`` of this machine. ``mulpdu``: see ``rdma.Options``."""
+        """Connect to the guest's server, or to ``port`` of this machine. ``mulpdu``: see ``rdma.Options``.
+
+        Unless ``nudged`` is set, siw may be silent: nothing tells whether it has overlooked FPDUs.
+        """
         seen = self.observer()
         connection = await rdma.connect(
             self.guest.host,
@@ -230,10 +239,11 @@ class Setting:
             config or Config(Role.INITIATOR),
             device=self.device,
             observer=seen,
-            options=rdma.Options(mulpdu=mulpdu),
+            options=replace(options or rdma.Options(), mulpdu=mulpdu),
             tcp=self.guest.tcp,
         )
-        self._tasks.append(asyncio.create_task(nudge(connection, seen)))
+        if nudged:
+            self._tasks.append(asyncio.create_task(nudge(connection, seen)))
         return connection
 
     async def listen(self, config: Config | None = None, *, mulpdu: int = MULPDU) -> rdma.Listener:

@@ -20,19 +20,38 @@ AGENT_NETWORK = "10.0.3"  # of a second card, for commands, if the first is at t
 STATUS = "exit status"  # first words of an answer's last line
 
 MODULES = ("virtio_pci", "virtio_net", "rdma_ucm", "ib_uverbs", "crc32c_generic", "libcrc32c")
-PROGRAMS = ("rping", "rdma_client", "rdma_server", "ucmatose")
+PROGRAMS = (
+    "ib_read_bw",
+    "ib_read_lat",
+    "ib_send_bw",
+    "ib_write_bw",
+    "ib_write_lat",
+    "rcopy",
+    "rdma_client",
+    "rdma_server",
+    "riostream",
+    "rping",
+    "rstream",
+    "ucmatose",
+)
 _LIBRARIES = "lib/x86_64-linux-gnu"
 _NEEDED = (  # shared libraries of the programs, and their dependencies
     "libbsd.so.0",
     "libc.so.6",
     "libcap.so.2",
+    "libefa.so.1",
     "libgcc_s.so.1",
     "libibverbs.so.1",
+    "libm.so.6",
     "libmd.so.0",
+    "libmlx5.so.1",
     "libmnl.so.0",
     "libnl-3.so.200",
     "libnl-route-3.so.200",
+    "libpci.so.3",
     "librdmacm.so.1",
+    "libudev.so.1",
+    "libz.so.1",
 )
 
 INIT = f"""#!/bin/busybox sh

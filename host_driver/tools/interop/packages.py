@@ -30,10 +30,14 @@ GUEST = (  # programs of the guest, and their libraries
     "libmnl0",
     "libnl-3-200",
     "libnl-route-3-200",
+    "libpci3",
     "librdmacm1",
+    "libudev1",
+    "perftest",
     "rdmacm-utils",
+    "zlib1g",
 )
-BUILD = ("libelf1", "zlib1g", "libibverbs-dev", "librdmacm-dev")  # the kernel's objtool; headers of the guest's program
+BUILD = ("libelf1", "libibverbs-dev", "librdmacm-dev")  # the kernel's objtool, which needs zlib1g, too; headers of the guest's program
 _log = logging.getLogger(__name__)
 
 

@@ -18,14 +18,22 @@ from typing import Any, Self
 from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.tools.interop.cable import Cable, Plan
 from open_rnic.host_driver.tools.interop.errors import InteropError
-from open_rnic.host_driver.tools.interop.initramfs import ADDRESS, AGENT_NETWORK, AGENT_PORT, HOST, READY, STATUS
+from open_rnic.host_driver.tools.interop.initramfs import (
+    ADDRESS,
+    AGENT_NETWORK,
+    AGENT_PORT,
+    HOST,
+    PROGRAMS,
+    READY,
+    STATUS,
+)
 from open_rnic.host_driver.tools.interop.tools import end_group
 from open_rnic.host_driver.transport import Tcp
 
 BOOT = 120.0  # seconds; it takes 5 on an idle machine
 MEMORY = 768  # MiB
 GRACE = 5.0  # seconds that the guest may take to report that a command was killed
-PROGRAMS = "peer rping rdma_client rdma_server ucmatose"  # programs of the cases, which may hang
+_PROGRAMS = " ".join(("peer", *PROGRAMS))  # programs of the cases, which may hang
 _TICKS = os.sysconf("SC_CLK_TCK")
 _FAULTS = re.compile(r"Kernel panic.*|Oops: .*|BUG: .*|kernel BUG .*|general protection fault.*|WARNING: .*")
 
@@ -127,16 +135,16 @@ class Guest:
         # In /proc/net/tcp, addresses are in hex, and 0A is LISTEN. siw's socket listens before siw handles connections,
         # and a connection that arrives in between is never answered. So the server's listen call must have ended, too.
         listens = f"grep -qi ':{port:04x} 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6"
-        works = f"cat $(printf '/proc/%s/stat ' $(pidof {PROGRAMS})) | grep -q ') [RD] '"
+        works = f"cat $(printf '/proc/%s/stat ' $(pidof {_PROGRAMS})) | grep -q ') [RD] '"
         looks = f"until {listens} && ! {works}; do usleep 20000; done"
         if (await self.run(looks, timeout)).status != 0:
             raise InteropError(f"no program in the guest listened at port {port} within {timeout:g} s")
 
     async def clear(self) -> bool:
         """Kill the programs that cases left behind; returns whether the guest is then in its initial state."""
-        gone = f"! grep -qi ':{self.service:04x} .* 0A ' /proc/net/tcp /proc/net/tcp6 && ! pidof {PROGRAMS}"
+        gone = f"! grep -qi ':{self.service:04x} .* 0A ' /proc/net/tcp /proc/net/tcp6 && ! pidof {_PROGRAMS}"
         try:
-            output = await self.run(f"killall -q -9 {PROGRAMS}; until {gone}; do usleep 20000; done", 5)
+            output = await self.run(f"killall -q -9 {_PROGRAMS}; until {gone}; do usleep 20000; done", 5)
         except InteropError:
             return False
         return output.status == 0 and self.fault is None

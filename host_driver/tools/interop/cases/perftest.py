@@ -1,0 +1,124 @@
+"""perftest in the guest, with connections of rdma_cm (``-R``): as client and as server."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.rdma import perftest
+from open_rnic.host_driver.rdma.perftest import Bandwidth, Settings, Test
+from open_rnic.host_driver.tools.interop.case import Case, Finding, Setting, check
+from open_rnic.host_driver.tools.interop.cases.programs import ended
+from open_rnic.host_driver.tools.interop.qemu import Output
+from open_rnic.rtl.registers import Role
+
+_READS = 16  # RDMA Reads outstanding
+_SETTINGS = {
+    Test.WRITE_BW: Settings.of(Test.WRITE_BW, iterations=24),
+    Test.READ_BW: Settings.of(Test.READ_BW, iterations=24),
+    Test.SEND_BW: Settings.of(Test.SEND_BW, iterations=24),
+    Test.WRITE_LAT: Settings.of(Test.WRITE_LAT, iterations=100),
+    Test.READ_LAT: Settings.of(Test.READ_LAT, iterations=100),
+}
+_NAMES = {
+    Test.WRITE_BW: "RDMA Writes",
+    Test.READ_BW: "RDMA Reads",
+    Test.SEND_BW: "Sends",
+    Test.WRITE_LAT: "RDMA Writes in turns",
+    Test.READ_LAT: "single RDMA Reads",
+}
+
+
+async def _from_guest(setting: Setting, test: Test) -> Finding:
+    """The guest is the client."""
+    settings = _SETTINGS[test]
+    listener = await setting.listen()
+    client = setting.run(f"{_command(settings, listener.address[1])} {setting.host}")
+    with setting.measured(settings.size * settings.iterations):
+        results = await perftest.server(listener, settings)
+    table = _table(await client, settings)
+    if isinstance(results, Bandwidth) and test is not Test.SEND_BW:
+        told = f"{results.rate:.2f}"
+        check(f"{table[3]:.2f}" == told, f"the guest printed {table[3]:.2f} MiB/s, and told our end {told}")
+    _crossed(setting, settings, sent=test is Test.READ_BW)
+    return Finding(f"{setting.reply}; {_told(test, table)}", f"{setting.ours}; served {settings.iterations} messages")
+
+
+async def _to_guest(setting: Setting, test: Test) -> Finding:
+    """The guest is the server."""
+    settings = _SETTINGS[test]
+    server = await setting.serve(_command(settings, setting.guest.service))
+
+    async def connect(options: rdma.Options) -> rdma.Connection:
+        return await setting.connect(Config(Role.INITIATOR, ird=_READS, ord=_READS), options=options, nudged=False)
+
+    with setting.measured(settings.size * settings.iterations):
+        results = await perftest.client(connect, settings)
+    output = await server
+    told = ""
+    if test is not Test.READ_LAT:
+        table = _table(output, settings)
+        told = f"; {_told(test, table)}"
+        if isinstance(results, Bandwidth) and test is not Test.SEND_BW:
+            ours = f"{results.rate:.2f}"
+            check(f"{table[3]:.2f}" == ours, f"the guest printed {table[3]:.2f} MiB/s, and our end told {ours}")
+    else:
+        ended(output)
+    _crossed(setting, settings, sent=test is not Test.READ_BW)
+    return Finding(f"{setting.reply}{told}", f"{settings.iterations} messages of {settings.size} octets")
+
+
+def _command(settings: Settings, port: int) -> str:
+    reads = f" -o {_READS}" if settings.test in (Test.READ_BW, Test.READ_LAT) else ""
+    return f"{settings.test} -R -F -p {port} -s {settings.size} -n {settings.iterations}{reads}"
+
+
+def _table(output: Output, settings: Settings) -> list[float]:
+    """Return the row of perftest's table, which begins with the size and the number of messages."""
+    ended(output)
+    heads = [number for number, line in enumerate(output.lines) if line.startswith("#bytes")]
+    check(len(heads) == 1 and heads[0] + 1 < len(output.lines), f"no table: {' | '.join(output.lines[-3:])}")
+    row = [float(word) for word in output.lines[heads[0] + 1].split()]
+    check(row[:2] == [settings.size, settings.iterations], f"perftest's table has the row {row}")
+    check(all(value > 0 for value in row[3:]), f"perftest's table has the row {row}")
+    return row
+
+
+def _told(test: Test, table: list[float]) -> str:
+    return f"measured {table[4]:.0f} µs (median)" if test.latency else f"measured {table[3]:.2f} MiB/s"
+
+
+def _crossed(setting: Setting, settings: Settings, *, sent: bool) -> None:
+    """Raise Mismatch unless all octets of a test of bandwidth have crossed the data connection."""
+    if settings.test.latency:
+        return
+    seen, due = setting.seen[-1], settings.size * settings.iterations
+    octets = seen.octets_out if sent else seen.octets_in
+    if not seen.counted:
+        check(octets >= due, f"{octets} octets were {'sent' if sent else 'received'}, not the {due} of the test")
+
+
+def _case(test: Test, act: str) -> Case:
+    settings = _SETTINGS[test]
+    what = f"{settings.iterations} {_NAMES[test]} of {settings.size} octets"
+    if act == "from-guest":
+        # With the unmodified siw, the client requests the client-server model, in which our responder must not send
+        # the first FPDU, as ib_write_lat's server does.
+        first = test is Test.WRITE_LAT
+        return Case(
+            f"{test}-from-guest".replace("_", "-"),
+            f"{test} -R in the guest, our end serves it: {what}" + ("; peer-to-peer" if first else ""),
+            "RFC 6581 §4: the responder may send after the RTR" if first else "RFC 5040 §5: messages arrive in order",
+            partial(_from_guest, test=test),
+            variant="siw-strict" if first else "siw",
+        )
+    return Case(
+        f"{test}-to-guest".replace("_", "-"),
+        f"{test} -R in the guest as server: {what}",
+        "RFC 5040 §5: messages arrive in order",
+        partial(_to_guest, test=test),
+    )
+
+
+CASES = tuple(_case(test, act) for test in Test for act in ("from-guest", "to-guest"))
