@@ -22,6 +22,7 @@ perftest does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import struct
 import time
@@ -32,6 +33,7 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, Self
 
+from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.rdma.connection import By, ClosedError, Connection, Options
 from open_rnic.host_driver.rdma.manager import Listener
 from open_rnic.host_driver.rdma.memory import Access, Region
@@ -44,6 +46,7 @@ MEBIBYTE = 1 << 20
 MAX_SIZE = 1 << 30  # octets of a message
 MAX_DEPTH = 1 << 13  # of a queue
 PAUSE = 1.0  # seconds between the control connection and its first message, as in perftest
+RETRIES, RETRY = 10, 0.2  # attempts to make the data connection, and the seconds before each
 
 _VERSION_OCTETS = 16
 _PAGE, _MAX_PAGE = 4096, 1 << 24  # octets: messages up to half a page go to different places in a page
@@ -179,9 +182,19 @@ async def client(
         control = _Control(connection, leads=True)
         await control.introduce()
         await control.meet()
-        async with await connect(_options(options, settings)) as data:
+        async with await _patient(connect, _options(options, settings)) as data:
             await control.meet()
             return await _Test(settings, control, data).run()
+
+
+async def _patient(connect: Callable[[Options], Awaitable[Connection]], options: Options) -> Connection:
+    """Make the data connection, for which perftest's server begins to listen after its answer."""
+    for _ in range(RETRIES - 1):
+        await asyncio.sleep(RETRY)
+        with contextlib.suppress(MpaConnectionError):
+            return await connect(options)
+    await asyncio.sleep(RETRY)
+    return await connect(options)
 
 
 def _options(options: Options, settings: Settings) -> Options:
@@ -241,7 +254,8 @@ class _Control:
         except ValueError:
             version = 0.0
         if version < OLDEST:
-            raise PerftestError(f"the peer has version {text.decode(errors='backslashreplace')!r}, not {OLDEST:.2f} up")
+            named = repr(text.decode(errors="backslashreplace"))
+            raise PerftestError(f"the peer has version {named}, not {OLDEST:.2f} or later")
         page, line = [
             max(own, int.from_bytes(await self.exchange(own.to_bytes(4, "big")), "big"))
             for own in (self.page, self.line)
@@ -359,7 +373,16 @@ class _Test:
                 if each.error:
                     raise each.error
                 done += 1
+        await self._arrived()
         return self._bandwidth(time.perf_counter() - began)
+
+    async def _arrived(self) -> None:
+        """Wait until the peer has all messages, if RDMA Reads are possible: their response follows what came before.
+
+        Otherwise, the server may end the connection before the last messages have arrived.
+        """
+        if self._data.negotiated.ord:
+            await self._data.post_read(bytearray())
 
     async def _measure_each(self, request: Callable[[int], WorkRequest]) -> Latency:
         queue = self._data.options.send_cq

@@ -31,6 +31,7 @@ from open_rnic.host_driver.tools.cli import (
     interop,
     listen,
     output,
+    perftest,
     program,
     registers,
     rping,
@@ -78,6 +79,7 @@ app.command()(program.program)
 app.command()(listen.listen)
 app.command()(connect.connect)
 app.command()(rping.rping)
+app.command()(perftest.perftest)
 app.command()(split.split)
 app.add_typer(bench.app, name="bench")
 app.add_typer(interop.app, name="interop")

@@ -41,6 +41,7 @@ _NEEDED = (  # shared libraries of the programs, and their dependencies
     "libcap.so.2",
     "libefa.so.1",
     "libgcc_s.so.1",
+    "libibumad.so.3",
     "libibverbs.so.1",
     "libm.so.6",
     "libmd.so.0",

@@ -25,6 +25,7 @@ GUEST = (  # programs of the guest, and their libraries
     "libc6",
     "libcap2",
     "libgcc-s1",  # loaded by pthread_exit in rping
+    "libibumad3",
     "libibverbs1",
     "libmd0",
     "libmnl0",
@@ -35,9 +36,9 @@ GUEST = (  # programs of the guest, and their libraries
     "libudev1",
     "perftest",
     "rdmacm-utils",
-    "zlib1g",
+    "zlib1g",  # for the kernel's objtool, too
 )
-BUILD = ("libelf1", "libibverbs-dev", "librdmacm-dev")  # the kernel's objtool, which needs zlib1g, too; headers of the guest's program
+BUILD = ("libelf1", "libibverbs-dev", "librdmacm-dev")  # the kernel's objtool; headers of the guest's program
 _log = logging.getLogger(__name__)
 
 

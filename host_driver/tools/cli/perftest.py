@@ -1,0 +1,138 @@
+"""``rnic perftest``: the tests of perftest, opposite its programs or this one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, number, with_options
+from open_rnic.host_driver.tools.cli.endpoint import (
+    MAX_IRD,
+    ConnectionOptions,
+    ModelOption,
+    place,
+    port_number,
+    prepare,
+)
+from open_rnic.rtl.registers import Role
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from open_rnic.host_driver.mpa.negotiation import Config
+    from open_rnic.host_driver.rdma import OpenDevice
+    from open_rnic.host_driver.rdma.perftest import Settings
+    from open_rnic.host_driver.transport import Tcp
+
+_PORT, _READS, _DEPTH, _BUFFERS = 18515, 16, 128, 512
+
+
+class TestName(StrEnum):
+    """A test; values as in ``host_driver.rdma.perftest.Test``."""
+
+    WRITE_BW = "ib_write_bw"
+    READ_BW = "ib_read_bw"
+    SEND_BW = "ib_send_bw"
+    WRITE_LAT = "ib_write_lat"
+    READ_LAT = "ib_read_lat"
+
+
+@with_options
+def perftest(
+    test: Annotated[TestName, typer.Argument(metavar="TEST", help=f"One of {', '.join(TestName)}.")],
+    options: ConnectionOptions,
+    host: Annotated[
+        str | None, typer.Argument(metavar="[HOST]", help="The server; without it, this end is the server.")
+    ] = None,
+    port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
+    source: Annotated[
+        str | None,
+        typer.Option("--bind", metavar="ADDRESS", help="This end's address; default: of a server, any address."),
+    ] = None,
+    size: Annotated[
+        int | None, number("-s", "--size", help="The octets of a message; default: 65536, or 2 in a test of latency.")
+    ] = None,
+    iterations: Annotated[
+        int | None, number("-n", "--iters", help="The messages of a test; default: 5000 for ib_write_bw, or else 1000.")
+    ] = None,
+    depth: Annotated[
+        int, number("-t", "--tx-depth", help="The number of messages that a client posts at a time.")
+    ] = _DEPTH,
+    buffers: Annotated[
+        int, number("-r", "--rx-depth", help="The number of buffers that the receiver of Sends posts at a time.")
+    ] = _BUFFERS,
+    reads: Annotated[int, number("-o", "--outs", help="The number of RDMA Reads that may be outstanding.")] = _READS,
+    model: ModelOption = None,
+) -> None:
+    """Measure RDMA with perftest's programs at the other end, or with this command.
+
+    The protocol is that of perftest with -R, and the options have the same meaning. Both ends need the same test, -s,
+    -n and -r. A message counts as sent when it has been handed over; the last one when the peer has it.
+    """
+    from open_rnic.host_driver.rdma.perftest import Settings, Test
+
+    if host is None and model:
+        raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
+    if host is not None and port == 0:
+        raise UsageError("port 0 cannot be connected to")
+    if not 1 <= reads <= MAX_IRD:
+        raise UsageError(f"-o must be 1 to {MAX_IRD}, not {reads}")
+    try:
+        settings = Settings.of(Test(test), size, iterations, depth, buffers)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    config = options.configuration(Role.RESPONDER if host is None else Role.INITIATOR, model)
+    config = replace(config, ird=reads, ord=reads)
+    device, tcp = options.opener(), options.tcp()
+    if host is None:
+        interruptible(_serve(source or "0.0.0.0", port, config, device, tcp, settings))
+    else:
+        interruptible(_run(host, port, config, device, tcp, source, settings))
+
+
+async def _serve(
+    host: str,
+    port: int,
+    config: Config,
+    device: OpenDevice,
+    network: AbstractAsyncContextManager[Tcp],
+    settings: Settings,
+) -> None:
+    from open_rnic.host_driver import rdma
+    from open_rnic.host_driver.rdma.perftest import PerftestError, server
+
+    await prepare(device)
+    async with network as tcp, await rdma.listen(host, port, config, device=device, tcp=tcp) as listener:
+        print(f"listening at {place(listener.address)}", flush=True)
+        try:
+            results = await server(listener, settings)
+        except PerftestError as error:
+            raise CommandError(str(error)) from None
+    print(results or f"{settings.iterations} messages of {settings.size} octets: the client has the results")
+
+
+async def _run(
+    host: str,
+    port: int,
+    config: Config,
+    device: OpenDevice,
+    network: AbstractAsyncContextManager[Tcp],
+    source: str | None,
+    settings: Settings,
+) -> None:
+    from open_rnic.host_driver import rdma
+    from open_rnic.host_driver.rdma.perftest import PerftestError, client
+
+    await prepare(device)
+    local = (source, 0) if source else None
+    async with network as tcp:
+        connect = partial(rdma.connect, host, port, config, device=device, local_addr=local, tcp=tcp)
+        try:
+            results = await client(lambda options: connect(options=options), settings)
+        except PerftestError as error:
+            raise CommandError(str(error)) from None
+    print(results)
