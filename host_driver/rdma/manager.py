@@ -112,6 +112,8 @@ class ConnectionRequest:
         enhanced = request.frame.enhanced
         self.ird = enhanced.ird if enhanced else None  # the peer's, from its Request; None without enhanced data
         self.ord = enhanced.ord if enhanced else None
+        self.options: Options = listener.options  # of the listener
+        self.stags: StagTable = listener.stags
         self._request = request
         self._path = path
         self._watch = watch

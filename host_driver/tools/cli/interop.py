@@ -55,6 +55,9 @@ def linux(
             "--case", metavar="TEXT", help="Run only cases with this text in their names; repeat it for more."
         ),
     ] = None,
+    long: Annotated[
+        bool, typer.Option("--long", help="Run the long cases, too, which take minutes in simulation.")
+    ] = False,
     list_cases: Annotated[bool, typer.Option("--list", help="List the cases, and run none.")] = False,
     shell: Annotated[bool, typer.Option("--shell", help="Boot the guest, and attach it to the terminal.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the events of each end in every row.")] = False,
@@ -106,6 +109,7 @@ def linux(
     if drop and transport is Transport.KERNEL:
         raise UsageError("--drop needs --transport qemu or qemu-rtl")
     cases = [each for each in MATRIX if not case or any(text in each.name for text in case)]
+    cases = [each for each in cases if long or not each.long]
     if transport is not Transport.KERNEL:
         # A relay has sockets of the kernel at both ends. A killed guest vanishes silently behind a cable, which TCP
         # reports after minutes (RFC 9293 §3.8.3).

@@ -16,6 +16,7 @@ from open_rnic.host_driver.devices.simulated import SimulatedDevice
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.mpa.startup import HEADER_OCTETS, NO_NEGOTIATION, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Counted, Direction, Frame, Octets
+from open_rnic.host_driver.rdma import rsocket
 from open_rnic.host_driver.rdma.connection import OpenDevice
 from open_rnic.host_driver.tools.interop.initramfs import ADDRESS, HOST
 from open_rnic.host_driver.tools.interop.judge import Expected
@@ -61,6 +62,7 @@ class Case:
     relayed: bool = False  # whether a relay between sockets of this machine's kernel is part of the case
     octets: bool = False  # whether our end must see the stream's octets, which an attached device does not show
     offloads: bool = True  # whether an RDMA engine has room for its RDMA Reads
+    long: bool = False  # whether the case takes so long that it runs only on request
     kills: bool = False  # whether the case kills the guest, or leaves it unusable for other cases
     timeout: float = 300.0
 
@@ -245,6 +247,21 @@ class Setting:
         if nudged:
             self._tasks.append(asyncio.create_task(nudge(connection, seen)))
         return connection
+
+    async def rsocket(self, settings: rsocket.Settings | None = None) -> rsocket.Rsocket:
+        """Connect to the guest's server, which is an rsocket."""
+        seen = self.observer()
+        connected = await rsocket.connect(
+            self.guest.host,
+            self.guest.port,
+            settings=settings,
+            device=self.device,
+            observer=seen,
+            options=rdma.Options(mulpdu=MULPDU),
+            tcp=self.guest.tcp,
+        )
+        self._tasks.append(asyncio.create_task(nudge(connected.connection, seen)))
+        return connected
 
     async def listen(self, config: Config | None = None, *, mulpdu: int = MULPDU) -> rdma.Listener:
         """Listen at an address that the guest can reach, until the case ends. ``mulpdu``: see ``rdma.Options``."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from open_rnic.host_driver.tools.interop.case import Case
-from open_rnic.host_driver.tools.interop.cases import ends, perftest, programs, startup, streams, terminates
+from open_rnic.host_driver.tools.interop.cases import ends, perftest, programs, rsockets, startup, streams, terminates
 
 MATRIX: tuple[Case, ...] = (
     *programs.CASES,
     *perftest.CASES,
+    *rsockets.CASES,
     *startup.CASES,
     *terminates.CASES,
     *streams.CASES,
