@@ -153,7 +153,8 @@ class _End:
         self.queue = CompletionQueue(settings.credits + settings.depth + _OWN_WORK)
         self.region = self.domain.register(self.buffer, Access.REMOTE_WRITE)
         self.table_region = self.domain.register(self.table, Access.REMOTE_WRITE)
-        self.receives = [ReceiveRequest(bytearray(_MESSAGE_OCTETS)) for _ in range(settings.credits)]
+        buffers = [bytearray(_MESSAGE_OCTETS) for _ in range(settings.credits)]
+        self.receives = [ReceiveRequest(buffer, wr_id=buffer) for buffer in buffers]
 
     @property
     def half(self) -> int:
@@ -501,7 +502,7 @@ class Rsocket:
             return True
         try:
             self._act(bytes(received))
-            self.connection.post_receives(ReceiveRequest(received.buffer))
+            self.connection.post_receives(ReceiveRequest(received.wr_id, wr_id=received.wr_id))
         except RsocketError as error:
             self._fail(error)
             self._aborting = asyncio.create_task(self.connection.abort())
