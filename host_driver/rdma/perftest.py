@@ -57,8 +57,8 @@ _PATIENCE = 100  # looks at memory without a pause
 _LOOK = 0.0005  # seconds between later looks
 
 
-class Test(StrEnum):
-    """A test, named after perftest's program."""
+class Program(StrEnum):
+    """A test, which is a program of perftest."""
 
     WRITE_BW = "ib_write_bw"
     READ_BW = "ib_read_bw"
@@ -66,17 +66,15 @@ class Test(StrEnum):
     WRITE_LAT = "ib_write_lat"
     READ_LAT = "ib_read_lat"
 
-    __test__ = False  # no test of pytest's
-
     @property
     def latency(self) -> bool:
         """Whether the time of single messages is measured, and not the rate of many."""
-        return self in (Test.WRITE_LAT, Test.READ_LAT)
+        return self in (Program.WRITE_LAT, Program.READ_LAT)
 
     @property
     def access(self) -> Access:
         """The rights of the peer in this end's memory."""
-        return Access.REMOTE_READ if self in (Test.READ_BW, Test.READ_LAT) else Access.REMOTE_WRITE
+        return Access.REMOTE_READ if self in (Program.READ_BW, Program.READ_LAT) else Access.REMOTE_WRITE
 
 
 class PerftestError(Exception):
@@ -87,7 +85,7 @@ class PerftestError(Exception):
 class Settings:
     """The parameters of a test; ``of`` has perftest's defaults."""
 
-    test: Test
+    program: Program
     size: int  # octets of a message
     iterations: int  # messages
     depth: int = 128  # messages that the client posts at a time
@@ -104,12 +102,17 @@ class Settings:
 
     @classmethod
     def of(
-        cls, test: Test, size: int | None = None, iterations: int | None = None, depth: int = 128, buffers: int = 512
+        cls,
+        program: Program,
+        size: int | None = None,
+        iterations: int | None = None,
+        depth: int = 128,
+        buffers: int = 512,
     ) -> Self:
         """Return settings in which the default of ``size`` and ``iterations`` depends on the test."""
-        size = size if size is not None else 2 if test.latency else 65536
-        iterations = iterations if iterations is not None else 5000 if test is Test.WRITE_BW else 1000
-        return cls(test, size, iterations, depth, buffers)
+        size = size if size is not None else 2 if program.latency else 65536
+        iterations = iterations if iterations is not None else 5000 if program is Program.WRITE_BW else 1000
+        return cls(program, size, iterations, depth, buffers)
 
     @property
     def window(self) -> int:
@@ -163,7 +166,7 @@ async def server(listener: Listener, settings: Settings) -> Results | None:
         options = _options(listener.options, settings)
         async with await (await listener.request()).accept(options=options) as data:
             await control.meet()
-            results = await _Test(settings, control, data).serve()
+            results = await _Run(settings, control, data).serve()
             await data.disconnected()  # the client closes first
     return results
 
@@ -184,7 +187,7 @@ async def client(
         await control.meet()
         async with await _patient(connect, _options(options, settings)) as data:
             await control.meet()
-            return await _Test(settings, control, data).run()
+            return await _Run(settings, control, data).run()
 
 
 async def _patient(connect: Callable[[Options], Awaitable[Connection]], options: Options) -> Connection:
@@ -273,7 +276,7 @@ class _Control:
         return Bandwidth(theirs[0], theirs[1], theirs[3], theirs[4])
 
 
-class _Test:
+class _Run:
     """A test on an established data connection, whose messages up to half a page go to different places in it."""
 
     def __init__(self, settings: Settings, control: _Control, data: Connection) -> None:
@@ -285,40 +288,40 @@ class _Test:
         self._memory = bytearray(max(settings.size, control.page))
 
     async def serve(self) -> Results | None:
-        test = self._settings.test
-        if test is Test.SEND_BW:
+        program = self._settings.program
+        if program is Program.SEND_BW:
             region = self._data.register(self._memory, Access.LOCAL_WRITE)
             buffer = ReceiveRequest(region[: self._settings.size])
             self._data.post_receives(*[buffer] * self._settings.window)
-            counter = self._data.register(bytearray(_COUNTER.size), test.access)
+            counter = self._data.register(bytearray(_COUNTER.size), program.access)
             results: Results | None = await self._receive(buffer, await self._agree(counter))
         else:
-            theirs = await self._agree(self._data.register(self._memory, test.access))
-            results = await self._write_in_turns(theirs, first=True) if test is Test.WRITE_LAT else None
+            theirs = await self._agree(self._data.register(self._memory, program.access))
+            results = await self._write_in_turns(theirs, first=True) if program is Program.WRITE_LAT else None
         return await self._finish(None) or results
 
     async def run(self) -> Results:
-        settings, test = self._settings, self._settings.test
-        match test:
-            case Test.WRITE_BW:
-                theirs = await self._agree(self._data.register(bytearray(1), test.access))
+        settings, program = self._settings, self._settings.program
+        match program:
+            case Program.WRITE_BW:
+                theirs = await self._agree(self._data.register(bytearray(1), program.access))
                 request = partial(self._write, theirs)
                 results: Results = await self._measure(request)
-            case Test.READ_BW | Test.READ_LAT:
+            case Program.READ_BW | Program.READ_LAT:
                 sink = self._data.register(self._memory, Access.LOCAL_WRITE)
                 theirs = await self._agree(sink)
                 request = partial(self._read, sink, theirs)
-                results = await (self._measure_each(request) if test.latency else self._measure(request))
-            case Test.SEND_BW:
+                results = await (self._measure_each(request) if program.latency else self._measure(request))
+            case Program.SEND_BW:
                 counter = bytearray(_COUNTER.size)
-                await self._agree(self._data.register(counter, test.access))
+                await self._agree(self._data.register(counter, program.access))
                 window = settings.window - 1
                 results = await self._measure(
                     lambda number: WorkRequest.send(memoryview(self._memory)[: settings.size]),
                     lambda number: number - _COUNTER.unpack(counter)[0] < window,
                 )
-            case Test.WRITE_LAT:
-                theirs = await self._agree(self._data.register(self._memory, test.access))
+            case Program.WRITE_LAT:
+                theirs = await self._agree(self._data.register(self._memory, program.access))
                 results = await self._write_in_turns(theirs, first=False)
         await self._finish(results if isinstance(results, Bandwidth) else None)
         return results
@@ -326,15 +329,15 @@ class _Test:
     async def _agree(self, region: Region) -> _Place:
         """Exchange places as often as perftest does: once more in tests that have no exchange of results."""
         own = _Place(region.stag, region.to)
-        meetings = 3 if self._settings.test in (Test.WRITE_BW, Test.READ_BW) else 4
+        meetings = 3 if self._settings.program in (Program.WRITE_BW, Program.READ_BW) else 4
         return [await self._control.meet(own) for _ in range(meetings)][-1]
 
     async def _finish(self, own: Bandwidth | None) -> Bandwidth | None:
         theirs = None
-        if self._settings.test in (Test.WRITE_BW, Test.READ_BW):
+        if self._settings.program in (Program.WRITE_BW, Program.READ_BW):
             await self._control.meet()
             theirs = await self._control.results(own)
-        if self._settings.test is not Test.WRITE_LAT:
+        if self._settings.program is not Program.WRITE_LAT:
             await self._control.meet()
         return theirs
 
@@ -423,8 +426,8 @@ class _Test:
         agreed = self._data.negotiated
         if first and agreed.role is Role.RESPONDER and agreed.model is Model.CLIENT_SERVER:
             raise PerftestError(
-                f"in {self._settings.test} the server sends first, which a responder may do only in the peer-to-peer "
-                "model (RFC 5044 §7.1.2 rule 4, RFC 6581 §4)"
+                f"in {self._settings.program} the server sends first, which a responder may do only in the "
+                "peer-to-peer model (RFC 5044 §7.1.2 rule 4, RFC 6581 §4)"
             )
         count, last = self._settings.iterations, self._settings.size - 1
         source, posted = bytearray(self._settings.size), []

@@ -4,7 +4,7 @@ import pytest
 
 from open_rnic.host_driver.devices.software import SoftwareDevice
 
-MODULES = ("test_perftest", "test_rdma", "test_rdma_work")
+MODULES = ("test_perftest", "test_rdma", "test_rdma_work", "test_rsocket")
 OVER_RTL = (  # these choose the simulated device if ``data_path`` is "rtl"
     "test_faults_of_the_peer_are_reported_to_it_and_change_no_memory",
     "test_more_reads_than_the_ird_end_the_connection",

@@ -9,7 +9,7 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import run
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma import Access, perftest
-from open_rnic.host_driver.rdma.perftest import Bandwidth, Latency, PerftestError, Settings, Test
+from open_rnic.host_driver.rdma.perftest import Bandwidth, Latency, PerftestError, Program, Settings
 from open_rnic.rtl.registers import Model, Role
 
 PLACE = struct.Struct(">iiiiIIQ16sii")
@@ -33,17 +33,17 @@ async def both(settings, theirs=None, config=None):
 
 # Sizes: one octet; places in a page; half a page and beyond; several ULPDUs
 @pytest.mark.parametrize("size", [1, 200, 2048, 2049, 70000])
-@pytest.mark.parametrize("name", Test)
+@pytest.mark.parametrize("name", Program)
 def test_both_ends_complete_a_test(name, size):
     settings = Settings(name, size, 30, depth=7, buffers=10)
 
     async def test():
         ours, theirs = await both(settings)
         assert ours[:2] == (size, 30)
-        if name in (Test.WRITE_BW, Test.READ_BW):
+        if name in (Program.WRITE_BW, Program.READ_BW):
             assert ours == theirs
             assert ours.rate == pytest.approx(ours.messages * 1e6 * size / perftest.MEBIBYTE)
-        elif name is Test.READ_LAT:
+        elif name is Program.READ_LAT:
             assert theirs is None
         else:
             assert theirs[:2] == (size, 30)
@@ -55,7 +55,7 @@ def test_both_ends_complete_a_test(name, size):
 
 def test_latency_counts_more_than_256_messages():
     async def test():
-        ours, theirs = await both(Settings(Test.WRITE_LAT, 5, 300))
+        ours, theirs = await both(Settings(Program.WRITE_LAT, 5, 300))
         assert isinstance(ours, Latency)
         assert isinstance(theirs, Latency)
 
@@ -64,7 +64,7 @@ def test_latency_counts_more_than_256_messages():
 
 def test_a_sender_never_has_more_messages_on_the_way_than_the_receiver_has_buffers():
     """The server here is slow to tell how many Sends have arrived."""
-    settings = Settings(Test.SEND_BW, 4, 20, depth=20, buffers=6)
+    settings = Settings(Program.SEND_BW, 4, 20, depth=20, buffers=6)
 
     async def server(listener):
         async with await (await listener.request()).accept() as control:
@@ -105,7 +105,7 @@ def test_a_sender_never_has_more_messages_on_the_way_than_the_receiver_has_buffe
 
 def test_the_exchange_has_perftests_format():
     """A client, octet by octet as perftest sends them."""
-    settings = Settings(Test.WRITE_BW, 100, 2)
+    settings = Settings(Program.WRITE_BW, 100, 2)
     report = struct.pack(">QQddd", 100, 2, 3.5, 2.5, 0.25)
 
     async def client(port):
@@ -162,7 +162,7 @@ def test_a_client_that_breaks_the_protocol_is_reported(messages, what):
         async with await rdma.listen() as listener:
             task = asyncio.create_task(client(listener.address[1]))
             with pytest.raises(PerftestError, match=what):
-                await perftest.server(listener, Settings(Test.WRITE_BW, 100, 2))
+                await perftest.server(listener, Settings(Program.WRITE_BW, 100, 2))
             await task
 
     run(test())
@@ -171,7 +171,7 @@ def test_a_client_that_breaks_the_protocol_is_reported(messages, what):
 def test_a_send_of_another_size_is_reported():
     async def test():
         with pytest.raises(ExceptionGroup) as caught:
-            await both(Settings(Test.SEND_BW, 8, 3), Settings(Test.SEND_BW, 12, 3))
+            await both(Settings(Program.SEND_BW, 8, 3), Settings(Program.SEND_BW, 12, 3))
         assert caught.group_contains(PerftestError, match="a Send of 8 octets where 12 are due")
 
     run(test())
@@ -182,7 +182,7 @@ def test_a_peer_that_leaves_in_the_middle_is_reported():
 
     async def test():
         with pytest.raises(ExceptionGroup) as caught:
-            await both(Settings(Test.WRITE_LAT, 8, 3), Settings(Test.WRITE_LAT, 8, 4))
+            await both(Settings(Program.WRITE_LAT, 8, 3), Settings(Program.WRITE_LAT, 8, 4))
         assert caught.group_contains(rdma.RdmaError)
 
     run(test())
@@ -192,15 +192,15 @@ def test_latency_of_writes_needs_a_responder_that_may_send_first():
     async def test():
         config = Config(Role.INITIATOR, model=Model.CLIENT_SERVER)
         with pytest.raises(ExceptionGroup) as caught:
-            await both(Settings(Test.WRITE_LAT, 8, 3), config=config)
+            await both(Settings(Program.WRITE_LAT, 8, 3), config=config)
         assert caught.group_contains(PerftestError, match="only in the peer-to-peer model")
 
     run(test())
 
 
 def test_memory_of_the_server_has_no_more_rights_than_the_test_needs():
-    assert [each.access for each in (Test.READ_BW, Test.READ_LAT)] == [Access.REMOTE_READ] * 2
-    assert [each.access for each in (Test.WRITE_BW, Test.SEND_BW, Test.WRITE_LAT)] == [Access.REMOTE_WRITE] * 3
+    assert [each.access for each in (Program.READ_BW, Program.READ_LAT)] == [Access.REMOTE_READ] * 2
+    assert [each.access for each in (Program.WRITE_BW, Program.SEND_BW, Program.WRITE_LAT)] == [Access.REMOTE_WRITE] * 3
 
 
 @pytest.mark.parametrize(
@@ -214,4 +214,4 @@ def test_memory_of_the_server_has_no_more_rights_than_the_test_needs():
 )
 def test_impossible_settings_are_rejected(change, what):
     with pytest.raises(ValueError, match=what):
-        Settings(**{"test": Test.SEND_BW, "size": 1, "iterations": 1} | change)
+        Settings(**{"program": Program.SEND_BW, "size": 1, "iterations": 1} | change)

@@ -35,6 +35,7 @@ from open_rnic.host_driver.tools.cli import (
     program,
     registers,
     rping,
+    rsockets,
     split,
     verilog,
 )
@@ -80,6 +81,9 @@ app.command()(listen.listen)
 app.command()(connect.connect)
 app.command()(rping.rping)
 app.command()(perftest.perftest)
+app.command()(rsockets.rcopy)
+app.command()(rsockets.rstream)
+app.command()(rsockets.riostream)
 app.command()(split.split)
 app.add_typer(bench.app, name="bench")
 app.add_typer(interop.app, name="interop")

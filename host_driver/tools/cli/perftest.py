@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _PORT, _READS, _DEPTH, _BUFFERS = 18515, 16, 128, 512
 
 
-class TestName(StrEnum):
-    """A test; values as in ``host_driver.rdma.perftest.Test``."""
+class ProgramName(StrEnum):
+    """A program of perftest; values as in ``host_driver.rdma.perftest.Program``."""
 
     WRITE_BW = "ib_write_bw"
     READ_BW = "ib_read_bw"
@@ -43,7 +43,7 @@ class TestName(StrEnum):
 
 @with_options
 def perftest(
-    test: Annotated[TestName, typer.Argument(metavar="TEST", help=f"One of {', '.join(TestName)}.")],
+    test: Annotated[ProgramName, typer.Argument(metavar="TEST", help=f"One of {', '.join(ProgramName)}.")],
     options: ConnectionOptions,
     host: Annotated[
         str | None, typer.Argument(metavar="[HOST]", help="The server; without it, this end is the server.")
@@ -73,7 +73,7 @@ def perftest(
     The protocol is that of perftest with -R, and the options have the same meaning. Both ends need the same test, -s,
     -n and -r. A message counts as sent when it has been handed over; the last one when the peer has it.
     """
-    from open_rnic.host_driver.rdma.perftest import Settings, Test
+    from open_rnic.host_driver.rdma.perftest import Program, Settings
 
     if host is None and model:
         raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
@@ -82,7 +82,7 @@ def perftest(
     if not 1 <= reads <= MAX_IRD:
         raise UsageError(f"-o must be 1 to {MAX_IRD}, not {reads}")
     try:
-        settings = Settings.of(Test(test), size, iterations, depth, buffers)
+        settings = Settings.of(Program(test), size, iterations, depth, buffers)
     except ValueError as error:
         raise UsageError(str(error)) from None
     config = options.configuration(Role.RESPONDER if host is None else Role.INITIATOR, model)

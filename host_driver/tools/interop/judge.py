@@ -84,7 +84,7 @@ class Expected:
 
 async def dissect(file: Path) -> Dissection:
     """Run tshark on a capture, and parse its output; raises InteropError if tshark fails."""
-    return read(await run(["tshark", "-r", file, *OPTIONS, "-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"], timeout=120))
+    return read(await run(["tshark", "-r", file, *OPTIONS, "-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"], timeout=600))
 
 
 def read(text: str) -> Dissection:

@@ -8,7 +8,7 @@ from math import inf
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma import perftest
-from open_rnic.host_driver.rdma.perftest import Bandwidth, Settings, Test
+from open_rnic.host_driver.rdma.perftest import Bandwidth, Program, Settings
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Setting, check
 from open_rnic.host_driver.tools.interop.cases.programs import ended
 from open_rnic.host_driver.tools.interop.qemu import Output
@@ -16,41 +16,41 @@ from open_rnic.rtl.registers import Role
 
 _READS = 16  # RDMA Reads outstanding
 _SETTINGS = {
-    Test.WRITE_BW: Settings.of(Test.WRITE_BW, iterations=24),
-    Test.READ_BW: Settings.of(Test.READ_BW, iterations=24),
-    Test.SEND_BW: Settings.of(Test.SEND_BW, iterations=24),
-    Test.WRITE_LAT: Settings.of(Test.WRITE_LAT, iterations=100),
-    Test.READ_LAT: Settings.of(Test.READ_LAT, iterations=100),
+    Program.WRITE_BW: Settings.of(Program.WRITE_BW, iterations=24),
+    Program.READ_BW: Settings.of(Program.READ_BW, iterations=24),
+    Program.SEND_BW: Settings.of(Program.SEND_BW, iterations=24),
+    Program.WRITE_LAT: Settings.of(Program.WRITE_LAT, iterations=100),
+    Program.READ_LAT: Settings.of(Program.READ_LAT, iterations=100),
 }
 # The first words of perftest's line if the processor's clock, which QEMU emulates, does not match that of the kernel
 _UNSTEADY = "Correlation coefficient"
 _NAMES = {
-    Test.WRITE_BW: "RDMA Writes",
-    Test.READ_BW: "RDMA Reads",
-    Test.SEND_BW: "Sends",
-    Test.WRITE_LAT: "RDMA Writes in turns",
-    Test.READ_LAT: "single RDMA Reads",
+    Program.WRITE_BW: "RDMA Writes",
+    Program.READ_BW: "RDMA Reads",
+    Program.SEND_BW: "Sends",
+    Program.WRITE_LAT: "RDMA Writes in turns",
+    Program.READ_LAT: "single RDMA Reads",
 }
 
 
-async def _from_guest(setting: Setting, test: Test) -> Finding:
+async def _from_guest(setting: Setting, program: Program) -> Finding:
     """The guest is the client."""
-    settings = _SETTINGS[test]
+    settings = _SETTINGS[program]
     listener = await setting.listen()
     client = setting.run(f"{_command(settings, listener.address[1])} {setting.host}")
     with setting.measured(settings.size * settings.iterations):
         results = await perftest.server(listener, settings)
     table = _table(await client, settings)
-    if isinstance(results, Bandwidth) and test is not Test.SEND_BW:
+    if isinstance(results, Bandwidth) and program is not Program.SEND_BW:
         told = f"{results.rate:.2f}"
         check(f"{table[3]:.2f}" == told, f"the guest printed {table[3]:.2f} MiB/s, and told our end {told}")
-    _crossed(setting, settings, sent=test is Test.READ_BW)
-    return Finding(f"{setting.reply}; {_told(test, table)}", f"{setting.ours}; served {settings.iterations} messages")
+    _crossed(setting, settings, sent=program is Program.READ_BW)
+    return Finding(f"{setting.reply}; {_told(program, table)}", f"{setting.ours}; served {settings.iterations} messages")
 
 
-async def _to_guest(setting: Setting, test: Test) -> Finding:
+async def _to_guest(setting: Setting, program: Program) -> Finding:
     """The guest is the server."""
-    settings = _SETTINGS[test]
+    settings = _SETTINGS[program]
     server = await setting.serve(_command(settings, setting.guest.service))
 
     async def connect(options: rdma.Options) -> rdma.Connection:
@@ -60,21 +60,21 @@ async def _to_guest(setting: Setting, test: Test) -> Finding:
         results = await perftest.client(connect, settings)
     output = await server
     told = ""
-    if test is not Test.READ_LAT:
+    if program is not Program.READ_LAT:
         table = _table(output, settings)
-        told = f"; {_told(test, table)}"
-        if isinstance(results, Bandwidth) and test is not Test.SEND_BW:
+        told = f"; {_told(program, table)}"
+        if isinstance(results, Bandwidth) and program is not Program.SEND_BW:
             ours = f"{results.rate:.2f}"
             check(f"{table[3]:.2f}" == ours, f"the guest printed {table[3]:.2f} MiB/s, and our end told {ours}")
     else:
         ended(output)
-    _crossed(setting, settings, sent=test is not Test.READ_BW)
+    _crossed(setting, settings, sent=program is not Program.READ_BW)
     return Finding(f"{setting.reply}{told}", f"{settings.iterations} messages of {settings.size} octets")
 
 
 def _command(settings: Settings, port: int) -> str:
-    reads = f" -o {_READS}" if settings.test in (Test.READ_BW, Test.READ_LAT) else ""
-    return f"{settings.test} -R -F -p {port} -s {settings.size} -n {settings.iterations}{reads}"
+    reads = f" -o {_READS}" if settings.program in (Program.READ_BW, Program.READ_LAT) else ""
+    return f"{settings.program} -R -F -p {port} -s {settings.size} -n {settings.iterations}{reads}"
 
 
 def _table(output: Output, settings: Settings) -> list[float]:
@@ -89,16 +89,16 @@ def _table(output: Output, settings: Settings) -> list[float]:
     return row
 
 
-def _told(test: Test, table: list[float]) -> str:
-    value = table[4] if test.latency else table[3]
+def _told(program: Program, table: list[float]) -> str:
+    value = table[4] if program.latency else table[3]
     if not 0 < value < inf:
         return "its clock was too unsteady to measure"
-    return f"measured {value:.0f} µs (median)" if test.latency else f"measured {value:.2f} MiB/s"
+    return f"measured {value:.0f} µs (median)" if program.latency else f"measured {value:.2f} MiB/s"
 
 
 def _crossed(setting: Setting, settings: Settings, *, sent: bool) -> None:
     """Raise Mismatch unless all octets of a test of bandwidth have crossed the data connection."""
-    if settings.test.latency:
+    if settings.program.latency:
         return
     seen, due = setting.seen[-1], settings.size * settings.iterations
     octets = seen.octets_out if sent else seen.octets_in
@@ -106,26 +106,26 @@ def _crossed(setting: Setting, settings: Settings, *, sent: bool) -> None:
         check(octets >= due, f"{octets} octets were {'sent' if sent else 'received'}, not the {due} of the test")
 
 
-def _case(test: Test, act: str) -> Case:
-    settings = _SETTINGS[test]
-    what = f"{settings.iterations} {_NAMES[test]} of {settings.size} octets"
+def _case(program: Program, act: str) -> Case:
+    settings = _SETTINGS[program]
+    what = f"{settings.iterations} {_NAMES[program]} of {settings.size} octets"
     if act == "from-guest":
         # With the unmodified siw, the client requests the client-server model, in which our responder must not send
         # the first FPDU, as ib_write_lat's server does.
-        first = test is Test.WRITE_LAT
+        first = program is Program.WRITE_LAT
         return Case(
-            f"{test}-from-guest".replace("_", "-"),
-            f"{test} -R in the guest, our end serves it: {what}" + ("; peer-to-peer" if first else ""),
+            f"{program}-from-guest".replace("_", "-"),
+            f"{program} -R in the guest, our end serves it: {what}" + ("; peer-to-peer" if first else ""),
             "RFC 6581 §4: the responder may send after the RTR" if first else "RFC 5040 §5: messages arrive in order",
-            partial(_from_guest, test=test),
+            partial(_from_guest, program=program),
             variant="siw-strict" if first else "siw",
         )
     return Case(
-        f"{test}-to-guest".replace("_", "-"),
-        f"{test} -R in the guest as server: {what}",
+        f"{program}-to-guest".replace("_", "-"),
+        f"{program} -R in the guest as server: {what}",
         "RFC 5040 §5: messages arrive in order",
-        partial(_to_guest, test=test),
+        partial(_to_guest, program=program),
     )
 
 
-CASES = tuple(_case(test, act) for test in Test for act in ("from-guest", "to-guest"))
+CASES = tuple(_case(program, act) for program in Program for act in ("from-guest", "to-guest"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import tempfile
 from functools import partial
 from pathlib import Path
 
 from open_rnic.host_driver.rdma import rcopy, rsocket, rstream
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Mismatch, Setting, check
-from open_rnic.host_driver.tools.interop.cases.offers import work
 from open_rnic.host_driver.tools.interop.cases.programs import ended
 from open_rnic.host_driver.tools.interop.judge import Expected
 from open_rnic.host_driver.tools.interop.qemu import Output
@@ -48,7 +48,7 @@ async def _rcopy_to_guest(setting: Setting, octets: int) -> Finding:
     server = await setting.serve(f"rcopy -p {setting.guest.service}")
     with tempfile.NamedTemporaryFile() as file:
         source = Path(file.name)
-        source.write_bytes(work(octets))
+        source.write_bytes(random.Random(octets).randbytes(octets))
         async with await setting.rsocket() as connected:
             with setting.measured(octets, connected.connection):
                 await rcopy.send_file(connected, source, _FILE)

@@ -1,0 +1,89 @@
+"""``rnic perftest``, ``rnic rcopy``, ``rnic rstream`` and ``rnic riostream``: each opposite itself."""
+
+import re
+from contextlib import contextmanager
+
+import pytest
+
+from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import rnic, running  # noqa: F401 -- a fixture
+from open_rnic.host_driver.rdma.perftest import Program
+from open_rnic.host_driver.tools.cli.perftest import ProgramName
+
+
+@contextmanager
+def serving(*arguments):
+    """Run a server; yields it and its port."""
+    with running(*arguments, "-p", 0, "--bind", "127.0.0.1") as server:
+        yield server, int(server.line().split()[-1])
+
+
+@pytest.mark.parametrize("test", ProgramName)
+def test_perftest_works_with_itself(rnic, test):  # noqa: F811
+    options = [test.value, "-s", 100, "-n", 7]
+    with serving("perftest", *options) as (server, port):
+        status, out, err = rnic("perftest", *options, "127.0.0.1", "-p", port, "--offload", "none")
+        assert (status, err) == (0, "")
+        assert out.startswith("7 messages of 100 octets: ")
+        status, out, err = server.end()
+        assert (status, err) == (0, "")
+        assert out.startswith("7 messages of 100 octets: ")
+
+
+def test_the_command_knows_all_tests():
+    assert [each.value for each in ProgramName] == list(Program)
+
+
+def test_rcopy_works_with_itself(rnic, tmp_path):  # noqa: F811
+    source, folder = tmp_path / "source", tmp_path / "served"
+    source.write_bytes(bytes(range(256)) * 1000)
+    folder.mkdir()
+    with serving("rcopy", "--folder", folder) as (server, port):
+        for name in ("one", "two"):
+            status, out, err = rnic("rcopy", source, f"127.0.0.1:{name}", "-p", port)
+            assert (status, err) == (0, "")
+            assert re.fullmatch(rf"{name}: 256000 octets in \d+\.\d\d s, \d+\.\d\d MB/s\n", out)
+            assert server.line().startswith(f"{name}: 256000 octets")
+            assert (folder / name).read_bytes() == source.read_bytes()
+        status, _, err = rnic("rcopy", source, "127.0.0.1:../x", "-p", port)
+        assert (status, err) == (1, "rnic: the server cannot open ../x: Permission denied\n")
+        status, _, err = rnic("connect", "127.0.0.1", port, "--private-data", "hello")
+        assert status == 3
+
+
+@pytest.mark.parametrize("program", ["rstream", "riostream"])
+def test_streams_work_with_themselves(rnic, program):  # noqa: F811
+    options = [program, "-S", 300, "-C", 4, "-I", 2, "--verify"]
+    with serving(*options) as (server, port):
+        status, out, err = rnic(*options, "-s", "127.0.0.1", "-p", port)
+        assert (status, err) == (0, "")
+        assert out.startswith("4800 octets in ")
+        status, out, err = server.end()
+        assert (status, err) == (0, "")
+        assert out.startswith("4800 octets in ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "what"),
+    [
+        (["perftest", "ib_atomic_bw"], 2, "'ib_atomic_bw' is not one of 'ib_write_bw'"),
+        (["perftest", "ib_write_bw", "-s", 0], 2, "a message has 1 to 1073741824 octets, not 0"),
+        (["perftest", "ib_write_bw", "-o", 129], 2, "-o must be 1 to 128, not 129"),
+        (["perftest", "ib_write_bw", "--model", "client-server"], 2, "is for a client"),
+        (["perftest", "ib_write_bw", "127.0.0.1", "-p", 0], 2, "port 0 cannot be connected to"),
+        (["perftest", "ib_write_bw", "127.0.0.1", "-p", 1], 1, "port 1: Connection refused"),
+        (["rcopy", "/no/file", "127.0.0.1"], 2, "/no/file is no file"),
+        (["rcopy", "pyproject.toml"], 2, "the server to which pyproject.toml is copied is missing"),
+        (["rcopy", "--folder", "/no/folder"], 2, "--folder /no/folder is no folder"),
+        (["rcopy", "--model", "client-server"], 2, "is for a client"),
+        (["rcopy", "pyproject.toml", "127.0.0.1", "-p", 1], 1, "port 1: Connection refused"),
+        (["rstream", "-S", 0], 2, "size must be at least 1, not 0"),
+        (["riostream", "-s", "127.0.0.1", "-p", 0], 2, "port 0 cannot be connected to"),
+        (["riostream", "-s", "127.0.0.1", "--bind", "127.0.0.1"], 2, "--bind 127.0.0.1 is for a server"),
+    ],
+)
+def test_an_impossible_command_is_rejected_in_one_line(rnic, arguments, status, what):  # noqa: F811
+    got, out, err = rnic(*arguments)
+    assert (got, out) == (status, "")
+    assert what in err
+    assert err.startswith("rnic: ")
+    assert err.count("\n") == 1

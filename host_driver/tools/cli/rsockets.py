@@ -1,0 +1,231 @@
+"""``rnic rcopy``, ``rnic rstream`` and ``rnic riostream``: librdmacm's programs on rsockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, number, with_options
+from open_rnic.host_driver.tools.cli.endpoint import ConnectionOptions, ModelOption, place, port_number, prepare
+from open_rnic.rtl.registers import Role
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from open_rnic.host_driver.connection import Address
+    from open_rnic.host_driver.mpa.negotiation import Config
+    from open_rnic.host_driver.rdma import ConnectionRequest, Listener
+    from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.rdma.rstream import Settings
+    from open_rnic.host_driver.transport import Tcp
+
+_COPY_PORT, _STREAM_PORT = 7427, 7471
+_EVERYWHERE = "0.0.0.0"
+
+BindOption = Annotated[
+    str | None, typer.Option("--bind", metavar="ADDRESS", help="The address at which a server listens; default: any.")
+]
+ServerOption = Annotated[
+    str | None, typer.Option("-s", "--server", metavar="HOST", help="The server; without it, this end is the server.")
+]
+PortOption = Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")]
+SizeOption = Annotated[int, number("-S", "--size", help="The octets of a transfer.")]
+CountOption = Annotated[int, number("-C", "--count", help="The number of transfers in a turn.")]
+IterationsOption = Annotated[int, number("-I", "--iterations", help="The number of turns of each end.")]
+VerifyOption = Annotated[bool, typer.Option("--verify", help="Verify the data, like `-T verify` at the other end.")]
+
+
+@with_options
+def rcopy(
+    options: ConnectionOptions,
+    source: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="The file to copy; without it, this end is the server.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Argument(metavar="[HOST[:PATH]]", help="The server, and the file there; default: FILE.")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="The folder in which a server stores the files.")
+    ] = Path(),
+    once: Annotated[bool, typer.Option("--once", help="End after one client, as a server.")] = False,
+    bind: BindOption = None,
+    port: PortOption = _COPY_PORT,
+    model: ModelOption = None,
+) -> None:
+    """Copy a file over RDMA; without arguments, be the server.
+
+    The protocol is that of librdmacm's rcopy, which can be at either end. A server stores files only below --folder,
+    whatever paths its clients give, and replaces existing ones.
+    """
+    end = _End(options, source is None, bind, port, model)
+    if source is None:
+        if not folder.is_dir():
+            raise UsageError(f"--folder {folder} is no folder")
+        interruptible(_serve_files(end, folder, once))
+        return
+    if target is None or target.startswith(":"):
+        raise UsageError(f"the server to which {source} is copied is missing")
+    if not source.is_file():
+        raise UsageError(f"{source} is no file")
+    host, _, path = target.partition(":")
+    interruptible(_copy(end, source, host, path or str(source)))
+
+
+@with_options
+def rstream(
+    options: ConnectionOptions,
+    server: ServerOption = None,
+    bind: BindOption = None,
+    port: PortOption = _STREAM_PORT,
+    size: SizeOption = 1000,
+    count: CountOption = 1000,
+    iterations: IterationsOption = 1,
+    verify: VerifyOption = False,
+    model: ModelOption = None,
+) -> None:
+    """Measure a stream over RDMA: first the client sends, then the server.
+
+    The protocol is that of librdmacm's rstream, which can be at either end. Both ends need the same -S, -C and -I.
+    """
+    _stream(options, server, bind, port, (size, count, iterations, verify), model, mapped=False)
+
+
+@with_options
+def riostream(
+    options: ConnectionOptions,
+    server: ServerOption = None,
+    bind: BindOption = None,
+    port: PortOption = _STREAM_PORT,
+    size: SizeOption = 1000,
+    count: CountOption = 1000,
+    iterations: IterationsOption = 1,
+    verify: VerifyOption = False,
+    model: ModelOption = None,
+) -> None:
+    """Measure RDMA Writes to mapped memory: first the client writes, then the server.
+
+    The protocol is that of librdmacm's riostream, which can be at either end. Both ends need the same -S, -C and -I.
+    """
+    _stream(options, server, bind, port, (size, count, iterations, verify), model, mapped=True)
+
+
+class _End:
+    """The options of this end; raises UsageError for those that have no effect."""
+
+    def __init__(
+        self, options: ConnectionOptions, serves: bool, bind: str | None, port: int, model: ModelOption
+    ) -> None:
+        if serves and model:
+            raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
+        if bind and not serves:
+            raise UsageError(f"--bind {bind} is for a server")
+        if port == 0 and not serves:
+            raise UsageError("port 0 cannot be connected to")
+        self.bind = bind or _EVERYWHERE
+        self.port = port
+        self.config: Config = options.configuration(Role.RESPONDER if serves else Role.INITIATOR, model)
+        self.device: OpenDevice = options.opener()
+        self.tcp: AbstractAsyncContextManager[Tcp] = options.tcp()
+
+
+def _stream(
+    options: ConnectionOptions,
+    server: str | None,
+    bind: str | None,
+    port: int,
+    parameters: tuple[int, int, int, bool],
+    model: ModelOption,
+    *,
+    mapped: bool,
+) -> None:
+    from open_rnic.host_driver.rdma.rstream import Settings
+
+    end = _End(options, server is None, bind, port, model)
+    try:
+        settings = Settings(*parameters)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    interruptible(_measure(end, server, settings, mapped))
+
+
+@contextlib.asynccontextmanager
+async def _listening(end: _End) -> AsyncIterator[Listener]:
+    from open_rnic.host_driver import rdma
+
+    def failed(peer: Address, error: Exception) -> None:
+        _report(peer, error)
+
+    await prepare(end.device)
+    async with (
+        end.tcp as tcp,
+        await rdma.listen(end.bind, end.port, end.config, device=end.device, failed=failed, tcp=tcp) as listener,
+    ):
+        print(f"listening at {place(listener.address)}", flush=True)
+        yield listener
+
+
+def _report(peer: Address, error: Exception) -> None:
+    print(f"rnic: [{place(peer)}] {error}", file=sys.stderr, flush=True)
+
+
+async def _serve_files(end: _End, folder: Path, once: bool) -> None:
+    from open_rnic.host_driver import rdma
+    from open_rnic.host_driver.rdma import rcopy, rsocket
+
+    async def serve(request: ConnectionRequest) -> None:
+        try:
+            async with await rsocket.accept(request) as connected:
+                await rcopy.serve(connected, folder, lambda copied: print(copied, flush=True))
+        except (rdma.MpaConnectionError, rdma.RdmaError, rsocket.RsocketError, rcopy.RcopyError) as error:
+            if once:
+                raise CommandError(str(error)) from None
+            _report(request.peer, error)
+
+    async with _listening(end) as listener, asyncio.TaskGroup() as group:
+        if once:
+            await serve(await listener.request())
+            return
+        async for request in listener:
+            group.create_task(serve(request))
+
+
+async def _copy(end: _End, source: Path, host: str, path: str) -> None:
+    from open_rnic.host_driver.rdma import rcopy, rsocket
+
+    await prepare(end.device)
+    async with end.tcp as tcp:
+        connecting = rsocket.connect(host, end.port, end.config, device=end.device, tcp=tcp)
+        try:
+            async with await connecting as connected:
+                print(await rcopy.send_file(connected, source, path))
+        except (rcopy.RcopyError, ValueError) as error:
+            raise CommandError(str(error)) from None
+
+
+async def _measure(end: _End, server: str | None, settings: Settings, mapped: bool) -> None:
+    from open_rnic.host_driver.rdma import rsocket, rstream
+
+    run = rstream.mapped if mapped else rstream.stream
+    own = rsocket.Settings(buffer=rstream.BUFFER, maps=int(mapped))
+    try:
+        if server is None:
+            async with (
+                _listening(end) as listener,
+                await rsocket.accept(await listener.request(), settings=own) as connected,
+            ):
+                print(await run(connected, settings, leads=False))
+            return
+        await prepare(end.device)
+        async with end.tcp as tcp:
+            assert server is not None
+            connecting = rsocket.connect(server, end.port, end.config, settings=own, device=end.device, tcp=tcp)
+            async with await connecting as connected:
+                print(await run(connected, settings, leads=True))
+    except rstream.RstreamError as error:
+        raise CommandError(str(error)) from None
