@@ -217,13 +217,13 @@ def test_a_withdrawn_map_cannot_be_written():
 class Raw:
     """An rsocket on the API of RDMA alone, with a table of two entries, in the byte order of its host."""
 
-    def __init__(self, order="<", flags=0, credit=384, version=1):
+    def __init__(self, order="<", flags=0):
         self.order = order
         self.domain = rdma.ProtectionDomain()
         self.buffer, self.table = bytearray(64), bytearray(32)
         region, table = (self.domain.register(each, Access.REMOTE_WRITE) for each in (self.buffer, self.table))
         self.private_data = PRIVATE.pack(
-            version, flags, credit, 0, 0, 0, 0, table.to, table.stag, 2, region.to, region.stag, 32
+            1, flags, 384, 0, 0, 0, 0, table.to, table.stag, 2, region.to, region.stag, 32
         )
 
     async def connect(self, listener):
@@ -329,10 +329,11 @@ def test_a_peer_that_breaks_the_protocol_is_reported(message, what):
     ("private_data", "what"),
     [
         (b"hello", "version 1, is missing"),
-        (Raw(version=2).private_data, "version 1, is missing"),
-        (Raw(credit=4).private_data, "4 credits"),
+        (PRIVATE.pack(2, 0, 384, 0, 0, 0, 0, 0, 1, 2, 0, 1, 32), "version 1, is missing"),
+        (PRIVATE.pack(1, 0, 4, 0, 0, 0, 0, 0, 1, 2, 0, 1, 32), "4 credits"),
         (PRIVATE.pack(1, 0, 384, 0, 0, 0, 0, 0, 1, 0, 0, 1, 32), "a table of 0 entries"),
     ],
+    ids=["text", "version", "credits", "table"],
 )
 def test_a_peer_that_is_no_rsocket_is_rejected(private_data, what):
     async def test():

@@ -45,7 +45,8 @@ async def _from_guest(setting: Setting, program: Program) -> Finding:
         told = f"{results.rate:.2f}"
         check(f"{table[3]:.2f}" == told, f"the guest printed {table[3]:.2f} MiB/s, and told our end {told}")
     _crossed(setting, settings, sent=program is Program.READ_BW)
-    return Finding(f"{setting.reply}; {_told(program, table)}", f"{setting.ours}; served {settings.iterations} messages")
+    siw = f"{setting.reply}; {_told(program, table)}"
+    return Finding(siw, f"{setting.ours}; served {settings.iterations} messages")
 
 
 async def _to_guest(setting: Setting, program: Program) -> Finding:
