@@ -1,0 +1,177 @@
+"""The MAC between a core and a PHY; the models of PHYs and of Ethernet's FCS are those of cocotbext-eth.
+
+Simulated time is stretched, so that periods can differ by some millionths: what cocotb calls a nanosecond is
+1 / SCALE of one.
+"""
+
+import functools
+import random
+import warnings
+from collections import Counter
+from fractions import Fraction
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge, SimTimeoutError, Timer, with_timeout
+from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource
+
+from open_rnic.cocotb_tests.harness import Sink, Source, parameter
+from open_rnic.rtl.mac.mac import MacCounts
+
+# cocotbext-eth 0.1.28 still calls functions that cocotb 2 has renamed.
+warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.eth")
+
+SCALE = 10_000
+PPM = Fraction(1, 1_000_000)
+COUNTS = [name for name, _ in MacCounts()]
+PADDING = 2
+SIZES = (*range(14, 72), *range(1500, 1515), 127, 128, 129, 255, 256, 511, 512, 513, 1023, 1024, 1025)
+
+
+def start(signal, nanoseconds, offset=0):
+    """Run a clock with this period, and an offset of its frequency in millionths, from any phase."""
+    half = round(nanoseconds * SCALE / (1 + offset * PPM) / 2)
+
+    async def run():
+        signal.value = 0
+        await Timer(1 + random.randrange(2 * half), "step")
+        Clock(signal, 2 * half, "step").start()
+
+    cocotb.start_soon(run())
+
+
+def mac_bench(microseconds=10_000):
+    """Mark a cocotb test, which gets a :class:`Bench`, and fails if it takes longer.
+
+    The parameters ``core``, ``rx`` and ``tx`` are the periods of the clocks, ``rx_offset`` and ``tx_offset`` offsets.
+    """
+
+    def mark(body):
+        async def run(dut):
+            for name, prefix in (("core", ""), ("rx", "mac_rx_"), ("tx", "mac_tx_")):
+                if hasattr(dut, f"{prefix}clk"):
+                    start(getattr(dut, f"{prefix}clk"), _given(name, 8), _given(f"{name}_offset", 0))
+                    getattr(dut, f"{prefix}rst").value = 0
+            try:
+                await with_timeout(cocotb.start_soon(body(dut)), microseconds * 1000 * SCALE, "step")
+            except SimTimeoutError:
+                raise AssertionError(f"not finished after {microseconds} us") from None
+
+        functools.update_wrapper(run, body)
+        return cocotb.test()(run)
+
+    return mark
+
+
+def _given(name, default):
+    try:
+        return parameter(name)
+    except KeyError:
+        return default
+
+
+class Core:
+    """The core's side of a MAC: it sends and receives frames, and adds up the counts."""
+
+    def __init__(self, dut, idle=None, backpressure=None):
+        self.dut = dut
+        dut.enable.value = 0
+        self.source = Source(dut, "tx_frames", idle)
+        self.sink = Sink(dut, "rx_frames", backpressure)
+        self.counts = Counter(dict.fromkeys(COUNTS, 0))
+        cocotb.start_soon(self._count())
+
+    async def _count(self):
+        while True:
+            await RisingEdge(self.dut.clk)
+            if word := self.dut.counts.value.to_unsigned():
+                for index, name in enumerate(COUNTS):
+                    self.counts[name] += word >> 2 * index & 3
+
+    async def begin(self):
+        """Let the MAC run, and wait until it does."""
+        self.dut.enable.value = 1
+        await RisingEdge(self.dut.clk)
+        while not self.dut.running.value:
+            await RisingEdge(self.dut.clk)
+
+    async def end(self):
+        """Stop the MAC, and wait until it has."""
+        self.dut.enable.value = 0
+        await RisingEdge(self.dut.clk)
+        while self.dut.running.value:
+            await RisingEdge(self.dut.clk)
+
+    async def wait(self, cycles=60):
+        await ClockCycles(self.dut.clk, cycles)
+
+    def send(self, frame):
+        self.source.send(random.randbytes(PADDING) + frame)
+
+    async def receive(self):
+        octets, fields = await self.sink.receive()
+        assert not fields["bad"]
+        return octets[PADDING:]
+
+    async def receive_all(self, frames):
+        """Receive these frames, and no others."""
+        for frame in frames:
+            assert await self.receive() == frame
+        await self.wait()
+        assert self.sink.empty()
+
+    def counted(self, **expected):
+        """Check all counts; those that are not named are 0."""
+        assert +self.counts == +Counter(expected)
+
+
+class Phy:
+    """GMII on the MAC's own ports, at 1 Gb/s. ``gaps`` has the octets before each transmitted frame but the first."""
+
+    def __init__(self, dut):
+        dut.rx_octets__strobe.value = dut.tx_octets__strobe.value = 1
+        self.dut = dut
+        self.source = GmiiSource(dut.rx_octets__data, dut.rx_octets__error, dut.rx_octets__valid, dut.mac_rx_clk)
+        self.sink = GmiiSink(dut.tx_octets__data, None, dut.tx_octets__valid, dut.mac_tx_clk)
+        self.gaps = []
+        cocotb.start_soon(self._watch())
+
+    async def _watch(self):
+        idle = 0
+        sent = was_valid = False
+        while True:
+            await RisingEdge(self.dut.mac_tx_clk)
+            valid = bool(self.dut.tx_octets__valid.value)
+            if valid and not was_valid and sent:
+                self.gaps.append(idle)
+            if not valid:
+                assert not self.dut.tx_octets__data.value.to_unsigned()
+            idle = 0 if valid else idle + 1
+            sent |= valid
+            was_valid = valid
+
+    async def send(self, frame, gap=12):
+        """Send a frame, at least so many octets behind the one before."""
+        while not self.source.empty():
+            await RisingEdge(self.dut.mac_rx_clk)
+        self.source.ifg = gap  # is read at the end of that one, which has begun
+        await self.source.send(frame)
+
+
+def sent_well(received, preamble=6):
+    """Check preamble, SFD and FCS of a frame that a model of a PHY has received; return it without FCS."""
+    assert received.error is None
+    # GmiiSink leaves out the first octet of each frame.
+    assert received.get_preamble() == b"\x55" * preamble + b"\xd5"
+    assert received.check_fcs()
+    return bytes(received.get_payload())
+
+
+def good(octets):
+    """Return a frame for the MAC to receive."""
+    return GmiiFrame.from_payload(octets, min_len=0)
+
+
+def random_frames(sizes=SIZES):
+    """Return frames of these numbers of octets, without FCS, in any order."""
+    return [random.randbytes(size) for size in random.sample(sizes, len(sizes))]

@@ -1,0 +1,129 @@
+"""A queue of whole frames between two clock domains."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.lib.stream import check_depth
+from open_rnic.rtl.mac.exchange import Exchange
+
+__all__ = ["FrameFifo"]
+
+
+class FrameFifo(wiring.Component):
+    """Stores frames in the domain ``write``, and delivers them in the domain ``read``, when they are there as a whole.
+
+    A frame that is bad, or does not fit, is discarded as a whole. A frame has no pauses at ``o``, unless ``o.ready``
+    makes them.
+
+    Latency: 2 to 3 cycles of ``read`` after the other domain has been shown (:class:`.Exchange`) that the frame is
+    there. Throughput: one word per cycle.
+
+    Parameters
+    ----------
+    words : room for words, a power of 2
+    longest : the most words of a frame; a longer one is discarded, and so is one of a single word. While there is no
+        room for the next word, ``i`` is stalled. None: ``i`` is never stalled, and a frame without room is discarded.
+
+    Members
+    -------
+    i : In, stream of :class:`.Packet`; in the domain ``write``
+    bad : In, 1 bit; in the domain ``write``
+        With the last beat of a frame: discard the frame.
+    committed : Out, 1 bit; in the domain ``write``
+        Pulses when a frame has been stored.
+    dropped : Out, 1 bit; in the domain ``write``
+        Pulses when a frame has been discarded, unless it was ``bad``.
+    o : Out, stream of :class:`.Packet`; in the domain ``read``
+    frozen : In, 1 bit; in the domain ``read``
+        Deliver the frames of which this side knows, and no others.
+    empty : Out, 1 bit; in the domain ``read``
+        All frames of which this side knows have been delivered.
+
+    """
+
+    def __init__(self, words: int, *, longest: int | None = None):
+        check_depth(words)
+        if longest is not None and not 1 < longest <= words:
+            raise ValueError(f"longest must be 2 to {words} words, not {longest!r}")
+        self.words = words
+        self.longest = longest
+        super().__init__({
+            "i": In(stream.Signature(Packet(1))),
+            "bad": In(1),
+            "committed": Out(1),
+            "dropped": Out(1),
+            "o": Out(stream.Signature(Packet(1))),
+            "frozen": In(1),
+            "empty": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=Packet(1), depth=self.words, init=[])
+        write, read = memory.write_port(domain="write"), memory.read_port(domain="read")
+        bits = self.words.bit_length()  # one more than an address has: pointers differ if the queue is full
+        m.submodules.exchange = exchange = Exchange(bits)
+
+        tail = Signal(bits)
+        begin = Signal(bits)  # of the frame that is being written
+        lost = Signal()  # the frame is to be discarded
+        full = Signal()
+        misfits = Signal()  # the frame cannot be stored
+        taken = Signal()
+        after = Signal(bits)
+        m.d.comb += [
+            full.eq((tail ^ exchange.read_seen) == self.words),
+            after.eq(tail + 1),
+            taken.eq(self.i.valid & self.i.ready),
+            write.addr.eq(tail),
+            write.data.eq(self.i.payload),
+            write.en.eq(taken & ~lost & ~full),
+            exchange.written.eq(begin),
+        ]
+        if self.longest is None:
+            m.d.comb += [self.i.ready.eq(1), misfits.eq(full)]
+        else:
+            stored = Signal(range(self.longest + 1))  # words of this frame
+            m.d.comb += [
+                misfits.eq((stored == self.longest) | ((stored == 0) & self.i.payload.last)),
+                self.i.ready.eq(~full | lost | misfits),
+            ]
+            with m.If(taken & self.i.payload.last):
+                m.d.write += stored.eq(0)
+            with m.Elif(taken & ~misfits):
+                m.d.write += stored.eq(stored + 1)
+        with m.If(taken):
+            m.d.write += [tail.eq(after), lost.eq(lost | misfits)]
+            with m.If(self.i.payload.last):
+                m.d.comb += [
+                    self.committed.eq(~lost & ~misfits & ~self.bad),
+                    self.dropped.eq((lost | misfits) & ~self.bad),
+                ]
+                m.d.write += lost.eq(0)
+                with m.If(self.committed):
+                    m.d.write += begin.eq(after)
+                with m.Else():
+                    m.d.write += tail.eq(begin)
+
+        # Words pass from the memory through two registers, of which the first belongs to the memory.
+        head = Signal(bits)
+        more = Signal()
+        fetched = Signal()
+        moves = Signal()
+        register = Signal(Packet(1), reset_less=True)
+        m.d.comb += [
+            more.eq(head != exchange.written_seen),
+            moves.eq(self.o.ready | ~self.o.valid),
+            read.addr.eq(head),
+            read.en.eq(moves),
+            self.o.payload.eq(register),
+            exchange.read.eq(head),
+            exchange.frozen.eq(self.frozen),
+            self.empty.eq(~Cat(more, fetched, self.o.valid).any()),
+        ]
+        with m.If(moves):
+            m.d.read += [head.eq(head + more), fetched.eq(more), self.o.valid.eq(fetched), register.eq(read.data)]
+        return m

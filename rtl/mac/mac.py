@@ -1,0 +1,200 @@
+"""The MAC: frames in the core's clock domain, octets in those of a PHY."""
+
+from amaranth.hdl import Cat, DomainRenamer, Module, ResetInserter, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import Packet, packet
+from open_rnic.rtl.mac.events import EventCrossing
+from open_rnic.rtl.mac.frame_fifo import FrameFifo
+from open_rnic.rtl.mac.layouts import LONGEST_FRAME, PADDING, Discarded, RxOctets, TxOctets
+from open_rnic.rtl.mac.receiver import MacReceiver
+from open_rnic.rtl.mac.restart import FarReset
+from open_rnic.rtl.mac.transmitter import MacTransmitter
+from open_rnic.rtl.net.layouts import Frame
+
+__all__ = ["Mac", "MacCounts"]
+
+_WORDS = 512  # a block RAM, and more than in the longest frame
+_FCS = 4  # octets
+
+
+class MacCounts(data.StructLayout):
+    """How many frames something happened to in this cycle, at most 3 of each.
+
+    Members
+    -------
+    rx_frames : 2 bits
+        Received, and stored for the core.
+    rx_no_room : 2 bits
+        Received, and discarded, because the core had not taken the frames before it.
+    rx_error, rx_oversize, rx_runt, rx_fcs : 2 bits
+        Discarded for the reasons in :class:`.Discarded`.
+    tx_frames : 2 bits
+        Transmitted.
+    tx_dropped : 2 bits
+        Not transmitted: the MAC was not running, or the frame was too long, or had no header.
+    """
+
+    def __init__(self):
+        super().__init__({
+            "rx_frames": 2, "rx_no_room": 2, "rx_error": 2, "rx_oversize": 2, "rx_runt": 2, "rx_fcs": 2,
+            "tx_frames": 2, "tx_dropped": 2,
+        })  # fmt: skip
+
+
+class _Gate(wiring.Component):
+    """Passes frames on while it is open. Of a frame during which it was shut, the rest is discarded."""
+
+    i: In(packet(1))
+    o: Out(packet(1))
+    open: In(1)
+    dropped: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        within = Signal()  # a frame
+        discards = Signal()
+        passes = Signal()
+        m.d.comb += [
+            passes.eq(self.open & ~discards),
+            self.o.payload.eq(self.i.payload),
+            self.o.valid.eq(self.i.valid & passes),
+            self.i.ready.eq(self.o.ready | ~passes),
+            self.dropped.eq(self.i.valid & ~passes & self.i.payload.last),
+        ]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += within.eq(~self.i.payload.last)
+        with m.If(self.i.valid & self.i.ready & self.i.payload.last):
+            m.d.sync += discards.eq(0)
+        with m.Elif(~self.open & (within | self.i.valid)):
+            m.d.sync += discards.eq(1)
+        return m
+
+
+class Mac(wiring.Component):
+    """An Ethernet MAC for full duplex, at 10, 100 and 1000 Mb/s, without PAUSE frames.
+
+    .. code-block:: text
+
+        octets ▸ MacReceiver    ▸ FrameFifo ▸ rx_frames
+        octets ◂ MacTransmitter ◂ FrameFifo ◂ tx_frames
+
+    There are three clock domains: the core's ``sync``, and ``mac_rx`` and ``mac_tx`` with the clocks of the octets,
+    none of which need be related to another. Frames pass from one to another as a whole, so that transmit never runs
+    out of octets within a frame, and the core sees good frames only. Frames for which there is no room are discarded.
+
+    While the MAC does not run, nothing is transmitted, received frames are ignored, and those from the core are
+    discarded. When it stops, a frame that is being transmitted is cut off, and one that the core is taking is not. It
+    starts again from the state after power-up, once both clocks of the PHY have been seen.
+
+    Latency, at the ports: from the last octet of a received frame to its first beat, 8 to 15 cycles of both clocks;
+    from a frame's last beat to its first octet of preamble, as many. Throughput: one octet per ``strobe``.
+
+    Parameters
+    ----------
+    rx_words, tx_words : room for frames in words, a power of 2: at least 512
+    longest : octets of the longest received frame, with FCS
+
+    Members
+    -------
+    rx_octets : In, :class:`.RxOctets`; in the domain ``mac_rx``
+    tx_octets : Out, :class:`.TxOctets`; in the domain ``mac_tx``
+    rx_frames : Out, stream of :class:`.Frame`
+        Frames without FCS, preceded by two octets of padding. ``bad`` is always 0.
+    tx_frames : In, stream of :class:`.Packet`
+        Frames without FCS, preceded by two octets of padding, of at most 1,514 octets; padded to 60 octets by the MAC.
+    enable : In, 1 bit
+        Let the MAC run; only while the link is up.
+    running : Out, 1 bit
+        The MAC runs.
+    counts : Out, :class:`MacCounts`
+
+    """
+
+    def __init__(self, *, rx_words: int = _WORDS, tx_words: int = _WORDS, longest: int = LONGEST_FRAME):
+        for name, words in (("rx_words", rx_words), ("tx_words", tx_words)):
+            if words < _WORDS:
+                raise ValueError(f"{name} must be at least {_WORDS}, not {words!r}")
+        self.receiver = MacReceiver(longest)
+        self.rx_fifo = FrameFifo(rx_words)
+        self.tx_fifo = FrameFifo(tx_words, longest=(PADDING + LONGEST_FRAME - _FCS) // 4)
+        super().__init__({
+            "rx_octets": In(RxOctets()),
+            "tx_octets": Out(TxOctets()),
+            "rx_frames": Out(stream.Signature(Frame())),
+            "tx_frames": In(packet(1)),
+            "enable": In(1),
+            "running": Out(1),
+            "counts": Out(MacCounts()),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        connect, flipped = wiring.connect, wiring.flipped
+        rx_reset = Signal()
+        tx_reset = Signal()
+        near_reset = Signal()
+
+        def placed(name, component, **resets):
+            domains = {"there": f"mac_{name[:2]}", "sync": "sync"} | resets.pop("domains", {})
+            m.submodules[name] = DomainRenamer(domains)(ResetInserter(resets)(component) if resets else component)
+            return component
+
+        # Resets: the far sides first, then the near sides of the queues, when the core has taken the last frame.
+        stopped = Signal(init=1)
+        rx_far = placed("rx_far_reset", FarReset())
+        tx_far = placed("tx_far_reset", FarReset())
+        receiver = placed("rx_receiver", self.receiver, sync=rx_reset, domains={"sync": "mac_rx"})
+        transmitter = placed("tx_transmitter", MacTransmitter(), sync=tx_reset, domains={"sync": "mac_tx"})
+        rx_fifo = placed("rx_fifo", self.rx_fifo, write=rx_reset, read=near_reset,
+                         domains={"write": "mac_rx", "read": "sync"})  # fmt: skip
+        tx_fifo = placed("tx_fifo", self.tx_fifo, write=near_reset, read=tx_reset,
+                         domains={"write": "sync", "read": "mac_tx"})  # fmt: skip
+        m.d.comb += [
+            rx_far.hold.eq(stopped),
+            tx_far.hold.eq(stopped),
+            rx_reset.eq(rx_far.reset),
+            tx_reset.eq(tx_far.reset),
+            near_reset.eq(stopped & rx_far.held & tx_far.held & rx_fifo.empty),
+            rx_fifo.frozen.eq(stopped),
+            self.running.eq(~stopped & ~rx_far.held & ~tx_far.held),
+        ]
+        with m.If(near_reset & self.enable):
+            m.d.sync += stopped.eq(0)
+        with m.Elif(self.running & ~self.enable):
+            m.d.sync += stopped.eq(1)
+
+        # Receive.
+        connect(m, flipped(self.rx_octets), receiver.octets)
+        m.d.comb += [
+            rx_fifo.i.payload.eq(receiver.word),
+            rx_fifo.i.valid.eq(receiver.valid),
+            rx_fifo.bad.eq(receiver.bad),
+            Value.cast(self.rx_frames.payload)[: Packet(1).size].eq(rx_fifo.o.payload),
+            self.rx_frames.valid.eq(rx_fifo.o.valid),
+            rx_fifo.o.ready.eq(self.rx_frames.ready),
+        ]
+
+        # Transmit.
+        m.submodules.gate = gate = _Gate()
+        connect(m, flipped(self.tx_frames), gate.i)
+        connect(m, gate.o, tx_fifo.i)
+        connect(m, tx_fifo.o, transmitter.i)
+        connect(m, transmitter.octets, flipped(self.tx_octets))
+        m.d.comb += gate.open.eq(self.running)
+
+        # Counts.
+        rx_events = placed("rx_events", EventCrossing(2 + len(Discarded().members)))
+        tx_events = placed("tx_events", EventCrossing(1))
+        counts = self.counts
+        m.d.comb += [
+            rx_events.events.eq(Cat(rx_fifo.committed, rx_fifo.dropped, receiver.discarded) & ~rx_reset.replicate(6)),
+            tx_events.events.eq(transmitter.sent & ~tx_reset),
+            Cat(counts.rx_frames, counts.rx_no_room, *(counts[f"rx_{name}"] for name, _ in Discarded())).eq(
+                Cat(rx_events.steps)
+            ),
+            counts.tx_frames.eq(tx_events.steps[0]),
+            counts.tx_dropped.eq(gate.dropped | tx_fifo.dropped),
+        ]
+        return m

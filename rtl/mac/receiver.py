@@ -1,0 +1,117 @@
+"""Finds frames in received octets, and checks them."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.crc.catalog import CRC32_ETHERNET
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.mac.layouts import LEAST_FRAME, LONGEST_FRAME, PADDING, SFD, Discarded, RxOctets
+
+__all__ = ["MacReceiver"]
+
+
+class MacReceiver(wiring.Component):
+    """Removes preamble, SFD and FCS, and collects octets in words, behind two octets of padding.
+
+    Octets before an SFD are ignored, and so is an incomplete octet at the end of a frame. A gap of one octet is enough.
+
+    A word is kept until the next one is complete: a frame ends four octets before its last octet, so with as many
+    octets in its last but one word as there are in its last word.
+
+    Latency: 2 cycles from the octet behind the frame to its last word.
+
+    Parameters
+    ----------
+    longest : octets of the longest frame, with FCS
+
+    Members
+    -------
+    octets : In, signature :class:`.RxOctets`
+    word : Out, :class:`.Packet`
+    valid : Out, 1 bit
+        There is a word.
+    bad : Out, 1 bit
+        With the last word: the frame is to be discarded.
+    discarded : Out, :class:`.Discarded`
+        With ``bad``, the reason.
+
+    """
+
+    def __init__(self, longest: int = LONGEST_FRAME):
+        if longest < LEAST_FRAME:
+            raise ValueError(f"longest must be at least {LEAST_FRAME} octets, not {longest!r}")
+        self.longest = longest
+        super().__init__({
+            "octets": In(RxOctets()),
+            "word": Out(Packet(1)),
+            "valid": Out(1),
+            "bad": Out(1),
+            "discarded": Out(Discarded()),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        octets = self.octets
+        m.submodules.crc = crc = CRC32_ETHERNET(data_width=8).create()
+        ready = Signal()  # there was a gap since the reset
+        carrier = Signal()  # the octet before was valid
+        inside = Signal()  # there was an SFD
+        begins = Signal()
+        takes = Signal()
+        ended = Signal()
+        m.d.comb += [
+            begins.eq(octets.strobe & octets.valid & ready & ~inside & (octets.data == SFD)),
+            takes.eq(octets.strobe & octets.valid & inside),
+            crc.start.eq(begins),
+            crc.valid.eq(takes),
+            crc.data.eq(octets.data),
+        ]
+        m.d.sync += ended.eq(octets.strobe & ~octets.valid & carrier & ready)
+        with m.If(octets.strobe):
+            m.d.sync += ready.eq(ready | ~octets.valid)
+            m.d.sync += [carrier.eq(octets.valid), inside.eq(octets.valid & (inside | begins))]
+
+        # Words. While one is collected, the one before is held.
+        collected = Signal(32)
+        held = Signal(32, reset_less=True)
+        holds = Signal()
+        place = Signal(range(4))  # of the next octet
+        completes = Signal()  # the octet is the first one of the next word
+        m.d.comb += completes.eq(takes & (place == 0))
+        with m.If(begins):
+            m.d.sync += [collected.eq(0), place.eq(PADDING), holds.eq(0)]
+        with m.Elif(takes):
+            m.d.sync += [collected.eq(Cat(collected[8:], octets.data)), place.eq(place + 1)]
+        with m.If(completes):
+            m.d.sync += [held.eq(collected), holds.eq(1)]
+        m.d.comb += [
+            self.word.data.eq(held),
+            self.word.last.eq(ended),
+            self.word.octets.eq(Mux(place == 0, 4, place)),
+            self.valid.eq(ended | (completes & holds)),
+        ]
+
+        # The verdict. All of this is still that of the frame in the cycle ``ended``, in which the next one may begin.
+        length = Signal(range(self.longest + 1))
+        complete = Signal()  # the frame is long enough
+        oversize = Signal()
+        errs = Signal()
+        failed = Signal()
+        intact = Signal()
+        m.d.comb += errs.eq(octets.strobe & octets.valid & octets.error)
+        m.d.sync += [intact.eq(crc.match_detected), failed.eq(errs | (failed & ~ended))]
+        with m.If(octets.strobe & octets.valid & ~carrier):
+            m.d.sync += [complete.eq(0), oversize.eq(0)]
+        with m.If(begins):
+            m.d.sync += length.eq(0)
+        with m.Elif(takes):
+            with m.If(length == LEAST_FRAME - 1):
+                m.d.sync += complete.eq(1)
+            with m.If(length == self.longest):
+                m.d.sync += oversize.eq(1)
+            with m.Else():
+                m.d.sync += length.eq(length + 1)
+        found = Cat(failed, oversize, ~complete, ~intact)
+        m.d.comb += [self.bad.eq(found.any()), Value.cast(self.discarded).eq(Mux(ended, found & -found, 0))]
+        return m
