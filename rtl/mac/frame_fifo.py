@@ -69,13 +69,14 @@ class FrameFifo(wiring.Component):
 
         tail = Signal(bits)
         begin = Signal(bits)  # of the frame that is being written
+        limit = Signal(bits, init=self.words)  # where ``tail`` must stop
+        before_limit = Signal(bits, init=self.words - 1)
+        full = Signal()  # may stay 1 for some cycles too long
         lost = Signal()  # the frame is to be discarded
-        full = Signal()
         misfits = Signal()  # the frame cannot be stored
         taken = Signal()
         after = Signal(bits)
         m.d.comb += [
-            full.eq((tail ^ exchange.read_seen) == self.words),
             after.eq(tail + 1),
             taken.eq(self.i.valid & self.i.ready),
             write.addr.eq(tail),
@@ -95,8 +96,15 @@ class FrameFifo(wiring.Component):
                 m.d.write += stored.eq(0)
             with m.Elif(taken & ~misfits):
                 m.d.write += stored.eq(stored + 1)
+        m.d.write += [
+            limit.eq(exchange.read_seen ^ self.words),
+            before_limit.eq((exchange.read_seen ^ self.words) - 1),
+            full.eq((tail == limit) | (write.en & (tail == before_limit))),
+        ]
+        with m.If(write.en):
+            m.d.write += tail.eq(after)
         with m.If(taken):
-            m.d.write += [tail.eq(after), lost.eq(lost | misfits)]
+            m.d.write += lost.eq(lost | misfits)
             with m.If(self.i.payload.last):
                 m.d.comb += [
                     self.committed.eq(~lost & ~misfits & ~self.bad),

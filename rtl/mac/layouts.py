@@ -28,7 +28,7 @@ class RxOctets(wiring.Signature):
     Members
     -------
     strobe : Out, 1 bit
-        The time of an octet has passed; at 1 Gb/s in each cycle.
+        The time of an octet has passed; at 1 Gb/s in each cycle. Without octets, it may be 1 more often.
     valid : Out, 1 bit
         RX_DV: there was an octet. From SFD on, octets are aligned.
     error : Out, 1 bit

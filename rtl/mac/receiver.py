@@ -19,7 +19,7 @@ class MacReceiver(wiring.Component):
     A word is kept until the next one is complete: a frame ends four octets before its last octet, so with as many
     octets in its last but one word as there are in its last word.
 
-    Latency: 2 cycles from the octet behind the frame to its last word.
+    Latency: 3 cycles from the octet behind the frame to its last word.
 
     Parameters
     ----------
@@ -54,23 +54,34 @@ class MacReceiver(wiring.Component):
         m = Module()
         octets = self.octets
         m.submodules.crc = crc = CRC32_ETHERNET(data_width=8).create()
+
+        # What the octet is.
         ready = Signal()  # there was a gap since the reset
         carrier = Signal()  # the octet before was valid
         inside = Signal()  # there was an SFD
-        begins = Signal()
-        takes = Signal()
-        ended = Signal()
-        m.d.comb += [
-            begins.eq(octets.strobe & octets.valid & ready & ~inside & (octets.data == SFD)),
-            takes.eq(octets.strobe & octets.valid & inside),
-            crc.start.eq(begins),
-            crc.valid.eq(takes),
-            crc.data.eq(octets.data),
+        is_sfd = Signal()
+        rises = Signal()  # first octet
+        begins = Signal()  # SFD
+        takes = Signal()  # behind SFD
+        ends = Signal()  # there is none, but there was one before
+        errs = Signal()
+        octet = Signal(8, reset_less=True)
+        valid = octets.strobe & octets.valid
+        m.d.comb += is_sfd.eq(octets.valid & ready & ~inside & (octets.data == SFD))
+        m.d.sync += [
+            rises.eq(valid & ~carrier),
+            begins.eq(octets.strobe & is_sfd),
+            takes.eq(valid & inside),
+            ends.eq(octets.strobe & ~octets.valid & carrier & ready),
+            errs.eq(valid & octets.error),
+            octet.eq(octets.data),
         ]
-        m.d.sync += ended.eq(octets.strobe & ~octets.valid & carrier & ready)
         with m.If(octets.strobe):
-            m.d.sync += ready.eq(ready | ~octets.valid)
-            m.d.sync += [carrier.eq(octets.valid), inside.eq(octets.valid & (inside | begins))]
+            m.d.sync += [
+                ready.eq(ready | ~octets.valid),
+                carrier.eq(octets.valid),
+                inside.eq(octets.valid & (inside | is_sfd)),
+            ]
 
         # Words. While one is collected, the one before is held.
         collected = Signal(32)
@@ -78,11 +89,13 @@ class MacReceiver(wiring.Component):
         holds = Signal()
         place = Signal(range(4))  # of the next octet
         completes = Signal()  # the octet is the first one of the next word
+        ended = Signal()
         m.d.comb += completes.eq(takes & (place == 0))
+        m.d.sync += ended.eq(ends)
         with m.If(begins):
             m.d.sync += [collected.eq(0), place.eq(PADDING), holds.eq(0)]
         with m.Elif(takes):
-            m.d.sync += [collected.eq(Cat(collected[8:], octets.data)), place.eq(place + 1)]
+            m.d.sync += [collected.eq(Cat(collected[8:], octet)), place.eq(place + 1)]
         with m.If(completes):
             m.d.sync += [held.eq(collected), holds.eq(1)]
         m.d.comb += [
@@ -92,16 +105,19 @@ class MacReceiver(wiring.Component):
             self.valid.eq(ended | (completes & holds)),
         ]
 
-        # The verdict. All of this is still that of the frame in the cycle ``ended``, in which the next one may begin.
+        # The verdict is known in the cycle ``ends``. The next frame may begin a cycle later.
         length = Signal(range(self.longest + 1))
         complete = Signal()  # the frame is long enough
         oversize = Signal()
-        errs = Signal()
         failed = Signal()
-        intact = Signal()
-        m.d.comb += errs.eq(octets.strobe & octets.valid & octets.error)
-        m.d.sync += [intact.eq(crc.match_detected), failed.eq(errs | (failed & ~ended))]
-        with m.If(octets.strobe & octets.valid & ~carrier):
+        found = Signal(len(Discarded().members))
+        m.d.comb += [crc.start.eq(begins), crc.valid.eq(takes), crc.data.eq(octet)]
+        m.d.sync += [
+            failed.eq(errs | (failed & ~ends)),
+            found.eq(Cat(failed, oversize, ~complete, ~crc.match_detected)),
+            self.bad.eq(failed | oversize | ~complete | ~crc.match_detected),
+        ]
+        with m.If(rises):
             m.d.sync += [complete.eq(0), oversize.eq(0)]
         with m.If(begins):
             m.d.sync += length.eq(0)
@@ -112,6 +128,5 @@ class MacReceiver(wiring.Component):
                 m.d.sync += oversize.eq(1)
             with m.Else():
                 m.d.sync += length.eq(length + 1)
-        found = Cat(failed, oversize, ~complete, ~intact)
-        m.d.comb += [self.bad.eq(found.any()), Value.cast(self.discarded).eq(Mux(ended, found & -found, 0))]
+        m.d.comb += Value.cast(self.discarded).eq(Mux(ended, found & -found, 0))
         return m

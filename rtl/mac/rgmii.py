@@ -1,0 +1,183 @@
+"""RGMII: 4 bits at both edges of a clock (RGMII 2.0)."""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, DomainRenamer, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.cdc import FFSynchronizer
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.mac.assembler import OctetAssembler
+from open_rnic.rtl.mac.ddr import DdrInput, DdrOutput, taps
+from open_rnic.rtl.mac.layouts import RxOctets, Speed, TxOctets
+from open_rnic.rtl.mac.pins import clocked, pin, speed_in
+
+__all__ = ["RgmiiAdapter", "RgmiiDelays", "RgmiiStatus"]
+
+_STABLE = 16  # cycles for which a status must not change, until it is believed
+
+
+@dataclass(frozen=True)
+class RgmiiDelays:
+    """Times in ps by which pins are delayed: multiples of 25 up to 3,175, and only on ECP5.
+
+    Data change together with the clock (RGMII 2.0 §3.3); either side, or the traces, must delay the clock by 1.5 to
+    2 ns, in each direction. Most PHYs can do so.
+
+    Parameters
+    ----------
+    tx_clock : of TXC; 0 if the PHY delays it
+    rx_clock : of RXC
+    rx_data : of RXD and RX_CTL: for the time that RXC takes to the registers of these pins
+
+    """
+
+    tx_clock: int = 0
+    rx_clock: int = 0
+    rx_data: int = 0
+
+    def __post_init__(self):
+        for delay in (self.tx_clock, self.rx_clock, self.rx_data):
+            taps(delay)
+
+
+class RgmiiStatus(data.StructLayout):
+    """What a PHY tells between frames (RGMII 2.0 §3.4.1), if it does so.
+
+    Members
+    -------
+    up : 1 bit
+        The link is up.
+    speed : :class:`.Speed`
+    full_duplex : 1 bit
+    """
+
+    def __init__(self):
+        super().__init__({"up": 1, "speed": Speed, "full_duplex": 1})
+
+
+class RgmiiAdapter(wiring.Component):
+    """Octets at the pins of a PHY with RGMII.
+
+    Receive has the clock RXC, which this component makes the domain ``mac_rx``. The domain ``mac_tx`` must have 125
+    MHz at any speed; TXC is made from it. At 10 and 100 Mb/s, an octet takes two periods of 2.5 and 25 MHz.
+
+    Latency at 1 Gb/s: receive 2 cycles, transmit 1, besides those of the pins (:class:`.DdrInput`,
+    :class:`.DdrOutput`).
+
+    Parameters
+    ----------
+    pins : the pins, as Amaranth's platforms return them if no buffers are requested: ``rx_clk``, ``rx_ctl``,
+        ``rx_data``, ``tx_clk``, ``tx_ctl`` and ``tx_data``, where ``ctl`` may also be ``ctrl``
+    delays : of the pins
+
+    Members
+    -------
+    rx : Out, signature :class:`.RxOctets`; in the domain ``mac_rx``
+    tx : In, signature :class:`.TxOctets`; in the domain ``mac_tx``
+    speed : In, :class:`.Speed`
+        Must be that of the link, and must only change while no frames pass.
+    status : Out, :class:`RgmiiStatus`
+        The last status that the PHY has told. It stays as it is while there is no RXC.
+
+    """
+
+    def __init__(self, pins, delays: RgmiiDelays = RgmiiDelays()):
+        self.pins = pins
+        self.delays = delays
+        super().__init__({
+            "rx": Out(RxOctets()),
+            "tx": In(TxOctets()),
+            "speed": In(Speed),
+            "status": Out(RgmiiStatus()),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        pins, delays = self.pins, self.delays
+
+        # Receive. The level of RX_CTL at the rising edge is RX_DV; a change at the falling edge is RX_ER.
+        clocked(m, platform, "mac_rx", pin(pins, "rx_clk"), 125e6, delay=delays.rx_clock)
+        m.submodules.rx_data = rx_data = DdrInput(pin(pins, "rx_data"), "mac_rx", delay=delays.rx_data)
+        m.submodules.rx_ctl = rx_ctl = DdrInput(pin(pins, "rx_ctl", "rx_ctrl"), "mac_rx", delay=delays.rx_data)
+        m.submodules.nibbles = nibbles = DomainRenamer("mac_rx")(OctetAssembler(4))
+        octet = Signal(8)
+        valid = Signal()
+        error = Signal()
+        m.d.mac_rx += [
+            octet.eq(Cat(rx_data.rise, rx_data.fall)),
+            valid.eq(rx_ctl.rise),
+            error.eq(rx_ctl.rise ^ rx_ctl.fall),
+        ]
+        m.d.comb += [
+            nibbles.strobe.eq(1),
+            nibbles.valid.eq(valid),
+            nibbles.error.eq(error),
+            nibbles.data.eq(octet[:4]),
+        ]
+        with m.If(speed_in(m, "mac_rx", self.speed) == Speed.MBIT_1000):
+            m.d.mac_rx += [
+                self.rx.strobe.eq(1),
+                self.rx.valid.eq(valid),
+                self.rx.error.eq(error),
+                self.rx.data.eq(octet),
+            ]
+        with m.Else():
+            m.d.mac_rx += [
+                self.rx.strobe.eq(nibbles.o.strobe),
+                self.rx.valid.eq(nibbles.o.valid),
+                self.rx.error.eq(nibbles.o.error),
+                self.rx.data.eq(nibbles.o.data),
+            ]
+
+        # The status, between frames.
+        told = Signal(4)
+        seen = Signal(4)
+        before = Signal(4)
+        unchanged = Signal(range(_STABLE))
+        with m.If(~valid & ~error):
+            m.d.mac_rx += told.eq(octet[:4])
+        m.submodules.status = FFSynchronizer(told, seen)
+        m.d.sync += before.eq(seen)
+        with m.If(seen != before):
+            m.d.sync += unchanged.eq(0)
+        with m.Elif(~unchanged.all()):
+            m.d.sync += unchanged.eq(unchanged + 1)
+        with m.Else():
+            m.d.sync += self.status.as_value().eq(before)
+
+        # Transmit. Below 1 Gb/s, a nibble is sent at both edges for a period of TXC, which is 5 or 50 cycles.
+        speed = speed_in(m, "mac_tx", self.speed)
+        m.submodules.tx_data = tx_data = DdrOutput(pin(pins, "tx_data"), "mac_tx")
+        m.submodules.tx_ctl = tx_ctl = DdrOutput(pin(pins, "tx_ctl", "tx_ctrl"), "mac_tx")
+        m.submodules.tx_clk = tx_clk = DdrOutput(pin(pins, "tx_clk"), "mac_tx", delay=delays.tx_clock)
+        phase = Signal(range(50))
+        second = Signal()  # of the nibbles of an octet
+        ends = Signal()  # the last cycle of a nibble
+        gigabit = Signal()
+        nibble = Signal(4)
+        m.d.comb += [
+            gigabit.eq(speed == Speed.MBIT_1000),
+            ends.eq(phase == Mux(speed == Speed.MBIT_100, 4, 49)),
+            self.tx.strobe.eq(gigabit | (ends & second)),
+            nibble.eq(self.tx.data.word_select(second, 4)),
+        ]
+        with m.If(ends | gigabit):
+            m.d.mac_tx += [phase.eq(0), second.eq(~second & ~gigabit)]
+        with m.Else():
+            m.d.mac_tx += phase.eq(phase + 1)
+        m.d.mac_tx += [
+            tx_data.high.eq(Mux(gigabit, self.tx.data[:4], nibble)),
+            tx_data.low.eq(Mux(gigabit, self.tx.data[4:], nibble)),
+            tx_ctl.high.eq(self.tx.valid),
+            tx_ctl.low.eq(self.tx.valid),
+        ]
+        with m.Switch(speed):
+            with m.Case(Speed.MBIT_1000):
+                m.d.mac_tx += [tx_clk.high.eq(1), tx_clk.low.eq(0)]
+            with m.Case(Speed.MBIT_100):
+                m.d.mac_tx += [tx_clk.high.eq(phase < 3), tx_clk.low.eq(phase < 2)]
+            with m.Default():
+                m.d.mac_tx += [tx_clk.high.eq(phase < 25), tx_clk.low.eq(phase < 25)]
+        return m
+
