@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.mac.assembler import OctetAssembler
 from open_rnic.rtl.mac.layouts import RxOctets, TxOctets
-from open_rnic.rtl.mac.pins import clocked, pin
+from open_rnic.rtl.mac.pins import clock_of, pin
 
 __all__ = ["MiiAdapter"]
 
@@ -14,7 +14,7 @@ __all__ = ["MiiAdapter"]
 class MiiAdapter(wiring.Component):
     """Octets at the pins of a PHY with MII, at 10 or 100 Mb/s, which only makes a difference to the PHY's clocks.
 
-    The PHY's clocks become those of the domains ``mac_rx`` and ``mac_tx``.
+    The domains ``mac_rx`` and ``mac_tx`` have the PHY's clocks.
 
     Latency: receive 2 cycles, transmit 1.
 
@@ -27,18 +27,22 @@ class MiiAdapter(wiring.Component):
     -------
     rx : Out, signature :class:`.RxOctets`; in the domain ``mac_rx``
     tx : In, signature :class:`.TxOctets`; in the domain ``mac_tx``
+    mac_rx_clk, mac_tx_clk : Out, 1 bit
+        The clocks of these domains: see :func:`.add_clocks`.
 
     """
 
     def __init__(self, pins):
         self.pins = pins
-        super().__init__({"rx": Out(RxOctets()), "tx": In(TxOctets())})
+        super().__init__({"rx": Out(RxOctets()), "tx": In(TxOctets()), "mac_rx_clk": Out(1), "mac_tx_clk": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
         pins = self.pins
-        clocked(m, platform, "mac_rx", pin(pins, "rx_clk"), 25e6)
-        clocked(m, platform, "mac_tx", pin(pins, "tx_clk"), 25e6)
+        m.d.comb += [
+            self.mac_rx_clk.eq(clock_of(m, platform, "rx_clk", pin(pins, "rx_clk"), 25e6)),
+            self.mac_tx_clk.eq(clock_of(m, platform, "tx_clk", pin(pins, "tx_clk"), 25e6)),
+        ]
 
         m.submodules.nibbles = nibbles = DomainRenamer("mac_rx")(OctetAssembler(4))
         m.d.comb += nibbles.strobe.eq(1)

@@ -1,4 +1,4 @@
-"""What the adapters to PHYs share: their pins, and their clock domains."""
+"""What the adapters to PHYs share: their pins, and their clocks."""
 
 from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib import io
@@ -7,7 +7,7 @@ from amaranth.lib.cdc import FFSynchronizer
 from open_rnic.rtl.mac.ddr import delayed
 from open_rnic.rtl.mac.layouts import Speed
 
-__all__ = ["clocked", "pin", "speed_in"]
+__all__ = ["add_clocks", "clock_of", "pin", "speed_in"]
 
 
 def pin(pins, *names: str):
@@ -18,18 +18,26 @@ def pin(pins, *names: str):
     raise ValueError(f"the pins have no {' or '.join(names)}")
 
 
-def clocked(m: Module, platform, domain: str, port, hertz: float, *, delay: int = 0) -> None:
-    """Add a clock domain whose clock is a pin, of at most ``hertz``."""
-    m.domains += ClockDomain(domain, reset_less=True)
-    m.submodules[f"{domain}_clock"] = buffer = io.Buffer("i", port)
-    clock = Signal(name=f"{domain}_pin")
-    m.d.comb += [clock.eq(delayed(m, platform, domain, buffer.i, delay)), ClockSignal(domain).eq(clock)]
+def clock_of(m: Module, platform, name: str, port, hertz: float, *, delay: int = 0) -> Signal:
+    """Return the clock at a pin, which has at most ``hertz``."""
+    m.submodules[name] = buffer = io.Buffer("i", port)
+    clock = Signal(name=f"{name}_pin")
+    m.d.comb += clock.eq(delayed(m, platform, name, buffer.i, delay))
     if platform is not None:
         platform.add_clock_constraint(clock, hertz)
+    return clock
+
+
+def add_clocks(m: Module, adapter) -> None:
+    """Add the clock domains of which an adapter has the clocks: its outputs ``mac_rx_clk`` and ``mac_tx_clk``."""
+    for domain in ("mac_rx", "mac_tx"):
+        if f"{domain}_clk" in adapter.signature.members:
+            m.domains += ClockDomain(domain, reset_less=True)
+            m.d.comb += ClockSignal(domain).eq(getattr(adapter, f"{domain}_clk"))
 
 
 def speed_in(m: Module, domain: str, speed) -> Signal:
     """Return ``speed``, which rarely changes, in another clock domain."""
     there = Signal(Speed, name=f"speed_{domain}")
-    m.submodules[f"speed_{domain}"] = FFSynchronizer(speed.as_value(), there.as_value(), o_domain=domain)
+    m.submodules[f"speed_{domain}"] = FFSynchronizer(speed, there, o_domain=domain)
     return there

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.mac.assembler import OctetAssembler
 from open_rnic.rtl.mac.ddr import DdrInput, DdrOutput, taps
 from open_rnic.rtl.mac.layouts import RxOctets, Speed, TxOctets
-from open_rnic.rtl.mac.pins import clocked, pin, speed_in
+from open_rnic.rtl.mac.pins import clock_of, pin, speed_in
 
 __all__ = ["RgmiiAdapter", "RgmiiDelays", "RgmiiStatus"]
 
@@ -59,8 +59,8 @@ class RgmiiStatus(data.StructLayout):
 class RgmiiAdapter(wiring.Component):
     """Octets at the pins of a PHY with RGMII.
 
-    Receive has the clock RXC, which this component makes the domain ``mac_rx``. The domain ``mac_tx`` must have 125
-    MHz at any speed; TXC is made from it. At 10 and 100 Mb/s, an octet takes two periods of 2.5 and 25 MHz.
+    The domain ``mac_rx`` has RXC, the clock of the PHY. The domain ``mac_tx`` must have 125 MHz at any speed; TXC is
+    made from it. At 10 and 100 Mb/s, an octet takes two periods of 2.5 and 25 MHz.
 
     Latency at 1 Gb/s: receive 2 cycles, transmit 1, besides those of the pins (:class:`.DdrInput`,
     :class:`.DdrOutput`).
@@ -75,6 +75,8 @@ class RgmiiAdapter(wiring.Component):
     -------
     rx : Out, signature :class:`.RxOctets`; in the domain ``mac_rx``
     tx : In, signature :class:`.TxOctets`; in the domain ``mac_tx``
+    mac_rx_clk : Out, 1 bit
+        The clock of ``mac_rx``: see :func:`.add_clocks`.
     speed : In, :class:`.Speed`
         Must be that of the link, and must only change while no frames pass.
     status : Out, :class:`RgmiiStatus`
@@ -88,6 +90,7 @@ class RgmiiAdapter(wiring.Component):
         super().__init__({
             "rx": Out(RxOctets()),
             "tx": In(TxOctets()),
+            "mac_rx_clk": Out(1),
             "speed": In(Speed),
             "status": Out(RgmiiStatus()),
         })
@@ -97,7 +100,8 @@ class RgmiiAdapter(wiring.Component):
         pins, delays = self.pins, self.delays
 
         # Receive. The level of RX_CTL at the rising edge is RX_DV; a change at the falling edge is RX_ER.
-        clocked(m, platform, "mac_rx", pin(pins, "rx_clk"), 125e6, delay=delays.rx_clock)
+        rx_clk = clock_of(m, platform, "rx_clk", pin(pins, "rx_clk"), 125e6, delay=delays.rx_clock)
+        m.d.comb += self.mac_rx_clk.eq(rx_clk)
         m.submodules.rx_data = rx_data = DdrInput(pin(pins, "rx_data"), "mac_rx", delay=delays.rx_data)
         m.submodules.rx_ctl = rx_ctl = DdrInput(pin(pins, "rx_ctl", "rx_ctrl"), "mac_rx", delay=delays.rx_data)
         m.submodules.nibbles = nibbles = DomainRenamer("mac_rx")(OctetAssembler(4))
