@@ -38,6 +38,11 @@ def offloads(spec: str) -> bool:
     return spec in _OFFLOADING
 
 
+def samples(spec: str) -> bool:
+    """Return whether the device of this name has a sample writer if it has an RDMA engine."""
+    return spec == "simulated"
+
+
 async def open_device(spec: str, *, lanes: int, waves: Path | None = None, offload: bool = False) -> Device:
     """Open a data path and reset it.
 

@@ -18,6 +18,7 @@ octets that the reader has freed. These have 64 bits each, with the least signif
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple, Self
 from open_rnic.host_driver.connection import POLL
 from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.mpa.negotiation import Config
-from open_rnic.host_driver.rdma.connection import By, ClosedError, Connection
+from open_rnic.host_driver.rdma.connection import By, ClosedError, Connection, RdmaError
 from open_rnic.host_driver.rdma.manager import ConnectionRequest, connect
 from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, Region
 from open_rnic.rtl.rdma import sample_registers, signal_registers
@@ -217,6 +218,17 @@ class SampleWriter:
             raise self.connection.error or ClosedError(By.LOCAL) from None
         return status
 
+    async def finish(self) -> SampleStatus:
+        """Stop, close this end's half of the connection, and wait until the reader has closed the other half.
+
+        Raises an RdmaError if the connection ends before.
+        """
+        status = await self.stop()
+        await self.connection.shutdown()
+        if error := await self.connection.disconnected():
+            raise error
+        return status
+
     async def status(self) -> SampleStatus:
         """Return the counts; raises DeviceError if the device is closed."""
         device = self.connection.device
@@ -317,7 +329,13 @@ class SampleReader:
     async def _free(self, at_least: int) -> None:
         if self.octets - self._freed >= at_least:
             self._freed = self.octets
-            await self.connection.write(_HEAD.pack(self._freed), self._head.stag, self._head.to)
+            with contextlib.suppress(RdmaError):  # what has arrived before the end of the connection is still received
+                await self.connection.write(_HEAD.pack(self._freed), self._head.stag, self._head.to)
+
+    async def close(self) -> None:
+        """Close the connection, and deregister the ring. Idempotent, and never raises."""
+        await self.connection.close()
+        self._ring.deregister()
 
     async def __aenter__(self) -> Self:
         return self

@@ -51,10 +51,7 @@ async def generate(writer, *args, **options):
     generator = await SignalGenerator.open(writer.connection.device)
     await writer.start()
     await generator.start(*args, **options)
-    signal = await generator.finished()
-    status = await writer.stop()
-    await writer.connection.shutdown()
-    return signal, status
+    return await generator.finished(), await writer.finish()
 
 
 def numbers(octets):
@@ -75,7 +72,8 @@ def test_all_samples_arrive_in_their_order_if_the_stream_stalls_for_the_reader(p
                 assert numbers(found) == tuple(range(count, count + len(found) // 4))
                 assert block.lost == 0
                 count += len(found) // 4
-            signal, status = generating.result()
+            await reader.close()
+            signal, status = await generating
             assert not rest
             assert count == signal.given == 3000
             assert (status.octets, status.dropped, status.bells) == (12000, 0, reader.bells)
@@ -95,9 +93,7 @@ def test_a_slow_reader_loses_samples_and_knows_which():
 
             async def end():
                 await generator.stop()
-                signal, status = await generator.finished(), await writer.stop()
-                await writer.connection.shutdown()
-                return signal, status
+                return await generator.finished(), await writer.finish()
 
             async for block in reader:
                 expected += block.lost
@@ -112,6 +108,7 @@ def test_a_slow_reader_loses_samples_and_knows_which():
                     before = (await writer.status()).dropped
                     while (await writer.status()).dropped < before + 2000:
                         await asyncio.sleep(0)
+            await reader.close()
             signal, status = await ending
             assert reader.octets == status.octets
             assert lost == reader.lost <= status.dropped
@@ -126,6 +123,7 @@ def test_a_sine_arrives_with_the_numbers_of_its_samples():
         async with streaming(Delivery(drops=False)) as (writer, reader), asyncio.TaskGroup() as group:
             group.create_task(generate(writer, Pattern.SINE, samples=500, turns=1 / 64))
             found = [pair async for block in reader for pair in struct.iter_unpack("<hH", block.octets)]
+            await reader.close()
             assert [number for _, number in found] == list(range(500))
             assert [value for value, _ in found] == [round(32767 * math.sin(math.pi * n / 32)) for n in range(500)]
 

@@ -326,6 +326,48 @@ def test_a_peer_that_is_too_slow_loses_samples_and_knows_which():
     bench.run(main)
 
 
+class Reader(Bench):
+    """A peer that takes one doorbell after the other, each some cycles later, and frees a quarter of its ring."""
+
+    def __init__(self, *args, pause, **options):
+        super().__init__(*args, frees=False, **options)
+        self.pause = pause
+        self.waiting = deque()  # the tails of doorbells that it has not taken
+        self.most = 0
+
+    def announced(self, tail, dropped):
+        super().announced(tail, dropped)
+        self.waiting.append(tail)
+        self.most = max(self.most, len(self.waiting))
+
+    async def read(self, ctx):
+        while True:
+            while not self.waiting:
+                await ctx.tick()
+            await pass_cycles(ctx, self.rng.randint(1, self.pause))
+            tail = self.waiting.popleft()
+            if tail - self.head >= len(self.ring) // 4:
+                self.head = tail
+                await self.write_head(ctx, tail)
+
+
+@pytest.mark.parametrize("pause", [30, 1000])
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_reader_that_frees_quarters_of_its_ring_needs_few_buffers_for_doorbells(drops, pause):
+    """So many as docs/samples.md says; one of them more than waits is being received."""
+    bench = Reader(1, 4, 128, 1024, pause=pause, seed=pause)
+
+    async def main(ctx):
+        await bench.start(ctx, drops, WRITE_OCTETS=32, BELL_OCTETS=256)
+        for _ in range(8):
+            await bench.offer(ctx, bench.rng.randint(1, 600), bench.rng.choice([0, 0.5]))
+        await bench.finish(ctx)
+        assert len(bench.bells) >= 4
+        assert bench.most < 1024 // 256 + 1024 // 256 + 1024 // 128 + 3
+
+    bench.run(main, bench.read)
+
+
 def test_the_stream_stalls_if_the_peer_frees_nothing():
     bench = Bench(1, 4, 64, 128, frees=False)
 

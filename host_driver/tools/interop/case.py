@@ -63,6 +63,7 @@ class Case:
     octets: bool = False  # whether our end must see the stream's octets, which an attached device does not show
     offloads: bool = True  # whether an RDMA engine has room for its RDMA Reads
     long: bool = False  # whether the case takes so long that it runs only on request
+    samples: bool = False  # whether our end must have a sample writer
     kills: bool = False  # whether the case kills the guest, or leaves it unusable for other cases
     timeout: float = 300.0
 

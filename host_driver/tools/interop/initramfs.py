@@ -83,10 +83,13 @@ echo "{STATUS} $status"
 """
 
 
-def collect(root: Path, modules: Mapping[str, bytes], order: Iterable[str], peer: Path) -> dict[str, bytes]:
+def collect(
+    root: Path, modules: Mapping[str, bytes], order: Iterable[str], programs: Iterable[Path]
+) -> dict[str, bytes]:
     """Return the guest's files by name, from the packages unpacked in ``root``; raises InteropError if one is missing.
 
-    ``modules`` are the files for /modules; those named in ``order`` are loaded, in that order.
+    ``modules`` are the files for /modules; those named in ``order`` are loaded, in that order. ``programs`` are this
+    project's.
     """
     files = {
         "init": INIT.encode(),
@@ -94,13 +97,14 @@ def collect(root: Path, modules: Mapping[str, bytes], order: Iterable[str], peer
         "bin/agent": AGENT.encode(),
         "modules/order": "".join(f"{name}\n" for name in order).encode(),
         "etc/libibverbs.d/siw.driver": b"driver siw\n",
-        "usr/bin/peer": peer.read_bytes(),
         "bin/busybox": _find(root, "bin/busybox"),
         "lib64/ld-linux-x86-64.so.2": _find(root, f"{_LIBRARIES}/ld-linux-x86-64.so.2"),
         "usr/bin/rdma": _find(root, "bin/rdma"),
     }
     for name, octets in modules.items():
         files[f"modules/{name}"] = octets
+    for program in programs:
+        files[f"usr/bin/{program.name}"] = program.read_bytes()
     for name in PROGRAMS:
         files[f"usr/bin/{name}"] = _find(root, f"usr/bin/{name}")
     for name in _NEEDED:

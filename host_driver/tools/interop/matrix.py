@@ -16,7 +16,7 @@ from pathlib import Path
 
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.device import AttachedDevice, DeviceError
-from open_rnic.host_driver.devices import offloads, open_device
+from open_rnic.host_driver.devices import offloads, open_device, samples
 from open_rnic.host_driver.devices.simulated_rnic import SimulatedRnic
 from open_rnic.host_driver.rdma import RdmaError
 from open_rnic.host_driver.rdma.connection import OpenDevice
@@ -104,7 +104,8 @@ async def run(
     """Run every case with every device, and yield each row when it is complete. Raises InteropError.
 
     With ``plan``, over the TCP of the twin or the RTL and a cable with these faults. The simulated device then has
-    the TCP of the RTL in the same simulation. With ``offload``, devices that can have an RDMA engine have it.
+    the TCP of the RTL in the same simulation. With ``offload``, devices that can have an RDMA engine have it. A case is
+    left out with a device that has no part that the case needs.
 
     Captures go to ``folder`` and ``folder/aligned``. Earlier captures of the same rows are deleted first, so that a row
     that did not finish has none.
@@ -129,7 +130,7 @@ async def run(
             else:
                 await (await device()).close()
             for case in cases:
-                if attached and case.octets:
+                if (attached and case.octets) or (case.samples and (attached or not (offload and samples(name)))):
                     continue
                 yield await _row(bench, case, name, device if case.offloads or attached else plain)
     finally:

@@ -24,7 +24,7 @@ async def prepare(folder: Path) -> tuple[Image, Packages]:
     kernel = folder / f"{found.release}-{_hash(*names, *map(_text, (packages, module)))}"
     if not (kernel / "done").exists():
         await _kernel(found, kernel)
-    key = _hash(*map(_text, (initramfs, program)), program.SOURCE.read_bytes())
+    key = _hash(*map(_text, (initramfs, program)), *(source.read_bytes() for source in program.SOURCES))
     image = Image(kernel / "root/boot" / f"vmlinuz-{found.release}", kernel / f"initramfs-{key}")
     if not image.initramfs.exists():
         await _initramfs(kernel, image.initramfs)
@@ -46,8 +46,8 @@ async def _initramfs(folder: Path, file: Path) -> None:
     root = folder / "root"
     order = {each.name.removesuffix(".xz"): module.contents(each) for each in module.in_order(root, initramfs.MODULES)}
     variants = {f"{variant}.ko": (folder / variant / "siw.ko").read_bytes() for variant in module.VARIANTS}
-    peer = await program.build(root, folder / "peer")
-    octets = initramfs.archive(initramfs.collect(root, {**order, **variants}, order, peer))
+    programs = await program.build(root, folder)
+    octets = initramfs.archive(initramfs.collect(root, {**order, **variants}, order, programs))
     part = file.with_suffix(".part")
     part.write_bytes(octets)
     part.rename(file)

@@ -1,4 +1,4 @@
-"""Build ``peer.c``, the guest's program for operations that Debian's tools do not offer."""
+"""Build the guest's programs for operations that Debian's tools do not offer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from pathlib import Path
 
 from open_rnic.host_driver.tools.interop.tools import run
 
-SOURCE = Path(__file__).with_name("peer.c")
+SOURCES = tuple(Path(__file__).with_name(f"{name}.c") for name in ("peer", "samples"))
 
 
-async def build(root: Path, file: Path) -> Path:
-    """Compile ``peer.c`` into ``file``, with librdmacm below ``root``; raises InteropError if the compiler fails."""
+async def build(root: Path, folder: Path) -> list[Path]:
+    """Compile the programs into ``folder``, with librdmacm below ``root``; raises InteropError if that fails."""
     libraries = root / "usr/lib/x86_64-linux-gnu"
     linked = [libraries / name for name in ("librdmacm.so.1", "libibverbs.so.1")]
-    command: list[str | Path] = ["gcc", "-Wall", "-Wextra", "-O1", f"-I{root / 'usr/include'}", "-o", file, SOURCE]
-    await run([*command, *linked, "-Wl,--allow-shlib-undefined"])
-    return file
+    files = []
+    for source in SOURCES:
+        files.append(folder / source.stem)
+        command: list[str | Path] = ["gcc", "-Wall", "-Wextra", "-O1", f"-I{root / 'usr/include'}", "-o", files[-1]]
+        await run([*command, source, *linked, "-Wl,--allow-shlib-undefined"])
+    return files

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from open_rnic.host_driver.tools.interop.case import Case
-from open_rnic.host_driver.tools.interop.cases import ends, perftest, programs, rsockets, startup, streams, terminates
+from open_rnic.host_driver.tools.interop.cases import (
+    ends,
+    perftest,
+    programs,
+    rsockets,
+    samples,
+    startup,
+    streams,
+    terminates,
+)
 
 MATRIX: tuple[Case, ...] = (
     *programs.CASES,
@@ -12,5 +21,6 @@ MATRIX: tuple[Case, ...] = (
     *startup.CASES,
     *terminates.CASES,
     *streams.CASES,
+    *samples.CASES,
     *ends.CASES,
 )

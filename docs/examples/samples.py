@@ -1,0 +1,76 @@
+"""Samples of a simulated device's fabric stream into the memory of another process, which counts and plots them.
+
+Without arguments, both ends; ``serve [PORT]`` or ``read HOST PORT``: one of them. ``--drop``: the device drops samples
+instead of waiting. ``--slow S``: the reader sleeps S seconds for each block. ``--plot FILE``: a picture of all samples.
+"""
+
+import argparse
+import asyncio
+import struct
+import sys
+from functools import partial
+
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.devices import open_device
+from open_rnic.host_driver.rdma.samples import Delivery, Pattern, SampleReader, SampleWriter, SignalGenerator
+
+SAMPLES, PERIODS = 50_000, 2
+ROWS, COLUMNS = 17, 60
+
+
+async def serve(options: argparse.Namespace, read: bool = False) -> None:
+    device = partial(open_device, "simulated", lanes=4, offload=True)
+    await (await device()).close()  # builds the simulation, once
+    async with await rdma.listen(port=options.port, device=device) as listener:
+        host, port = listener.address[:2]
+        if read:
+            words = ["read", host, str(port), "--slow", str(options.slow), "--plot", options.plot]
+            reader = await asyncio.create_subprocess_exec(sys.executable, __file__, *words)
+        else:
+            print("listening at", host, "port", port, flush=True)
+        async with await SampleWriter.accept(await listener.request(), Delivery(drops=options.drop)) as writer:
+            generator = await SignalGenerator.open(writer.connection.device)
+            await writer.start()
+            await generator.start(Pattern.SINE, samples=SAMPLES, turns=PERIODS / SAMPLES)
+            signal = await generator.finished()
+            status = await writer.finish()  # when the reader has all samples
+        if read:
+            await reader.wait()
+    print(f"device: {signal.given} samples, {status.octets // writer.sample} written, {status.dropped} dropped")
+
+
+async def read(options: argparse.Namespace) -> None:
+    numbers: list[int] = []
+    values: list[int] = []
+    async with await SampleReader.connect(options.host, options.port) as reader:
+        async for block in reader:
+            expected = (numbers[-1] + 1 if numbers else 0) + block.lost
+            for value, low in struct.iter_unpack("<hH", block.octets):  # the number has 16 bits in a sample
+                if low != expected & 0xFFFF:
+                    sys.exit(f"reader: sample {low} where {expected & 0xFFFF} is due")
+                numbers.append(expected)
+                values.append(value)
+                expected += 1
+            await asyncio.sleep(options.slow)
+    print(f"reader: {len(numbers)} samples in {reader.bells} blocks, {reader.lost} lost before the last of them")
+    for row in range(ROWS):
+        at = row * (len(values) - 1) // (ROWS - 1)
+        print(f"{numbers[at]:6}" + " " * (COLUMNS // 2 + values[at] * COLUMNS // 0xFFFF) + "*")
+    if options.plot:
+        from matplotlib.figure import Figure
+
+        figure = Figure(layout="constrained")
+        figure.subplots().plot(numbers, values, ",")
+        figure.savefig(options.plot)
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("end", nargs="?", choices=["both", "serve", "read"], default="both")
+parser.add_argument("address", nargs="*", metavar="HOST PORT")
+parser.add_argument("--drop", action="store_true")
+parser.add_argument("--slow", type=float, default=0)
+parser.add_argument("--plot", default="")
+options = parser.parse_args()
+options.port = int(options.address[-1]) if options.address else 0
+options.host = options.address[0] if options.address else ""
+asyncio.run(read(options) if options.end == "read" else serve(options, options.end == "both"))

@@ -1,0 +1,56 @@
+"""Samples of our device's fabric in a ring of a program in the guest."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from open_rnic.host_driver.rdma.samples import Delivery, SampleStatus, SampleWriter, SignalGenerator, SignalStatus
+from open_rnic.host_driver.tools.interop.case import Case, Finding, Mismatch, Setting, check
+from open_rnic.host_driver.tools.interop.cases.programs import ended
+from open_rnic.host_driver.tools.interop.qemu import Output
+
+_RING = 1 << 15
+_SAMPLES = 50_000
+_SLOW = 100  # milliseconds that the slow program sleeps after each doorbell
+
+
+async def _samples(setting: Setting, slow: int) -> Finding:
+    """The program gets all samples, or if it is ``slow``, what the sample writer did not drop."""
+    listener = await setting.listen()
+    program = setting.run(f"samples {setting.host} {listener.address[1]} ring={_RING} slow={slow}")
+    async with await SampleWriter.accept(await listener.request(), Delivery(drops=bool(slow))) as writer:
+        with setting.measured(4 * _SAMPLES, writer.connection):
+            generator = await SignalGenerator.open(writer.connection.device)
+            await writer.start()
+            await generator.start(samples=_SAMPLES)
+            signal, status = await generator.finished(), await writer.finish()
+    output = await program
+    ended(output)
+    return Finding(f"{setting.reply}; {' '.join(output.lines)}", _counts(output, signal, status, drops=bool(slow)))
+
+
+def _counts(output: Output, signal: SignalStatus, status: SampleStatus, *, drops: bool) -> str:
+    """Compare what the guest's program and our device have counted."""
+    found = re.search(r"received (\d+) samples in (\d+) doorbells\s+dropped (\d+) before the last", output.text)
+    if not found:
+        raise Mismatch(f"the guest's program printed {' | '.join(output.lines)}")
+    received, bells, dropped = map(int, found.groups())
+    check(signal.given == _SAMPLES, f"the signal generator gave {signal.given} samples, not {_SAMPLES}")
+    check(4 * received == status.octets, f"{received} samples arrived, but {status.octets} octets were written")
+    check(bells == status.bells, f"{bells} doorbells arrived, but {status.bells} were sent")
+    check(received + status.dropped == _SAMPLES, f"{received} arrived and {status.dropped} dropped of {_SAMPLES}")
+    check(dropped <= status.dropped, f"the guest was told that {dropped} were dropped, but {status.dropped} were")
+    check(bool(dropped) == drops, f"{dropped} samples were dropped before others")
+    return f"{received} samples written in order, {status.dropped} dropped"
+
+
+def _case(name: str, description: str, slow: int) -> Case:
+    standard = "RFC 5040 §5.5: the peer has the data of an RDMA Write when it has a later Send"
+    return Case(name, description, standard, partial(_samples, slow=slow), samples=True)
+
+
+CASES = (
+    _case("samples-to-guest", "samples of our fabric stream into a ring of a program in the guest", 0),
+    _case("samples-to-slow-guest", "the same with a slow program: samples are dropped and counted", _SLOW),
+)
