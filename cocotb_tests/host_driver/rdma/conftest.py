@@ -6,7 +6,6 @@ from open_rnic.host_driver.devices.software import SoftwareDevice
 
 MODULES = ("test_perftest", "test_rdma", "test_rdma_work", "test_rsocket")
 OVER_RTL = (  # these choose the simulated device if ``data_path`` is "rtl"
-    "test_faults_of_the_peer_are_reported_to_it_and_change_no_memory",
     "test_more_reads_than_the_ird_end_the_connection",
     "test_a_peer_that_closes_inside_a_message_is_an_error",
     "test_a_peer_that_closes_before_it_has_answered_a_read_is_an_error",

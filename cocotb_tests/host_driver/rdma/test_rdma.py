@@ -671,63 +671,6 @@ def read(stag, to, size, msn=1):
     return Untagged(Opcode.RDMA_READ_REQUEST, 1, msn, 0, True, ReadRequest(9, 8, size, stag, to).encode()).encode()
 
 
-WRONG = {
-    "wrong STag": (lambda stag: write(stag ^ 1, 0), Fault.STAG),
-    "bounds": (lambda stag: write(stag, 17), Fault.BOUNDS),
-    "wrapped TO": (lambda stag: write(stag, 2**64 - 2), Fault.TO_WRAP),
-    "STag to read": (lambda stag: read(stag ^ 1, 0, 1), Fault.SOURCE_STAG),
-    "bounds to read": (lambda stag: read(stag, 10, 11), Fault.SOURCE_BOUNDS),
-    "wrapped TO to read": (lambda stag: read(stag, 2**64 - 1, 1), Fault.SOURCE_TO_WRAP),
-    "STag to invalidate": (lambda stag: send(opcode=Opcode.SEND_INVALIDATE, stag=stag ^ 1), Fault.SOURCE_STAG),
-    "QN": (lambda stag: send(qn=7), Fault.QN),
-    "MSN": (lambda stag: send(msn=2), Fault.MSN),
-    "MO": (lambda stag: send(mo=4), Fault.MO),
-    "too long": (lambda stag: send(payload=bytes(9)), Fault.TOO_LONG),
-    "DDP version": (lambda stag: b"\x42" + send()[1:], Fault.UNTAGGED_VERSION),
-    "RDMAP version": (lambda stag: b"\x41\x03" + send()[2:], Fault.RDMAP_VERSION),
-    "Opcode": (lambda stag: b"\x41\x4f" + send()[2:], Fault.OPCODE),
-    "no header": (lambda stag: b"\x41", Fault.STREAM_CATASTROPHIC),
-    "rights": (lambda stag: write(stag, 0), Fault.STAG),
-    "rights to read": (lambda stag: read(stag, 0, 1), Fault.SOURCE_ACCESS),
-    "no buffer": (lambda stag: send() + b"", Fault.NO_BUFFER),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_faults_of_the_peer_are_reported_to_it_and_change_no_memory(name, data_path):
-    make, fault = WRONG[name]
-    # An engine checks the source of an RDMA Read when it answers: what is good arrives meanwhile
-    late = data_path != "software" and name.endswith("to read")
-    access = {"rights": Access.REMOTE_READ, "rights to read": Access.REMOTE_WRITE}.get(name, REMOTE)
-
-    async def test():
-        async with bare(rdma.Options(receiver_waits=False), device=opener(data_path)) as (peer, connection):
-            buffer, posted = bytearray(20), bytearray(8)
-            region = connection.register(buffer, access)
-            if name != "no buffer":
-                waiting = connection.post_receive(posted)
-            ulpdu = make(region.stag)
-            await peer.send(ulpdu, *([] if late else [write(region.stag, 0, b"late"), send(payload=b"late")]))
-            segment = decode(await peer.ulpdu())
-            assert segment.opcode is Opcode.TERMINATE
-            terminate = rdma.Terminate.decode(segment.payload)
-            assert terminate.fault is fault
-            assert terminate.segment_length in (None, len(ulpdu))
-            assert await peer.ulpdu() is None  # nothing follows it, and this half of the connection is closed
-            peer.sock.close()
-            error = await ended(connection)
-            assert (error.layer, error.type, error.code, error.by) == (*fault.value, By.LOCAL)
-            assert error.what
-            assert buffer == bytes(20)
-            assert posted == bytes(8)
-            if name != "no buffer":
-                with pytest.raises(rdma.TerminatedError):
-                    await waiting
-            assert not region.valid
-
-    run(test())
-
-
 def test_more_reads_than_the_ird_end_the_connection(data_path):
     async def test():
         config = replace(PLAIN, ird=2, max_ird=2)
