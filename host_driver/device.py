@@ -195,18 +195,22 @@ class Device(ABC):
 class AttachedDevice(Device):
     """The data path that comes with a connection whose TCP is in the same device.
 
-    It has no data path before the connection is attached to it: a method then raises DeviceError.
+    It has no data path before the connection is attached to it: a method then raises DeviceError. If it is to use the
+    RDMA engine of its data path, ``sibling`` is any data path of that device: all engines of a device are alike, and
+    share one memory.
     """
 
     name = "attached"
     lanes = 1
 
-    def __init__(self) -> None:
+    def __init__(self, sibling: Device | None = None) -> None:
         self._path: Device | None = None
+        self._sibling = sibling
+        self.memory = sibling.memory if sibling else None
 
     @classmethod
     async def open(cls) -> Device:
-        """Return one that is not attached, as other devices are opened."""
+        """Return one that uses no engine and is not attached, as other devices are opened."""
         return cls()
 
     def attach(self, path: Device) -> None:
@@ -225,8 +229,19 @@ class AttachedDevice(Device):
         """See Device."""
         return self.path.rejected
 
-    async def get(self, register: str) -> int:
+    def push(self, register: str, *words: int) -> None:
         """See Device."""
+        if self._path is not None:
+            self._path.push(register, *words)
+
+    async def interrupt(self) -> None:
+        """See Device."""
+        await self.path.interrupt()
+
+    async def get(self, register: str) -> int:
+        """See Device; what the engine is capable of is known before a connection is attached."""
+        if self._path is None and self._sibling and register == "RDMA_CAPABILITIES":
+            return await self._sibling.get(register)
         return await self.path.get(register)
 
     async def set(self, register: str, value: int) -> None:

@@ -1,4 +1,6 @@
-"""TCP and MPA in one: Ethernet frames at one side, ULPDUs at the other."""
+"""TCP and MPA in one, or TCP, MPA and RDMA: Ethernet frames at one side, ULPDUs or memory at the other."""
+
+from collections.abc import Mapping
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -7,6 +9,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.rdma.datapath import RdmaDatapath
+from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.tcp.attachment import Attachment
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.path import NetworkPath
@@ -25,7 +29,17 @@ class Rnic(wiring.Component):
         rx_frames ▸ NetworkPath ▸ Attachment ▸ MpaDatapath ▸ rx_ulpdu
         tx_frames ◂ NetworkPath ◂ Attachment ◂ MpaDatapath ◂ tx_ulpdu
 
-    The registers are pages of 1 KiB: page 0 is :data:`.PATH_MAP`, page 1 + n is :data:`.MAP` of connection n.
+    With ``rdma``, each connection has an :class:`.RdmaDatapath` instead, with a memory port of its own.
+
+    The registers are pages of 1 KiB: page 0 is :data:`.PATH_MAP`, page 1 + n is :data:`.MAP` of connection n, with
+    :data:`.RDMA_MAP` behind it.
+
+    Parameters
+    ----------
+    connections : 1, 2, 4, 8 or 16
+    config
+        See :class:`.NetworkPath`.
+    rdma : the parameters of each :class:`.RdmaDatapath`; None: there is none
 
     Members
     -------
@@ -38,11 +52,21 @@ class Rnic(wiring.Component):
     bus : In, :class:`.RegisterBus`
     irq : Out, 1 + ``connections`` bits
         The interrupts of the pages.
+    memory : Out, array of :class:`.MemoryPort`
+        One for each RDMA engine.
+    rdma_irq : Out, ``connections`` bits
+        The interrupts of the RDMA engines.
+
     """
 
-    def __init__(self, connections: int = 1, config: EngineConfig | None = None):
+    def __init__(self, connections: int = 1, config: EngineConfig | None = None, *,
+                 rdma: Mapping[str, int] | None = None):  # fmt: skip
         self.path = NetworkPath(connections, config)
         self.connections = connections
+        self.has_rdma = rdma is not None
+        self.datapaths = [
+            MpaDatapath(1) if rdma is None else RdmaDatapath(1, **rdma) for _ in range(connections)
+        ]
         members = self.path.signature.members
         super().__init__({
             "tick": In(1), "rx_frames": members["rx_frames"], "tx_frames": members["tx_frames"],
@@ -50,18 +74,22 @@ class Rnic(wiring.Component):
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(1))).array(connections),
             "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
             "irq": Out(1 + connections),
+            **({"memory": Out(MemoryPort(1)).array(connections), "rdma_irq": Out(connections)}
+               if self.has_rdma else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.path = path = self.path
         m.submodules.control = control = PathControl(self.connections, path.engine.config)
-        attachments, datapaths = [], []
-        for n in range(self.connections):
+        attachments = []
+        for n, datapath in enumerate(self.datapaths):
             m.submodules[f"attachment_{n}"] = attachment = Attachment()
-            m.submodules[f"datapath_{n}"] = datapath = MpaDatapath(1)
+            m.submodules[f"datapath_{n}"] = datapath
             attachments.append(attachment)
-            datapaths.append(datapath)
+            if self.has_rdma:
+                connect(m, datapath.memory, flipped(self.memory[n]))
+                m.d.comb += self.rdma_irq[n].eq(datapath.irq[1])
             connect(m, flipped(self.tx_ulpdu[n]), datapath.tx_ulpdu)
             connect(m, datapath.tx_mpa, attachment.tx_mpa)
             connect(m, attachment.rx_mpa, datapath.rx_mpa)
@@ -77,12 +105,12 @@ class Rnic(wiring.Component):
             *(getattr(control, name).eq(getattr(path, name)) for name in ("status", "peer", "ports", "changed")),
             path.accept.eq(Cat(each.accept for each in attachments)),
             control.ends.eq(Cat(each.ends for each in attachments)),
-            self.irq.eq(Cat(control.irq, *(each.irq for each in datapaths))),
+            self.irq.eq(Cat(control.irq, *(each.irq[0] for each in self.datapaths))),
         ]
         self._receive(m, attachments)
         self._send(m, attachments)
         self._show(m, control, attachments)
-        self._pages(m, [control.bus, *(each.bus for each in datapaths)])
+        self._pages(m, [control.bus, *(each.bus for each in self.datapaths)])
         return m
 
     def _receive(self, m, attachments):

@@ -19,6 +19,7 @@ from open_rnic.host_driver.net.pipe import Faults, Pipe
 from open_rnic.host_driver.net.pipe import joined as two_ports
 from open_rnic.host_driver.observer import Counted, Direction, Octets
 from open_rnic.host_driver.rdma import rping
+from open_rnic.host_driver.rdma.offload import OffloadStream
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.rtl.registers import Role
 
@@ -30,10 +31,10 @@ ULPDUS = [b"\x41\x43" + bytes([n]) * 1000 for n in range(20)]  # Sends
 
 @asynccontextmanager
 async def two_rnics(faults):
-    """The TCP of two RNICs that a pipe joins."""
+    """The TCP of two RNICs with RDMA engines that a pipe joins."""
     async with (
-        opened(MACS[0], ONE, connections=1) as (one, client),
-        opened(MACS[1], OTHER, connections=1) as (other, server),
+        opened(MACS[0], ONE, connections=1, offload=True) as (one, client),
+        opened(MACS[1], OTHER, connections=1, offload=True) as (other, server),
         Pipe(one, other, faults, seed=1),
     ):
         yield client, server
@@ -65,7 +66,7 @@ def test_rping_runs_over_two_rnics_that_a_lossy_pipe_joins():
     async def body():
         async with (
             two_rnics(Faults(drop=0.01)) as (client, server),
-            await rdma.listen(str(OTHER.ip), rping.PORT, RESPONDER, device=AttachedDevice.open, tcp=server) as listener,
+            await rdma.listen(str(OTHER.ip), rping.PORT, RESPONDER, device=server.open_device, tcp=server) as listener,
         ):
 
             async def serve():
@@ -73,8 +74,9 @@ def test_rping_runs_over_two_rnics_that_a_lossy_pipe_joins():
                     return await rping.server(connection)
 
             serving = asyncio.create_task(serve())
-            connecting = rdma.connect(str(OTHER.ip), rping.PORT, INITIATOR, device=AttachedDevice.open, tcp=client)
+            connecting = rdma.connect(str(OTHER.ip), rping.PORT, INITIATOR, device=client.open_device, tcp=client)
             async with await connecting as connection:
+                assert isinstance(connection._stream, OffloadStream)
                 assert await rping.client(connection, count=5, size=4000, validate=True) == 5
             assert await serving == 5
 

@@ -103,10 +103,15 @@ class SimulatedDevice(Device, asyncio.Protocol):
         return device
 
     @classmethod
-    async def join(cls, sock: socket.socket, process: SimulationProcess) -> SimulatedDevice:
-        """Return a data path of a simulation that someone else has started, and ends; ``sock`` leads to it."""
+    async def join(
+        cls, sock: socket.socket, process: SimulationProcess, memory: MappedMemory | None = None
+    ) -> SimulatedDevice:
+        """Return a data path of a simulation that someone else has started, and ends; ``sock`` leads to it.
+
+        With ``memory``, it has an RDMA engine.
+        """
         device = cls(1)
-        device._process, device._owns = process, False
+        device._process, device._owns, device.memory = process, False, memory
         await asyncio.get_running_loop().create_connection(lambda: device, sock=sock)
         return device
 
@@ -265,7 +270,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
                     self.memory.write(address, memoryview(octets)[WORD.size :])
                 case Kind.READ if self.memory is not None:
                     address, most = PLACE.unpack(octets)
-                    self._send(frame(Kind.BLOCK, note, self.memory.words(address, most, 4 * self.lanes)))
+                    self._send(frame(Kind.BLOCK, 0, self.memory.words(address, most, 4 * self.lanes)))
                 case Kind.INTERRUPT:
                     self._interrupt_due = False
                 case Kind.HELLO:

@@ -1,4 +1,4 @@
-"""An RNIC in simulation: TCP and MPA in RTL, in Verilator, in a process of its own.
+"""An RNIC in simulation: TCP, MPA and RDMA in RTL, in Verilator, in a process of its own.
 
 ``host_driver.devices.sim.rnic_server`` is the other side of the sockets.
 """
@@ -17,9 +17,10 @@ from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.devices.sim.path_wire import Kind
 from open_rnic.host_driver.devices.sim.prepare import prepare
 from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
-from open_rnic.host_driver.devices.sim.wire import SOCKET, WORD, frame, take_frames
+from open_rnic.host_driver.devices.sim.wire import ENGINES, SOCKET, WORD, frame, take_frames
 from open_rnic.host_driver.devices.simulated import SimulatedDevice
 from open_rnic.host_driver.net.pipe import discard
+from open_rnic.host_driver.rdma.engine import MappedMemory
 from open_rnic.host_driver.tcp.attached import AttachedTcp, RegisterTcp
 from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.registers import BY_NAME
@@ -34,16 +35,18 @@ class SimulatedRnic(asyncio.Protocol):
     """
 
     @classmethod
-    async def open(cls, *, connections: int = 4, ring: int = 8192) -> SimulatedRnic:
+    async def open(cls, *, connections: int = 4, ring: int = 8192, offload: bool = False) -> SimulatedRnic:
         """Start an RNIC of ``connections`` connections (1, 2, 4 or 8), with rings of ``ring`` octets each way.
 
-        The first of a kind is built, which takes minutes. Raises DeviceError if it cannot be built or started.
+        With ``offload``, each connection has an RDMA engine, whose memory is this program's. The first of a kind is
+        built, which takes minutes. Raises DeviceError if it cannot be built or started.
         """
-        simulation = await prepare("rnic", str(connections), str(ring))
+        simulation = await prepare("rnic", str(connections), str(ring), *(["rdma"] if offload else []))
         rnic = cls()
+        memory = MappedMemory() if offload else None
         pairs = [socket.socketpair() for _ in range(1 + connections)]
         descriptors = [theirs.fileno() for _, theirs in pairs]
-        variables = {SOCKET: ",".join(map(str, descriptors))}
+        variables = {SOCKET: ",".join(map(str, descriptors)), **({ENGINES: "1"} if offload else {})}
         server = "open_rnic.host_driver.devices.sim.rnic_server"
         try:
             rnic._process = SimulationProcess(simulation, server, descriptors, variables)
@@ -53,7 +56,7 @@ class SimulatedRnic(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             await loop.create_connection(lambda: rnic, sock=pairs[0][0])
-            rnic.paths = [await SimulatedDevice.join(ours, rnic._process) for ours, _ in pairs[1:]]
+            rnic.paths = [await SimulatedDevice.join(ours, rnic._process, memory) for ours, _ in pairs[1:]]
             async with asyncio.timeout(START):
                 await rnic.gate.until(lambda: rnic._up or rnic.failure is not None)
         except TimeoutError:
@@ -162,13 +165,19 @@ class SimulatedRnic(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def opened(
-    mac: bytes, address: IPv4Interface, gateway: IPv4Address | None = None, *, connections: int = 4, ring: int = 8192
+    mac: bytes,
+    address: IPv4Interface,
+    gateway: IPv4Address | None = None,
+    *,
+    connections: int = 4,
+    ring: int = 8192,
+    offload: bool = False,
 ) -> AsyncIterator[tuple[SimulatedRnic, AttachedTcp]]:
     """Return an RNIC with these addresses, and its TCP, as an asynchronous context manager.
 
     The other parameters are those of :meth:`SimulatedRnic.open`.
     """
-    rnic = await SimulatedRnic.open(connections=connections, ring=ring)
+    rnic = await SimulatedRnic.open(connections=connections, ring=ring, offload=offload)
     try:
         async with RegisterTcp(rnic, connections) as registers:
             await registers.station(mac, address, gateway)

@@ -63,7 +63,7 @@ class OffloadStream(Stream):
         try:
             domain.attach(stream, stream)
         except BaseException:
-            stream._memory.clear()
+            stream._remove_all()
             raise
         return stream
 
@@ -136,10 +136,12 @@ class OffloadStream(Stream):
         self._write_control(stop=True)
         super().detach()
         self.domain.detach(self)
+        self._remove_all()
+        self._enabled = False
+
+    def _remove_all(self) -> None:
         for region in tuple(self._addresses):  # of the domain
             self.remove(region)
-        self._memory.clear()
-        self._enabled = False
 
     async def silence(self) -> None:
         """See Stream; gives up after a second, as the Terminate may not leave either."""

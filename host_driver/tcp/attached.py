@@ -146,6 +146,10 @@ class AttachedTcp(EngineTcp):
         self.registers = device
         self.paths = paths
 
+    async def open_device(self) -> Device:
+        """Open a device for one connection, with an RDMA engine if the data paths have engines."""
+        return AttachedDevice(self.paths[0])
+
     def connection(self, row: Row) -> AttachedConnection:
         """Return the connection of a row that has been opened."""
         return AttachedConnection(self, row)

@@ -14,7 +14,9 @@ from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.netdev import QemuPort
 from open_rnic.host_driver.net.pipe import Pipe, PortError
 from open_rnic.host_driver.net.tap import Tap
+from open_rnic.host_driver.rdma.connection import OpenDevice
 from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.tcp.attached import AttachedTcp
 from open_rnic.host_driver.tcp.engine import EngineTcp
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.host_driver.transport import Tcp
@@ -32,7 +34,8 @@ class TcpChoice:
     ``kernel`` is this machine's TCP. ``tap:NAME,ADDRESS/PREFIX[,GATEWAY]`` is the twin's, at a TAP device;
     ``qemu:PATH,ADDRESS/PREFIX[,GATEWAY]`` is the twin's, at the socket of QEMU's ``-netdev stream``. With ``tap-rtl``
     and ``qemu-rtl`` it is the RTL's, in simulation. ``attached``: the simulation has data paths, too, and its
-    connections are for :class:`.AttachedDevice`. The MAC address follows from the IPv4 address.
+    connections are for :class:`.AttachedDevice`; with ``offload``, the data paths have RDMA engines. The MAC address
+    follows from the IPv4 address.
     """
 
     kind: str
@@ -40,9 +43,10 @@ class TcpChoice:
     address: IPv4Interface | None = None
     gateway: IPv4Address | None = None
     attached: bool = False
+    offload: bool = False
 
     @classmethod
-    def parse(cls, text: str, device: str = "software") -> Self:
+    def parse(cls, text: str, device: str = "software", *, offload: bool = False) -> Self:
         """Parse the text, for use with this device. Raises ValueError, with the text in the message."""
         if text == "kernel":
             return cls(text)
@@ -57,11 +61,17 @@ class TcpChoice:
             Host(cls._mac(address), address, gateway)
         except ValueError as error:
             raise ValueError(f"{error}, in the transport {text!r}") from None
-        return cls(kind, place, address, gateway, kind.endswith(_RTL) and device == "simulated")
+        return cls(kind, place, address, gateway, kind.endswith(_RTL) and device == "simulated", offload)
 
     @staticmethod
     def _mac(address: IPv4Interface) -> bytes:
         return _LOCAL_MAC + address.ip.packed
+
+    @contextlib.asynccontextmanager
+    async def open_with(self, device: OpenDevice) -> AsyncIterator[tuple[Tcp, OpenDevice]]:
+        """Open the endpoint, and return it with the function that opens devices: ``device``, or that of its own."""
+        async with self.open() as tcp:
+            yield tcp, tcp.open_device if isinstance(tcp, AttachedTcp) else device
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Tcp]:
@@ -72,7 +82,8 @@ class TcpChoice:
         port = Tap(self.place) if self.kind.startswith("tap") else QemuPort(Path(self.place))
         mac = self._mac(self.address)
         if self.attached:
-            async with port, simulated_rnic.opened(mac, self.address, self.gateway) as (rnic, tcp), Pipe(port, rnic):
+            opened = simulated_rnic.opened(mac, self.address, self.gateway, offload=self.offload)
+            async with port, opened as (rnic, tcp), Pipe(port, rnic):
                 if isinstance(port, QemuPort):
                     await port.connected.wait()
                 yield tcp

@@ -42,13 +42,22 @@ STATUS = {
     "irq": 1,
     "read_data": 32,
 }
-# The same of a data path with an RDMA engine; `irq` also has the engine's interrupt. The memory of a word to write has
-# its number, and the octets of it that are written.
-RDMA_CONTROL = CONTROL | {"writes_freed": 16, "reads_freed": 16, "words_posted": 16}
-RDMA_STATUS = STATUS | {"irq": 2, "writes_written": 16, "reads_written": 16, "words_taken": 16}
+# The rings of a memory port. The memory of a word to write has its number, and the octets of it that are written.
+MEMORY_CONTROL = {"writes{}_freed": 16, "reads{}_freed": 16, "words{}_posted": 16}
+MEMORY_STATUS = {"writes{}_written": 16, "reads{}_written": 16, "words{}_taken": 16}
 PLACE = {"word": 32, "unused": 32, "mask": 64}
 PLACE_WORD = Struct("<IxxxxQ")
 NUMBER_WORD = Struct("<I")
+
+
+def numbered(fields: Mapping[str, int], number: str = "") -> dict[str, int]:
+    """Return fields with a number in their names."""
+    return {name.format(number): width for name, width in fields.items()}
+
+
+# CONTROL and STATUS of a data path with an RDMA engine; `irq` also has the engine's interrupt.
+RDMA_CONTROL = CONTROL | numbered(MEMORY_CONTROL)
+RDMA_STATUS = STATUS | {"irq": 2} | numbered(MEMORY_STATUS)
 
 
 def path_control(connections: int) -> dict[str, int]:
@@ -71,27 +80,28 @@ def path_status(connections: int) -> dict[str, int]:
     }
 
 
-def rnic_control(connections: int) -> dict[str, int]:
+def rnic_control(connections: int, *, rdma: bool = False) -> dict[str, int]:
     """CONTROL of an RNIC: the rings of frames, those of each data path, and accesses to registers."""
-    data_path = {"tx_ulpdu_{}_posted": 16, "rx_ulpdu_{}_freed": 16, "flush_{}": 1}
+    data_path = {"tx_ulpdu{}_posted": 16, "rx_ulpdu{}_freed": 16, "flush{}": 1} | (MEMORY_CONTROL if rdma else {})
     return {
         **dict.fromkeys(("rx_frames_posted", "tx_frames_freed", "ticks"), 16),
         "turn": 1, "write": 1, "address": 16, "write_data": 32,
-        **{name.format(at): width for at in range(connections) for name, width in data_path.items()},
+        **_each(connections, data_path),
     }
 
 
-def rnic_status(connections: int) -> dict[str, int]:
-    """STATUS of an RNIC. ``irq`` has a bit for each page of registers."""
+def rnic_status(connections: int, *, rdma: bool = False) -> dict[str, int]:
+    """STATUS of an RNIC. ``irq`` has a bit for each page of registers, ``rdma_irq`` for each RDMA engine."""
+    data_path = dict.fromkeys(("tx_ulpdu{}_taken", "rx_ulpdu{}_written", "rx_ulpdu{}_notes"), 16)
     return {
         **dict.fromkeys(("rx_frames_taken", "tx_frames_written", "tx_frames_notes", "ticks"), 16),
-        "turn": 1, "irq": 1 + connections, "read_data": 32,
-        **{
-            name.format(at): 16
-            for at in range(connections)
-            for name in ("tx_ulpdu_{}_taken", "rx_ulpdu_{}_written", "rx_ulpdu_{}_notes")
-        },
+        "turn": 1, "irq": 1 + connections, "read_data": 32, **({"rdma_irq": connections} if rdma else {}),
+        **_each(connections, data_path | (MEMORY_STATUS if rdma else {})),
     }
+
+
+def _each(connections: int, fields: Mapping[str, int]) -> dict[str, int]:
+    return {name: width for at in range(connections) for name, width in numbered(fields, f"_{at}").items()}
 
 
 def pack(layout: Mapping[str, int], fields: Mapping[str, int]) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, ResetInserter, Signal
+from typing import Any
+
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -109,6 +111,26 @@ class WordRing(wiring.Component):  # type: ignore[misc]
         return m
 
 
+def memory_rings(
+    m: Module, memory: wiring.PureInterface, lanes: int, control: Any, status: Any, suffix: str = ""
+) -> None:
+    """Put rings at a memory port; ``suffix`` follows their names.
+
+    Nothing flushes them, because a reset of the engine leaves its accesses to memory as they are.
+    """
+    writes, reads, words = WriteRing(lanes), ReadRing(lanes), WordRing(lanes)
+    wiring.connect(m, memory.write, writes.i)
+    wiring.connect(m, memory.read, reads.i)
+    wiring.connect(m, words.o, memory.words)
+    for name, ring in (("writes", writes), ("reads", reads)):
+        m.submodules[f"{name}{suffix}"] = ring
+        m.d.comb += [
+            ring.freed.eq(control[f"{name}{suffix}_freed"]), status[f"{name}{suffix}_written"].eq(ring.written),
+        ]  # fmt: skip
+    m.submodules[f"words{suffix}"] = words
+    m.d.comb += [words.posted.eq(control[f"words{suffix}_posted"]), status[f"words{suffix}_taken"].eq(words.taken)]
+
+
 class SimulatedRdma(SimulatedDatapath):
     """An ``rtl.rdma.sampling.SamplingDatapath`` as a :class:`.SimulatedDatapath`, with rings at its memory port, too.
 
@@ -120,31 +142,17 @@ class SimulatedRdma(SimulatedDatapath):
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = super().elaborate(platform)
-        lanes, memory, control, status = self._datapath.lanes, self._datapath.memory, self.control, self.status
-        flushed = ResetInserter(control.flush)
-        writes, reads, words = WriteRing(lanes), ReadRing(lanes), WordRing(lanes)
-        m.submodules.writes, m.submodules.reads, m.submodules.words = flushed(writes), flushed(reads), flushed(words)
-        wiring.connect(m, memory.write, writes.i)
-        wiring.connect(m, memory.read, reads.i)
-        wiring.connect(m, words.o, memory.words)
-        m.d.comb += [
-            writes.freed.eq(control.writes_freed),
-            reads.freed.eq(control.reads_freed),
-            words.posted.eq(control.words_posted),
-            status.writes_written.eq(writes.written),
-            status.reads_written.eq(reads.written),
-            status.words_taken.eq(words.taken),
-        ]
+        memory_rings(m, self._datapath.memory, self._datapath.lanes, self.control, self.status)
         cycle = Signal(range(TICK))
         m.d.comb += self._datapath.tick.eq(cycle == TICK - 1)
         m.d.sync += cycle.eq(cycle + 1)  # TICK is a power of 2
         return m
 
 
-def make(lanes: str) -> SimulatedRdma:
-    """Return a data path of ``lanes`` lanes with an RDMA engine, a sample writer and a signal generator.
+# Peers on loopback send ULPDUs of up to 64 KiB.
+SIZES = {"store_and_forward": 1 << 17, "regions": 1024, "buffers": 64, "work": 64, "reads": 128}
 
-    Peers on loopback send ULPDUs of up to 64 KiB.
-    """
-    sizes = {"store_and_forward": 1 << 17, "regions": 1024, "buffers": 64, "work": 64, "reads": 128}
-    return SimulatedRdma(SamplingDatapath(int(lanes), generates=True, **sizes))
+
+def make(lanes: str) -> SimulatedRdma:
+    """Return a data path of ``lanes`` lanes with an RDMA engine, a sample writer and a signal generator."""
+    return SimulatedRdma(SamplingDatapath(int(lanes), generates=True, **SIZES))

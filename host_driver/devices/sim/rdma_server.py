@@ -33,27 +33,26 @@ _SAMPLES = sample_registers.BY_NAME["SAMPLE_STATUS"]
 _BELL_TICKS = sample_registers.BY_NAME["SAMPLE_BELL_TICKS"]
 
 
-class EngineMemory:
-    """The rings of the memory port, and the program's memory behind them."""
+class Engine:
+    """An RDMA engine: its interrupt, the rings of its memory port, and the program's memory behind them.
 
-    def __init__(self, lanes: int, control: dict[str, int]):
+    ``suffix`` follows the names of the rings. ``block`` octets are read at once.
+    """
+
+    def __init__(self, lanes: int, control: dict[str, int], suffix: str = "", block: int = BLOCK):
         top = cocotb.top._name
         self._beat = 4 * lanes
         self._control = control
-        self._writes = Memory(f"{top}.writes.shared_words", self._beat)
-        self._places = Memory(f"{top}.writes.shared_places", PLACE_WORD.size)
-        self._reads = Memory(f"{top}.reads.shared_numbers", NUMBER_WORD.size)
-        self._words = Memory(f"{top}.words.shared_words", self._beat)
-        self._number = 0  # of the last READ
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all words, because the rings are flushed."""
-        self._control.update(writes_freed=0, reads_freed=0, words_posted=0)
+        self._suffix = suffix
+        self._most = block
+        self._writes = Memory(f"{top}.writes{suffix}.shared_words", self._beat)
+        self._places = Memory(f"{top}.writes{suffix}.shared_places", PLACE_WORD.size)
+        self._reads = Memory(f"{top}.reads{suffix}.shared_numbers", NUMBER_WORD.size)
+        self._words = Memory(f"{top}.words{suffix}.shared_words", self._beat)
         self._wanted: deque[int] = deque()  # addresses
         self._found = bytearray()  # words for which there is no room in their ring yet
-        self._number = (self._number + 1) & 0xFF
         self._asked = False  # a BLOCK is due
+        self._interrupt_due = False
         self.forget()
 
     def forget(self) -> None:
@@ -61,11 +60,19 @@ class EngineMemory:
         self._block = b""
         self._at = 0  # the address of the block's first octet
 
-    def answer(self, number: int, octets: bytes) -> None:
-        """Take the BLOCK for the oldest read; those from before a flush have another number."""
-        if self._asked and number == self._number:
-            self._block, self._at, self._asked = octets, self._wanted[0], False
-            self._find()
+    def take(self, kind: int, octets: bytes) -> bool:
+        """Take a frame of the program; returns False if it is for the data path, too."""
+        match kind:
+            case Kind.BLOCK:
+                self._block, self._at, self._asked = octets, self._wanted[0], False
+                self._find()
+            case Kind.INTERRUPT:
+                self._interrupt_due = True
+            case _:
+                if kind in (Kind.MPA, Kind.PUSH):
+                    self.forget()
+                return False
+        return True
 
     def _find(self) -> None:
         """Answer reads from the block."""
@@ -73,18 +80,25 @@ class EngineMemory:
             self._found += self._block[at : at + self._beat]
             self._wanted.popleft()
 
-    def step(self, status: dict[str, int]) -> bytes:
+    def move(self, status: dict[str, int], irq: int) -> bytes:
         """Move all words that are ready; return octets to send."""
-        return self._write(status["writes_written"]) + self._read(status["reads_written"], status["words_taken"])
+        suffix = self._suffix
+        out = self._write(status[f"writes{suffix}_written"])
+        out += self._read(status[f"reads{suffix}_written"], status[f"words{suffix}_taken"])
+        if self._interrupt_due and irq:
+            self._interrupt_due = False
+            out += frame(Kind.INTERRUPT)
+        return out
 
     def _write(self, written: int) -> bytes:
-        freed = self._control["writes_freed"]
+        name = f"writes{self._suffix}_freed"
+        freed = self._control[name]
         count = (written - freed) % COUNT
         if not count:
             return b""
         words = self._writes.read(freed, count)
         places = self._places.read(freed, count)
-        self._control["writes_freed"] = written
+        self._control[name] = written
         out = []
         address, run = 0, bytearray()  # octets that lie behind one another
         for n, (word, mask) in enumerate(PLACE_WORD.iter_unpack(places)):
@@ -109,22 +123,23 @@ class EngineMemory:
         return frame(Kind.WRITE, 0, WORD.pack(address) + octets)
 
     def _read(self, written: int, taken: int) -> bytes:
-        freed = self._control["reads_freed"]
+        name, words = f"reads{self._suffix}_freed", f"words{self._suffix}_posted"
+        freed = self._control[name]
         if count := (written - freed) % COUNT:
             numbers = NUMBER_WORD.iter_unpack(self._reads.read(freed, count))
             self._wanted.extend(number * self._beat for (number,) in numbers)
-            self._control["reads_freed"] = written
+            self._control[name] = written
         self._find()
-        posted = self._control["words_posted"]
+        posted = self._control[words]
         count = min(DEPTH - (posted - taken) % COUNT, len(self._found) // self._beat)
         if count:
             self._words.write(posted, bytes(self._found[: count * self._beat]))
             del self._found[: count * self._beat]
-            self._control["words_posted"] = (posted + count) % COUNT
+            self._control[words] = (posted + count) % COUNT
         if self._asked or not self._wanted:
             return b""
         self._asked = True
-        return frame(Kind.READ, self._number, PLACE.pack(self._wanted[0], BLOCK))
+        return frame(Kind.READ, 0, PLACE.pack(self._wanted[0], self._most))
 
 
 class RdmaServer(Server):
@@ -135,32 +150,16 @@ class RdmaServer(Server):
 
     def __init__(self, dut: Any, link: Link, lanes: int):
         super().__init__(dut, link, lanes, RDMA_CONTROL, RDMA_STATUS)
-        self._memory = EngineMemory(lanes, self._clock.control)
-        self._interrupt_due = False
+        self._engine = Engine(lanes, self._clock.control)
 
     def take(self, kind: int, note: int, octets: bytes) -> None:
         """See Server."""
-        match kind:
-            case Kind.BLOCK:
-                self._memory.answer(note, octets)
-            case Kind.INTERRUPT:
-                self._interrupt_due = True
-            case _:
-                if kind in (Kind.MPA, Kind.PUSH):
-                    self._memory.forget()
-                super().take(kind, note, octets)
+        if not self._engine.take(kind, octets):
+            super().take(kind, note, octets)
 
     def move(self) -> bytes:
         """See Server."""
-        out = self._memory.step(self._clock.status)
-        if self._interrupt_due and self._clock.status["irq"] & _ENGINE:
-            self._interrupt_due = False
-            out += frame(Kind.INTERRUPT)
-        return out
-
-    def forget(self) -> None:
-        """See Server."""
-        self._memory.clear()
+        return self._engine.move(self._clock.status, self._clock.status["irq"] & _ENGINE)
 
     async def awake(self) -> bool:
         """See Server: a sample is due, or a tick that makes the sample writer send what waits."""

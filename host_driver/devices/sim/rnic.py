@@ -1,4 +1,4 @@
-"""An RNIC in simulation: TCP and MPA in RTL, with rings in memory for its frames and ULPDUs."""
+"""An RNIC in simulation: TCP, MPA and RDMA in RTL, with rings in memory for its frames, ULPDUs and words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.host_driver.devices.sim.layout import rnic_control, rnic_status
 from open_rnic.host_driver.devices.sim.path import Ticks
+from open_rnic.host_driver.devices.sim.rdma import SIZES, memory_rings
 from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
 from open_rnic.rtl.rnic import Rnic
 from open_rnic.rtl.tcp.config import EngineConfig
@@ -26,8 +27,8 @@ class SimulatedRnic(wiring.Component):  # type: ignore[misc]
     def __init__(self, rnic: Rnic):
         self._rnic = rnic
         super().__init__({
-            "control": In(data.StructLayout(rnic_control(rnic.connections))),
-            "status": Out(data.StructLayout(rnic_status(rnic.connections))),
+            "control": In(data.StructLayout(rnic_control(rnic.connections, rdma=rnic.has_rdma))),
+            "status": Out(data.StructLayout(rnic_status(rnic.connections, rdma=rnic.has_rdma))),
         })
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
@@ -57,6 +58,10 @@ class SimulatedRnic(wiring.Component):  # type: ignore[misc]
             flush = control[f"flush_{at}"]
             ring_in(f"tx_ulpdu_{at}", rnic.tx_ulpdu[at], flush)
             ring_out(f"rx_ulpdu_{at}", rnic.rx_ulpdu[at], flush)
+            if rnic.has_rdma:
+                memory_rings(m, rnic.memory[at], 1, control, status, f"_{at}")
+        if rnic.has_rdma:
+            m.d.comb += status.rdma_irq.eq(rnic.rdma_irq)
 
         bus = rnic.bus
         turn = Signal()
@@ -78,7 +83,7 @@ class SimulatedRnic(wiring.Component):  # type: ignore[misc]
         return m
 
 
-def make(connections: str, ring: str) -> SimulatedRnic:
-    """Return an RNIC of ``connections`` connections, with rings of ``ring`` octets each way."""
+def make(connections: str, ring: str, rdma: str = "") -> SimulatedRnic:
+    """Return an RNIC of ``connections`` connections, with rings of ``ring`` octets each way; with engines if "rdma"."""
     config = EngineConfig(send_ring=int(ring), receive_ring=int(ring))
-    return SimulatedRnic(Rnic(int(connections), config))
+    return SimulatedRnic(Rnic(int(connections), config, rdma=SIZES if rdma else None))

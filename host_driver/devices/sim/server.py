@@ -195,7 +195,7 @@ class DataPath:
 
     ``run_access`` accesses a register: its address / 4, whether to write, and the value. ``control`` has the fields
     of the rings, and ``flush``; ``suffix`` ends the names of these fields. ``beside`` returns octets that must be sent
-    before the value of a register: what the RTL has done until then. ``forget`` is called when all rings are flushed.
+    before the value of a register: what the RTL has done until then.
     """
 
     def __init__(
@@ -207,7 +207,6 @@ class DataPath:
         run_access: Callable[[int, int, int], Awaitable[int]],
         suffix: str = "",
         beside: Callable[[], bytes] = bytes,
-        forget: Callable[[], object] = bytes,
     ):
         self.link = link
         self.drains_due = 0  # DRAIN requests without an answer
@@ -217,7 +216,6 @@ class DataPath:
         self._flush = f"flush{suffix}"
         self._run_access = run_access
         self._beside = beside
-        self._forget = forget
         self._event_credit = EVENT_WINDOW
         self._accesses: deque[tuple[int, int, bytes]] = deque()
 
@@ -301,7 +299,6 @@ class DataPath:
     def _empty(self) -> bytes:
         """Discard all beats on their way, until the flush ends; return octets to send."""
         self._control[self._flush] = 1
-        self._forget()
         out = b""
         for feed in self._feeds.values():
             out += feed.clear()
@@ -353,7 +350,7 @@ class Clock:
 class Server:
     """The device at the other end of a link.
 
-    Subclasses serve a device with more than the data path: ``take``, ``move``, ``forget`` and ``awake`` are theirs.
+    Subclasses serve a device with more than the data path: ``take``, ``move`` and ``awake`` are theirs.
     """
 
     transmit: tuple[str, ...] = ("tx_ulpdu_taken", "tx_mpa_written", "tx_mpa_notes")
@@ -372,9 +369,7 @@ class Server:
         feeds = Feed(Kind.ULPDU, "tx_ulpdu", lanes), Feed(Kind.MPA, "rx_mpa", lanes)
         drains = Drain(Kind.MPA, "tx_mpa", lanes), Drain(Kind.ULPDU, "rx_ulpdu", lanes)
         access = self._clock.access
-        self._path = DataPath(
-            link, feeds, drains, self._clock.control, access, beside=self.move, forget=self.forget
-        )
+        self._path = DataPath(link, feeds, drains, self._clock.control, access, beside=self.move)
 
     def take(self, kind: int, note: int, octets: bytes) -> None:
         """Take a frame of the program."""
@@ -383,9 +378,6 @@ class Server:
     def move(self) -> bytes:
         """Move what is ready besides the data path's beats; return octets to send."""
         return b""
-
-    def forget(self) -> None:
-        """Forget what ``move`` has not moved: all rings are flushed."""
 
     async def awake(self) -> bool:
         """Whether something moves later though no beat does now: simulated time must then go on."""

@@ -13,6 +13,7 @@ from struct import Struct
 
 SOCKET = "RNIC_SIMULATION_SOCKET"  # environment variables of the process: the socket's descriptor
 WIDTH = "RNIC_SIMULATION_LANES"  # and the device's width
+ENGINES = "RNIC_SIMULATION_ENGINES"  # of an RNIC: set if its data paths have RDMA engines
 TERMINAL = "RNIC_SIMULATION_TERMINAL"  # for a simulated board: the descriptor of its pseudo-terminal
 NOISE = "RNIC_SIMULATION_NOISE"  # for tests: a seed, and the probability that an octet is damaged
 HEADER = Struct("<BBxxI")
@@ -39,8 +40,8 @@ class Kind(IntEnum):
     PUSH = 10  # note: register address / 4; WORDs to write to it, without an answer
     INTERRUPT = 11  # asks for the next interrupt of the RDMA engine; answered by INTERRUPT
     WRITE = 12  # a WORD, the address, and octets to write there
-    READ = 13  # note: a number; a PLACE to read; answered by BLOCK with the same number
-    BLOCK = 14  # note: that number; whole beats from the beginning of the PLACE on
+    READ = 13  # a PLACE to read; answered by BLOCK
+    BLOCK = 14  # whole beats from the beginning of the PLACE on
 
 
 def beats(octets: int, lanes: int) -> int:

@@ -58,11 +58,6 @@ class MappedMemory:
         if self._views.pop(address, None) is not None:
             del self._starts[bisect_right(self._starts, address) - 1]
 
-    def clear(self) -> None:
-        """Forget all buffers."""
-        self._starts.clear()
-        self._views.clear()
-
     def read(self, address: int, octets: int) -> bytes:
         """Return octets; zeros where there is no buffer."""
         pieces = []

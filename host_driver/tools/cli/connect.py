@@ -51,8 +51,7 @@ def connect(
     """
     config = options.configuration(Role.INITIATOR, model, fallback=fallback)
     report = Report(options.as_json)
-    device, tcp = options.opener(), options.tcp()
-    work = _run(host, port, config, device, tcp, report, fallback, bind, options.talk())
+    work = _run(host, port, config, options.network(), report, fallback, bind, options.talk())
     raise typer.Exit(interruptible(work))
 
 
@@ -60,8 +59,7 @@ async def _run(
     host: str,
     port: int,
     config: Config,
-    device: OpenDevice,
-    network: AbstractAsyncContextManager[Tcp],
+    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
     report: Report,
     fallback: bool,
     bind: str | None,
@@ -71,7 +69,7 @@ async def _run(
 
     asked = report.of((host, port))
     local_addr = (bind, 0) if bind else None
-    async with network as tcp:
+    async with network as (tcp, device):
         with asked.failing("connect"):
             connection = await rdma.connect(
                 host,

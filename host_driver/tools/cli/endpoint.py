@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from open_rnic.host_driver.device import AttachedDevice
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, FrameKind
 from open_rnic.host_driver.tools.cli.common import (
     DeviceOption,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.mpa.startup import StartupFrame
     from open_rnic.host_driver.rdma import Connection, ConnectionRequest, MpaConnectionError, Received
     from open_rnic.host_driver.rdma.connection import OpenDevice
-    from open_rnic.host_driver.tools.tcp_choice import TcpChoice
     from open_rnic.host_driver.transport import Tcp
 
 SEND_OCTETS = 1 << 16  # octets of a file in one Send
@@ -250,37 +248,25 @@ class ConnectionOptions:
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    def tcp(self) -> AbstractAsyncContextManager[Tcp]:
-        """Return the TCP endpoint, which is not open yet; raises UsageError."""
-        return self._choice().open()
+    def network(self) -> AbstractAsyncContextManager[tuple[Tcp, OpenDevice]]:
+        """Return the TCP endpoint, which is not open yet, with the function that opens each connection's device.
 
-    def _choice(self) -> TcpChoice:
-        from open_rnic.host_driver.tools.tcp_choice import TcpChoice
-
-        try:
-            return TcpChoice.parse(self.transport, self.device)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-
-    def opener(self) -> OpenDevice:
-        """Return the function that opens each connection's device.
-
-        Raises UsageError at once for an unknown device, or one without the engine that ``--offload`` needs.
+        Raises UsageError at once for an unknown device or transport, or if they have not the engine that ``--offload``
+        needs.
         """
         from open_rnic.host_driver.devices import check, offloads
+        from open_rnic.host_driver.tools.tcp_choice import TcpChoice
 
+        offload = self.offload is not OffloadName.NONE
         try:
             check(self.device, lanes=self.lanes)
+            choice = TcpChoice.parse(self.transport, self.device, offload=offload)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        attached = self._choice().attached
-        able = offloads(self.device) and not attached
+        able = offloads(self.device)
         if self.offload is OffloadName.RDMA and not able:
-            where = f"--device {self.device}" + (f" with --transport {self.transport}" if attached else "")
-            raise UsageError(f"--offload rdma needs an RDMA engine, and {where} has none")
-        if attached:
-            return AttachedDevice.open
-        return partial(open_device, self.device, self.lanes, offload=able and self.offload is not OffloadName.NONE)
+            raise UsageError(f"--offload rdma needs an RDMA engine, and --device {self.device} has none")
+        return choice.open_with(partial(open_device, self.device, self.lanes, offload=able and offload))
 
 
 @dataclass(frozen=True, kw_only=True)

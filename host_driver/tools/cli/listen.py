@@ -64,7 +64,7 @@ def listen(
         talk=options.talk(),
     )
     raise_file_limit()
-    raise typer.Exit(interruptible(responder.serve(host, port, config, options.opener(), options.tcp(), once)))
+    raise typer.Exit(interruptible(responder.serve(host, port, config, options.network(), once)))
 
 
 @dataclass
@@ -81,8 +81,7 @@ class _Responder:
         host: str,
         port: int,
         config: Config,
-        device: OpenDevice,
-        network: AbstractAsyncContextManager[Tcp],
+        network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
         once: bool,
     ) -> int:
         """Listen, for one connection or until interrupted, and return the exit status."""
@@ -97,7 +96,7 @@ class _Responder:
                 if isinstance(error, rdma.RejectedError) and not answered.done():  # rejected by the configuration
                     answered.set_result(status)
 
-        async with network as tcp, contextlib.AsyncExitStack() as stack:
+        async with network as (tcp, device), contextlib.AsyncExitStack() as stack:
             with self.report.failing("listen"):
                 await prepare(device)
                 opened = await rdma.listen(host, port, config, device=device, failed=failed, tcp=tcp)

@@ -82,12 +82,12 @@ def rping(
     if count < 0:
         raise UsageError(f"-C must be at least 0, not {count}")
     config = options.configuration(Role.RESPONDER if serve else Role.INITIATOR, model)
-    device, tcp = options.opener(), options.tcp()
+    network = options.network()
     if serve:
         raise_file_limit()
-        interruptible(_serve(address or "0.0.0.0", port, config, device, tcp, verbose, persistent))
+        interruptible(_serve(address or "0.0.0.0", port, config, network, verbose, persistent))
     else:
-        work = _ping(address or "127.0.0.1", port, config, device, tcp, source, count, size, verbose, validate)
+        work = _ping(address or "127.0.0.1", port, config, network, source, count, size, verbose, validate)
         interruptible(work)
 
 
@@ -103,8 +103,7 @@ async def _ping(
     host: str,
     port: int,
     config: Config,
-    device: OpenDevice,
-    network: AbstractAsyncContextManager[Tcp],
+    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
     source: str | None,
     count: int,
     size: int,
@@ -116,7 +115,7 @@ async def _ping(
 
     local_addr = (source, 0) if source else None
     async with (
-        network as tcp,
+        network as (tcp, device),
         await rdma.connect(host, port, config, device=device, local_addr=local_addr, tcp=tcp) as connection,
     ):
         try:
@@ -129,8 +128,7 @@ async def _serve(
     host: str,
     port: int,
     config: Config,
-    device: OpenDevice,
-    network: AbstractAsyncContextManager[Tcp],
+    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
     verbose: bool,
     persistent: bool,
 ) -> None:
@@ -154,13 +152,14 @@ async def _serve(
             else:
                 raise
 
-    await prepare(device)
-    async with network as tcp, await rdma.listen(host, port, config, device=device, failed=failed, tcp=tcp) as listener:
-        if verbose:
-            _show(f"listening at {place(listener.address)}")
-        if not persistent:
-            await handle(await listener.request())
-            return
-        async with asyncio.TaskGroup() as group:
-            async for request in listener:
-                group.create_task(handle(request))
+    async with network as (tcp, device):
+        await prepare(device)
+        async with await rdma.listen(host, port, config, device=device, failed=failed, tcp=tcp) as listener:
+            if verbose:
+                _show(f"listening at {place(listener.address)}")
+            if not persistent:
+                await handle(await listener.request())
+                return
+            async with asyncio.TaskGroup() as group:
+                async for request in listener:
+                    group.create_task(handle(request))

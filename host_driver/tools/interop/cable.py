@@ -26,7 +26,8 @@ _SEED = 1
 class Plan:
     """The faults of each direction of the cable, and what is at its end: TCP in RTL, or the twin.
 
-    With ``attached``, the RTL has data paths, too, for an :class:`.AttachedDevice`.
+    With ``attached``, the RTL has data paths, too, for an :class:`.AttachedDevice`; with ``offload``, these have RDMA
+    engines.
     ``seed`` selects the frames that meet faults.
     """
 
@@ -34,6 +35,7 @@ class Plan:
     seed: int = _SEED
     rtl: bool = False
     attached: bool = False
+    offload: bool = False
 
 
 class Cable:
@@ -54,7 +56,7 @@ class Cable:
         address = IPv4Interface(f"{HOST}/24")
         qemu = await enter(QemuPort(self._path))
         if plan.attached:
-            rnic, self.tcp = await enter(simulated_rnic.opened(_MAC, address))
+            rnic, self.tcp = await enter(simulated_rnic.opened(_MAC, address, offload=plan.offload))
             await enter(Pipe(qemu, rnic, plan.faults, plan.seed))
         elif plan.rtl:
             path = await enter(simulated_path.opened(_MAC, address))

@@ -15,12 +15,13 @@ from itertools import product
 from pathlib import Path
 
 from open_rnic.host_driver.connection import MpaConnectionError
-from open_rnic.host_driver.device import AttachedDevice, DeviceError
+from open_rnic.host_driver.device import AttachedDevice, Device, DeviceError
 from open_rnic.host_driver.devices import offloads, open_device, samples
 from open_rnic.host_driver.devices.simulated_rnic import SimulatedRnic
 from open_rnic.host_driver.rdma import RdmaError
 from open_rnic.host_driver.rdma.connection import OpenDevice
 from open_rnic.host_driver.rdma.rping import RpingError
+from open_rnic.host_driver.tcp.attached import AttachedTcp
 from open_rnic.host_driver.tools.interop import judge
 from open_rnic.host_driver.tools.interop.cable import Plan
 from open_rnic.host_driver.tools.interop.capture import Traffic, extract
@@ -85,6 +86,12 @@ class Bench:
         await self.guest.load(variant)
         return self.guest
 
+    async def device(self) -> Device:
+        """Open a device of the guest's TCP, which has data paths for its connections."""
+        assert self.guest
+        assert isinstance(self.guest.tcp, AttachedTcp)
+        return await self.guest.tcp.open_device()
+
     async def drop(self) -> None:
         """End the guest."""
         guest, self.guest = self.guest, None
@@ -123,16 +130,16 @@ async def run(
             attached = plan is not None and plan.rtl and name == "simulated"
             if plan and attached != plan.attached:
                 await bench.drop()
-                bench.plan = plan = replace(plan, attached=attached)
+                bench.plan = plan = replace(plan, attached=attached, offload=offload)
             if attached:
-                await (await SimulatedRnic.open()).close()
-                device = AttachedDevice.open
+                await (await SimulatedRnic.open(offload=offload)).close()
+                plain, device = AttachedDevice.open, bench.device
             else:
                 await (await device()).close()
             for case in cases:
                 if (attached and case.octets) or (case.samples and (attached or not (offload and samples(name)))):
                     continue
-                yield await _row(bench, case, name, device if case.offloads or attached else plain)
+                yield await _row(bench, case, name, device if case.offloads else plain)
     finally:
         await bench.drop()
 
