@@ -89,6 +89,7 @@ ULPDUS_WAITING = 16  # ULPDUs that are fetched ahead of the ULP
 EVENTS_WAITING = 64  # events that wait for the ULP before the device's own FIFO fills
 FIRST_OCTETS = 1024  # received octets that are kept: a startup frame, and a Terminate behind it
 POLL = 0.002  # seconds between two looks at counts that no event announces
+ENGINE_POLL = 0.02  # seconds between two looks at the counts of an RDMA engine, if nothing waits for them
 LINGER = 1.0  # seconds that the receiver of a Terminate, or of a rejecting Reply, may take to close
 
 
@@ -426,9 +427,13 @@ class Connection:
         await self._closed_by_peer(reason)
 
     async def _count_packets(self, transport: AttachedTransport) -> None:
-        """Follow the packets of a data path that gives them to its own TCP."""
+        """Follow the packets of a data path that gives them to its own TCP, and the ULPDUs of its RDMA engine."""
+        period = None if self.device.memory is None else ENGINE_POLL
         while True:
-            await self._gate.until(lambda: self._life.packets_due)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(period):
+                    await self._gate.until(lambda: self._life.packets_due)
+            await self._count_engine()
             self._carry_out(await self._count(transport))
             await asyncio.sleep(POLL)
 
@@ -510,8 +515,12 @@ class Connection:
         if self.device.memory is None:
             return False
         word = await self.device.get("RDMA_ULPDUS")
-        self._life.counts = ENGINE_COUNTS
-        self._life.engine_sent, self._life.engine_received = _ULPDUS["sent"].get(word), _ULPDUS["received"].get(word)
+        life, received = self._life, _ULPDUS["received"].get(word)
+        more = (received - life.engine_received) % ENGINE_COUNTS
+        life.counts = ENGINE_COUNTS
+        life.engine_sent, life.engine_received = _ULPDUS["sent"].get(word), received
+        if more and isinstance(self._transport, AttachedTransport):
+            self._observe(Counted(Direction.RX, more))
         return True
 
     def _carry_out(self, actions: list[Action]) -> None:
