@@ -44,6 +44,7 @@ class MpaDatapath(wiring.Component):
     store_and_forward : size in octets, a power of 2, of a memory that stores received ULPDUs until their verdict is
         known. Bad ULPDUs are then discarded, and a ULPDU_Length over this size is MPA error 3, even if RX_MAX_ULPDU
         allows it. If 0, ULPDUs are delivered while they arrive, and the last beat of a bad one has a bad verdict.
+    keep_terminates : see :class:`.StoreAndForward`
 
     Members
     -------
@@ -70,7 +71,8 @@ class MpaDatapath(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int = 4, *, event_depth: int = 16, store_and_forward: int = 0):
+    def __init__(self, lanes: int = 4, *, event_depth: int = 16, store_and_forward: int = 0,
+                 keep_terminates: bool = False):  # fmt: skip
         check_lanes(lanes)
         check_depth(event_depth)
         if store_and_forward:
@@ -78,6 +80,7 @@ class MpaDatapath(wiring.Component):
         self.lanes = lanes
         self.event_depth = event_depth
         self.store_and_forward = store_and_forward
+        self.keep_terminates = keep_terminates
         super().__init__({
             "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))),
             "tx_mpa": Out(stream.Signature(Packet(lanes))),
@@ -107,7 +110,9 @@ class MpaDatapath(wiring.Component):
         lanes = self.lanes
 
         m.submodules.tx = tx = TxDatapath(lanes)
-        m.submodules.rx = rx = RxDatapath(lanes, store_and_forward=self.store_and_forward)
+        m.submodules.rx = rx = RxDatapath(
+            lanes, store_and_forward=self.store_and_forward, keep_terminates=self.keep_terminates
+        )
         wiring.connect(m, wiring.flipped(self.tx_ulpdu), tx.ulpdu)
         wiring.connect(m, tx.mpa, wiring.flipped(self.tx_mpa))
         wiring.connect(m, wiring.flipped(self.rx_mpa), rx.mpa)

@@ -24,7 +24,8 @@ class RdmaDatapath(wiring.Component):
         rx_ulpdu ◂ RdmaEngine ◂ MpaDatapath ◂ rx_mpa
                      ▾ ▴ memory
 
-    Received octets reach memory after the CRC of their FPDU has been checked.
+    Received octets reach memory after the CRC of their FPDU has been checked. Of bad ULPDUs, only a Terminate reaches
+    the host, with its verdict; the engine passes it on.
 
     Parameters
     ----------
@@ -51,7 +52,8 @@ class RdmaDatapath(wiring.Component):
         if not store_and_forward:
             raise ValueError("store_and_forward must not be 0: no octet is placed before its CRC has been checked")
         self.lanes = lanes
-        self.mpa = MpaDatapath(lanes, event_depth=event_depth, store_and_forward=store_and_forward)
+        self.mpa = MpaDatapath(lanes, event_depth=event_depth, store_and_forward=store_and_forward,
+                               keep_terminates=True)  # fmt: skip
         self.engine = RdmaEngine(lanes, fabric=fabric, **options)
         super().__init__({
             "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))), "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),

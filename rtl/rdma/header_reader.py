@@ -89,7 +89,7 @@ class HeaderReader(wiring.Component):
     Members
     -------
     i : In, stream of :class:`.RxUlpdu`
-        Good ULPDUs; stream octets while ``enable`` is 0.
+        Good ULPDUs, and bad ones that are Terminates; stream octets while ``enable`` is 0.
     host : Out, stream of :class:`.RxUlpdu`
     o : Out, stream of :class:`PayloadBeat`
     header : Out, :class:`Header`

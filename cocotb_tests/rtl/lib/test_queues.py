@@ -31,6 +31,7 @@ def blocks(lanes, ice40=False):
         fifo=Fifo(Packet(lanes, note=4), 4),
         ready_fifo=ReadyFifo(Packet(lanes, note=4), 4),
         store=StoreAndForward(lanes, STORE),
+        keeping=StoreAndForward(lanes, STORE, keep_terminates=True),
         switch=RxModeSwitch(lanes),
         events=EventQueue(SOURCES, DEPTH),
     )
@@ -72,6 +73,26 @@ async def the_store_discards_bad_ulpdus(dut):
             good.append(octets)
     for each in good:
         assert await sink.receive() == (each, {"length": len(each), "verdict": Verdict.GOOD})
+    await source.drained()
+    for _ in range(10):
+        await RisingEdge(dut.clk)
+    assert sink.empty()
+
+
+@bench()
+async def the_store_keeps_bad_terminates(dut):
+    """And no other bad ULPDU, whatever its first octets are."""
+    source, sink = Source(dut, "keeping__i", pauses(0.2)), Sink(dut, "keeping__o", stalls(0.4, longest=20))
+    kept = []
+    for _ in range(300):
+        verdict = random.choice([Verdict.GOOD, Verdict.CRC, Verdict.MARKER])
+        octets = bytes([random.choice([0x41, 0x40, 0xC1]), random.choice([0x47, 0x43, 0x87])])
+        octets += random.randbytes(random.choice([0, 2, random.randrange(STORE - 1)]))
+        source.send(octets, length=len(octets), verdict=verdict)
+        if verdict is Verdict.GOOD or (not octets[0] & 0x80 and octets[1] & 0xF == 7):
+            kept.append((octets, verdict))
+    for octets, verdict in kept:
+        assert await sink.receive() == (octets, {"length": len(octets), "verdict": verdict})
     await source.drained()
     for _ in range(10):
         await RisingEdge(dut.clk)

@@ -38,6 +38,8 @@ SHORT, LONG = 16, 256  # clock cycles between two runs of Python, if few or many
 QUIET = 64  # clock cycles: if no beat has moved for this long, none will move without new input
 _CONTROL = BY_NAME["CONTROL"]
 
+Settle = Callable[[], Awaitable[dict[str, int]]]
+
 
 class Feed:
     """A flow from the socket into a ring."""
@@ -235,10 +237,10 @@ class DataPath:
                 elif note in self._drains:
                     self._drains[note].credit += more
 
-    async def serve(self, status: dict[str, int], *, irq: int, settle: Callable[[], Awaitable[object]]) -> bytes:
+    async def serve(self, status: dict[str, int], *, irq: int, settle: Settle) -> bytes:
         """Move all beats that are ready, access registers, and read events; return octets to send.
 
-        ``settle`` lets the clock run until no beat from before a reset is left. Accesses before a reset come before the
+        ``settle`` lets the clock run until no beat is left that was on its way. Accesses before a reset come before the
         beats, so that octets of the peer meet what the program has set before it handed them over.
         """
         out = b""
@@ -248,7 +250,8 @@ class DataPath:
         while self._accesses:
             out += await self._answer(*self._accesses.popleft(), settle)
         if irq:
-            out += await self._events()
+            events = await self._events()
+            out += self._move(await settle()) + events  # ULPDUs that belong to the events come first
         return out
 
     @property
@@ -276,7 +279,7 @@ class DataPath:
             self._control[f"{drain.ring}_freed"] = drain.freed
         return out
 
-    async def _answer(self, kind: int, address: int, octets: bytes, settle: Callable[[], Awaitable[object]]) -> bytes:
+    async def _answer(self, kind: int, address: int, octets: bytes, settle: Settle) -> bytes:
         if kind == Kind.PUSH:
             for (word,) in WORD.iter_unpack(octets):
                 await self._run_access(address, 1, word)

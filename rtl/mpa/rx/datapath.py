@@ -60,12 +60,13 @@ class RxDatapath(wiring.Component):
         With ``fpdu``: its lanes, markers included, and its markers.
     """
 
-    def __init__(self, lanes: int, *, store_and_forward: int = 0):
+    def __init__(self, lanes: int, *, store_and_forward: int = 0, keep_terminates: bool = False):
         check_lanes(lanes)
         if store_and_forward:
             check_store(store_and_forward)
         self.lanes = lanes
         self.store_and_forward = store_and_forward
+        self.keep_terminates = keep_terminates
         super().__init__({
             "mpa": In(stream.Signature(Packet(lanes))),
             "ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
@@ -105,7 +106,9 @@ class RxDatapath(wiring.Component):
         wiring.connect(m, receiver.o, detector.i)
         ulpdus = detector.o
         if self.store_and_forward:
-            m.submodules.store = store = StoreAndForward(lanes, self.store_and_forward)
+            m.submodules.store = store = StoreAndForward(
+                lanes, self.store_and_forward, keep_terminates=self.keep_terminates
+            )
             wiring.connect(m, ulpdus, store.i)
             ulpdus = store.o
         in_turn(m, switch, ulpdus, wiring.flipped(self.ulpdu))

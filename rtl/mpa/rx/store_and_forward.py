@@ -1,12 +1,13 @@
 """Store and forward: bad ULPDUs are not delivered."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.registers import Verdict
 
 __all__ = ["StoreAndForward", "check_store"]
@@ -23,18 +24,27 @@ class StoreAndForward(wiring.Component):
 
     Latency: 2 cycles from the last beat of a ULPDU at ``i`` to its first beat at ``o``. Throughput: one beat per cycle.
 
+    Parameters
+    ----------
+    lanes : width of the streams in 32-bit lanes
+    octets : size of the memory, a power of 2
+    keep_terminates : do not discard a bad ULPDU if it has the Opcode of a Terminate in an untagged segment (RFC 5040
+        §4.1): some peers send a Terminate without a CRC
+
     Members
     -------
     i : In, stream of :class:`.RxUlpdu`
         ULPDUs of at most ``octets`` octets.
     o : Out, stream of :class:`.RxUlpdu`
-        The good ULPDUs.
+        The ULPDUs that are not discarded.
+
     """
 
-    def __init__(self, lanes: int, octets: int):
+    def __init__(self, lanes: int, octets: int, *, keep_terminates: bool = False):
         check_lanes(lanes)
         check_store(octets)
         self.lanes = lanes
+        self.keep_terminates = keep_terminates
         self.beats = max(2, octets // (4 * lanes))
         super().__init__({"i": In(stream.Signature(RxUlpdu(lanes))), "o": Out(stream.Signature(RxUlpdu(lanes)))})
 
@@ -57,12 +67,27 @@ class StoreAndForward(wiring.Component):
             read.en.eq((fetched != kept) & (self.o.ready | ~self.o.valid)),
             Value.cast(self.o.payload).eq(read.data),
         ]
+        beat = self.i.payload
+        keeps = Signal()
+        m.d.comb += keeps.eq((beat.verdict == Verdict.GOOD) | self._is_terminate(m, write.en))
         with m.If(write.en):
             m.d.sync += written.eq(written + 1)
-            with m.If(self.i.payload.last & (self.i.payload.verdict == Verdict.GOOD)):
+            with m.If(beat.last & keeps):
                 m.d.sync += kept.eq(written + 1)
-            with m.Elif(self.i.payload.last):
+            with m.Elif(beat.last):
                 m.d.sync += written.eq(kept)
         with m.If(self.o.ready | ~self.o.valid):
             m.d.sync += [self.o.valid.eq(read.en), fetched.eq(fetched + read.en)]
         return m
+
+    def _is_terminate(self, m, moves):
+        if not self.keep_terminates:
+            return 0
+        beat = self.i.payload
+        inside = Signal()  # the ULPDU has begun
+        terminate = Signal()
+        terminate_on = Signal()  # this was so in its first beat
+        m.d.comb += terminate.eq(Mux(inside, terminate_on, ~beat.data[7] & (beat.data[8:12] == Opcode.TERMINATE)))
+        with m.If(moves):
+            m.d.sync += [inside.eq(~beat.last), terminate_on.eq(terminate)]
+        return terminate
