@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from open_rnic.host_driver.connection import LINGER, POLL
@@ -90,6 +90,8 @@ class OffloadStream(Stream):
         self._sink_address: int | None = None  # the address of the sink that is being registered
         self._windows = min(sizes["work"], max(sizes["regions"] // 2, 1))  # rows kept for the sinks of RDMA Reads
         self._buffers = 0  # the first of the posted buffers are in the engine
+        self._given: deque[Receive] = deque()  # these, and withdrawn ones that the engine has not given back
+        self._returned = 0  # number of buffers that the engine has given back
         self._messages: deque[Work] = deque()  # Sends and RDMA Writes in the engine
         self._reading: deque[Work] = deque()  # RDMA Reads in the engine
         self._done = 0  # as last read
@@ -225,17 +227,22 @@ class OffloadStream(Stream):
         self._give_buffers()
 
     def withdraw(self, receive: Receive) -> bool:
-        """See Stream; a buffer that the engine has stays there, and takes a later Send."""
-        if receive not in self._receives or self._receives.index(receive) < self._buffers:
+        """See Stream; a Send that the engine has begun to receive by then completes all the same."""
+        if not super().withdraw(receive):
             return False
-        self.discard(receive)
-        return super().withdraw(receive)
+        if receive in self._given:
+            self._buffers -= 1
+            self._push(commands.withdraw(self._returned + self._given.index(receive)))
+        else:
+            self.discard(receive)
+        return True
 
     def _give_buffers(self) -> None:
-        while self._enabled and self._buffers < min(len(self._receives), self._sizes["buffers"]):
+        while self._enabled and self._buffers < len(self._receives) and len(self._given) < self._sizes["buffers"]:
             receive = self._receives[self._buffers]
             assert receive.address is not None
             self._push(commands.buffer(receive.address, len(receive.buffer)))
+            self._given.append(receive)
             self._buffers += 1
 
     def _give_work(self) -> None:
@@ -352,12 +359,17 @@ class OffloadStream(Stream):
         while register["valid"].get(word := await self._device.get("RDMA_RECEIVED")):
             octets = await self._device.get("RDMA_RECEIVED_OCTETS")
             stag = await self._device.get("RDMA_RECEIVED_STAG")
-            if not self._receives:  # flushed
+            if not self._given:  # flushed
                 continue
-            receive = self._receives.popleft()
-            self._buffers -= 1
+            receive = self._given.popleft()
+            self._returned += 1
             self.discard(receive)
-            receive.octets, receive.opcode = octets, Opcode(register["opcode"].get(word))
+            if not (opcode := register["opcode"].get(word)):  # withdrawn
+                continue
+            if self._receives and receive is self._receives[0]:
+                self._receives.popleft()
+                self._buffers -= 1
+            receive.octets, receive.opcode = octets, Opcode(opcode)
             if receive.opcode.invalidates:
                 receive.invalidated = stag
                 region = self.domain.stags.find(stag)
@@ -416,20 +428,22 @@ class OffloadStream(Stream):
     def flush_receives(self) -> list[Receive]:
         """See Stream."""
         dropped = super().flush_receives()
-        for each in dropped:
-            self.discard(each)
-        self._buffers = 0
+        self._forget(dropped)
         return dropped
 
     def flush(self) -> list[Work | Receive]:
         """See Stream."""
         dropped = super().flush()
-        for each in dropped:
-            self.discard(each)
+        self._forget(dropped)
         self._messages.clear()
         self._reading.clear()
-        self._buffers = 0
         return dropped
+
+    def _forget(self, dropped: Sequence[Work | Receive]) -> None:
+        for each in (*dropped, *self._given):
+            self.discard(each)
+        self._given.clear()
+        self._buffers = 0
 
 
 _REST_OF_WRITE = "the rest of an RDMA Write"

@@ -1,15 +1,21 @@
 """Carries out the commands of the host."""
 
-from amaranth.hdl import Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.rdma.layouts import Buffer
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer
 from open_rnic.rtl.rdma.regions import RowWrite
 from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.rdma.row_queue import RowQueue
 
 __all__ = ["CommandLoader"]
+
+
+class _Place(data.Struct):
+    address: ADDRESS_BITS
+    octets: 32
 
 
 class CommandLoader(wiring.Component):
@@ -50,15 +56,16 @@ class CommandLoader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.buffers = buffers = RowQueue(Buffer, self.buffer_depth)
-        m.d.comb += buffers.word.eq(self.word)
-        wiring.connect(m, buffers.o, wiring.flipped(self.buffers))
+        m.submodules.buffers = buffers = RowQueue(_Place, self.buffer_depth)
+        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=self.buffer_depth, init=[])
+        marks, marked = withdrawn.write_port(), withdrawn.read_port(domain="comb")
 
         kind = Signal(Command)
         command = Signal(Command)
         left = Signal(range(128))  # words of the command that are still to come
         first = Signal()
         last = Signal()
+        withdraws = Signal()  # the buffer with the number ``word``
         m.d.comb += [
             first.eq(left == 0),
             last.eq(left == 1),
@@ -69,6 +76,17 @@ class CommandLoader(wiring.Component):
             buffers.address.eq(self.push & (kind == Command.BUFFER) & (left == 2)),
             buffers.octets.eq(self.push & (kind == Command.BUFFER) & last),
             buffers.add.eq(buffers.octets),
+            buffers.word.eq(self.word),
+            withdraws.eq(self.push & (kind == Command.WITHDRAW) & last),
+            marks.en.eq(buffers.add | withdraws),
+            marks.addr.eq(Mux(withdraws, self.word, buffers.next)),
+            marks.data.eq(withdraws),
+            marked.addr.eq(buffers.first),
+            self.buffers.valid.eq(buffers.o.valid),
+            buffers.o.ready.eq(self.buffers.ready),
+            self.buffers.payload.address.eq(buffers.o.payload.address),
+            self.buffers.payload.octets.eq(buffers.o.payload.octets),
+            self.buffers.payload.withdrawn.eq(marked.data),
         ]
         with m.If(self.push & ~first):
             m.d.sync += left.eq(left - 1)
@@ -81,7 +99,7 @@ class CommandLoader(wiring.Component):
                     m.d.sync += left.eq(len(RowWrite.NAMES))
                 with m.Case(Command.BUFFER):
                     m.d.sync += left.eq(2)
-                with m.Case(Command.REVOKE):
+                with m.Case(Command.REVOKE, Command.WITHDRAW):
                     m.d.sync += left.eq(1)
 
         # Words for the STag table.

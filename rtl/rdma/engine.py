@@ -54,7 +54,7 @@ class RdmaEngine(wiring.Component):
     Members
     -------
     rx_ulpdu : In, stream of :class:`.RxUlpdu`
-        From the data path: good ULPDUs only.
+        From the data path: good ULPDUs, and bad ones that are Terminates.
     tx_ulpdu : Out, stream of :class:`.TxUlpdu`
         To the data path.
     host_tx : In, stream of :class:`.TxUlpdu`
@@ -196,8 +196,8 @@ class RdmaEngine(wiring.Component):
             reads.answers.eq(sender.answers),
             receiver.outstanding.eq(reads.requests),
             completions.i.eq(receiver.completed),
-            completions.enters.eq(receiver.completes),
-            completions.complete.eq(receiver.note == Note.SEND),
+            completions.enters.eq(receiver.completes | receiver.skips),
+            completions.complete.eq((receiver.note == Note.SEND) | receiver.skips),
         ]
 
         # Messages.

@@ -60,10 +60,11 @@ class MemoryPort(wiring.Signature):
 
 
 class Buffer(data.Struct):
-    """A posted buffer for a Send."""
+    """A posted buffer for a Send. If it is ``withdrawn``, only a Send that has begun may still use it."""
 
     address: ADDRESS_BITS
     octets: 32
+    withdrawn: 1
 
 
 class Sink(data.Struct):
@@ -74,7 +75,10 @@ class Sink(data.Struct):
 
 
 class Completed(data.Struct):
-    """A Send that has been received: its Opcode, its length, and the STag that it has invalidated."""
+    """A Send that has been received: its Opcode, its length, and the STag that it has invalidated.
+
+    Or a buffer that was withdrawn: ``opcode`` is 0, which is no Send's, and the rest has no meaning.
+    """
 
     opcode: 4
     octets: 32

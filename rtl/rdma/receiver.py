@@ -81,12 +81,14 @@ class RdmaReceiver(wiring.Component):
     revokes, revoked_row : In
         Of :class:`.RegionTable`.
     buffer : In, stream of :class:`.Buffer`
-        The posted buffers; one is taken when a Send's last segment has been checked.
+        The posted buffers; one is taken when a Send's last segment has been checked, or in the cycle of ``skips``.
     sink : In, stream of :class:`.Sink`
         The RDMA Reads that wait for their responses, the oldest first.
     completed : Out, :class:`.Completed`
     completes : Out, 1 bit
         A Send's last segment has been checked. It is complete with the next ``note`` SEND.
+    skips : Out, 1 bit
+        The buffer was withdrawn. No Send is between its last segment's check and its ``note``.
     enable, waits, drops, shut, ird : In
         As in the registers CONTROL and LIMITS.
     stopped : In, 1 bit
@@ -118,7 +120,7 @@ class RdmaReceiver(wiring.Component):
             "lookup": Out(Request()), "found": In(Found(rows)), "step": Out(1), "invalidate": Out(1),
             "revokes": In(1), "revoked_row": In(range(rows)),
             "buffer": In(stream.Signature(Buffer)), "sink": In(stream.Signature(Sink)),
-            "completed": Out(Completed), "completes": Out(1),
+            "completed": Out(Completed), "completes": Out(1), "skips": Out(1),
             "enable": In(1), "waits": In(1), "drops": In(1), "shut": In(1), "ird": In(8), "stopped": In(1),
             "outstanding": In(8), "requested": Out(1), "rtr": In(Rtr),
             **{name: Out(1) for name in ("refused", "passed", "blocked", "placing", "send_begun", "write_begun")},
@@ -138,8 +140,11 @@ class RdmaReceiver(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), reader.i)
         wiring.connect(m, reader.host, wiring.flipped(self.host))
         refuses = Signal()  # the ULPDU that is being checked, or placed, is refused
-        beat, header, beat_valid, behind = self._look_up(m, reader, refuses)
+        withdrawn = Signal()  # the oldest buffer is, before a Send has begun
+        beat, header, beat_valid, behind = self._look_up(m, reader, refuses, withdrawn)
         m.d.comb += [
+            withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~self.send_begun),
+            self.skips.eq(withdrawn & reader.idle),
             reader.enable.eq(self.enable),
             reader.discard.eq(self.refused | self.stopped),
             reader.idle.eq(~behind & ~realigner.busy),
@@ -153,7 +158,7 @@ class RdmaReceiver(wiring.Component):
         self._place(m, realigner)
         return m
 
-    def _look_up(self, m, reader, refuses):
+    def _look_up(self, m, reader, refuses, withdrawn):
         """Delay each beat until the result of the lookup is there; a message waits for those before it.
 
         The header of a ULPDU that is refused stays.
@@ -172,7 +177,7 @@ class RdmaReceiver(wiring.Component):
         m.d.comb += [
             self.blocked.eq(reader.o.valid & arriving.header & is_send & ~self.buffer.valid & self.waits & ~self.drops
                             & ~same_kind & ~self.refused),
-            holds.eq(arriving.header & (self.blocked | ((is_send | is_response) & same_kind))),
+            holds.eq(arriving.header & (self.blocked | ((is_send | is_response) & same_kind) | (is_send & withdrawn))),
             reader.o.ready.eq((self.step & ~holds) | self.refused),
             self.lookup.valid.eq(reader.o.valid & arriving.header & ~holds),
             self.lookup.access.stag.eq(header.stag),
@@ -324,11 +329,11 @@ class RdmaReceiver(wiring.Component):
 
         # The state.
         m.d.comb += [
-            self.buffer.ready.eq(accepts & is_send & header.last),
+            self.buffer.ready.eq((accepts & is_send & header.last) | self.skips),
             self.sink.ready.eq(accepts & is_response & header.last),
             self.requested.eq(accepts & is_request & ~self.shut),
             self.completes.eq(accepts & is_send & header.last & has_buffer),
-            self.completed.opcode.eq(opcode),
+            self.completed.opcode.eq(Mux(self.skips, 0, opcode)),
             self.completed.octets.eq(end),
             self.completed.stag.eq(header.stag),
             self.invalidate.eq(self.completes & invalidates),

@@ -11,7 +11,7 @@ from open_rnic.rtl.registers import Access, Field, Register
 __all__ = ["BY_NAME", "HEADER_WORDS", "IDENTITY", "RDMA_MAP", "REQUEST_WORDS", "VERSION", "Command", "Right"]
 
 IDENTITY = int.from_bytes(b"RDM1", "big")
-VERSION = 0x0001_0000
+VERSION = 0x0001_0001
 HEADER_WORDS = 5  # 20 octets: the longest DDP header, and 2 octets
 REQUEST_WORDS = 7  # an RDMA Read Request header (RFC 5040 §4.4)
 
@@ -26,6 +26,9 @@ class Command(IntEnum):
       the remainder of the STag by the number of rows: a region that was there before is gone.
     - REVOKE: STag. From the next cycle on, no octet is accepted for it, and none is read.
     - BUFFER: address, octets. The buffer takes the next Send for which none is posted yet.
+    - WITHDRAW: the number of the buffer: the first BUFFER command since the reset was number 0. Only the low bits
+      count, as many as it takes to tell apart all buffers that can be posted. The buffer takes no Send, unless one has
+      begun to arrive for it. Either way it appears in RECEIVED, in the order of the buffers.
     - WORK: octets, STag, TO low, TO high, and an address and octets for each piece of the message. Bits 3:0 of the
       first word are the Opcode (a Send, an RDMA Write, or an RDMA Read Request), bit 4 is the fence, bit 5 marks the
       work of logic beside the engine, bits 13:8 are the number of pieces. The STag is the peer's, or in a Send with
@@ -37,6 +40,7 @@ class Command(IntEnum):
     REVOKE = 2
     BUFFER = 3
     WORK = 4
+    WITHDRAW = 5
 
 
 class Right(IntEnum):
@@ -90,10 +94,10 @@ RDMA_MAP: tuple[Register, ...] = (
     Register("COMMAND", 0x214, "Takes the words of commands. There is room for every command that the "
              "capabilities allow; after a reset, commands must wait for STATUS.ready.",
              _word("a word", Access.PUSH)),
-    Register("RECEIVED", 0x218, "The oldest completed Send of the peer, which a read removes from the queue. Zero "
-             "if there is none.", (
+    Register("RECEIVED", 0x218, "The oldest buffer that a Send has completed, or that was withdrawn. A read removes it "
+             "from the queue. Zero if there is none.", (
         _flag("valid", 0, "there was one", Access.RO),
-        Field("opcode", 4, 4, "its Opcode (RFC 5040 §4.1)"),
+        Field("opcode", 4, 4, "the Send's Opcode (RFC 5040 §4.1); 0 if the buffer was withdrawn"),
     ), pops=True),
     Register("RECEIVED_OCTETS", 0x21C, "The length of the Send that was read last.", _word("octets")),
     Register("RECEIVED_STAG", 0x220, "The STag that the Send that was read last has invalidated.",

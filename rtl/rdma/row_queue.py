@@ -26,6 +26,8 @@ class RowQueue(wiring.Component):
     add : In, 1 bit
         Adds the row, whose last field may be written in the same cycle.
     o : Out, stream of ``layout``
+    first, next : Out
+        The place of the row at ``o``, and of the row that is added next: rows take the places in turn.
 
     """
 
@@ -34,6 +36,7 @@ class RowQueue(wiring.Component):
         self.fields = {name: field.width for name, field in layout.as_shape()}
         super().__init__({
             **{name: In(1) for name in self.fields}, "word": In(32), "add": In(1), "o": Out(stream.Signature(layout)),
+            "first": Out(range(depth)), "next": Out(range(depth)),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -47,6 +50,6 @@ class RowQueue(wiring.Component):
                 write.addr.eq(tail), write.data.eq(self.word), write.en.eq(getattr(self, name)),
                 read.addr.eq(head), self.o.payload[name].eq(read.data),
             ]  # fmt: skip
-        m.d.comb += self.o.valid.eq(head != tail)
+        m.d.comb += [self.o.valid.eq(head != tail), self.first.eq(head), self.next.eq(tail)]
         m.d.sync += [tail.eq(tail + self.add), head.eq(head + (self.o.valid & self.o.ready))]
         return m

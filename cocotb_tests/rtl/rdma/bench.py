@@ -193,6 +193,10 @@ class Engine:
         """Post a buffer for a Send."""
         await self.command(Command.BUFFER << 28, address, octets)
 
+    async def withdraw(self, number: int) -> None:
+        """Withdraw the buffer that was posted as this one, from 0 on."""
+        await self.command(Command.WITHDRAW << 28, number)
+
     async def work(
         self, opcode: Opcode, *pieces: tuple[int, int], stag: int = 0, to: int = 0, fence: bool = False
     ) -> None:
@@ -254,10 +258,16 @@ class Engine:
         self.sent.clear()
         return found
 
-    async def received(self) -> list[tuple[Opcode, int, int | None]]:
-        """Take all completed Sends: their Opcode, their length, and the STag that they have invalidated, or None."""
-        found = []
+    async def received(self) -> list[tuple[Opcode, int, int | None] | None]:
+        """Take all completed Sends: their Opcode, their length, and the STag that they have invalidated, or None.
+
+        A buffer that was withdrawn is None.
+        """
+        found: list[tuple[Opcode, int, int | None] | None] = []
         while (word := await self.access("RECEIVED")) & 1:
+            if not word >> 4:
+                found.append(None)
+                continue
             opcode = Opcode(word >> 4)
             octets, stag = await self.access("RECEIVED_OCTETS"), await self.access("RECEIVED_STAG")
             found.append((opcode, octets, stag if opcode in INVALIDATES else None))

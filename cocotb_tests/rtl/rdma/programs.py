@@ -379,7 +379,7 @@ class Program:
 
     async def buffer(self):
         """There is room for it even if no Send comes."""
-        if self.free_buffers < SIZES["buffers"] - 1:
+        if self.free_buffers < SIZES["buffers"] - 1 and len(self.end.twin._buffers) < SIZES["buffers"]:
             await self._buffer()
 
     async def _buffer(self):
@@ -388,6 +388,15 @@ class Program:
         await self.end.buffer(BUFFERS + BUFFER * (self.buffers % 16), BUFFER)
         self.buffers += 1
         self.free_buffers += 1
+
+    async def withdraw(self):
+        """Any of the posted buffers, maybe for the second time."""
+        await self._catch_up()
+        if buffers := self.end.twin._buffers:
+            place = self.choices.below(len(buffers))
+            self.free_buffers -= not buffers[place].withdrawn
+            await self.end.withdraw(self.end.twin._oldest + place)
+            await self.rest()
 
     async def _catch_up(self):
         """Rest, without Sends that wait for a buffer."""
@@ -685,7 +694,7 @@ ERRORS = sorted(name for name in vars(Program) if name.startswith("error_"))
 SOURCE_ERRORS = {name for name in ERRORS if name.startswith("error_source")}
 AT_REST = SOURCE_ERRORS | {"error_requests_beyond_ird", "error_source_without_right"}
 STEPS = (
-    "write", "send", "mix", "buffer", "request", "echo", "post", "read", "respond", "answer", "segment", "host", "stop",
+    "write", "send", "mix", "buffer", "withdraw", "request", "echo", "post", "read", "respond", "answer", "segment", "host", "stop",
     "shut", "wait", "rest", "reset",
 )  # fmt: skip
 ENDS = ("error", "revoke", "revoke_source")

@@ -193,6 +193,71 @@ async def a_blocked_send_is_dropped_once_the_host_says_so(dut):
     assert end.memory.touched == around(AT, 6)
 
 
+@bench()
+async def a_withdrawn_buffer_takes_no_send(dut):
+    """The buffers are given back in their order, those of no Send as soon as they are the oldest."""
+    end = slow(dut)
+    await end.start()
+    for n in range(4):
+        await end.buffer(0x1000 * n, 100)
+    await end.withdraw(2)
+    await end.settle()
+    assert not await end.received()
+    await end.withdraw(0)
+    await end.settle()
+    assert await end.received() == [None]
+    end.receive(*cut_send(Opcode.SEND, 1, b"first", 2), *cut_send(Opcode.SEND_SE, 2, b"second", 2))
+    await end.settle()
+    assert await end.received() == [(Opcode.SEND, 5, None), None, (Opcode.SEND_SE, 6, None)]
+    assert (end.memory.get(0x1000, 5), end.memory.get(0x3000, 6)) == (b"first", b"second")
+    assert end.memory.touched == around(0x1000, 5) | around(0x3000, 6)
+    await end.withdraw(1)  # it has been given back
+    await end.buffer(0x1000, 100)
+    end.receive(Untagged(Opcode.SEND, 0, 3, 0, True, b"third"))
+    await end.settle()
+    assert await end.received() == [(Opcode.SEND, 5, None)]
+
+
+async def withdraw(end, number, after):
+    await end.cycles(after)
+    await end.withdraw(number)
+
+
+@cocotb.parametrize(make=[Engine, slow], waits=[0, 1])
+@bench(cycles=2_000_000)
+async def a_buffer_may_be_withdrawn_at_any_time(dut, make, waits):
+    """A Send comes in this buffer as a whole, or in the next one as a whole."""
+    end = make(dut)
+    await end.start(waits=waits)
+    used = set()
+    for n in range(80):
+        first, second = 0x400 * (2 * n % 50), 0x400 * (2 * n % 50 + 1)
+        await end.buffer(first, 100)
+        await end.buffer(second, 100)
+        message = random.randbytes(60)
+        withdrawing = cocotb.start_soon(withdraw(end, 2 * n, after=n + 1))
+        await end.cycles(40)
+        end.receive(*cut_send(Opcode.SEND, n + 1, message, random.choice([[60], [20, 40]])))
+        await withdrawing
+        await end.settle()
+        found = await end.received()
+        if found[0] is None:
+            assert found == [None, (Opcode.SEND, 60, None)]
+            address = second
+        else:
+            assert found == [(Opcode.SEND, 60, None)]
+            await end.withdraw(2 * n + 1)
+            await end.settle()
+            assert await end.received() == [None]
+            address = first
+        used.add(address == first)
+        assert end.memory.get(address, 60) == message
+        assert end.memory.touched == around(address, 60)
+        end.memory.touched.clear()
+        assert await end.refused() is None
+    assert used == {True, False}
+
+
 @cocotb.parametrize(opcode=INVALIDATES)
 @bench()
 async def a_send_invalidates_an_stag(dut, opcode):

@@ -31,6 +31,11 @@ def buffer(address: int, octets: int) -> list[int]:
     return [Command.BUFFER << KIND, address, octets]
 
 
+def withdraw(number: int) -> list[int]:
+    """Take back the buffer that was posted as this one, from 0 on, since the engine was reset."""
+    return [Command.WITHDRAW << KIND, number]
+
+
 def work(
     opcode: int, octets: int, stag: int, to: int, pieces: Iterable[tuple[int, int]], *, fence: bool = False
 ) -> list[int]:

@@ -90,6 +90,15 @@ class _Work(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Buffer:
+    """A posted buffer for a Send."""
+
+    address: int
+    octets: int
+    withdrawn: bool = False
+
+
+@dataclass(slots=True)
 class _Read:
     """An RDMA Read whose Read Response is due: ``octets`` for ``stag``, from the address ``to`` on."""
 
@@ -147,8 +156,9 @@ class Engine:
         self._done_changed = self._status_changed = False  # since the register was read
         self._flags = 0  # bits of STATUS, when they were last compared
 
-        self._buffers: deque[tuple[int, int]] = deque()
-        self._received: deque[tuple[int, int, int]] = deque()  # Opcode, octets, STag
+        self._buffers: deque[_Buffer] = deque()
+        self._oldest = 0  # the number of the first of them
+        self._received: deque[tuple[int, int, int]] = deque()  # Opcode, octets, STag; Opcode 0: it was withdrawn
         self._rx_send_msn = self._rx_read_msn = FIRST_MSN
         self._rx_mo = 0
         self._send_begun = self._write_begun = False
@@ -277,7 +287,11 @@ class Engine:
                 if self._region(words[0]):
                     del self._table[words[0] % self._rows]
             case Command.BUFFER:
-                self._buffers.append((words[0], words[1]))
+                self._buffers.append(_Buffer(words[0], words[1]))
+            case Command.WITHDRAW:
+                if (place := (words[0] - self._oldest) % self._sizes["buffers"]) < len(self._buffers):
+                    self._buffers[place].withdrawn = True
+                    self._skip()
             case Command.WORK:
                 octets, stag, low, high, *pieces = words
                 work = _Work(
@@ -410,23 +424,34 @@ class Engine:
             _need(bool(self._control("waits")))
             return False
         if not discarded:
-            address, octets = self._buffers[0]
-            _need(end <= octets)
+            buffer = self._buffers[0]
+            _need(end <= buffer.octets)
             if segment.opcode.invalidates:
                 region = self._region(segment.stag)
                 _need(region is not None and bool(region.rights & INVALIDATE))
             if segment.payload:
-                self._memory.write(address + segment.mo, segment.payload)
+                self._memory.write(buffer.address + segment.mo, segment.payload)
         self._send_begun = not segment.last
         self._rx_mo = 0 if segment.last else end
         if segment.last:
             self._rx_send_msn = next_msn(segment.msn)
             if not discarded:
-                self._buffers.popleft()
+                self._release(segment.opcode, end, segment.stag)
                 if segment.opcode.invalidates:
                     del self._table[segment.stag % self._rows]
-                self._received.append((segment.opcode, end, segment.stag))
+                self._skip()
         return True
+
+    def _release(self, opcode: int, octets: int = 0, stag: int = 0) -> None:
+        """Give the oldest buffer back to the host."""
+        self._buffers.popleft()
+        self._oldest += 1
+        self._received.append((opcode, octets, stag))
+
+    def _skip(self) -> None:
+        """Give withdrawn buffers back for which no Send has begun."""
+        while self._buffers and self._buffers[0].withdrawn and not self._send_begun:
+            self._release(0)
 
     def _read_request(self, segment: Untagged) -> None:
         _need(len(segment.payload) == READ_REQUEST_OCTETS and segment.last)
@@ -545,7 +570,9 @@ _QUEUES = {
 }
 _TAGGED = (Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
 # Words behind the first one
-_FOLLOW: dict[int, int] = {Command.REGION: 5, Command.REVOKE: 1, Command.BUFFER: 2, Command.WORK: 4}
+_FOLLOW: dict[int, int] = {
+    Command.REGION: 5, Command.REVOKE: 1, Command.BUFFER: 2, Command.WITHDRAW: 1, Command.WORK: 4,
+}  # fmt: skip
 _WRITABLE = {
     name: sum(field.mask for field in register.fields if field.access is Access.RW)
     for name, register in BY_NAME.items()
