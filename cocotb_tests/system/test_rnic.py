@@ -6,6 +6,7 @@ from ipaddress import IPv4Interface
 
 import pytest
 
+from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import exercise
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
@@ -18,7 +19,7 @@ from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.pipe import Faults, Pipe
 from open_rnic.host_driver.net.pipe import joined as two_ports
 from open_rnic.host_driver.observer import Counted, Direction, Octets
-from open_rnic.host_driver.rdma import rping
+from open_rnic.host_driver.rdma import Access, rping
 from open_rnic.host_driver.rdma.offload import OffloadStream
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.rtl.registers import Role
@@ -79,6 +80,42 @@ def test_rping_runs_over_two_rnics_that_a_lossy_pipe_joins():
                 assert isinstance(connection._stream, OffloadStream)
                 assert await rping.client(connection, count=5, size=4000, validate=True) == 5
             assert await serving == 5
+
+    run(body())
+
+
+def test_engines_forget_a_connection_that_ends_in_the_middle_of_messages():
+    """Words that they have asked for come before those of the next connection."""
+
+    async def body():
+        async with (
+            two_rnics(Faults()) as (client, server),
+            await rdma.listen(str(OTHER.ip), 7174, RESPONDER, device=server.open_device, tcp=server) as listener,
+        ):
+
+            async def accept():
+                return await (await listener.request()).accept()
+
+            for last in (False, False, True):
+                accepting = asyncio.create_task(accept())
+                ours = await rdma.connect(
+                    str(OTHER.ip), 7174, INITIATOR, device=client.open_device, tcp=client
+                )
+                theirs = await accepting
+                if last:
+                    await asyncio.gather(exercise(ours, theirs), exercise(theirs, ours))
+                    assert theirs.device.memory is server.paths[0].memory
+                    await asyncio.gather(ours.close(), theirs.close())
+                    assert not len(server.paths[0].memory)
+                    return
+                memory = theirs.register(bytearray(1 << 20), Access.REMOTE_WRITE | Access.REMOTE_READ)
+                ours.post_write(bytes(1 << 20), memory.stag)
+                ours.post_read(bytearray(1 << 20), stag=memory.stag)
+                while not await ours.device.get("TX_FPDUS"):
+                    await asyncio.sleep(0)
+                await asyncio.gather(ours.abort(), theirs.abort())
+                while not client.ended(client.rows[0]):
+                    await asyncio.sleep(0.01)
 
     run(body())
 
