@@ -547,7 +547,8 @@ _block(
 )
 def _(m, queue):
     level = Signal(range(queue.depth + 1))
-    m.given(~(queue.address | queue.octets | queue.add) | (level != queue.depth))
+    written = Cat(getattr(queue, name) for name in queue.fields).any()
+    m.given(~(written | queue.add) | (level != queue.depth))
     m.d.sync += level.eq(level + queue.add - (queue.o.valid & queue.o.ready))
     m.states((queue["tail"] - queue["head"])[: len(queue["head"])] == level, level <= queue.depth)
     keeps(m, queue)

@@ -35,6 +35,7 @@ class CommandLoader(wiring.Component):
     free : In, 1 bit
         Of :class:`.RegionTable`.
     buffers : Out, stream of :class:`.Buffer`
+        Its ``withdrawn`` may become 1 while it is offered.
     ends : Out, 1 bit
         ``word`` is the last one of a command.
     work : Out, 1 bit
