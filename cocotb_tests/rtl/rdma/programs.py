@@ -163,8 +163,8 @@ class Both(Engine):
             assert found == due, "completions differ"
             if not due:
                 break
-            invalidates = BY_NAME["RDMA_RECEIVED"]["opcode"].get(found) in INVALIDATES
-            await self._compare_registers("RECEIVED_OCTETS", *["RECEIVED_STAG"] * invalidates)
+            if opcode := BY_NAME["RDMA_RECEIVED"]["opcode"].get(found):  # otherwise, the buffer was withdrawn
+                await self._compare_registers("RECEIVED_OCTETS", *["RECEIVED_STAG"] * (opcode in INVALIDATES))
         found, due = await super().access("STATUS"), self.twin.read("RDMA_STATUS")
         status, expected = (
             {name: BY_NAME["RDMA_STATUS"][name].get(word) for name in SHOWN if name not in but} for word in (found, due)
@@ -694,8 +694,8 @@ ERRORS = sorted(name for name in vars(Program) if name.startswith("error_"))
 SOURCE_ERRORS = {name for name in ERRORS if name.startswith("error_source")}
 AT_REST = SOURCE_ERRORS | {"error_requests_beyond_ird", "error_source_without_right"}
 STEPS = (
-    "write", "send", "mix", "buffer", "withdraw", "request", "echo", "post", "read", "respond", "answer", "segment", "host", "stop",
-    "shut", "wait", "rest", "reset",
+    "write", "send", "mix", "buffer", "withdraw", "request", "echo", "post", "read", "respond", "answer", "segment",
+    "host", "stop", "shut", "wait", "rest", "reset",
 )  # fmt: skip
 ENDS = ("error", "revoke", "revoke_source")
 CHANCES = (0, 0.2, 0.7)

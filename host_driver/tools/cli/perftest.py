@@ -87,31 +87,31 @@ def perftest(
         raise UsageError(str(error)) from None
     config = options.configuration(Role.RESPONDER if host is None else Role.INITIATOR, model)
     config = replace(config, ird=reads, ord=reads)
-    device, tcp = options.opener(), options.tcp()
+    network = options.network()
     if host is None:
-        interruptible(_serve(source or "0.0.0.0", port, config, device, tcp, settings))
+        interruptible(_serve(source or "0.0.0.0", port, config, network, settings))
     else:
-        interruptible(_run(host, port, config, device, tcp, source, settings))
+        interruptible(_run(host, port, config, network, source, settings))
 
 
 async def _serve(
     host: str,
     port: int,
     config: Config,
-    device: OpenDevice,
-    network: AbstractAsyncContextManager[Tcp],
+    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
     settings: Settings,
 ) -> None:
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.perftest import PerftestError, server
 
-    await prepare(device)
-    async with network as tcp, await rdma.listen(host, port, config, device=device, tcp=tcp) as listener:
-        print(f"listening at {place(listener.address)}", flush=True)
-        try:
-            results = await server(listener, settings)
-        except PerftestError as error:
-            raise CommandError(str(error)) from None
+    async with network as (tcp, device):
+        await prepare(device)
+        async with await rdma.listen(host, port, config, device=device, tcp=tcp) as listener:
+            print(f"listening at {place(listener.address)}", flush=True)
+            try:
+                results = await server(listener, settings)
+            except PerftestError as error:
+                raise CommandError(str(error)) from None
     print(results or f"{settings.iterations} messages of {settings.size} octets: the client has the results")
 
 
@@ -119,17 +119,16 @@ async def _run(
     host: str,
     port: int,
     config: Config,
-    device: OpenDevice,
-    network: AbstractAsyncContextManager[Tcp],
+    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
     source: str | None,
     settings: Settings,
 ) -> None:
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.perftest import PerftestError, client
 
-    await prepare(device)
     local = (source, 0) if source else None
-    async with network as tcp:
+    async with network as (tcp, device):
+        await prepare(device)
         connect = partial(rdma.connect, host, port, config, device=device, local_addr=local, tcp=tcp)
         try:
             results = await client(lambda options: connect(options=options), settings)

@@ -130,8 +130,7 @@ class _End:
         self.bind = bind or _EVERYWHERE
         self.port = port
         self.config: Config = options.configuration(Role.RESPONDER if serves else Role.INITIATOR, model)
-        self.device: OpenDevice = options.opener()
-        self.tcp: AbstractAsyncContextManager[Tcp] = options.tcp()
+        self.network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]] = options.network()
 
 
 def _stream(
@@ -161,13 +160,12 @@ async def _listening(end: _End) -> AsyncIterator[Listener]:
     def failed(peer: Address, error: Exception) -> None:
         _report(peer, error)
 
-    await prepare(end.device)
-    async with (
-        end.tcp as tcp,
-        await rdma.listen(end.bind, end.port, end.config, device=end.device, failed=failed, tcp=tcp) as listener,
-    ):
-        print(f"listening at {place(listener.address)}", flush=True)
-        yield listener
+    async with end.network as (tcp, device):
+        await prepare(device)
+        opening = rdma.listen(end.bind, end.port, end.config, device=device, failed=failed, tcp=tcp)
+        async with await opening as listener:
+            print(f"listening at {place(listener.address)}", flush=True)
+            yield listener
 
 
 def _report(peer: Address, error: Exception) -> None:
@@ -198,9 +196,9 @@ async def _serve_files(end: _End, folder: Path, once: bool) -> None:
 async def _copy(end: _End, source: Path, host: str, path: str) -> None:
     from open_rnic.host_driver.rdma import rcopy, rsocket
 
-    await prepare(end.device)
-    async with end.tcp as tcp:
-        connecting = rsocket.connect(host, end.port, end.config, device=end.device, tcp=tcp)
+    async with end.network as (tcp, device):
+        await prepare(device)
+        connecting = rsocket.connect(host, end.port, end.config, device=device, tcp=tcp)
         try:
             async with await connecting as connected:
                 print(await rcopy.send_file(connected, source, path))
@@ -221,10 +219,10 @@ async def _measure(end: _End, server: str | None, settings: Settings, mapped: bo
             ):
                 print(await run(connected, settings, leads=False))
             return
-        await prepare(end.device)
-        async with end.tcp as tcp:
+        async with end.network as (tcp, device):
+            await prepare(device)
             assert server is not None
-            connecting = rsocket.connect(server, end.port, end.config, settings=own, device=end.device, tcp=tcp)
+            connecting = rsocket.connect(server, end.port, end.config, settings=own, device=device, tcp=tcp)
             async with await connecting as connected:
                 print(await run(connected, settings, leads=True))
     except rstream.RstreamError as error:
