@@ -84,6 +84,7 @@ lock:
 docs: setup
 	$(BIN)/rnic registers --markdown > docs/registers.md
 	$(BIN)/rnic registers --page tcp --markdown > docs/tcp-registers.md
+	$(BIN)/rnic registers --page mac --markdown > docs/mac-registers.md
 	$(BIN)/rnic registers --page rdma --markdown > docs/rdma-registers.md
 	$(BIN)/rnic registers --page samples --markdown > docs/sample-registers.md
 	$(BIN)/rnic registers --page signal --markdown > docs/signal-registers.md

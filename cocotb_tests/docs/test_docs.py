@@ -36,6 +36,7 @@ def test_links_lead_to_existing_files(page):
 
 
 @pytest.mark.parametrize(("page", "file"), [("mpa", "registers.md"), ("tcp", "tcp-registers.md"),
+                                             ("mac", "mac-registers.md"),
                                              ("rdma", "rdma-registers.md"), ("samples", "sample-registers.md"),
                                              ("signal", "signal-registers.md")])
 def test_the_register_reference_is_up_to_date(page, file, capsys):

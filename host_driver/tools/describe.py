@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from open_rnic.rtl import registers
+from open_rnic.rtl.mac import registers as mac_registers
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.rdma import sample_registers, signal_registers
@@ -39,6 +40,10 @@ PAGES = {
     "tcp": Page(
         "Registers of TCP", "network path", "rtl/tcp/registers.py", "RNIC_TCP", tcp_registers.VERSION,
         tcp_registers.PATH_MAP, (Reason,), " --page tcp",
+    ),
+    "mac": Page(
+        "Registers of the Ethernet port", "Ethernet port", "rtl/mac/registers.py", "RNIC_MAC", mac_registers.VERSION,
+        mac_registers.MAC_MAP, option=" --page mac",
     ),
     "rdma": Page(
         "Registers of RDMA", "RDMA engine", "rtl/rdma/registers.py", "RNIC_RDMA", rdma_registers.VERSION,
@@ -184,7 +189,7 @@ def _rdl_field(register: Register, field: Field) -> str:
 
 
 def _example(page: Page) -> str:
-    register = next(each for each in page.registers if each.name in ("STATE", "STATUS"))
+    register = next(each for each in page.registers if each.name in ("STATE", "STATUS", "LINK"))
     return f"{page.prefix}_{register.name}_{register.fields[0].name.upper()}"
 
 

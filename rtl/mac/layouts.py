@@ -1,25 +1,17 @@
 """What the MAC and the adapters to PHYs exchange: octets of GMII, at any speed."""
 
-from enum import IntEnum
-
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["HEADER", "LEAST_FRAME", "LONGEST_FRAME", "PADDING", "SFD", "Discarded", "RxOctets", "Speed", "TxOctets"]
+from open_rnic.rtl.mac.registers import Speed
+
+__all__ = ["HEADER", "LEAST_FRAME", "LONGEST_FRAME", "PADDING", "SFD", "Discarded", "LinkState", "RxOctets", "TxOctets"]
 
 SFD = 0xD5
 PADDING = 2  # octets in front of each frame in streams of words
 HEADER = 14  # octets of an Ethernet header
 LEAST_FRAME = 64  # octets of the shortest frame, with FCS (IEEE 802.3 §4A.4.2)
 LONGEST_FRAME = 1518  # of the longest one
-
-
-class Speed(IntEnum):
-    """The speed of an interface, as RGMII encodes the frequency of RXC."""
-
-    MBIT_10 = 0
-    MBIT_100 = 1
-    MBIT_1000 = 2
 
 
 class RxOctets(wiring.Signature):
@@ -73,3 +65,17 @@ class Discarded(data.StructLayout):
 
     def __init__(self):
         super().__init__({"error": 1, "oversize": 1, "runt": 1, "fcs": 1})
+
+
+class LinkState(data.StructLayout):
+    """The state of a link.
+
+    Members
+    -------
+    up : 1 bit
+    speed : :class:`.Speed`
+    full_duplex : 1 bit
+    """
+
+    def __init__(self):
+        super().__init__({"up": 1, "speed": Speed, "full_duplex": 1})

@@ -108,6 +108,8 @@ class Mac(wiring.Component):
         Let the MAC run; only while the link is up.
     running : Out, 1 bit
         The MAC runs.
+    stopped : Out, 1 bit
+        The MAC does not run, and is in reset in all of its clock domains.
     counts : Out, :class:`MacCounts`
 
     """
@@ -126,6 +128,7 @@ class Mac(wiring.Component):
             "tx_frames": In(packet(1)),
             "enable": In(1),
             "running": Out(1),
+            "stopped": Out(1),
             "counts": Out(MacCounts()),
         })
 
@@ -158,6 +161,7 @@ class Mac(wiring.Component):
             tx_reset.eq(tx_far.reset),
             near_reset.eq(stopped & rx_far.held & tx_far.held & rx_fifo.empty),
             rx_fifo.frozen.eq(stopped),
+            self.stopped.eq(near_reset),
             self.running.eq(~stopped & ~rx_far.held & ~tx_far.held),
         ]
         with m.If(near_reset & self.enable):

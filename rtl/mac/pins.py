@@ -5,7 +5,7 @@ from amaranth.lib import io
 from amaranth.lib.cdc import FFSynchronizer
 
 from open_rnic.rtl.mac.ddr import delayed
-from open_rnic.rtl.mac.layouts import Speed
+from open_rnic.rtl.mac.registers import Speed
 
 __all__ = ["add_clocks", "clock_of", "pin", "speed_in"]
 

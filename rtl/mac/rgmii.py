@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, DomainRenamer, Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.mac.assembler import OctetAssembler
 from open_rnic.rtl.mac.ddr import DdrInput, DdrOutput, taps
-from open_rnic.rtl.mac.layouts import RxOctets, Speed, TxOctets
+from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
 from open_rnic.rtl.mac.pins import clock_of, pin, speed_in
+from open_rnic.rtl.mac.registers import Speed
 
-__all__ = ["RgmiiAdapter", "RgmiiDelays", "RgmiiStatus"]
+__all__ = ["RgmiiAdapter", "RgmiiDelays"]
 
 _STABLE = 16  # cycles for which a status must not change, until it is believed
 
@@ -41,21 +42,6 @@ class RgmiiDelays:
             taps(delay)
 
 
-class RgmiiStatus(data.StructLayout):
-    """What a PHY tells between frames (RGMII 2.0 §3.4.1), if it does so.
-
-    Members
-    -------
-    up : 1 bit
-        The link is up.
-    speed : :class:`.Speed`
-    full_duplex : 1 bit
-    """
-
-    def __init__(self):
-        super().__init__({"up": 1, "speed": Speed, "full_duplex": 1})
-
-
 class RgmiiAdapter(wiring.Component):
     """Octets at the pins of a PHY with RGMII.
 
@@ -79,8 +65,9 @@ class RgmiiAdapter(wiring.Component):
         The clock of ``mac_rx``: see :func:`.add_clocks`.
     speed : In, :class:`.Speed`
         Must be that of the link, and must only change while no frames pass.
-    status : Out, :class:`RgmiiStatus`
-        The last status that the PHY has told. It stays as it is while there is no RXC.
+    status : Out, :class:`.LinkState`
+        What the PHY has told last between frames (RGMII 2.0 §3.4.1), if it does so. It stays as it is while there is no
+        RXC.
 
     """
 
@@ -92,7 +79,7 @@ class RgmiiAdapter(wiring.Component):
             "tx": In(TxOctets()),
             "mac_rx_clk": Out(1),
             "speed": In(Speed),
-            "status": Out(RgmiiStatus()),
+            "status": Out(LinkState()),
         })
 
     def elaborate(self, platform):

@@ -5,8 +5,9 @@ from amaranth.lib import io, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.mac.assembler import OctetAssembler
-from open_rnic.rtl.mac.layouts import RxOctets, Speed, TxOctets
+from open_rnic.rtl.mac.layouts import RxOctets, TxOctets
 from open_rnic.rtl.mac.pins import pin, speed_in
+from open_rnic.rtl.mac.registers import Speed
 
 __all__ = ["RmiiAdapter"]
 

@@ -11,6 +11,7 @@ from systemrdl.node import FieldNode
 
 from open_rnic.host_driver.tools.cli import run
 from open_rnic.host_driver.tools.describe import PAGES
+from open_rnic.rtl.mac.registers import Speed
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.registers import MAP, Access, Cause, EventKind
@@ -38,7 +39,7 @@ def test_the_c_header_matches_the_register_map(page, tmp_path, capsys):
         said += ["RNIC_PUT(3u, RNIC_CONFIG_RTR_SEND) == 12"]
     else:
         kinds = {"RNIC_TCP": (tcp_words.Command, tcp_words.Reason), "RNIC_RDMA": (Command, Right, Opcode),
-                 "RNIC_SAMPLE": (), "RNIC_SIGNAL": ()}[prefix]
+                 "RNIC_MAC": (Speed,), "RNIC_SAMPLE": (), "RNIC_SIGNAL": ()}[prefix]
         said += [f"{prefix}_{kind.__name__.upper()}_{each.name} == {each.value}" for kind in kinds for each in kind]
     for register in page.registers:
         said.append(f"{prefix}_{register.name} == {register.address}")

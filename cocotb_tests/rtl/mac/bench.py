@@ -13,10 +13,12 @@ from fractions import Fraction
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, SimTimeoutError, Timer, with_timeout
-from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource
+from cocotb.utils import get_sim_time
+from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource, RgmiiSink, RgmiiSource
 
 from open_rnic.cocotb_tests.harness import Sink, Source, parameter
 from open_rnic.rtl.mac.mac import MacCounts
+from open_rnic.rtl.mac.registers import BY_NAME, Speed
 
 # cocotbext-eth 0.1.28 still calls functions that cocotb 2 has renamed.
 warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.eth")
@@ -25,6 +27,7 @@ SCALE = 10_000
 PPM = Fraction(1, 1_000_000)
 COUNTS = [name for name, _ in MacCounts()]
 PADDING = 2
+PERIODS = {Speed.MBIT_1000: 8, Speed.MBIT_100: 40, Speed.MBIT_10: 400}  # ns, of the clocks of RGMII and MII
 SIZES = (*range(14, 72), *range(1500, 1515), 127, 128, 129, 255, 256, 511, 512, 513, 1023, 1024, 1025)
 
 
@@ -75,11 +78,12 @@ class Core:
 
     def __init__(self, dut, idle=None, backpressure=None):
         self.dut = dut
-        dut.enable.value = 0
+        if hasattr(dut, "enable"):
+            dut.enable.value = 0
+            cocotb.start_soon(self._count())
         self.source = Source(dut, "tx_frames", idle)
         self.sink = Sink(dut, "rx_frames", backpressure)
         self.counts = Counter(dict.fromkeys(COUNTS, 0))
-        cocotb.start_soon(self._count())
 
     async def _count(self):
         while True:
@@ -125,6 +129,40 @@ class Core:
         assert +self.counts == +Counter(expected)
 
 
+class Registers:
+    """The registers of an Ethernet port."""
+
+    def __init__(self, dut):
+        self.dut = dut
+        dut.bus__request.value = 0
+
+    async def access(self, name, word=None):
+        dut = self.dut
+        dut.bus__address.value = BY_NAME[name].address >> 2
+        dut.bus__write.value = word is not None
+        dut.bus__write_data.value = word or 0
+        dut.bus__request.value = 1
+        await RisingEdge(dut.clk)
+        while not dut.bus__ack.value:
+            await RisingEdge(dut.clk)
+        dut.bus__request.value = 0
+        return dut.bus__read_data.value.to_unsigned()
+
+    async def read(self, name):
+        """Return the fields of a register."""
+        word = await self.access(name)
+        return {field.name: field.get(word) for field in BY_NAME[name].fields}
+
+    async def write(self, name, **fields):
+        """Write a register; fields that are not named get 0."""
+        await self.access(name, sum(BY_NAME[name][field].put(value) for field, value in fields.items()))
+
+    async def counted(self, **expected):
+        """Check all counts; those that are not named are 0."""
+        for name in COUNTS:
+            assert (await self.read(name.upper()))["value"] == expected.get(name, 0), name
+
+
 class Phy:
     """GMII on the MAC's own ports, at 1 Gb/s. ``gaps`` has the octets before each transmitted frame but the first."""
 
@@ -156,6 +194,51 @@ class Phy:
             await RisingEdge(self.dut.mac_rx_clk)
         self.source.ifg = gap  # is read at the end of that one, which has begun
         await self.source.send(frame)
+
+
+class Rgmii:
+    """A PHY with RGMII, which delays TXC by 2 ns."""
+
+    def __init__(self, dut):
+        self.dut = dut
+        self.clock = None
+        self.source = RgmiiSource(dut.rx_data, dut.rx_ctl, dut.rx_clk)
+        self.sink = RgmiiSink(dut.tx_data, dut.tx_ctl, dut.tx_clk_late)
+        self.edges = []
+        cocotb.start_soon(self._delay())
+
+    async def _delay(self):
+        while True:
+            await self.dut.tx_clk.value_change
+            self.edges.append(get_sim_time("step"))
+            await Timer(2 * SCALE, "step")
+            self.dut.tx_clk_late.value = self.dut.tx_clk.value
+
+    def set_speed(self, speed, offset=0):
+        if self.clock is not None:
+            self.clock.stop()
+        half = PERIODS[speed] * SCALE // 2 + offset
+        self.clock = Clock(self.dut.rx_clk, 2 * half, "step")
+        self.clock.start()
+        self.source.mii_mode = self.sink.mii_mode = speed != Speed.MBIT_1000
+        self.source.ifg = 12 if speed == Speed.MBIT_1000 else 24
+        if hasattr(self.dut, "speed"):
+            self.dut.speed.value = int(speed)
+
+    async def tell(self, up, speed, full_duplex):
+        await self.source.wait()
+        await Timer(50 * SCALE, "step")
+        self.dut.rx_data.value = up | speed << 1 | full_duplex << 3
+
+
+async def frames_pass_both_ways(core, phy, sizes, preamble=7):
+    frames = [random.randbytes(size) for size in sizes]
+    for frame in frames:
+        core.send(frame)
+        phy.source.send_nowait(good(frame))
+    for frame in frames:
+        assert await core.receive() == frame
+        assert sent_well(await phy.sink.recv(), preamble) == frame
 
 
 def sent_well(received, preamble=6):

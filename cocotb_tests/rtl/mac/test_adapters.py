@@ -4,67 +4,19 @@
 import random
 from functools import partial
 
-import cocotb
 import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge, Timer
-from cocotb.utils import get_sim_time
-from cocotbext.eth import MiiSink, MiiSource, RgmiiSink, RgmiiSource
+from cocotbext.eth import MiiSink, MiiSource
 
 from open_rnic.cocotb_tests.harness import parameter, simulate
-from open_rnic.cocotb_tests.rtl.mac.bench import SCALE, Core, good, mac_bench, sent_well
-from open_rnic.cocotb_tests.rtl.mac.pinned import PinnedMac
+from open_rnic.cocotb_tests.rtl.mac.bench import PERIODS, SCALE, Core, Rgmii, frames_pass_both_ways, good, mac_bench
+from open_rnic.cocotb_tests.rtl.mac.pinned import pinned_mac
 from open_rnic.cocotb_tests.rtl.mac.rmii import RmiiSink, RmiiSource
 from open_rnic.rtl.mac.assembler import OctetAssembler
-from open_rnic.rtl.mac.layouts import Speed
 from open_rnic.rtl.mac.pins import pin
+from open_rnic.rtl.mac.registers import Speed
 from open_rnic.rtl.mac.rgmii import RgmiiDelays
-
-PERIODS = {Speed.MBIT_1000: 8, Speed.MBIT_100: 40, Speed.MBIT_10: 400}  # ns, of the clocks of RGMII and MII
-
-
-class Rgmii:
-    """A PHY with RGMII, which delays TXC by 2 ns."""
-
-    def __init__(self, dut):
-        self.dut = dut
-        self.clock = None
-        self.source = RgmiiSource(dut.rx_data, dut.rx_ctl, dut.rx_clk)
-        self.sink = RgmiiSink(dut.tx_data, dut.tx_ctl, dut.tx_clk_late)
-        self.edges = []
-        cocotb.start_soon(self._delay())
-
-    async def _delay(self):
-        while True:
-            await self.dut.tx_clk.value_change
-            self.edges.append(get_sim_time("step"))
-            await Timer(2 * SCALE, "step")
-            self.dut.tx_clk_late.value = self.dut.tx_clk.value
-
-    def set_speed(self, speed, offset=0):
-        if self.clock is not None:
-            self.clock.stop()
-        half = PERIODS[speed] * SCALE // 2 + offset
-        self.clock = Clock(self.dut.rx_clk, 2 * half, "step")
-        self.clock.start()
-        self.source.mii_mode = self.sink.mii_mode = speed != Speed.MBIT_1000
-        self.source.ifg = 12 if speed == Speed.MBIT_1000 else 24
-        self.dut.speed.value = int(speed)
-
-    async def tell(self, up, speed, full_duplex):
-        await self.source.wait()
-        await Timer(50 * SCALE, "step")
-        self.dut.rx_data.value = up | speed << 1 | full_duplex << 3
-
-
-async def frames_pass_both_ways(core, phy, sizes, preamble=7):
-    frames = [random.randbytes(size) for size in sizes]
-    for frame in frames:
-        core.send(frame)
-        phy.source.send_nowait(good(frame))
-    for frame in frames:
-        assert await core.receive() == frame
-        assert sent_well(await phy.sink.recv(), preamble) == frame
 
 
 async def bad_frames_are_discarded(core, phy, send):
@@ -184,18 +136,18 @@ async def rmii_works(dut):
 
 
 def test_rgmii_works_at_all_speeds():
-    simulate(partial(PinnedMac, "rgmii"), __name__, name="rgmii_works_at_all_speeds", parameters={"core": 16})
+    simulate(partial(pinned_mac, "rgmii"), __name__, name="rgmii_works_at_all_speeds", parameters={"core": 16})
 
 
 def test_the_status_between_frames_is_seen():
-    simulate(partial(PinnedMac, "rgmii"), __name__, name="the_status_between_frames_is_seen", parameters={"core": 16})
+    simulate(partial(pinned_mac, "rgmii"), __name__, name="the_status_between_frames_is_seen", parameters={"core": 16})
 
 
 @pytest.mark.parametrize("speed", [Speed.MBIT_10, Speed.MBIT_100], ids=lambda speed: speed.name)
 @pytest.mark.parametrize("kind", ["mii", "rmii"])
 def test_other_phys_work(kind, speed):
     clocks = {"core": 16, "rx": 20, "tx": 20}
-    simulate(partial(PinnedMac, kind), __name__, name=f"{kind}_works", parameters={**clocks, "speed": int(speed)})
+    simulate(partial(pinned_mac, kind), __name__, name=f"{kind}_works", parameters={**clocks, "speed": int(speed)})
 
 
 def test_wrong_parameters_are_rejected():

@@ -18,6 +18,7 @@ class PageName(StrEnum):
 
     MPA = "mpa"
     TCP = "tcp"
+    MAC = "mac"
     RDMA = "rdma"
     SAMPLES = "samples"
     SIGNAL = "signal"
@@ -28,8 +29,9 @@ def registers(
         PageName,
         typer.Option(
             "--page",
-            help="mpa: those of a data path; tcp: those of addresses and connections; rdma: those of the RDMA engine; "
-            "samples: those of the sample writer; signal: those of the signal generator.",
+            help="mpa: those of a data path; tcp: those of addresses and connections; mac: those of the Ethernet "
+            "port; rdma: those of the RDMA engine; samples: those of the sample writer; signal: those of the signal "
+            "generator.",
         ),
     ] = PageName.MPA,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the whole reference as Markdown.")] = False,

@@ -1,0 +1,173 @@
+"""An Ethernet port: a MAC, its PHY, and the registers of both."""
+
+from dataclasses import replace
+from math import ceil
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.mac.layouts import LinkState
+from open_rnic.rtl.mac.mac import Mac, MacCounts
+from open_rnic.rtl.mac.phy import PhyControl, PhySettings
+from open_rnic.rtl.mac.pins import add_clocks
+from open_rnic.rtl.mac.registers import IDENTITY, MAC_MAP, VERSION, LinkSource, Speed
+from open_rnic.rtl.net.layouts import Frame
+from open_rnic.rtl.register_bank import RegisterBank
+
+__all__ = ["EthernetPort"]
+
+_MDC = 2_500_000  # Hz, at most (IEEE 802.3 §22.2.2.13)
+
+
+class EthernetPort(wiring.Component):
+    """A :class:`.Mac` at the pins of a PHY, which it sets up and watches, with registers.
+
+    The MAC runs while the link is up and CONTROL.enable is set. A change of the speed stops it first, so that a frame
+    is never transmitted or received with two speeds.
+
+    Parameters
+    ----------
+    adapter : :class:`.RgmiiAdapter`, :class:`.MiiAdapter` or :class:`.RmiiAdapter`
+        Becomes a part of this component. The clock domains of which it has no clock must exist around this component.
+    clock_hz : frequency of the clock
+    settings : of the PHY
+    source : reset value of CONTROL.source
+    options
+        See :class:`.Mac`.
+
+    Members
+    -------
+    rx_frames, tx_frames
+        See :class:`.Mac`.
+    bus : In, :class:`.RegisterBus`
+        The registers of :data:`.MAC_MAP`.
+    irq : Out, 1 bit
+        LINK.changed is set.
+    tick : In, 1 bit
+        A pulse each millisecond.
+    phy_reset, mdc, mdio_o, mdio_oe, mdio_i
+        See :class:`.PhyControl`.
+
+    """
+
+    def __init__(
+        self,
+        adapter,
+        clock_hz: float,
+        settings: PhySettings,
+        *,
+        source: LinkSource = LinkSource.MDIO,
+        **options: int,
+    ):
+        self.adapter = adapter
+        self.settings = settings
+        self.source = LinkSource(source)
+        self.has_status = "status" in adapter.signature.members
+        if self.source == LinkSource.IN_BAND and not self.has_status:
+            raise ValueError(f"{type(adapter).__name__} has no status in band: source must not be IN_BAND")
+        self.mac = Mac(**options)
+        self.phy = PhyControl(settings, half=max(3, ceil(clock_hz / (2 * _MDC))))
+        super().__init__({
+            "rx_frames": Out(stream.Signature(Frame())),
+            "tx_frames": In(packet(1)),
+            "bus": In(RegisterBus()),
+            "irq": Out(1),
+            "tick": In(1),
+            "phy_reset": Out(1, init=settings.reset != 0),
+            "mdc": Out(1),
+            "mdio_o": Out(1),
+            "mdio_oe": Out(1),
+            "mdio_i": In(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        connect, flipped = wiring.connect, wiring.flipped
+        add_clocks(m, self.adapter)
+        m.submodules.adapter = adapter = self.adapter
+        m.submodules.mac = mac = self.mac
+        m.submodules.phy = phy = self.phy
+        m.submodules.bank = bank = RegisterBank(tuple(self._registers()))
+        connect(m, adapter.rx, mac.rx_octets)
+        connect(m, mac.tx_octets, adapter.tx)
+        connect(m, mac.rx_frames, flipped(self.rx_frames))
+        connect(m, flipped(self.tx_frames), mac.tx_frames)
+        connect(m, flipped(self.bus), bank.bus)
+
+        # The link. Its speed is taken over while the MAC is stopped.
+        control = bank.CONTROL
+        told = Signal(LinkState())
+        link = Signal(LinkState())
+        speed = Signal(Speed)
+        m.d.comb += told.eq(adapter.status if self.has_status else 0)
+        with m.Switch(control.source):
+            with m.Case(LinkSource.MDIO):
+                m.d.comb += link.eq(phy.link)
+            with m.Case(LinkSource.IN_BAND):
+                m.d.comb += link.eq(told)
+            with m.Default():
+                m.d.comb += [link.up.eq(1), link.full_duplex.eq(1), link.speed.eq(control.speed)]
+        m.d.sync += mac.enable.eq(control.enable & link.up & (link.speed == speed))
+        with m.If(mac.stopped & ~mac.enable):
+            m.d.sync += speed.eq(link.speed)
+        if "speed" in adapter.signature.members:
+            m.d.comb += adapter.speed.eq(speed)
+
+        running = Signal()
+        changed = Signal()
+        m.d.sync += [
+            running.eq(mac.running),
+            changed.eq((changed & ~bank.LINK.clear_changed) | (running ^ mac.running)),
+        ]
+        access = bank.PHY_ACCESS
+        m.d.comb += [
+            phy.tick.eq(self.tick),
+            phy.restart.eq(control.restart_phy),
+            phy.access.data.eq(access.data),
+            phy.access.register.eq(access.register),
+            phy.access.phy.eq(access.phy),
+            phy.access.write.eq(access.write),
+            phy.access_start.eq(access.go),
+            phy.mdio_i.eq(self.mdio_i),
+            *(getattr(self, name).eq(getattr(phy, name)) for name in ("phy_reset", "mdc", "mdio_o", "mdio_oe")),
+            self.irq.eq(changed),
+        ]
+
+        # Registers.
+        m.d.comb += [
+            bank.IDENTITY.value.eq(IDENTITY),
+            bank.VERSION.minor.eq(VERSION & 0xFFFF),
+            bank.VERSION.major.eq(VERSION >> 16),
+            bank.CAPABILITIES.rx_queue.eq((4 * mac.rx_fifo.words).bit_length() - 1),
+            bank.CAPABILITIES.tx_queue.eq((4 * mac.tx_fifo.words).bit_length() - 1),
+            bank.CAPABILITIES.phy.eq(self.settings.address),
+            bank.CAPABILITIES.in_band.eq(self.has_status),
+            bank.LINK.running.eq(running),
+            bank.LINK.phy_answers.eq(phy.answers),
+            bank.LINK.changed.eq(changed),
+            access.pending.eq(phy.access_pending),
+            bank.PHY_RESULT.data.eq(phy.access_read),
+            bank.PHY_RESULT.answered.eq(phy.access_answered),
+        ]
+        for register, state in ((bank.LINK, link), (bank.IN_BAND, told)):
+            m.d.comb += [
+                register.up.eq(state.up),
+                register.speed.eq(state.speed),
+                register.full_duplex.eq(state.full_duplex),
+            ]
+        for name, _ in MacCounts():
+            count = Signal(32, name=name)
+            m.d.sync += count.eq(count + mac.counts[name])
+            m.d.comb += getattr(bank, name.upper()).value.eq(count)
+        return m
+
+    def _registers(self):
+        """The register map, with the reset value of CONTROL.source."""
+        for register in MAC_MAP:
+            fields = tuple(
+                replace(field, reset=self.source) if field.enum is LinkSource else field for field in register.fields
+            )
+            yield replace(register, fields=fields)
