@@ -21,11 +21,9 @@ def pin(pins, *names: str):
 def clock_of(m: Module, platform, name: str, port, hertz: float, *, delay: int = 0) -> Signal:
     """Return the clock at a pin, which has at most ``hertz``."""
     m.submodules[name] = buffer = io.Buffer("i", port)
-    clock = Signal(name=f"{name}_pin")
-    m.d.comb += clock.eq(delayed(m, platform, name, buffer.i, delay))
     if platform is not None:
-        platform.add_clock_constraint(clock, hertz)
-    return clock
+        platform.add_clock_constraint(port.io, hertz)
+    return delayed(m, platform, name, buffer.i, delay)
 
 
 def add_clocks(m: Module, adapter) -> None:

@@ -145,14 +145,15 @@ class RgmiiAdapter(wiring.Component):
         phase = Signal(range(50))
         second = Signal()  # of the nibbles of an octet
         ends = Signal()  # the last cycle of a nibble
+        will_end = Signal()
         gigabit = Signal()
         nibble = Signal(4)
         m.d.comb += [
             gigabit.eq(speed == Speed.MBIT_1000),
-            ends.eq(phase == Mux(speed == Speed.MBIT_100, 4, 49)),
-            self.tx.strobe.eq(gigabit | (ends & second)),
+            will_end.eq(phase == Mux(speed == Speed.MBIT_100, 3, 48)),
             nibble.eq(self.tx.data.word_select(second, 4)),
         ]
+        m.d.mac_tx += [ends.eq(will_end), self.tx.strobe.eq(gigabit | (will_end & second))]
         with m.If(ends | gigabit):
             m.d.mac_tx += [phase.eq(0), second.eq(~second & ~gigabit)]
         with m.Else():
