@@ -26,7 +26,7 @@ from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Mutant, Property
 from open_rnic.host_driver.build_folders import built
 
 FAMILIES = (
-    "fence", "rtr", "events", "streams", "queues", "packets", "rings", "rdma", "samples", "sequencer", "crc",
+    "fence", "rtr", "events", "streams", "queues", "packets", "frames", "rings", "rdma", "samples", "sequencer", "crc",
     "identity",
 )  # fmt: skip
 BUILD = built("proofs")

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "LinkedDatapath", "Net", "Rnic"} | {
     "PathControl",  # its command is in registers, which the host does not write while the command is pending
     "CommandLoader", "RdmaReceiver", "RdmaSender", "RdmaEngine", "RdmaDatapath", "SamplingDatapath", "ReadCounter",
+    "Mac", "EthernetPort",
     "MessageLoader",  # its messages and fragments are in registers that are written while they are not valid
 }
 PORTS = ("Out(stream.Signature(", "(MemoryPort(")

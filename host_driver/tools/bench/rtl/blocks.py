@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from open_rnic.host_driver.tools.bench.rtl.harness import AmaranthCrc, BothDirections
+from open_rnic.host_driver.tools.bench.rtl.harness import AmaranthCrc, BothDirections, mac_and_phy, port_and_phy
 from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.lib.crc32c import Crc32c
 from open_rnic.rtl.mpa.datapath import MpaDatapath
@@ -82,6 +82,8 @@ _TABLE = (
     Block("NetworkPath", lambda _: NetworkPath(4), wide=False, haste=0.5),
     Block("Net", lambda _: Net(), wide=False, haste=0.5),
     Block("TcpEngine", lambda _: TcpEngine(4), wide=False, haste=0.5),
+    Block("Mac", lambda _: mac_and_phy(), wide=False, haste=0.8),
+    Block("EthernetPort", lambda _: port_and_phy(), wide=False, haste=0.8),
     Block("RdmaEngine", RdmaEngine, haste=0.5, delay=12000),
     Block("CRC-32C", Crc32c),
     Block("amaranth.lib.crc", AmaranthCrc),

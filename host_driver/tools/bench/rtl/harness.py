@@ -7,9 +7,14 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
+from open_rnic.rtl.mac.mac import Mac
+from open_rnic.rtl.mac.phy import PhySettings
+from open_rnic.rtl.mac.port import EthernetPort
+from open_rnic.rtl.mac.registers import Speed
 from open_rnic.rtl.mpa import datapath
 
-__all__ = ["DUT", "AmaranthCrc", "BothDirections", "Registered"]
+__all__ = ["DUT", "AmaranthCrc", "BothDirections", "Registered", "mac_and_phy", "port_and_phy"]
 
 DUT = "dut"  # the block's name inside Registered
 _FOLDED = 4  # inputs of a lookup table
@@ -115,3 +120,70 @@ class AmaranthCrc(wiring.Component):  # type: ignore[misc]
             self.crc.eq(crc.crc),
         ]
         return m
+
+
+class _Phy(wiring.Component):  # type: ignore[misc]
+    """In place of an adapter to a PHY: registers for octets, in their clock domains.
+
+    Members
+    -------
+    rx, tx, speed, status
+        As those of :class:`.RgmiiAdapter`.
+    received, sent, told : In(RxOctets()), Out(TxOctets()), In(LinkState())
+        The other side.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({
+            "rx": Out(RxOctets()), "tx": In(TxOctets()), "speed": In(Speed), "status": Out(LinkState()),
+            "received": In(RxOctets()), "sent": Out(TxOctets()), "told": In(LinkState()),
+        })  # fmt: skip
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for name in ("strobe", "valid", "error", "data"):
+            m.d.mac_rx += getattr(self.rx, name).eq(getattr(self.received, name))
+        m.d.mac_tx += [
+            self.tx.strobe.eq(self.sent.strobe), self.sent.valid.eq(self.tx.valid), self.sent.data.eq(self.tx.data)
+        ]  # fmt: skip
+        m.d.sync += self.status.eq(self.told)
+        return m
+
+
+class _AtPhy(wiring.Component):  # type: ignore[misc]
+    """``block`` with the octets of ``phy`` as ports. ``join``: ``block`` does not contain ``phy``."""
+
+    def __init__(self, block: Any, phy: _Phy, *, join: bool):
+        self._block, self._phy, self._join = block, phy, join
+        self._sides = {"received": phy, "sent": phy, "told": phy}
+        if not join:
+            self._sides |= dict.fromkeys(block.signature.members, block)
+        else:
+            self._sides |= {name: block for name in block.signature.members if "octets" not in name}
+        super().__init__({name: part.signature.members[name] for name, part in self._sides.items()})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.block = self._block
+        if self._join:
+            m.submodules.phy = self._phy
+            wiring.connect(m, self._phy.rx, self._block.rx_octets)
+            wiring.connect(m, self._block.tx_octets, self._phy.tx)
+        for name, part in self._sides.items():
+            inside = {path: port for path, _, port in part.signature.flatten(part) if path[0] == name}
+            for path, member, port in self.signature.flatten(self):
+                if path[0] == name:
+                    driven, value = (inside[path], port) if member.flow is wiring.In else (port, inside[path])
+                    m.d.comb += Value.cast(driven).eq(Value.cast(value))
+        return m
+
+
+def mac_and_phy() -> wiring.Component:
+    """A :class:`.Mac` whose octets pass registers in their clock domains."""
+    return _AtPhy(Mac(), _Phy(), join=True)
+
+
+def port_and_phy() -> wiring.Component:
+    """An :class:`.EthernetPort` whose octets pass registers in their clock domains."""
+    phy = _Phy()
+    return _AtPhy(EthernetPort(phy, 62_500_000, PhySettings()), phy, join=False)
