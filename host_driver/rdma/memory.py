@@ -7,8 +7,10 @@ An STag is valid on the streams of one protection domain, or on one stream alone
 from __future__ import annotations
 
 import secrets
+import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from enum import IntFlag
 from itertools import chain
 from types import TracebackType
@@ -99,6 +101,8 @@ class Growing:
 
 
 View = memoryview | Scattered | Growing
+_PLACE = "QII"
+PLACE_OCTETS = struct.calcsize(">" + _PLACE)
 _NO_RIGHT = Access(0)
 _TRIES = 64 * ROWS  # random STags, before none is thought to be free
 
@@ -112,6 +116,38 @@ class Piece(NamedTuple):
     stag: int
     to: int
     octets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Registered memory of the other end, as messages tell it: TO (64), STag (32) and length (32).
+
+    Its octets have TOs that do not wrap (RFC 5041 §7.1): if they would, there is no such place, but a ValueError.
+    """
+
+    to: int
+    stag: int
+    octets: int
+
+    def __post_init__(self) -> None:
+        if self.to < 0 or self.to + self.octets >= TO_END:
+            raise ValueError(f"{self.octets} octets from TO {self.to:#x} on wrap")
+
+    @classmethod
+    def of(cls, region: Region) -> Self:
+        """Return the place of memory of this end, for the other end."""
+        return cls(region.to, region.stag, region.octets)
+
+    @classmethod
+    def decode(cls, octets: Octets, order: str = ">") -> Self:
+        """Return the place in these octets, in network order by default; raises ValueError if there is none."""
+        if len(octets) != PLACE_OCTETS:
+            raise ValueError(f"a place has {PLACE_OCTETS} octets, not {len(octets)}")
+        return cls(*struct.unpack(order + _PLACE, octets))
+
+    def encode(self, order: str = ">") -> bytes:
+        """Return the octets of a message."""
+        return struct.pack(order + _PLACE, *astuple(self))
 
 
 class Region:

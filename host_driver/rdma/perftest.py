@@ -36,7 +36,7 @@ from typing import NamedTuple, Self
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.rdma.connection import By, ClosedError, Connection, Options
 from open_rnic.host_driver.rdma.manager import Listener
-from open_rnic.host_driver.rdma.memory import Access, Region
+from open_rnic.host_driver.rdma.memory import Access, Place, Region
 from open_rnic.host_driver.rdma.work import CompletionQueue, ReceiveRequest, WorkRequest
 from open_rnic.rtl.registers import Model, Role
 
@@ -206,7 +206,7 @@ def _options(options: Options, settings: Settings) -> Options:
     return replace(options, send_depth=depth, receive_depth=buffers, send_cq=sends, receive_cq=receives)
 
 
-class _Place(NamedTuple):
+class _Properties(NamedTuple):
     """An STag and a TO, in the message with which perftest exchanges the properties of queue pairs."""
 
     stag: int = 0
@@ -223,7 +223,7 @@ class _Place(NamedTuple):
 
 # LID, outstanding RDMA Reads, QP number, PSN, STag, TO, GID, SRQ number, index of the GID
 _PLACE = struct.Struct(">iiiiI4xQ16sIi")
-_NOWHERE = _Place()
+_NOWHERE = _Properties()
 
 
 class _Control:
@@ -245,9 +245,9 @@ class _Control:
             await self._connection.send(octets)
         return received
 
-    async def meet(self, place: _Place = _NOWHERE) -> _Place:
+    async def meet(self, own: _Properties = _NOWHERE) -> _Properties:
         """Exchange places."""
-        return _Place.decode(await self.exchange(place.encode()))
+        return _Properties.decode(await self.exchange(own.encode()))
 
     async def introduce(self) -> None:
         """Exchange the properties of the ends; the larger page and the larger cache line are used by both."""
@@ -285,6 +285,7 @@ class _Run:
         self._data = data
         self._step = -(-settings.size // control.line) * control.line
         self._places = control.page // self._step if settings.size <= control.page // 2 else 1
+        self._reach = (self._places - 1) * self._step + settings.size  # octets of the memory that are used
         self._memory = bytearray(max(settings.size, control.page))
 
     async def serve(self) -> Results | None:
@@ -294,43 +295,54 @@ class _Run:
             buffer = ReceiveRequest(region[: self._settings.size])
             self._data.post_receives(*[buffer] * self._settings.window)
             counter = self._data.register(bytearray(_COUNTER.size), program.access)
-            results: Results | None = await self._receive(buffer, await self._agree(counter))
+            results: Results | None = await self._receive(
+                buffer, await self._agree(counter, _COUNTER.size)
+            )
         else:
-            theirs = await self._agree(self._data.register(self._memory, program.access))
-            results = await self._write_in_turns(theirs, first=True) if program is Program.WRITE_LAT else None
+            in_turns = program is Program.WRITE_LAT  # in other tests, this end does nothing
+            own = self._data.register(self._memory, program.access)
+            theirs = await self._agree(own, self._reach if in_turns else 0)
+            results = await self._write_in_turns(theirs, first=True) if in_turns else None
         return await self._finish(None) or results
 
     async def run(self) -> Results:
         settings, program = self._settings, self._settings.program
         match program:
             case Program.WRITE_BW:
-                theirs = await self._agree(self._data.register(bytearray(1), program.access))
+                theirs = await self._agree(self._data.register(bytearray(1), program.access), self._reach)
                 request = partial(self._write, theirs)
                 results: Results = await self._measure(request)
             case Program.READ_BW | Program.READ_LAT:
                 sink = self._data.register(self._memory, Access.LOCAL_WRITE)
-                theirs = await self._agree(sink)
+                theirs = await self._agree(sink, self._reach)
                 request = partial(self._read, sink, theirs)
                 results = await (self._measure_each(request) if program.latency else self._measure(request))
             case Program.SEND_BW:
                 counter = bytearray(_COUNTER.size)
-                await self._agree(self._data.register(counter, program.access))
+                await self._agree(self._data.register(counter, program.access), 0)
                 window = settings.window - 1
                 results = await self._measure(
                     lambda number: WorkRequest.send(memoryview(self._memory)[: settings.size]),
                     lambda number: number - _COUNTER.unpack(counter)[0] < window,
                 )
             case Program.WRITE_LAT:
-                theirs = await self._agree(self._data.register(self._memory, program.access))
+                theirs = await self._agree(self._data.register(self._memory, program.access), self._reach)
                 results = await self._write_in_turns(theirs, first=False)
         await self._finish(results if isinstance(results, Bandwidth) else None)
         return results
 
-    async def _agree(self, region: Region) -> _Place:
-        """Exchange places as often as perftest does: once more in tests that have no exchange of results."""
-        own = _Place(region.stag, region.to)
+    async def _agree(self, region: Region, used: int) -> Place:
+        """Exchange places as often as perftest does: once more in tests that have no exchange of results.
+
+        Returns the place of the peer's octets that are ``used``.
+        """
+        own = _Properties(region.stag, region.to)
         meetings = 3 if self._settings.program in (Program.WRITE_BW, Program.READ_BW) else 4
-        return [await self._control.meet(own) for _ in range(meetings)][-1]
+        stag, to = [await self._control.meet(own) for _ in range(meetings)][-1]
+        try:
+            return Place(to, stag, used)
+        except ValueError as error:
+            raise PerftestError(f"the peer offers wrong memory: {error}") from None
 
     async def _finish(self, own: Bandwidth | None) -> Bandwidth | None:
         theirs = None
@@ -346,12 +358,12 @@ class _Run:
     def _offset(self, number: int) -> int:
         return number % self._places * self._step
 
-    def _write(self, theirs: _Place, number: int) -> WorkRequest:
+    def _write(self, theirs: Place, number: int) -> WorkRequest:
         at = self._offset(number)
         source = memoryview(self._memory)[at : at + self._settings.size]
         return WorkRequest.write(source, theirs.stag, theirs.to + at)
 
-    def _read(self, sink: Region, theirs: _Place, number: int) -> WorkRequest:
+    def _read(self, sink: Region, theirs: Place, number: int) -> WorkRequest:
         at = self._offset(number)
         return WorkRequest.read(sink[at : at + self._settings.size], theirs.stag, theirs.to + at)
 
@@ -400,7 +412,7 @@ class _Run:
             times.append(time.perf_counter() - began)
         return self._latency(times)
 
-    async def _receive(self, buffer: ReceiveRequest, theirs: _Place) -> Bandwidth:
+    async def _receive(self, buffer: ReceiveRequest, theirs: Place) -> Bandwidth:
         """Receive all Sends, and keep the counter of the client up to date; the time begins with the first Send."""
         settings, queue = self._settings, self._data.options.receive_cq
         assert queue is not None
@@ -421,7 +433,7 @@ class _Run:
                     await self._data.write(_COUNTER.pack(arrived), theirs.stag, theirs.to)
         return self._bandwidth(time.perf_counter() - began)
 
-    async def _write_in_turns(self, theirs: _Place, *, first: bool) -> Latency:
+    async def _write_in_turns(self, theirs: Place, *, first: bool) -> Latency:
         """Take turns; the time between two of this end's RDMA Writes is that of two messages."""
         agreed = self._data.negotiated
         if first and agreed.role is Role.RESPONDER and agreed.model is Model.CLIENT_SERVER:

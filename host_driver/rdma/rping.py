@@ -16,16 +16,14 @@ text that ends with a zero octet; the server returns the octets up to and includ
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 from open_rnic.host_driver.rdma.connection import ClosedError, Connection, LostError
-from open_rnic.host_driver.rdma.memory import Access
+from open_rnic.host_driver.rdma.memory import PLACE_OCTETS, Access, Place
 
 PORT = 7174
 DEFAULT_SIZE = 64
 MIN_SIZE, MAX_SIZE = 26, 65535  # octets of a ping: room for its number, and what rping takes
-_INFO = struct.Struct(">QII")
 _LETTERS = bytes(range(ord("A"), ord("z") + 1))
 _ALL = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 
@@ -61,10 +59,10 @@ async def client(
         while not count or number < count:
             start[:] = ping_data(number, size)
             for region in (source, target):  # where the ping is, and when it has been read, where the pong is to go
-                answer = connection.post_receive(bytearray(_INFO.size))
-                await connection.send(_INFO.pack(region.to, region.stag, size))
-                if len(await answer) != _INFO.size:
-                    raise RpingError(f"a Send of {len(answer.result())} octets where {_INFO.size} are due")
+                answer = connection.post_receive(bytearray(PLACE_OCTETS))
+                await connection.send(Place.of(region).encode())
+                if len(await answer) != PLACE_OCTETS:
+                    raise RpingError(f"a Send of {len(answer.result())} octets where {PLACE_OCTETS} are due")
             if validate and sink != start:
                 raise RpingError(f"ping {number} came back changed")
             show(f"ping data: {_text(sink)}")
@@ -82,28 +80,31 @@ async def server(connection: Connection, *, show: Callable[[str], None] = lambda
         number = 0
         while True:
             try:
-                to, stag, size = await _advertised(connection)
+                source = await _advertised(connection)
             except (ClosedError, LostError):  # between two pings: the client has had enough
                 return number
-            await connection.post_read(region, size, stag, to)
-            ping = bytes(buffer[:size])
+            await connection.post_read(region, source.octets, source.stag, source.to)
+            ping = bytes(buffer[: source.octets])
             show(f"server ping data: {_text(ping)}")
-            await connection.send(bytes(_INFO.size))
-            to, stag, size = await _advertised(connection)
-            await connection.write(ping[: ping.find(0) + 1 or len(ping)], stag, to)
-            await connection.send(bytes(_INFO.size))
+            await connection.send(bytes(PLACE_OCTETS))
+            sink = await _advertised(connection)
+            await connection.write(ping[: ping.find(0) + 1 or len(ping)], sink.stag, sink.to)
+            await connection.send(bytes(PLACE_OCTETS))
             number += 1
 
 
-async def _advertised(connection: Connection) -> tuple[int, int, int]:
-    """Return the TO, STag and length in a Send of the client."""
-    received = await connection.receive(_INFO.size)
-    if len(received) != _INFO.size:
-        raise RpingError(f"a Send of {len(received)} octets where {_INFO.size} are due")
-    to, stag, size = _INFO.unpack(received.data)
-    if size > MAX_SIZE:
-        raise RpingError(f"a buffer of {size} octets is offered, rping has at most {MAX_SIZE}")
-    return to, stag, size
+async def _advertised(connection: Connection) -> Place:
+    """Return the place in a Send of the client."""
+    received = await connection.receive(PLACE_OCTETS)
+    if len(received) != PLACE_OCTETS:
+        raise RpingError(f"a Send of {len(received)} octets where {PLACE_OCTETS} are due")
+    try:
+        place = Place.decode(received.data)
+    except ValueError as error:
+        raise RpingError(f"the client offers a wrong buffer: {error}") from None
+    if place.octets > MAX_SIZE:
+        raise RpingError(f"a buffer of {place.octets} octets is offered, rping has at most {MAX_SIZE}")
+    return place
 
 
 def _text(octets: bytes | bytearray) -> str:

@@ -36,7 +36,15 @@ from open_rnic.host_driver.observer import Observer, silent
 from open_rnic.host_driver.rdma.connection import By, ClosedError, Connection, OpenDevice, Options, RdmaError
 from open_rnic.host_driver.rdma.manager import ConnectionRequest, software
 from open_rnic.host_driver.rdma.manager import connect as connect_rdma
-from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, Region, StagTable, octets_of
+from open_rnic.host_driver.rdma.memory import (
+    PLACE_OCTETS,
+    Access,
+    Place,
+    ProtectionDomain,
+    Region,
+    StagTable,
+    octets_of,
+)
 from open_rnic.host_driver.rdma.work import CompletionQueue, Received, ReceiveRequest, WorkRequest
 from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.transport import Tcp
@@ -51,13 +59,13 @@ MAX_MAPS = 128
 MAX_WRITE = 1 << 16  # octets of one RDMA Write
 
 _VERSION = 1
-_PRIVATE = struct.Struct(">BBH3xBQIIQII")
+_PRIVATE = struct.Struct(f">BBH3xBQII{PLACE_OCTETS}s")
 _MESSAGE_OCTETS = 4
 _VALUE_BITS = 29
 _TARGETS = 2  # entries in a table for the halves of a buffer
-_TARGET = "QII"  # TO, STag, octets
-_MAP = "Q" + _TARGET  # offset, and where it is
-_TARGET_OCTETS, _MAP_OCTETS = struct.calcsize("<" + _TARGET), struct.calcsize("<" + _MAP)
+_OFFSET = "Q"  # of a map, before its place
+_OFFSET_OCTETS = struct.calcsize("<" + _OFFSET)
+_MAP_OCTETS = _OFFSET_OCTETS + PLACE_OCTETS
 _OURS = "<"
 _KEPT = 4  # buffers of the peer for messages other than DATA
 _OWN_WORK = 8  # places in the send queue for this end's own messages
@@ -110,36 +118,33 @@ class Settings:
             raise ValueError(f"buffer must be even, not {self.buffer}")
 
 
-class _Target(NamedTuple):
-    """Memory of an end: TO, STag and number of octets."""
-
-    to: int
-    stag: int
-    octets: int
-
-
 class _Offer(NamedTuple):
-    """The private data of an end. ``table.octets`` is the number of targets in it."""
+    """The private data of an end. Its table has ``entries`` places, which the maps follow."""
 
     order: str
     credits: int
     maps: int
-    table: _Target
-    half: _Target
+    entries: int
+    table: Place
+    half: Place
 
     @classmethod
     def decode(cls, octets: bytes) -> Self:
         """Raises RsocketError."""
         if len(octets) < _PRIVATE.size or octets[0] != _VERSION:
             raise RsocketError(f"private data of rsockets, version {_VERSION}, is missing: the peer has {octets!r}")
-        _, flags, credit, scaled, *places = _PRIVATE.unpack_from(octets)
+        _, flags, credit, scaled, to, stag, entries, half = _PRIVATE.unpack_from(octets)
         maps = scaled if scaled <= MAX_MAPS else (scaled & ~MAX_MAPS) << 8
-        table, half = _Target(*places[:3]), _Target(*places[3:])
         if not flags & _Flag.MAPS:
             maps = 0
-        if credit <= _KEPT or not table.octets:
-            raise RsocketError(f"the peer offers {credit} credits, and a table of {table.octets} entries")
-        return cls(">" if flags & _Flag.NETWORK_ORDER else "<", credit, maps, table, half)
+        if credit <= _KEPT or not entries:
+            raise RsocketError(f"the peer offers {credit} credits, and a table of {entries} entries")
+        order = ">" if flags & _Flag.NETWORK_ORDER else "<"
+        try:
+            table = Place(to, stag, entries * PLACE_OCTETS + maps * _MAP_OCTETS)
+            return cls(order, credit, maps, entries, table, Place.decode(half))
+        except ValueError as error:
+            raise RsocketError(f"the peer offers wrong memory: {error}") from None
 
 
 class _End:
@@ -149,7 +154,7 @@ class _End:
         self.settings = settings
         self.domain = ProtectionDomain(stags)
         self.buffer = bytearray(settings.buffer)
-        self.table = bytearray(_TARGETS * _TARGET_OCTETS + settings.maps * _MAP_OCTETS)
+        self.table = bytearray(_TARGETS * PLACE_OCTETS + settings.maps * _MAP_OCTETS)
         self.queue = CompletionQueue(settings.credits + settings.depth + _OWN_WORK)
         self.region = self.domain.register(self.buffer, Access.REMOTE_WRITE)
         self.table_region = self.domain.register(self.table, Access.REMOTE_WRITE)
@@ -166,7 +171,7 @@ class _End:
         return _PRIVATE.pack(
             _VERSION, _Flag.MAPS, settings.credits, settings.maps,
             table.to, table.stag, _TARGETS,
-            region.to, region.stag, self.half,
+            Place(region.to, region.stag, self.half).encode(),
         )  # fmt: skip
 
     def options(self, options: Options) -> Options:
@@ -263,7 +268,7 @@ class Rsocket:
         self._target = 0  # the entry of the table that is used up first
         self._writable = True
         self._ended = False  # by this end
-        struct.pack_into(_OURS + _TARGET, end.table, 0, *peer.half)
+        self._set_target(0, peer.half)
         # From the peer
         self._arrived: deque[int] = deque()  # octets of each DATA message
         self._readable = True
@@ -273,7 +278,7 @@ class Rsocket:
         self._freed = end.half  # their place
         self._read = 0  # number of messages whose octets have been read, modulo 2^16
         self._told = 0  # ``_read`` in the latest CREDIT
-        self._entry = 1 % peer.table.octets  # the next entry of the peer's table to be written
+        self._entry = 1 % peer.entries  # the next entry of the peer's table to be written
         self._maps: dict[int, Region] = {}  # by their index in the peer's table
         self._pump = asyncio.create_task(self._follow())
         self._give_credit()
@@ -292,7 +297,7 @@ class Rsocket:
                 view = view[len(piece) :]
                 # before the RDMA Write, as the peer may replace the entry as soon as this end has used it up
                 rest = target.octets - len(piece)
-                self._set_target(self._target, target.to + len(piece), target.stag, rest)
+                self._set_target(self._target, Place(target.to + len(piece), target.stag, rest))
                 if not rest:
                     self._target = (self._target + 1) % _TARGETS
                 self._sent = (self._sent + 1) & 0xFFFF
@@ -364,8 +369,8 @@ class Rsocket:
         async with self._sending:
             await self._until(self._has_room)
             self._check_writable()
-            to = table.to + table.octets * _TARGET_OCTETS + index * _MAP_OCTETS
-            entry = struct.pack(order + _MAP, offset, region.to, region.stag, len(region))
+            to = table.to + self._peer.entries * PLACE_OCTETS + index * _MAP_OCTETS
+            entry = struct.pack(order + _OFFSET, offset) + Place.of(region).encode(order)
             self._post(WorkRequest.write(entry, table.stag, to), self._message(_Operation.MAP, index))
         return index
 
@@ -390,21 +395,31 @@ class Rsocket:
                 offset += len(piece)
             await self._handed_over()
 
-    def _mapped(self, offset: int) -> tuple[int, _Target]:
+    def _mapped(self, offset: int) -> tuple[int, Place]:
         for index in range(self._end.settings.maps):
-            at = _TARGETS * _TARGET_OCTETS + index * _MAP_OCTETS
-            start, *target = struct.unpack_from(_OURS + _MAP, self._end.table, at)
-            if start <= offset < start + target[2]:
-                return start, _Target(*target)
+            at = _TARGETS * PLACE_OCTETS + index * _MAP_OCTETS
+            [start] = struct.unpack_from(_OURS + _OFFSET, self._end.table, at)
+            target = self._told_place(at + _OFFSET_OCTETS)
+            if start <= offset < start + target.octets:
+                return start, target
         raise ValueError(f"the peer has not mapped offset {offset}")
 
     # Sending
 
-    def _targets(self, index: int) -> _Target:
-        return _Target(*struct.unpack_from(_OURS + _TARGET, self._end.table, index * _TARGET_OCTETS))
+    def _targets(self, index: int) -> Place:
+        return self._told_place(index * PLACE_OCTETS)
 
-    def _set_target(self, index: int, *target: int) -> None:
-        struct.pack_into(_OURS + _TARGET, self._end.table, index * _TARGET_OCTETS, *target)
+    def _set_target(self, index: int, target: Place) -> None:
+        self._end.table[index * PLACE_OCTETS : (index + 1) * PLACE_OCTETS] = target.encode(_OURS)
+
+    def _told_place(self, at: int) -> Place:
+        """Return the place that the peer has written into the table; raises RsocketError, which ends the connection."""
+        try:
+            return Place.decode(self._end.table[at : at + PLACE_OCTETS], _OURS)
+        except ValueError as error:
+            wrong = RsocketError(f"the peer tells wrong memory: {error}")
+            self._violated(wrong)
+            raise wrong from None
 
     def _may_send(self) -> bool:
         """Whether DATA may be sent: the peer has room for its octets and for its message."""
@@ -471,15 +486,15 @@ class Rsocket:
                     self._post(credit)
                     return
                 region, table = self._end.region, self._peer.table
-                entry = struct.pack(self._peer.order + _TARGET, region.to + self._freed, region.stag, half)
-                self._post(WorkRequest.write(entry, table.stag, table.to + self._entry * _TARGET_OCTETS), credit)
+                entry = Place(region.to + self._freed, region.stag, half).encode(self._peer.order)
+                self._post(WorkRequest.write(entry, table.stag, table.to + self._entry * PLACE_OCTETS), credit)
             except RdmaError as error:
                 self._fail(error)
                 return
             self._free -= half
             self._open += half
             self._freed = (self._freed + half) % settings.buffer
-            self._entry = (self._entry + 1) % table.octets
+            self._entry = (self._entry + 1) % self._peer.entries
 
     async def _follow(self) -> None:
         """Take completions, until the last one has come."""
@@ -504,8 +519,7 @@ class Rsocket:
             self._act(bytes(received))
             self.connection.post_receives(ReceiveRequest(received.wr_id, wr_id=received.wr_id))
         except RsocketError as error:
-            self._fail(error)
-            self._aborting = asyncio.create_task(self.connection.abort())
+            self._violated(error)
             return True
         except RdmaError:
             return True
@@ -547,6 +561,10 @@ class Rsocket:
                 raise self._error
             self._changed.clear()
             await self._changed.wait()
+
+    def _violated(self, error: RsocketError) -> None:
+        self._fail(error)
+        self._aborting = asyncio.create_task(self.connection.abort())
 
     def _fail(self, error: Exception) -> None:
         if self._readable or self._writable:  # otherwise the stream has ended in order

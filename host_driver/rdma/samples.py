@@ -29,7 +29,7 @@ from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma.connection import By, ClosedError, Connection, RdmaError
 from open_rnic.host_driver.rdma.manager import ConnectionRequest, connect
-from open_rnic.host_driver.rdma.memory import Access, ProtectionDomain, Region
+from open_rnic.host_driver.rdma.memory import Access, Place, ProtectionDomain, Region
 from open_rnic.rtl.rdma import sample_registers, signal_registers
 from open_rnic.rtl.rdma.sample_registers import RECORD_OCTETS, Doorbell
 from open_rnic.rtl.rdma.signal_registers import Pattern
@@ -51,7 +51,6 @@ __all__ = [
 
 RING = 1 << 16  # octets, by default
 _MAX_RING = 1 << 31
-_PLACE = struct.Struct(">QII")
 _RECORD = struct.Struct("<QQ")
 _HEAD = struct.Struct("<Q")
 _WORD = 0xFFFF_FFFF
@@ -60,30 +59,6 @@ _REGISTERS: dict[str, Register] = sample_registers.BY_NAME | signal_registers.BY
 
 class SamplesError(Exception):
     """The peer has violated the protocol of this module."""
-
-
-class Place(NamedTuple):
-    """Registered memory of the other end."""
-
-    to: int
-    stag: int
-    octets: int
-
-    @classmethod
-    def of(cls, region: Region) -> Self:
-        """Return the place of memory of this end, for the other end."""
-        return cls(region.to, region.stag, region.octets)
-
-    @classmethod
-    def decode(cls, octets: bytes) -> Self:
-        """Return the place in private data; raises ValueError if it has another length."""
-        if len(octets) != _PLACE.size:
-            raise ValueError(f"a place has {_PLACE.size} octets, not the {len(octets)} of this private data")
-        return cls(*_PLACE.unpack(octets))
-
-    def encode(self) -> bytes:
-        """Return the place as private data."""
-        return _PLACE.pack(*self)
 
 
 @dataclass(frozen=True)
@@ -290,10 +265,10 @@ class SampleReader:
         try:
             connection = await connect(host, port, config, domain=domain, **options)
             try:
-                return cls(connection, ring, Place.decode(connection.negotiated.private_data))
-            except ValueError as error:
+                return cls(connection, ring, _head_of(connection.negotiated.private_data))
+            except SamplesError:
                 await connection.abort()
-                raise SamplesError(str(error)) from None
+                raise
         except BaseException:
             ring.deregister()
             raise
@@ -402,6 +377,17 @@ class SignalGenerator:
         given = await self._device.get_wide("SIGNAL_GIVEN")
         register = _REGISTERS["SIGNAL_STATUS"]
         return SignalStatus(given, bool(register["runs"].get(word)), bool(register["stalls"].get(word)))
+
+
+def _head_of(private_data: bytes) -> Place:
+    """Return the place of the writer's head; raises SamplesError."""
+    try:
+        place = Place.decode(private_data)
+    except ValueError as error:
+        raise SamplesError(f"the Reply has no place of a head: {error}") from None
+    if place.octets < _HEAD.size:
+        raise SamplesError(f"a head has {_HEAD.size} octets, not {place.octets}")
+    return place
 
 
 def _word(register: str, **fields: int) -> int:

@@ -141,6 +141,31 @@ def test_the_exchange_has_perftests_format():
     run(test())
 
 
+@pytest.mark.parametrize(("program", "to"), [(Program.SEND_BW, 2**64 - 4), (Program.WRITE_LAT, 2**64 - 100)])
+def test_a_client_that_offers_memory_that_wraps_is_reported(program, to):
+    async def client(port):
+        async with await rdma.connect("127.0.0.1", port) as control:
+
+            async def exchange(octets):
+                await control.send(octets)
+                await control.receive()
+
+            for octets in (b"6.06".ljust(16, b"\0"), bytes(4), bytes(4), b"5\0", bytes(56)):
+                await exchange(octets)
+            async with await rdma.connect("127.0.0.1", port):
+                for _ in range(5):
+                    await exchange(PLACE.pack(0, 1, 2, 3, 4, 0, to, b"", 0, -1))
+                await control.disconnected()
+
+    async def test():
+        async with await rdma.listen() as listener, asyncio.TaskGroup() as group:
+            group.create_task(client(listener.address[1]))
+            with pytest.raises(PerftestError, match=r"the peer offers wrong memory: .* on wrap"):
+                await perftest.server(listener, Settings(program, 100, 2))
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("messages", "what"),
     [

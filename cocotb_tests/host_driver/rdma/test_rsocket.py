@@ -244,10 +244,10 @@ class Raw:
 
 
 @asynccontextmanager
-async def against(raw):
+async def against(raw, maps=0):
     async with await rdma.listen(options=HASTY) as listener, asyncio.TaskGroup() as group:
         connecting = group.create_task(raw.connect(listener))
-        server = await rsocket.accept(await listener.request(), settings=Settings(buffer=64, credits=32))
+        server = await rsocket.accept(await listener.request(), settings=Settings(buffer=64, credits=32, maps=maps))
         await connecting
         async with server, raw.connection:
             yield server
@@ -325,6 +325,27 @@ def test_a_peer_that_breaks_the_protocol_is_reported(message, what):
     run(test())
 
 
+@pytest.mark.parametrize("where", ["room", "map"])
+def test_a_peer_that_tells_memory_that_wraps_is_reported(where):
+    async def test():
+        raw = Raw()
+        async with against(raw, maps=1) as server:
+            place = struct.pack("<QII", 2**64 - 1, 1, 32)
+            at, entry = (0, place) if where == "room" else (32, bytes(8) + place)
+            await raw.connection.write(entry, raw.table_stag, raw.table_to + at)
+            await raw.connection.write(b"!", raw.half[1], raw.half[0])
+            await raw.say(0, 1)
+            await server.recv()
+            for _ in range(2):
+                with pytest.raises(RsocketError, match=r"32 octets from TO 0xf{16} on wrap"):
+                    await (server.send(b"x") if where == "room" else server.write_at(b"x", 0))
+            with pytest.raises(RsocketError, match="wrap"):
+                await server.recv()
+            await raw.connection.disconnected()
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("private_data", "what"),
     [
@@ -332,8 +353,10 @@ def test_a_peer_that_breaks_the_protocol_is_reported(message, what):
         (PRIVATE.pack(2, 0, 384, 0, 0, 0, 0, 0, 1, 2, 0, 1, 32), "version 1, is missing"),
         (PRIVATE.pack(1, 0, 4, 0, 0, 0, 0, 0, 1, 2, 0, 1, 32), "4 credits"),
         (PRIVATE.pack(1, 0, 384, 0, 0, 0, 0, 0, 1, 0, 0, 1, 32), "a table of 0 entries"),
+        (PRIVATE.pack(1, 2, 384, 0, 0, 0, 2, 2**64 - 80, 1, 2, 0, 1, 32), "80 octets from TO 0xf{14}b0 on wrap"),
+        (PRIVATE.pack(1, 0, 384, 0, 0, 0, 0, 0, 1, 2, 2**64 - 32, 1, 32), "32 octets from TO 0xf{14}e0 on wrap"),
     ],
-    ids=["text", "version", "credits", "table"],
+    ids=["text", "version", "credits", "table", "place of the table", "place of the buffer"],
 )
 def test_a_peer_that_is_no_rsocket_is_rejected(private_data, what):
     async def test():

@@ -177,13 +177,18 @@ async def _accept(listener):
     return await (await listener.request()).accept()
 
 
-@pytest.mark.parametrize("private_data", [b"", bytes(12), Place(0, 1, 0).encode(), Place(0, 1, 1000).encode()])
+WRAPPING = struct.pack(">QII", 2**64 - 4096, 1, 4096)
+
+
+@pytest.mark.parametrize(
+    "private_data", [b"", bytes(12), Place(0, 1, 0).encode(), Place(0, 1, 1000).encode(), WRAPPING]
+)
 def test_a_request_without_the_place_of_a_ring_that_fits_is_rejected(private_data):
     async def test():
         async with await rdma.listen(config=RESPONDER, device=partial(open_device, "software", lanes=4)) as listener:
             config = rdma.Config(rdma.Role.INITIATOR, private_data=private_data)
             connecting = asyncio.create_task(rdma.connect(*listener.address[:2], config))
-            with pytest.raises(ValueError, match=r"a place has 16 octets|a ring has 1 to|half of the ring"):
+            with pytest.raises(ValueError, match=r"a place has 16 octets|on wrap|a ring has 1 to|half of the ring"):
                 await accept(listener)
             with pytest.raises(rdma.RejectedError):
                 await connecting
@@ -252,12 +257,20 @@ def test_a_send_that_is_no_record_is_an_error_of_the_peer(record):
     run(test())
 
 
-def test_a_reply_without_the_place_of_a_head_is_an_error_of_the_peer():
+@pytest.mark.parametrize(
+    ("private_data", "what"),
+    [
+        (b"", "a place has 16 octets, not 0"),
+        (struct.pack(">QII", 2**64 - 8, 1, 8), "8 octets from TO 0xfffffffffffffff8 on wrap"),
+        (Place(0, 1, 7).encode(), "a head has 8 octets, not 7"),
+    ],
+)
+def test_a_reply_without_the_place_of_a_head_is_an_error_of_the_peer(private_data, what):
     async def test():
         async with await rdma.listen(config=RESPONDER) as listener:
             connecting = asyncio.create_task(SampleReader.connect(*listener.address[:2]))
-            theirs = await (await listener.request()).accept()
-            with pytest.raises(SamplesError, match="a place has 16 octets, not the 0 of this private data"):
+            theirs = await (await listener.request()).accept(private_data)
+            with pytest.raises(SamplesError, match=what):
                 await connecting
             await theirs.abort()
 

@@ -1,12 +1,17 @@
 """``rnic perftest``, ``rnic rcopy``, ``rnic rstream`` and ``rnic riostream``: each opposite itself."""
 
+import asyncio
 import re
+import struct
 from contextlib import contextmanager
 
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import rnic, running  # noqa: F401 -- a fixture
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma.perftest import Program
+from open_rnic.host_driver.tools.cli.endpoint import serve_all
 from open_rnic.host_driver.tools.cli.perftest import ProgramName
 
 
@@ -48,6 +53,48 @@ def test_rcopy_works_with_itself(rnic, tmp_path):  # noqa: F811
         assert (status, err) == (1, "rnic: the server cannot open ../x: Permission denied\n")
         status, _, err = rnic("connect", "127.0.0.1", port, "--private-data", "hello")
         assert status == 3
+
+
+@pytest.mark.parametrize("wraps", ["table", "buffer"])
+def test_rcopy_serves_the_next_client_after_one_whose_memory_wraps(rnic, tmp_path, wraps):  # noqa: F811
+    table, buffer = (2**64 - 1 if wraps == each else 0 for each in ("table", "buffer"))
+    places = struct.pack(">QIIQII", table, 1, 2, buffer, 2, 65536)
+    hostile = Config(rdma.Role.INITIATOR, private_data=struct.pack(">BBH4x", 1, 2, 384) + places)
+    with serving("rcopy", "--folder", tmp_path) as (server, port):
+        with pytest.raises(rdma.RejectedError):
+            asyncio.run(rdma.connect("127.0.0.1", port, hostile))
+        status, _, err = rnic("rcopy", "pyproject.toml", "127.0.0.1:copy", "-p", port)
+        assert (status, err) == (0, "")
+        server.process.terminate()
+        status, _, err = server.end()
+        assert re.fullmatch(r"rnic: \[127.0.0.1 port \d+\] the peer offers wrong memory: .* on wrap\n", err)
+
+
+def test_whatever_a_connection_raises_is_one_line_and_the_others_go_on(capsys):
+    """The third client is served after two that failed, one of them for a reason that nobody has thought of."""
+    served = []
+
+    async def handle(request):
+        async with await request.accept() as connection:
+            message = bytes(await connection.receive())
+            if message != b"good":
+                raise rdma.LostError("bad", rdma.Reason.LOCAL) if message == b"bad" else KeyError(message)
+            served.append(message)
+
+    async def test():
+        async with await rdma.listen() as listener:
+            serving = asyncio.create_task(serve_all(listener, handle))
+            for message in (b"bad", b"strange\n", b"good"):
+                async with await rdma.connect(*listener.address[:2]) as connection:
+                    await connection.send(message)
+                    await connection.disconnected()
+            serving.cancel()
+            await asyncio.wait((serving,))
+
+    asyncio.run(test())
+    assert served == [b"good"]
+    lines = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["bad", r"KeyError: b'strange\n'"]
 
 
 @pytest.mark.parametrize("program", ["rstream", "riostream"])

@@ -537,6 +537,26 @@ def test_a_persistent_server_serves_clients_in_sequence(rnic):
         assert "Key" in err
 
 
+@pytest.mark.parametrize("when", ["ping", "pong"])
+def test_a_persistent_server_survives_a_client_whose_memory_wraps(rnic, when):
+    async def offend(port):
+        async with await rdma.connect("127.0.0.1", port) as connection:
+            if when == "pong":
+                with connection.register(bytearray(64), Access.REMOTE_READ) as region:
+                    await connection.send(INFO.pack(region.to, region.stag, 64))
+                    await connection.receive()
+            await connection.send(INFO.pack(2**64 - 1, 5, 64))
+            await connection.disconnected()
+
+    with serving("-P") as (server, port):
+        asyncio.run(offend(port))
+        assert rnic("rping", "-c", "-p", port, "-C", 1, "-V")[0] == 0
+        server.process.send_signal(signal.SIGTERM)
+        _, _, err = server.end()
+        assert err.count("\n") == 1
+        assert "the client offers a wrong buffer: 64 octets from TO 0xffffffffffffffff on wrap" in err
+
+
 def test_the_text_matches_the_original_rping():
     assert ping_data(0, 64) == b"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr\0"
     assert ping_data(57, 30) == b"rdma-ping-57: zABCDEFGHIJKLMN\0"

@@ -39,7 +39,7 @@ from open_rnic.host_driver.tools.cli import (
     split,
     verilog,
 )
-from open_rnic.host_driver.tools.cli.common import CommandError
+from open_rnic.host_driver.tools.cli.common import CommandError, line_of
 from open_rnic.host_driver.tools.cli.output import give_up_output, name_output
 
 
@@ -118,7 +118,7 @@ def report(error: BaseException) -> int:
                 status = status_of(error)
             if error.filename == output.NAME:
                 give_up_output()
-            line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+            line = line_of(error)
         case DeviceError() | MissingExtraError():
             line = str(error)
         case _:

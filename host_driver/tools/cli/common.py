@@ -43,6 +43,20 @@ class UsageError(CommandError):
     status = 2
 
 
+def line_of(error: Exception) -> str:
+    """Return the line that reports an error: of an error that no peer, user or system explains, with its kind."""
+    from open_rnic.host_driver.device import DeviceError
+
+    match error:
+        case OSError():
+            line = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+        case CommandError() | DeviceError():
+            line = str(error)
+        case _:
+            line = f"{type(error).__name__}: {error}"
+    return " ".join(line.split())
+
+
 def whole_number(text: str | int) -> int:
     """Parse the text of an option, for ``typer.Option(parser=whole_number)``: decimal, or 0x and hex digits."""
     try:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import partial
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, FrameKind
+from open_rnic.host_driver.tools.cli import output
 from open_rnic.host_driver.tools.cli.common import (
     DeviceOption,
     LanesOption,
     UsageError,
+    line_of,
     number,
     open_device,
     whole_number,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.mpa.negotiation import Config, Reason
     from open_rnic.host_driver.mpa.startup import StartupFrame
-    from open_rnic.host_driver.rdma import Connection, ConnectionRequest, MpaConnectionError, Received
+    from open_rnic.host_driver.rdma import Connection, ConnectionRequest, Listener, MpaConnectionError, Received
     from open_rnic.host_driver.rdma.connection import OpenDevice
     from open_rnic.host_driver.transport import Tcp
 
@@ -561,6 +563,31 @@ def _readable(octets: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if all(one.isprintable() or one in "\n\t" for one in text) else None
+
+
+def tell_failure(peer: Address, error: Exception) -> None:
+    """Report in one line that the connection with this peer failed."""
+    print(f"rnic: [{place(peer)}] {line_of(error)}", file=sys.stderr, flush=True)
+
+
+async def serve_all(
+    listener: Listener,
+    handle: Callable[[ConnectionRequest], Awaitable[object]],
+    failed: Callable[[Address, Exception], object] = tell_failure,
+) -> None:
+    """Handle each request in a task of its own. ``failed`` is told whatever one raises, and the others go on."""
+
+    async def guarded(request: ConnectionRequest) -> None:
+        try:
+            await handle(request)
+        except Exception as error:
+            if isinstance(error, OSError) and error.filename == output.NAME:  # no failure of this peer
+                raise
+            failed(request.peer, error)
+
+    async with asyncio.TaskGroup() as group:
+        async for request in listener:
+            group.create_task(guarded(request))
 
 
 async def converse(connection: Connection, report: Report, talk: Talk) -> int:

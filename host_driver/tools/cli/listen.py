@@ -20,6 +20,7 @@ from open_rnic.host_driver.tools.cli.endpoint import (
     converse,
     model_name,
     prepare,
+    serve_all,
 )
 from open_rnic.rtl.registers import Model, Role
 
@@ -114,9 +115,7 @@ class _Responder:
                     return await self.handle(arriving.result())
                 arriving.cancel()
                 return answered.result()
-            async with asyncio.TaskGroup() as group:
-                async for request in listener:
-                    group.create_task(self.handle(request))
+            await serve_all(listener, self.handle, failed)
         return 0
 
     async def handle(self, request: ConnectionRequest) -> int:

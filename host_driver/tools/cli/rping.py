@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,13 +14,20 @@ from open_rnic.host_driver.tools.cli.common import (
     raise_file_limit,
     with_options,
 )
-from open_rnic.host_driver.tools.cli.endpoint import ConnectionOptions, ModelOption, place, port_number, prepare
+from open_rnic.host_driver.tools.cli.endpoint import (
+    ConnectionOptions,
+    ModelOption,
+    place,
+    port_number,
+    prepare,
+    serve_all,
+    tell_failure,
+)
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.rdma import ConnectionRequest
     from open_rnic.host_driver.rdma.connection import OpenDevice
@@ -135,31 +140,21 @@ async def _serve(
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.rping import RpingError, server
 
-    def failed(peer: Address, error: Exception) -> None:
-        print(f"rnic: [{place(peer)}] {error}", file=sys.stderr, flush=True)
-
     async def handle(request: ConnectionRequest) -> None:
         try:
             async with await request.accept() as connection:
                 pings = await server(connection, show=_show if verbose else _hide)
                 if verbose:
                     _show(f"{place(connection.peer)} has gone after {pings} pings")
-        except (rdma.MpaConnectionError, rdma.RdmaError, RpingError) as error:
-            if persistent:
-                failed(request.peer, error)
-            elif isinstance(error, RpingError):
-                raise CommandError(str(error)) from None
-            else:
-                raise
+        except RpingError as error:
+            raise CommandError(str(error)) from None
 
     async with network as (tcp, device):
         await prepare(device)
-        async with await rdma.listen(host, port, config, device=device, failed=failed, tcp=tcp) as listener:
+        async with await rdma.listen(host, port, config, device=device, failed=tell_failure, tcp=tcp) as listener:
             if verbose:
                 _show(f"listening at {place(listener.address)}")
-            if not persistent:
+            if persistent:
+                await serve_all(listener, handle)
+            else:
                 await handle(await listener.request())
-                return
-            async with asyncio.TaskGroup() as group:
-                async for request in listener:
-                    group.create_task(handle(request))

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, number, with_options
-from open_rnic.host_driver.tools.cli.endpoint import ConnectionOptions, ModelOption, place, port_number, prepare
+from open_rnic.host_driver.tools.cli.endpoint import (
+    ConnectionOptions,
+    ModelOption,
+    place,
+    port_number,
+    prepare,
+    serve_all,
+    tell_failure,
+)
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
-    from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.rdma import ConnectionRequest, Listener
     from open_rnic.host_driver.rdma.connection import OpenDevice
@@ -157,40 +162,29 @@ def _stream(
 async def _listening(end: _End) -> AsyncIterator[Listener]:
     from open_rnic.host_driver import rdma
 
-    def failed(peer: Address, error: Exception) -> None:
-        _report(peer, error)
-
     async with end.network as (tcp, device):
         await prepare(device)
-        opening = rdma.listen(end.bind, end.port, end.config, device=device, failed=failed, tcp=tcp)
+        opening = rdma.listen(end.bind, end.port, end.config, device=device, failed=tell_failure, tcp=tcp)
         async with await opening as listener:
             print(f"listening at {place(listener.address)}", flush=True)
             yield listener
 
 
-def _report(peer: Address, error: Exception) -> None:
-    print(f"rnic: [{place(peer)}] {error}", file=sys.stderr, flush=True)
-
-
 async def _serve_files(end: _End, folder: Path, once: bool) -> None:
-    from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma import rcopy, rsocket
 
     async def serve(request: ConnectionRequest) -> None:
         try:
             async with await rsocket.accept(request) as connected:
                 await rcopy.serve(connected, folder, lambda copied: print(copied, flush=True))
-        except (rdma.MpaConnectionError, rdma.RdmaError, rsocket.RsocketError, rcopy.RcopyError) as error:
-            if once:
-                raise CommandError(str(error)) from None
-            _report(request.peer, error)
+        except rcopy.RcopyError as error:
+            raise CommandError(str(error)) from None
 
-    async with _listening(end) as listener, asyncio.TaskGroup() as group:
+    async with _listening(end) as listener:
         if once:
             await serve(await listener.request())
-            return
-        async for request in listener:
-            group.create_task(serve(request))
+        else:
+            await serve_all(listener, serve)
 
 
 async def _copy(end: _End, source: Path, host: str, path: str) -> None:
