@@ -1,11 +1,12 @@
 """The data path of one connection with an RDMA engine."""
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, Module, ResetInserter
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.layouts import MemoryPort
@@ -69,7 +70,11 @@ class RdmaDatapath(wiring.Component):
         m.submodules.engine = engine = self.engine
         connect, flipped = wiring.connect, wiring.flipped
         connect(m, flipped(self.tx_ulpdu), engine.host_tx)
-        connect(m, engine.tx_ulpdu, mpa.tx_ulpdu)
+        # The engine gives no beat in the first cycle of a ULPDU, and MPA takes none while it inserts a CRC.
+        tx_queue = Fifo(TxUlpdu(self.lanes), 4)
+        m.submodules.tx_queue = ResetInserter(mpa.reset)(tx_queue)
+        connect(m, engine.tx_ulpdu, tx_queue.i)
+        connect(m, tx_queue.o, mpa.tx_ulpdu)
         connect(m, mpa.tx_mpa, flipped(self.tx_mpa))
         connect(m, flipped(self.rx_mpa), mpa.rx_mpa)
         connect(m, mpa.rx_ulpdu, engine.rx_ulpdu)

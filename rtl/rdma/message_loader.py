@@ -1,7 +1,7 @@
 """Chooses the next message to send, and loads it."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -15,7 +15,7 @@ from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
 
 __all__ = ["MessageLoader"]
 
-WORK_WORDS = 8  # words of memory for each message that can be posted
+WORK_WORDS = 8  # words of memory for each message, of one piece, that can be posted
 
 
 class MessageLoader(wiring.Component):
@@ -27,8 +27,10 @@ class MessageLoader(wiring.Component):
     The source of a Read Response is looked up once (RFC 5040 §5.2.1, §7.2). If it must not be read, ``refused`` is set,
     and no other message is loaded.
 
-    Latency: 6 cycles for a message from one piece of memory, and some 13 for a Read Response. Throughput: a message
-    from one piece every 6 cycles, and 2 cycles more for each other piece.
+    The words of a WORK command are taken in rows: of one word at 1 lane, of two at other widths.
+
+    Latency: 6 cycles, or 3 at 2 lanes or more, for a message from one piece of memory, and some 13 for a Read Response.
+    Throughput: a message from one piece in as many cycles, and 2 cycles more for each other piece.
 
     Members
     -------
@@ -73,6 +75,7 @@ class MessageLoader(wiring.Component):
         self.rows = rows
         self.work = work
         self.reads = reads
+        self.width = min(lanes, 2)  # words in a row of work
         self.row_words = request_row_octets(lanes) // (4 * lanes)
         super().__init__({
             "write": In(1), "ends": In(1), "word": In(32),
@@ -88,15 +91,16 @@ class MessageLoader(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         message, fragment, found = self.message.payload, self.fragment.payload, self.found
-        advance = Signal(2)  # words of work that are taken
+        advance = Signal(2)  # rows of work that are taken
         number = Signal(range(REQUEST_WORDS + 1))  # of a word of the request
         takes_work = Signal()
         takes_request = Signal()
-        work_word = self._work(m, advance)
+        work = self._work(m, advance)
         request_word = self._requests(m, takes_request, number)
 
-        # What can begin: the first word of the oldest work is always there.
-        opcode = work_word[:4]
+        # What can begin: the first row of the oldest work is always there.
+        first_word, address_word, octets_word = work[0], work[-1], work[0]
+        opcode = first_word[:4]
         is_read = opcode == Opcode.RDMA_READ_REQUEST
         posted = Signal(range(self.work + 1))  # messages that have not been loaded
         asked = Signal(range(self.reads + 1))  # RDMA Read Requests that have not been loaded
@@ -106,7 +110,7 @@ class MessageLoader(wiring.Component):
         last_answered = Signal()  # the last message was a Read Response
         m.d.comb += [
             free.eq((~self.message.valid | self.message.ready) & (~self.fragment.valid | self.fragment.ready)),
-            may_post.eq((posted != 0) & (~is_read | self.may_read) & (~work_word[4] | self.no_reads)),
+            may_post.eq((posted != 0) & (~is_read | self.may_read) & (~first_word[4] | self.no_reads)),
             may_answer.eq((asked != 0) & ~self.answering & ~(self.message.valid & message.response)),
         ]
         m.d.sync += [
@@ -115,9 +119,18 @@ class MessageLoader(wiring.Component):
         ]
 
         is_request = Signal()
-        word = Signal(32)  # for the message's fields
-        m.d.comb += word.eq(Mux(is_request, request_word, work_word))
-        field = Signal(range(4))
+        words = [Signal(32, name=f"word_{n}") for n in range(self.width)]  # for the message's fields
+        m.d.comb += [word.eq(Mux(is_request, request_word, of_work)) for word, of_work in zip(words, work, strict=True)]
+        fields = None, message.octets, message.stag, message.to[:32], message.to[32:]  # in the order of the command
+        row_of_address = len(fields) // self.width
+        work_row = Signal(range(row_of_address))
+
+        def load(n):
+            """Take the fields in row ``n`` of a command."""
+            at = n * self.width
+            pairs = zip(fields[at : at + self.width], words, strict=False)
+            m.d.sync += [field.eq(word) for field, word in pairs if field is not None]
+
         pieces = Signal(6)  # that have not been loaded
         is_first = Signal()  # the piece is the message's first
         source = Signal(Access, reset_less=True)
@@ -151,27 +164,30 @@ class MessageLoader(wiring.Component):
                 with m.Elif(self.runs & free & may_post):
                     m.d.comb += [takes_work.eq(1), advance.eq(1)]
                     m.d.sync += [
-                        message.opcode.eq(opcode), message.response.eq(0), message.fabric.eq(work_word[5]),
-                        last_answered.eq(0), field.eq(0), pieces.eq(work_word[8:14]), is_first.eq(1),
+                        message.opcode.eq(opcode), message.response.eq(0), message.fabric.eq(first_word[5]),
+                        last_answered.eq(0), work_row.eq(1), pieces.eq(first_word[8:14]), is_first.eq(1),
                     ]  # fmt: skip
+                    load(0)
                     m.next = "Work"
 
             with m.State("Work"):
                 m.d.comb += advance.eq(1)
-                m.d.sync += field.eq(field + 1)
-                for n, register in enumerate((message.octets, message.stag, message.to[:32], message.to[32:])):
-                    with m.If(field == n):
-                        m.d.sync += register.eq(word)
-                with m.If(field == 3):
-                    with m.If(pieces == 0):
-                        m.d.sync += self.message.valid.eq(1)
-                        m.next = "Choose"
-                    with m.Else():
-                        m.next = "Address"
+                m.d.sync += work_row.eq(work_row + 1)
+                for n in range(1, row_of_address):
+                    with m.If(work_row == n):
+                        load(n)
+                with m.If(work_row == row_of_address - 1):
+                    m.next = "Address"
             with m.State("Address"):
-                with m.If(~self.fragment.valid | self.fragment.ready):
+                with m.If(is_first):
+                    load(row_of_address)
+                with m.If(pieces == 0):
+                    m.d.comb += advance.eq(len(fields) % self.width)
+                    m.d.sync += self.message.valid.eq(1)
+                    m.next = "Choose"
+                with m.Elif(~self.fragment.valid | self.fragment.ready):
                     m.d.sync += [
-                        fragment.address.eq(work_word), fragment.last.eq(pieces == 1), pieces.eq(pieces - 1),
+                        fragment.address.eq(address_word), fragment.last.eq(pieces == 1), pieces.eq(pieces - 1),
                     ]  # fmt: skip
                     with m.If((pieces == 1) & (message.opcode != Opcode.RDMA_READ_REQUEST)):
                         m.d.comb += advance.eq(2)
@@ -181,23 +197,24 @@ class MessageLoader(wiring.Component):
                         m.d.comb += advance.eq(1)
                         m.next = "Length"
             with m.State("Length"):
-                m.d.comb += advance.eq(1)
-                m.d.sync += [fragment.octets.eq(work_word), self.fragment.valid.eq(1), is_first.eq(0)]
+                m.d.sync += [fragment.octets.eq(octets_word), self.fragment.valid.eq(1), is_first.eq(0)]
                 with m.If(is_first):
                     m.d.sync += self.message.valid.eq(1)
                 with m.If(pieces == 0):
+                    m.d.comb += advance.eq(1)
                     m.next = "Choose"
                 with m.Else():
+                    m.d.comb += advance.eq(self.width == 1)  # the next address is in this row otherwise
                     m.next = "Address"
 
             with m.State("Request"):
                 m.d.comb += is_request.eq(1)
                 m.d.sync += number.eq(number + 1)
-                registers = (
-                    message.stag, message.to[32:], message.to[:32], message.octets,
-                    source.stag, source.to[32:], source.to[:32],
-                )  # fmt: skip
-                for n, register in enumerate(registers, 1):
+                registers = [
+                    *((fields[at], words[at % self.width]) for at in (2, 4, 3, 1)),  # STag, TO, and octets
+                    *((register, request_word) for register in (source.stag, source.to[32:], source.to[:32])),
+                ]
+                for n, (register, word) in enumerate(registers, 1):
                     with m.If(number == n):
                         m.d.sync += register.eq(word)
                 with m.If(number == REQUEST_WORDS):
@@ -222,19 +239,24 @@ class MessageLoader(wiring.Component):
         return m
 
     def _work(self, m, advance):
-        """The words of WORK commands: return the oldest one that has not been taken."""
-        # A word that is written while it is read is read again before its command ends.
-        memory = Memory(shape=32, depth=WORK_WORDS * self.work, init=[], attrs={"no_rw_check": 1})
+        """The words of WORK commands: return those in the oldest row that has not been taken."""
+        # A row that is written while it is read is read again before its command ends.
+        shape = data.ArrayLayout(32, self.width)
+        memory = Memory(shape=shape, depth=WORK_WORDS * self.work // self.width, init=[], attrs={"no_rw_check": 1})
         m.submodules.work = memory
-        write, read = memory.write_port(), memory.read_port()
+        write, read = memory.write_port(granularity=1), memory.read_port()
         head = Signal.like(read.addr)
+        place = Signal(range(self.width))  # of the next word in its row
         m.d.comb += [
-            write.data.eq(self.word),
-            write.en.eq(self.write),
+            *(word.eq(self.word) for word in write.data),
+            write.en.eq(Mux(self.write, 1 << place, 0)),
             read.addr.eq(head + advance),
         ]
-        m.d.sync += [head.eq(read.addr), write.addr.eq(write.addr + self.write)]
-        return read.data
+        m.d.sync += head.eq(read.addr)
+        with m.If(self.write):
+            fills = self.ends | (place == self.width - 1)
+            m.d.sync += [place.eq(Mux(fills, 0, place + 1)), write.addr.eq(write.addr + fills)]
+        return list(read.data)
 
     def _requests(self, m, takes, number):
         """The RDMA Read Requests: return word ``number``, a cycle later, of the one that was taken last."""

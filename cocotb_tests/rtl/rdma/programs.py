@@ -28,7 +28,7 @@ from open_rnic.host_driver.rdma.engine import Engine as Twin
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Right
 from open_rnic.rtl.registers import Rtr
 
-__all__ = ["CHANCES", "ENDS", "PROGRAMS", "SIZES", "STEPS", "program"]
+__all__ = ["CHANCES", "ENDS", "ERRORS", "SIZES", "STEPS", "program", "programs"]
 
 SIZES = {"regions": 16, "buffers": 4, "work": 8, "reads": 4}
 SENDS = (Opcode.SEND, Opcode.SEND_SE, *INVALIDATES)
@@ -36,7 +36,10 @@ TARGETS, SOURCES, SINKS, BUFFERS = 0x0003, 0x4001, 0x8002, 0xA005  # octets that
 REGION, SINK, BUFFER = 0x800, 0x200, 0x180  # octets of each of them
 SOURCE_STAG, SINK_STAG = 0x5000_0004, 0x6000_0008  # of the first one; those of the targets change
 FIRST_TO = [0, 1 << 33, 7 << 40, 2**64 - 1 - REGION]  # of the targets, and of the sources
-SHOWN = ("ready", "refused", "source_refused", "passed", "blocked", "send_begun", "write_begun", "requests", "reads")
+SHOWN = (
+    "ready", "placing", "sending", "refused", "source_refused", "passed", "blocked", "send_begun", "write_begun",
+    "requests", "reads",
+)  # fmt: skip
 OF_TRANSMIT = ("irq", "requests", "reads", "DONE", "ULPDUS")  # what depends on what has been sent
 QUIET = 100  # cycles
 TERMINATE = Terminate.of(Fault.BOUNDS).encode()
@@ -222,6 +225,7 @@ class Both(Engine):
         assert not self.coming
         await self.reset()
         self.twin.reset()
+        self.passed.clear()
         self.restart_sinks()
         assert not await self.rests(), "a ULPDU of the last connection"
         for found, old, new in zip(self.memory.octets, before, self.copy.octets, strict=True):
@@ -247,9 +251,9 @@ class Program:
         self.end = end
         self.messages = 0  # each has other octets
         self.generation = 0  # of the STags of targets
-        self.ended = False
 
     async def run(self, setting, steps):
+        self.ended = False
         await self.begin(Choices(setting))
         for name, number in steps:
             self.choices = Choices(number)
@@ -306,9 +310,11 @@ class Program:
     # --- messages of the peer
 
     def _write(self, n):
+        """STag and TO of no octets may have any value (RFC 5041 §5.2)."""
         size = self._size(400)
         to = FIRST_TO[n] + self.choices.below(REGION - size + 1)
-        return cut_tagged(Opcode.RDMA_WRITE, self.stags[n], to, self._octets(size), self._sizes(size))
+        stag = self.stags[n] if size else self.choices.of([self.stags[n], 0])
+        return cut_tagged(Opcode.RDMA_WRITE, stag, to, self._octets(size), self._sizes(size))
 
     async def _send(self, opcode, stag=0):
         """It waits for a buffer, has one, or is discarded, as the setting says."""
@@ -340,8 +346,9 @@ class Program:
     def _response(self):
         asked = self.asked.popleft()
         self.sinks.append(asked.sink_stag & 7)
+        stag = asked.sink_stag if asked.size else self.choices.of([asked.sink_stag, 0])
         octets = self._octets(asked.size)
-        return cut_tagged(Opcode.RDMA_READ_RESPONSE, asked.sink_stag, asked.sink_to, octets, self._sizes(asked.size))
+        return cut_tagged(Opcode.RDMA_READ_RESPONSE, stag, asked.sink_to, octets, self._sizes(asked.size))
 
     # --- steps
 
@@ -465,8 +472,9 @@ class Program:
         await self.end.control(**self.flags, stop=1)
         if await self._may_request():
             self.end.receive(self._request_to_source(self.choices.below(4)))
-        if self.posted - self.end.finished < SIZES["work"] // 2:
-            await self.post()
+        for step in (self.post, self.read):
+            if self.posted - self.end.finished < SIZES["work"] // 2:
+                await step()
         await self.rest()
         await self.end.control(**self.flags)
 
@@ -557,12 +565,11 @@ class Program:
         while self.free_buffers < 1:
             await self._buffer()
         await self.rest()
-        kind, moving = self.choices.of(ERRORS), self.choices.below(2)
+        kind, moving, n = self.choices.of(ERRORS), self.choices.below(2), self.choices.below(4)
         if moving and kind not in AT_REST:
             for name in ("write", "request", "post", "write", "read"):
                 if self.choices.below(2):
                     await getattr(self, name)()
-        n = self.choices.below(4)
         bad = await getattr(self, kind)(n)
         behind = [] if kind in SOURCE_ERRORS else self._write((n + 1) % 4)
         await self.end.compare_end(*bad, *behind)
@@ -605,7 +612,12 @@ class Program:
         return send + self._bad_write(self.stags[n], FIRST_TO[n])
 
     async def error_response(self, n):
-        return [Tagged(Opcode.RDMA_READ_RESPONSE, SINK_STAG + n, SINKS + SINK * n, True, self._octets(SINK + 1))]
+        """Where none is due, or of too many octets."""
+        octets, last = self._octets(SINK + 1), bool(self.choices.below(2))
+        if self.asked:
+            due = self.asked[0]
+            return [Tagged(Opcode.RDMA_READ_RESPONSE, due.sink_stag, due.sink_to, last, octets[: due.size + 1])]
+        return [Tagged(Opcode.RDMA_READ_RESPONSE, SINK_STAG + n, SINKS + SINK * n, last, octets)]
 
     async def error_response_at_another_to(self, _n):
         if not self.asked:
@@ -706,20 +718,23 @@ def _steps(names, **size):
     return st.lists(st.tuples(st.sampled_from(names), _NUMBERS), **size)
 
 
-PROGRAMS = st.fixed_dictionaries(
-    {
-        "setting": _NUMBERS,
-        "steps": st.tuples(_steps(STEPS, max_size=100), _steps(ENDS, max_size=3)).map(lambda both: both[0] + both[1]),
-        "idle": st.sampled_from(CHANCES),
-        "busy": st.sampled_from(CHANCES),
-        "seed": st.integers(0, 99),
-    }
-)
+def programs(most: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Programs of at most this many steps, and a few that may end the stream."""
+    steps = st.tuples(_steps(STEPS, max_size=most), _steps(ENDS, max_size=3)).map(lambda both: both[0] + both[1])
+    chances = st.sampled_from(CHANCES)
+    return st.fixed_dictionaries(
+        {"setting": _NUMBERS, "steps": steps, "idle": chances, "busy": chances, "seed": st.integers(0, 99)}
+    )
 
 
 @bench(cycles=2_000_000)
 async def program(dut):
-    of = parameter("program")
-    idle, busy = of["idle"], of["busy"]
+    """Carry programs out, each on a new connection."""
+    some = parameter("programs")
+    idle, busy = some[0]["idle"], some[0]["busy"]
     end = Both(dut, pauses(idle) if idle else never(), stalls(busy) if busy else never())
-    await Program(end).run(of["setting"], of["steps"])
+    runs = Program(end)
+    for n, each in enumerate(some):
+        if n:
+            await end.restart()
+        await runs.run(each["setting"], each["steps"])
