@@ -1,10 +1,11 @@
 """Chooses the next message to send, and loads it."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.opcodes import Opcode
@@ -16,6 +17,7 @@ from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
 __all__ = ["MessageLoader"]
 
 WORK_WORDS = 8  # words of memory for each message that can be posted
+_REMOTE_READ = Right.REMOTE_READ.bit_length() - 1
 
 
 class MessageLoader(wiring.Component):
@@ -24,8 +26,7 @@ class MessageLoader(wiring.Component):
     They take turns if both can begin. An RDMA Read waits while ``ord`` of them are outstanding, a fenced message while
     any is (RFC 5040 §5.5 rules 12 and 13); the work behind it waits, too. The next message is loaded while one is sent.
 
-    The source of a Read Response is looked up once (RFC 5040 §5.2.1, §7.2). If it must not be read, ``refused`` is set,
-    and no other message is loaded.
+    The source of a Read Response is looked up once (RFC 5040 §5.2.1, §7.2).
 
     Latency: 6 cycles for a message from one piece of memory, and some 13 for a Read Response. Throughput: a message
     from one piece every 6 cycles, and 2 cycles more for each other piece.
@@ -55,8 +56,7 @@ class MessageLoader(wiring.Component):
         Its first fragment is offered at the same time.
     fragment : Out, stream of :class:`.Fragment`
     live : Out, 1 bit
-        The source of the Read Response that was loaded last may be read.
-    refused : Out, 1 bit
+        The source of the Read Response that was loaded last may be read, or has no octets.
     show : In, 1 bit
         While messages do not run, go on to the next word of the RDMA Read Request.
     shown : Out, 32 bits
@@ -82,7 +82,7 @@ class MessageLoader(wiring.Component):
             "revokes": In(1), "revoked_row": In(range(rows)),
             "may_read": In(1), "no_reads": In(1), "runs": In(1),
             "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
-            "live": Out(1), "refused": Out(1), "show": In(1), "shown": Out(32),
+            "live": Out(1), "show": In(1), "shown": Out(32),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -95,10 +95,11 @@ class MessageLoader(wiring.Component):
         work_word = self._work(m, advance)
         request_word = self._requests(m, takes_request, number)
 
-        # What can begin: the first word of the oldest work is always there.
-        opcode = work_word[:4]
-        is_read = opcode == Opcode.RDMA_READ_REQUEST
-        posted = Signal(range(self.work + 1))  # messages that have not been loaded
+        # What can begin. The first word of the oldest work is in registers, because memory gives it late in a cycle.
+        first = Signal(data.StructLayout({"opcode": 4, "fenced": 1, "fabric": 1}))
+        has_first = Signal()
+        is_read = Signal()
+        posted = Signal(range(self.work + 1))  # messages of which nothing has been loaded
         asked = Signal(range(self.reads + 1))  # RDMA Read Requests that have not been loaded
         free = Signal()  # the last message has been taken
         may_post = Signal()
@@ -106,13 +107,12 @@ class MessageLoader(wiring.Component):
         last_answered = Signal()  # the last message was a Read Response
         m.d.comb += [
             free.eq((~self.message.valid | self.message.ready) & (~self.fragment.valid | self.fragment.ready)),
-            may_post.eq((posted != 0) & (~is_read | self.may_read) & (~work_word[4] | self.no_reads)),
+            is_read.eq(first.opcode == Opcode.RDMA_READ_REQUEST),
+            may_post.eq(has_first & (~is_read | self.may_read) & (~first.fenced | self.no_reads)),
             may_answer.eq((asked != 0) & ~self.answering & ~(self.message.valid & message.response)),
         ]
-        m.d.sync += [
-            posted.eq(posted + self.ends - takes_work),
-            asked.eq(asked + self.arrived - takes_request),
-        ]
+        count_up_down(m, posted, self.ends, takes_work)
+        count_up_down(m, asked, self.arrived, takes_request)
 
         is_request = Signal()
         word = Signal(32)  # for the message's fields
@@ -128,11 +128,15 @@ class MessageLoader(wiring.Component):
             self.lookup.access.stag.eq(source.stag),
             self.lookup.access.to.eq(source.to),
             self.lookup.access.octets.eq(message.octets),
-            self.asks.eq(takes_work & is_read),
             self.shown.eq(request_word),
         ]
-        m.d.sync += self.live.eq(Mux(looked_up, still_live(found.live, found.row, self),
-                                     still_live(self.live, row, self)))  # fmt: skip
+        readable = Signal()
+        empty = Signal()  # it has no octets
+        m.d.comb += self.live.eq(readable | empty)
+        may_read = found.live & found.fits & found.rights[_REMOTE_READ]
+        m.d.sync += readable.eq(still_live(
+            Mux(looked_up, may_read, readable), Mux(looked_up, found.row, row), self
+        ))  # fmt: skip
         with m.If(self.message.ready):
             m.d.sync += self.message.valid.eq(0)
         with m.If(self.fragment.ready):
@@ -141,7 +145,10 @@ class MessageLoader(wiring.Component):
             m.d.sync += number.eq(number + 1)
         with m.FSM():
             with m.State("Choose"):
-                with m.If(self.runs & free & may_answer & ~(last_answered & may_post)):
+                with m.If(~has_first & (posted != 0)):
+                    m.d.comb += [takes_work.eq(1), advance.eq(1)]
+                    m.d.sync += [first.eq(work_word), has_first.eq(1), pieces.eq(work_word[8:14])]
+                with m.Elif(self.runs & free & may_answer & ~(last_answered & may_post)):
                     m.d.comb += takes_request.eq(1)
                     m.d.sync += [
                         message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1), message.fabric.eq(0),
@@ -149,17 +156,17 @@ class MessageLoader(wiring.Component):
                     ]  # fmt: skip
                     m.next = "Request"
                 with m.Elif(self.runs & free & may_post):
-                    m.d.comb += [takes_work.eq(1), advance.eq(1)]
+                    m.d.comb += [self.asks.eq(is_read), advance.eq(1)]
                     m.d.sync += [
-                        message.opcode.eq(opcode), message.response.eq(0), message.fabric.eq(work_word[5]),
-                        last_answered.eq(0), field.eq(0), pieces.eq(work_word[8:14]), is_first.eq(1),
+                        message.opcode.eq(first.opcode), message.response.eq(0), message.fabric.eq(first.fabric),
+                        message.octets.eq(word), last_answered.eq(0), field.eq(1), has_first.eq(0), is_first.eq(1),
                     ]  # fmt: skip
                     m.next = "Work"
 
             with m.State("Work"):
                 m.d.comb += advance.eq(1)
                 m.d.sync += field.eq(field + 1)
-                for n, register in enumerate((message.octets, message.stag, message.to[:32], message.to[32:])):
+                for n, register in enumerate((message.stag, message.to[:32], message.to[32:]), 1):
                     with m.If(field == n):
                         m.d.sync += register.eq(word)
                 with m.If(field == 3):
@@ -170,9 +177,8 @@ class MessageLoader(wiring.Component):
                         m.next = "Address"
             with m.State("Address"):
                 with m.If(~self.fragment.valid | self.fragment.ready):
-                    m.d.sync += [
-                        fragment.address.eq(work_word), fragment.last.eq(pieces == 1), pieces.eq(pieces - 1),
-                    ]  # fmt: skip
+                    m.d.sync += [fragment.address.eq(work_word), fragment.last.eq(pieces == 1)]
+                    count_up_down(m, pieces, up=0, down=1)
                     with m.If((pieces == 1) & (message.opcode != Opcode.RDMA_READ_REQUEST)):
                         m.d.comb += advance.eq(2)
                         m.d.sync += [self.fragment.valid.eq(1), self.message.valid.eq(is_first)]
@@ -212,12 +218,11 @@ class MessageLoader(wiring.Component):
                 m.d.sync += steps.eq(steps + self.step)
                 with m.If(steps == 2):
                     m.d.comb += looked_up.eq(1)
-                    m.d.sync += [row.eq(found.row), fragment.address.eq(found.address), fragment.last.eq(1)]
-                    readable = found.live & found.fits & found.rights[Right.REMOTE_READ.bit_length() - 1]
-                    with m.If((message.octets == 0) | readable):
-                        m.d.sync += [self.message.valid.eq(1), self.fragment.valid.eq(message.octets != 0)]
-                    with m.Else():
-                        m.d.sync += self.refused.eq(1)
+                    m.d.sync += [
+                        row.eq(found.row), empty.eq(message.octets == 0),
+                        fragment.address.eq(found.address), fragment.last.eq(1),
+                        self.message.valid.eq(1), self.fragment.valid.eq(message.octets != 0),
+                    ]  # fmt: skip
                     m.next = "Choose"
         return m
 
