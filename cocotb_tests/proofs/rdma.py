@@ -62,14 +62,17 @@ def _(m, realigner):
         of_run.eq(begins | (enters & watched & ~over)),
         start.eq(Mux(piece.first, piece.at, fed)),
     ]
-    m.given(~of_run | (start + piece.count < 1 << (_RUN - 1)), ~(of_run & ~begins) | (piece.note == note))
+    m.given(~of_run | (start + piece.count < 1 << (_RUN - 1)))
     with m.If(of_run):
-        m.d.sync += [fed.eq(start + piece.count), over.eq(piece.last), note.eq(piece.note)]
+        m.d.sync += [fed.eq(start + piece.count), over.eq(piece.last)]
         with m.If((place >= start) & (place < start + piece.count)):
             lane = (piece.start + place - start)[: len(piece.start)]
             m.d.sync += [seen.eq(1), bit.eq(piece.data.word_select(lane, 8)[0])]
     with m.If(begins):
-        m.d.sync += [watched.eq(1), behind.eq((runs - (leaves & word.last))[:2] != 0), at.eq(piece.at), out.eq(0)]
+        m.d.sync += [
+            watched.eq(1), behind.eq((runs - (leaves & word.last))[:2] != 0), out.eq(0),
+            at.eq(piece.at), note.eq(piece.note),
+        ]  # fmt: skip
     with m.If(leaves & behind):
         m.d.sync += behind.eq(0)
     with m.If(leaves & watched & ~behind):
@@ -115,7 +118,7 @@ def _(m, realigner):
     m.states(~making | Mux(over, turned & ends, inside), ~(watched & ~making) | over)
     m.states(~making | (realigner["begun"] == (base != 0)), ~watched | (fed < 1 << (_RUN - 1)) & (fed >= at))
     m.states(~making | (realigner["next_place"] == fed[: len(piece.start)]))
-    m.states(~(making & turned) | (realigner["note"] == note))
+    m.states(~making | (realigner["note"] == note))
     moving = making & turned & ~tail
     m.states(~moving | ((base + end == fed) & (base + begin >= at)))
     m.states(~(moving & ~realigner["begun"]) | (begin >= at))
@@ -233,8 +236,8 @@ def _(m, loader):
         "asked_live.eq(asked_live)",
     ),
     Mutant("a region is found under another STag", RegionTable, "key.valid & (key.high ==", "key.valid | (key.high =="),
-    Mutant("octets behind the region are in it", RegionTable, "near & (end <= length)", "near & (offset <= length)"),
-    Mutant("octets far behind the region are in it", RegionTable, "near.eq(~distance[32:].any())", "near.eq(1)"),
+    Mutant("octets behind the region are in it", RegionTable, "room.eq(length - end)", "room.eq(length - offset)"),
+    Mutant("octets far behind the region are in it", RegionTable, "(far == 0) & ~room[-1]", "~room[-1]"),
     Mutant(
         "regions of the last connection are found",
         RegionTable,
@@ -279,8 +282,9 @@ def _(m, table):
     m.always(~right | (access.octets == 0) | (found.fits == region.holds(access)))
     m.always(~right | (found.rights == region.rights))
     m.always(~(right & found.fits) | (found.address == region.address_of(access.to)))
-    m.always(~(right & found.fits) | (found.ends == ((access.to + access.octets - region.to)[:64] == region.octets)))
     m.always(~(right & found.fits) | (found.offset == (access.to - region.to)[:32]))
+    m.always(~(right & found.fits) | (found.end == (access.to + access.octets - region.to)[:32]))
+    m.always(~(right & found.fits) | (found.end + found.room == region.octets))
 
     # The table has the region; the stages have its words.
     stored = {name: table.stored(m, name, region.row) for name in (*region.parts, "key")}
@@ -305,7 +309,7 @@ def _(m, table):
     m.states(~(mine[1] & second.whole) | table["near_live"])
     m.states(~second.valid | (table["near_row"] == second.access.stag[: len(region.row)]))
     m.states(~near | (region.there & (region.stag == second.access.stag)))
-    m.states(~near | ((table["near"] == (distance[32:] == 0)) & (table["offset"] == distance[:32])))
+    m.states(~near | (Cat(table["offset"], table["far"]) == distance))
     m.states(~near | ((table.signal("octets") == second.access.octets) & (table["length"] == region.octets)))
     m.states(~near | ((table.signal("address") == region.address) & (table["rights"] == region.rights)))
 
@@ -381,8 +385,8 @@ def _is_valid(header):
     Mutant(
         "the range is not checked",
         RdmaReceiver,
-        "~some | (found.live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])",
-        "~some | (found.live & found.rights[_bit(Right.REMOTE_WRITE)])",
+        "~some | (found_live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])",
+        "~some | (found_live & found.rights[_bit(Right.REMOTE_WRITE)])",
     ),
     Mutant("the right is not checked", RdmaReceiver, "found.rights[_bit(Right.REMOTE_WRITE)]", "(found.rights != 0)"),
     Mutant(
@@ -395,16 +399,28 @@ def _is_valid(header):
     Mutant(
         "a ULPDU goes on after a revocation in the cycle of its checks",
         RdmaReceiver,
-        "still_live(~tagged | found.live, found.row, self) | ~tagged",
-        "~tagged | found.live",
+        "still_live(~tagged | found_live, found.row, self) | ~tagged",
+        "~tagged | found_live",
     ),
     Mutant(
         "a Send is longer than its buffer",
         RdmaReceiver,
-        "(end <= self.buffer.payload.octets) &",
-        "(self.mo <= self.buffer.payload.octets) &",
+        "early_end <= self.buffer.payload.octets",
+        "self.mo <= self.buffer.payload.octets",
     ),
-    Mutant("a Send is placed without a buffer", RdmaReceiver, "good & ~(is_send & ~has_buffer) &", "good &"),
+    Mutant("a Send is placed without a buffer", RdmaReceiver, "good & ~(is_send & ~order.has_buffer) &", "good &"),
+    Mutant(
+        "a Send is checked before the one in front of it has been",
+        RdmaReceiver,
+        "(self.blocked | under_way | (is_send",
+        "(self.blocked | (is_send",
+    ),
+    Mutant(
+        "an RDMA Write is placed behind the Send that invalidates its STag",
+        RdmaReceiver,
+        "found.live & ~(self.invalidate & (self.invalidate_row == found.row))",
+        "found.live",
+    ),
     Mutant(
         "a ULPDU that has been refused is placed",
         RdmaReceiver,
@@ -459,12 +475,17 @@ def _(m, receiver):
         m.d.sync += [current.eq(arriving), current.valid.eq(arriving.open)]
     lookups = _under_way(m, receiver.lookup.valid, receiver.lookup.access, step)
     m.given(*region.found(lookups[2], receiver.found))
+    # A buffer that has been posted may be withdrawn, and stays otherwise.
+    buffer = receiver.buffer
+    place = Cat(buffer.payload.address, buffer.payload.octets)
+    m.given(~m.last(buffer.valid & ~buffer.ready) | (buffer.valid & (place == m.last(place))))
 
     # The property.
     beat, header = stages[2], _HEADER(stages[2].header.as_value())
     first = piece.first
     places = realigner.i.valid & realigner.i.ready
-    writes = places & ~piece.note.request & (piece.count != 0)
+    run, request = Signal(), Signal()
+    writes = places & ~Mux(first, piece.note.request, request) & (piece.count != 0)
     address, begun, buffered = Signal(32), Signal(), Signal()  # of the ULPDU's first octet; it has been placed
     at, mo_end = Signal(32), Signal(34)
     posted, mo = receiver.buffer.payload, receiver.mo
@@ -482,12 +503,17 @@ def _(m, receiver):
     m.always(~writes | (beat.valid & (beat.end <= header.payload)), ~(places & ~first) | begun)
     m.always(~(writes & header.tagged & mine) | (in_region & (at == region.address)))
     m.always(~(writes & ~header.tagged) | (header.opcode.matches(*_SENDS) & Mux(first, in_buffer, buffered)))
-    m.always(~receiver.invalidate | ~mine | (region.there & region.rights[3]))
+    # A Send that invalidates an STag: the region may be invalidated, and nothing is placed in it behind the Send.
+    row = header.stag[: len(region.row)]
+    m.always(~receiver.invalidate | ~m.last(mine) | m.last(region.there & region.rights[3]))
+    m.always(~receiver.invalidate | (receiver.invalidate_row == m.last(row)))
+    m.always(~(receiver.invalidate & writes & header.tagged) | (receiver.invalidate_row != row))
     # What rdma.words assumes.
-    run, note = Signal(), Signal.like(Value.cast(piece.note))
     with m.If(places):
-        m.d.sync += [run.eq(~piece.last), note.eq(piece.note)]
-    m.always(~places | ((first == ~run) & (first | (note == Value.cast(piece.note)))))
+        m.d.sync += run.eq(~piece.last)
+        with m.If(first):
+            m.d.sync += request.eq(piece.note.request)
+    m.always(~places | (first == ~run))
     m.always(~places | ((piece.count <= octets - piece.start) & ((piece.count != 0) | (first & piece.last))))
     m.always(~places | (beat.end < 1 << 16))
 
@@ -551,17 +577,29 @@ def _(m, receiver):
     ))  # fmt: skip
     m.states(current.open == current.valid)
 
+    # The ordered ULPDU in the lookup, and its checks.
+    ordered = [receiver[f"ordered_{n}"] for n in range(3)]
+    for n, each in enumerate(ordered):
+        its_beat = data.View(PayloadBeat(receiver.lanes), receiver[f"beat_{n}"])
+        opcode = _HEADER(stages[n].header.as_value()).opcode
+        m.states(refused | (each == (stages[n].valid & its_beat.header & (opcode != Opcode.RDMA_WRITE))))
+    m.states(sum(ordered) <= 1)
+    m.states(~ordered[1] | refused | (receiver["early_end"] == mo + _HEADER(stages[1].header.as_value()).payload))
+    checked = ordered[2] & ~refused & receiver["has_buffer"]
+    m.states(~checked | (receiver.buffer.valid & (receiver["in_buffer"] == (mo_end <= posted.octets))))
+    m.states(~(ordered[2] & ~refused) | (receiver["end"] == mo_end))
+    m.states(~checked | (receiver["address"] == (posted.address + mo)[:32]))
+
     # The ULPDU that is being placed.
     goes_on = current.valid & ~refused
     head = _HEADER(current.header.as_value())
     on, live = receiver["places_on"], receiver["live"]
+    m.states(~(receiver.invalidate & goes_on & head.tagged))
     head_mine = region.is_of(head.stag, head.to, head.payload)
     m.states(~goes_on | (run == begun), run | refused | ~begun, ~(run & ~refused) | goes_on)
     m.states(~(goes_on & on) | begun, ~(goes_on & begun) | on)
     m.states(~(goes_on & head.tagged) | (receiver["row"] == head.stag[: len(region.row)]))
     m.states(~(goes_on & ~head.tagged) | live)
-    m.states(~(goes_on & on) | (receiver["placed_on"] == note))
-    request = note[word_bits(receiver.lanes)]
     m.states(~(goes_on & on) | (request == (~head.tagged & (head.opcode == Opcode.RDMA_READ_REQUEST))))
     m.states(~(goes_on & on & ~head.tagged & ~request) | buffered)
     m.states(
@@ -603,8 +641,8 @@ def _(m, receiver):
 
 
 @proves(
-    "a Read Response is loaded only if all octets of its source lie in a region with REMOTE_READ; while the source may"
-    " be read, the region has not been revoked",
+    "while the source of a Read Response may be read, all of its octets lie in a region with REMOTE_READ, which has not"
+    " been revoked",
     lambda lanes: MessageLoader(lanes, 2, 2, 2),
     Mutant(
         "the range is not checked",
@@ -612,20 +650,18 @@ def _(m, receiver):
         "found.live & found.fits & found.rights",
         "found.live & found.rights",
     ),
-    Mutant(
-        "the right is not checked", MessageLoader, "found.rights[Right.REMOTE_READ.bit_length() - 1]", "found.live"
-    ),
+    Mutant("the right is not checked", MessageLoader, "found.rights[_REMOTE_READ]", "found.live"),
     Mutant(
         "the source is read after a revocation",
         MessageLoader,
-        "still_live(self.live, row, self)",
-        "self.live",
+        "Mux(looked_up, found.row, row), self",
+        "found.row, self",
     ),
     Mutant(
         "the source is read after a revocation in the cycle of its checks",
         MessageLoader,
-        "Mux(looked_up, still_live(found.live, found.row, self),",
-        "Mux(looked_up, found.live,",
+        "Mux(looked_up, found.row, row), self",
+        "row, self",
     ),
     Mutant("the result of another lookup is used", MessageLoader, "with m.If(steps == 2):", "with m.If(steps == 1):"),
     name="source",
@@ -673,7 +709,8 @@ def _(m, loader):
             & (each.access.octets == message.payload.octets)
             & (watched == region.is_of(each.access.stag, each.access.to, each.access.octets))
         ))  # fmt: skip
-    m.states(~(mine & loader.live) | (loader["row"] == region.row), ~(offered & loader.answering), ~(taken & offered))
+    m.states(~(mine & loader["readable"]) | (loader["row"] == region.row), ~mine | (loader["empty"] == ~some))
+    m.states(~(offered & loader.answering), ~(taken & offered))
 
 
 @proves(
@@ -689,14 +726,14 @@ def _(m, loader):
     Mutant(
         "a read is withdrawn",
         RdmaSender,
-        "~in_header & self.answering & ~self.live & ~offered",
-        "~in_header & self.answering & ~self.live",
+        "~x.in_header & self.answering & ~self.live & ~offered",
+        "~x.in_header & self.answering & ~self.live",
     ),
     Mutant(
         "the last word has octets behind the message",
         RdmaSender,
-        "x.count.eq(_lesser(in_word, wanted))",
-        "x.count.eq(in_word)",
+        "Mux(few, x.payload_left, in_word)",
+        "in_word",
     ),
     Mutant(
         "the second segment begins with the first one's octets",
@@ -715,6 +752,7 @@ def _(m, sender):
     message, fragment, read = sender.message, sender.fragment, sender.read
     sources = sender["sources"].i
     source, moves = sources.payload, sources.valid & sources.ready
+    count = Mux(source.some == 0, octets, source.some)
     offered = m.last(read.valid & ~read.ready)
     live = sender.answering & (sender.live | offered)
 
@@ -728,14 +766,14 @@ def _(m, sender):
     with m.If(takes):
         m.d.sync += [base.eq(fragment.payload.address), total.eq(message.payload.octets), done.eq(0)]
     with m.If(reads):
-        m.d.sync += done.eq(done + source.count)
+        m.d.sync += done.eq(done + count)
     m.always(~(read.valid & sender.answering) | live, reads == (moves & source.memory & sender.answering))
     m.always(kept(m, read))
     m.always(~reads | (Cat(source.start, read.payload) == (base + done)[:32]))
-    m.always(~reads | ((source.count != 0) & (source.count <= octets - source.start) & (done + source.count <= total)))
+    m.always(~reads | ((count <= octets - source.start) & (done + count <= total)))
 
     m.states(sender["offered"] == offered, fifo_states(sender["sources"]))
-    m.states(~offered | (read.valid & sender["in_segment"] & (sender["header_left"] == 0)))
+    m.states(~offered | (read.valid & sender["in_segment"] & ~sender["in_header"]))
     inside, left = sender["in_segment"], sender["payload_left"]
     payload, to_send = sender["payload"], Signal(33)
     m.d.comb += to_send.eq(Mux(inside, sender.left - payload + left, sender.left))
@@ -744,8 +782,8 @@ def _(m, sender):
     m.states(~live | ((sender["address"] == (base + done)[:32]) & (total - done == to_send)))
     m.states(~(live & inside) | ((left <= payload) & (payload <= sender.left)))
     m.states(~(live & inside) | (sender["last_segment"] == (payload == sender.left)))
-    m.states(~(live & inside) | (left != 0) | (sender["header_left"] != 0), ~inside | sender["goes_on"])
-    m.states(~(live & inside & (sender["header_left"] != 0)) | (left == payload))
+    m.states(~(live & inside) | (left != 0) | sender["in_header"], ~inside | sender["goes_on"])
+    m.states(~(live & inside & sender["in_header"]) | (left == payload))
 
 
 @proves(
@@ -768,8 +806,8 @@ def _(m, receiver):
     Mutant(
         "a request is not counted that comes with an answer",
         ReadCounter,
-        "others.eq(others + self.requested - self.answers)",
-        "others.eq(others + (self.requested & ~self.answers) - self.answers)",
+        "count_up_down(m, others, self.requested, self.answers)",
+        "count_up_down(m, others, self.requested & ~self.answers, self.answers)",
     ),
     name="ird",
     of="ReadCounter, 4 requests",

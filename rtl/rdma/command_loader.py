@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer
 from open_rnic.rtl.rdma.regions import RowWrite
 from open_rnic.rtl.rdma.registers import Command
@@ -90,7 +91,7 @@ class CommandLoader(wiring.Component):
             self.buffers.payload.withdrawn.eq(marked.data),
         ]
         with m.If(self.push & ~first):
-            m.d.sync += left.eq(left - 1)
+            count_up_down(m, left, up=0, down=1)
         with m.Elif(self.push):
             m.d.sync += kind.eq(command)
             with m.Switch(command):

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.rdma.layouts import Completed
 
 __all__ = ["CompletionQueue"]
@@ -39,9 +40,7 @@ class CompletionQueue(wiring.Component):
             write.addr.eq(tail), write.data.eq(self.i), write.en.eq(self.enters),
             read.addr.eq(head), self.o.payload.eq(read.data), self.o.valid.eq(head != visible),
         ]  # fmt: skip
-        m.d.sync += [
-            tail.eq(tail + self.enters),
-            visible.eq(visible + self.complete),
-            head.eq(head + (self.o.valid & self.o.ready)),
-        ]
+        count_up_down(m, tail, self.enters)
+        count_up_down(m, visible, self.complete)
+        count_up_down(m, head, self.o.valid & self.o.ready)
         return m

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.command_loader import CommandLoader
@@ -114,20 +115,19 @@ class RdmaEngine(wiring.Component):
         read, given = self.memory.read, self.memory.words
         outstanding = Signal(range(2 * MAX_OUTSTANDING + 1))
         late = Signal.like(outstanding)  # those of them that were asked for before a reset
-        left = Signal.like(outstanding)
+        was_reset = Signal()
         comes = Signal()
         m.d.comb += [
             words.payload.eq(given.payload),
-            words.valid.eq(given.valid & (late == 0)),
-            given.ready.eq(words.ready | (late != 0)),
+            words.valid.eq(given.valid & (late == 0) & ~was_reset),
+            given.ready.eq((words.ready | (late != 0)) & ~was_reset),
             comes.eq(given.valid & given.ready),
-            left.eq(outstanding + (read.valid & read.ready) - comes),
         ]
-        m.d.sync += outstanding.eq(left)
-        with m.If(self.reset):
-            m.d.sync += late.eq(left)
-        with m.Elif(comes & (late != 0)):
-            m.d.sync += late.eq(late - 1)
+        m.d.sync += was_reset.eq(self.reset)
+        count_up_down(m, outstanding, read.valid & read.ready, comes)
+        count_up_down(m, late, 0, comes & (late != 0))
+        with m.If(was_reset):
+            m.d.sync += late.eq(outstanding)
 
     def _connection(self, registers, words):
         m = Module()
@@ -144,7 +144,7 @@ class RdmaEngine(wiring.Component):
         refused = Signal()  # a ULPDU or a source: nothing more is received, and the engine sends nothing
         runs = Signal()
         m.d.comb += [
-            refused.eq(receiver.refused | receiver.passed | loader.refused | sender.refused),
+            refused.eq(receiver.refused | receiver.passed | sender.refused),
             runs.eq(control.enable & ~control.stop & ~refused),
         ]
 
@@ -175,7 +175,7 @@ class RdmaEngine(wiring.Component):
         m.d.comb += [
             table.step.eq(receiver.step),
             table.invalidate.eq(receiver.invalidate),
-            table.invalidate_row.eq(table.found.row),
+            table.invalidate_row.eq(receiver.invalidate_row),
             loader.step.eq(receiver.step),
             *(getattr(block, name).eq(getattr(table, name))
               for block in (receiver, loader) for name in ("found", "revokes", "revoked_row")),
@@ -252,8 +252,7 @@ class RdmaEngine(wiring.Component):
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
-        source_refused = loader.refused | sender.refused
-        flags = Cat(table.ready, receiver.refused, source_refused, receiver.passed, receiver.blocked)
+        flags = Cat(table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked)
         flags_before = Signal.like(flags)
         m.d.comb += [
             registers.IDENTITY.value.eq(IDENTITY),
@@ -272,7 +271,7 @@ class RdmaEngine(wiring.Component):
             status.refused.eq(receiver.refused | receiver.passed),
             *(getattr(status, name).eq(getattr(receiver, name))
               for name in ("passed", "blocked", "placing", "send_begun", "write_begun")),
-            status.source_refused.eq(source_refused),
+            status.source_refused.eq(sender.refused),
             status.sending.eq(sender.sending),
             status.reads.eq(reads.outstanding),
             status.requests.eq(reads.requests),
@@ -284,7 +283,7 @@ class RdmaEngine(wiring.Component):
             *(getattr(registers, f"REFUSED_{n}").value.eq(swap_octets(receiver.header.octets.word_select(n, 32)))
               for n in range(HEADER_WORDS)),
             registers.SOURCE.value.eq(loader.shown),
-            registers.SOURCE_LEFT.value.eq(Mux(loader.refused, loader.message.payload.octets, sender.left)),
+            registers.SOURCE_LEFT.value.eq(sender.left),
             self.irq.eq(completions.o.valid | done_changed | status_changed),
         ]  # fmt: skip
         with m.If(received.pop):

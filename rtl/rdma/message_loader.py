@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.opcodes import Opcode
@@ -16,6 +17,7 @@ from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
 __all__ = ["MessageLoader"]
 
 WORK_WORDS = 8  # words of memory for each message, of one piece, that can be posted
+_REMOTE_READ = Right.REMOTE_READ.bit_length() - 1
 
 
 class MessageLoader(wiring.Component):
@@ -24,8 +26,7 @@ class MessageLoader(wiring.Component):
     They take turns if both can begin. An RDMA Read waits while ``ord`` of them are outstanding, a fenced message while
     any is (RFC 5040 §5.5 rules 12 and 13); the work behind it waits, too. The next message is loaded while one is sent.
 
-    The source of a Read Response is looked up once (RFC 5040 §5.2.1, §7.2). If it must not be read, ``refused`` is set,
-    and no other message is loaded.
+    The source of a Read Response is looked up once (RFC 5040 §5.2.1, §7.2).
 
     The words of a WORK command are taken in rows: of one word at 1 lane, of two at other widths.
 
@@ -57,8 +58,7 @@ class MessageLoader(wiring.Component):
         Its first fragment is offered at the same time.
     fragment : Out, stream of :class:`.Fragment`
     live : Out, 1 bit
-        The source of the Read Response that was loaded last may be read.
-    refused : Out, 1 bit
+        The source of the Read Response that was loaded last may be read, or has no octets.
     show : In, 1 bit
         While messages do not run, go on to the next word of the RDMA Read Request.
     shown : Out, 32 bits
@@ -85,7 +85,7 @@ class MessageLoader(wiring.Component):
             "revokes": In(1), "revoked_row": In(range(rows)),
             "may_read": In(1), "no_reads": In(1), "runs": In(1),
             "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
-            "live": Out(1), "refused": Out(1), "show": In(1), "shown": Out(32),
+            "live": Out(1), "show": In(1), "shown": Out(32),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -98,11 +98,18 @@ class MessageLoader(wiring.Component):
         work = self._work(m, advance)
         request_word = self._requests(m, takes_request, number)
 
-        # What can begin: the first row of the oldest work is always there.
         first_word, address_word, octets_word = work[0], work[-1], work[0]
-        opcode = first_word[:4]
-        is_read = opcode == Opcode.RDMA_READ_REQUEST
-        posted = Signal(range(self.work + 1))  # messages that have not been loaded
+        fields = None, message.octets, message.stag, message.to[:32], message.to[32:]  # in the order of the command
+        row_of_octets, row_of_address = 1 // self.width, len(fields) // self.width
+
+        # What can begin. At 1 lane, the first word waits in registers, because memory gives it late in a cycle.
+        first = Signal(data.StructLayout({"opcode": 4, "fenced": 1, "fabric": 1}))
+        has_first = Signal()
+        fetches = Signal()  # the first word goes into the registers
+        chooses = Signal()  # no message is being loaded
+        begins = Signal()  # posted work is loaded
+        is_read = Signal()
+        posted = Signal(range(self.work + 1))  # messages of which nothing has been loaded
         asked = Signal(range(self.reads + 1))  # RDMA Read Requests that have not been loaded
         free = Signal()  # the last message has been taken
         may_post = Signal()
@@ -110,20 +117,24 @@ class MessageLoader(wiring.Component):
         last_answered = Signal()  # the last message was a Read Response
         m.d.comb += [
             free.eq((~self.message.valid | self.message.ready) & (~self.fragment.valid | self.fragment.ready)),
-            may_post.eq((posted != 0) & (~is_read | self.may_read) & (~first_word[4] | self.no_reads)),
+            is_read.eq(first.opcode == Opcode.RDMA_READ_REQUEST),
+            may_post.eq(has_first & (~is_read | self.may_read) & (~first.fenced | self.no_reads)),
             may_answer.eq((asked != 0) & ~self.answering & ~(self.message.valid & message.response)),
         ]
-        m.d.sync += [
-            posted.eq(posted + self.ends - takes_work),
-            asked.eq(asked + self.arrived - takes_request),
-        ]
+        if self.width == 1:
+            m.d.comb += [fetches.eq(~has_first & (posted != 0)), takes_work.eq(fetches & chooses)]
+            m.d.sync += has_first.eq((has_first | takes_work) & ~begins)
+            with m.If(takes_work):
+                m.d.sync += first.eq(first_word)
+        else:
+            m.d.comb += [has_first.eq(posted != 0), takes_work.eq(begins), first.eq(first_word)]
+        count_up_down(m, posted, self.ends, takes_work)
+        count_up_down(m, asked, self.arrived, takes_request)
 
         is_request = Signal()
         words = [Signal(32, name=f"word_{n}") for n in range(self.width)]  # for the message's fields
         m.d.comb += [word.eq(Mux(is_request, request_word, of_work)) for word, of_work in zip(words, work, strict=True)]
-        fields = None, message.octets, message.stag, message.to[:32], message.to[32:]  # in the order of the command
-        row_of_address = len(fields) // self.width
-        work_row = Signal(range(row_of_address))
+        work_row = Signal(range(row_of_address + 1))
 
         def load(n):
             """Take the fields in row ``n`` of a command."""
@@ -132,6 +143,8 @@ class MessageLoader(wiring.Component):
             m.d.sync += [field.eq(word) for field, word in pairs if field is not None]
 
         pieces = Signal(6)  # that have not been loaded
+        with m.If(takes_work):
+            m.d.sync += pieces.eq(first_word[8:14])
         is_first = Signal()  # the piece is the message's first
         source = Signal(Access, reset_less=True)
         steps = Signal(2)
@@ -141,11 +154,15 @@ class MessageLoader(wiring.Component):
             self.lookup.access.stag.eq(source.stag),
             self.lookup.access.to.eq(source.to),
             self.lookup.access.octets.eq(message.octets),
-            self.asks.eq(takes_work & is_read),
             self.shown.eq(request_word),
         ]
-        m.d.sync += self.live.eq(Mux(looked_up, still_live(found.live, found.row, self),
-                                     still_live(self.live, row, self)))  # fmt: skip
+        readable = Signal()
+        empty = Signal()  # it has no octets
+        m.d.comb += self.live.eq(readable | empty)
+        may_read = found.live & found.fits & found.rights[_REMOTE_READ]
+        m.d.sync += readable.eq(still_live(
+            Mux(looked_up, may_read, readable), Mux(looked_up, found.row, row), self
+        ))  # fmt: skip
         with m.If(self.message.ready):
             m.d.sync += self.message.valid.eq(0)
         with m.If(self.fragment.ready):
@@ -154,7 +171,10 @@ class MessageLoader(wiring.Component):
             m.d.sync += number.eq(number + 1)
         with m.FSM():
             with m.State("Choose"):
-                with m.If(self.runs & free & may_answer & ~(last_answered & may_post)):
+                m.d.comb += chooses.eq(1)
+                with m.If(fetches):
+                    m.d.comb += advance.eq(1)
+                with m.Elif(self.runs & free & may_answer & ~(last_answered & may_post)):
                     m.d.comb += takes_request.eq(1)
                     m.d.sync += [
                         message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1), message.fabric.eq(0),
@@ -162,18 +182,18 @@ class MessageLoader(wiring.Component):
                     ]  # fmt: skip
                     m.next = "Request"
                 with m.Elif(self.runs & free & may_post):
-                    m.d.comb += [takes_work.eq(1), advance.eq(1)]
+                    m.d.comb += [begins.eq(1), self.asks.eq(is_read), advance.eq(1)]
                     m.d.sync += [
-                        message.opcode.eq(opcode), message.response.eq(0), message.fabric.eq(first_word[5]),
-                        last_answered.eq(0), work_row.eq(1), pieces.eq(first_word[8:14]), is_first.eq(1),
+                        message.opcode.eq(first.opcode), message.response.eq(0), message.fabric.eq(first.fabric),
+                        last_answered.eq(0), work_row.eq(row_of_octets + 1), is_first.eq(1),
                     ]  # fmt: skip
-                    load(0)
+                    load(row_of_octets)
                     m.next = "Work"
 
             with m.State("Work"):
                 m.d.comb += advance.eq(1)
                 m.d.sync += work_row.eq(work_row + 1)
-                for n in range(1, row_of_address):
+                for n in range(row_of_octets + 1, row_of_address):
                     with m.If(work_row == n):
                         load(n)
                 with m.If(work_row == row_of_address - 1):
@@ -186,9 +206,8 @@ class MessageLoader(wiring.Component):
                     m.d.sync += self.message.valid.eq(1)
                     m.next = "Choose"
                 with m.Elif(~self.fragment.valid | self.fragment.ready):
-                    m.d.sync += [
-                        fragment.address.eq(address_word), fragment.last.eq(pieces == 1), pieces.eq(pieces - 1),
-                    ]  # fmt: skip
+                    m.d.sync += [fragment.address.eq(address_word), fragment.last.eq(pieces == 1)]
+                    count_up_down(m, pieces, up=0, down=1)
                     with m.If((pieces == 1) & (message.opcode != Opcode.RDMA_READ_REQUEST)):
                         m.d.comb += advance.eq(2)
                         m.d.sync += [self.fragment.valid.eq(1), self.message.valid.eq(is_first)]
@@ -229,12 +248,11 @@ class MessageLoader(wiring.Component):
                 m.d.sync += steps.eq(steps + self.step)
                 with m.If(steps == 2):
                     m.d.comb += looked_up.eq(1)
-                    m.d.sync += [row.eq(found.row), fragment.address.eq(found.address), fragment.last.eq(1)]
-                    readable = found.live & found.fits & found.rights[Right.REMOTE_READ.bit_length() - 1]
-                    with m.If((message.octets == 0) | readable):
-                        m.d.sync += [self.message.valid.eq(1), self.fragment.valid.eq(message.octets != 0)]
-                    with m.Else():
-                        m.d.sync += self.refused.eq(1)
+                    m.d.sync += [
+                        row.eq(found.row), empty.eq(message.octets == 0),
+                        fragment.address.eq(found.address), fragment.last.eq(1),
+                        self.message.valid.eq(1), self.fragment.valid.eq(message.octets != 0),
+                    ]  # fmt: skip
                     m.next = "Choose"
         return m
 

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.rdma.layouts import Sink
 
@@ -63,7 +64,8 @@ class ReadCounter(wiring.Component):
             self.none.eq(own == 0),
             self.requests.eq(others),
         ]
-        m.d.sync += [own.eq(own + self.loads - self.answered), others.eq(others + self.requested - self.answers)]
+        count_up_down(m, own, self.loads, self.answered)
+        count_up_down(m, others, self.requested, self.answers)
         with m.If(~self.starts):
             m.d.sync += rtr.eq(self.read_rtr)
         with m.Elif(self.rtr_answered):

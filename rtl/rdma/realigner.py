@@ -25,7 +25,7 @@ class Piece(data.StructLayout):
     at : range(4 * ``lanes``)
         With ``first``, the position of the run's first octet in its word.
     note : ``note``
-        The same in all pieces of a run.
+        With ``first``, a note on the run.
     """
 
     def __init__(self, lanes: int, note):
@@ -123,10 +123,11 @@ class Realigner(wiring.Component):
                 runs_over.eq(end > octets),
                 ends.eq(piece.last),
                 end_place.eq(Mux(end > octets, end - octets, end)),
-                note.eq(piece.note),
             ]
             with m.If(self.i.valid):
                 m.d.sync += next_place.eq(end)
+                with m.If(piece.first):
+                    m.d.sync += note.eq(piece.note)
 
         # Stage 2: merge with what is kept of the pieces before.
         kept = Signal(32 * self.lanes, reset_less=True)

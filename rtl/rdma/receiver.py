@@ -10,7 +10,7 @@ from open_rnic.rtl.layouts import RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.opcodes import READ_REQUEST_OCTETS, Opcode, Queue
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
-from open_rnic.rtl.rdma.layouts import Buffer, Completed, MemoryWrite, Sink, word_bits
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer, Completed, MemoryWrite, Sink, word_bits
 from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.regions import Found, Request, still_live
 from open_rnic.rtl.rdma.registers import Right
@@ -21,6 +21,7 @@ __all__ = ["Note", "RdmaReceiver", "request_row_octets"]
 _SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
 _INVALIDATES = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
 FIRST_MSN = 1  # RFC 5041 §4.3
+_LOOKUP = 3  # cycles of a lookup in the RegionTable
 
 
 class Note(IntEnum):
@@ -35,6 +36,18 @@ class Note(IntEnum):
 def request_row_octets(lanes: int) -> int:
     """Octets of a row of the memory for RDMA Read Requests: whole words for the 28 octets of a request."""
     return max(32, 4 * lanes)
+
+
+class _Order:
+    """The results of the checks of an ordered ULPDU, any but that of an RDMA Write."""
+
+    def __init__(self):
+        self.in_order = Signal()  # queue, MSN and MO of an untagged segment
+        self.has_buffer = Signal()
+        self.in_buffer = Signal()  # the segment fits into it
+        self.address = Signal(ADDRESS_BITS, reset_less=True)  # of the segment in it
+        self.end = Signal(33, reset_less=True)  # of the segment in its message
+        self.right_sink = Signal()  # of a Read Response
 
 
 class _Placed(data.StructLayout):
@@ -60,7 +73,8 @@ class RdmaReceiver(wiring.Component):
     A Send waits before the lookup for its buffer, so that lookups of transmit go on.
 
     Latency: 8 cycles from a beat to the word. Throughput: one beat per cycle; a ULPDU takes a cycle more if its octets
-    lie in more words than it has beats. A Send or a Read Response waits for the checks of the one before.
+    lie in more words than it has beats. ULPDUs are ordered, except those of RDMA Writes: such a ULPDU waits for the
+    checks of the ordered one before.
 
     Members
     -------
@@ -77,7 +91,8 @@ class RdmaReceiver(wiring.Component):
     lookup, found, step
         Of :class:`.RegionTable`; ``step`` is 0 if memory stalls.
     invalidate : Out, 1 bit
-        The region in the row ``found.row`` is invalidated.
+        A Send that invalidates the region in row ``invalidate_row`` has been checked in the last cycle.
+    invalidate_row : Out
     revokes, revoked_row : In
         Of :class:`.RegionTable`.
     buffer : In, stream of :class:`.Buffer`
@@ -117,8 +132,8 @@ class RdmaReceiver(wiring.Component):
             "i": In(ulpdus), "host": Out(ulpdus), "write": Out(stream.Signature(MemoryWrite(lanes))),
             "request": Out(1), "request_word": Out(32 * lanes), "request_at": Out(range(self.request_words)),
             "note": Out(Note),
-            "lookup": Out(Request()), "found": In(Found(rows)), "step": Out(1), "invalidate": Out(1),
-            "revokes": In(1), "revoked_row": In(range(rows)),
+            "lookup": Out(Request()), "found": In(Found(rows)), "step": Out(1),
+            "invalidate": Out(1), "invalidate_row": Out(range(rows)), "revokes": In(1), "revoked_row": In(range(rows)),
             "buffer": In(stream.Signature(Buffer)), "sink": In(stream.Signature(Sink)),
             "completed": Out(Completed), "completes": Out(1), "skips": Out(1),
             "enable": In(1), "waits": In(1), "drops": In(1), "shut": In(1), "ird": In(8), "stopped": In(1),
@@ -141,7 +156,7 @@ class RdmaReceiver(wiring.Component):
         wiring.connect(m, reader.host, wiring.flipped(self.host))
         refuses = Signal()  # the ULPDU that is being checked, or placed, is refused
         withdrawn = Signal()  # the oldest buffer is, before a Send has begun
-        beat, header, beat_valid, behind = self._look_up(m, reader, refuses, withdrawn)
+        beat, header, beat_valid, behind, order = self._look_up(m, reader, refuses, withdrawn)
         m.d.comb += [
             withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~self.send_begun),
             self.skips.eq(withdrawn & reader.idle),
@@ -154,30 +169,31 @@ class RdmaReceiver(wiring.Component):
             # A ULPDU that is cut off may leave octets in the realigner, which never leave it.
             self.placing.eq(behind | realigner.moving | (realigner.busy & ~self.refused)),
         ]
-        self._check(m, beat, header, beat_valid, refuses, realigner)
+        self._check(m, beat, header, beat_valid, order, refuses, realigner)
         self._place(m, realigner)
         return m
 
     def _look_up(self, m, reader, refuses, withdrawn):
-        """Delay each beat until the result of the lookup is there; a message waits for those before it.
+        """Delay each beat until the result of the lookup is there; an ordered ULPDU waits for the one before.
 
         The header of a ULPDU that is refused stays.
 
-        Return the delayed beat and its header, whether it is valid, and whether any beat is under way.
+        Return the delayed beat and its header, whether it is valid, and whether any beat is under way; and the results
+        of the checks in the meantime.
         """
         arriving, header = reader.o.payload, reader.header
-        opcode = header.opcode
         is_send = Signal()
-        is_response = Signal()
-        m.d.comb += [is_send.eq(opcode.matches(*_SENDS)), is_response.eq(opcode == Opcode.RDMA_READ_RESPONSE)]
-
-        # The checks of these two use a buffer, or a sink, that the message before may take.
+        ordered = Signal()  # the checks use what the ordered ULPDU before may change
+        m.d.comb += [
+            is_send.eq(header.opcode.matches(*_SENDS)),
+            ordered.eq(arriving.header & (header.opcode != Opcode.RDMA_WRITE)),
+        ]
         holds = Signal()
-        same_kind = Signal()  # a message of this kind is between the lookup and its checks
+        under_way = Signal()  # an ordered ULPDU is between the lookup and its checks
         m.d.comb += [
             self.blocked.eq(reader.o.valid & arriving.header & is_send & ~self.buffer.valid & self.waits & ~self.drops
-                            & ~same_kind & ~self.refused),
-            holds.eq(arriving.header & (self.blocked | ((is_send | is_response) & same_kind) | (is_send & withdrawn))),
+                            & ~under_way & ~self.refused),
+            holds.eq(ordered & (self.blocked | under_way | (is_send & withdrawn))),
             reader.o.ready.eq((self.step & ~holds) | self.refused),
             self.lookup.valid.eq(reader.o.valid & arriving.header & ~holds),
             self.lookup.access.stag.eq(header.stag),
@@ -186,25 +202,54 @@ class RdmaReceiver(wiring.Component):
         ]  # fmt: skip
 
         beat, valid = arriving, reader.o.valid & ~holds & ~self.refused
-        header_before = header
-        ordered = arriving.header & (is_send | is_response)
-        valids, ordereds = [], []
-        for n in range(3):
+        headers, valids, ordereds = [header], [], []
+        for n in range(_LOOKUP):
             later = Signal(PayloadBeat(self.lanes), name=f"beat_{n}", reset_less=True)
             later_valid = Signal(name=f"beat_valid_{n}")
             later_ordered = Signal(name=f"ordered_{n}")
             later_header = Signal(Header(), name=f"header_{n}", reset_less=True)
             with m.If(self.step):
                 m.d.sync += [later.eq(beat), later_valid.eq(valid), later_ordered.eq(valid & ordered)]
-                with m.If(valid & beat.header & ~self.refused & ~refuses):
-                    m.d.sync += later_header.eq(header_before)
-            beat, valid, ordered, header_before = later, later_valid, later_ordered, later_header
+                stays = self.refused | refuses if n == _LOOKUP - 1 else Const(0)
+                with m.If(valid & beat.header & ~stays):
+                    m.d.sync += later_header.eq(headers[-1])
+            beat, valid, ordered = later, later_valid, later_ordered
+            headers.append(later_header)
             valids.append(valid)
             ordereds.append(ordered)
-        m.d.comb += same_kind.eq(Cat(ordereds).any())
-        return beat, header_before, valid, Cat(valids).any()
+        m.d.comb += under_way.eq(Cat(ordereds).any())
+        return beat, headers[-1], valid, Cat(valids).any(), self._check_order(m, headers[1])
 
-    def _check(self, m, beat, header, valid, refuses, realigner):
+    def _check_order(self, m, header):
+        """Compare the header with the state that ordered ULPDUs change, in the last two of the lookup's cycles.
+
+        The state does not change in them.
+        """
+        x = _Order()
+        is_send = Signal()
+        right_queue = Signal()
+        right_msn = Signal()
+        right_mo = Signal()
+        right_sink = Signal()
+        early_end = Signal.like(x.end)
+        m.d.comb += is_send.eq(header.opcode.matches(*_SENDS))
+        with m.If(self.step):
+            m.d.sync += [
+                right_queue.eq(header.qn == Mux(is_send, Queue.SEND, Queue.READ)),
+                right_msn.eq(header.msn == Mux(is_send, self.send_msn, self.read_msn)),
+                right_mo.eq(header.mo == Mux(is_send, self.mo, 0)),
+                right_sink.eq(self.sink.valid & (header.stag == self.sink.payload.stag)),
+                early_end.eq(self.mo + header.payload),
+                x.in_order.eq(right_queue & right_msn & right_mo),
+                x.has_buffer.eq(self.buffer.valid),
+                x.in_buffer.eq(early_end <= self.buffer.payload.octets),
+                x.end.eq(early_end),
+                x.address.eq(self.buffer.payload.address + self.mo),
+                x.right_sink.eq(right_sink),
+            ]
+        return x
+
+    def _check(self, m, beat, header, valid, order, refuses, realigner):
         """Accept or refuse the ULPDU with its first beat; all state that ULPDUs change is changed here."""
         opcode, found = header.opcode, self.found
         is_send = Signal()
@@ -222,46 +267,37 @@ class RdmaReceiver(wiring.Component):
         some = Signal()  # the ULPDU has octets to place
         m.d.comb += some.eq(header.payload != 0)
 
+        # A Send may have invalidated the region in the last cycle, while the lookup found it.
+        row = Signal.like(found.row)
+        found_live = Signal()
+        m.d.comb += found_live.eq(found.live & ~(self.invalidate & (self.invalidate_row == found.row)))
+
         # RFC 5041 §7.1: queue, MSN, MO, and buffer of an untagged segment.
-        in_order = Signal()
-        msn = Signal(32)
-        next_msn = Signal(32)
-        end = Signal(33)  # of the segment in its message
-        has_buffer = Signal()
-        m.d.comb += [
-            msn.eq(Mux(is_send, self.send_msn, self.read_msn)),
-            next_msn.eq(msn + 1),
-            in_order.eq(
-                (header.qn == Mux(is_send, Queue.SEND, Queue.READ))
-                & (header.msn == msn) & (header.mo == Mux(is_send, self.mo, 0))
-            ),
-            end.eq(self.mo + header.payload),
-            has_buffer.eq(self.buffer.valid),
-        ]
-        may_invalidate = found.live & found.rights[3]
+        may_invalidate = found_live & found.rights[3]
         good_send = Signal()
         good_request = Signal()
         m.d.comb += [
-            good_send.eq(in_order & Mux(
-                has_buffer, (end <= self.buffer.payload.octets) & (~invalidates | may_invalidate), self.drops,
+            good_send.eq(order.in_order & Mux(
+                order.has_buffer, order.in_buffer & (~invalidates | may_invalidate), self.drops,
             )),
             # RFC 5040 §5.2.2: a request uses one of IRD buffers
-            good_request.eq(in_order & (header.payload == READ_REQUEST_OCTETS) & header.last
+            good_request.eq(order.in_order & (header.payload == READ_REQUEST_OCTETS) & header.last
                             & (self.outstanding < self.ird)),
         ]  # fmt: skip
 
         # RFC 5041 §7.1: the region of a tagged segment; a segment of no octets accesses none (§5.2).
+        ends = Signal()  # the region ends with the octets
         all_arrived = Signal()  # all octets of the Read Response, but not its last segment
         good_write = Signal()
         good_response = Signal()
-        sink = self.sink.payload
         m.d.comb += [
-            good_write.eq(~some | (found.live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])),
+            ends.eq(found.room == 0),
+            good_write.eq(~some | (found_live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])),
             good_response.eq(
                 self.sink.valid
-                & (~header.last | Mux(some, found.ends, ~sink.some | all_arrived))
-                & (~some | (found.live & found.fits & found.rights[_bit(Right.LOCAL_WRITE)]
-                            & (header.stag == sink.stag) & (found.offset == self.arrived)))
+                & (~header.last | Mux(some, ends, ~self.sink.payload.some | all_arrived))
+                & (~some | (found_live & found.fits & found.rights[_bit(Right.LOCAL_WRITE)]
+                            & order.right_sink & (found.offset == self.arrived)))
             ),
         ]  # fmt: skip
         good = Signal()
@@ -275,20 +311,18 @@ class RdmaReceiver(wiring.Component):
         places = Signal()
         places_on = Signal()
         live = Signal()
-        row = Signal.like(found.row)
         now = Signal()  # the ULPDU is checked in this cycle
         accepts = Signal()
         placed = Signal(_Placed(self.lanes))
-        placed_on = Signal.like(placed)
         at = Signal(32)
         request_row = Signal(range(self.reads))
         m.d.comb += [
             now.eq(valid & beat.header & self.step & ~self.refused),
             accepts.eq(now & good),
             refuses.eq((now & ~good) | (valid & ~beat.header & self.step & ~self.refused & places_on & ~live)),
-            places.eq(Mux(beat.header, good & ~(is_send & ~has_buffer) & ~(is_request & self.shut),
+            places.eq(Mux(beat.header, good & ~(is_send & ~order.has_buffer) & ~(is_request & self.shut),
                           places_on & live)),
-            at.eq(Mux(is_send, self.buffer.payload.address + self.mo,
+            at.eq(Mux(is_send, order.address,
                       Mux(is_request, request_row * request_row_octets(self.lanes), found.address))),
             placed.word.eq(at[2 + (self.lanes.bit_length() - 1):]),
             placed.request.eq(is_request),
@@ -312,14 +346,13 @@ class RdmaReceiver(wiring.Component):
             piece.first.eq(beat.header),
             piece.last.eq(beat.last),
             piece.at.eq(at),
-            piece.note.eq(Mux(beat.header, placed, placed_on)),
+            piece.note.eq(placed),
         ]  # fmt: skip
         with m.If(now):
             m.d.sync += [
                 places_on.eq(places),
-                placed_on.eq(placed),
                 row.eq(found.row),
-                live.eq(still_live(~tagged | found.live, found.row, self) | ~tagged),
+                live.eq(still_live(~tagged | found_live, found.row, self) | ~tagged),
             ]
         with m.Elif(self.revokes & (self.revoked_row == row) & header.tagged):
             m.d.sync += live.eq(0)
@@ -328,19 +361,22 @@ class RdmaReceiver(wiring.Component):
         m.d.comb += self.ulpdu.eq(valid & beat.last & self.step & ~self.refused & ~refuses)
 
         # The state.
+        next_msn = Signal(32)
         m.d.comb += [
+            next_msn.eq(header.msn + 1),
             self.buffer.ready.eq((accepts & is_send & header.last) | self.skips),
             self.sink.ready.eq(accepts & is_response & header.last),
             self.requested.eq(accepts & is_request & ~self.shut),
-            self.completes.eq(accepts & is_send & header.last & has_buffer),
+            self.completes.eq(accepts & is_send & header.last & order.has_buffer),
             self.completed.opcode.eq(Mux(self.skips, 0, opcode)),
-            self.completed.octets.eq(end),
+            self.completed.octets.eq(order.end),
             self.completed.stag.eq(header.stag),
-            self.invalidate.eq(self.completes & invalidates),
+            self.invalidate_row.eq(row),
         ]
+        m.d.sync += self.invalidate.eq(self.completes & invalidates)
         with m.If(accepts):
             with m.If(is_send):
-                m.d.sync += [self.mo.eq(Mux(header.last, 0, end)), self.send_begun.eq(~header.last)]
+                m.d.sync += [self.mo.eq(Mux(header.last, 0, order.end)), self.send_begun.eq(~header.last)]
                 with m.If(header.last):
                     m.d.sync += self.send_msn.eq(next_msn)
             with m.If(is_request):
@@ -350,10 +386,11 @@ class RdmaReceiver(wiring.Component):
             with m.If(is_write):
                 m.d.sync += self.write_begun.eq(~header.last)
             with m.If(is_response):
-                m.d.sync += [
-                    self.arrived.eq(Mux(header.last, 0, self.arrived + header.payload)),
-                    all_arrived.eq(~header.last & Mux(some, found.ends, all_arrived)),
-                ]
+                with m.If(some | header.last):
+                    m.d.sync += [
+                        self.arrived.eq(Mux(header.last, 0, found.end)),
+                        all_arrived.eq(ends & ~header.last),
+                    ]
         # A RTR is the first message of its queue.
         with m.If(self.rtr == Rtr.SEND):
             m.d.sync += self.send_msn.eq(FIRST_MSN + 1)

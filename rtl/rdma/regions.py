@@ -29,11 +29,11 @@ class Found(data.StructLayout):
         The table had the STag, and has it still.
     fits : 1 bit
         All octets are in the region.
-    ends : 1 bit
-        The region ends with them.
+    room : 32 bits
+        If they are, the number of octets behind them in the region.
     rights : 4 bits
-    offset : 32 bits
-        The distance of the first octet from the region's first.
+    offset, end : 32 bits
+        The distances of the first octet, and of the octet behind the last one, from the region's first.
     address : 32 bits
         Its address in memory.
     row : bits of a row's number
@@ -41,8 +41,8 @@ class Found(data.StructLayout):
 
     def __init__(self, rows: int):
         super().__init__({
-            "live": 1, "fits": 1, "ends": 1, "rights": RIGHTS,
-            "offset": 32, "address": ADDRESS_BITS, "row": range(rows),
+            "live": 1, "fits": 1, "room": 32, "rights": RIGHTS,
+            "offset": 32, "end": 32, "address": ADDRESS_BITS, "row": range(rows),
         })  # fmt: skip
 
 
@@ -135,15 +135,16 @@ class RegionTable(wiring.Component):
         m.d.comb += has_stag.eq(key.valid & (key.high == asked.stag[len(row):]))
         m.d.comb += distance.eq(asked.to - Cat(words["to_low"], words["to_high"]))
         # Cycle 2: compare with the length.
-        near = Signal(reset_less=True)
         offset = Signal(32, reset_less=True)
+        far = Signal(32, reset_less=True)  # the high half of the distance
         octets = Signal(32, reset_less=True)
         length = Signal(32, reset_less=True)
         address = Signal(ADDRESS_BITS, reset_less=True)
         rights = Signal(RIGHTS, reset_less=True)
         near_row = Signal(bits, reset_less=True)
         end = Signal(33)
-        m.d.comb += end.eq(offset + octets)
+        room = Signal(34)  # negative if the octets do not fit
+        m.d.comb += [end.eq(offset + octets), room.eq(length - end)]
         near_live = Signal()
         found_live = Signal()
         with m.If(self.step):
@@ -151,8 +152,7 @@ class RegionTable(wiring.Component):
                 asked.eq(access),
                 asked_row.eq(row),
                 asked_live.eq(still_live(self.ready, row, self)),
-                near.eq(~distance[32:].any()),
-                offset.eq(distance),
+                Cat(offset, far).eq(distance),
                 octets.eq(asked.octets),
                 length.eq(words["octets"]),
                 address.eq(words["address"]),
@@ -160,9 +160,10 @@ class RegionTable(wiring.Component):
                 near_row.eq(asked_row),
                 near_live.eq(still_live(asked_live & has_stag, asked_row, self)),
                 found_live.eq(still_live(near_live, near_row, self)),
-                self.found.fits.eq(near & (end <= length)),
-                self.found.ends.eq(end == length),
+                self.found.fits.eq((far == 0) & ~room[-1]),
+                self.found.room.eq(room),
                 self.found.offset.eq(offset),
+                self.found.end.eq(end),
                 self.found.address.eq(address + offset),
                 self.found.rights.eq(rights),
                 self.found.row.eq(near_row),

@@ -5,6 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.counter import count_up_down
+
 __all__ = ["RowQueue"]
 
 
@@ -51,5 +53,6 @@ class RowQueue(wiring.Component):
                 read.addr.eq(head), self.o.payload[name].eq(read.data),
             ]  # fmt: skip
         m.d.comb += [self.o.valid.eq(head != tail), self.first.eq(head), self.next.eq(tail)]
-        m.d.sync += [tail.eq(tail + self.add), head.eq(head + (self.o.valid & self.o.ready))]
+        count_up_down(m, tail, self.add)
+        count_up_down(m, head, self.o.valid & self.o.ready)
         return m

@@ -20,21 +20,22 @@ _VERSION = 1  # RFC 5041 §4.1, RFC 5040 §4.1
 FIRST_MSN = 1  # RFC 5041 §4.3
 _TAGGED = (Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
 _INVALIDATES = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
-_PADDING = 2  # octets in front of a header, so that its fields of 32 bits lie in lanes
+_PADDING = 2  # octets in front of a header, so that its fields of 32 bits lie in lanes; they hold its ULPDU's length
 
 
 class _Source(data.StructLayout):
     """Octets of a ULPDU: some of its header, or the place of octets in a word of memory.
 
-    ``length`` is the ULPDU's. ``done`` marks the last octets of a Send or an RDMA Write; if ``fabric``, of logic beside
-    the engine.
+    The padding in front of a header holds the length of the ULPDU; no other octets that are not in memory have a
+    ``start``. ``some`` is the number of octets; 0 for a whole beat. ``done`` marks the last octets of a Send or an RDMA
+    Write; if ``fabric``, of logic beside the engine.
     """
 
     def __init__(self, lanes: int):
         octets = 4 * lanes
         super().__init__({
-            "memory": 1, "data": 32 * lanes, "start": range(octets), "count": range(octets + 1), "first": 1, "last": 1,
-            "length": 16, "done": 1, "fabric": 1,
+            "memory": 1, "data": 32 * lanes, "start": range(octets), "some": range(octets), "last": 1, "done": 1,
+            "fabric": 1,
         })  # fmt: skip
 
 
@@ -46,8 +47,9 @@ class RdmaSender(wiring.Component):
         messages ▸ segments ▸ octets of headers, and words of memory ▸ Realigner ▸ ULPDUs
 
     Messages leave in segments of at most ``mulpdu`` octets: each is as long as fits, except the last. Memory is not
-    read for a Read Response whose source has been revoked, except for a word that it has been offered already: octets
-    of no meaning end the segment, which does not count as sent, and ``refused`` is set.
+    read for a Read Response whose source must not be read, except for a word that it has been offered already:
+    ``refused`` is set, octets of no meaning end a segment that has begun, which does not count as sent, and no other
+    begins.
 
     Latency: 5 cycles and that of the memory, from a message to its first beat. Throughput: one beat per cycle, but a
     cycle more for each ULPDU, for each ULPDU whose octets lie in more words of memory than it has beats, and for each
@@ -59,7 +61,7 @@ class RdmaSender(wiring.Component):
     fragment : In, stream of :class:`.Fragment`
         The pieces of memory of each message, in their order; the first one comes with the message.
     live : In, 1 bit
-        The source of the Read Response may be read.
+        The source of the Read Response, the message or the one that is being sent, may be read or has no octets.
     runs : In, 1 bit
         ULPDUs are begun.
     mulpdu : In, 16 bits
@@ -127,10 +129,11 @@ class RdmaSender(wiring.Component):
         m.d.comb += [x.msn.eq(Mux(x.is_request, read_msn, send_msn)), next_msn.eq(x.msn + 1)]
         with m.If(~self.starts):
             m.d.sync += [send_msn.eq(FIRST_MSN + self.send_rtr), read_msn.eq(FIRST_MSN + self.read_rtr)]
-        with m.Elif(x.finishes & ~x.tagged & x.is_request):
-            m.d.sync += read_msn.eq(next_msn)
-        with m.Elif(x.finishes & ~x.tagged):
-            m.d.sync += send_msn.eq(next_msn)
+        with m.Elif(x.ends_header & x.last_segment & ~x.tagged):
+            with m.If(x.is_request):
+                m.d.sync += read_msn.eq(next_msn)
+            with m.Else():
+                m.d.sync += send_msn.eq(next_msn)
 
     def _header(self, m, x):
         """The header of the segment, in the order of the wire (RFC 5041 §4, RFC 5040 §4.1, §4.4)."""
@@ -139,7 +142,7 @@ class RdmaSender(wiring.Component):
         )
         queue = swap_octets(Mux(x.is_request, Const(Queue.READ, 32), Const(Queue.SEND, 32)))
         fields = [swap_octets(value) for value in (
-            Const(0, 32), x.stag, x.to[32:], x.to[:32], x.msn, x.sink, x.address, self.left,
+            Const(0, 32), x.stag, x.to[32:], x.to[:32], x.msn, x.fragment_left, x.address, self.left,
         )]  # fmt: skip
         small, stag, to_high, to_low, msn, sink, address, left = range(len(fields))
         mo = to_low
@@ -150,7 +153,7 @@ class RdmaSender(wiring.Component):
         for lane in range(self.lanes):
             # The control field, the queue number and reserved fields are of few bits, which vary.
             few = Const(0, 32)
-            for at, value in ((0, Cat(Const(0, 8 * _PADDING), control)), (2, queue)):
+            for at, value in ((0, Cat(x.length, control)), (2, queue)):
                 if at % self.lanes == lane:
                     few = Mux(x.header_word == at // self.lanes, value, few)
             chosen = Signal(range(len(fields)), name=f"header_field_{lane}")
@@ -173,7 +176,7 @@ class RdmaSender(wiring.Component):
         limit = Signal(16)
         fits = Signal()
         fitting = Signal(16)  # octets of the payload
-        header = Signal.like(x.header_left)
+        whole = Signal(16)  # octets of the ULPDU
         m.d.comb += [
             tagged.eq(Mux(goes_on, x.tagged, given.opcode.matches(*_TAGGED))),
             is_request.eq(~goes_on & (given.opcode == Opcode.RDMA_READ_REQUEST)),
@@ -181,16 +184,19 @@ class RdmaSender(wiring.Component):
             limit.eq(self.mulpdu - Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS)),
             fits.eq(~left[16:].any() & (left[:16] <= limit)),
             fitting.eq(Mux(is_request, 0, Mux(fits, left, limit))),
-            header.eq(Mux(tagged, TAGGED_OCTETS,
-                          Mux(is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS, UNTAGGED_OCTETS))),
+            whole.eq(Mux(is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS,
+                         Mux(fits, left + Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS), self.mulpdu))),
         ]  # fmt: skip
-        revoked = goes_on & self.answering & ~self.live
-        m.d.comb += begins.eq(~x.in_segment & self.runs & ~revoked & (goes_on | self.message.valid))
-        with m.If(~x.in_segment & self.runs & revoked):
+        may_begin = Signal()
+        m.d.comb += [
+            may_begin.eq(~x.in_segment & self.runs & (goes_on | self.message.valid)),
+            begins.eq(may_begin & (~Mux(goes_on, self.answering, given.response) | self.live)),
+        ]
+        with m.If(may_begin & ~begins):
             m.d.sync += self.refused.eq(1)
         m.d.comb += [
             x.begins.eq(begins),
-            x.takes.eq(begins & ~goes_on),
+            x.takes.eq(may_begin & ~goes_on),
             self.message.ready.eq(x.takes),
             self.asks.eq(x.takes & is_request),
         ]
@@ -198,18 +204,18 @@ class RdmaSender(wiring.Component):
             m.d.sync += [
                 x.last_segment.eq(fits | is_request),
                 x.payload.eq(fitting),
-                x.length.eq(header + fitting),
+                x.length.eq(whole),
                 x.header_word.eq(0),
+                x.in_header.eq(1),
                 x.in_segment.eq(1),
-                x.goes_on.eq(1),
             ]
         with m.If(x.takes):
             m.d.sync += [
+                x.goes_on.eq(1),
                 x.opcode.eq(given.opcode),
                 x.fabric.eq(given.fabric),
                 x.stag.eq(given.stag),
                 self.answering.eq(given.response),
-                x.sink.eq(fragment.octets),
             ]
         # One enable, and one choice, for each register of many bits: the new message or segment, or what is left.
         with m.If(x.takes | (x.ends & ~x.void)):
@@ -219,8 +225,6 @@ class RdmaSender(wiring.Component):
             ]
         with m.If(begins | x.moves_payload):
             m.d.sync += x.payload_left.eq(Mux(x.in_segment, x.payload_left - x.count, fitting))
-        with m.If(begins | x.moves_header):
-            m.d.sync += x.header_left.eq(Mux(x.in_segment, x.header_left - x.count, header))
         with m.If(x.takes | x.loads | x.moves_payload):
             loads = ~x.in_segment | x.loads
             m.d.sync += [
@@ -235,44 +239,52 @@ class RdmaSender(wiring.Component):
         """Name the octets of the segment: those of the header, then those of the fragments."""
         octets = 4 * self.lanes
         source = x.sources.i.payload
-        in_header = Signal()
         dead = Signal()  # the source must not be read any more
         offered = Signal()  # a read that memory has not taken, and that must not be withdrawn
         start = Signal(range(octets))
         room = Signal(range(octets + 1))  # from there to the end of the word
         in_word = Signal(range(octets + 1))  # octets of the fragment in the word
-        wanted = Signal(16)
+        few = Signal()  # they are all of the payload that is left
+        last_header = Signal()  # this word is the last one of the header
+        header_end = Signal(range(octets + 1))  # in this word
         ends = Signal()  # the segment ends with these octets
         moves = Signal()
         m.d.comb += [
-            in_header.eq(x.header_left != 0),
-            dead.eq(~in_header & self.answering & ~self.live & ~offered),
-            start.eq(Mux(in_header, Mux(x.header_word == 0, _PADDING, 0), x.address)),
+            dead.eq(~x.in_header & self.answering & ~self.live & ~offered),
+            start.eq(Mux(x.in_header, Mux(x.header_word == 0, _PADDING, 0), x.address)),
             room.eq(octets - start),
-            in_word.eq(Mux(in_header | x.last_fragment, room, _lesser(room, x.fragment_left))),
-            wanted.eq(Mux(in_header, x.header_left, x.payload_left)),
-            x.count.eq(_lesser(in_word, wanted)),
-            ends.eq((x.count == wanted) & (~in_header | (x.payload_left == 0))),
-            source.memory.eq(~in_header & ~dead),
+            in_word.eq(Mux(x.last_fragment | _exceeds(x.fragment_left, room), room, x.fragment_left)),
+            few.eq(~_exceeds(x.payload_left, in_word)),
+            x.count.eq(Mux(x.in_header, header_end - start, Mux(few, x.payload_left, in_word))),
+            ends.eq(Mux(x.in_header, last_header & (x.payload_left == 0), few)),
+            source.memory.eq(~x.in_header & ~dead),
             x.void.eq(dead),
             source.data.eq(x.header_data),
-            source.start.eq(start),
-            source.count.eq(x.count),
-            source.first.eq(in_header & (x.header_word == 0)),
+            source.start.eq(Mux(dead, 0, start)),
+            source.some.eq(x.count),
             source.last.eq(ends),
-            source.length.eq(x.length),
             source.fabric.eq(x.fabric),
             source.done.eq(x.finishes & ~self.answering & ~x.is_request),
             self.read.payload.eq(x.address[len(start):]),
-            x.moves_header.eq(moves & in_header),
-            x.moves_payload.eq(moves & ~in_header),
+            x.moves_header.eq(moves & x.in_header),
+            x.ends_header.eq(x.moves_header & last_header),
+            x.moves_payload.eq(moves & ~x.in_header),
             x.ends.eq(moves & ends),
             x.finishes.eq(x.ends & x.last_segment),
             self.answers.eq(x.finishes & self.answering & ~dead),
             self.fragment.ready.eq(x.takes | x.loads),
         ]  # fmt: skip
+        for n, (kind, size) in enumerate((
+            (x.tagged, TAGGED_OCTETS), (x.is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS), (1, UNTAGGED_OCTETS),
+        )):  # fmt: skip
+            last_word, in_last = divmod(_PADDING + size - 1, octets)
+            with m.Elif(kind) if n else m.If(kind):
+                m.d.comb += [
+                    last_header.eq(x.header_word == last_word),
+                    header_end.eq(Mux(last_header, in_last + 1, octets)),
+                ]
         with m.If(x.in_segment):
-            with m.If(in_header):
+            with m.If(x.in_header):
                 m.d.comb += [x.sources.i.valid.eq(1), moves.eq(x.sources.i.ready)]
             with m.Elif(~x.last_fragment & (x.fragment_left == 0)):
                 m.d.comb += x.loads.eq(self.fragment.valid)
@@ -287,6 +299,8 @@ class RdmaSender(wiring.Component):
         m.d.sync += offered.eq(self.read.valid & ~self.read.ready)
         with m.If(x.moves_header):
             m.d.sync += x.header_word.eq(x.header_word + 1)
+        with m.If(x.ends_header):
+            m.d.sync += x.in_header.eq(0)
         with m.If(x.ends):
             m.d.sync += [x.in_segment.eq(0), x.goes_on.eq(~x.last_segment)]
         with m.If(x.finishes):
@@ -303,9 +317,11 @@ class RdmaSender(wiring.Component):
             source.ready.eq(moves),
             self.words.ready.eq(moves & memory),
             piece.payload.data.eq(Mux(memory, self.words.payload, source.payload.data)),
-            *(piece.payload[name].eq(source.payload[name]) for name in ("start", "count", "first", "last")),
+            *(piece.payload[name].eq(source.payload[name]) for name in ("start", "last")),
+            piece.payload.count.eq(Cat(source.payload.some, source.payload.some == 0)),
+            piece.payload.first.eq(~memory & (source.payload.start == _PADDING)),
             piece.payload.at.eq(0),
-            piece.payload.note.eq(source.payload.length),
+            piece.payload.note.eq(source.payload.data[: 8 * _PADDING]),
             self.sent.eq(moves & source.payload.done & ~source.payload.fabric),
             self.fabric_sent.eq(moves & source.payload.done & source.payload.fabric),
             self.o.valid.eq(word.valid),
@@ -317,10 +333,10 @@ class RdmaSender(wiring.Component):
         ]
 
 
-def _lesser(small: Value, large: Value) -> Value:
-    """The lesser of two numbers, of which one has few bits."""
+def _exceeds(large: Value, small: Value) -> Value:
+    """Whether a number exceeds one of few bits."""
     bits = len(small)
-    return Mux(large[bits:].any() | (large[:bits] >= small), small, large[:bits])
+    return large[bits:].any() | (large[:bits] > small)
 
 
 def _chosen(values: list[Value], number: Value) -> Value:
@@ -344,7 +360,6 @@ class _Parts:
         self.opcode = Signal(4)
         self.fabric = Signal()
         self.stag = Signal(32, reset_less=True)
-        self.sink = Signal(32, reset_less=True)  # of an RDMA Read: the STag of its sink
         self.to = Signal(64, reset_less=True)  # of the segment; of a Send, the low half is the MO
         self.msn = Signal(32)
         self.tagged = Signal()
@@ -362,16 +377,17 @@ class _Parts:
         self.length = Signal(16, reset_less=True)
         self.payload = Signal(16, reset_less=True)
         self.payload_left = Signal(16, reset_less=True)
-        self.header_left = Signal(range(UNTAGGED_OCTETS + READ_REQUEST_OCTETS + 1))
+        self.in_header = Signal()
         self.header_word = Signal(range(16))
         self.header_data = Signal(32 * lanes)
 
         self.count = Signal(range(4 * lanes + 1))  # octets that are named in this cycle
         self.moves_header = Signal()  # they are the header's
+        self.ends_header = Signal()  # the header ends with them
         self.moves_payload = Signal()
 
         # Its fragment.
         self.loads = Signal()
         self.address = Signal(ADDRESS_BITS, reset_less=True)
-        self.fragment_left = Signal(32, reset_less=True)
+        self.fragment_left = Signal(32, reset_less=True)  # of an RDMA Read: the STag of its sink
         self.last_fragment = Signal()
