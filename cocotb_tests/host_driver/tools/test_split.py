@@ -27,6 +27,7 @@ from open_rnic.host_driver.tools.split.model import (
     UnknownWidthError,
     blocks_needed,
     figures,
+    name,
     named,
     predict,
     splits,
@@ -49,7 +50,7 @@ from open_rnic.host_driver.tools.split.profile import (
 )
 from open_rnic.host_driver.tools.split.profile import read as read_profile
 from open_rnic.host_driver.tools.split.report import Report, crossovers, front
-from open_rnic.host_driver.tools.split.stages import RTL, Direction, Split, Stage
+from open_rnic.host_driver.tools.split.stages import MPA, RDMA, RTL, Direction, Split, Stage
 from open_rnic.host_driver.tools.split.sweep import Sweep
 
 
@@ -66,8 +67,15 @@ def invented(luts=500, clock=1e8, lanes=("2", "4"), **more):
     return Device("an invented device", dict.fromkeys(lanes, blocks), **more)
 
 
+def whole(clock=1e8, **more):
+    """Return a device that can do everything, at 1 lane, and all but TCP at 2 lanes."""
+    blocks = {str(lanes): {name: Block(figure(500), rate(clock)) for name in blocks_needed(lanes, RTL)}
+              for lanes in (1, 2)}  # fmt: skip
+    return Device("an invented device", blocks, **more)
+
+
 HOST, LINK, DEVICE = find(Host, "cortex-a53"), find(Link, "pcie-gen3-x4"), invented()
-SETTING = Setting(HOST, LINK, DEVICE)
+SETTING = Setting(HOST, LINK, DEVICE, tcp=False)
 NOTHING, CRC, MARKERS = (Split.of(each) for each in ((), ("crc-generation", "crc-check"),
                                                       ("marker-insertion", "marker-removal")))  # fmt: skip
 
@@ -141,10 +149,10 @@ def test_an_unknown_entry_is_rejected_with_its_line_even_in_a_table_with_free_na
 @pytest.mark.parametrize(
     ("name", "unknown"),
     [("[lanes.2.Fence]", "[lanes.2.Fenze]"), ("[lanes.2.Fence]", "[lanes.3.Fence]"),
-     ("[stages.copies]", "[stages.warp]")],
+     ("[stages.startup]", "[stages.warp]")],
 )  # fmt: skip
 def test_an_unknown_block_width_or_stage_is_rejected_with_its_line(name, unknown):
-    works = {"copies": Work(figure(100), rate(1e8), figure(0), figure(1))}
+    works = {"startup": Work(figure(100), rate(1e8), figure(1))}
     lines = dump(invented(stages=works)).splitlines()
     at = lines.index(name)
     with pytest.raises(ProfileError, match=rf"^x.toml: line {at + 1}: .*'(Fenze|3|warp)'$"):
@@ -152,7 +160,7 @@ def test_an_unknown_block_width_or_stage_is_rejected_with_its_line(name, unknown
 
 
 def test_profiles_can_name_exactly_the_blocks_that_splits_need():
-    assert set(get_args(BlockName)) == {*blocks_needed(1), *blocks_needed(2), WHOLE}
+    assert set(get_args(BlockName)) == {*blocks_needed(1, RTL), *blocks_needed(2, RTL), WHOLE}
 
 
 def test_invalid_toml_and_another_kind_of_profile_are_rejected():
@@ -181,12 +189,12 @@ def test_a_host_with_a_slow_crc_gains_from_an_offload():
     assert verdict(setting, CRC).endswith("offload pays.")
 
 
-@pytest.mark.parametrize("split", [NOTHING, CRC, MARKERS, Split(RTL)], ids=lambda split: "+".join(sorted(split.device)))
+@pytest.mark.parametrize("split", [NOTHING, CRC, MARKERS, Split(MPA)], ids=lambda split: "+".join(sorted(split.device)))
 def test_stages_on_the_device_cost_luts_and_no_host_cycles(split):
     prediction = predict(SETTING, split)
     for point in prediction.points:
         assert not point.stages.keys() & set(split.device)
-        assert point.stages.keys() - {"link"} == set(Stage) - split.device - {Stage.STARTUP}
+        assert point.stages.keys() - {"link"} == set(Stage) - split.device - {Stage.STARTUP, Stage.TCP}
     assert bool(prediction.luts) == bool(split.device)
 
 
@@ -200,15 +208,55 @@ def test_work_that_goes_back_and_forth_crosses_the_link_each_time():
 
 
 def test_only_payload_crosses_the_link_if_the_device_does_everything():
-    stages = {
-        name: Work(figure(10), rate(1e8), figure(0.125), figure(1)) for name in ("startup", "copies", "placement")
-    }
-    setting = replace(SETTING, device=invented(stages=stages))
+    device = whole(stages={"startup": Work(figure(10), rate(1e8), figure(1))})
+    setting = replace(SETTING, device=device, lanes=1, tcp=True)
     everything = Split(frozenset(Stage))
-    assert len(list(splits(setting))) == 1024
+    assert everything in list(splits(setting))
     point = predict(setting, everything, [REFERENCE]).points[0]
     assert point.link == {"transmit": REFERENCE, "receive": REFERENCE}
     assert point.stages.keys() == {"link"}
+
+
+def test_a_host_that_does_tcp_gets_the_fpdus_of_the_device_back():
+    """MPA on the device without TCP: octets cross the link as ULPDUs, as FPDUs, and in frames."""
+    setting = replace(SETTING, device=whole(), lanes=1, tcp=True)
+    found = [predict(setting, split, [REFERENCE]) for split in named(setting)]
+    link = {each.name: each.points[0].link["transmit"] for each in found}
+    ulpdus, fpdus = sum(setting.ulpdus(REFERENCE)), link["TCP"]
+    assert link["nothing"] == fpdus + 46 * 54
+    assert link["TCP, MPA"] == ulpdus
+    assert link["TCP, MPA, RDMA"] == REFERENCE
+    assert link["MPA"] == ulpdus + fpdus + link["nothing"]
+    assert link["MPA, RDMA"] == REFERENCE + fpdus + link["nothing"]
+
+
+def test_placement_and_tcp_are_chosen_where_the_device_has_their_blocks():
+    found = {lanes: [name(each.device) for each in named(replace(SETTING, device=whole(), lanes=lanes, tcp=True))]
+             for lanes in (1, 2)}  # fmt: skip
+    assert found[1] == ["nothing", "CRC", "markers", "markers, CRC", "FPDUs", "MPA", "MPA, RDMA", "TCP", "TCP, MPA",
+                        "TCP, MPA, RDMA"]  # fmt: skip
+    assert found[2] == found[1][:7]  # TCP is 1 lane wide
+    assert len(list(splits(replace(SETTING, device=whole(), lanes=1, tcp=True)))) == 512
+    assert all(len(split.device & RDMA) in (0, 2) for split in splits(replace(SETTING, device=whole(), lanes=2)))
+
+
+def test_a_call_of_tcp_takes_several_fpdus_of_a_message():
+    setting = replace(SETTING, tcp=True)
+    calls = HOST.tcp_transmit
+    for size, count in ((1, 1), (REFERENCE, 46), (1 << 20, 16 * 46)):
+        spent = predict(setting, NOTHING, [size]).points[0].cycles["transmit"]["tcp"]
+        octets = predict(setting, NOTHING, [size]).points[0].link["transmit"] - 54 * count
+        expected = calls.per_octet.value * octets + calls.per_call.value * max(count / 45, 1)
+        assert spent == pytest.approx(expected, rel=0.03)
+
+
+def test_the_slowest_part_of_the_device_limits_its_rate():
+    """TCP takes the most cycles for a full segment."""
+    setting = replace(SETTING, device=whole(clock=1e6), lanes=1, tcp=True)
+    assert predict(setting, Split(RTL), [REFERENCE]).points[0].limit == "device TX: tcp"
+    assert predict(setting, Split(MPA | RDMA), [REFERENCE]).points[0].limit in (
+        "device TX: fence to crc-generation", "device RX: marker-removal to rtr-detection",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("markers", "crc", "count"), [(True, True, 128), (False, True, 32), (False, False, 8)])
@@ -216,7 +264,7 @@ def test_splits_differ_only_in_active_stages(markers, crc, count):
     found = list(splits(replace(SETTING, markers=markers, crc=crc)))
     assert len({split.device for split in found}) == len(found) == count
     assert NOTHING in found
-    assert Split(RTL) in found
+    assert Split(MPA) in found
 
 
 @pytest.mark.parametrize("link", known(Link))
@@ -307,7 +355,7 @@ def test_no_split_is_better_than_the_pareto_front():
 def test_a_part_uses_the_figures_in_the_store(monkeypatch, tmp_path):
     tools = Tools(monkeypatch)
     store = Store(tmp_path)
-    wanted = cases([*blocks_needed(), WHOLE], [2], ["25f"], 3)
+    wanted = cases([*blocks_needed(), "RdmaEngine", WHOLE], [2], ["25f"], 3)
     tools.sweep(store, wanted)
     ran = Counter(tools.ran)
     found = devices.device("25f", tmp_path)
@@ -315,15 +363,17 @@ def test_a_part_uses_the_figures_in_the_store(monkeypatch, tmp_path):
     assert found.device.lanes["2"]["Fence"].clock_hz.value == 102e6  # the median of the seeds
     assert found.device.lanes["2"]["Fence"].luts.source == "rnic bench rtl --block Fence --lanes 2 --part 25f --seeds 3"
     assert found.origin.startswith("figures of rnic bench rtl here, for 2 lanes")
+    assert "RdmaEngine" in found.device.lanes["2"]
+    assert "NetworkPath" not in found.device.lanes["2"]
 
 
 def test_idle_blocks_take_no_luts():
     """Exceptions are blocks that framing needs: the packer and the checker."""
     alone = {name: Block(figure(1 << nth), rate(1e8)) for nth, name in enumerate(blocks_needed())}
     setting = replace(SETTING, device=Device("powers of two", {"2": alone}))
-    both = figures(setting, Split(RTL))[0]
+    both = figures(setting, Split(MPA))[0]
     for markers, crc, left_out in ((False, True, "MarkerInserter"), (True, False, "CrcAppender")):
-        luts, _ = figures(replace(setting, markers=markers, crc=crc), Split(RTL))
+        luts, _ = figures(replace(setting, markers=markers, crc=crc), Split(MPA))
         assert both - luts == alone[left_out].luts.value
 
 

@@ -121,7 +121,7 @@ def test_splits_that_are_always_worse_are_named(slow, figure, word):
     [caption] = captions(slow, figure)
     assert "Circles" not in caption
     [names] = re.findall(rf"At every size (.*) are {word} than the host alone\.$", caption)
-    assert set(re.findall("“(.*?)”", names)) == {"markers", "CRC", "markers, CRC", "FPDUs", "all RTL"}
+    assert set(re.findall("“(.*?)”", names)) == {"markers", "CRC", "markers, CRC", "FPDUs", "MPA"}
 
 
 def test_each_split_has_a_crossover_or_is_on_one_side_of_the_host():

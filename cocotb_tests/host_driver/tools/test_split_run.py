@@ -4,16 +4,30 @@ A run raises SplitError unless its output is that of the complete software data 
 """
 
 import random
+from dataclasses import replace
 from itertools import combinations, product
 from statistics import median
 
 import pytest
 
+from open_rnic.cocotb_tests.host_driver.tools.test_split import SETTING
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.split import run as split_run
 from open_rnic.host_driver.tools.split.cycles import device_cycles
-from open_rnic.host_driver.tools.split.run import Case, SplitError, run, run_all
-from open_rnic.host_driver.tools.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Side, Split, Stage
+from open_rnic.host_driver.tools.split.run import Case, SplitError, run, run_all, write
+from open_rnic.host_driver.tools.split.stages import (
+    MPA,
+    RDMA,
+    RECEIVE,
+    RTL,
+    TCP,
+    TRANSMIT,
+    Direction,
+    Side,
+    Split,
+    Stage,
+    parts,
+)
 from open_rnic.rtl.registers import MAX_ULPDU
 
 LANES = 2
@@ -27,8 +41,8 @@ LOADS = {
 
 
 def placements(direction):
-    """Return all splits of the stages of this direction that are available as RTL."""
-    stages = [stage for stage in (TRANSMIT if direction is Direction.TRANSMIT else RECEIVE) if stage in RTL]
+    """Return all splits of the stages of MPA of this direction."""
+    stages = [stage for stage in (TRANSMIT if direction is Direction.TRANSMIT else RECEIVE) if stage in MPA]
     return [Split(frozenset(chosen)) for count in range(5) for chosen in combinations(stages, count)]
 
 
@@ -63,10 +77,40 @@ def test_the_octets_that_cross_the_host_link_are_counted():
 
 
 def test_a_stage_without_rtl_is_rejected():
-    with pytest.raises(ValueError, match="the RTL has no placement"):
-        run(Split.of(["placement"]), Direction.RECEIVE, lanes=LANES, ulpdus=[b"1"], markers=True, crc=True)
-    with pytest.raises(ValueError, match="the RTL has no placement"):
-        device_cycles((Stage.PLACEMENT,), Direction.RECEIVE, LANES, [1], markers=True, crc=True)
+    with pytest.raises(ValueError, match="the RTL has no startup"):
+        device_cycles((Stage.STARTUP,), Direction.RECEIVE, LANES, [1], markers=True, crc=True)
+
+
+def sizes(message, markers):
+    """Return the lengths of the ULPDUs of a message."""
+    return replace(SETTING, markers=markers).ulpdus(message)
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_placement_and_tcp_run_and_their_cycles_are_predicted(direction):
+    """Messages of 1 octet to 16 KiB; between the two is MPA on the host, or on the device."""
+    devices = [RDMA, TCP, RTL]
+    runs = run_all(
+        Case(Split(device), direction, 1, write(sizes(message, markers)), markers, True)
+        for device, message, markers in product(devices, (1, 64, 1500, 16384), (False, True))
+    )
+    for each in runs:
+        expected = [part[0] for _, stages in each.case.split.segments(direction) for part in parts(stages)
+                    if part[0] in each.case.split.device]  # fmt: skip
+        assert [segment.stages[0] for segment in each.segments] == expected
+        assert abs(each.error) <= 0.06, (each.case.split, len(each.case.ulpdus), each.segments)
+        assert all(abs(one.error) <= 0.01 for one in each.segments if one.stages[0] not in TCP)
+
+
+@pytest.mark.parametrize(("device", "lanes", "ulpdus", "said"), [
+    (["placement"], 1, write([20]), "one block does copies, placement: all or none of them"),
+    (["tcp"], 2, write([20]), "TCP in RTL has 1 lane, not 2"),
+    (["copies", "placement"], 2, [b"x"], "ULPDU 0 is not the segment of an RDMA Write that placement needs"),
+    (["copies", "placement"], 2, [*write([20, 30]), *write([20])], "ULPDU 1 is not the segment"),
+])  # fmt: skip
+def test_a_case_that_the_device_cannot_do_is_rejected(device, lanes, ulpdus, said):
+    with pytest.raises(ValueError, match=said):
+        Case(Split.of(device), Direction.TRANSMIT, lanes, tuple(ulpdus), True, True)
 
 
 def test_a_width_without_rtl_is_rejected():
@@ -96,7 +140,7 @@ def test_at_1_lane_one_block_does_three_stages():
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("direction", Direction)
 def test_a_long_stream_takes_one_cycle_per_beat(direction, lanes):
-    stages = tuple(stage for stage in (TRANSMIT if direction is Direction.TRANSMIT else RECEIVE) if stage in RTL)
+    stages = tuple(stage for stage in (TRANSMIT if direction is Direction.TRANSMIT else RECEIVE) if stage in MPA)
     few, many = ([1442] * count for count in (10, 170))  # 160 more FPDUs are a whole number of beats
     more = (device_cycles(stages, direction, lanes, each, markers=False, crc=True) for each in (many, few))
     assert next(more) - next(more) == 160 * -(-1448 // (4 * lanes))

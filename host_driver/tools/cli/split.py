@@ -1,4 +1,4 @@
-"""``rnic split``: a comparison of the splits of MPA's work between host and device."""
+"""``rnic split``: a comparison of the splits of a connection's work between host and device."""
 
 from __future__ import annotations
 
@@ -76,6 +76,7 @@ def split(
         str | None,
         typer.Option("--crc-tier", metavar="NAME", help="The host's method of computing a CRC; default: the fastest."),
     ] = None,
+    tcp: Annotated[bool, typer.Option(help="TCP as a stage; without it, TCP is left out on both sides.")] = True,
     emss: Annotated[int, number("--emss", help="The octets of payload in a TCP segment.")] = 1460,
     pieces: Annotated[
         int, number("--pieces", help="The octets in each piece of a message's memory; 0: one piece for the message.")
@@ -104,7 +105,7 @@ def split(
     markdown: MarkdownOption = None,
     columns: ColumnsOption = False,
 ) -> None:
-    """Compare splits of MPA's work: each stage on the host or on the device.
+    """Compare splits of the work for a connection: each stage of RDMA, MPA and TCP on the host or on the device.
 
     For each split, the report shows throughput and half round trip for messages of 1 octet to 1 MiB, host cycles and
     cores, octets over the link between host and device, LUTs and clock, set-up time, and the bottleneck.
@@ -133,7 +134,7 @@ def split(
     try:
         chosen = _host(host, measure)
         on = devices.device(device)
-        setting = Setting(chosen, find(Link, link), on.device, 0, markers, crc, emss, pieces, wire, cores, tier)
+        setting = Setting(chosen, find(Link, link), on.device, 0, markers, crc, emss, pieces, wire, cores, tier, tcp)
         if tier is not None and tier not in chosen.crc:
             raise UsageError(f"--crc-tier must be one of {', '.join(chosen.crc)}, not {tier}")
         widths = _widths(lanes, [int(each) for each in on.device.lanes], on.device.title)
@@ -199,18 +200,19 @@ async def _predict(setting: Setting, widths: Sequence[int], origins: Sequence[st
     from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
     from open_rnic.host_driver.tools.split.model import named, splits
     from open_rnic.host_driver.tools.split.report import Report
+    from open_rnic.host_driver.tools.split.stages import MPA, Split, Stage
     from open_rnic.host_driver.tools.split.sweep import Sweep
 
     wanted = []
     for width in widths:
         this = replace(setting, lanes=width)
         wanted += [(this, each) for each in splits(this) if each.device or width == widths[0]]
-    nothing, *_, everything = named(replace(setting, markers=True, crc=True))
     question = []
     for markers, crc in ((False, False), (True, False), (False, True), (True, True)):
         for width in widths:
-            this = replace(setting, lanes=width, markers=markers, crc=crc)
-            question += [(this, each) for each in (nothing, everything) if each.device or width == widths[0]]
+            this = replace(setting, lanes=width, markers=markers, crc=crc, tcp=False)
+            devices = (frozenset[Stage](), MPA) if width == widths[0] else (MPA,)
+            question += [(this, Split(each)) for each in devices]
     with counting_bars() as bars, ExitStack() as stack:
         bar = bars.add_task("splits", total=len(wanted) + len(question))
 
@@ -222,7 +224,7 @@ async def _predict(setting: Setting, widths: Sequence[int], origins: Sequence[st
 
         sweep = Sweep(workers, Store(folder()), lambda: bars.advance(bar))
         found = await sweep.run([*wanted, *question])
-    names = frozenset(each.device for each in named(replace(setting, lanes=widths[0])))
+    names = frozenset(each.device for width in widths for each in named(replace(setting, lanes=width)))
     return Report(replace(setting, lanes=widths[-1]), origins, found[: len(wanted)], names, found[len(wanted) :])
 
 

@@ -115,7 +115,7 @@ class Packets(_Apart):
     """Packets of octets: :class:`.Packet`, ``TxUlpdu`` and ``RxUlpdu``."""
 
     def _beats(self, packet: bytes) -> Iterator[int]:
-        return self.cut(packet, length=len(packet))
+        return self.cut(packet, length=len(packet), verdict=Verdict.GOOD)
 
     def _packets(self, words: Iterable[int]) -> Iterator[bytes]:
         for octets, word in self.joined(words):

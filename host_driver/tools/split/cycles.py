@@ -10,6 +10,9 @@ only, such as waiting for a CRC, overlaps with the packets that follow, if there
 
 The latencies are those in the docstrings of the blocks in ``rtl``. The output register that some of these include is
 counted here as a block of its own, :class:`.Buffer`. A beat that leaves in the cycle in which it arrives has latency 0.
+
+The RDMA engine and TCP work in the same way, but for what they do once for each ULPDU or segment. Those constants have
+been counted in simulation, and ``rnic split --run`` counts them again.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
-from open_rnic.host_driver.tools.split.stages import RTL, Direction, Stage, inseparable
+from open_rnic.host_driver.tools.split.stages import MPA, RDMA, RTL, Direction, Stage, inseparable
 
 __all__ = ["device_cycles"]
 
@@ -47,19 +50,24 @@ def device_cycles(
 ) -> int:
     """Return the clock cycles from the segment's first input beat to its last output beat, both included.
 
-    ``stages`` are adjacent stages that the device does. Their input arrives without gaps, in the form in which the
-    stage before outputs it, and their output is never stalled. ``ulpdus`` are lengths in octets; ``offset`` is the
-    position of the first FPDU in the marked stream, in octets. The fence is open, and an RTR has been detected. ``crc``
-    has no effect, because an FPDU has a CRC field even if CRCs are off. Raises ValueError for a stage that is not
-    available as RTL.
+    ``stages`` are adjacent stages that one part of the device does. Their input arrives without gaps, in the form in
+    which the stage before outputs it, and their output is never stalled. ``ulpdus`` are lengths in octets; ``offset``
+    is the position of the first FPDU in the marked stream, in octets. The fence is open, and an RTR has been detected.
+    ``crc`` has no effect, because an FPDU has a CRC field even if CRCs are off. Raises ValueError for a stage that is
+    not available as RTL.
     """
     if missing := [stage for stage in stages if stage not in RTL]:
         raise ValueError(f"the RTL has no {missing[0]}")
     if not ulpdus:
         return 0
-    follow = _transmit if direction is Direction.TRANSMIT else _receive
-    *_, last = follow(stages, lanes, _Sizes(ulpdus, markers, offset))
-    return last.last + _BUFFER + 1
+    out = direction is Direction.TRANSMIT
+    sizes = _Sizes(ulpdus, markers, offset)
+    if stages[0] in MPA:
+        *_, last = (_transmit if out else _receive)(stages, lanes, sizes)
+        return last.last + _BUFFER + 1
+    if stages[0] in RDMA:
+        return (_gathered if out else _placed)(sizes, lanes)
+    return (_sent if out else _delivered)(sizes.marked)
 
 
 class _Sizes:
@@ -122,6 +130,8 @@ def _transmit(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[
             case Stage.MARKER_INSERTION:
                 # A Buffer; three Stages, which measure, rotate and register; wide beats rotate in two steps.
                 packets = _block(packets, marked, 5 if lanes > 8 else 4)
+            case Stage.CRC_GENERATION if lanes == 1:  # the CRC has a beat of its own, and is known when it is due
+                packets = _block(packets, fpdus, 1, 3)
             case Stage.CRC_GENERATION:
                 # A queue; the CRC's pipeline; removal of trailing zero lanes, 2 bits of their number per cycle; the
                 # insertion; a queue.
@@ -203,3 +213,57 @@ def _delineated(packets: Iterator[_Packet], beats: Iterable[int], sizes: _Sizes,
         last = max(first + each - 1, packet.last + 4 + (before == ends)) + looks
         yield _Packet(first + (each == 1 and looks), last)
         free = last + 1
+
+
+# The RDMA engine: cycles from the first address given to memory, or the first beat of a ULPDU, to the last beat or
+# word.
+_HEADER = 14  # octets of a tagged segment's header, which precede its first octet from memory
+_FETCH = 3  # from an address to the beat with the octets of that word
+_LOAD = 7  # least from one message to the next
+_STORE = 2  # from a ULPDU's last beat to its first behind StoreAndForward
+_PLACE = 6  # from a beat behind it to its word in memory
+
+
+def _gathered(sizes: _Sizes, lanes: int) -> int:
+    """Cycles of the RDMA engine to send ULPDUs: a beat in each cycle, and a few cycles between two ULPDUs."""
+    width = _LANE * lanes
+    between = 1 if lanes <= 4 else 2
+    *others, last = _beats(sizes.ulpdus, width)
+    return sum(max(each + between, _LOAD) for each in others) + last + _FETCH - _HEADER // width
+
+
+def _placed(sizes: _Sizes, lanes: int) -> int:
+    """Cycles of the RDMA engine to place ULPDUs, each of which waits until it is complete."""
+    free = 0
+    for packet in _offered(_beats(sizes.ulpdus, _LANE * lanes)):
+        free = max(packet.last + _STORE, free) + packet.last - packet.first + 1
+    return free + _PLACE
+
+
+# TCP, 32 bits wide: cycles from the first beat of a packet to the last one of its frame, and back. A packet is written
+# to a ring, then a segment is built of it, and then its frame leaves: a packet's beats count three times, and those of
+# several packets overlap. Receive does the same in the other order.
+_BUILD = 180  # to build a segment, besides its beats
+_ACKNOWLEDGED = 27  # more, if so few segments fit into the send ring that each waits for an acknowledgment
+_LEAVE = 12  # of a frame besides its beats
+_RING = 8192  # octets
+_FEW = 5  # segments
+_DELIVER, _DELIVERS = 55, 3
+_NEXT, _NEXT_LEAST = 36, 42  # from one segment received to the next, besides its beats, and at least
+
+
+def _sent(fpdus: Sequence[int]) -> int:
+    """Cycles of TCP to send packets, each in a segment of its own."""
+    waits = _ACKNOWLEDGED if _RING // max(fpdus) <= _FEW else 0
+    written = built = left = 0
+    for nth, each in enumerate(_beats(fpdus, _LANE)):
+        written += each
+        built = max(written, built) + each + _BUILD + (waits if nth else 0)
+        left = max(built, left) + each + _LEAVE
+    return left
+
+
+def _delivered(fpdus: Sequence[int]) -> int:
+    """Cycles of TCP to receive segments and to deliver their octets."""
+    first, *others = _beats(fpdus, _LANE)
+    return _DELIVER + _DELIVERS * first + sum(max(each + _NEXT, _NEXT_LEAST) for each in others)

@@ -14,6 +14,7 @@ from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
 from open_rnic.host_driver.tools.bench.rtl.sweep import Case, Row, Sweep
 from open_rnic.host_driver.tools.split.model import WHOLE, blocks_needed
 from open_rnic.host_driver.tools.split.profile import Block, Device, Figure, ProfileError, Rate, find, known
+from open_rnic.host_driver.tools.split.stages import RDMA, TCP
 from open_rnic.rtl.lib.lanes import LANES
 
 __all__ = ["Found", "device", "whole"]
@@ -72,15 +73,16 @@ def whole(device: Device) -> list[str]:
 
 
 def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:
-    """Return the figures of all blocks that a split may need, or None if a block has no result in the store."""
+    """Return the figures of the blocks in the store, or None if a block of MPA has no result there."""
     found: dict[str, Block] = {}
-    for name in (*blocks_needed(lanes), WHOLE):
+    needed = blocks_needed(lanes)
+    for name in (*needed, *blocks_needed(lanes, RDMA | TCP), WHOLE):
         row = next((row for seeds in _SEEDS if (row := _row(Case(name, lanes, part, seeds), store))), None)
         if row is not None and row.comb is not None and row.frequencies:
             option = f"--lanes {lanes} " if BLOCKS[name].wide else ""
             source = f"rnic bench rtl --block {name} {option}--part {part} --seeds {len(row.frequencies)}"
             found[name] = Block(Figure(row.comb, source), Rate(round(median(row.frequencies), -4), source + ", median"))
-        elif name != WHOLE:
+        elif name in needed:
             return None
     return found
 

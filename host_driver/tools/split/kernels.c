@@ -1,4 +1,4 @@
-/* The stages of MPA's work on the host: each stage as a plain function, and the time that it takes.
+/* The stages of a connection's work on the host: each stage as a plain function, and the time that it takes.
 
    The functions that change octets are exported, so that their results can be compared with the software data path
    before any of them is timed. Names are those in host_driver/tools/split/stages.py. */
@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/types.h>
 #include <time.h>
 
 #if defined(__x86_64__)
@@ -422,6 +424,44 @@ EXPORT double nanoseconds(size_t nth, uint8_t *room, size_t span, size_t n, size
     }
     return (now() - start) / (double)calls;
 }
+
+/* --- TCP in the operating system (RFC 9293) */
+
+static double spent(void) /* nanoseconds of processor time of this thread, in the kernel, too */
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+/* Sends n octets in each call; returns the nanoseconds of processor time of a call, or -1 if the socket fails. */
+EXPORT double tcp_send(int socket, const uint8_t *from, size_t n, long calls)
+{
+    double start = spent();
+    for (long done = 0; done < calls; done++)
+        for (size_t sent = 0; sent < n;) {
+            ssize_t more = send(socket, from + sent, n - sent, 0);
+            if (more <= 0)
+                return -1;
+            sent += (size_t)more;
+        }
+    return (spent() - start) / (double)calls;
+}
+
+/* Receives what tcp_send sends at the other end, in calls that take up to room octets. */
+EXPORT double tcp_receive(int socket, uint8_t *to, size_t room, size_t n, long calls)
+{
+    double start = spent();
+    for (size_t left = n * (size_t)calls; left;) {
+        ssize_t more = recv(socket, to, left < room ? left : room, 0);
+        if (more <= 0)
+            return -1;
+        left -= (size_t)more;
+    }
+    return (spent() - start) / (double)calls;
+}
+
+/* --- the clock */
 
 /* Returns the clock in cycles per nanosecond, from a chain of XORs that each depend on the one before. Additions would
    not do: some processors execute additions of constants ahead of time, at no cost. */

@@ -9,6 +9,7 @@ clock can shift a sample in either direction.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -16,8 +17,10 @@ import platform
 import random
 import re
 import shutil
+import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import as_file, files
@@ -28,14 +31,19 @@ from crc32c import crc32c
 
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.bench.rtl.store import folder
-from open_rnic.host_driver.tools.split.profile import Copies, Cost, Figure, Host, Placement, Rate, dump, read
+from open_rnic.host_driver.tools.split.profile import Calls, Copies, Cost, Figure, Host, Placement, Rate, dump, read
 
 __all__ = ["SIZES", "Kernels", "MeasureError", "measure", "this_host"]
 
 SIZES = (64, 128, 256, 512, 1024, 1428, 4096, 8880)  #: octets of the FPDUs to which costs are fitted
 ROUNDS = 150
 CONNECTIONS = 100
+CALLS = (1024, 4096, 16384, 65536)  #: octets of the calls of TCP to which costs are fitted
 COMMAND = "rnic split --measure"
+_TCP_ROUNDS = 31
+_TCP_OCTETS = 4 << 20  # in a sample, but at most _TCP_CALLS calls
+_TCP_CALLS = 3000
+_MSS = 1460  # octets
 _CACHED = 16384  # octets to read, and as many to write: both fit into a first-level cache
 _SPARE = 2 * 65536 + (256 << 10)  # scatter writes within 256 KiB
 _MEMORY = 192 << 20  # octets, more than fit into caches
@@ -63,6 +71,11 @@ class Kernels:
             "counter_ghz": (ctypes.c_double, [ctypes.c_long]),
             "insert_markers": (ctypes.c_size_t, [ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_size_t] * 2]),
             "remove_markers": (ctypes.c_size_t, [ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_size_t] * 2]),
+            "tcp_send": (ctypes.c_double, [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_long]),
+            "tcp_receive": (
+                ctypes.c_double,
+                [ctypes.c_int, ctypes.c_char_p, *[ctypes.c_size_t] * 2, ctypes.c_long],
+            ),
         }
         for name, (result, arguments) in declared.items():
             function = getattr(self._library, name)
@@ -115,6 +128,29 @@ class Kernels:
         return float(self._library.nanoseconds(self.names[name], room, span, octets, _PIECE, calls))
 
 
+    def tcp(self, octets: int, calls: int) -> tuple[float, float]:
+        """Return the processor time of both ends of TCP over loopback, in nanoseconds for each call of send."""
+        room = ctypes.create_string_buffer(CALLS[-1])
+        with _pair() as (one, other), ThreadPoolExecutor(1) as thread:
+            there = thread.submit(self._library.tcp_receive, other.fileno(), room, len(room), octets, calls)
+            here = self._library.tcp_send(one.fileno(), bytes(octets), octets, calls)
+            return float(here), float(there.result())
+
+
+@contextlib.contextmanager
+def _pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two ends of a TCP connection over loopback, whose MSS is that of Ethernet."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        one = stack.enter_context(socket.socket())
+        for each in (listener, one):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _MSS)
+        one.connect(listener.getsockname())
+        other = stack.enter_context(listener.accept()[0])
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield one, other
+
+
 def check(kernels: Kernels) -> None:
     """Compare the kernels with the software data path; raises MeasureError if they differ."""
     rng = random.Random(1)
@@ -152,9 +188,11 @@ def measure(progress: Callable[[int, int], None] = lambda done, total: None) -> 
     cases = [_Case(name, octets) for name in fitted for octets in SIZES]
     cases += [_Case(name, 1428) for name in fixed] + [_Case("scatter", octets) for octets in (1024, 2048)]
     cases += [_Case("copies", _LARGE, from_memory=True)]
-    taken, ghz = _cycles(kernels, cases, lambda done: progress(done, ROUNDS + 1))
+    taken, ghz = _cycles(kernels, cases, lambda done: progress(done, ROUNDS + 2))
+    transmit, receive = _tcp(kernels)
+    progress(ROUNDS + 1, ROUNDS + 2)
     startup = asyncio.run(_startup())
-    progress(ROUNDS + 1, ROUNDS + 1)
+    progress(ROUNDS + 2, ROUNDS + 2)
     loop = taken[_Case("nothing", 1428)]
 
     def fixed_cost(name: str) -> Figure:
@@ -203,6 +241,8 @@ def measure(progress: Callable[[int, int], None] = lambda done, total: None) -> 
             copies.per_fpdu,
             _cache(),
         ),
+        tcp_transmit=transmit,
+        tcp_receive=receive,
     )  # fmt: skip
 
 
@@ -246,6 +286,28 @@ def _cycles(
     if min(map(len, samples.values())) < _ENOUGH:
         raise MeasureError("this machine is too busy to measure: its clock frequency never stays the same")
     return {case: quantiles(found, n=4)[0] for case, found in samples.items()}, fastest
+
+
+def _tcp(kernels: Kernels) -> tuple[Calls, Calls]:
+    """Return the cost of TCP at both ends. Over loopback, the sender's thread also does what a packet causes."""
+    samples: dict[int, list[tuple[float, float]]] = {octets: [] for octets in CALLS}
+    for _ in range(_TCP_ROUNDS):
+        for octets, found in samples.items():
+            before = kernels.clock_ghz()
+            times = kernels.tcp(octets, max(min(_TCP_OCTETS // octets, _TCP_CALLS), 16))
+            ghz = (before + kernels.clock_ghz()) / 2
+            if min(times) < 0:
+                raise MeasureError("TCP over loopback failed")
+            found.append((times[0] * ghz, times[1] * ghz))
+    fitted = []
+    for end, name in enumerate(("send", "receive")):
+        points = [(octets, quantiles([each[end] for each in found], n=4)[0]) for octets, found in samples.items()]
+        fixed, each, worst = _line(points)
+        source = (f"{COMMAND}: processor time of the thread that {name}s over loopback, MSS {_MSS:,}, where the one "
+                  f"that sends also does what arrives; fit to calls of {CALLS[0]} to {CALLS[-1]} octets, at most "
+                  f"{worst:.0%} off")  # fmt: skip
+        fitted.append(Calls(Figure(round(each, 4), source), Figure(round(fixed, 1), source)))
+    return fitted[0], fitted[1]
 
 
 def _room(span: int) -> ctypes.Array[ctypes.c_char]:

@@ -7,8 +7,9 @@ at one end share a resource: the host's cores, one direction of the link, or the
 - Throughput: messages follow each other, and the resource that takes longest for a message limits the rate.
 - Half round trip: the first FPDU passes all stations, and the others follow at the rate of the slowest resource.
 
-TCP lies beyond the device's end in every split, and costs nothing here. Each stage is a pass of its own over the
-octets: the model does not count what a host saves if it does two stages in one pass.
+A host that does TCP sends packets over the link to a plain network interface. Acknowledgments are not counted, nor are
+retransmissions. Each stage is a pass of its own over the octets: the model does not count what a host saves if it does
+two stages in one pass.
 """
 
 from __future__ import annotations
@@ -23,7 +24,19 @@ from typing import Any
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL, mulpdu
 from open_rnic.host_driver.tools.split.cycles import device_cycles
 from open_rnic.host_driver.tools.split.profile import Device, Figure, Host, Link
-from open_rnic.host_driver.tools.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Side, Split, Stage
+from open_rnic.host_driver.tools.split.stages import (
+    MPA,
+    RDMA,
+    RECEIVE,
+    RTL,
+    TCP,
+    TRANSMIT,
+    Direction,
+    Side,
+    Split,
+    Stage,
+    parts,
+)
 
 __all__ = [
     "LINK",
@@ -49,7 +62,9 @@ RATES = (1, 10, 25, 40, 100)  #: Gb/s
 REFERENCE = 65536  #: octets of the messages in tables
 HEADER = 14  # octets of a tagged segment's header (RFC 5041 §4.2)
 _CRC = 4
-_PACKET = 78  # octets of a packet besides the FPDU: TCP and IPv4 40; Ethernet, preamble and gap 38 (IEEE 802.3 §4.4.2)
+_FRAME = 54  # octets of a frame besides the FPDU: TCP and IPv4 40, Ethernet 14
+_WIRE = 24  # and on the wire: preamble, FCS and gap (IEEE 802.3 §4.4.2)
+_CALL = 65536  # octets of FPDUs that a call of TCP takes
 _WRITES, _READS = 7, 4  # register accesses to bring a connection up: docs/verilog.md
 _STEADY = 64  # smallest number of ULPDUs in which the filling of the device's pipeline is negligible
 _BLOCKS = {
@@ -60,9 +75,12 @@ _BLOCKS = {
     Stage.MARKER_REMOVAL: ("ChunkPacker",),
     Stage.CRC_CHECK: ("FpduChecker",),
     Stage.RTR_DETECTION: ("RtrDetector",),
+    Stage.PLACEMENT: ("StoreAndForward", "RdmaEngine"),  # these do the copies, too
+    Stage.TCP: ("NetworkPath",),
 }
 _AT_1_LANE = dict.fromkeys(("Delineator", "ChunkPacker", "FpduChecker"), "FpduReceiver")  # one block instead
-_AROUND = ("TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue")  # in every device that does a stage
+_AROUND = ("TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue")  # in every device that does a stage of MPA
+_TCP_LANES = 1  # the width of TCP
 WHOLE = "MpaDatapath"
 LINK = "link"  # host work to transfer octets over the link
 WIRE = "wire"
@@ -78,7 +96,8 @@ class UnknownWidthError(ValueError):
 class Setting:
     """The parameters of a prediction. Both ends of the connection are the same.
 
-    ``pieces`` is the size of a piece of memory in octets, or 0 if each message is contiguous. ``wire`` is in Gb/s.
+    Without ``tcp``, TCP is the same in all splits, and costs nothing: its octets cross no link. ``pieces`` is the size
+    of a piece of memory in octets, or 0 if each message is contiguous. ``wire`` is in Gb/s.
     ``tier`` names the host's CRC method; by default, the fastest one is used.
     """
 
@@ -93,6 +112,7 @@ class Setting:
     wire: float = 100.0
     cores: int = 1
     tier: str | None = None
+    tcp: bool = True
 
     @cached_property
     def ends(self) -> dict[Any, Any]:
@@ -103,7 +123,18 @@ class Setting:
     def idle(self) -> frozenset[Stage]:
         """The stages that have nothing to do with these settings."""
         markers = () if self.markers else (Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL)
-        return frozenset((*markers, *(() if self.crc else (Stage.CRC_GENERATION, Stage.CRC_CHECK))))
+        crc = () if self.crc else (Stage.CRC_GENERATION, Stage.CRC_CHECK)
+        return frozenset((*markers, *crc, *(() if self.tcp else TCP)))
+
+    @property
+    def units(self) -> list[frozenset[Stage]]:
+        """The sets of active stages of which the device can do all or none."""
+        active = {*self.active(Direction.TRANSMIT), *self.active(Direction.RECEIVE)}
+        blocks = self.device.lanes.get(str(self.lanes), {})  # type: ignore[call-overload]
+        units = [frozenset({stage}) for stage in Stage if stage in active & MPA or stage in self.device.stages]
+        units += [RDMA] * (blocks.keys() >= {*_BLOCKS[Stage.PLACEMENT]})
+        units += [TCP] * (self.lanes == _TCP_LANES and self.tcp and blocks.keys() >= {*_BLOCKS[Stage.TCP]})
+        return units
 
     def active(self, direction: Direction) -> tuple[Stage, ...]:
         """Return the stages that have something to do, in the order in which an octet passes them."""
@@ -187,8 +218,12 @@ _NAMES: dict[str, frozenset[Stage]] = {
     "CRC": frozenset({Stage.CRC_GENERATION, Stage.CRC_CHECK}),
     "markers": frozenset({Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL}),
     "markers, CRC": frozenset({Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL, Stage.CRC_GENERATION, Stage.CRC_CHECK}),
-    "FPDUs": RTL - {Stage.FENCE, Stage.RTR_DETECTION},
-    "all RTL": RTL,
+    "FPDUs": MPA - {Stage.FENCE, Stage.RTR_DETECTION},
+    "MPA": MPA,
+    "MPA, RDMA": MPA | RDMA,
+    "TCP": TCP,
+    "TCP, MPA": TCP | MPA,
+    "TCP, MPA, RDMA": RTL,
 }
 
 
@@ -204,31 +239,40 @@ _SHORT = {
 def name(device: frozenset[Stage]) -> str:
     """Return the name of a set of stages, or their abbreviations if the set has no name."""
     known = {stages: each for each, stages in _NAMES.items()}
-    return known.get(device) or ", ".join(_SHORT.get(stage, stage) for stage in Stage if stage in device)
+    if device in known:
+        return known[device]
+    found = [short for short, stages in (("TCP", TCP), ("RDMA", RDMA)) if stages <= device]
+    rest = device - (TCP if "TCP" in found else frozenset()) - (RDMA if "RDMA" in found else frozenset())
+    return ", ".join([*found, *([known[rest]] if rest in known and rest else
+                                [_SHORT.get(stage, stage) for stage in Stage if stage in rest])])  # fmt: skip
 
 
 def named(setting: Setting) -> list[Split]:
-    """Return the splits that have names, without those that are equal with these settings."""
+    """Return the splits that have names, as far as the device can do them, and each only once with these settings."""
     active = frozenset(setting.active(Direction.TRANSMIT)) | frozenset(setting.active(Direction.RECEIVE))
+    can = frozenset().union(*setting.units)
     seen: dict[frozenset[Stage], Split] = {}
     for stages in _NAMES.values():
-        seen.setdefault(stages & active, Split(stages))
+        if stages & active <= can:
+            seen.setdefault(stages & active, Split(stages))
     return list(seen.values())
 
 
 def splits(setting: Setting) -> Iterator[Split]:
     """Yield all distinct splits: each active stage that the device can do, on either side."""
     active = {*setting.active(Direction.TRANSMIT), *setting.active(Direction.RECEIVE), Stage.STARTUP}
-    can = [stage for stage in Stage if stage in active and (stage in RTL or stage in setting.device.stages)]
+    units = setting.units
     known = {split.device & active: split for split in named(setting)}
-    for count in range(len(can) + 1):
-        for chosen in combinations(can, count):
-            yield known.get(frozenset(chosen), Split(frozenset(chosen)))
+    for count in range(len(units) + 1):
+        for chosen in combinations(units, count):
+            device = frozenset[Stage]().union(*chosen)
+            yield known.get(device, Split(device))
 
 
-def blocks_needed(lanes: int = 2) -> tuple[str, ...]:
-    """Return all blocks of RTL that a split may need at this width."""
-    return (*_blocks(_BLOCKS, lanes), *_AROUND)
+def blocks_needed(lanes: int = 2, stages: Iterable[Stage] = MPA) -> tuple[str, ...]:
+    """Return all blocks of RTL that a split of these stages may need at this width."""
+    wanted = _blocks((stage for stage in Stage if stage in {*stages}), lanes)
+    return (*wanted, *(_AROUND if MPA & {*stages} else ()))
 
 
 def _blocks(stages: Iterable[Stage], lanes: int) -> list[str]:
@@ -254,8 +298,7 @@ def figures(setting: Setting, split: Split) -> tuple[float, float | None]:
     stages = split.device - idle
     if Stage.FRAMING in stages:  # the packer makes beats of octets, and the checker extracts ULPDUs from FPDUs
         stages |= idle & {Stage.MARKER_REMOVAL, Stage.CRC_CHECK}
-    wanted = _blocks((stage for stage in Stage if stage in stages), setting.lanes)
-    wanted += _AROUND if wanted else ()
+    wanted = blocks_needed(setting.lanes, stages)
     if missing := [block for block in wanted if block not in blocks]:
         raise UnknownWidthError(f"{setting.device.title} has no figures for {missing[0]} of {setting.lanes} lanes")
     found = [*(blocks[block] for block in wanted), *(work for stage, work in setting.device.stages.items()
@@ -274,7 +317,8 @@ def predict(setting: Setting, split: Split, sizes: Sequence[int] = SIZES) -> Pre
     device = split.device & setting.device.stages.keys()
     startup = setting.host.startup_cycles.value / setting.host.clock_hz.value
     if Stage.STARTUP in device:
-        startup = setting.device.stages["startup"].per_fpdu.value / setting.device.stages["startup"].clock_hz.value
+        work = setting.device.stages["startup"]
+        startup = work.per_connection.value / work.clock_hz.value
     crossings = 0 if Stage.STARTUP in device else 4  # Request and Reply, each at both ends
     latency = setting.link.latency_s.value
     registers = 2 * latency * _READS + _seconds(setting.link, 4) * (_READS + _WRITES) if split.device else 0.0
@@ -304,19 +348,23 @@ def _way(setting: Setting, split: Split, direction: Direction) -> tuple[_Station
     def cross(to: Side) -> None:
         row.append(_Station(f"link {end}, to the {to.value}", None, place=place))
 
+    # Runs of stages on one side; those between them may be idle.
+    runs: list[tuple[Side, list[Stage]]] = []
     for where, together in split.segments(direction):
-        stages = tuple(stage for stage in together if stage in active)
-        if not stages:
-            continue
+        stages = [stage for stage in together if stage in active]
+        if runs and runs[-1][0] is where:
+            runs[-1][1].extend(stages)
+        elif stages:
+            runs.append((where, stages))
+    for where, stages in runs:
         if where is not side:
             cross(where)
             side = where
-        if row and row[-1].kind is where:  # the stages in between are idle
-            stages = row.pop().stages + stages
-        # Each run of the device's stages is a pipeline of its own; all of the host's stages share its cores.
-        reach = f": {' to '.join(dict.fromkeys((stages[0], stages[-1])))}" if where is Side.DEVICE else ""
-        row.append(_Station(f"{where.value} {end}{reach}", where, stages))
-        place = sum(len(station.stages) for station in row)
+        # Each part of the device is a pipeline of its own; all of the host's stages share its cores.
+        for part in parts(stages) if where is Side.DEVICE else (tuple(stages),):
+            reach = f": {' to '.join(dict.fromkeys((part[0], part[-1])))}" if where is Side.DEVICE else ""
+            row.append(_Station(f"{where.value} {end}{reach}", where, part))
+        place += len(stages)
     last = Side.DEVICE if out else Side.HOST
     if side is not last:
         cross(last)
@@ -334,12 +382,12 @@ def _octets(setting: Setting, direction: Direction, ulpdu: int) -> list[float]:
     if direction is Direction.TRANSMIT:
         before: dict[Stage, float] = {
             Stage.COPIES: payload, Stage.PLACEMENT: payload, Stage.FENCE: ulpdu, Stage.FRAMING: ulpdu,
-            Stage.MARKER_INSERTION: framed, Stage.CRC_GENERATION: fpdu - _CRC,
+            Stage.MARKER_INSERTION: framed, Stage.CRC_GENERATION: fpdu - _CRC, Stage.TCP: fpdu,
         }  # fmt: skip
-        last: float = fpdu
+        last: float = fpdu + (_FRAME if setting.tcp else 0)
     else:
         before = {
-            Stage.MARKER_REMOVAL: fpdu, Stage.FRAMING: fpdu, Stage.CRC_CHECK: fpdu,
+            Stage.TCP: fpdu + _FRAME, Stage.MARKER_REMOVAL: fpdu, Stage.FRAMING: fpdu, Stage.CRC_CHECK: fpdu,
             Stage.RTR_DETECTION: ulpdu, Stage.PLACEMENT: ulpdu, Stage.COPIES: payload,
         }  # fmt: skip
         last = payload
@@ -373,6 +421,11 @@ def _stage_cycles(setting: Setting, direction: Direction, stage: Stage, octets: 
         case Stage.CRC_GENERATION | Stage.CRC_CHECK:
             tiers = [host.crc[setting.tier]] if setting.tier else host.crc.values()
             return min(each.per_fpdu.value + each.per_octet.value * octets for each in tiers)
+        case Stage.TCP:
+            calls = host.tcp_transmit if direction is Direction.TRANSMIT else host.tcp_receive
+            room = mulpdu(setting.emss, markers=setting.markers) - HEADER
+            together = max(min(-(-message // room), int(_CALL // octets)), 1)  # FPDUs of a message in a call
+            return calls.per_octet.value * octets + calls.per_call.value / together
         case Stage.FRAMING:
             cost = host.framing_transmit if direction is Direction.TRANSMIT else host.framing_receive
         case _:
@@ -388,14 +441,8 @@ def _device_cycles(
 
 
 def _rtl_cycles(setting: Setting, direction: Direction, stages: tuple[Stage, ...], ulpdus: tuple[int, ...]) -> float:
-    """Return the device's clock cycles for these segments, back to back; stages without RTL are added."""
-    rtl = tuple(stage for stage in stages if stage in RTL)
-    cycles = float(_device_cycles(rtl, direction, setting.lanes, ulpdus, setting.markers, setting.crc)) if rtl else 0.0
-    for stage in stages:
-        if stage not in RTL:
-            work = setting.device.stages[stage.value]  # type: ignore[index]
-            cycles += sum(work.per_fpdu.value + work.per_octet.value * each for each in ulpdus)
-    return cycles
+    """Return the device's clock cycles for these segments, back to back."""
+    return float(_device_cycles(stages, direction, setting.lanes, ulpdus, setting.markers, setting.crc))
 
 
 @dataclass(frozen=True)
@@ -454,7 +501,8 @@ def _end(setting: Setting, direction: Direction, row: tuple[_Station, ...], mess
                 spend(station.resource, length, _seconds(setting.link, over))
     if direction is Direction.TRANSMIT:  # the wire counts only once
         for length in kinds:
-            spend(WIRE, length, (_octets(setting, direction, length)[-1] + _PACKET) * 8 / (setting.wire * 1e9))
+            on_wire = _octets(setting, direction, length)[-1] + (0 if setting.tcp else _FRAME) + _WIRE
+            spend(WIRE, length, on_wire * 8 / (setting.wire * 1e9))
     crossings = sum(station.kind is None for station in row)
     return _End(first, whole, pace, cycles, link, crossings * setting.link.latency_s.value)
 

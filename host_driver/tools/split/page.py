@@ -19,9 +19,10 @@ from open_rnic.host_driver.tools.split.stages import Stage
 __all__ = ["page"]
 
 # A colour has one meaning on the page: a split or a stage. Widths are distinguished by their markers.
-_SPLITS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#444444", "#b8860b")
+_SPLITS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#444444", "#b8860b", "#56b4e9", "#7b3294", "#8c510a",
+           "#66a61e")  # fmt: skip
 _STAGES = ("#88ccee", "#332288", "#117733", "#999933", "#882255", "#ddcc77", "#6699cc", "#aa4466", "#44aa99", "#bbbbbb",
-           "#f4a582")  # fmt: skip
+           "#f4a582", "#5aae61")  # fmt: skip
 _MARKERS = ("o", "s", "^", "D", "v")
 _WIDTH, _HEIGHT = 8.6, 4.2  # inches
 

@@ -22,6 +22,7 @@ from msgspec import Meta, Struct
 __all__ = [
     "Block",
     "BlockName",
+    "Calls",
     "Cost",
     "Device",
     "Figure",
@@ -84,6 +85,13 @@ class Placement(_Strict, frozen=True):
     per_piece: Figure
 
 
+class Calls(_Strict, frozen=True):
+    """The clock cycles of TCP in the operating system: for each octet, and for each call, which takes up to 64 KiB."""
+
+    per_octet: Figure
+    per_call: Figure
+
+
 class Host(_Strict, frozen=True, tag_field="kind", tag="host"):
     """A processor: the clock of a core, and the cost of each stage. ``crc`` holds the cost of each CRC method."""
 
@@ -100,6 +108,8 @@ class Host(_Strict, frozen=True, tag_field="kind", tag="host"):
     placement_transmit: Placement
     placement_receive: Placement
     copies: Copies
+    tcp_transmit: Calls
+    tcp_receive: Calls
 
 
 class Link(_Strict, frozen=True, tag_field="kind", tag="link"):
@@ -121,12 +131,11 @@ class Block(_Strict, frozen=True):
 
 
 class Work(_Strict, frozen=True):
-    """A stage for which this project has no RTL: its size and its clock cycles."""
+    """The startup, for which this project has no RTL: its size and its clock cycles."""
 
     luts: Figure
     clock_hz: Rate
-    per_octet: Figure
-    per_fpdu: Figure
+    per_connection: Figure
 
 
 #: The blocks of which splits are made, and the whole data path, by their names in ``rnic bench rtl``.
@@ -137,18 +146,19 @@ else:
         "Fence", "FpduFramer", "Delineator", "MarkerInserter", "CrcAppender", "ChunkPacker", "FpduChecker",
         "FpduReceiver",
         "RtrDetector", "TxModeSwitch", "RxModeSwitch", "RegisterBank", "EventQueue", "MpaDatapath",
+        "StoreAndForward", "RdmaEngine", "NetworkPath",
     ]  # fmt: skip
 
 
 class Device(_Strict, frozen=True, tag_field="kind", tag="device"):
     """An FPGA: the figures of each block by its name in ``rnic bench rtl``, for each width in lanes.
 
-    ``stages`` holds startup, copies and placement, if the device does them, too.
+    ``stages`` holds the startup, if the device does it, too.
     """
 
     title: str
     lanes: dict[Literal["1", "2", "4", "8", "16"], dict[BlockName, Block]]
-    stages: dict[Literal["startup", "copies", "placement"], Work] = {}
+    stages: dict[Literal["startup"], Work] = {}
 
 
 Profile = Host | Link | Device

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.split import simulate
 from open_rnic.host_driver.tools.split.model import RATES, REFERENCE, Prediction, Setting, sources
-from open_rnic.host_driver.tools.split.profile import Cost
+from open_rnic.host_driver.tools.split.profile import Cost, Figure
 from open_rnic.host_driver.tools.split.simulate import Simulated
 from open_rnic.host_driver.tools.split.sizes import size_of
 from open_rnic.host_driver.tools.split.stages import Stage
@@ -123,7 +123,7 @@ class Report:
                 f"{each.luts:,.0f}",
                 _limit(point.limit),
             ))  # fmt: skip
-        title = f"The cost of markers and CRCs: messages of {size_of(REFERENCE)}"
+        title = f"The cost of markers and CRCs: messages of {size_of(REFERENCE)}, TCP left out"
         return Table(title, headings, rows, left=(0, 1, 2, 9), extra=(7, 8, 9))
 
     def costs(self) -> Table:
@@ -134,6 +134,9 @@ class Report:
         costs |= {"marker insertion": host.marker_insertion, "marker removal": host.marker_removal}
         costs |= {"copy, in cache": Cost(host.copies.per_octet, host.copies.per_fpdu)}
         costs |= {"copy, from memory": Cost(host.copies.per_octet_from_memory, host.copies.per_fpdu)}
+        for name, calls in (("send", host.tcp_transmit), ("receive", host.tcp_receive)):
+            share = Figure(calls.per_call.value / (REFERENCE // fpdu), calls.per_call.source)
+            costs[f"TCP, {name}, {size_of(REFERENCE)} a call"] = Cost(calls.per_octet, share)
         rows = []
         for name, cost in costs.items():
             cycles = cost.per_fpdu.value / fpdu + cost.per_octet.value

@@ -13,14 +13,25 @@ from open_rnic.host_driver.tools.bench.rtl.store import Store, key
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.split.model import Setting, name
 from open_rnic.host_driver.tools.split.sizes import size_of
-from open_rnic.host_driver.tools.split.stages import RECEIVE, RTL, TRANSMIT, Direction, Split, Stage, inseparable
+from open_rnic.host_driver.tools.split.stages import (
+    MPA,
+    RDMA,
+    RECEIVE,
+    TCP,
+    TRANSMIT,
+    Direction,
+    Split,
+    Stage,
+    inseparable,
+)
 
 __all__ = ["SIZES", "Simulated", "Task", "errors", "run", "sources", "summary", "table", "tasks"]
 
 SIZES = (1, 64, 1024, 16384, 65536)  #: octets of a message; larger messages only take longer to simulate
 _SOURCES = ("rtl", "host_driver.tools.split.simulate", "host_driver.tools.split.run", "host_driver.tools.split.cycles",
             "host_driver.tools.split.beats", "host_driver.tools.split.software", "host_driver.tools.split.testbench",
-            "host_driver.tools.split.stages", "host_driver.tools.bench.simulation", "host_driver.mpa.fpdu",
+            "host_driver.tools.split.stages", "host_driver.tools.split.engines",
+            "host_driver.tools.split.engine_testbench", "host_driver.tools.bench.simulation", "host_driver.mpa.fpdu",
             "host_driver.devices.sim.build")  # fmt: skip
 
 
@@ -35,10 +46,12 @@ class Task:
     ulpdus: tuple[int, ...]
     markers: bool
     crc: bool
+    tcp: bool = True
 
     def key(self, read: str) -> str:
         """Return the key of the result in the store."""
-        plain = sorted(self.split.device), self.direction.value, self.lanes, self.ulpdus, self.markers, self.crc
+        plain = (sorted(self.split.device), self.direction.value, self.lanes, self.ulpdus, self.markers, self.crc,
+                 self.tcp)  # fmt: skip
         return key("split run", *plain, read)
 
 
@@ -63,19 +76,30 @@ def sources() -> str:
 
 
 def tasks(settings: Sequence[Setting], sizes: Sequence[int] = SIZES) -> list[Task]:
-    """Return a task for every split in which the device does some stage, for each direction and message size."""
+    """Return a task for every split in which the device does some stage, for each direction and message size.
+
+    Placement and TCP are parts of their own, which take the same time whatever is beside them: they run alone, and with
+    all of MPA.
+    """
     found = []
     for setting in settings:
+        others = [each for each in (RDMA, TCP) if each in setting.units]
         for direction, order in ((Direction.TRANSMIT, TRANSMIT), (Direction.RECEIVE, RECEIVE)):
-            stages = [stage for stage in order if stage in RTL and stage in setting.active(direction)]
+            stages = [stage for stage in order if stage in MPA and stage in setting.active(direction)]
             one_block = inseparable(direction, setting.lanes).intersection(stages)
-            for device in _choices(stages):
-                if device & one_block not in (frozenset(), one_block):
-                    continue
+            devices = [each for each in _choices(stages) if each & one_block in (frozenset(), one_block)]
+            devices += others
+            devices += [frozenset(stages).union(*chosen) for chosen in _subsets(others) if chosen]
+            for device in devices:
                 for size in sizes:
                     found.append(Task(Split(device), direction, setting.lanes, size, setting.ulpdus(size),
-                                      setting.markers, setting.crc))  # fmt: skip
+                                      setting.markers, setting.crc, setting.tcp))  # fmt: skip
     return found
+
+
+def _subsets(units: Sequence[frozenset[Stage]]) -> Iterator[list[frozenset[Stage]]]:
+    for chosen in range(1 << len(units)):
+        yield [unit for nth, unit in enumerate(units) if chosen >> nth & 1]
 
 
 def _choices(stages: Sequence[Stage]) -> Iterator[frozenset[Stage]]:
@@ -85,7 +109,7 @@ def _choices(stages: Sequence[Stage]) -> Iterator[frozenset[Stage]]:
 
 def _whole(task: Task) -> Split:
     """Return the split with idle stages on the side of their neighbours, so that they cause no crossing."""
-    order = [stage for stage in (TRANSMIT if task.direction is Direction.TRANSMIT else RECEIVE) if stage in RTL]
+    order = [stage for stage in (TRANSMIT if task.direction is Direction.TRANSMIT else RECEIVE) if stage in MPA]
     idle = set() if task.markers else {Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL}
     idle |= set() if task.crc else {Stage.CRC_GENERATION, Stage.CRC_CHECK}
     device = set(task.split.device)
@@ -102,15 +126,13 @@ def simulate(wanted: Sequence[Task], read: str) -> list[Simulated]:
     """Run tasks of one direction and width. ``read`` is the expected value of :func:`sources`. Raises ToolError."""
     from open_rnic.host_driver.devices.sim.build import BuildError
     from open_rnic.host_driver.tools.bench.simulation import MeasurementError
-    from open_rnic.host_driver.tools.split.run import Case, SplitError, run_all
+    from open_rnic.host_driver.tools.split.run import Case, SplitError, run_all, write
 
     expect(f"sources {sources()}", f"sources {read}")
-    pattern = bytes(range(251)) * (1 + max(max(task.ulpdus) for task in wanted) // 251)
     cases = [
-        Case(_whole(task), task.direction, task.lanes, tuple(pattern[:length] for length in task.ulpdus),
-             task.markers, task.crc)
+        Case(_whole(task), task.direction, task.lanes, write(task.ulpdus), task.markers, task.crc, task.tcp)
         for task in wanted
-    ]  # fmt: skip
+    ]
     try:
         runs = run_all(cases)
     except (BuildError, MeasurementError, SplitError) as problem:

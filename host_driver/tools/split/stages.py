@@ -1,11 +1,24 @@
-"""The stages of MPA's work, and a split: the side of the host link on which each stage is done."""
+"""The stages of the work for a connection, and a split: the side of the host link on which each stage is done."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from itertools import groupby
 
-__all__ = ["RECEIVE", "RTL", "TRANSMIT", "Direction", "Side", "Split", "Stage", "inseparable"]
+__all__ = [
+    "MPA",
+    "RDMA",
+    "RECEIVE",
+    "RTL",
+    "TCP",
+    "TRANSMIT",
+    "Direction",
+    "Side",
+    "Split",
+    "Stage",
+    "inseparable",
+    "parts",
+]
 
 
 class Side(Enum):
@@ -35,6 +48,7 @@ class Stage(StrEnum):
     MARKER_REMOVAL = "marker-removal"
     CRC_CHECK = "crc-check"
     RTR_DETECTION = "rtr-detection"
+    TCP = "tcp"  #: segments in order, acknowledgments and retransmission, with IPv4 below (RFC 9293)
 
 
 #: The stages of each direction, in the order in which an octet passes them.
@@ -45,8 +59,10 @@ TRANSMIT = (
     Stage.FRAMING,
     Stage.MARKER_INSERTION,
     Stage.CRC_GENERATION,
+    Stage.TCP,
 )
 RECEIVE = (
+    Stage.TCP,
     Stage.MARKER_REMOVAL,
     Stage.FRAMING,
     Stage.CRC_CHECK,
@@ -55,8 +71,9 @@ RECEIVE = (
     Stage.COPIES,
 )
 
-#: The stages that are available as RTL.
-RTL = frozenset(
+#: The stages that a part of the RTL does. Between two parts, packets wait until they are complete.
+RDMA = frozenset({Stage.COPIES, Stage.PLACEMENT})
+MPA = frozenset(
     {
         Stage.FENCE,
         Stage.FRAMING,
@@ -67,6 +84,10 @@ RTL = frozenset(
         Stage.RTR_DETECTION,
     }
 )
+TCP = frozenset({Stage.TCP})
+
+#: The stages that are available as RTL.
+RTL = RDMA | MPA | TCP
 
 
 #: The stages of receive that one block of the RTL does at 1 lane, :class:`.LaneReceiver`.
@@ -74,8 +95,14 @@ _ONE_BLOCK = frozenset({Stage.MARKER_REMOVAL, Stage.FRAMING, Stage.CRC_CHECK})
 
 
 def inseparable(direction: Direction, lanes: int) -> frozenset[Stage]:
-    """Stages of which the device does all or none, because one block does them."""
+    """Stages of MPA of which the device does all or none, because one block does them."""
     return _ONE_BLOCK if direction is Direction.RECEIVE and lanes == 1 else frozenset()
+
+
+def parts(stages: Iterable[Stage]) -> Iterator[tuple[Stage, ...]]:
+    """Yield the runs of stages that the same part of the RTL does."""
+    for _, together in groupby(stages, lambda stage: next(part for part in (RDMA, MPA, TCP) if stage in part)):
+        yield tuple(together)
 
 
 @dataclass(frozen=True)
