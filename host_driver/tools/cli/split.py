@@ -35,6 +35,7 @@ from open_rnic.host_driver.tools.cli.figures import (
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from open_rnic.host_driver.tools.split.connections import Counted
     from open_rnic.host_driver.tools.split.model import Setting
     from open_rnic.host_driver.tools.split.profile import Host
     from open_rnic.host_driver.tools.split.report import Report
@@ -124,6 +125,7 @@ def split(
     check_page(markdown, "rnic split")
     from dataclasses import replace
 
+    from open_rnic.host_driver.device import DeviceError
     from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError
     from open_rnic.host_driver.tools.split import devices
     from open_rnic.host_driver.tools.split.measure import MeasureError
@@ -147,12 +149,13 @@ def split(
         if simulate:
             runs = _simulate(setting, widths if lanes else widths[:1], scheduler)
             report = replace(report, runs=interruptible(runs, kept=True))
+            report = replace(report, counts=interruptible(_connect(replace(setting, lanes=widths[0]))))
         if html is not None:
             with whole_file(html) as file:
                 file.write(page(report, shlex.join(["rnic", *context.obj]), date.today()))
     except ProfileError as error:
         raise UsageError(str(error)) from None
-    except (MeasureError, UnknownWidthError, ToolError, ConnectionError, ModuleNotFoundError) as error:
+    except (MeasureError, UnknownWidthError, ToolError, DeviceError, ConnectionError, ModuleNotFoundError) as error:
         raise CommandError(str(error)) from None
     if markdown is not None:
         keep_tables(markdown, "rnic split", report.tables(short=True))
@@ -250,3 +253,21 @@ async def _simulate(setting: Setting, widths: Sequence[int], scheduler: str | No
             return stack.enter_context(executor(scheduler))[0]
 
         return await run(workers, Store(folder()), wanted, lambda: bars.advance(bar))
+
+
+async def _connect(setting: Setting) -> list[Counted]:
+    """Carry a message over a connection of whole devices, for each split that they can do."""
+    from dataclasses import replace
+
+    from open_rnic.host_driver.tools.split.connections import count, devices
+    from open_rnic.host_driver.tools.split.model import REFERENCE
+
+    plain = replace(setting, markers=False, tcp=True)  # no end of these connections asks for markers
+    wanted = devices(plain)
+    with counting_bars() as bars:
+        bar = bars.add_task("connections", total=len(wanted))
+        found = []
+        for split in wanted:
+            found.append(await count(plain, split, REFERENCE))
+            bars.advance(bar)
+    return found

@@ -11,7 +11,8 @@ from math import exp, log
 from typing import Any, TextIO
 
 from open_rnic.host_driver.tools.bench.table import Table
-from open_rnic.host_driver.tools.split import simulate
+from open_rnic.host_driver.tools.split import connections, simulate
+from open_rnic.host_driver.tools.split.connections import Counted
 from open_rnic.host_driver.tools.split.model import RATES, REFERENCE, Prediction, Setting, sources
 from open_rnic.host_driver.tools.split.profile import Cost, Figure
 from open_rnic.host_driver.tools.split.simulate import Simulated
@@ -48,6 +49,7 @@ class Report:
     named: frozenset[frozenset[Stage]]
     question: Sequence[Prediction] = ()
     runs: Sequence[Simulated] = ()
+    counts: Sequence[Counted] = ()  #: octets over the links of whole devices
 
     # --- for people
 
@@ -56,7 +58,8 @@ class Report:
         question = [self.markers_and_crc()] if self.question else []
         simulated = [simulate.table(self.runs)] if self.runs and not short else []
         summary = [simulate.summary(self.runs)] if self.runs else []
-        return [self.splits(everything=everything), *question, self.costs(), *simulated, *summary]
+        counted = [connections.table(self.counts)] if self.counts else []
+        return [self.splits(everything=everything), *question, self.costs(), *simulated, *summary, *counted]
 
     def shown(self, *, everything: bool = False) -> list[Prediction]:
         """Return the predictions in the table: named splits and those on the Pareto front, or all of them."""
@@ -170,6 +173,15 @@ class Report:
             "splits": [_plain(each) for each in self.predictions],
             "question": [_plain(each) for each in self.question],
             "runs": [_run(each) for each in self.runs],
+            "connections": [
+                {
+                    "on_device": sorted(each.device),
+                    "message_octets": each.octets,
+                    "link_octets_predicted": each.predicted,
+                    "link_octets_counted": each.counted,
+                }
+                for each in self.counts
+            ],
             "crossovers": {
                 what: [vars(each) for each in crossovers(list(self.lines(lanes)), what)]
                 for what in ("throughput", "half round trip")
