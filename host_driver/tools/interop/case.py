@@ -43,8 +43,8 @@ NUDGE_STAG = 0x4E554447  # belongs to no region; distinguishes a nudge from an R
 _ORDINARY = Expected()
 # With this MULPDU, messages of whole words need no PAD. The network can cut a stream anywhere, and siw reports a bad
 # CRC if PAD and CRC do not arrive together, or the CRC not in one piece (see the case crc-split-to-guest). QEMU cuts at
-# the guest's window of 65535 octets: with the default, FPDUs of 32768 octets, this is inside the CRC of the second one.
-MULPDU = 30002
+# the guest's window of 65535 octets: that is inside a CRC behind two FPDUs of 32768 octets, but not of 32764.
+MULPDU = 32758
 
 
 @dataclass(frozen=True)
