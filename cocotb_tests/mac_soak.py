@@ -1,0 +1,56 @@
+"""A long campaign on the Ethernet MAC in RTL: frames of all sizes, and many bad ones, at several clocks.
+
+    python -m open_rnic.cocotb_tests.mac_soak [--rounds N] [--seed N]
+
+Each round passes frames of 1 to 1,600 octets both ways at once, then runs the other tests of the MAC with the same
+clocks. cocotbext-eth sends and receives at the side of the PHY.
+"""
+
+import argparse
+import random
+import sys
+import time
+from functools import partial
+
+from open_rnic.cocotb_tests.harness import simulate
+from open_rnic.rtl.mac.mac import Mac
+
+TESTS = (
+    "all_sizes_pass", "frames_are_received", "frames_are_transmitted", "bad_frames_are_discarded_and_counted",
+    "a_stalled_core_loses_whole_frames_that_are_counted", "frames_stay_whole_when_the_mac_stops_and_starts",
+)  # fmt: skip
+CORES = (8, 16, 20)  # ns, periods of the core's clock
+LONGEST = 1600  # octets
+LIMIT = 3600  # s
+
+
+def soak(rounds: int, seed: int) -> None:
+    """Run the campaign; raises AssertionError if a test fails."""
+    rng = random.Random(f"mac {seed}")
+    for number in range(rounds):
+        core = CORES[number % len(CORES)]
+        clocks = {"core": core, "rx_offset": rng.randint(-100, 100), "tx_offset": rng.randint(-100, 100)}
+        for name in TESTS:
+            begun = time.monotonic()
+            simulate(
+                partial(Mac), "open_rnic.cocotb_tests.rtl.mac.test_mac", name=name, seed=rng.getrandbits(32),
+                parameters=clocks | {"longest": LONGEST}, seconds=LIMIT,
+            )  # fmt: skip
+            print(f"{clocks}: {name}, {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="mac_soak", description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="number of rounds (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="seed of a run to repeat (default: random)")
+    options = parser.parse_args()
+    seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
+    print(f"{options.rounds} rounds, seed {seed}", flush=True)
+    begun = time.monotonic()
+    soak(options.rounds, seed)
+    print(f"seed {seed}: no failure in {time.monotonic() - begun:,.0f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
