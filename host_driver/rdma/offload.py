@@ -82,6 +82,7 @@ class OffloadStream(Stream):
         self._memory = memory
         self._sizes = sizes
         self._enabled = False  # commands can be carried out
+        self._stops = False  # the engine begins no other ULPDU
         self._lock = asyncio.Lock()  # held while registers are read that belong together
         self._mulpdu: Callable[[], int] = lambda: 0
         self._limits = 0  # as last written
@@ -117,10 +118,7 @@ class OffloadStream(Stream):
 
     def control(self) -> None:
         """Apply ``drops`` and ``shut`` to what arrives from now on."""
-        self._write_control()
-
-    def _write_control(self, stop: bool = False) -> None:
-        flags = {"enable": True, "waits": self.waits, "drops": self.drops, "shut": self.shut, "stop": stop}
+        flags = {"enable": True, "waits": self.waits, "drops": self.drops, "shut": self.shut, "stop": self._stops}
         if self._enabled:
             self._device.push("RDMA_CONTROL", sum(_CONTROL[name].put(flag) for name, flag in flags.items()))
 
@@ -132,10 +130,31 @@ class OffloadStream(Stream):
             self._limits = limits
             self._device.push("RDMA_LIMITS", limits)
 
+    def stop(self) -> None:
+        """See Stream."""
+        self._stops = self.drops = self.shut = True
+        self.control()
+
+    async def silence(self) -> bool:
+        """See Stream; gives up after a second, as the peer may not take the rest of a ULPDU."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                while await self._sends():
+                    await asyncio.sleep(POLL)
+                return True
+        return False
+
+    async def _sends(self) -> bool:
+        if not self._enabled:
+            return False
+        try:
+            return bool(_STATUS["sending"].get(await self._device.get("RDMA_STATUS")))
+        except DeviceError:
+            return False
+
     def detach(self) -> None:
-        """Release the memory: the engine begins no other ULPDU, and what still arrives is discarded."""
-        self.drops = self.shut = True
-        self._write_control(stop=True)
+        """Release the memory, which the peer must not access any more: what still arrives is discarded."""
+        self.stop()
         super().detach()
         self.domain.detach(self)
         self._remove_all()
@@ -144,13 +163,6 @@ class OffloadStream(Stream):
     def _remove_all(self) -> None:
         for region in tuple(self._addresses):  # of the domain
             self.remove(region)
-
-    async def silence(self) -> None:
-        """See Stream; gives up after a second, as the Terminate may not leave either."""
-        with contextlib.suppress(DeviceError, TimeoutError):
-            async with asyncio.timeout(LINGER):
-                while _STATUS["sending"].get(await self._device.get("RDMA_STATUS")):
-                    await asyncio.sleep(POLL)
 
     # Regions: the stream is a RegionTable of its domain
 

@@ -48,6 +48,30 @@ def test_messages_of_any_length_and_alignment_pass_through_the_rtl(octets):
     run(test())
 
 
+@pytest.mark.parametrize("kind", ["software", "simulated"])
+@pytest.mark.parametrize("ends", ["terminate", "abort"])
+def test_an_end_amid_a_send_passes_no_octets_that_were_not_posted(kind, ends):
+    async def test():
+        device = partial(open_device, kind, lanes=4, offload=True)
+        message = b"\xaa" * 4096
+        async with connected(device=device) as (ours, theirs):
+            posted = [ours.post_send(message) for _ in range(100)]
+            received = [theirs.post_receive(bytearray(4096)) for _ in range(100)]
+            while not posted[3].done():
+                await asyncio.sleep(0)
+            await getattr(ours, ends)()
+            await theirs.disconnected()
+            sent = await asyncio.gather(*posted, return_exceptions=True)
+            results = await asyncio.gather(*received, return_exceptions=True)
+            whole = [bytes(each) for each in results if not isinstance(each, Exception)]
+            assert whole
+            assert set(whole) == {message}
+            failed = [each for each in sent if isinstance(each, Exception)]
+            assert all(each is ours.error for each in failed)
+
+    run(test())
+
+
 async def small():
     """Return a device whose engine has room for little."""
     device = SoftwareDevice()
