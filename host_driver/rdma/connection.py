@@ -690,7 +690,7 @@ class Connection:
                 await lower.linger()
             await lower.close()
             await self._close_device()
-        stream.released()
+        await stream.released()
 
     async def _close_device(self) -> None:
         with contextlib.suppress(DeviceError):
@@ -727,12 +727,14 @@ def _mulpdu(lower: mpa.Connection, options: Options) -> int:
     return min(lower.mulpdu, options.mulpdu or 65536)
 
 
-def discard_stream(stream: Stream, options: Options) -> None:
+async def discard_stream(stream: Stream, options: Options) -> None:
     """Release a stream that never had a connection; its buffers make no completions."""
     if options.receive_cq is not None:
         options.receive_cq.free += stream.receives - stream.lent
+    stream.stop()
     stream.flush()
     stream.detach()
+    await stream.released()
 
 
 @contextlib.contextmanager

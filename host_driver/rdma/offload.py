@@ -87,6 +87,8 @@ class OffloadStream(Stream):
         self._mulpdu: Callable[[], int] = lambda: 0
         self._limits = 0  # as last written
         self._addresses: dict[Region, int] = {}
+        self._retired: list[int] = []  # addresses of memory that the engine may still use
+        self._freeing: asyncio.Task[None] | None = None
         self._rows: set[int] = set()
         self._sink_address: int | None = None  # the address of the sink that is being registered
         self._windows = min(sizes["work"], max(sizes["regions"] // 2, 1))  # rows kept for the sinks of RDMA Reads
@@ -164,6 +166,32 @@ class OffloadStream(Stream):
         for region in tuple(self._addresses):  # of the domain
             self.remove(region)
 
+    async def released(self) -> None:
+        """See Stream."""
+        if self._freeing is not None:
+            await self._freeing
+        for address in self._retired:
+            self._memory.unmap(address)
+        self._retired.clear()
+
+    def _retire(self, address: int) -> None:
+        """Unmap memory of the engine when it does not use it any more."""
+        if self._memory.retire(address):
+            self._retired.append(address)
+            if not self._stops and self._freeing is None:
+                self._freeing = asyncio.get_running_loop().create_task(self._free())
+
+    async def _free(self) -> None:
+        """Free addresses: the value of a register comes behind all accesses to memory from before its read."""
+        with contextlib.suppress(DeviceError):
+            while self._retired and not self._stops:
+                count = len(self._retired)
+                await self._device.get("RDMA_CAPABILITIES")
+                for address in self._retired[:count]:
+                    self._memory.unmap(address)
+                del self._retired[:count]
+        self._freeing = None
+
     # Regions: the stream is a RegionTable of its domain
 
     def room(self) -> int:
@@ -188,10 +216,12 @@ class OffloadStream(Stream):
         address = self._addresses.pop(region, None)
         if address is None:
             return
-        self._memory.unmap(address)
         self._rows.discard(region.stag % self._sizes["regions"])
         if self._enabled:
             self._push(commands.revoke(region.stag))
+            self._retire(address)
+        else:
+            self._memory.unmap(address)
 
     def address(self, region: Region) -> int:
         """Return the address of a region in the device's memory; raises ValueError for a region of other streams."""
@@ -452,8 +482,13 @@ class OffloadStream(Stream):
         return dropped
 
     def _forget(self, dropped: Sequence[Work | Receive]) -> None:
-        for each in (*dropped, *self._given):
-            self.discard(each)
+        written: set[Work | Receive] = {*self._given, *self._reading}  # by the engine, if octets still arrive
+        for each in written:
+            assert each.address is not None
+            self._retire(each.address)
+        for each in dropped:
+            if each not in written:
+                self.discard(each)
         self._given.clear()
         self._buffers = 0
 

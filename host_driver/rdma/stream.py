@@ -268,8 +268,8 @@ class Stream:
         """Wait, after ``stop``, until every ULPDU that has begun has left the ULP's memory; False if one has not."""
         return True
 
-    def released(self) -> None:
-        """Note, after ``detach``, that the device has been closed."""
+    async def released(self) -> None:
+        """Note, after ``detach``, that the device does nothing more."""
 
     # The MSNs and the place in the IRRQ that the device's own RTRs use (RFC 6581 §4.4.2)
 

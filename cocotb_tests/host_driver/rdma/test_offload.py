@@ -1,6 +1,7 @@
 """Connections whose DDP is in the RDMA engine of a device."""
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -68,6 +69,42 @@ def test_an_end_amid_a_send_passes_no_octets_that_were_not_posted(kind, ends):
             assert set(whole) == {message}
             failed = [each for each in sent if isinstance(each, Exception)]
             assert all(each is ours.error for each in failed)
+
+    run(test())
+
+
+@pytest.mark.parametrize("kind", ["software", "simulated"])
+def test_a_buffer_does_not_get_the_addresses_to_which_an_rdma_write_is_under_way(kind):
+    async def test():
+        device = partial(open_device, kind, lanes=4, offload=True)
+        octets = 1 << 16
+        async with connected(device=device) as (ours, theirs):
+            theirs.device.memory.space = 2 * octets  # room for one
+            region = theirs.register(bytearray(octets), Access.REMOTE_WRITE)
+            writes = [ours.post_write(b"\xaa" * octets, region.stag) for _ in range(20)]
+            while region.view[0] != 0xAA:
+                await asyncio.sleep(0)
+            stag = region.stag
+            region.deregister()
+            with pytest.raises(ValueError, match="no 65536 consecutive addresses left"):
+                theirs.register(bytearray(octets), Access.REMOTE_READ)
+            await asyncio.gather(*writes, return_exceptions=True)
+            with suppress(rdma.RdmaError):
+                await ours.write(b"late", stag)
+            await theirs.disconnected()
+            assert isinstance(theirs.error, rdma.TerminatedError)
+
+    run(test())
+
+
+def test_the_addresses_of_a_region_are_free_soon_after_it_was_deregistered():
+    async def test():
+        async with connected(device=offloading) as (ours, _):
+            ours.device.memory.space = 4096
+            for _ in range(5):
+                ours.register(bytearray(3000), Access.REMOTE_WRITE).deregister()
+                await asyncio.sleep(0.01)
+            assert len(ours.device.memory) == 0
 
     run(test())
 

@@ -25,9 +25,8 @@ class Buffer(Protocol):
 class MappedMemory:
     """Buffers, each at the address that ``map`` has given to it.
 
-    Addresses increase up to the end of the space and begin again at its start, so that an address that was unmapped is
-    not given to another buffer soon: a device that still uses it does no harm. Octets that are written to an address
-    without a buffer are discarded, and reads of it return zeros.
+    Octets that are written to an address without a buffer are discarded, and reads of it return zeros. ``retire`` takes
+    a buffer away while a device may still use its addresses: they are given to no other buffer before ``unmap``.
     """
 
     def __init__(self, space: int = SPACE) -> None:
@@ -54,9 +53,17 @@ class MappedMemory:
         return address
 
     def unmap(self, address: int) -> None:
-        """Forget the buffer that ``map`` has given this address. Idempotent."""
+        """Forget the buffer that ``map`` has given this address, and free its place. Idempotent."""
         if self._views.pop(address, None) is not None:
             del self._starts[bisect_right(self._starts, address) - 1]
+
+    def retire(self, address: int) -> bool:
+        """Forget the buffer at this address, but keep its place; returns False if there is none."""
+        view = self._views.get(address)
+        if view is None or isinstance(view, _Retired):
+            return False
+        self._views[address] = _Retired(len(view))
+        return True
 
     def read(self, address: int, octets: int) -> bytes:
         """Return octets; zeros where there is no buffer."""
@@ -113,6 +120,23 @@ class MappedMemory:
             if address < start + len(view):
                 return start, start + len(view), view
         return address, self._starts[before] if before < len(self._starts) else 2 * SPACE, None
+
+
+class _Retired:
+    """The place of a buffer that is gone."""
+
+    def __init__(self, octets: int) -> None:
+        self._octets = octets
+
+    def __len__(self) -> int:
+        return self._octets
+
+    def __getitem__(self, octets: slice) -> memoryview:
+        start, end, _ = octets.indices(self._octets)
+        return memoryview(bytes(end - start))
+
+    def __setitem__(self, octets: slice, payload: Octets) -> None:
+        pass
 
 
 def _aligned(address: int) -> int:
