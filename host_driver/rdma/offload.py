@@ -174,9 +174,9 @@ class OffloadStream(Stream):
             self._memory.unmap(address)
         self._retired.clear()
 
-    def _retire(self, address: int) -> None:
+    def _retire(self, address: int, *, kept: bool = False) -> None:
         """Unmap memory of the engine when it does not use it any more."""
-        if self._memory.retire(address):
+        if self._memory.retire(address, kept=kept):
             self._retired.append(address)
             if not self._stops and self._freeing is None:
                 self._freeing = asyncio.get_running_loop().create_task(self._free())
@@ -219,7 +219,8 @@ class OffloadStream(Stream):
         self._rows.discard(region.stag % self._sizes["regions"])
         if self._enabled:
             self._push(commands.revoke(region.stag))
-            self._retire(address)
+            # A segment of a Read Response that has begun needs the octets that it had when the peer might read them
+            self._retire(address, kept=bool(region.access & Access.REMOTE_READ) and not self._stops)
         else:
             self._memory.unmap(address)
 

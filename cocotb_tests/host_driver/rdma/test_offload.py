@@ -109,6 +109,22 @@ def test_the_addresses_of_a_region_are_free_soon_after_it_was_deregistered():
     run(test())
 
 
+@pytest.mark.parametrize("access", [Access.REMOTE_READ, Access.REMOTE_WRITE])
+def test_reads_that_are_under_way_when_a_source_is_deregistered_return_its_octets(access):
+    async def test():
+        async with connected(device=offloading) as (ours, _):
+            memory, buffer = ours.device.memory, bytearray(b"\xaa" * 100)
+            region = ours.register([buffer[:50], buffer[50:]], access)
+            address = ours.device_address(region)
+            region.deregister()
+            assert memory.read(address + 40, 20) == (b"\xaa" if access is Access.REMOTE_READ else b"\0") * 20
+            while len(memory):
+                await asyncio.sleep(0)
+            assert memory.read(address, 100) == bytes(100)
+
+    run(test())
+
+
 async def small():
     """Return a device whose engine has room for little."""
     device = SoftwareDevice()

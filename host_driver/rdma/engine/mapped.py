@@ -57,12 +57,15 @@ class MappedMemory:
         if self._views.pop(address, None) is not None:
             del self._starts[bisect_right(self._starts, address) - 1]
 
-    def retire(self, address: int) -> bool:
-        """Forget the buffer at this address, but keep its place; returns False if there is none."""
+    def retire(self, address: int, *, kept: bool = False) -> bool:
+        """Forget the buffer at this address, but keep its place; returns False if there is none.
+
+        Reads return zeros or, if ``kept``, the octets that the buffer has now.
+        """
         view = self._views.get(address)
         if view is None or isinstance(view, _Retired):
             return False
-        self._views[address] = _Retired(len(view))
+        self._views[address] = _Retired(len(view), bytes(view[:]) if kept else None)
         return True
 
     def read(self, address: int, octets: int) -> bytes:
@@ -125,15 +128,16 @@ class MappedMemory:
 class _Retired:
     """The place of a buffer that is gone."""
 
-    def __init__(self, octets: int) -> None:
+    def __init__(self, octets: int, kept: bytes | None) -> None:
         self._octets = octets
+        self._kept = kept
 
     def __len__(self) -> int:
         return self._octets
 
     def __getitem__(self, octets: slice) -> memoryview:
         start, end, _ = octets.indices(self._octets)
-        return memoryview(bytes(end - start))
+        return memoryview(bytes(end - start) if self._kept is None else self._kept[start:end])
 
     def __setitem__(self, octets: slice, payload: Octets) -> None:
         pass
