@@ -655,12 +655,11 @@ class Connection:
             self._end(LostError(str(error), error.reason))
 
     def _end(self, error: RdmaError, terminate: int | bytes | None = None) -> None:
-        """Fail all posted work, send the Terminate if given, and release everything. Only the first call counts."""
+        """Send the Terminate if given, fail all posted work, and release everything. Only the first call counts."""
         if self.error:
             return
         self.error = error
-        for item in self._stream.flush():
-            self._complete(item, error)
+        self._stream.stop()
         self._arrived.put_nowait(None)
         for waiter in self._room:
             if not waiter.done():
@@ -671,19 +670,31 @@ class Connection:
         self._end_task = asyncio.create_task(self._release(error, terminate))
 
     async def _release(self, error: RdmaError, terminate: int | bytes | None) -> None:
-        lower = self._lower
+        lower, stream = self._lower, self._stream
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._stream.detach()  # first, as the rest takes time: the peer must not access memory any more
-        if terminate is not None:
-            await self._stream.silence()
-            await lower.terminate(terminate)
-        if terminated := isinstance(error, TerminatedError):
-            await lower.linger()
-        await lower.close(reset=not (terminated or self._finished))
+        # The ULP's memory is released behind the ULPDU that is being sent: no other octets may leave under a good CRC
+        terminated = isinstance(error, TerminatedError)
+        in_order = (terminated or self._finished) and await stream.silence()
+        if not in_order:
+            await lower.close(reset=True)
+            await self._close_device()
+        for item in stream.flush():
+            self._complete(item, error)
+        stream.detach()
+        if in_order:
+            if terminate is not None:
+                await lower.terminate(terminate)
+            if terminated:
+                await lower.linger()
+            await lower.close()
+            await self._close_device()
+        await stream.released()
+
+    async def _close_device(self) -> None:
         with contextlib.suppress(DeviceError):
-            await lower.device.close()
+            await self._lower.device.close()
 
 
 async def open_stream(
@@ -716,12 +727,14 @@ def _mulpdu(lower: mpa.Connection, options: Options) -> int:
     return min(lower.mulpdu, options.mulpdu or 65536)
 
 
-def discard_stream(stream: Stream, options: Options) -> None:
+async def discard_stream(stream: Stream, options: Options) -> None:
     """Release a stream that never had a connection; its buffers make no completions."""
     if options.receive_cq is not None:
         options.receive_cq.free += stream.receives - stream.lent
+    stream.stop()
     stream.flush()
     stream.detach()
+    await stream.released()
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ async def connect(
                 prepare=partial(prepare_stream, stream, options),
             )
         except BaseException:
-            discard_stream(stream, options)
+            await discard_stream(stream, options)
             raise
     except BaseException:
         await path.close()
@@ -148,7 +148,7 @@ class ConnectionRequest:
             prepare = partial(prepare_stream, stream, options)
             lower = await self._request.accept(private_data, config, prepare=prepare)
         except BaseException as error:
-            discard_stream(stream, options)
+            await discard_stream(stream, options)
             if not isinstance(error, ValueError | ProtocolError):  # these leave the request unanswered
                 await self._path.close()
             raise

@@ -82,10 +82,13 @@ class OffloadStream(Stream):
         self._memory = memory
         self._sizes = sizes
         self._enabled = False  # commands can be carried out
+        self._stops = False  # the engine begins no other ULPDU
         self._lock = asyncio.Lock()  # held while registers are read that belong together
         self._mulpdu: Callable[[], int] = lambda: 0
         self._limits = 0  # as last written
         self._addresses: dict[Region, int] = {}
+        self._retired: list[int] = []  # addresses of memory that the engine may still use
+        self._freeing: asyncio.Task[None] | None = None
         self._rows: set[int] = set()
         self._sink_address: int | None = None  # the address of the sink that is being registered
         self._windows = min(sizes["work"], max(sizes["regions"] // 2, 1))  # rows kept for the sinks of RDMA Reads
@@ -117,10 +120,7 @@ class OffloadStream(Stream):
 
     def control(self) -> None:
         """Apply ``drops`` and ``shut`` to what arrives from now on."""
-        self._write_control()
-
-    def _write_control(self, stop: bool = False) -> None:
-        flags = {"enable": True, "waits": self.waits, "drops": self.drops, "shut": self.shut, "stop": stop}
+        flags = {"enable": True, "waits": self.waits, "drops": self.drops, "shut": self.shut, "stop": self._stops}
         if self._enabled:
             self._device.push("RDMA_CONTROL", sum(_CONTROL[name].put(flag) for name, flag in flags.items()))
 
@@ -132,10 +132,31 @@ class OffloadStream(Stream):
             self._limits = limits
             self._device.push("RDMA_LIMITS", limits)
 
+    def stop(self) -> None:
+        """See Stream."""
+        self._stops = self.drops = self.shut = True
+        self.control()
+
+    async def silence(self) -> bool:
+        """See Stream; gives up after a second, as the peer may not take the rest of a ULPDU."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                while await self._sends():
+                    await asyncio.sleep(POLL)
+                return True
+        return False
+
+    async def _sends(self) -> bool:
+        if not self._enabled:
+            return False
+        try:
+            return bool(_STATUS["sending"].get(await self._device.get("RDMA_STATUS")))
+        except DeviceError:
+            return False
+
     def detach(self) -> None:
-        """Release the memory: the engine begins no other ULPDU, and what still arrives is discarded."""
-        self.drops = self.shut = True
-        self._write_control(stop=True)
+        """Release the memory, which the peer must not access any more: what still arrives is discarded."""
+        self.stop()
         super().detach()
         self.domain.detach(self)
         self._remove_all()
@@ -145,12 +166,31 @@ class OffloadStream(Stream):
         for region in tuple(self._addresses):  # of the domain
             self.remove(region)
 
-    async def silence(self) -> None:
-        """See Stream; gives up after a second, as the Terminate may not leave either."""
-        with contextlib.suppress(DeviceError, TimeoutError):
-            async with asyncio.timeout(LINGER):
-                while _STATUS["sending"].get(await self._device.get("RDMA_STATUS")):
-                    await asyncio.sleep(POLL)
+    async def released(self) -> None:
+        """See Stream."""
+        if self._freeing is not None:
+            await self._freeing
+        for address in self._retired:
+            self._memory.unmap(address)
+        self._retired.clear()
+
+    def _retire(self, address: int, *, kept: bool = False) -> None:
+        """Unmap memory of the engine when it does not use it any more."""
+        if self._memory.retire(address, kept=kept):
+            self._retired.append(address)
+            if not self._stops and self._freeing is None:
+                self._freeing = asyncio.get_running_loop().create_task(self._free())
+
+    async def _free(self) -> None:
+        """Free addresses: the value of a register comes behind all accesses to memory from before its read."""
+        with contextlib.suppress(DeviceError):
+            while self._retired and not self._stops:
+                count = len(self._retired)
+                await self._device.get("RDMA_CAPABILITIES")
+                for address in self._retired[:count]:
+                    self._memory.unmap(address)
+                del self._retired[:count]
+        self._freeing = None
 
     # Regions: the stream is a RegionTable of its domain
 
@@ -181,10 +221,13 @@ class OffloadStream(Stream):
         address = self._addresses.pop(region, None)
         if address is None:
             return
-        self._memory.unmap(address)
         self._rows.discard(region.stag % self._sizes["regions"])
         if self._enabled:
             self._push(commands.revoke(region.stag))
+            # A segment of a Read Response that has begun needs the octets that it had when the peer might read them
+            self._retire(address, kept=bool(region.access & Access.REMOTE_READ) and not self._stops)
+        else:
+            self._memory.unmap(address)
 
     def address(self, region: Region) -> int:
         """Return the address of a region in the device's memory; raises ValueError for a region of other streams."""
@@ -485,8 +528,13 @@ class OffloadStream(Stream):
         return dropped
 
     def _forget(self, dropped: Sequence[Work | Receive]) -> None:
-        for each in (*dropped, *self._given):
-            self.discard(each)
+        written: set[Work | Receive] = {*self._given, *self._reading}  # by the engine, if octets still arrive
+        for each in written:
+            assert each.address is not None
+            self._retire(each.address)
+        for each in dropped:
+            if each not in written:
+                self.discard(each)
         self._given.clear()
         self._buffers = 0
 

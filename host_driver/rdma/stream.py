@@ -269,8 +269,15 @@ class Stream:
         """Release the memory: the connection is over."""
         self.domain.release(self)
 
-    async def silence(self) -> None:
-        """Wait, after ``detach``, until no ULPDU is on its way any more that a Terminate must follow."""
+    def stop(self) -> None:
+        """Begin no other ULPDU: the connection is over."""
+
+    async def silence(self) -> bool:
+        """Wait, after ``stop``, until every ULPDU that has begun has left the ULP's memory; False if one has not."""
+        return True
+
+    async def released(self) -> None:
+        """Note, after ``detach``, that the device does nothing more."""
 
     # The MSNs and the place in the IRRQ that the device's own RTRs use (RFC 6581 §4.4.2)
 

@@ -44,19 +44,21 @@ def test_octets_beside_buffers_are_zero_and_change_nothing(sizes, start, octets)
             assert octet == (0xAA if at <= address + n < at + octets else 0x55)
 
 
-def test_an_unmapped_address_is_given_to_no_other_buffer_before_the_space_has_been_used_up():
-    memory = MappedMemory()
-    kept = memory.map(memoryview(bytearray(64)))
-    seen = {memory.map(memoryview(bytearray(1 << 16)))}
-    for _ in range(50):
-        address = memory.map(memoryview(bytearray(1 << 16)))
-        assert address not in seen
-        seen.add(address)
-        memory.unmap(address)
-        memory.write(address, b"late")
-        assert memory.read(address, 4) == bytes(4)
+def test_a_retired_buffer_is_used_no_more_but_keeps_its_place_until_it_is_unmapped():
+    memory, buffer = MappedMemory(4096), bytearray(b"\x55" * 2000)
+    address = memory.map(memoryview(buffer))
+    assert memory.retire(address)
+    assert not memory.retire(address)
+    memory.write(address + 7, b"late")
+    assert memory.read(address, 2000) == bytes(2000)
+    assert buffer == b"\x55" * 2000
+    memory.map(memoryview(bytearray(1900)))
+    with pytest.raises(ValueError, match="no 100 consecutive addresses left"):
+        memory.map(memoryview(bytearray(100)))
+    memory.unmap(address)
     memory.unmap(address)  # again
-    assert memory.read(kept, 1) == b"\0"
+    assert not memory.retire(address)
+    assert memory.map(memoryview(bytearray(100))) == address
 
 
 class Long:

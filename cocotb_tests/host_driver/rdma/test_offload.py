@@ -1,6 +1,7 @@
 """Connections whose DDP is in the RDMA engine of a device."""
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -44,6 +45,82 @@ def test_messages_of_any_length_and_alignment_pass_through_the_rtl(octets):
                 await ours.write(message[:number], region.stag, number)
                 assert await ours.read(number, region.stag, number) == message[:number]
                 assert memory[number : 2 * number] == message[:number]
+
+    run(test())
+
+
+@pytest.mark.parametrize("kind", ["software", "simulated"])
+@pytest.mark.parametrize("ends", ["terminate", "abort"])
+def test_an_end_amid_a_send_passes_no_octets_that_were_not_posted(kind, ends):
+    async def test():
+        device = partial(open_device, kind, lanes=4, offload=True)
+        message = b"\xaa" * 4096
+        async with connected(device=device) as (ours, theirs):
+            posted = [ours.post_send(message) for _ in range(100)]
+            received = [theirs.post_receive(bytearray(4096)) for _ in range(100)]
+            while not posted[3].done():
+                await asyncio.sleep(0)
+            await getattr(ours, ends)()
+            await theirs.disconnected()
+            sent = await asyncio.gather(*posted, return_exceptions=True)
+            results = await asyncio.gather(*received, return_exceptions=True)
+            whole = [bytes(each) for each in results if not isinstance(each, Exception)]
+            assert whole
+            assert set(whole) == {message}
+            failed = [each for each in sent if isinstance(each, Exception)]
+            assert all(each is ours.error for each in failed)
+
+    run(test())
+
+
+@pytest.mark.parametrize("kind", ["software", "simulated"])
+def test_a_buffer_does_not_get_the_addresses_to_which_an_rdma_write_is_under_way(kind):
+    async def test():
+        device = partial(open_device, kind, lanes=4, offload=True)
+        octets = 1 << 16
+        async with connected(device=device) as (ours, theirs):
+            theirs.device.memory.space = 2 * octets  # room for one
+            region = theirs.register(bytearray(octets), Access.REMOTE_WRITE)
+            writes = [ours.post_write(b"\xaa" * octets, region.stag) for _ in range(20)]
+            while region.view[0] != 0xAA:
+                await asyncio.sleep(0)
+            stag = region.stag
+            region.deregister()
+            with pytest.raises(ValueError, match="no 65536 consecutive addresses left"):
+                theirs.register(bytearray(octets), Access.REMOTE_READ)
+            await asyncio.gather(*writes, return_exceptions=True)
+            with suppress(rdma.RdmaError):
+                await ours.write(b"late", stag)
+            await theirs.disconnected()
+            assert isinstance(theirs.error, rdma.TerminatedError)
+
+    run(test())
+
+
+def test_the_addresses_of_a_region_are_free_soon_after_it_was_deregistered():
+    async def test():
+        async with connected(device=offloading) as (ours, _):
+            ours.device.memory.space = 4096
+            for _ in range(5):
+                ours.register(bytearray(3000), Access.REMOTE_WRITE).deregister()
+                await asyncio.sleep(0.01)
+            assert len(ours.device.memory) == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("access", [Access.REMOTE_READ, Access.REMOTE_WRITE])
+def test_reads_that_are_under_way_when_a_source_is_deregistered_return_its_octets(access):
+    async def test():
+        async with connected(device=offloading) as (ours, _):
+            memory, buffer = ours.device.memory, bytearray(b"\xaa" * 100)
+            region = ours.register([buffer[:50], buffer[50:]], access)
+            address = ours.device_address(region)
+            region.deregister()
+            assert memory.read(address + 40, 20) == (b"\xaa" if access is Access.REMOTE_READ else b"\0") * 20
+            while len(memory):
+                await asyncio.sleep(0)
+            assert memory.read(address, 100) == bytes(100)
 
     run(test())
 

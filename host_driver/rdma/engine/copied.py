@@ -85,6 +85,13 @@ class CopiedMemory(EngineMemory):
             self._shared.pop(address, None)
             super().unmap(address)
 
+    def retire(self, address: int, *, kept: bool = False) -> bool:
+        """See EngineMemory."""
+        if isinstance(self._views.get(address), Placed):
+            return False
+        self._shared.pop(address, None)
+        return super().retire(address)
+
     def share(self, view: Buffer, *, writable: bool) -> int:
         """See EngineMemory."""
         address = self.map(view)

@@ -33,8 +33,8 @@ class Placed:
 class EngineMemory(ABC):
     """A memory with buffers of the application in it, each at the address that ``map`` has given to it.
 
-    Addresses increase up to the end of the space and begin again at its start, so that an address that was unmapped is
-    not given to another buffer soon: a device that still uses it does no harm. ``room`` is the longest buffer of
+    ``retire`` takes a buffer away while a device may still use its addresses: they are given to no other buffer before
+    ``unmap``. ``room`` is the longest buffer of
     unknown use, such as one for a Send of any length.
     """
 
@@ -62,9 +62,20 @@ class EngineMemory(ABC):
         return address
 
     def unmap(self, address: int) -> None:
-        """Forget the buffer that ``map`` has given this address. Idempotent."""
+        """Forget the buffer that ``map`` has given this address, and free its place. Idempotent."""
         if self._views.pop(address, None) is not None:
             del self._starts[bisect_right(self._starts, address) - 1]
+
+    def retire(self, address: int, *, kept: bool = False) -> bool:
+        """Forget the buffer at this address, but keep its place until ``unmap``; returns False if there is none.
+
+        A memory that uses the buffer in place then has zeros there or, if ``kept``, the octets that the buffer has now.
+        """
+        view = self._views.get(address)
+        if view is None or isinstance(view, _Retired):
+            return False
+        self._views[address] = _Retired(len(view), bytes(view[:]) if kept else None)
+        return True
 
     @abstractmethod
     def share(self, view: Buffer, *, writable: bool) -> int:
@@ -108,6 +119,24 @@ class EngineMemory(ABC):
 
     def _end(self, start: int) -> int:
         return start + max(len(self._views[start]), 1)
+
+
+class _Retired:
+    """The place of a buffer that is gone."""
+
+    def __init__(self, octets: int, kept: bytes | None) -> None:
+        self._octets = octets
+        self._kept = kept
+
+    def __len__(self) -> int:
+        return self._octets
+
+    def __getitem__(self, octets: slice) -> memoryview:
+        start, end, _ = octets.indices(self._octets)
+        return memoryview(bytes(end - start) if self._kept is None else self._kept[start:end])
+
+    def __setitem__(self, octets: slice, payload: Octets) -> None:
+        pass
 
 
 def _aligned(address: int) -> int:

@@ -133,7 +133,7 @@ async def _end(
     offload = device >= RDMA
     if device >= TCP | MPA:
         async with simulated_rnic.opened(mac, address, connections=1, offload=offload) as (rnic, tcp):
-            if (memory := tcp.paths[0].memory) is not None:
+            if isinstance(memory := tcp.paths[0].memory, MappedMemory):
                 _count_memory(memory, tally)
             else:
                 _count_methods(tcp.paths[0], tally, ULPDUS)
@@ -160,7 +160,7 @@ async def _data_path(offload: bool, tally: _Tally) -> Device:
     """Open the data path in RTL."""
     device = await open_device("simulated", lanes=LANES, offload=offload)
     _count_methods(device, tally, FPDUS if offload else FPDUS + ULPDUS)
-    if device.memory is not None:
+    if isinstance(device.memory, MappedMemory):
         _count_memory(device.memory, tally)
     return device
 
