@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import stat
 import struct
 import time
 from collections.abc import Callable
@@ -151,11 +152,16 @@ async def serve(rsocket: Rsocket, folder: Path, show: Callable[[Copied], None] =
 
 
 def _open(folder: Path, path: str, mode: int) -> BinaryIO:
-    """Open a file below the folder for writing; raises OSError."""
+    """Open a regular file below the folder for writing; raises OSError."""
     file = folder.joinpath(*[part for part in PurePosixPath(path).parts if part != "/"]).resolve()
     if not file.is_relative_to(folder) or file == folder:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode & 0o777), "wb")
+    # a FIFO without a reader fails at once, instead of blocking
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode & 0o777)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return os.fdopen(opened, "wb")
 
 
 async def _receive(rsocket: Rsocket, file: BinaryIO, octets: int) -> None:

@@ -55,6 +55,25 @@ def test_a_file_arrives_whole_with_its_mode(tmp_path, size):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o640
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_a_server_writes_to_no_fifo(tmp_path, read):
+    source, folder = tmp_path / "source", tmp_path / "served"
+    folder.mkdir()
+    source.write_bytes(b"x")
+    os.mkfifo(folder / "fifo")
+    reader = os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK) if read else -1
+
+    async def test():
+        async with serving(folder, "may not open fifo") as (client, copied):
+            with pytest.raises(RcopyError, match="cannot open fifo"):
+                await rcopy.send_file(client, source, "fifo")
+        assert copied == []
+
+    run(test())
+    if read:
+        os.close(reader)
+
+
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/../x", "link/x", ".", "/", "no/x", "link"])
 def test_a_server_stores_nothing_outside_its_folder(tmp_path, path):
     source, folder = tmp_path / "source", tmp_path / "served"
