@@ -410,12 +410,6 @@ def _is_valid(header):
     ),
     Mutant("a Send is placed without a buffer", RdmaReceiver, "good & ~(is_send & ~order.has_buffer) &", "good &"),
     Mutant(
-        "a Send is checked before the one in front of it has been",
-        RdmaReceiver,
-        "(self.blocked | under_way | (is_send",
-        "(self.blocked | (is_send",
-    ),
-    Mutant(
         "an RDMA Write is placed behind the Send that invalidates its STag",
         RdmaReceiver,
         "found.live & ~(self.invalidate & (self.invalidate_row == found.row))",
@@ -784,6 +778,26 @@ def _(m, sender):
     m.states(~(live & inside) | (sender["last_segment"] == (payload == sender.left)))
     m.states(~(live & inside) | (left != 0) | sender["in_header"], ~inside | sender["goes_on"])
     m.states(~(live & inside & sender["in_header"]) | (left == payload))
+
+
+@proves(
+    "the checks of a ULPDU, if it is not that of an RDMA Write, begin when those of the last one of these have ended",
+    lambda lanes: RdmaReceiver(lanes, 2, 2),
+    Mutant(
+        "a Send is checked before the one in front of it has been",
+        RdmaReceiver,
+        "(self.blocked | under_way | (is_send",
+        "(self.blocked | (is_send",
+    ),
+    name="order",
+    of="RdmaReceiver, 2 rows",
+    lanes=(1, 16),
+    depth=1,
+    reach=20,
+)
+def _(m, receiver):
+    checked = receiver["ordered_2"]
+    m.always(sum(receiver[f"ordered_{n}"] for n in range(3)) <= 1, ~checked | receiver["beat_valid_2"])
 
 
 @proves(

@@ -27,7 +27,9 @@ from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.net.net import Net
+from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.engine import RdmaEngine
+from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.tcp.engine import TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath
@@ -86,7 +88,9 @@ _TABLE = (
     Block("TcpEngine", lambda _: TcpEngine(4), wide=False, haste=0.5),
     Block("Mac", lambda _: mac_and_phy(), wide=False, haste=0.8),
     Block("EthernetPort", lambda _: port_and_phy(), wide=False, haste=0.8),
+    Block("RdmaDatapath", RdmaDatapath, haste=0.5, delay=12000),
     Block("RdmaEngine", RdmaEngine, haste=0.5, delay=12000),
+    Block("SampleWriter", SampleWriter, haste=0.5),
     Block("CRC-32C", Crc32c),
     Block("amaranth.lib.crc", AmaranthCrc),
 )
