@@ -10,7 +10,7 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import connected, exercis
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
-from open_rnic.host_driver.rdma import Access
+from open_rnic.host_driver.rdma import Access, offload
 from open_rnic.host_driver.rdma.engine import Engine, MappedMemory
 from open_rnic.host_driver.rdma.offload import OffloadStream
 
@@ -121,6 +121,30 @@ def test_reads_that_are_under_way_when_a_source_is_deregistered_return_its_octet
             while len(memory):
                 await asyncio.sleep(0)
             assert memory.read(address, 100) == bytes(100)
+
+    run(test())
+
+
+def test_an_engine_that_does_not_become_ready_is_a_failure_of_the_device(monkeypatch):
+    monkeypatch.setattr(offload, "READY", 0.05)
+
+    async def stuck():
+        device = SoftwareDevice(offload=True)
+        get = device.get
+
+        async def not_ready(register):
+            return 0 if register == "RDMA_STATUS" else await get(register)
+
+        device.get = not_ready
+        return device
+
+    async def test():
+        async with await rdma.listen(device=stuck) as listener:
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
+            with pytest.raises(rdma.MpaConnectionError, match=r"not ready within 0\.05 s of the reset"):
+                await (await listener.request()).accept()
+            async with await connecting as ours:
+                await ours.disconnected()
 
     run(test())
 
