@@ -198,6 +198,40 @@ def test_a_full_table_of_the_engine_refuses_regions_until_one_is_deregistered():
     run(test())
 
 
+def test_the_sink_of_an_rdma_read_finds_its_row_in_a_small_table_whatever_other_connections_have():
+    async def test():
+        async with connected(device=small) as (ours, theirs):
+            others = rdma.ProtectionDomain(ours.domain.stags)
+            regions = [others.register(bytearray(1), Access.REMOTE_READ) for _ in range(1024)]
+            for region in regions:
+                if region.stag % 1024 in (5, 13):
+                    region.deregister()
+            ours.register(bytearray(1), Access.REMOTE_READ)  # in row 5 of the engine, the one of STags 5 and 13
+            source = theirs.register(b"abcd", Access.REMOTE_READ)
+            assert await ours.read(4, source.stag) == b"abcd"
+            for region in regions:
+                region.deregister()
+
+    run(test())
+
+
+def test_an_unexpected_error_ends_the_connection_with_a_terminate(monkeypatch):
+    async def test():
+        async with connected(device=offloading) as (ours, theirs):
+            async def broken(**_):
+                raise ValueError("no reason")
+
+            monkeypatch.setattr(ours._stream, "sync", broken)
+            await theirs.send(b"")
+            posted = ours.post_receive(bytearray(1))
+            with pytest.raises(rdma.TerminatedError, match=r"catastrophic error .*: ValueError\('no reason'\)"):
+                await posted
+            error = await theirs.disconnected()
+            assert error.fault is rdma.Fault.RDMAP_CATASTROPHIC
+
+    run(test())
+
+
 def test_a_domain_that_does_not_fit_into_the_engine_is_served_in_software():
     async def test():
         domain = rdma.ProtectionDomain()
