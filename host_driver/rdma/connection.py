@@ -177,7 +177,7 @@ class Connection:
             self._rtr_known.set()
         watch.attach(self._event)
         transmit = self._serve if isinstance(stream, OffloadStream) else self._transmit
-        self._tasks = [asyncio.create_task(work()) for work in (transmit, self._receive)]
+        self._tasks = [asyncio.create_task(self._ending(work)) for work in (transmit, self._receive)]
 
     # Properties
 
@@ -350,7 +350,7 @@ class Connection:
         self._closing = True
         if isinstance(self._stream, OffloadStream) and not self._polls and not self.error:
             self._polls = True
-            self._tasks.append(asyncio.create_task(self._poll()))
+            self._tasks.append(asyncio.create_task(self._ending(self._poll)))
         await self._settle()
         if not self._finished:
             try:
@@ -518,6 +518,15 @@ class Connection:
             case EventKind.RESPONSE_RECEIVED:
                 self._stream.rtr_answered()
                 self._wake.set()
+
+    async def _ending(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run one of the tasks; an error that it does not expect ends the connection, instead of leaving it silent."""
+        try:
+            await work()
+        except Exception as error:
+            failed = TerminatedError(Terminate.of(Fault.RDMAP_CATASTROPHIC), By.LOCAL, repr(error))
+            failed.__cause__ = error
+            self._end(failed, failed.terminate.encode())
 
     async def _transmit(self) -> None:
         stream, lower = self._stream, self._lower

@@ -304,15 +304,15 @@ class StagTable:
 
     def _fresh(self, tables: Sequence[RegionTable]) -> int:
         """Return a new STag for which all of these tables have a row."""
-        crowded = len(self._rows) == ROWS
-        for _ in range(_TRIES):
-            stag = secrets.randbelow(MAX_STAG) + 1  # some hardware treats STag 0 as special
-            if (
-                stag not in self._regions
-                and (crowded or stag % ROWS not in self._rows)
-                and all(table.fits(stag) for table in tables)
-            ):
-                return stag
+        for rows in (self._rows, ()):  # ``tables`` may be small, and have no row for any of the first
+            for _ in range(_TRIES if len(rows) < ROWS else 0):
+                stag = secrets.randbelow(MAX_STAG) + 1  # some hardware treats STag 0 as special
+                if (
+                    stag not in self._regions
+                    and stag % ROWS not in rows
+                    and all(table.fits(stag) for table in tables)
+                ):
+                    return stag
         raise ValueError("no row is free in the STag tables of all devices that need the region")
 
     def _add(self, region: Region) -> None:

@@ -38,6 +38,7 @@ from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS
 _STATUS = BY_NAME["RDMA_STATUS"]
 _DONE = BY_NAME["RDMA_DONE"]
 _CONTROL = BY_NAME["RDMA_CONTROL"]
+READY = 10.0  # seconds, for an engine that takes some microseconds, in simulation too
 _COUNT = 1 << 16  # the counters in DONE are modulo this
 _MSNS = 1 << 32
 
@@ -106,10 +107,16 @@ class OffloadStream(Stream):
         self._device.push("RDMA_COMMAND", *command)
 
     async def begin(self, ird: int, ord: int, mulpdu: Callable[[], int]) -> None:  # noqa: A002
-        """Enable the engine; the device has been reset, and its data path is still in stream mode."""
+        """Enable the engine; the device has been reset, and its data path is still in stream mode.
+
+        Raises DeviceError if the engine does not become ready.
+        """
         await super().begin(ird, ord, mulpdu)
         self._mulpdu = mulpdu
+        deadline = asyncio.get_running_loop().time() + READY
         while not _STATUS["ready"].get(await self._device.get("RDMA_STATUS")):
+            if asyncio.get_running_loop().time() > deadline:
+                raise DeviceError(f"its RDMA engine was not ready within {READY:g} s of the reset")
             await asyncio.sleep(0)
         self._enabled = True
         self._write_limits()

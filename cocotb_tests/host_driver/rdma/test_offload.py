@@ -10,7 +10,7 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import connected, exercis
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
-from open_rnic.host_driver.rdma import Access
+from open_rnic.host_driver.rdma import Access, offload
 from open_rnic.host_driver.rdma.engine import Engine, MappedMemory
 from open_rnic.host_driver.rdma.offload import OffloadStream
 
@@ -125,6 +125,30 @@ def test_reads_that_are_under_way_when_a_source_is_deregistered_return_its_octet
     run(test())
 
 
+def test_an_engine_that_does_not_become_ready_is_a_failure_of_the_device(monkeypatch):
+    monkeypatch.setattr(offload, "READY", 0.05)
+
+    async def stuck():
+        device = SoftwareDevice(offload=True)
+        get = device.get
+
+        async def not_ready(register):
+            return 0 if register == "RDMA_STATUS" else await get(register)
+
+        device.get = not_ready
+        return device
+
+    async def test():
+        async with await rdma.listen(device=stuck) as listener:
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
+            with pytest.raises(rdma.MpaConnectionError, match=r"not ready within 0\.05 s of the reset"):
+                await (await listener.request()).accept()
+            async with await connecting as ours:
+                await ours.disconnected()
+
+    run(test())
+
+
 async def small():
     """Return a device whose engine has room for little."""
     device = SoftwareDevice()
@@ -170,6 +194,40 @@ def test_a_full_table_of_the_engine_refuses_regions_until_one_is_deregistered():
             await ours.send(b"")
             await theirs.receive()
             assert bytes(again.view) == b"abcd"
+
+    run(test())
+
+
+def test_the_sink_of_an_rdma_read_finds_its_row_in_a_small_table_whatever_other_connections_have():
+    async def test():
+        async with connected(device=small) as (ours, theirs):
+            others = rdma.ProtectionDomain(ours.domain.stags)
+            regions = [others.register(bytearray(1), Access.REMOTE_READ) for _ in range(1024)]
+            for region in regions:
+                if region.stag % 1024 in (5, 13):
+                    region.deregister()
+            ours.register(bytearray(1), Access.REMOTE_READ)  # in row 5 of the engine, the one of STags 5 and 13
+            source = theirs.register(b"abcd", Access.REMOTE_READ)
+            assert await ours.read(4, source.stag) == b"abcd"
+            for region in regions:
+                region.deregister()
+
+    run(test())
+
+
+def test_an_unexpected_error_ends_the_connection_with_a_terminate(monkeypatch):
+    async def test():
+        async with connected(device=offloading) as (ours, theirs):
+            async def broken(**_):
+                raise ValueError("no reason")
+
+            monkeypatch.setattr(ours._stream, "sync", broken)
+            await theirs.send(b"")
+            posted = ours.post_receive(bytearray(1))
+            with pytest.raises(rdma.TerminatedError, match=r"catastrophic error .*: ValueError\('no reason'\)"):
+                await posted
+            error = await theirs.disconnected()
+            assert error.fault is rdma.Fault.RDMAP_CATASTROPHIC
 
     run(test())
 
