@@ -55,6 +55,25 @@ def test_an_example_runs_and_prints_the_documented_output(example, tmp_path):
         assert done.stdout in blocks("text", page)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "what"),
+    [
+        (["read"], 2, "the following arguments are required: host, port"),
+        (["read", "127.0.0.1"], 2, "the following arguments are required: port"),
+        (["read", "127.0.0.1", "65536"], 2, "argument port: invalid port value: '65536'"),
+        (["serve", "x"], 2, "argument port: invalid port value: 'x'"),
+        (["read", "127.0.0.1", "1"], 1, "read: cannot connect to 127.0.0.1 port 1: Connection refused"),
+        (["--slow", "x"], 2, "argument --slow: invalid float value: 'x'"),
+    ],
+)
+def test_the_example_of_samples_reports_bad_input_in_one_line(arguments, status, what):
+    command = [sys.executable, str(ROOT / "docs" / "examples" / "samples.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert what in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 def test_the_template_and_the_tables_name_all_ports_of_the_verilog(capsys):
     ports = {}
     for name, options in (("mpa_datapath", []), ("rdma_datapath", ["--with", "rdma"])):

@@ -420,6 +420,7 @@ _block(
     Mutant("data change while only the address is accepted", AxiMemory, "(~self.m_axi_wvalid | self.m_axi_wready)",
            "1"),
     name="axi",
+    of="AxiMemory",
 )  # fmt: skip
 def _(m, memory):
     m.always(

@@ -176,6 +176,12 @@ def test_options_of_rdma_are_checked(options, message):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rnic: {message}\n")
 
 
+@pytest.mark.parametrize("option", ["--sample", "--sample-buffer"])
+def test_options_of_rdma_are_refused_without_it(option, capsys):
+    assert cli.run(["verilog", option, "8", "-o", "-"]) == 2
+    assert capsys.readouterr() == ("", f"rnic: {option} 8 is for --with rdma\n")
+
+
 @pytest.mark.parametrize("name", ["module", "reg", "logic", "uwire", "interface", "checker", "int"])
 def test_a_keyword_is_rejected_as_a_name(name, capsys):
     assert cli.run(["verilog", "--name", name, "-o", "-"]) == 2

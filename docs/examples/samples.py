@@ -1,7 +1,8 @@
 """Samples of a simulated device's fabric stream into the memory of another process, which counts and plots them.
 
-Without arguments, both ends; ``serve [PORT]`` or ``read HOST PORT``: one of them. ``--drop``: the device drops samples
-instead of waiting. ``--slow S``: the reader sleeps S seconds for each block. ``--plot FILE``: a picture of all samples.
+Without arguments, both ends; ``serve [PORT]`` or ``read HOST PORT``, behind the options: one of them. ``--drop``: the
+device drops samples instead of waiting. ``--slow S``: the reader sleeps S seconds for each block. ``--plot FILE``: a
+picture of all samples.
 """
 
 import argparse
@@ -12,7 +13,14 @@ from functools import partial
 
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
-from open_rnic.host_driver.rdma.samples import Delivery, Pattern, SampleReader, SampleWriter, SignalGenerator
+from open_rnic.host_driver.rdma.samples import (
+    Delivery,
+    Pattern,
+    SampleReader,
+    SamplesError,
+    SampleWriter,
+    SignalGenerator,
+)
 
 SAMPLES, PERIODS = 50_000, 2
 ROWS, COLUMNS = 17, 60
@@ -22,17 +30,17 @@ async def serve(options: argparse.Namespace, read: bool = False) -> None:
     device = partial(open_device, "simulated", lanes=4, offload=True)
     await (await device()).close()  # builds the simulation, once
     async with await rdma.listen(port=options.port, device=device) as listener:
-        host, port = listener.address[:2]
+        host, number = listener.address[:2]
         if read:
-            words = ["read", host, str(port), "--slow", str(options.slow), "--plot", options.plot]
+            words = ["--slow", str(options.slow), "--plot", options.plot, "read", host, str(number)]
             reader = await asyncio.create_subprocess_exec(sys.executable, __file__, *words)
         else:
-            print("listening at", host, "port", port, flush=True)
+            print("listening at", host, "port", number, flush=True)
         async with await SampleWriter.accept(await listener.request(), Delivery(drops=options.drop)) as writer:
             generator = await SignalGenerator.open(writer.connection.device)
             await writer.start()
             await generator.start(Pattern.SINE, samples=SAMPLES, turns=PERIODS / SAMPLES)
-            signal = await generator.finished()
+            signal = await generator.finished(writer.connection)
             status = await writer.finish()  # when the reader has all samples
         if read:
             await reader.wait()
@@ -64,13 +72,26 @@ async def read(options: argparse.Namespace) -> None:
         figure.savefig(options.plot)
 
 
+def port(text: str) -> int:
+    if not 0 <= int(text) < 1 << 16:
+        raise ValueError(text)
+    return int(text)
+
+
 parser = argparse.ArgumentParser()
-parser.add_argument("end", nargs="?", choices=["both", "serve", "read"], default="both")
-parser.add_argument("address", nargs="*", metavar="HOST PORT")
+ends = parser.add_subparsers(dest="end")
+ends.add_parser("serve").add_argument("port", nargs="?", type=port, default=0)
+reading = ends.add_parser("read")
+reading.add_argument("host")
+reading.add_argument("port", type=port)
 parser.add_argument("--drop", action="store_true")
 parser.add_argument("--slow", type=float, default=0)
 parser.add_argument("--plot", default="")
+parser.set_defaults(port=0)
 options = parser.parse_args()
-options.port = int(options.address[-1]) if options.address else 0
-options.host = options.address[0] if options.address else ""
-asyncio.run(read(options) if options.end == "read" else serve(options, options.end == "both"))
+try:
+    asyncio.run(read(options) if options.end == "read" else serve(options, options.end is None))
+except (OSError, ValueError, SamplesError) as error:
+    sys.exit(f"{options.end or 'device'}: {error}")
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 BATCH = 65536  # octets: a batch of ULPDUs is handed over if it has at least this many
 
+_PATIENCE = 100  # looks at memory without a pause
+_LOOK = 0.0005  # seconds between later looks
+
 OpenDevice = Callable[[], Awaitable[Device]]
 
 
@@ -412,6 +415,18 @@ class Connection:
         """Drop everything at once, without a Terminate."""
         self._end(ClosedError(By.LOCAL))
         await self._over()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Look at memory until this holds: an RDMA Write of the peer makes no event.
+
+        Raises an RdmaError if the connection is over before.
+        """
+        looks = 0
+        while not holds():
+            if self.over and not holds():
+                raise self.error or ClosedError(By.PEER)
+            looks += 1
+            await asyncio.sleep(0 if looks < _PATIENCE else _LOOK)
 
     async def disconnected(self) -> RdmaError | None:
         """Wait until the peer has closed, then return None; if the connection ends, return the error."""

@@ -34,7 +34,7 @@ from itertools import pairwise
 from typing import NamedTuple, Self
 
 from open_rnic.host_driver.connection import MpaConnectionError
-from open_rnic.host_driver.rdma.connection import By, ClosedError, Connection, Options
+from open_rnic.host_driver.rdma.connection import Connection, Options
 from open_rnic.host_driver.rdma.manager import Listener
 from open_rnic.host_driver.rdma.memory import Access, Place, Region
 from open_rnic.host_driver.rdma.work import CompletionQueue, ReceiveRequest, WorkRequest
@@ -53,8 +53,6 @@ _PAGE, _MAX_PAGE = 4096, 1 << 24  # octets: messages up to half a page go to dif
 _CACHE_LINE = 64  # octets between these places
 _MTU = b"3\0"  # 1024 octets, as in verbs; it has no meaning for iWARP
 _COUNTER = struct.Struct("<I")  # in the order of the host that perftest runs on
-_PATIENCE = 100  # looks at memory without a pause
-_LOOK = 0.0005  # seconds between later looks
 
 
 class Program(StrEnum):
@@ -256,7 +254,7 @@ class _Control:
             version = float(text)
         except ValueError:
             version = 0.0
-        if version < OLDEST:
+        if not version >= OLDEST:  # nor "nan"
             named = repr(text.decode(errors="backslashreplace"))
             raise PerftestError(f"the peer has version {named}, not {OLDEST:.2f} or later")
         page, line = [
@@ -382,7 +380,7 @@ class _Run:
                 self._data.post(request(posted))
                 posted += 1
             if posted == done:
-                await self._until(partial(allowed, posted))
+                await self._data.until(partial(allowed, posted))
                 continue
             for each in await queue.wait():
                 if each.error:
@@ -446,12 +444,12 @@ class _Run:
         for number in range(1, count + 1):
             due = number - 1 if first else number
             if due:
-                await self._until(partial(self._reads, last, due))
+                await self._data.until(partial(self._reads, last, due))
             source[last] = number & 0xFF
             posted.append(time.perf_counter())
             await self._data.write(source, theirs.stag, theirs.to)
         if first:
-            await self._until(partial(self._reads, last, count))
+            await self._data.until(partial(self._reads, last, count))
         return self._latency([(later - earlier) / 2 for earlier, later in pairwise(posted)])
 
     def _reads(self, at: int, number: int) -> bool:
@@ -471,12 +469,3 @@ class _Run:
             statistics.median(micro),
             statistics.fmean(micro),
         )
-
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        """Look at memory until this holds: an RDMA Write makes no event. Raises an RdmaError if the peer has gone."""
-        looks = 0
-        while not holds():
-            if self._data.over and not holds():
-                raise self._data.error or ClosedError(By.PEER)
-            looks += 1
-            await asyncio.sleep(0 if looks < _PATIENCE else _LOOK)

@@ -13,6 +13,7 @@ order of the client's host; this end is little-endian.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import stat
@@ -75,14 +76,19 @@ async def send_file(rsocket: Rsocket, source: Path, destination: str) -> Copied:
 
 async def _write(rsocket: Rsocket, file: BinaryIO, octets: int, destination: str) -> None:
     await rsocket.send(_HEADER.pack(0, _Command.WRITE, _HEADER.size + _SIZE.size, 0, 0) + _SIZE.pack(octets))
-    left = octets
-    while left:
-        piece = file.read(min(left, _PIECE))
-        if not piece:
-            raise RcopyError(f"{file.name} has become shorter by {left} octets")
-        await rsocket.send(piece)
-        left -= len(piece)
-    await _response(rsocket, _Command.WRITE, f"cannot write {destination}")
+    left, what = octets, f"cannot write {destination}"
+    try:
+        while left:
+            piece = file.read(min(left, _PIECE))
+            if not piece:
+                raise RcopyError(f"{file.name} has become shorter by {left} octets")
+            await rsocket.send(piece)
+            left -= len(piece)
+    except ClosedError as error:  # the server may have said before why
+        with contextlib.suppress(ClosedError):
+            await _response(rsocket, _Command.WRITE, what)
+        raise error from None
+    await _response(rsocket, _Command.WRITE, what)
 
 
 async def _request(rsocket: Rsocket, command: _Command, value: int, more: bytes, what: str) -> None:

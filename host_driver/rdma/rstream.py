@@ -10,12 +10,10 @@ transfer of each turn, apart from its last octet.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from open_rnic.host_driver.rdma.connection import By, ClosedError
 from open_rnic.host_driver.rdma.rsocket import Rsocket
 
 PORT = 7471
@@ -24,7 +22,6 @@ MAX_SIZE = 1 << 30  # octets of a transfer
 _SYNC = 16  # octets
 _COUNTING = bytes(range(256))
 _NOTHING = 0xFF  # the last octet of the memory before the first turn
-_PATIENCE, _LOOK = 100, 0.0005  # looks at memory without a pause, and the seconds between later looks
 
 
 class RstreamError(Exception):
@@ -114,12 +111,7 @@ async def mapped(rsocket: Rsocket, settings: Settings, *, leads: bool) -> Result
         await rsocket.write_at(source, 0)
 
     async def wait(number: int) -> None:
-        looks = 0
-        while memory[last] != number & 0xFF:
-            if rsocket.connection.over and memory[last] != number & 0xFF:
-                raise rsocket.connection.error or ClosedError(By.PEER)
-            looks += 1
-            await asyncio.sleep(0 if looks < _PATIENCE else _LOOK)
+        await rsocket.connection.until(lambda: memory[last] == number & 0xFF)
         if memory[:last] != theirs.next(last) and settings.verify:
             raise RstreamError(f"wrong data in a transfer of {size} octets")
 

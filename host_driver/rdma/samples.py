@@ -180,14 +180,24 @@ class SampleWriter:
     async def stop(self) -> SampleStatus:
         """Take no more samples, and return when all that were taken have been announced.
 
-        This waits for the peer to free room for them. Raises an RdmaError if the connection ends before.
+        This waits for the peer to free room for them. Raises SamplesError if the peer closes before it has done so, and
+        an RdmaError if the connection ends before.
         """
         device = self.connection.device
         try:
             await device.set("SAMPLE_CONTROL", self._control & ~_REGISTERS["SAMPLE_CONTROL"]["enable"].mask)
-            while (status := await self.status()).pending or status.busy:
+            while True:
+                over = self.connection.over  # asked first, so that the status has all that the peer has freed
+                status = await self.status()
+                if not status.pending and not status.busy:
+                    break
                 if self.connection.error:
                     raise self.connection.error
+                if over and status.blocked:
+                    raise SamplesError(
+                        f"the reader closed with {status.octets - status.freed} of {status.octets} octets not freed, "
+                        "and without room for the samples that wait"
+                    )
                 await asyncio.sleep(POLL)
         except DeviceError:
             raise self.connection.error or ClosedError(By.LOCAL) from None
@@ -196,7 +206,7 @@ class SampleWriter:
     async def finish(self) -> SampleStatus:
         """Stop, close this end's half of the connection, and wait until the reader has closed the other half.
 
-        Raises an RdmaError if the connection ends before.
+        Raises what ``stop`` raises.
         """
         status = await self.stop()
         await self.connection.shutdown()
@@ -365,9 +375,14 @@ class SignalGenerator:
         """Give no more samples; one that waits still has to be taken."""
         await self._device.set("SIGNAL_CONTROL", 0)
 
-    async def finished(self) -> SignalStatus:
-        """Wait until all samples have been taken. Raises DeviceError if the device is closed."""
+    async def finished(self, taker: Connection | None = None) -> SignalStatus:
+        """Wait until all samples have been taken, or until ``taker`` is over, as nothing may take them then.
+
+        Raises DeviceError if the device is closed.
+        """
         while (status := await self.status()).runs or status.stalls:
+            if taker and taker.over:
+                break
             await asyncio.sleep(POLL)
         return status
 

@@ -171,6 +171,7 @@ def test_a_client_that_offers_memory_that_wraps_is_reported(program, to):
     [
         ([b"5.69"], "16 are due"),
         ([b"5.69".ljust(16, b"\0")], "version '5.69', not 5.70 or later"),
+        ([b"nan".ljust(16, b"\0")], "version 'nan', not 5.70 or later"),
         ([b"six".ljust(16, b"\0")], "version 'six', not 5.70 or later"),
         ([b"6.06".ljust(16, b"\0"), bytes(4), b"\0\1\0\0"], "pages of 4096 octets and cache lines of 65536"),
         ([b"6.06".ljust(16, b"\0"), b"\1\0\0\1", bytes(4)], "pages of 16777217 octets"),

@@ -165,6 +165,34 @@ def test_a_server_that_refuses_or_breaks_the_protocol_is_reported(tmp_path, answ
     run(test())
 
 
+def test_a_client_is_told_why_the_server_stopped_in_the_middle(tmp_path, monkeypatch):
+    source, folder = tmp_path / "source", tmp_path / "served"
+    source.write_bytes(bytes(3 << 20))
+    folder.mkdir()
+
+    async def fill(rsocket, file, octets):
+        await rsocket.recv()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(rcopy, "_receive", fill)
+
+    async def test():
+        async with pair() as (client, server):
+
+            async def serve():
+                with pytest.raises(RcopyError, match="cannot write x: No space left on device"):
+                    await rcopy.serve(server, folder)
+                await server.close()
+
+            task = asyncio.create_task(serve())
+            with pytest.raises(RcopyError, match="cannot write x: No space left on device"):
+                await rcopy.send_file(client, source, "x")
+            await client.close()
+            await task
+
+    run(test())
+
+
 @pytest.mark.parametrize("path", ["", "a\0b", "x" * 4096])
 def test_an_impossible_path_is_rejected(tmp_path, path):
     with pytest.raises(ValueError, match="a destination has 1 to 4095 octets"):

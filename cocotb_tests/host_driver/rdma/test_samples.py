@@ -54,6 +54,25 @@ async def generate(writer, *args, **options):
     return await generator.finished(), await writer.finish()
 
 
+def test_a_reader_that_leaves_in_order_ends_the_writer():
+    async def test():
+        async with streaming(Delivery(drops=False), octets=4096) as (writer, reader), asyncio.TaskGroup() as group:
+            generator = await SignalGenerator.open(writer.connection.device)
+            await writer.start()
+            await generator.start(samples=10000)
+            while not (await writer.status()).blocked:
+                await asyncio.sleep(0)
+            leaving = group.create_task(reader.close())
+            signal = await generator.finished(writer.connection)
+            assert signal.stalls
+            with pytest.raises(SamplesError, match="the reader closed with 4096 of 4096 octets not freed"):
+                await writer.finish()
+            await writer.connection.abort()
+            await leaving
+
+    run(test())
+
+
 def numbers(octets):
     return struct.unpack(f"<{len(octets) // 4}I", octets)
 

@@ -160,7 +160,7 @@ def test_the_first_build_is_announced_without_a_terminal(tmp_path):
     environment = os.environ | {"OPEN_RNIC_BUILD": str(tmp_path), "CXX": "no-such-compiler"}
     status, _, err = rnic("demo", env=environment)
     first, last = err.splitlines()  # once, for both devices
-    assert first == "rnic: building the simulation (device 4), once: about a minute"
+    assert first == "rnic: building the simulation (device 4), once: some minutes"
     assert (status, last) == (1, "rnic: the simulation cannot be built: c++ is missing, which simulation needs: "
                                    "install the Debian package g++")  # fmt: skip
 

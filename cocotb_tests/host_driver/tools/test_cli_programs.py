@@ -34,6 +34,14 @@ def test_perftest_works_with_itself(rnic, test):  # noqa: F811
         assert out.startswith("7 messages of 100 octets: ")
 
 
+def test_perftest_names_what_must_be_the_same_if_the_connection_ends(rnic):  # noqa: F811
+    with serving("perftest", "ib_send_bw", "-s", 100, "-n", 7) as (server, port):
+        status, _, err = rnic("perftest", "ib_send_bw", "-s", 200, "-n", 7, "127.0.0.1", "-p", port)
+        assert status in (1, 4)
+        assert re.fullmatch(r"rnic: .*: do both ends have the same test, -s and -n\?\n", err)
+        server.end()
+
+
 def test_the_command_knows_all_tests():
     assert [each.value for each in ProgramName] == list(Program)
 
@@ -112,18 +120,30 @@ def test_streams_work_with_themselves(rnic, program):  # noqa: F811
 @pytest.mark.parametrize(
     ("arguments", "status", "what"),
     [
-        (["perftest", "ib_atomic_bw"], 2, "'ib_atomic_bw' is not one of 'ib_write_bw'"),
-        (["perftest", "ib_write_bw", "-s", 0], 2, "a message has 1 to 1073741824 octets, not 0"),
+        (["perftest", "ib_atomic_bw"], 2, "Invalid value for 'TEST': 'ib_atomic_bw' is not one of 'ib_write_bw'"),
+        (["perftest", "ib_write_bw", "-s", 0], 2, "-s must be 1 to 1073741824, not 0"),
+        (["perftest", "ib_write_bw", "-n", 0], 2, "-n must be at least 1, not 0"),
+        (["perftest", "ib_write_bw", "-t", 8193], 2, "-t must be 1 to 8192, not 8193"),
+        (["perftest", "ib_write_bw", "-r", 0], 2, "-r must be 1 to 8192, not 0"),
         (["perftest", "ib_write_bw", "-o", 129], 2, "-o must be 1 to 128, not 129"),
         (["perftest", "ib_write_bw", "--model", "client-server"], 2, "is for a client"),
         (["perftest", "ib_write_bw", "127.0.0.1", "-p", 0], 2, "port 0 cannot be connected to"),
         (["perftest", "ib_write_bw", "127.0.0.1", "-p", 1], 1, "port 1: Connection refused"),
         (["rcopy", "/no/file", "127.0.0.1"], 2, "/no/file is no file"),
         (["rcopy", "pyproject.toml"], 2, "the server to which pyproject.toml is copied is missing"),
+        (["rcopy", "pyproject.toml", ":x"], 2, "the server to which pyproject.toml is copied is missing"),
+        (["rcopy", "pyproject.toml", "h", "--folder", "f"], 2, "--folder f is for a server"),
+        (["rcopy", "pyproject.toml", "h", "--once"], 2, "--once is for a server"),
+        (["rcopy", "pyproject.toml", "::1"], 2, "the IPv6 address ::1 must be in brackets: [::1]"),
+        (["rcopy", "pyproject.toml", "[::1"], 2, "[::1 is not [ADDRESS] or [ADDRESS]:PATH"),
+        (["rcopy", "pyproject.toml", "[::1]x"], 2, "[::1]x is not [ADDRESS] or [ADDRESS]:PATH"),
+        (["rcopy", "pyproject.toml", "[::1]:x", "-p", 1], 1, "::1"),
         (["rcopy", "--folder", "/no/folder"], 2, "--folder /no/folder is no folder"),
         (["rcopy", "--model", "client-server"], 2, "is for a client"),
         (["rcopy", "pyproject.toml", "127.0.0.1", "-p", 1], 1, "port 1: Connection refused"),
-        (["rstream", "-S", 0], 2, "size must be at least 1, not 0"),
+        (["rstream", "-S", 0], 2, "-S must be 1 to 1073741824, not 0"),
+        (["rstream", "-C", 0], 2, "-C must be at least 1, not 0"),
+        (["riostream", "-I", -1], 2, "-I must be at least 1, not -1"),
         (["riostream", "-s", "127.0.0.1", "-p", 0], 2, "port 0 cannot be connected to"),
         (["riostream", "-s", "127.0.0.1", "--bind", "127.0.0.1"], 2, "--bind 127.0.0.1 is for a server"),
     ],

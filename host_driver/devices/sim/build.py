@@ -209,7 +209,7 @@ def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) ->
             _check_headers()
         with _locked(folder):
             if not done.exists():
-                _log.info("building a simulation (%s), once: about a minute", name)
+                _log.info("building a simulation (%s), once: some minutes", name)
                 text = make_verilog()
                 runtime = built("sim") / f"runtime-{_tools()[:16]}-{flavour}"
                 _verilate(folder, text, runtime, waves)

@@ -68,7 +68,7 @@ async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation
 @cache
 def _log_once(what: str) -> None:
     """Log the build once, even if several devices are opened at the same time."""
-    _log.info("building the simulation (%s), once: about a minute", what)
+    _log.info("building the simulation (%s), once: some minutes", what)
 
 
 def exit_reason(code: int) -> str:

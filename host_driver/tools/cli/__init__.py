@@ -110,7 +110,8 @@ def report(error: BaseException) -> int:
         case CommandError():
             line, status = str(error), error.status
         case TyperException():
-            line, status = error.format_message(), error.exit_code
+            # without the word that Typer's validation puts in front of its reason
+            line, status = error.format_message().replace(": Value error, ", ": ", 1), error.exit_code
         case OSError():
             if isinstance(error, ConnectionError):
                 from open_rnic.host_driver.tools.cli.endpoint import status_of

@@ -77,6 +77,13 @@ def check_least(least: int, given: Mapping[str, int]) -> None:
             raise UsageError(f"{option} must be at least {least}, not {value}")
 
 
+def check_range(least: int, most: int, given: Mapping[str, int | None]) -> None:
+    """Raise UsageError for the first option in ``given`` whose value is outside of these."""
+    for option, value in given.items():
+        if value is not None and not least <= value <= most:
+            raise UsageError(f"{option} must be {least} to {most}, not {value}")
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
     """Open a text file that appears at ``path`` only when it is complete; ``-`` is standard output.

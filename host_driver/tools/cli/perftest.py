@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -9,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, number, with_options
+from open_rnic.host_driver.tools.cli.common import (
+    CommandError,
+    UsageError,
+    check_least,
+    check_range,
+    interruptible,
+    number,
+    with_options,
+)
 from open_rnic.host_driver.tools.cli.endpoint import (
     MAX_IRD,
     ConnectionOptions,
@@ -17,6 +27,7 @@ from open_rnic.host_driver.tools.cli.endpoint import (
     place,
     port_number,
     prepare,
+    status_of,
 )
 from open_rnic.rtl.registers import Role
 
@@ -73,18 +84,18 @@ def perftest(
     The protocol is that of perftest with -R, and the options have the same meaning. Both ends need the same test, -s,
     -n and -r. A message counts as sent when it has been handed over; the last one when the peer has it.
     """
-    from open_rnic.host_driver.rdma.perftest import Program, Settings
+    from open_rnic.host_driver.rdma.perftest import MAX_DEPTH, MAX_SIZE, Program, Settings
 
     if host is None and model:
         raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
     if host is not None and port == 0:
         raise UsageError("port 0 cannot be connected to")
-    if not 1 <= reads <= MAX_IRD:
-        raise UsageError(f"-o must be 1 to {MAX_IRD}, not {reads}")
-    try:
-        settings = Settings.of(Program(test), size, iterations, depth, buffers)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    check_range(1, MAX_IRD, {"-o": reads})
+    check_range(1, MAX_SIZE, {"-s": size})
+    check_range(1, MAX_DEPTH, {"-t": depth, "-r": buffers})
+    if iterations is not None:
+        check_least(1, {"-n": iterations})
+    settings = Settings.of(Program(test), size, iterations, depth, buffers)
     config = options.configuration(Role.RESPONDER if host is None else Role.INITIATOR, model)
     config = replace(config, ird=reads, ord=reads)
     network = options.network()
@@ -92,6 +103,22 @@ def perftest(
         interruptible(_serve(source or "0.0.0.0", port, config, network, settings))
     else:
         interruptible(_run(host, port, config, network, source, settings))
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Explain an error of the test: a connection that ends in the middle may be the first sign of other parameters."""
+    from open_rnic.host_driver.rdma import RdmaError
+    from open_rnic.host_driver.rdma.perftest import PerftestError
+
+    try:
+        yield
+    except PerftestError as error:
+        raise CommandError(str(error)) from None
+    except RdmaError as error:
+        explained = CommandError(f"{error}: do both ends have the same test, -s and -n?")
+        explained.status = status_of(error)
+        raise explained from None
 
 
 async def _serve(
@@ -102,16 +129,14 @@ async def _serve(
     settings: Settings,
 ) -> None:
     from open_rnic.host_driver import rdma
-    from open_rnic.host_driver.rdma.perftest import PerftestError, server
+    from open_rnic.host_driver.rdma.perftest import server
 
     async with network as (tcp, device):
         await prepare(device)
         async with await rdma.listen(host, port, config, device=device, tcp=tcp) as listener:
             print(f"listening at {place(listener.address)}", flush=True)
-            try:
+            with _explained():
                 results = await server(listener, settings)
-            except PerftestError as error:
-                raise CommandError(str(error)) from None
     print(results or f"{settings.iterations} messages of {settings.size} octets: the client has the results")
 
 
@@ -124,14 +149,12 @@ async def _run(
     settings: Settings,
 ) -> None:
     from open_rnic.host_driver import rdma
-    from open_rnic.host_driver.rdma.perftest import PerftestError, client
+    from open_rnic.host_driver.rdma.perftest import client
 
     local = (source, 0) if source else None
     async with network as (tcp, device):
         await prepare(device)
         connect = partial(rdma.connect, host, port, config, device=device, local_addr=local, tcp=tcp)
-        try:
+        with _explained():
             results = await client(lambda options: connect(options=options), settings)
-        except PerftestError as error:
-            raise CommandError(str(error)) from None
     print(results)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible, number, with_options
+from open_rnic.host_driver.tools.cli.common import (
+    CommandError,
+    UsageError,
+    check_least,
+    check_range,
+    interruptible,
+    number,
+    with_options,
+)
 from open_rnic.host_driver.tools.cli.endpoint import (
     ConnectionOptions,
     ModelOption,
@@ -56,8 +65,9 @@ def rcopy(
         str | None, typer.Argument(metavar="[HOST[:PATH]]", help="The server, and the file there; default: FILE.")
     ] = None,
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="The folder in which a server stores the files.")
-    ] = Path(),
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="The folder in which a server stores the files; default: this."),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End after one client, as a server.")] = False,
     bind: BindOption = None,
     port: PortOption = _COPY_PORT,
@@ -70,16 +80,32 @@ def rcopy(
     """
     end = _End(options, source is None, bind, port, model)
     if source is None:
+        folder = folder or Path()
         if not folder.is_dir():
             raise UsageError(f"--folder {folder} is no folder")
         interruptible(_serve_files(end, folder, once))
         return
-    if target is None or target.startswith(":"):
+    if folder or once:
+        raise UsageError(f"{f'--folder {folder}' if folder else '--once'} is for a server")
+    host, path = _host_and_path(target or "")
+    if not host:
         raise UsageError(f"the server to which {source} is copied is missing")
     if not source.is_file():
         raise UsageError(f"{source} is no file")
-    host, _, path = target.partition(":")
     interruptible(_copy(end, source, host, path or str(source)))
+
+
+def _host_and_path(target: str) -> tuple[str, str]:
+    """Return the parts of HOST[:PATH]; raises UsageError for an IPv6 address that is not in brackets."""
+    with contextlib.suppress(ValueError):
+        raise UsageError(f"the IPv6 address {IPv6Address(target)} must be in brackets: [{target}]")
+    host, _, path = target.partition(":")
+    if target.startswith("["):
+        host, _, path = target[1:].partition("]")
+        if (path and not path.startswith(":")) or "]" not in target:
+            raise UsageError(f"{target} is not [ADDRESS] or [ADDRESS]:PATH")
+        path = path[1:]
+    return host, path
 
 
 @with_options
@@ -148,14 +174,13 @@ def _stream(
     *,
     mapped: bool,
 ) -> None:
-    from open_rnic.host_driver.rdma.rstream import Settings
+    from open_rnic.host_driver.rdma.rstream import MAX_SIZE, Settings
 
     end = _End(options, server is None, bind, port, model)
-    try:
-        settings = Settings(*parameters)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    interruptible(_measure(end, server, settings, mapped))
+    size, count, iterations, _ = parameters
+    check_range(1, MAX_SIZE, {"-S": size})
+    check_least(1, {"-C": count, "-I": iterations})
+    interruptible(_measure(end, server, Settings(*parameters), mapped))
 
 
 @contextlib.asynccontextmanager

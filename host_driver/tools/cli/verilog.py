@@ -52,17 +52,21 @@ def verilog(
         ),
     ] = None,
     sample: Annotated[
-        int,
-        typer.Option(metavar="OCTETS", parser=whole_number, help="The size of a sample: a power of 2, at most 4 * N."),
-    ] = 4,
-    sample_buffer: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="OCTETS",
             parser=whole_number,
-            help="The size of the memory in which samples wait: a power of 2, room for 4 RDMA Writes.",
+            help="The size of a sample: a power of 2, at most 4 * N; default: 4.",
         ),
-    ] = 4096,
+    ] = None,
+    sample_buffer: Annotated[
+        int | None,
+        typer.Option(
+            metavar="OCTETS",
+            parser=whole_number,
+            help="The size of the memory in which samples wait: a power of 2, room for 4 RDMA Writes; default: 4096.",
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The module's name; by default mpa_datapath, or rdma_datapath."),
@@ -80,7 +84,15 @@ def verilog(
                "measure": measure}  # fmt: skip
     chosen = {"with": Part.RDMA.value} if parts else {}
     if chosen:
-        options |= {"store_and_forward": store_and_forward or STORE, "sample": sample, "sample_buffer": sample_buffer}
+        options |= {
+            "store_and_forward": store_and_forward or STORE,
+            "sample": 4 if sample is None else sample,
+            "sample_buffer": 4096 if sample_buffer is None else sample_buffer,
+        }
+    else:
+        for option, value in {"--sample": sample, "--sample-buffer": sample_buffer}.items():
+            if value is not None:
+                raise UsageError(f"{option} {value} is for --with rdma")
     top = AxiRdmaDatapath if chosen else AxiMpaDatapath
     name = ("rdma_datapath" if chosen else "mpa_datapath") if name is None else name
     try:

@@ -24,7 +24,7 @@ async def _samples(setting: Setting, slow: int) -> Finding:
             generator = await SignalGenerator.open(writer.connection.device)
             await writer.start()
             await generator.start(samples=_SAMPLES)
-            signal, status = await generator.finished(), await writer.finish()
+            signal, status = await generator.finished(writer.connection), await writer.finish()
     output = await program
     ended(output)
     return Finding(f"{setting.reply}; {' '.join(output.lines)}", _counts(output, signal, status, drops=bool(slow)))
