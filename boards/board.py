@@ -2,13 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["LEAST_PERIOD", "Board"]
+__all__ = ["LEAST_PERIOD", "Board", "Core"]
 
 #: Smallest number of clock cycles in a bit of the UART, so that it samples reliably.
 LEAST_PERIOD = 8
+
+
+class Core(StrEnum):
+    """What a board's top contains behind the link."""
+
+    MPA = "mpa"  # the MPA data path
+    RDMA = "rdma"  # the data path with an RDMA engine and memory
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,7 @@ class Board:
     baud : rate of the link's UART
     size : largest size of a link frame in octets
     led : name of a resource whose lights show activity on the link
+    memory : octets of block RAM for the RDMA engine, a power of 2; 0 if the engine does not fit
 
     """
 
@@ -45,6 +54,17 @@ class Board:
     baud: int = 3_000_000
     size: int = 2048
     led: str | None = None
+    memory: int = 0
+
+    def width(self, core: Core) -> int:
+        """The default width: with an RDMA engine, which one lane is wide enough for, the least that fits."""
+        return min(self.widths) if core is Core.RDMA else self.lanes
+
+    def path_options(self, core: Core) -> dict[str, int]:
+        """Return the options of the data path's top; raises ValueError if the engine does not fit."""
+        if core is Core.RDMA and not self.memory:
+            raise ValueError(f"{self.name} has no room for an RDMA engine")
+        return {"size": self.size, "memory": self.memory if core is Core.RDMA else 0}
 
     @property
     def period(self) -> Fraction:

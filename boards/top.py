@@ -4,7 +4,7 @@ from amaranth.build import Subsignal
 from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import io
 
-from open_rnic.boards.board import Board
+from open_rnic.boards.board import Board, Core
 from open_rnic.boards.clock import Pll
 from open_rnic.rtl.link.top import UartDatapath
 
@@ -14,9 +14,10 @@ __all__ = ["BoardTop"]
 class BoardTop(Elaboratable):
     """A :class:`.UartDatapath` on a board, to be built by the board's own platform."""
 
-    def __init__(self, board: Board, lanes: int):
+    def __init__(self, board: Board, lanes: int, core: Core = Core.MPA):
         self.board = board
         self.lanes = lanes
+        self.core = core
 
     def elaborate(self, platform):
         board = self.board
@@ -24,7 +25,7 @@ class BoardTop(Elaboratable):
         if board.clock_hz != board.oscillator_hz:
             m.submodules.pll = pll = Pll(board.flow, board.oscillator_hz, board.clock_hz)
             m.domains += pll.domain
-        m.submodules.path = path = UartDatapath(self.lanes, board.period, size=board.size)
+        m.submodules.path = path = UartDatapath(self.lanes, board.period, **board.path_options(self.core))
         uart = platform.request("uart", 0, dir="-")
         m.submodules.rx = rx = io.Buffer("i", uart.rx)
         m.submodules.tx = tx = io.Buffer("o", uart.tx)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Rtr, Verdict
 
 if TYPE_CHECKING:
-    from open_rnic.host_driver.rdma.engine import MappedMemory
+    from open_rnic.host_driver.rdma.engine import EngineMemory
 
 
 class DeviceError(Exception):
@@ -93,7 +93,7 @@ class Device(ABC):
     name: str
     lanes: int
     rejected = b""  # the last ULPDU with a bad CRC, for devices with TCP of their own
-    memory: MappedMemory | None = None  # of the RDMA engine; None in a device without one
+    memory: EngineMemory | None = None  # of the RDMA engine; None in a device without one
 
     def push(self, register: str, *words: int) -> None:
         """Write these words to a register of the RDMA engine, in order with all other accesses; does not wait.

@@ -10,7 +10,6 @@ from open_rnic.host_driver.optional_packages import need
 from open_rnic.rtl.lib.lanes import LANES
 
 NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD")
-_OFFLOADING = ("software", "simulated")
 _SERIAL = "serial:"
 _SIMULATED = "sim:"
 
@@ -34,8 +33,13 @@ def check(spec: str, *, lanes: int) -> None:
 
 
 def offloads(spec: str) -> bool:
-    """Return whether the device of this name can have an RDMA engine."""
-    return spec in _OFFLOADING
+    """Return whether the device of this name can have an RDMA engine; of a board, this is known when it is open."""
+    where = spec.removeprefix(_SERIAL)
+    if where == spec or not where.startswith(_SIMULATED):
+        return True
+    from open_rnic.boards import find
+
+    return bool(find(where.removeprefix(_SIMULATED)).memory)
 
 
 def samples(spec: str) -> bool:
@@ -43,39 +47,43 @@ def samples(spec: str) -> bool:
     return spec == "simulated"
 
 
-async def open_device(spec: str, *, lanes: int, waves: Path | None = None, offload: bool = False) -> Device:
+async def open_device(
+    spec: str, *, lanes: int, waves: Path | None = None, offload: bool | None = False
+) -> Device:
     """Open a data path and reset it.
 
     ``spec`` is "software" (:mod:`.software`), "simulated" (the RTL in Verilator, in a process of its own),
     "serial:PORT" or "serial:PORT:BAUD" (a board), or "serial:sim:BOARD" (a board's whole top in Verilator, behind a
     pseudo-terminal). The data path has ``lanes`` 32-bit lanes; a board has as many as it was built with. ``waves`` is a
-    folder in which a simulated device writes its waveforms. With ``offload`` the device has an RDMA engine. Raises
-    ValueError for an unknown name or width, or if the device has no waveforms or no engine, and DeviceError if the
-    device cannot be opened.
+    folder in which a simulated device writes its waveforms. With ``offload`` the device has an RDMA engine, which is
+    used; if it is None, that is so except for a board without an engine. Raises ValueError for an unknown name or
+    width, or if the device has no waveforms or no engine, and DeviceError if the device cannot be opened.
     """
     check(spec, lanes=lanes)
     if offload and not offloads(spec):
-        raise ValueError(f"the {spec} device has no RDMA engine: only {' and '.join(_OFFLOADING)} can have one")
+        raise ValueError(f"the {spec} device has no RDMA engine")
     if waves is not None and spec != "simulated":
         raise ValueError(f"the {spec} device has no waveforms: only the simulated one writes them")
     match spec:
         case "software":
             from open_rnic.host_driver.devices.software import SoftwareDevice
 
-            return SoftwareDevice(lanes=lanes, offload=offload)
+            return SoftwareDevice(lanes=lanes, offload=offload is not False)
         case "simulated":
             from open_rnic.host_driver.devices.simulated import SimulatedDevice
 
-            return await SimulatedDevice.open(lanes=lanes, waves=waves, offload=offload)
+            return await SimulatedDevice.open(lanes=lanes, waves=waves, offload=offload is not False)
     where = spec.removeprefix(_SERIAL)
     if where.startswith(_SIMULATED):
+        from open_rnic.boards.board import Core
         from open_rnic.host_driver.devices.serial.simulated import SimulatedBoardDevice
 
-        return await SimulatedBoardDevice.open_board(where.removeprefix(_SIMULATED))
+        core = Core.RDMA if offload else Core.MPA  # that of the default bitstream, if nothing else is asked for
+        return await SimulatedBoardDevice.open_board(where.removeprefix(_SIMULATED), core)
     from open_rnic.host_driver.devices.serial.device import SerialDevice
 
     port, baud = _port(where)
-    return await SerialDevice.open(port, baud)
+    return await SerialDevice.open(port, baud, offload=offload)
 
 
 def _port(where: str) -> tuple[str, int]:

@@ -75,6 +75,7 @@ class SimulatedDevice(Device, asyncio.Protocol):
     """
 
     name = "simulated"
+    memory: MappedMemory | None = None
 
     @classmethod
     async def open(

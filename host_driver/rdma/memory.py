@@ -16,10 +16,13 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
+from open_rnic.host_driver.rdma.engine import CopiedMemory, Placed
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from open_rnic.host_driver.ddp import Octets
+    from open_rnic.host_driver.device import Device
 
 MAX_STAG = 2**32 - 1
 ROWS = 1024  # rows of a device's table of regions; an STag's row is its remainder
@@ -77,6 +80,58 @@ class Scattered:
             part.release()
 
 
+class DeviceBuffer(Scattered, Placed):
+    """Memory of a device whose RDMA engine has memory of its own, for connections of that device.
+
+    It is registered and posted as any other buffer, alone and not in a list, and never copied. Raises ValueError if the
+    device has no memory of its own, or not so many octets that are free. What they hold at first is not defined.
+    """
+
+    __slots__ = ("address", "memory")
+
+    def __init__(self, device: Device, octets: int) -> None:
+        super().__init__(())
+        memory = device.memory
+        if not isinstance(memory, CopiedMemory):
+            raise ValueError(f"the {device.name} device has no memory of its own")
+        self.memory = memory
+        self._octets = octets
+        self.address = self.memory.allocate(self)
+
+    def part(self, octets: slice) -> DeviceBuffer:
+        """Return a part of the octets, as another buffer that must not be freed."""
+        start, end, _ = octets.indices(self._octets)
+        part = DeviceBuffer.__new__(DeviceBuffer)
+        part._parts, part.readonly, part.memory = (), False, self.memory
+        part._octets, part.address = max(end - start, 0), self.address + start
+        return part
+
+    def write(self, octets: Octets) -> None:
+        """Write octets, from the first one on, before all that is posted later; raises ValueError for too many."""
+        if len(octets) > self._octets:
+            raise ValueError(f"{len(octets)} octets do not fit into {self._octets} octets of the device's memory")
+        self.memory.write(self.address, octets)
+
+    async def read(self) -> bytes:
+        """Read all octets."""
+        return await self.memory.fetch(self.address, self._octets)
+
+    def free(self) -> None:
+        """Give the memory back, which nothing uses any more."""
+        self.memory.free(self.address)
+
+    def __getitem__(self, octets: slice) -> memoryview:
+        """Raise TypeError: the octets are not in the program's memory."""
+        raise TypeError("octets of a device's memory are read and written by its methods read and write")
+
+    def __setitem__(self, octets: slice, payload: Octets) -> None:
+        """Raise TypeError."""
+        self[octets]
+
+    def __bytes__(self) -> bytes:
+        return bytes(self[:])
+
+
 class Growing:
     """A buffer for a Send of limited length, which allocates memory only for the octets that arrive."""
 
@@ -96,6 +151,10 @@ class Growing:
     def __setitem__(self, octets: slice, payload: Octets) -> None:
         self._octets[octets] = payload
 
+    def limit(self, room: int) -> None:
+        """Reduce the limit to ``room``."""
+        self._room = min(self._room, room)
+
     def release(self) -> None:
         """Do nothing: no buffer of others is held."""
 
@@ -104,6 +163,7 @@ View = memoryview | Scattered | Growing
 _PLACE = "QII"
 PLACE_OCTETS = struct.calcsize(">" + _PLACE)
 _NO_RIGHT = Access(0)
+_ALONE = "memory of a device is posted alone, not in a list"
 _TRIES = 64 * ROWS  # random STags, before none is thought to be free
 
 
@@ -204,7 +264,7 @@ class Region:
 
 
 if TYPE_CHECKING:
-    Local = Buffer | Piece | Region | Growing
+    Local = Buffer | Piece | Region | Growing | DeviceBuffer
     Gather = Local | Sequence[Local]  # a scatter/gather list, or its only entry
 
 
@@ -312,9 +372,13 @@ class ProtectionDomain:
         If there are several buffers, each begins at the TO at which the previous one ends. Buffers are used in place,
         and cannot change their size while they are registered. Raises ValueError for a buffer that cannot be used in
         place, for a range of TOs that does not stay below 2^64, and if a device that needs the region has no room.
+        Memory of a device can only be registered for a ``stream`` whose DDP is in this device.
         """
+        tables = self._tables_for(stream)
         match buffer:
             case Scattered():
+                if isinstance(buffer, DeviceBuffer) and (stream is None or not tables):
+                    raise ValueError("memory of a device is registered for a connection with DDP in that device")
                 view: memoryview | Scattered = buffer
             case list() | tuple():
                 view = _joined([octets_of(each) for each in buffer])
@@ -324,7 +388,6 @@ class ProtectionDomain:
             raise ValueError("a read-only buffer cannot have a right to write")
         if to < 0 or to + len(view) >= TO_END:
             raise ValueError(f"a buffer of {len(view)} octets from TO {to:#x} on does not stay below TO 2^64")
-        tables = self._tables_for(stream)
         if not all(table.room() for table in tables):
             raise ValueError("the device's STag table is full")
         region = Region(self, self.stags._fresh(tables), view, access, to, stream)
@@ -345,7 +408,15 @@ class ProtectionDomain:
         Raises ValueError for a buffer that is not contiguous, for registered memory that ``stream`` may not use or that
         lacks ``right``, and for a piece that exceeds its region.
         """
-        return memory if isinstance(memory, Growing) else _joined(list(self._views(memory, stream, right)))
+        if isinstance(memory, Growing | DeviceBuffer):
+            return memory
+        if isinstance(memory, Region):
+            memory = memory[:]
+        if isinstance(memory, Piece):
+            region, at = self.usable(memory, stream, right)
+            if isinstance(region.view, DeviceBuffer):
+                return region.view.part(slice(at, at + memory.octets))
+        return _joined(list(self._views(memory, stream, right)))
 
     def _views(self, memory: Gather, stream: object, right: Access) -> Iterator[memoryview]:
         if isinstance(memory, Region):
@@ -353,7 +424,11 @@ class ProtectionDomain:
         if isinstance(memory, Piece):
             region, at = self.usable(memory, stream, right)
             octets = slice(at, at + memory.octets)
+            if isinstance(region.view, DeviceBuffer):
+                raise ValueError(_ALONE)
             yield from region.view.views(octets) if isinstance(region.view, Scattered) else (region.view[octets],)
+        elif isinstance(memory, DeviceBuffer):
+            raise ValueError(_ALONE)
         elif isinstance(memory, list | tuple):
             for each in memory:
                 yield from self._views(each, stream, right)

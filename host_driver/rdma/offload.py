@@ -29,8 +29,8 @@ from open_rnic.host_driver.ddp import (
     Untagged,
 )
 from open_rnic.host_driver.device import Device, DeviceError
-from open_rnic.host_driver.rdma.engine import MappedMemory, commands
-from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, Region, Scattered, View
+from open_rnic.host_driver.rdma.engine import EngineMemory, commands
+from open_rnic.host_driver.rdma.memory import Access, DeviceBuffer, Growing, Piece, ProtectionDomain, Region, View
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
 from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS
@@ -71,7 +71,7 @@ class OffloadStream(Stream):
         self,
         domain: ProtectionDomain,
         device: Device,
-        memory: MappedMemory,
+        memory: EngineMemory,
         sizes: dict[str, int],
         *,
         waits: bool = True,
@@ -165,7 +165,12 @@ class OffloadStream(Stream):
 
     def add(self, region: Region) -> None:
         """See RegionTable."""
-        address = self._memory.map(region.view) if self._sink_address is None else self._sink_address
+        if self._sink_address is not None:
+            address = self._sink_address
+        elif region.access & _REMOTE:
+            address = self._memory.share(region.view, writable=bool(region.access & Access.REMOTE_WRITE))
+        else:
+            address = 0  # the engine knows the STag, and accesses nothing
         self._addresses[region] = address
         self._rows.add(region.stag % self._sizes["regions"])
         if self._enabled:
@@ -196,20 +201,34 @@ class OffloadStream(Stream):
     def prepare(self, request: WorkRequest, context: Any = None) -> Work:
         """See Stream; raises ValueError for a message that has no place in the device's memory, too."""
         work = super().prepare(request, context)
-        work.address = self._map(work.message)
+        try:
+            self._map_message(work)
+        except ValueError:
+            if not self.posted:
+                raise
         return work
 
     def prepare_receive(self, request: ReceiveRequest, context: Any = None) -> Receive:
         """See Stream; raises ValueError for a buffer that has no place in the device's memory, too."""
         receive = super().prepare_receive(request, context)
-        receive.address = self._map(receive.buffer)
+        if isinstance(receive.buffer, Growing):
+            receive.buffer.limit(self._memory.room)
+        receive.address = self._map(receive.buffer, fill=False)
         return receive
 
-    def _map(self, view: View) -> int:
+    def check_memory(self, view: View) -> None:
+        """See Stream: the device's memory is memory of this stream."""
+        if isinstance(view, DeviceBuffer) and view.memory is not self._memory:
+            super().check_memory(view)
+
+    def _map_message(self, work: Work) -> None:
+        work.address = self._map(work.message, fill=work.request.opcode is not Opcode.RDMA_READ_REQUEST)
+
+    def _map(self, view: View, *, fill: bool) -> int:
         most = self._memory.space // 2  # several have to fit
         if len(view) > most:
             raise ValueError(f"a message or buffer has at most {most} octets in this device, not {len(view)}")
-        return self._memory.map(view)
+        return self._memory.map(view, fill=fill)
 
     def discard(self, prepared: Work | Receive) -> None:
         """See Stream."""
@@ -219,6 +238,7 @@ class OffloadStream(Stream):
     def post(self, work: Work) -> None:
         """See Stream."""
         super().post(work)
+        self._memory.store()
         self._give_work()
 
     def post_receive(self, receive: Receive) -> None:
@@ -253,6 +273,8 @@ class OffloadStream(Stream):
                 return
         while self._work and len(self._messages) + len(self._reading) < self._sizes["work"]:
             work = self._work[0]
+            if work.address is None and not self._find_room(work):
+                return
             request, address = work.request, work.address
             assert address is not None
             if request.opcode is Opcode.RDMA_READ_REQUEST:
@@ -268,13 +290,23 @@ class OffloadStream(Stream):
             self._push(commands.work(opcode, octets, stag, to, pieces, fence=request.fence))
             self._begun.append(self._work.popleft())
 
+    def _find_room(self, work: Work) -> bool:
+        """Map a message for which there was no room in memory; False if there is none before others have been sent."""
+        try:
+            self._map_message(work)
+        except ValueError as error:
+            if not (self._messages or self._reading):
+                self.abort(Fault.RDMAP_CATASTROPHIC, str(error))
+            return False
+        return True
+
     def _register_sink(self, work: Work) -> bool:
         """Register the sink of an RDMA Read until it completes; False if no row is free before another Read completes.
 
         The TO is the address of the sink in the device.
         """
         assert work.address is not None
-        assert isinstance(work.message, memoryview | Scattered)
+        assert not isinstance(work.message, Growing)
         self._sink_address = work.address
         try:
             if not self.room():
@@ -330,6 +362,8 @@ class OffloadStream(Stream):
             self._send_begun = bool(self._status["send_begun"])
             begun = max(self._status["reads"] - self._read_rtr, 0)
             self._reads = deque(list(self._reading)[:begun])
+            if end:
+                await self._memory.load_shared()
             if end or self.discards:
                 await self._read_place()
             if not self.ended:
@@ -346,13 +380,17 @@ class OffloadStream(Stream):
         before, self._done = self._done, word
         for name, queue in (("sent", self._messages), ("reads", self._reading)):
             for _ in range((_DONE[name].get(word) - _DONE[name].get(before)) % _COUNT):
-                if queue:  # it is empty if the work has been flushed
-                    self._finish(queue.popleft())
+                if not queue:  # the work has been flushed
+                    break
+                work = queue[0]
+                if queue is self._reading:
+                    assert work.address is not None
+                    await self._memory.load(work.address, work.octets)
+                if queue and queue[0] is work:
+                    queue.popleft()
+                    self.discard(work)
+                    work.done = True
         self._complete()
-
-    def _finish(self, work: Work) -> None:
-        self.discard(work)
-        work.done = True
 
     async def _read_received(self) -> None:
         register = BY_NAME["RDMA_RECEIVED"]
@@ -361,10 +399,17 @@ class OffloadStream(Stream):
             stag = await self._device.get("RDMA_RECEIVED_STAG")
             if not self._given:  # flushed
                 continue
-            receive = self._given.popleft()
+            receive = self._given[0]
+            if opcode := register["opcode"].get(word):  # otherwise, it was withdrawn
+                assert receive.address is not None
+                await self._memory.load(receive.address, octets)
+                await self._memory.load_shared()
+            if not (self._given and self._given[0] is receive):
+                continue
+            self._given.popleft()
             self._returned += 1
             self.discard(receive)
-            if not (opcode := register["opcode"].get(word)):  # withdrawn
+            if not opcode:
                 continue
             if self._receives and receive is self._receives[0]:
                 self._receives.popleft()
@@ -446,5 +491,6 @@ class OffloadStream(Stream):
         self._buffers = 0
 
 
+_REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ
 _REST_OF_WRITE = "the rest of an RDMA Write"
 _NO_REQUEST = ReadRequest(0, 0, 0, 0, 0)

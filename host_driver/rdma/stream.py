@@ -45,6 +45,7 @@ from open_rnic.host_driver.rdma.memory import (
     MAX_STAG,
     TO_END,
     Access,
+    DeviceBuffer,
     Piece,
     ProtectionDomain,
     Region,
@@ -165,6 +166,7 @@ class Stream:
         if read and not self.ord:
             raise ValueError("RDMA Reads are not possible: the connection's ORD is 0")
         message = self.domain.view(request.local, self, Access.LOCAL_WRITE if read else Access(0))
+        self.check_memory(message)
         octets = len(message)
         if read and message.readonly:
             raise ValueError("a read-only buffer cannot be the sink of an RDMA Read")
@@ -186,9 +188,15 @@ class Stream:
     def prepare_receive(self, request: ReceiveRequest, context: Any = None) -> Receive:
         """Return the buffer for ``post_receive``; raises ValueError for a buffer that cannot be written."""
         buffer = self.domain.view(request.local, self, Access.LOCAL_WRITE)
+        self.check_memory(buffer)
         if buffer.readonly:
             raise ValueError("a read-only buffer cannot receive")
         return Receive(request, buffer, context)
+
+    def check_memory(self, view: View) -> None:
+        """Raise ValueError for memory that this stream cannot access: that of a device."""
+        if isinstance(view, DeviceBuffer):
+            raise ValueError("memory of a device is only for connections whose RDMA engine works on it")
 
     def post_receive(self, receive: Receive) -> None:
         """Queue the buffer for one Send."""

@@ -132,8 +132,8 @@ class Link(wiring.Component):
         Octets for the line.
     bus : Out, :class:`.RegisterBus`
         Accesses to the registers.
-    irq : In, 1 bit
-        An event is pending.
+    irq : In, 2 bits
+        An event is pending; the RDMA engine requests an interrupt.
     active : Out, 1 bit
         A request is waiting or being executed, or a response is being sent.
     tx_ulpdu, rx_mpa, tx_mpa, rx_ulpdu
@@ -152,7 +152,7 @@ class Link(wiring.Component):
             "i": In(stream.Signature(8)),
             "o": Out(stream.Signature(8)),
             "bus": Out(RegisterBus()),
-            "irq": In(1),
+            "irq": In(2),
             "active": Out(1),
             "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes))),
             "rx_mpa": Out(stream.Signature(Packet(lanes))),
@@ -400,7 +400,7 @@ class Link(wiring.Component):
 
     def _end_response(self, m, x):
         """Write the trailer of the response: status, discarded frames, version and size, CRC. Then send it."""
-        x.octet_state(m, "Status", Cat(x.refused, self.irq, ~x.known), then="Damaged")
+        x.octet_state(m, "Status", Cat(x.refused, self.irq[0], ~x.known, self.irq[1]), then="Damaged")
         x.octet_state(m, "Damaged", x.damaged, then="Info")
         x.octet_state(m, "Info", VERSION << 4 | self.size.bit_length() - 1, then="Crc")
         x.octet_state(m, "Crc", x.crc.crc, times=4, then="End", each_cycle=[x.crc.shift.eq(1)])

@@ -69,3 +69,4 @@ class Status(IntFlag):
     REFUSED = 1  # the session is not the current one, and the request was not executed
     EVENT = 2  # an event is pending
     FRESH = 4  # the device has had no session since it started
+    INTERRUPT = 8  # the RDMA engine requests an interrupt

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.link.link import Link
 from open_rnic.rtl.link.uart import Uart, check_period
 from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.rdma.block_datapath import BlockRdmaDatapath
 
 __all__ = ["LinkedDatapath", "UartDatapath"]
 
@@ -18,10 +19,14 @@ class LinkedDatapath(wiring.Component):
 
     Parameters
     ----------
-    lanes, event_depth, store_and_forward
+    lanes
         See :class:`.MpaDatapath`.
     size
         See :class:`.Link`.
+    memory : octets of memory, a power of 2, with which the data path is a :class:`.BlockRdmaDatapath`; if 0, it is a
+        :class:`.MpaDatapath`
+    options
+        See these two.
 
     Members
     -------
@@ -34,9 +39,9 @@ class LinkedDatapath(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int, *, size: int = 2048, event_depth: int = 16, store_and_forward: int = 0):
+    def __init__(self, lanes: int, *, size: int = 2048, memory: int = 0, **options: int):
         self.link = Link(lanes, size=size)
-        self.datapath = MpaDatapath(lanes, event_depth=event_depth, store_and_forward=store_and_forward)
+        self.datapath = BlockRdmaDatapath(lanes, memory, **options) if memory else MpaDatapath(lanes, **options)
         super().__init__({
             "i": In(stream.Signature(8)),
             "o": Out(stream.Signature(8)),

@@ -78,7 +78,7 @@ def test_addresses_begin_again_behind_the_last_one_and_leave_out_those_in_use():
     assert third == second + (1 << 31)
     fourth = memory.map(Long(1 << 29))
     assert fourth == first
-    with pytest.raises(ValueError, match="no 2147483648 consecutive addresses left"):
+    with pytest.raises(ValueError, match="no 2147483648 consecutive octets of memory left"):
         memory.map(Long(1 << 31))
     memory.unmap(second)
     assert memory.map(Long(1 << 31)) < third

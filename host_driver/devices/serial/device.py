@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
 from open_rnic.host_driver.devices.serial import BAUD
-from open_rnic.host_driver.devices.serial.driver import Driver, Feed
+from open_rnic.host_driver.devices.serial.driver import REGISTERS, Driver, Feed
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError, NoAnswerError
 from open_rnic.host_driver.devices.serial.port import Port
+from open_rnic.host_driver.rdma.engine import CopiedMemory
 from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.rdma import registers as rdma
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION, Verdict
+
+if TYPE_CHECKING:
+    from open_rnic.host_driver.ddp import Octets
 
 BITS = 10  # bits of an octet on the line
 _ROOM = 1 << 17  # octets: a queue that holds more accepts nothing
+_WORD, _ALL = 4, 0xF  # octets of a word of memory, and the mask of all of them
 _T = TypeVar("_T")
 
 
@@ -31,13 +37,16 @@ class SerialDevice(Device):
     name = "serial"
 
     @classmethod
-    async def open(cls, port: str, baud: int = BAUD, *, pace: float | None = None) -> SerialDevice:
+    async def open(
+        cls, port: str, baud: int = BAUD, *, pace: float | None = None, offload: bool | None = False
+    ) -> SerialDevice:
         """Open the board at this port and reset it.
 
-        ``pace`` is the time of an octet on the line in seconds, if it does not follow from ``baud``. Raises DeviceError
-        if the port does not exist, cannot be opened or is in use, and if no board or another device answers.
+        ``pace`` is the time of an octet on the line in seconds, if it does not follow from ``baud``. With ``offload``,
+        its RDMA engine is used; if this is None, only if the board has one. Raises DeviceError if the port does not
+        exist, cannot be opened or is in use, if no board or another device answers, and if the board has no engine.
         """
-        device = cls(port, baud, BITS / baud if pace is None else pace)
+        device = cls(port, baud, BITS / baud if pace is None else pace, offload=offload)
         try:
             await device._meet(baud)
         except BaseException:
@@ -45,8 +54,9 @@ class SerialDevice(Device):
             raise
         return device
 
-    def __init__(self, port: str, baud: int, pace: float) -> None:
+    def __init__(self, port: str, baud: int, pace: float, *, offload: bool | None = False) -> None:
         self.lanes = 0
+        self._offload = offload
         self._port_name = port
         self._driver = Driver(Exchange(secrets.randbelow((1 << 32) - 1) + 1, pace))
         self._failure: DeviceError | None = None
@@ -80,6 +90,42 @@ class SerialDevice(Device):
         if not 0 <= value < 1 << 32:
             raise ValueError(f"{register} holds 32 bits, not {value}")
         await self._access(self._driver.write(register, value) if self._usable() else 0)
+
+    def push(self, register: str, *words: int) -> None:
+        """See Device."""
+        _check(register)
+        if self._failure is None:
+            for word in words:
+                self._driver.write(register, word)
+            self._attend()
+
+    async def interrupt(self) -> None:
+        """See Device."""
+        await self._wait(lambda: self._driver.interrupted)
+
+    def write_memory(self, address: int, octets: Octets) -> None:
+        """Write octets to the memory of the RDMA engine, in order with all accesses to registers; does not wait."""
+        start, end = address & -_WORD, address + len(octets)
+        whole = bytes(address - start) + bytes(octets) + bytes(-end % _WORD)
+        self.push("MEMORY_ADDRESS", start)
+        mask = _ALL
+        for at in range(start, end, _WORD):
+            wanted = _ALL & (1 << min(end - at, _WORD)) - 1 & -1 << max(address - at, 0)
+            if wanted != mask:
+                mask = wanted
+                self.push("MEMORY_MASK", mask)
+            self.push("MEMORY_WRITE", int.from_bytes(whole[at - start : at - start + _WORD], "little"))
+        if mask != _ALL:
+            self.push("MEMORY_MASK", _ALL)
+
+    async def read_memory(self, address: int, octets: int) -> bytes:
+        """Read octets from the memory of the RDMA engine."""
+        self._usable()
+        start, end = address & -_WORD, address + octets
+        self.push("MEMORY_ADDRESS", start)
+        values = [self._expect(self._driver.read("MEMORY_READ")) for _ in range(start, end, _WORD)]
+        words = [word.to_bytes(_WORD, "little") for word in await asyncio.gather(*values)]
+        return b"".join(words)[address - start :][:octets]
 
     async def next_event(self) -> Event:
         """See Device."""
@@ -153,6 +199,22 @@ class SerialDevice(Device):
             )
         self.lanes = BY_NAME["CAPABILITIES"]["lanes"].get(capabilities)
         await self.set("CONTROL", BY_NAME["CONTROL"]["reset"].mask)
+        if self._offload is not False:
+            await self._meet_engine()
+
+    async def _meet_engine(self) -> None:
+        identity, version, octets = [
+            await self.get(name) for name in ("RDMA_IDENTITY", "RDMA_VERSION", "MEMORY_OCTETS")
+        ]
+        if identity == rdma.IDENTITY and octets:
+            if version >> 16 != rdma.VERSION >> 16 or version & 0xFFFF < rdma.VERSION & 0xFFFF:
+                raise DeviceError(
+                    f"{self._port_name}: the board has version {_version(version)} of the RDMA engine's registers, "
+                    f"this program needs {_version(rdma.VERSION)}: build and program a bitstream anew"
+                )
+            self.memory = CopiedMemory(self, octets)
+        elif self._offload:
+            raise DeviceError(f"{self._port_name}: the board has no RDMA engine: build it with --core rdma")
 
     # --- the port
 
@@ -177,8 +239,8 @@ class SerialDevice(Device):
         driver = self._driver
         while driver.values:
             value = driver.values.popleft()
-            waiting = self._values.pop(value.access)
-            if not waiting.done():
+            waiting = self._values.pop(value.access, None)  # None for what was pushed
+            if waiting is not None and not waiting.done():
                 waiting.set_result(value.value)
         self._gate.look()
         self._attend()
@@ -223,10 +285,13 @@ class SerialDevice(Device):
         return True
 
     async def _access(self, key: int) -> int:
-        self._values[key] = waiting = self._loop.create_future()
+        return await self._expect(key)
+
+    def _expect(self, key: int) -> asyncio.Future[int]:
+        waiting: asyncio.Future[int] = self._loop.create_future()
+        self._values[key] = waiting
         self._attend()
-        value: int = await waiting
-        return value
+        return waiting
 
     async def _give(self, feed: Feed, packets: Sequence[bytes]) -> None:
         self._usable()
@@ -254,7 +319,7 @@ class SerialDevice(Device):
 
 
 def _check(register: str) -> None:
-    if register not in BY_NAME:
+    if register not in REGISTERS:
         raise ValueError(f"no register is called {register}")
 
 

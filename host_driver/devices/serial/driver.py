@@ -14,6 +14,8 @@ from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.devices.serial.exchange import Exchange
 from open_rnic.host_driver.devices.serial.frames import PUT_OCTETS, Part, Piece, Request, Response
 from open_rnic.rtl.link.protocol import MARGIN, Ask, Op, Status
+from open_rnic.rtl.rdma import memory_registers
+from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
 WINDOW = 1 << 17  # octets of a stream: if more wait for the program, no more are requested
@@ -23,6 +25,7 @@ _CAUTIOUS = 64  # octets for a stream that refused octets before
 _ACCESS = 6  # maximum number of octets of an operation on a register, and of its record
 _MAX_LENGTH = 0xFFFF  # a longer ULPDU exceeds any maximum, and is announced with this length
 _CONTROL = BY_NAME["CONTROL"]
+REGISTERS = BY_NAME | rdma_registers.BY_NAME | memory_registers.BY_NAME
 _EVENT = tuple(BY_NAME[name].address for name in ("EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI"))
 
 
@@ -152,6 +155,7 @@ class Driver:
     ----------
     ulpdus, mpa, events, values : results for the caller, which removes them
     curious : the program waits for results, so requests are sent even if they contain no operations
+    interrupted : whether the RDMA engine requested an interrupt when the last response was made
 
     """
 
@@ -162,7 +166,7 @@ class Driver:
         self.events: deque[Event] = deque()
         self.values: deque[Value] = deque()
         self.ulpdu_octets = self.mpa_octets = 0  # octets in ulpdus and mpa, including incomplete packets
-        self.curious = False
+        self.curious = self.interrupted = False
         self.tx_ulpdu, self.rx_mpa = Feed(Op.ULPDU), Feed(Op.MPA)
         self._accesses: deque[Access] = deque()
         self._keys = 0
@@ -179,12 +183,12 @@ class Driver:
 
     def read(self, register: str) -> int:
         """Read a register; returns the key of its Value, which follows in ``values``."""
-        return self._access(BY_NAME[register].address, None, False)
+        return self._access(REGISTERS[register].address, None, False)
 
     def write(self, register: str, word: int) -> int:
         """Write a register; returns the key of its Value. A reset discards everything on its way."""
         return self._access(
-            BY_NAME[register].address, word, register == "CONTROL" and bool(word & _CONTROL["reset"].mask)
+            REGISTERS[register].address, word, register == "CONTROL" and bool(word & _CONTROL["reset"].mask)
         )
 
     def _access(self, address: int, word: int | None, resets: bool) -> int:
@@ -300,6 +304,7 @@ class Driver:
         if made.event:
             self._event(*(next(values) for _ in _EVENT))
         self._event_waits = bool(answer.status & Status.EVENT)
+        self.interrupted = bool(answer.status & Status.INTERRUPT)
         if made.resets:
             self._reset()
             return

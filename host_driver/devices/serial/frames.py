@@ -30,6 +30,7 @@ from open_rnic.rtl.registers import Verdict
 
 _CRC = 4
 _END = 1
+_FLAGS = sum(Status)
 ZERO = b"\0"
 
 
@@ -144,7 +145,7 @@ def response(octets: bytes) -> Response | None:
     session = int.from_bytes(octets[1:HEADER], "little")
     status, damaged, info = octets[end:]
     found = Response(
-        info >> 4, 1 << (info & 15), Status(status & 7), damaged, octets[0] & SEQUENCE, session, [], [], [], []
+        info >> 4, 1 << (info & 15), Status(status & _FLAGS), damaged, octets[0] & SEQUENCE, session, [], [], [], []
     )
     for tag, record in _records(octets[HEADER:end]):
         if tag is None:

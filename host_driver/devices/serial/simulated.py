@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from open_rnic.boards import find
+from open_rnic.boards.board import Core
 from open_rnic.host_driver.devices.serial import BAUD
 from open_rnic.host_driver.devices.serial.device import BITS, SerialDevice
 from open_rnic.host_driver.devices.sim.prepare import prepare
@@ -34,20 +35,24 @@ class SimulatedBoardDevice(SerialDevice):
     process: SimulationProcess
 
     @classmethod
-    async def open_board(cls, name: str) -> SimulatedBoardDevice:
-        """Open the board of this name. The first call builds its simulation, which takes a minute.
+    async def open_board(cls, name: str, core: Core = Core.MPA) -> SimulatedBoardDevice:
+        """Open the board of this name, with this core. The first call builds its simulation, which takes a minute.
 
-        Raises ValueError for an unknown name, and DeviceError if the simulation cannot be built or started.
+        Raises ValueError for an unknown name or a core that does not fit, and DeviceError if the simulation cannot be
+        built or started.
         """
         board = find(name)
-        return await cls.open_top(board.lanes, board.period, board.size)
+        return await cls.open_top(board.width(core), board.period, **board.path_options(core))
 
     @classmethod
     async def open_top(
-        cls, lanes: int, period: Fraction, size: int, noise: Noise | None = None
+        cls, lanes: int, period: Fraction, size: int, noise: Noise | None = None, *, memory: int = 0
     ) -> SimulatedBoardDevice:
-        """Open a board of ``lanes`` lanes, with ``period`` clock cycles per bit and frames of ``size`` octets."""
-        simulation = await prepare("board", str(lanes), str(period), str(size))
+        """Open a board of ``lanes`` lanes, with ``period`` clock cycles per bit and frames of ``size`` octets.
+
+        With ``memory`` octets of memory, it has an RDMA engine.
+        """
+        simulation = await prepare("board", str(lanes), str(period), str(size), *([str(memory)] if memory else []))
         master, slave = pty.openpty()
         tty.setraw(slave)
         with open(slave, "rb"):  # when this and the device have closed it, the simulation ends
@@ -58,7 +63,7 @@ class SimulatedBoardDevice(SerialDevice):
                 process = SimulationProcess(simulation, _SERVER, [master], variables)
             try:
                 await _up(slave, process)
-                device = cls(os.ttyname(slave), BAUD, float(BITS * period / _CYCLES))
+                device = cls(os.ttyname(slave), BAUD, float(BITS * period / _CYCLES), offload=bool(memory))
             except BaseException:
                 process.kill()
                 raise

@@ -85,6 +85,6 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
         return m
 
 
-def make(lanes: str, period: str, size: str) -> SimulatedBoard:
-    """Return a board: the lanes of its data path, the clock cycles per bit, and the octets of a frame."""
-    return SimulatedBoard(UartDatapath(int(lanes), Fraction(period), size=int(size)))
+def make(lanes: str, period: str, size: str, memory: str = "0") -> SimulatedBoard:
+    """Return a board: the lanes of its data path, the clock cycles per bit, the octets of a frame, and of memory."""
+    return SimulatedBoard(UartDatapath(int(lanes), Fraction(period), size=int(size), memory=int(memory)))

@@ -4,7 +4,12 @@ The package lies below the devices, and imports nothing of ``host_driver.rdma``.
 """
 
 from open_rnic.host_driver.rdma.engine import commands
-from open_rnic.host_driver.rdma.engine.mapped import SPACE, Buffer, MappedMemory
+from open_rnic.host_driver.rdma.engine.copied import CopiedMemory, MemoryAccess
+from open_rnic.host_driver.rdma.engine.mapped import MappedMemory
+from open_rnic.host_driver.rdma.engine.memory import SPACE, Buffer, EngineMemory, Placed
 from open_rnic.host_driver.rdma.engine.twin import Engine, Memory
 
-__all__ = ["SPACE", "Buffer", "Engine", "MappedMemory", "Memory", "commands"]
+__all__ = [
+    "SPACE", "Buffer", "CopiedMemory", "Engine", "EngineMemory", "MappedMemory", "Memory", "MemoryAccess", "Placed",
+    "commands",
+]  # fmt: skip

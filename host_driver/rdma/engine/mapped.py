@@ -1,62 +1,39 @@
-"""The memory of a device whose RDMA engine uses the application's buffers in place: a space of 32-bit addresses."""
+"""The memory of a device whose RDMA engine uses the application's buffers in place."""
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from typing import TYPE_CHECKING, Protocol
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from open_rnic.host_driver.rdma.engine.memory import SPACE, Buffer, EngineMemory
 
 if TYPE_CHECKING:
     from open_rnic.host_driver.ddp import Octets
 
-SPACE = 1 << 32  # octets
-ALIGNMENT = 64  # octets: no two buffers share a word of the widest data path
 
+class MappedMemory(EngineMemory):
+    """Buffers that are used in place: nothing is copied.
 
-class Buffer(Protocol):
-    """The octets of a buffer, such as a memoryview of it; they need not be consecutive in the host's memory."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, octets: slice, /) -> memoryview: ...
-
-    def __setitem__(self, octets: slice, payload: Octets, /) -> None: ...
-
-
-class MappedMemory:
-    """Buffers, each at the address that ``map`` has given to it.
-
-    Addresses increase up to the end of the space and begin again at its start, so that an address that was unmapped is
-    not given to another buffer soon: a device that still uses it does no harm. Octets that are written to an address
-    without a buffer are discarded, and reads of it return zeros.
+    Octets that are written to an address without a buffer are discarded, and reads of it return zeros.
     """
 
-    def __init__(self, space: int = SPACE) -> None:
-        self.space = space  # octets
-        self._next = ALIGNMENT
-        self._starts: list[int] = []  # in ascending order
-        self._views: dict[int, Buffer] = {}
+    @property
+    def room(self) -> int:
+        """See EngineMemory: several have to fit."""
+        return self.space // 2
 
-    def __len__(self) -> int:
-        return len(self._views)
+    def share(self, view: Buffer, *, writable: bool) -> int:
+        """See EngineMemory."""
+        return self.map(view)
 
-    def map(self, view: Buffer) -> int:
-        """Return the address of the buffer's first octet; raises ValueError if no range of addresses is free."""
-        octets = max(len(view), 1)
-        first = self._next
-        address = self._free(first, octets, self.space)
-        if address is None:
-            address = self._free(ALIGNMENT, octets, first)
-        if address is None:
-            raise ValueError(f"the device has no {octets} consecutive addresses left for a buffer")
-        self._next = _aligned(address + octets)
-        insort(self._starts, address)
-        self._views[address] = view
-        return address
+    def store(self) -> None:
+        """See EngineMemory."""
 
-    def unmap(self, address: int) -> None:
-        """Forget the buffer that ``map`` has given this address. Idempotent."""
-        if self._views.pop(address, None) is not None:
-            del self._starts[bisect_right(self._starts, address) - 1]
+    async def load(self, address: int, octets: int) -> None:
+        """See EngineMemory."""
+
+    async def load_shared(self) -> None:
+        """See EngineMemory."""
 
     def read(self, address: int, octets: int) -> bytes:
         """Return octets; zeros where there is no buffer."""
@@ -89,21 +66,6 @@ class MappedMemory:
                 view[address + at - start : address + to - start] = source[at:to]
             at = to
 
-    def _free(self, address: int, octets: int, limit: int) -> int | None:
-        """Return the first range of addresses from ``address`` on, below ``limit``, in which no buffer lies."""
-        while address + octets <= limit:
-            before = bisect_right(self._starts, address)
-            if before and (end := self._end(self._starts[before - 1])) > address:
-                address = _aligned(end)
-            elif before < len(self._starts) and (start := self._starts[before]) < address + octets:
-                address = _aligned(self._end(start))
-            else:
-                return address
-        return None
-
-    def _end(self, start: int) -> int:
-        return start + max(len(self._views[start]), 1)
-
     def _at(self, address: int) -> tuple[int, int, Buffer | None]:
         """Return the buffer at an address, its first address, and the address behind it, or that of the next one."""
         before = bisect_right(self._starts, address)
@@ -113,7 +75,3 @@ class MappedMemory:
             if address < start + len(view):
                 return start, start + len(view), view
         return address, self._starts[before] if before < len(self._starts) else 2 * SPACE, None
-
-
-def _aligned(address: int) -> int:
-    return -(-address // ALIGNMENT) * ALIGNMENT

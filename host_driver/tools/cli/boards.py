@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from open_rnic.boards.board import Core
 from open_rnic.host_driver.optional_packages import need
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
 from open_rnic.host_driver.tools.cli.figures import ColumnsOption, show_tables
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
     from open_rnic.boards.board import Board
 
 FOLDER = Path("build") / "boards"  # default folder, with a subfolder for each board
+CoreOption = Annotated[
+    Core,
+    typer.Option("--core", help="Behind the link: the MPA data path, or with it an RDMA engine and memory."),
+]
+
+
+def folder(board: str, core: Core) -> Path:
+    """Return the default folder of a build."""
+    return FOLDER / (board if core is Core.MPA else f"{board}-{core}")
+
+
 # The families' names of look-up tables, registers and block RAM; an iCE40's registers are in its logic cells.
 _CELLS = ("TRELLIS_COMB", "LUT4", "ICESTORM_LC"), ("TRELLIS_FF", "DFF"), ("DP16KD", "BSRAM", "ICESTORM_RAM")
 
@@ -73,6 +85,7 @@ def _described(board: Board) -> dict[str, Any]:
         "uart": board.uart,
         "baud": board.baud,
         "frame_octets": board.size,
+        "rdma_memory_octets": board.memory,
         "toolchain": FLOWS[board.flow].title,
         "openfpgaloader": list(board.loader),
     }

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from open_rnic.boards.board import Core
 from open_rnic.host_driver.optional_packages import need
 from open_rnic.host_driver.tools.bench.table import Table
-from open_rnic.host_driver.tools.cli.boards import FOLDER
+from open_rnic.host_driver.tools.cli.boards import CoreOption, folder
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, whole_number
 from open_rnic.host_driver.tools.cli.figures import show_tables
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def build(
     board: Annotated[str, typer.Argument(metavar="BOARD", help="A board that `rnic boards` lists.")],
+    core: CoreOption = Core.MPA,
     lanes: Annotated[
         int | None,
         typer.Option(
@@ -33,7 +35,8 @@ def build(
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="The seed of the placement.")] = 1,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The folder to build in; default: build/boards/BOARD.")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="The folder to build in; default: build/boards/BOARD[-rdma]."),
     ] = None,
 ) -> None:
     """Build a board's bitstream, with the data path, its link and a UART, using only the toolchain from PyPI.
@@ -61,7 +64,9 @@ def build(
                 errors.print(f"{board}: {what}", highlight=False, soft_wrap=True)
 
         try:
-            result = build_bitstream(board, out or FOLDER / board, lanes=lanes, baud=baud, seed=seed, stage=stage)
+            result = build_bitstream(
+                board, out or folder(board, core), core=core, lanes=lanes, baud=baud, seed=seed, stage=stage
+            )
         except ValueError as error:
             raise UsageError(str(error)) from None
         except BuildError as error:

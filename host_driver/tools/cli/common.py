@@ -155,8 +155,10 @@ LanesOption = Annotated[
 ]
 
 
-async def open_device(name: str, lanes: int, waves: Path | None = None, *, offload: bool = False) -> Device:
-    """Open the device that the options name; with ``offload``, it has an RDMA engine.
+async def open_device(
+    name: str, lanes: int, waves: Path | None = None, *, offload: bool | None = False
+) -> Device:
+    """Open the device that the options name; with ``offload``, it has an RDMA engine; None: if it can.
 
     Raises UsageError for an unknown name or width, or for ``waves`` or ``offload`` of a device that has none.
     """

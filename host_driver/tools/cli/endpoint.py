@@ -58,6 +58,9 @@ class OffloadName(StrEnum):
     NONE = "none"
 
 
+OFFLOADS = {OffloadName.RDMA: True, OffloadName.NONE: False, None: None}  # as ``devices.open_device`` takes it
+
+
 def port_number(text: str | int) -> int:
     """Parse the text of an option, for ``typer.Option(parser=port_number)``."""
     port = whole_number(text)
@@ -259,16 +262,15 @@ class ConnectionOptions:
         from open_rnic.host_driver.devices import check, offloads
         from open_rnic.host_driver.tools.tcp_choice import TcpChoice
 
-        offload = self.offload is not OffloadName.NONE
+        offload = OFFLOADS[self.offload]
         try:
             check(self.device, lanes=self.lanes)
-            choice = TcpChoice.parse(self.transport, self.device, offload=offload)
+            choice = TcpChoice.parse(self.transport, self.device, offload=offload is not False)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        able = offloads(self.device)
-        if self.offload is OffloadName.RDMA and not able:
+        if offload and not offloads(self.device):
             raise UsageError(f"--offload rdma needs an RDMA engine, and --device {self.device} has none")
-        return choice.open_with(partial(open_device, self.device, self.lanes, offload=able and offload))
+        return choice.open_with(partial(open_device, self.device, self.lanes, offload=offload))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, interruptible
-from open_rnic.host_driver.tools.cli.endpoint import OffloadName, OffloadOption
+from open_rnic.host_driver.tools.cli.endpoint import OFFLOADS, OffloadName, OffloadOption
 from open_rnic.host_driver.tools.cli.figures import check_page
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def linux(
             raise typer.Exit(interruptible(_shell(folder)))
         plan = None if transport is Transport.KERNEL else Plan(Faults(drop=drop), rtl=transport is Transport.QEMU_RTL)
         failed = interruptible(
-            _run(folder, cases, devices, verbose, markdown, plan, offload=offload is not OffloadName.NONE)
+            _run(folder, cases, devices, verbose, markdown, plan, offload=OFFLOADS[offload])
         )
     except InteropError as error:
         raise CommandError(str(error)) from None
@@ -142,7 +142,7 @@ async def _run(
     markdown: Path | None,
     plan: Plan | None,
     *,
-    offload: bool,
+    offload: bool | None,
 ) -> int:
     """Return the number of rows that failed. ``plan`` is None without a cable."""
     from open_rnic.host_driver.tools.bench.table import keep

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from open_rnic.boards.board import Core
 from open_rnic.host_driver.optional_packages import need
-from open_rnic.host_driver.tools.cli.boards import FOLDER
+from open_rnic.host_driver.tools.cli.boards import CoreOption, folder
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
 
 # Messages of openFPGALoader and its libraries, and the explanation for the user.
@@ -24,9 +25,10 @@ _KNOWN = (
 
 def program(
     board: Annotated[str, typer.Argument(metavar="BOARD", help="A board that `rnic boards` lists.")],
+    core: CoreOption = Core.MPA,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="The folder of the build; default: build/boards/BOARD."),
+        typer.Option("--out", metavar="DIR", help="The folder of the build; default: build/boards/BOARD[-rdma]."),
     ] = None,
     flash: Annotated[
         bool, typer.Option("--flash", help="Write the bitstream to the flash, which keeps it without power.")
@@ -44,9 +46,10 @@ def program(
         chosen = find(board)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    made = bitstream(board, out or FOLDER / board)
+    made = bitstream(board, out or folder(board, core))
     if not made.exists():
-        raise CommandError(f"{board}: {made} does not exist: run `rnic build {board}` first")
+        command = f"rnic build {board}" + (f" --core {core}" if core is not Core.MPA else "")
+        raise CommandError(f"{board}: {made} does not exist: run `{command}` first")
     loader = shutil.which("openFPGALoader")
     if loader is None:
         raise CommandError("openFPGALoader is not installed: Debian's package is openfpgaloader")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.device import AttachedDevice, Device, DeviceError
-from open_rnic.host_driver.devices import offloads, open_device, samples
+from open_rnic.host_driver.devices import open_device, samples
 from open_rnic.host_driver.devices.simulated_rnic import SimulatedRnic
 from open_rnic.host_driver.rdma import RdmaError
 from open_rnic.host_driver.rdma.connection import OpenDevice
@@ -106,13 +106,13 @@ async def run(
     devices: Sequence[str],
     plan: Plan | None = None,
     *,
-    offload: bool = True,
+    offload: bool | None = None,
 ) -> AsyncIterator[Row]:
     """Run every case with every device, and yield each row when it is complete. Raises InteropError.
 
     With ``plan``, over the TCP of the twin or the RTL and a cable with these faults. The simulated device then has
-    the TCP of the RTL in the same simulation. With ``offload``, devices that can have an RDMA engine have it. A case is
-    left out with a device that has no part that the case needs.
+    the TCP of the RTL in the same simulation. ``offload`` is that of ``open_device``. A case is left out with a device
+    that has no part that the case needs.
 
     Captures go to ``folder`` and ``folder/aligned``. Earlier captures of the same rows are deleted first, so that a row
     that did not finish has none.
@@ -126,18 +126,20 @@ async def run(
         for name in devices:
             # Each simulation is built first, so that no case's time includes the build.
             plain: OpenDevice = partial(open_device, name, lanes=LANES)
-            device: OpenDevice = partial(open_device, name, lanes=LANES, offload=offload and offloads(name))
+            device: OpenDevice = partial(open_device, name, lanes=LANES, offload=offload)
             attached = plan is not None and plan.rtl and name == "simulated"
             if plan and attached != plan.attached:
                 await bench.drop()
-                bench.plan = plan = replace(plan, attached=attached, offload=offload)
+                bench.plan = plan = replace(plan, attached=attached, offload=offload is not False)
             if attached:
-                await (await SimulatedRnic.open(offload=offload)).close()
+                await (await SimulatedRnic.open(offload=offload is not False)).close()
                 plain, device = AttachedDevice.open, bench.device
             else:
                 await (await device()).close()
             for case in cases:
-                if (attached and case.octets) or (case.samples and (attached or not (offload and samples(name)))):
+                if attached and (case.octets or case.samples):
+                    continue
+                if case.samples and (offload is False or not samples(name)):
                     continue
                 yield await _row(bench, case, name, device if case.offloads else plain)
     finally:

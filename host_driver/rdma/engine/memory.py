@@ -1,0 +1,114 @@
+"""The memory that the RDMA engine of a device works on: a space of 32-bit addresses, with buffers at some of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right, insort
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from open_rnic.host_driver.ddp import Octets
+
+SPACE = 1 << 32  # octets
+ALIGNMENT = 64  # octets: no two buffers share a word of the widest data path
+
+
+class Buffer(Protocol):
+    """The octets of a buffer, such as a memoryview of it; they need not be consecutive in the host's memory."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, octets: slice, /) -> memoryview: ...
+
+    def __setitem__(self, octets: slice, payload: Octets, /) -> None: ...
+
+
+class Placed:
+    """A buffer that lies in a device's memory itself, at ``address``."""
+
+    __slots__ = ()
+    address: int
+
+
+class EngineMemory(ABC):
+    """A memory with buffers of the application in it, each at the address that ``map`` has given to it.
+
+    Addresses increase up to the end of the space and begin again at its start, so that an address that was unmapped is
+    not given to another buffer soon: a device that still uses it does no harm. ``room`` is the longest buffer of
+    unknown use, such as one for a Send of any length.
+    """
+
+    def __init__(self, space: int = SPACE) -> None:
+        self.space = space  # octets
+        self._next = ALIGNMENT
+        self._starts: list[int] = []  # in ascending order
+        self._views: dict[int, Buffer] = {}  # by their address
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    @property
+    @abstractmethod
+    def room(self) -> int:
+        """The most octets that a buffer should have whose use is not known."""
+
+    def map(self, view: Buffer, *, fill: bool = True) -> int:
+        """Return the address of the buffer's first octet; with ``fill``, the memory has the buffer's octets.
+
+        Raises ValueError if no range of addresses is free.
+        """
+        address = self._reserve(len(view))
+        self._views[address] = view
+        return address
+
+    def unmap(self, address: int) -> None:
+        """Forget the buffer that ``map`` has given this address. Idempotent."""
+        if self._views.pop(address, None) is not None:
+            del self._starts[bisect_right(self._starts, address) - 1]
+
+    @abstractmethod
+    def share(self, view: Buffer, *, writable: bool) -> int:
+        """Map a buffer that peers access, and that they may write if it is ``writable``; raises ValueError."""
+
+    @abstractmethod
+    def store(self) -> None:
+        """Let the memory have all octets that the application has changed in shared buffers."""
+
+    @abstractmethod
+    async def load(self, address: int, octets: int) -> None:
+        """Let the application have the first ``octets`` octets of the buffer at this address."""
+
+    @abstractmethod
+    async def load_shared(self) -> None:
+        """Let the application have all octets that peers have written into shared buffers."""
+
+    def _reserve(self, octets: int) -> int:
+        octets = max(octets, 1)
+        first = self._next
+        address = self._free(first, octets, self.space)
+        if address is None:
+            address = self._free(ALIGNMENT, octets, first)
+        if address is None:
+            raise ValueError(f"the device has no {octets} consecutive octets of memory left for a buffer")
+        self._next = _aligned(address + octets)
+        insort(self._starts, address)
+        return address
+
+    def _free(self, address: int, octets: int, limit: int) -> int | None:
+        """Return the first range of addresses from ``address`` on, below ``limit``, in which no buffer lies."""
+        while address + octets <= limit:
+            before = bisect_right(self._starts, address)
+            if before and (end := self._end(self._starts[before - 1])) > address:
+                address = _aligned(end)
+            elif before < len(self._starts) and (start := self._starts[before]) < address + octets:
+                address = _aligned(self._end(start))
+            else:
+                return address
+        return None
+
+    def _end(self, start: int) -> int:
+        return start + max(len(self._views[start]), 1)
+
+
+def _aligned(address: int) -> int:
+    return -(-address // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,131 @@
+"""The host's access to the memory behind the RDMA engine."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, MemoryPort
+from open_rnic.rtl.rdma.memory_registers import BY_NAME, MEMORY_MAP
+from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING
+from open_rnic.rtl.register_bank import RegisterBank
+
+__all__ = ["MemoryWindow"]
+
+_READ = BY_NAME["MEMORY_READ"].address >> 2
+
+
+class MemoryWindow(wiring.Component):
+    """Lets the host read and write a memory through registers (:data:`.MEMORY_MAP`), beside the engine.
+
+    The host's write comes before all reads of the engine that have not been offered to the memory. For the host's read,
+    the window first waits for the words that the engine has asked for, while the engine asks for no others.
+
+    Latency: combinational for the engine. Throughput: a write and a read in every cycle, except those that accesses of
+    the host take.
+
+    Parameters
+    ----------
+    lanes : width of a word of the memory in 32-bit lanes; the host accesses 32 bits at a time
+    octets : size of the memory, for the register OCTETS
+
+    Members
+    -------
+    port : In, :class:`.MemoryPort`
+        The side of the memory, to the engine.
+    main : Out, :class:`.MemoryPort`
+        The side of the engine, to the memory.
+    bus : In, :class:`.RegisterBus`
+
+    """
+
+    def __init__(self, lanes: int, octets: int):
+        check_lanes(lanes)
+        self.lanes = lanes
+        self.octets = octets
+        super().__init__({"port": In(MemoryPort(lanes)), "main": Out(MemoryPort(lanes)), "bus": In(RegisterBus())})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.registers = registers = RegisterBank(MEMORY_MAP)
+        port, main, bus = self.port, self.main, self.bus
+
+        # The host's access. A read of READ is held until the word is there.
+        address = Signal(ADDRESS_BITS - 2)  # of a lane
+        written = Signal(32)
+        word = Signal(32)
+        writes = Signal()  # ``written`` is on its way to the memory
+        reads = Signal()  # the bus waits for ``word``
+        asked = Signal()  # the memory has been asked for it
+        has = Signal()  # it is there
+        is_read = Signal()
+        m.d.comb += [
+            is_read.eq(~bus.write & (bus.address == _READ)),
+            reads.eq(bus.request & is_read & ~has & ~writes),
+            registers.bus.request.eq(bus.request & ~writes & (has | ~is_read)),
+            *(getattr(registers.bus, name).eq(getattr(bus, name)) for name in ("write", "address", "write_data")),
+            *(getattr(bus, name).eq(getattr(registers.bus, name)) for name in ("ack", "read_data")),
+            registers.OCTETS.value.eq(self.octets),
+            registers.READ.value.eq(word),
+        ]
+        with m.If(registers.ADDRESS.push):
+            m.d.sync += address.eq(registers.ADDRESS.value[2:])
+        with m.If(registers.WRITE.push):
+            m.d.sync += [writes.eq(1), written.eq(registers.WRITE.value)]
+        with m.If(bus.ack & is_read):
+            m.d.sync += [has.eq(0), address.eq(address + 1)]
+
+        # The port for writes. A beat of the engine that has been offered is transferred first.
+        lane_bits = self.lanes.bit_length() - 1
+        lane = Signal(range(max(2, self.lanes)))
+        offered = Signal()
+        m.d.comb += lane.eq(address[:lane_bits])
+        m.d.sync += offered.eq(port.write.valid & ~port.write.ready & ~(writes & ~offered))
+        with m.If(writes & ~offered):
+            m.d.comb += [
+                main.write.valid.eq(1),
+                main.write.payload.address.eq(address >> lane_bits),
+                main.write.payload.data.eq(written.replicate(self.lanes)),
+                main.write.payload.mask.eq(
+                    Cat(registers.MASK.value & (lane == n).replicate(4) for n in range(self.lanes))
+                ),
+                main.write.payload.last.eq(1),
+            ]  # fmt: skip
+            with m.If(main.write.ready):
+                m.d.sync += [writes.eq(0), address.eq(address + 1)]
+        with m.Else():
+            m.d.comb += [
+                main.write.valid.eq(port.write.valid),
+                main.write.payload.eq(port.write.payload),
+                port.write.ready.eq(main.write.ready),
+            ]
+
+        # The port for reads: likewise, and no word of the engine may be due when the host's is asked for.
+        due = Signal(range(2 * MAX_OUTSTANDING + 1))  # words of the engine; as many can be left from before its reset
+        asks = Signal()  # an address of the engine has been offered
+        m.d.comb += [port.words.payload.eq(main.words.payload)]
+        m.d.sync += [
+            due.eq(due + (port.read.valid & port.read.ready) - (port.words.valid & port.words.ready)),
+            asks.eq(port.read.valid & ~port.read.ready & (asks | ~(writes | reads))),
+        ]
+        with m.If((reads | writes) & ~asks):
+            m.d.comb += [
+                main.read.valid.eq(reads & ~asked & (due == 0)),
+                main.read.payload.eq(address >> lane_bits),
+            ]
+            with m.If(main.read.valid & main.read.ready):
+                m.d.sync += asked.eq(1)
+        with m.Else():
+            m.d.comb += [
+                main.read.valid.eq(port.read.valid),
+                main.read.payload.eq(port.read.payload),
+                port.read.ready.eq(main.read.ready),
+            ]
+        with m.If(asked):
+            m.d.comb += main.words.ready.eq(1)
+            with m.If(main.words.valid):
+                m.d.sync += [asked.eq(0), has.eq(1), word.eq(main.words.payload.word_select(lane, 32))]
+        with m.Else():
+            m.d.comb += [port.words.valid.eq(main.words.valid), main.words.ready.eq(port.words.ready)]
+        return m
