@@ -23,8 +23,8 @@ from open_rnic.rtl.link.uart import check_period
 
 ROOT = Path(__file__).parents[2]
 RESULT = Result(
-    "ulx3s", 2, 3_000_000, 1, "top.bit", "abc", asked=50e6, reached=49.9e6, cells={"TRELLIS_COMB": (6000, 83640)},
-    path=("here", "there", 4.0, 12.5), again=True,
+    "ulx3s", "mpa", 2, 3_000_000, 1, "top.bit", "abc", asked=50e6, reached=49.9e6,
+    cells={"TRELLIS_COMB": (6000, 83640)}, path=("here", "there", 4.0, 12.5), again=True,
 )  # fmt: skip
 
 
@@ -108,11 +108,14 @@ def test_an_impossible_clock_is_rejected(flow):
     (["build", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
     (["program", "nonesuch"], 2, "no board is called 'nonesuch'; there are arty_a7, "),
     (["build", "ulx3s", "--lanes", "3"], 2, "ulx3s has room for lanes 1, 2, 4, 8, 16, not 3"),
+    (["build", "ice40_hx8k", "--core", "rdma"], 2, "ice40_hx8k has no room for an RDMA engine"),
     (["build", "ulx3s", "--baud", "7000000"], 2, "the UART of ulx3s runs at 1,200 to 6,250,000 baud, not 7,000,000"),
     (["build", "ulx3s", "--baud", "0"], 2, "the UART of ulx3s runs at 1,200 to 6,250,000 baud, not 0"),
     (["build", "ulx3s", "--seed", "0"], 2, "the seed must be 1 to 2147483647, not 0"),
     (["boards", "--json", "--markdown"], 2, "only one of --json, --markdown and --names can be given"),
     (["program", "ulx3s", "--out", "nowhere"], 1, "ulx3s: nowhere/top.bit does not exist: run `rnic build ulx3s`"),
+    (["program", "ulx3s", "--core", "rdma"], 1,
+     "ulx3s: build/boards/ulx3s-rdma/top.bit does not exist: run `rnic build ulx3s --core rdma` first"),
 ])  # fmt: skip
 def test_invalid_arguments_are_rejected_in_one_line(command, status, says, capsys):
     assert run(command) == status
@@ -231,7 +234,7 @@ from pathlib import Path
 from open_rnic.boards import build, find
 from open_rnic.boards.flows import FLOWS
 board = find("colorlight_i5")
-build._generate(board, FLOWS[board.flow], 1, 1, "", Path(sys.argv[1]))
+build._generate(board, FLOWS[board.flow], build.Core.MPA, 1, 1, "", Path(sys.argv[1]))
 """
 
 

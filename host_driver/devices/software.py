@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from mmap import mmap
+from typing import TYPE_CHECKING
 
 from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
-from open_rnic.host_driver.rdma.engine import Engine, MappedMemory
+from open_rnic.host_driver.rdma.engine import CopiedMemory, Engine, MappedMemory
 from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.registers import BY_NAME, DirectionState, EventKind, Rtr
 
+if TYPE_CHECKING:
+    from open_rnic.host_driver.ddp import Octets
+
 _ROOM = 1 << 18  # octets: a queue that holds more accepts nothing
 _CHUNK = 1 << 16  # octets of the MPA stream that are processed at once
+
+
+class _OwnMemory:
+    """Memory that only the engine accesses, and the host as on a board."""
+
+    def __init__(self, octets: int) -> None:
+        self._octets = mmap(-1, octets)  # takes no memory for octets that nobody has written
+
+    def read(self, address: int, octets: int) -> bytes:
+        """See Memory."""
+        return self._octets[address : address + octets]
+
+    def write(self, address: int, octets: Octets) -> None:
+        """See Memory."""
+        self._octets[address : address + len(octets)] = octets
+
+    write_memory = write
+
+    async def read_memory(self, address: int, octets: int) -> bytes:
+        """See MemoryAccess."""
+        await asyncio.sleep(0)
+        return self.read(address, octets)
 
 
 class SoftwareDevice(Device):
@@ -20,18 +48,24 @@ class SoftwareDevice(Device):
 
     A ULPDU or chunk is accepted while less than 256 KiB wait in its direction, so each direction holds at most
     256 KiB and one ULPDU or chunk. ``lanes`` is only reported in CAPABILITIES. With ``offload``, the RDMA engine's twin
-    is between its ULPDUs and its data path.
+    is between its ULPDUs and its data path. With ``octets``, the engine works on a memory of that size, as that of a
+    board does; otherwise it uses the buffers of the program.
     """
 
     name = "software"
 
-    def __init__(self, *, lanes: int = 4, offload: bool = False) -> None:
+    def __init__(self, *, lanes: int = 4, offload: bool = False, octets: int = 0) -> None:
         self.lanes = lanes
         self._path = MpaDatapath(lanes=lanes)
         self._engine: Engine | None = None
         if offload:
-            self.memory = MappedMemory()
-            self._engine = Engine(self.memory, reads=128)
+            if octets:
+                own = _OwnMemory(octets)
+                self.memory = CopiedMemory(own, octets)
+                self._engine = Engine(own, reads=128)
+            else:
+                mapped = self.memory = MappedMemory()
+                self._engine = Engine(mapped, reads=128)
             self._path.seen = self._tell_engine
         self._closed = False
         self._gate = Gate()

@@ -19,7 +19,7 @@ from open_rnic.host_driver.rdma.connection import (
     TerminatedError,
 )
 from open_rnic.host_driver.rdma.manager import ConnectionRequest, Listener, connect, listen, software
-from open_rnic.host_driver.rdma.memory import Access, Piece, Place, ProtectionDomain, Region, StagTable
+from open_rnic.host_driver.rdma.memory import Access, DeviceBuffer, Piece, Place, ProtectionDomain, Region, StagTable
 from open_rnic.host_driver.rdma.work import (
     Completion,
     CompletionQueue,
@@ -41,6 +41,7 @@ __all__ = [
     "Config",
     "Connection",
     "ConnectionRequest",
+    "DeviceBuffer",
     "Fault",
     "Listener",
     "LostError",

@@ -400,9 +400,9 @@ def test_an_invalid_request_is_a_failure_and_the_listener_continues(rnic):
         (["connect", "127.0.0.1", 9, "--device", "fpga"], 2, "no device is called 'fpga'"),
         (["connect", "127.0.0.1", 9, "--lanes", 3], 2, "lanes wide, not 3"),
         (
-            ["rping", "-c", "--offload", "rdma", "--device", "serial:/dev/no"],
+            ["rping", "-c", "--offload", "rdma", "--device", "serial:sim:ice40_hx8k"],
             2,
-            "--offload rdma needs an RDMA engine, and --device serial:/dev/no has none",
+            "--offload rdma needs an RDMA engine, and --device serial:sim:ice40_hx8k has none",
         ),
         *(
             (["connect", "127.0.0.1", 9, "--timeout", seconds], 2, f"more than 0, not {seconds}")
