@@ -212,6 +212,7 @@ class OffloadStream(Stream):
 
     def add(self, region: Region) -> None:
         """See RegionTable."""
+        self.check_memory(region.view)
         if self._sink_address is not None:
             address = self._sink_address
         elif region.access & _REMOTE:
