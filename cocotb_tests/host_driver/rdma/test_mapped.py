@@ -53,7 +53,7 @@ def test_a_retired_buffer_is_used_no_more_but_keeps_its_place_until_it_is_unmapp
     assert memory.read(address, 2000) == bytes(2000)
     assert buffer == b"\x55" * 2000
     memory.map(memoryview(bytearray(1900)))
-    with pytest.raises(ValueError, match="no 100 consecutive addresses left"):
+    with pytest.raises(ValueError, match="no 100 consecutive octets of memory left"):
         memory.map(memoryview(bytearray(100)))
     memory.unmap(address)
     memory.unmap(address)  # again

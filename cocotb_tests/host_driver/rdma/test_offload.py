@@ -86,7 +86,7 @@ def test_a_buffer_does_not_get_the_addresses_to_which_an_rdma_write_is_under_way
                 await asyncio.sleep(0)
             stag = region.stag
             region.deregister()
-            with pytest.raises(ValueError, match="no 65536 consecutive addresses left"):
+            with pytest.raises(ValueError, match="no 65536 consecutive octets of memory left"):
                 theirs.register(bytearray(octets), Access.REMOTE_READ)
             await asyncio.gather(*writes, return_exceptions=True)
             with suppress(rdma.RdmaError):
