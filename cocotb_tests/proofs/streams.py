@@ -540,7 +540,7 @@ _block(
 @proves(
     "a beat is held until it is transferred",
     lambda lanes: RowQueue(PostedBuffer, 4),
-    Mutant("a row leaves after one cycle", RowQueue, "(self.o.valid & self.o.ready)", "self.o.valid"),
+    Mutant("a row leaves after one cycle", RowQueue, "head, self.o.valid & self.o.ready", "head, self.o.valid"),
     Mutant("a field is written to the oldest row", RowQueue, "write.addr.eq(tail)", "write.addr.eq(head)"),
     name="RowQueue",
     of="RowQueue",
@@ -558,7 +558,7 @@ def _(m, queue):
 @proves(
     "a beat is held until it is transferred",
     lambda lanes: CompletionQueue(4),
-    Mutant("an entry leaves after one cycle", CompletionQueue, "(self.o.valid & self.o.ready)", "self.o.valid"),
+    Mutant("an entry leaves after one cycle", CompletionQueue, "head, self.o.valid & self.o.ready", "head, self.o.valid"),
     name="CompletionQueue",
     of="CompletionQueue",
     lanes=NO_LANES,
