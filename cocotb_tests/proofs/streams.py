@@ -558,7 +558,7 @@ def _(m, queue):
 @proves(
     "a beat is held until it is transferred",
     lambda lanes: CompletionQueue(4),
-    Mutant("an entry leaves after one cycle", CompletionQueue, "head, self.o.valid & self.o.ready", "head, self.o.valid"),
+    Mutant("an entry leaves in a cycle", CompletionQueue, "head, self.o.valid & self.o.ready", "head, self.o.valid"),
     name="CompletionQueue",
     of="CompletionQueue",
     lanes=NO_LANES,
