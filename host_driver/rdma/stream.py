@@ -157,12 +157,12 @@ class Stream:
     def prepare(self, request: WorkRequest, context: Any = None) -> Work:
         """Return the work for ``post``; raises ValueError for a request that can never be carried out.
 
-        Such requests are those with an impossible address, those whose sink belongs to another stream, lacks the access
-        right or is too small, and all RDMA Reads if the ORD is 0.
+        Such requests are those with an impossible address, Sends with fields of other messages, those whose sink
+        belongs to another stream, lacks the access right or is too small, and all RDMA Reads if the ORD is 0.
         """
         read = request.opcode is Opcode.RDMA_READ_REQUEST
         if request.opcode not in _REQUESTS:
-            raise ValueError(f"the ULP cannot post an {request.opcode}")
+            raise ValueError(f"the ULP cannot post this message: {request.opcode}")
         if read and not self.ord:
             raise ValueError("RDMA Reads are not possible: the connection's ORD is 0")
         message = self.domain.view(request.local, self, Access.LOCAL_WRITE if read else Access(0))
@@ -176,6 +176,11 @@ class Stream:
             raise ValueError(f"an STag is 0 to {MAX_STAG:#x}, not {request.stag:#x}")
         if request.to < 0 or request.to + octets >= TO_END:
             raise ValueError(f"{octets} octets from TO {request.to:#x} on do not stay below TO 2^64")
+        if request.opcode not in _TAGGED:  # these fields of the header are reserved
+            if request.stag and not request.opcode.invalidates:
+                raise ValueError(f"only a Send with Invalidate has an STag: {request.stag:#x}")
+            if request.to:
+                raise ValueError(f"a Send has no TO: {request.to:#x}")
         return Work(request, octets, message, context)
 
     def post(self, work: Work) -> None:
@@ -600,5 +605,6 @@ _QUEUES = {
     Opcode.RDMA_READ_REQUEST: READ_QN,
     Opcode.TERMINATE: TERMINATE_QN,
 }
+_TAGGED = {Opcode.RDMA_WRITE, Opcode.RDMA_READ_REQUEST}  # they have an STag and a TO of the peer
 _REQUESTS = {opcode for opcode, qn in _QUEUES.items() if qn != TERMINATE_QN} | {Opcode.RDMA_WRITE}
 _NOTHING = memoryview(b"")

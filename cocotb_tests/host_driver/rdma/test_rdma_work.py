@@ -1,6 +1,7 @@
 """Work requests, scatter/gather lists, completion queues, and buffers that are posted before there is a connection."""
 
 import asyncio
+import re
 import socket
 import tracemalloc
 from contextlib import asynccontextmanager
@@ -153,11 +154,33 @@ def test_lists_that_can_never_be_used_are_refused():
                 post(local)
     with pytest.raises(ValueError, match="11 octets at offset 0 do not lie in a region of 10"):
         end.post_send(plain[:4]._replace(octets=11))
-    with pytest.raises(ValueError, match="the ULP cannot post an RDMA Read Response"):
+    with pytest.raises(ValueError, match="the ULP cannot post this message: RDMA Read Response"):
         end.post(WorkRequest(Opcode.RDMA_READ_RESPONSE, b""))
     assert (end.posted, end.receives) == (0, 0)
     plain.deregister()
     foreign.deregister()
+
+
+@pytest.mark.parametrize(
+    ("bad", "what"),
+    [
+        (WorkRequest.write(b"abc", 2**32), "an STag is 0 to 0xffffffff, not 0x100000000"),
+        (WorkRequest.send(b"abc", invalidate=-1), "an STag is 0 to 0xffffffff, not -0x1"),
+        (WorkRequest.write(b"abc", 1, -1), "3 octets from TO -0x1 on do not stay below TO 2^64"),
+        (WorkRequest.write(b"abc", 1, 2**64 - 3), "3 octets from TO 0xfffffffffffffffd on do not stay below TO 2^64"),
+        (WorkRequest.read(bytearray(3), 1, 2**64), "3 octets from TO 0x10000000000000000 on do not stay below TO 2^64"),
+        (WorkRequest(Opcode.SEND, b"abc", stag=5), "only a Send with Invalidate has an STag: 0x5"),
+        (WorkRequest(Opcode.SEND_SE, b"abc", stag=5), "only a Send with Invalidate has an STag: 0x5"),
+        (WorkRequest(Opcode.SEND_INVALIDATE, b"abc", stag=5, to=7), "a Send has no TO: 0x7"),
+        (WorkRequest(Opcode.TERMINATE, b"abc"), "the ULP cannot post this message: Terminate"),
+    ],
+)
+def test_fields_that_a_message_cannot_have_are_refused_before_anything_leaves(bad, what):
+    end = End()
+    with pytest.raises(ValueError, match=f"^{re.escape(what)}$"):
+        end.post(bad)
+    assert not end.posted
+    assert not end.ready
 
 
 @given(splits, st.integers(0, 500), st.integers(0, 500), st.binary(max_size=40))
