@@ -6,6 +6,7 @@ import lzma
 import random
 import shutil
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -416,6 +417,38 @@ def test_earlier_captures_of_other_rows_are_kept(monkeypatch, tmp_path):
     assert [name for name in names if (tmp_path / name).exists()] == names[2:]
 
 
+@pytest.mark.parametrize(("cuts", "runs", "passes"), [(0, 1, True), (2, 3, True), (9, matrix.TRIES, False)])
+def test_a_row_runs_again_only_if_the_network_cut_a_crc(monkeypatch, tmp_path, cuts, runs, passes):
+    class NoDevice:
+        async def close(self):
+            pass
+
+    async def no_device(name, lanes, offload=None):
+        return NoDevice()
+
+    tries = []
+
+    async def one_row(*_):
+        tries.append(len(tries) < cuts)
+        return replace(row(), wrong=["cut"] if tries[-1] else [], split=tries[-1])
+
+    monkeypatch.setattr(matrix, "open_device", no_device)
+    monkeypatch.setattr(matrix, "_row", one_row)
+
+    async def test():
+        rows = [each async for each in matrix.run(None, tmp_path, [row().case], ["software"])]
+        assert [each.passed for each in rows] == [passes]
+
+    run(test())
+    assert len(tries) == runs
+
+
+def test_the_window_of_a_guest_in_the_network_of_qemu_ends_between_words():
+    assert initramfs.WINDOW % 4 == 0
+    assert initramfs.WINDOW < 1 << 16
+    assert f"echo '4096 {2 * initramfs.WINDOW} {2 * initramfs.WINDOW}' >/proc/sys/net/ipv4/tcp_rmem" in initramfs.INIT
+
+
 def test_startup_frames_are_described_briefly():
     data = EnhancedData(ird=NO_NEGOTIATION, ord=2, peer_to_peer=True, rtr=frozenset({Rtr.WRITE}))
     frame = StartupFrame(FrameKind.REPLY, markers=True, enhanced=data, private_data=b"x")
@@ -449,6 +482,19 @@ def test_a_silent_peer_is_nudged_until_it_answers(monkeypatch):
         seen.heard, connection.error = False, "over"
         await case.nudge(connection, seen)
         assert connection.written == 3
+
+    run(test())
+
+
+def test_the_time_before_the_ulp_begins_is_no_silence(monkeypatch):
+    monkeypatch.setattr(case, "NUDGE", 0.05)
+
+    async def test():
+        connection = Deaf(seen := case.Seen())
+        seen.last -= 3600
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(case.nudge(connection, seen), 0.03)
+        assert connection.written == 0
 
     run(test())
 

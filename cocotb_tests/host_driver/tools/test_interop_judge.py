@@ -176,6 +176,14 @@ def exchange(tmp_path, *steps):
 BEGUN = ((0.1, "ours", REQUEST), (0.2, "siw", REPLY))
 
 
+@pytest.mark.parametrize(("cut", "split"), [(3, False), (18, False), (19, True), (20, True), (23, True), (24, False)])
+def test_a_pad_and_crc_in_two_pieces_is_found(tmp_path, cut, split):
+    stream = 2 * RTR + bytes.fromhex("0010") + bytes(16 + 2 + 4) + RTR
+    at = 2 * len(RTR)
+    pieces = ((0.3, "ours", piece) for piece in (stream[: at + cut], stream[at + cut :]))
+    assert judge.split(exchange(tmp_path, *BEGUN, *pieces)) == (len(REQUEST) + at if split else None)
+
+
 def test_octets_that_reached_the_guest_before_a_nudge_were_overlooked_by_siw(tmp_path):
     lain = (*BEGUN, (0.3, "ours", RTR), (0.4, "siw", b""), (1.3, "ours", A_NUDGE), (1.4, "siw", RTR))
     assert judge.overlooked(exchange(tmp_path, *lain), 1) == []

@@ -41,10 +41,9 @@ class Finding:
 NUDGE, NUDGES = 1.0, 5  # seconds of silence before a nudge, and the largest number of nudges
 NUDGE_STAG = 0x4E554447  # belongs to no region; distinguishes a nudge from an RTR, also in a capture
 _ORDINARY = Expected()
-# With this MULPDU, messages of whole words need no PAD. The network can cut a stream anywhere, and siw reports a bad
-# CRC if PAD and CRC do not arrive together, or the CRC not in one piece (see the case crc-split-to-guest). QEMU cuts at
-# the guest's window of 65535 octets: that is inside a CRC behind two FPDUs of 32768 octets, but not of 32764.
-MULPDU = 32758
+# With this MULPDU, messages of whole words need no PAD. siw reports a bad CRC if PAD and CRC do not arrive together, or
+# the CRC not in one piece (see the case crc-split-to-guest, and initramfs.WINDOW).
+MULPDU = 32762
 
 
 @dataclass(frozen=True)
@@ -160,14 +159,17 @@ class Seen:
 async def nudge(connection: rdma.Connection, seen: Seen) -> None:
     """Send up to NUDGES empty RDMA Writes, which have no effect, until siw has sent an FPDU.
 
+    This begins when the ULP does: a peer that has received only an RTR has no reason to send.
+
     siw sends its Reply before it starts to receive FPDUs. It processes FPDUs that arrive in between only when more
     octets arrive. ``judge.overlooked`` checks the capture to make sure that this end did not cause the silence.
     """
+    began = time.monotonic()
     while seen.nudges < NUDGES:
         await asyncio.sleep(NUDGE / 10)
         if seen.heard or connection.error:
             return
-        if seen.fpdus and time.monotonic() - seen.last >= NUDGE * (20 if seen.counted else 1):
+        if seen.fpdus and time.monotonic() - max(began, seen.last) >= NUDGE * (20 if seen.counted else 1):
             with contextlib.suppress(rdma.RdmaError):
                 await connection.write(b"", NUDGE_STAG)
                 seen.nudges += 1
@@ -234,7 +236,7 @@ class Setting:
     ) -> rdma.Connection:
         """Connect to the guest's server, or to ``port`` of this machine. ``mulpdu``: see ``rdma.Options``.
 
-        Unless ``nudged`` is set, siw may be silent: nothing tells whether it has overlooked FPDUs.
+        Unless ``nudged`` is set, or ``nudge`` is called later, nothing tells whether siw has overlooked FPDUs.
         """
         seen = self.observer()
         connection = await rdma.connect(
@@ -247,8 +249,12 @@ class Setting:
             tcp=self.guest.tcp,
         )
         if nudged:
-            self._tasks.append(asyncio.create_task(nudge(connection, seen)))
+            self.nudge(connection, seen)
         return connection
+
+    def nudge(self, connection: rdma.Connection, seen: Seen) -> None:
+        """Nudge siw from now on if it is silent; see ``nudge``."""
+        self._tasks.append(asyncio.create_task(nudge(connection, seen)))
 
     async def rsocket(self, settings: rsocket.Settings | None = None) -> rsocket.Rsocket:
         """Connect to the guest's server, which is an rsocket."""
@@ -262,7 +268,7 @@ class Setting:
             options=rdma.Options(mulpdu=MULPDU),
             tcp=self.guest.tcp,
         )
-        self._tasks.append(asyncio.create_task(nudge(connected.connection, seen)))
+        self.nudge(connected.connection, seen)
         return connected
 
     async def listen(self, config: Config | None = None, *, mulpdu: int = MULPDU) -> rdma.Listener:

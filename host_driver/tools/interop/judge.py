@@ -28,6 +28,7 @@ OPTIONS = (
 _STARTUP = 20
 SMALL = 97  # largest number of octets in a small piece
 NUDGED = bytes.fromhex("000ec140 4e554447")  # first octets of the RDMA Writes that case.nudge sends
+BAD_CRC = "0/2/2"  # siw's Terminate for a bad CRC, as on the wire
 LAIN = 0.5  # seconds after which siw has overlooked an FPDU that its kernel has acknowledged
 
 
@@ -172,6 +173,17 @@ def overlooked(traffic: Traffic, nudges: int) -> list[str]:
             if any(fpdu.begun < nudge.begun for fpdu in siw.fpdus):
                 wrong.append("siw had sent FPDUs before a nudge, but our end had not noticed them")
     return wrong if found == nudges else [*wrong, f"the capture has {found} nudges, not {nudges}"]
+
+
+def split(traffic: Traffic) -> int | None:
+    """Return the position of our first FPDU whose PAD and CRC arrived in two pieces, if any. siw refuses it."""
+    for ours, _ in map(_ends, traffic.connections):
+        cuts = {offset + octets for _, offset, octets in ours.segments}
+        for fpdu in ours.fpdus:
+            trailer = fpdu.offset + 2 + int.from_bytes(fpdu.head[:2], "big")
+            if cuts & set(range(trailer + 1, fpdu.offset + fpdu.size)):
+                return fpdu.offset
+    return None
 
 
 @dataclass(frozen=True)

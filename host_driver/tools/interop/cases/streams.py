@@ -74,7 +74,9 @@ async def _several_to_guest(setting: Setting) -> Finding:
     shown = "server ping data: rdma-ping-"  # first words of each ping's line, which is longer than the buffer of stdio
     rping_ = f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {_SIZE} -v -V"
     server = await setting.serve(f"{rping_} 2>&1 | cut -c1-{len(shown) + 1}")
-    connections = [await setting.connect(_INITIATOR) for _ in range(_SEVERAL)]
+    connections = [await setting.connect(_INITIATOR, nudged=False) for _ in range(_SEVERAL)]
+    for connection, seen in zip(connections, setting.seen, strict=True):
+        setting.nudge(connection, seen)
     try:
         with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
             await asyncio.gather(*(rping.client(c, count=_PINGS, size=_SIZE, validate=True) for c in connections))

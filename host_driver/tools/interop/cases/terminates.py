@@ -7,7 +7,7 @@ from functools import partial
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma import TerminatedError
-from open_rnic.host_driver.tools.interop.case import Case, Finding, Setting, check
+from open_rnic.host_driver.tools.interop.case import MULPDU, Case, Finding, Setting, check
 from open_rnic.host_driver.tools.interop.cases.offers import exchanged
 from open_rnic.host_driver.tools.interop.cases.startup import REVERSED
 from open_rnic.host_driver.tools.interop.judge import Expected
@@ -16,7 +16,11 @@ from open_rnic.rtl.registers import Role, Rtr
 
 _MEMORY = 4096
 _OCTETS = 64
-_LONG = 80000  # octets of a Send, for a buffer of 70,000
+_ROOM = 70000  # octets in a buffer of ``peer``
+_LONG = _ROOM + 16  # octets of a Send
+# Behind four full FPDUs, a Send of this length has one of 40 octets that the buffer has no room for. siw resets a
+# connection that it terminates while more arrives, so a long FPDU would be lost in part, and tshark could not read it.
+_LONG_MULPDU = _ROOM // 4 + 18
 _EMPTY, _SEND = 20, 40  # octets of the FPDUs of an empty RDMA Write, and of a Send of 16 octets
 _SPOILED = 60  # position of the octet in a Send's FPDU that the relay corrupts
 _WRITE_RTR = Config(Role.INITIATOR, rtr=(Rtr.WRITE,))
@@ -30,7 +34,8 @@ def _sent(setting: Setting) -> int:
 async def _we_err(setting: Setting, what: str, seen: str) -> Finding:
     """We cause an error; siw's Terminate is expected to arrive as ``seen``."""
     server = await setting.serve(f"peer listen {setting.guest.service} memory={_MEMORY} hold")
-    async with await setting.connect() as connection, exchanged(connection) as offers:
+    mulpdu = _LONG_MULPDU if what == "longsend" else MULPDU
+    async with await setting.connect(mulpdu=mulpdu) as connection, exchanged(connection) as offers:
         wrong, past = offers.stag ^ 0x5A00, offers.to + _MEMORY - _OCTETS // 2
         match what:
             case "badwrite":
