@@ -197,7 +197,8 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
         wrong += judge.streams(traffic, case.expected)
         if finding:
             finding = _seen_in(traffic, setting, case, finding, wrong)
-        if wrong and judge.BAD_CRC in dissection.siw.terminates and (at := judge.split(traffic)) is not None:
+        refused = judge.BAD_CRC in dissection.siw.terminates and not dissection.ours.bad
+        if wrong and refused and (at := judge.split(traffic)) is not None:
             wrong.append(f"the network cut the CRC of our FPDU at octet {at}, and siw refuses such a CRC")
             split = True
     except Exception as error:
