@@ -33,7 +33,7 @@ class _Watch:
 
     def __init__(self, m, fence):
         o, leaves = fence.o.payload, fence.o.valid & fence.o.ready
-        m.fixed(fence.role, fence.model, fence.rtr_send, fence.rdmap, fence.maximum)
+        m.fixed(fence.role, fence.model, fence.rtr_send, fence.rdmap, fence.crc, fence.maximum)
         m.given(_of_host(fence.i.payload))
         m.given((fence.sink[15] | fence.sink[47] | fence.sink[79]) == 0)
         self.rtr = m.ever(fence.rtr)
@@ -48,7 +48,7 @@ class _Watch:
         # The state after the beats that have left. ``step`` computes the state after one more beat.
         self.first = Signal(init=1)  # the next beat is the first one
         self.terminate = Signal()  # it is a Terminate
-        self.terminated = Signal()  # a good Terminate has left
+        self.terminated = Signal()  # a good Terminate has left, or an FPDU without an end
         self.host = Signal()  # it is the host's
         self.own = Signal()  # a ULPDU that the device made has left
 
@@ -59,7 +59,7 @@ class _Watch:
             return [
                 beat.last,
                 is_terminate,
-                terminated | (is_terminate & beat.last & ~beat.abort),
+                terminated | (beat.last & Mux(beat.abort, ~fence.crc, is_terminate)),
                 is_host,
                 own | (beat.last & ~is_host),
             ]
@@ -217,8 +217,14 @@ def leads(m, fence):
 
 
 @proves(
-    "nothing follows a Terminate",
+    "nothing follows a Terminate, or an FPDU that has no end",
     Fence,
+    Mutant(
+        "a ULPDU follows an FPDU that has no end",
+        Fence,
+        "state.terminated.eq(~self.crc)",
+        "state.terminated.eq(0)",
+    ),
     Mutant("ULPDUs behind a Terminate pass", Fence, "keeps.eq(~state.terminated & ", "keeps.eq("),
     Mutant(
         "a Terminate of several beats is not recognised",

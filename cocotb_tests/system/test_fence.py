@@ -328,6 +328,22 @@ async def a_ulpdu_that_differs_from_its_announced_length_is_sent_as_a_bad_fpdu(d
         assert not pair.software.ulpdus
 
 
+@bench()
+async def nothing_follows_a_bad_fpdu_without_crc(dut):
+    pair = both(dut)
+    for announced, length in [(100, 101), (100, 99), (100, 3), (3, 100)]:
+        await pair.connect(crc_tx=0)
+        pair.rtl.send_ulpdu(bytes(length), announced)
+        for each in (b"second", TERMINATE, b"third"):
+            pair.rtl.send_ulpdu(each)
+        bad = (await pair.rtl.tx_mpa.receive()).octets
+        assert len(bad) == -(-(2 + length) // 4) * 4  # without 4 octets of the end
+        await pair.rtl.cycles(200)
+        errors = [each for each in await pair.rtl.events() if each.kind is EventKind.ERROR]
+        assert [(each.cause, each.value) for each in errors] == [(Cause.TX_MISMATCH, announced)]
+        assert pair.rtl.tx_mpa.empty()
+
+
 # --- random sequences
 
 

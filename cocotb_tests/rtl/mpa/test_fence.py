@@ -13,7 +13,7 @@ from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.registers import Model, Role, Rtr
 
-INPUTS = ("mpa", "role", "model", "rtr_send", "rdmap", "maximum", "good", "rtr", "respond", "sink", "failed")
+INPUTS = ("mpa", "role", "model", "rtr_send", "rdmap", "crc", "maximum", "good", "rtr", "respond", "sink", "failed")
 
 
 async def begin(dut, **inputs):

@@ -46,7 +46,7 @@ class CrcAppender(wiring.Component):
     -------
     i : In, stream of :class:`.Packet` with ``abort`` (1 bit)
         FPDUs without CRC. With ``abort`` on its last beat, an FPDU gets the complement of its CRC, so that the receiver
-        rejects it (if CRCs are disabled, nothing marks it as invalid).
+        rejects it. If CRCs are disabled, its last lane is left out, so that the receiver waits for its end.
     o : Out, stream of :class:`.Packet`
         Complete FPDUs.
     enable : In, 1 bit
@@ -74,10 +74,12 @@ class CrcAppender(wiring.Component):
         m.submodules.crc = crc = Crc32c(lanes)
         m.submodules.crcs = crcs = Fifo(32, DEPTH)
         _feed(m, self.i, beats, crc)
-        fills = i.octets[-1]  # all lanes are in use
+        cuts = Signal()  # the last lane is left out
+        fills = i.octets[-1] & ~cuts  # all lanes are in use
         m.d.comb += [
+            cuts.eq(i.last & i.abort & ~self.enable),
             beats.i.payload.data.eq(i.data),
-            beats.i.payload.used.eq(i.octets[2:]),
+            beats.i.payload.used.eq(i.octets[2:] - cuts),
             beats.i.payload.ends.eq(i.last & ~fills),
             beats.i.payload.full.eq(i.last & fills),
         ]

@@ -34,8 +34,13 @@ class LaneAppender(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         # The last beat is transferred twice; the second time it is replaced by the CRC.
-        m.submodules.stage = stage = Stage(self.i.payload.shape(), twice="last")
-        wiring.connect(m, wiring.flipped(self.i), stage.i)
+        m.submodules.stage = stage = Stage(Packet(1, abort=1, twice=1), twice="twice")
+        m.d.comb += [
+            stage.i.valid.eq(self.i.valid),
+            self.i.ready.eq(stage.i.ready),
+            *(stage.i.payload[name].eq(self.i.payload[name]) for name in self.i.payload.shape().members),
+            stage.i.payload.twice.eq(self.i.payload.last & (self.enable | ~self.i.payload.abort)),
+        ]
         m.submodules.given = given = Buffer(self.o.payload.shape())  # the stage's ``ready`` must be independent
         wiring.connect(m, given.o, wiring.flipped(self.o))
         beat, o = stage.o.payload, given.i.payload
@@ -46,7 +51,7 @@ class LaneAppender(wiring.Component):
             # Wire order: the CRC register's least significant octet first, so no swap.
             o.data.eq(Mux(stage.again, Mux(self.enable, crc ^ (~beat.abort).replicate(32), 0), beat.data)),
             o.octets.eq(4),
-            o.last.eq(stage.again),
+            o.last.eq(beat.last & (stage.again | ~beat.twice)),
         ]
         with m.If(given.i.valid & given.i.ready):
             m.d.sync += crc.eq(Mux(stage.again, Const(ONES, 32), times(WORD, crc ^ beat.data)))

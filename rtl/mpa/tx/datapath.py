@@ -124,6 +124,7 @@ class TxDatapath(wiring.Component):
             fence.mpa.eq(switch.state == DirectionState.MPA),
             inserter.enable.eq(self.markers),
             inserter.start.eq(self.start),
+            fence.crc.eq(self.crc),
             appender.enable.eq(self.crc),
             self.asked.eq(fence.asked),
             self.rtr_sent.eq(fence.rtr_sent),

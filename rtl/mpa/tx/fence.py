@@ -33,7 +33,8 @@ class Fence(wiring.Component):
     ULPDUs wait at a shut fence. A ULPDU over ``maximum`` is an error, and is discarded as a whole. A ULPDU whose length
     differs from the announced one is an error, too; as most of it has been sent by then, ``abort`` invalidates its
     FPDU. After an error of transmit, or with ``rdmap`` an error of receive, a shut fence stays shut. With ``rdmap`` one
-    Terminate still passes, and all other ULPDUs are discarded; nothing follows a Terminate (RFC 5040 §5.4).
+    Terminate still passes, and all other ULPDUs are discarded; nothing follows a Terminate (RFC 5040 §5.4). Without
+    CRCs an invalid FPDU is one that does not end, so nothing follows it.
 
     Latency: 2 cycles; 3 cycles for events. The first stage examines a beat as far as that does not depend on the
     connection's state, the second one decides. Throughput: one beat per cycle.
@@ -48,7 +49,7 @@ class Fence(wiring.Component):
         Transmit is in MPA mode.
     role, model : In, :class:`.Role`, :class:`.Model`
     rtr_send : In, :class:`.Rtr`
-    rdmap : In, 1 bit
+    rdmap, crc : In, 1 bit
         As in register CONFIG.
     maximum : In, 16 bits
         The longest ULPDU that may be sent, in octets.
@@ -75,7 +76,7 @@ class Fence(wiring.Component):
         responds: 1  # a Read Response must be sent
         opened: 1  # and stays so
         failed: 1
-        terminated: 1
+        terminated: 1  # nothing more is sent
 
     def __init__(self, lanes: int):
         check_lanes(lanes)
@@ -88,6 +89,7 @@ class Fence(wiring.Component):
             "model": In(Model),
             "rtr_send": In(Rtr),
             "rdmap": In(1),
+            "crc": In(1),
             "maximum": In(16),
             "good": In(1),
             "rtr": In(1),
@@ -199,7 +201,7 @@ class Fence(wiring.Component):
                     m.d.sync += state.failed.eq(1)
                     report(m, event, EventKind.ERROR, detail=Cause.TX_LENGTH)
             with m.If(keeps & i.last & i.mismatch):
-                m.d.sync += state.failed.eq(1)
+                m.d.sync += [state.failed.eq(1), state.terminated.eq(~self.crc)]
                 report(m, event, EventKind.ERROR, detail=Cause.TX_MISMATCH)
             with m.Elif(keeps & i.last & Mux(inside, terminates, i.terminate)):
                 m.d.sync += state.terminated.eq(1)
