@@ -781,6 +781,58 @@ def _(m, sender):
 
 
 @proves(
+    "no ULPDU ends with its octets as they were gathered once one of them was not read, or could not be; it has as many"
+    " lanes",
+    lambda lanes: RdmaSender(lanes),
+    Mutant(
+        "a Read Response ends with octets of a header",
+        RdmaSender,
+        "source.start.eq(Mux(dead, _VOID, start))",
+        "source.start.eq(Mux(dead, 0, start))",
+    ),
+    Mutant(
+        "a ULPDU with octets that were not read is sent",
+        RdmaSender,
+        "spoilt.eq(spoilt | fails | (moves & void))",
+        "spoilt.eq(spoilt | fails)",
+    ),
+    Mutant(
+        "a ULPDU with a word that could not be read is sent",
+        RdmaSender,
+        "spoilt.eq(spoilt | fails | (moves & void))",
+        "spoilt.eq(spoilt | (moves & void))",
+    ),
+    Mutant(
+        "a ULPDU of another length needs another lane",
+        RdmaSender,
+        "((octets - 1) ^ 1) + 1",
+        "octets ^ 1",
+    ),
+    name="given_up",
+    of="RdmaSender",
+    lanes=(1, 2),
+    depth=1,
+    reach=24,
+)
+def _(m, sender):
+    given, taken, word = sender["sources"].i, sender["sources"].o, sender["realigner"].o
+    source = given.payload
+    header = sender["in_segment"] & sender["in_header"]
+    m.always(~(given.valid & ~header) | source.memory | (source.start == 1))
+    not_read = ~taken.payload.memory & (taken.payload.start == 1)
+    wrong = m.ever(taken.valid & taken.ready & (not_read | (taken.payload.memory & sender.fault)))
+    ends, octets = sender.o.valid & sender.o.payload.last, sender.o.payload.octets
+    m.always(~ends | ((octets != word.payload.octets) == wrong))
+    m.always(~ends | ((octets + 3)[2:] == (word.payload.octets + 3)[2:]))
+    m.states(sender["spoilt"] == wrong, ~sender.failed | wrong)
+    for valid, end in (
+        (sender["realigner"]["turned_valid"], sender["realigner"]["end_place"]),
+        (word.valid, word.payload.octets),
+    ):
+        m.states(~valid | ((end != 0) & (end <= 4 * sender.lanes)))
+
+
+@proves(
     "the checks of a ULPDU, if it is not that of an RDMA Write, begin when those of the last one of these have ended",
     lambda lanes: RdmaReceiver(lanes, 2, 2),
     Mutant(

@@ -13,6 +13,7 @@ from cocotbext.axi import (
     AxiLiteBus,
     AxiLiteMaster,
     AxiRam,
+    AxiResp,
     AxiStreamBus,
     AxiStreamSink,
     AxiStreamSource,
@@ -20,14 +21,14 @@ from cocotbext.axi import (
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
 from open_rnic.host_driver.ddp import ReadRequest, decode, tagged_segments, untagged_segments
-from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl.opcodes import Opcode, Queue
 from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.rdma import sample_registers
 from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
 from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.rdma.sample_registers import Doorbell
-from open_rnic.rtl.registers import BY_NAME
+from open_rnic.rtl.registers import BY_NAME, Cause
 
 # cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
 warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
@@ -156,6 +157,38 @@ async def octets_pass_between_the_peer_and_memory(dut):
     assert not dut.memory_fault.value
 
 
+@bench()
+async def a_read_that_memory_answers_with_an_error_ends_the_stream(dut):
+    device = Device(dut, False)
+    await device.start()
+    channel, answered = device.ram.read_if.r_channel, itertools.count()
+    send = channel.send
+
+    async def send_faulty(word):
+        if next(answered) == 100:
+            word.rresp = AxiResp.SLVERR
+        await send(word)
+
+    channel.send = send_faulty
+    octets = 800
+    request = ReadRequest(1, 2, octets, STAG, TO).encode()
+    await device.send(untagged_segments(Opcode.RDMA_READ_REQUEST, Queue.READ, 1, request, MULPDU))
+    peer, good = FpduDelineator(markers=False, crc=True), b""
+    while not peer.error:
+        peer.feed(bytes((await device.mpa_out.recv()).tdata))
+        good += b"".join(bytes(decode(each).payload) for each in peer.take())
+    assert peer.error.cause is Cause.CRC
+    assert 4 * parameter("lanes") * 100 - MULPDU < len(good) < 4 * parameter("lanes") * 101
+    assert good == device.ram.read(ADDRESS, octets)[: len(good)]
+    assert dut.memory_fault.value
+    assert dut.rdma_irq.value
+    assert await device.get("RDMA_STATUS", "memory_failed")
+    assert Cause(await device.get("ERROR", "cause")) is Cause.TX_MISMATCH
+    await ClockCycles(dut.clk, 1000)
+    assert device.mpa_out.empty()
+    assert not await device.get("RDMA_STATUS", "sending")
+
+
 @bench(cycles=600_000)
 async def samples_reach_the_ring_of_the_peer(dut):
     device = Device(dut, parameter("pauses"))
@@ -220,6 +253,12 @@ async def a_reset_leaves_the_bus_in_order(dut):
 def test_octets_pass_between_the_peer_and_memory(lanes, pauses):
     simulate(partial(AxiRdmaDatapath, lanes), __name__, name="octets_pass_between_the_peer_and_memory",
              parameters={"pauses": pauses})  # fmt: skip
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_read_that_memory_answers_with_an_error_ends_the_stream(lanes):
+    simulate(partial(AxiRdmaDatapath, lanes), __name__, parameters={"lanes": lanes},
+             name="a_read_that_memory_answers_with_an_error_ends_the_stream")  # fmt: skip
 
 
 @pytest.mark.parametrize("pauses", [False, True])

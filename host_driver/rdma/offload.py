@@ -396,7 +396,7 @@ class OffloadStream(Stream):
     @property
     def discards(self) -> bool:
         """Whether the engine takes no more ULPDUs, as of the last ``sync``."""
-        return bool(self._status["refused"] or self._status["source_refused"])
+        return any(self._status[name] for name in ("refused", "source_refused", "memory_failed"))
 
     async def sync(self, *, end: bool = False) -> None:
         """Learn what the engine has done; ``end`` says that it does nothing more."""
@@ -422,6 +422,8 @@ class OffloadStream(Stream):
                     await self._classify()
                 elif self._status["source_refused"] and not self._status["refused"]:
                     await self._classify_source()
+                elif self._status["memory_failed"] and not self._status["refused"]:
+                    self.abort(Fault.RDMAP_CATASTROPHIC, "the memory of the device has answered a read with an error")
         if not self.ended:
             self._give_work()
             self._give_buffers()

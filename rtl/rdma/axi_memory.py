@@ -36,7 +36,7 @@ class AxiMemory(wiring.Component):
 
     Each word is a transaction of one beat with ID 0, and many are outstanding. A write without octets to write is not
     sent. A write with ``last`` is transferred at ``port`` when the responses to all writes, this one included, have
-    arrived. Responses other than OKAY set ``fault`` for 1 cycle; the word that was read is passed on nevertheless.
+    arrived. Responses other than OKAY set ``fault`` for 1 cycle, and ``port.fault`` with the word of a read.
 
     The bus need not be reset with the engine: transactions that have begun are completed, and the words of all reads
     that were transferred at ``port`` still come.
@@ -124,6 +124,7 @@ class AxiMemory(wiring.Component):
             sends.eq(read.valid & read.ready),
             words.valid.eq(self.m_axi_rvalid),
             words.payload.eq(self.m_axi_rdata),
+            self.port.fault.eq(self.m_axi_rresp != 0),
             self.m_axi_rready.eq(words.ready),
         ]
         m.d.sync += count.eq(count + sends - (self.m_axi_rvalid & self.m_axi_rready))

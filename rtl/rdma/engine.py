@@ -141,10 +141,10 @@ class RdmaEngine(wiring.Component):
         m.submodules.switch = switch = UlpduSwitch(self.lanes)
         m.submodules.reads = reads = ReadCounter(self.reads)
         control, limits = registers.CONTROL, registers.LIMITS
-        refused = Signal()  # a ULPDU or a source: nothing more is received, and the engine sends nothing
+        refused = Signal()  # a ULPDU, a source or a word: nothing more is received, and the engine sends nothing
         runs = Signal()
         m.d.comb += [
-            refused.eq(receiver.refused | receiver.passed | sender.refused),
+            refused.eq(receiver.refused | receiver.passed | sender.refused | sender.failed),
             runs.eq(control.enable & ~control.stop & ~refused),
         ]
 
@@ -157,6 +157,7 @@ class RdmaEngine(wiring.Component):
         wiring.connect(m, receiver.write, wiring.flipped(self.memory.write))
         wiring.connect(m, sender.read, wiring.flipped(self.memory.read))
         wiring.connect(m, words, sender.words)
+        m.d.comb += sender.fault.eq(self.memory.fault)
 
         # Commands.
         wiring.connect(m, command_loader.region, table.write)
@@ -252,7 +253,7 @@ class RdmaEngine(wiring.Component):
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
-        flags = Cat(table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked)
+        flags = Cat(table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked, sender.failed)
         flags_before = Signal.like(flags)
         m.d.comb += [
             registers.IDENTITY.value.eq(IDENTITY),
@@ -272,6 +273,7 @@ class RdmaEngine(wiring.Component):
             *(getattr(status, name).eq(getattr(receiver, name))
               for name in ("passed", "blocked", "placing", "send_begun", "write_begun")),
             status.source_refused.eq(sender.refused),
+            status.memory_failed.eq(sender.failed),
             status.sending.eq(sender.sending),
             status.reads.eq(reads.outstanding),
             status.requests.eq(reads.requests),

@@ -48,6 +48,8 @@ class MemoryPort(wiring.Signature):
     words : In, stream of 32 * ``lanes`` bits
         The words, in the order of the reads. As many may be outstanding as the memory likes. When the engine is reset,
         those that it has asked for still come.
+    fault : In, 1 bit
+        With a word: it could not be read, and has any value.
     """
 
     def __init__(self, lanes: int):
@@ -56,6 +58,7 @@ class MemoryPort(wiring.Signature):
             "write": Out(stream.Signature(MemoryWrite(lanes))),
             "read": Out(stream.Signature(word_bits(lanes))),
             "words": In(stream.Signature(32 * lanes)),
+            "fault": In(1),
         })
 
 

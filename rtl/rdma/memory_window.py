@@ -104,7 +104,7 @@ class MemoryWindow(wiring.Component):
         # The port for reads: likewise, and no word of the engine may be due when the host's is asked for.
         due = Signal(range(2 * MAX_OUTSTANDING + 1))  # words of the engine; as many can be left from before its reset
         asks = Signal()  # an address of the engine has been offered
-        m.d.comb += [port.words.payload.eq(main.words.payload)]
+        m.d.comb += [port.words.payload.eq(main.words.payload), port.fault.eq(main.fault)]
         m.d.sync += [
             due.eq(due + (port.read.valid & port.read.ready) - (port.words.valid & port.words.ready)),
             asks.eq(port.read.valid & ~port.read.ready & (asks | ~(writes | reads))),

@@ -11,7 +11,7 @@ from open_rnic.rtl.registers import Access, Field, Register
 __all__ = ["BY_NAME", "HEADER_WORDS", "IDENTITY", "RDMA_MAP", "REQUEST_WORDS", "VERSION", "Command", "Right"]
 
 IDENTITY = int.from_bytes(b"RDM1", "big")
-VERSION = 0x0001_0001
+VERSION = 0x0001_0002
 HEADER_WORDS = 5  # 20 octets: the longest DDP header, and 2 octets
 REQUEST_WORDS = 7  # an RDMA Read Request header (RFC 5040 §4.4)
 
@@ -107,7 +107,7 @@ RDMA_MAP: tuple[Register, ...] = (
         Field("reads", 16, 16, "RDMA Reads, modulo 2^16: all octets of the Read Response are in memory"),
     ), pops=True),
     Register("STATUS", 0x228, "The state of the engine. A read clears the interrupt that a change of bits 0 to 4 "
-             "sets.", (
+             "and 9 sets.", (
         _flag("ready", 0, "commands are accepted: the STag table has been cleared after the reset", Access.RO),
         _flag("refused", 1, "a ULPDU has been refused, or passed to the host: nothing else is received or sent",
               Access.RO),
@@ -117,11 +117,12 @@ RDMA_MAP: tuple[Register, ...] = (
               Access.RO),
         _flag("blocked", 4, "a Send stalls because no buffer is posted", Access.RO),
         _flag("placing", 5, "received octets are on their way to memory", Access.RO),
-        _flag("sending", 6, "a message is being sent; with CONTROL.stop or bit 1 or 2, only a ULPDU that has begun",
+        _flag("sending", 6, "a message is being sent; with CONTROL.stop or bit 1, 2 or 9, only ULPDUs that have begun",
               Access.RO),
         _flag("send_begun", 7, "a Send of the peer has begun, and its last segment has not arrived", Access.RO),
         _flag("write_begun", 8, "an RDMA Write of the peer has begun, and its last segment has not arrived",
               Access.RO),
+        _flag("memory_failed", 9, "memory has answered a read with an error: nothing else is sent", Access.RO),
         Field("requests", 16, 8, "RDMA Read Requests of the peer that are not answered yet"),
         Field("reads", 24, 8, "RDMA Reads of this end that are outstanding, with a Read RTR"),
     ), pops=True),

@@ -21,14 +21,16 @@ FIRST_MSN = 1  # RFC 5041 §4.3
 _TAGGED = (Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
 _INVALIDATES = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
 _PADDING = 2  # octets in front of a header, so that its fields of 32 bits lie in lanes; they hold its ULPDU's length
+_VOID = 1  # the ``start`` of octets that have no meaning
 
 
 class _Source(data.StructLayout):
     """Octets of a ULPDU: some of its header, or the place of octets in a word of memory.
 
-    The padding in front of a header holds the length of the ULPDU; no other octets that are not in memory have a
-    ``start``. ``some`` is the number of octets; 0 for a whole beat. ``done`` marks the last octets of a Send or an RDMA
-    Write; if ``fabric``, of logic beside the engine.
+    If they are not in memory, ``start`` tells what they are: _PADDING marks the first octets of a header, behind the
+    padding that holds the length of the ULPDU, and _VOID those in the place of octets that must not be read. ``some``
+    is the number of octets; 0 for a whole beat. ``done`` marks the last octets of a Send or an RDMA Write; if
+    ``fabric``, of logic beside the engine.
     """
 
     def __init__(self, lanes: int):
@@ -48,8 +50,9 @@ class RdmaSender(wiring.Component):
 
     Messages leave in segments of at most ``mulpdu`` octets: each is as long as fits, except the last. Memory is not
     read for a Read Response whose source must not be read, except for a word that it has been offered already:
-    ``refused`` is set, octets of no meaning end a segment that has begun, which does not count as sent, and no other
-    begins.
+    ``refused`` is set, and no other segment begins. A segment that has begun, or one with a word that memory could not
+    read, is given up: the ULPDU is an octet longer or shorter than its ``length``, in as many lanes, which invalidates
+    its FPDU (see :class:`.Fence`). It does not count as sent, and all ULPDUs behind it are given up, too.
 
     Latency: 5 cycles and that of the memory, from a message to its first beat. Throughput: one beat per cycle, but a
     cycle more for each ULPDU, for each ULPDU whose octets lie in more words of memory than it has beats, and for each
@@ -72,6 +75,7 @@ class RdmaSender(wiring.Component):
     o : Out, stream of :class:`.TxUlpdu`
     read : Out, stream of a word's address
     words : In, stream of 32 * ``lanes`` bits
+    fault : In, 1 bit
         See :class:`.MemoryPort`.
     asks : Out, 1 bit
         An RDMA Read Request is being sent. For one cycle.
@@ -84,11 +88,13 @@ class RdmaSender(wiring.Component):
     left : Out, 32 bits
         Octets of the message that have not been sent.
     refused : Out, 1 bit
+    failed : Out, 1 bit
+        Memory could not read a word.
     sending : Out, 1 bit
     sent, fabric_sent : Out, 1 bit
         All octets of a Send or an RDMA Write, of the host or of logic beside the engine, have been read. For one cycle.
     ulpdu : Out, 1 bit
-        A ULPDU has been sent.
+        A ULPDU has been sent, or given up.
     """
 
     def __init__(self, lanes: int):
@@ -98,9 +104,9 @@ class RdmaSender(wiring.Component):
             "message": In(stream.Signature(Message)), "fragment": In(stream.Signature(Fragment)), "live": In(1),
             "runs": In(1), "mulpdu": In(16), "send_rtr": In(1), "read_rtr": In(1), "starts": In(1),
             "o": Out(stream.Signature(TxUlpdu(lanes))),
-            "read": Out(stream.Signature(word_bits(lanes))), "words": In(stream.Signature(32 * lanes)),
+            "read": Out(stream.Signature(word_bits(lanes))), "words": In(stream.Signature(32 * lanes)), "fault": In(1),
             "asks": Out(1), "asked": Out(Sink),
-            "answering": Out(1), "answers": Out(1), "left": Out(32), "refused": Out(1),
+            "answering": Out(1), "answers": Out(1), "left": Out(32), "refused": Out(1), "failed": Out(1),
             "sending": Out(1), "sent": Out(1), "fabric_sent": Out(1), "ulpdu": Out(1),
         })  # fmt: skip
 
@@ -260,7 +266,7 @@ class RdmaSender(wiring.Component):
             source.memory.eq(~x.in_header & ~dead),
             x.void.eq(dead),
             source.data.eq(x.header_data),
-            source.start.eq(Mux(dead, 0, start)),
+            source.start.eq(Mux(dead, _VOID, start)),
             source.some.eq(x.count),
             source.last.eq(ends),
             source.fabric.eq(x.fabric),
@@ -311,7 +317,11 @@ class RdmaSender(wiring.Component):
         source, piece, word = x.sources.o, x.realigner.i, x.realigner.o
         memory = source.payload.memory
         moves = Signal()
+        fails = Signal()  # this word, or one before it
+        spoilt = Signal()  # some octets of the ULPDU have no meaning; the words of the one before it have left
+        octets = word.payload.octets
         m.d.comb += [
+            fails.eq(self.failed | (moves & memory & self.fault)),
             piece.valid.eq(source.valid & (~memory | self.words.valid)),
             moves.eq(piece.valid & piece.ready),
             source.ready.eq(moves),
@@ -322,15 +332,18 @@ class RdmaSender(wiring.Component):
             piece.payload.first.eq(~memory & (source.payload.start == _PADDING)),
             piece.payload.at.eq(0),
             piece.payload.note.eq(source.payload.data[: 8 * _PADDING]),
-            self.sent.eq(moves & source.payload.done & ~source.payload.fabric),
-            self.fabric_sent.eq(moves & source.payload.done & source.payload.fabric),
+            self.sent.eq(moves & source.payload.done & ~source.payload.fabric & ~fails),
+            self.fabric_sent.eq(moves & source.payload.done & source.payload.fabric & ~fails),
             self.o.valid.eq(word.valid),
             word.ready.eq(self.o.ready),
-            *(self.o.payload[name].eq(word.payload[name]) for name in ("data", "octets", "last")),
+            *(self.o.payload[name].eq(word.payload[name]) for name in ("data", "last")),
+            self.o.payload.octets.eq(Mux(spoilt, ((octets - 1) ^ 1) + 1, octets)),
             self.o.payload.length.eq(word.payload.note),
             self.ulpdu.eq(self.o.valid & self.o.ready & self.o.payload.last),
             self.sending.eq((x.goes_on & self.runs) | x.in_segment | source.valid | x.realigner.busy),
         ]
+        void = ~memory & (source.payload.start == _VOID)
+        m.d.sync += [self.failed.eq(fails), spoilt.eq(spoilt | fails | (moves & void))]
 
 
 def _exceeds(large: Value, small: Value) -> Value:

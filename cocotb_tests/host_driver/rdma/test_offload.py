@@ -2,17 +2,19 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import connected, exercise, run
+from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import INITIATOR, RESPONDER, connected, exercise, run
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.rdma import Access, offload
 from open_rnic.host_driver.rdma.engine import Engine, MappedMemory
 from open_rnic.host_driver.rdma.offload import OffloadStream
+from open_rnic.rtl.rdma.registers import BY_NAME
 
 
 async def offloading():
@@ -121,6 +123,53 @@ def test_reads_that_are_under_way_when_a_source_is_deregistered_return_its_octet
             while len(memory):
                 await asyncio.sleep(0)
             assert memory.read(address, 100) == bytes(100)
+
+    run(test())
+
+
+@pytest.mark.parametrize("crc", [True, False])
+def test_a_read_whose_source_is_deregistered_has_its_octets_or_fails(crc):
+    async def test():
+        octets, one = 3000, rdma.Options(mulpdu=1000)
+        device = partial(open_device, "simulated", lanes=4, offload=True)
+        initiator, responder = (replace(each, crc=crc) for each in (INITIATOR, RESPONDER))
+        for steps in range(0, 40, 8):
+            async with connected(initiator, responder, one=one, device=device) as (ours, theirs):
+                region = theirs.register(bytearray(b"\xaa" * octets), Access.REMOTE_READ)
+                sinks = [bytearray(octets) for _ in range(30)]
+                reads = [asyncio.ensure_future(ours.post_read(sink, stag=region.stag)) for sink in sinks]
+                await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                region.deregister()
+                results = await asyncio.gather(*reads, return_exceptions=True)
+                done = [bytes(s) for s, result in zip(sinks, results, strict=True) if not isinstance(result, Exception)]
+                assert set(done) == {b"\xaa" * octets}
+                if len(done) < len(sinks):
+                    await asyncio.gather(ours.disconnected(), theirs.disconnected())
+                    assert f"STag {region.stag:#x} is not valid" in str(theirs.error)
+                    assert isinstance(ours.error, rdma.RdmaError)
+                else:
+                    assert theirs.error is ours.error is None
+
+    run(test())
+
+
+def test_a_memory_that_answers_a_read_with_an_error_ends_the_connection():
+    async def test():
+        async with connected(device=offloading) as (ours, theirs):
+            device, get = ours.device, ours.device.get
+            failed = BY_NAME["RDMA_STATUS"]["memory_failed"].mask
+
+            async def get_failed(register):
+                return await get(register) | (failed if register == "RDMA_STATUS" else 0)
+
+            device.get = get_failed
+            await asyncio.gather(ours.send(b"octets"), theirs.receive())
+            await asyncio.gather(ours.disconnected(), theirs.disconnected())
+            assert "the memory of the device has answered a read with an error" in str(ours.error)
+            assert isinstance(ours.error, rdma.TerminatedError)
+            assert "local catastrophic" in str(theirs.error)
 
     run(test())
 

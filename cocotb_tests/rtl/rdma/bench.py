@@ -35,14 +35,15 @@ class Memory:
 
     ``octets`` has all octets that were written. Reads return octets of a run only after the beat with ``last``, and the
     old ones before. ``touched`` collects the addresses that were written. ``idle`` yields cycles before each word that
-    is read, ``busy`` stalls before each address and each write.
+    is read, ``busy`` stalls before each address and each write. Words at the addresses in ``faulty`` cannot be read.
     """
 
     def __init__(self, dut: Any, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
         self.octets = bytearray(random.randbytes(OCTETS))
         self.touched: set[int] = set()
         self.transfers = self.reads = 0
-        self.outstanding: deque[int] = deque()
+        self.outstanding: deque[tuple[int, bool]] = deque()
+        self.faulty: set[int] = set()
         self._visible = bytearray(self.octets)
         self._fields = dict(_bench()["streams"]["memory__write"])
         self._width = self._fields["data"][1] // 8
@@ -83,15 +84,21 @@ class Memory:
             start = await beats.take() * self._width
             assert start < OCTETS, f"a read at {start:#x}"
             self.reads += 1
-            self.outstanding.append(int.from_bytes(self._visible[start : start + self._width], "little"))
+            if faulty := start in self.faulty:
+                word = random.getrandbits(8 * self._width)
+            else:
+                word = int.from_bytes(self._visible[start : start + self._width], "little")
+            self.outstanding.append((word, faulty))
             self.transfers += 1
 
     async def _words(self) -> None:
         valid, word, ready = (getattr(self._dut, f"memory__words__{each}") for each in ("valid", "payload", "ready"))
+        fault = self._dut.memory__fault
         while True:
             if not self.outstanding:
                 valid.value = 0
                 word.value = random.getrandbits(8 * self._width)
+                fault.value = random.getrandbits(1)
                 await self._edge
                 continue
             if pause := next(self._idle):
@@ -99,7 +106,7 @@ class Memory:
                 for _ in range(pause):
                     await self._edge
             valid.value = 1
-            word.value = self.outstanding.popleft()
+            word.value, fault.value = self.outstanding.popleft()
             await self._edge
             while not ready.value:
                 await self._edge
@@ -129,6 +136,8 @@ class Engine:
         self.host_tx = Source(dut, host_tx, idle)
         self.host_rx = Sink(dut, host_rx, busy)
         self.sent: list[bytes] = []  # ULPDUs that ``settle`` has collected
+        self.gives_up = False  # it may end ULPDUs at another length than they said: ``given_up``
+        self.given_up: list[bytes] = []
         self.passed: list[bytes] = []
 
     # --- registers
@@ -247,9 +256,13 @@ class Engine:
         raise AssertionError(f"octets still move after {most} cycles")
 
     def _ulpdus(self, packets: list[Received]) -> list[bytes]:
+        whole = []
         for each in packets:
-            assert each.fields["length"] == len(each.octets), "a ULPDU of another length than it said"
-        return [each.octets for each in packets]
+            length, octets = each.fields["length"], len(each.octets)
+            assert length == octets or self.gives_up, "a ULPDU of another length than it said"
+            assert -(-length // 4) == -(-octets // 4), "and in another number of lanes"
+            (whole if length == octets else self.given_up).append(each.octets)
+        return whole
 
     async def segments(self) -> list[Tagged | Untagged]:
         """Wait until the engine has settled, and return the segments that it has sent since the last call."""

@@ -25,6 +25,7 @@ def some(dut):
 async def begin(end, mulpdu=200, **flags):
     await end.settle(150)
     end.sent.clear()
+    end.given_up.clear()
     end.memory.touched.clear()
     await end.reset()
     await end.start(mulpdu=mulpdu, **flags)
@@ -78,6 +79,7 @@ async def a_region_is_revoked_while_it_is_written(dut, right):
 @bench()
 async def a_source_is_revoked_while_it_is_read(dut):
     end = Engine(dut, pauses(0.5), stalls(0.6))
+    end.gives_up = True
     cut_off = 0
     for _ in range(TRIES):
         await begin(end, mulpdu=114)
@@ -92,11 +94,12 @@ async def a_source_is_revoked_while_it_is_read(dut):
         if not await end.field("source_refused"):
             assert b"".join(each.payload for each in segments) == message
             assert await end.field("requests") == 0
+            assert not end.given_up
             continue
         msn = await end.access("RX_READ_MSN") - await end.field("requests")
         assert not await end.field("sending")
         if msn == 1:  # before the first answer, or in it
-            assert not segments
+            assert first is None
             assert await end.source() == ReadRequest(7, 8, 5, STAG, 0)
             assert await end.access("SOURCE_LEFT") == 5
             continue
@@ -104,11 +107,9 @@ async def a_source_is_revoked_while_it_is_read(dut):
         assert first
         assert await end.source() == ReadRequest(1, 1000, octets, STAG, 9)
         left = await end.access("SOURCE_LEFT")
-        whole = octets - left  # octets in segments that are as they should be
-        assert b"".join(each.payload for each in segments)[:whole] == message[:whole]
-        assert len(segments) in (-(-whole // 100), -(-whole // 100) + 1)
-        if len(segments) > -(-whole // 100):
-            cut_off += 1
+        assert b"".join(each.payload for each in segments) == message[: octets - left]
+        assert len(end.given_up) <= 1
+        cut_off += len(end.given_up)
     assert cut_off
 
 
@@ -116,6 +117,7 @@ async def a_source_is_revoked_while_it_is_read(dut):
 async def nothing_is_read_of_a_source_that_was_revoked(dut):
     """While memory stalls."""
     end = Engine(dut, busy=iter(lambda: random.choice([0, 0, 40]), None))
+    end.gives_up = True
     for _ in range(TRIES):
         await begin(end)
         await end.region(STAG, AT, LENGTH, rights=Right.REMOTE_READ)
@@ -132,6 +134,7 @@ async def nothing_is_read_of_a_source_that_was_revoked(dut):
 async def an_invalidated_source_is_not_read(dut):
     """The Send with Invalidate arrives while the Read Response is being sent."""
     end = some(dut)
+    end.gives_up = True
     for _ in range(TRIES):
         await begin(end, mulpdu=64)
         await end.region(STAG, AT, LENGTH, rights=Right.REMOTE_READ | MAY_INVALIDATE)
@@ -143,12 +146,44 @@ async def an_invalidated_source_is_not_read(dut):
         assert await end.received() == [(Opcode.SEND_INVALIDATE, 6, STAG)]
         refused = await end.field("source_refused")
         segments = [decode(each) for each in end.sent]
-        octets = b"".join(each.payload for each in segments)
-        if refused:
-            whole = 400 - await end.access("SOURCE_LEFT")
-            assert octets[:whole] == end.memory.get(AT + 9, whole)
-        else:
-            assert octets == end.memory.get(AT + 9, 400)
+        left = await end.access("SOURCE_LEFT") if refused else 0
+        assert b"".join(each.payload for each in segments) == end.memory.get(AT + 9, 400 - left)
+        assert len(end.given_up) <= refused
+
+
+@bench()
+async def no_octets_leave_of_words_that_memory_could_not_read(dut):
+    """Segments with such a word, and all behind them, are given up, and their messages are not done."""
+    end = some(dut)
+    end.gives_up = True
+    for _ in range(TRIES):
+        await begin(end, mulpdu=114)
+        await end.region(STAG, AT, LENGTH, rights=Right.REMOTE_READ)
+        width, octets, wrong = 4 * parameter("lanes"), random.choice([4, 90, 450]), random.randrange(900)
+        end.memory.faulty = {(AT + wrong) // width * width}
+        end.receive(request(1, ReadRequest(1, 1000, octets, STAG, 0)))
+        for n in range(2):
+            await end.work(Opcode.RDMA_WRITE, (AT + 450 * n, 450), stag=7, to=1000 * n)
+        await end.settle()
+        segments = [decode(each) for each in end.sent]
+        sent = {opcode: [each for each in segments if each.opcode is opcode] for opcode in (
+            Opcode.RDMA_READ_RESPONSE, Opcode.RDMA_WRITE
+        )}  # fmt: skip
+        assert await end.field("memory_failed")
+        assert not await end.field("sending")
+        assert not await end.field("source_refused")
+        assert end.given_up
+        answer = b"".join(each.payload for each in sent[Opcode.RDMA_READ_RESPONSE])
+        assert answer == end.memory.get(AT, len(answer))
+        for each in sent[Opcode.RDMA_WRITE]:
+            at = AT + each.to % 1000 + 450 * (each.to // 1000)
+            assert bytes(each.payload) == end.memory.get(at, len(each.payload))
+        assert (await end.done())[0] <= sum(each.last for each in sent[Opcode.RDMA_WRITE])
+        await end.work(Opcode.RDMA_WRITE, (AT, 4), stag=7)
+        before = len(end.sent), len(end.given_up)
+        await end.settle()
+        assert before == (len(end.sent), len(end.given_up))
+        end.memory.faulty.clear()
 
 
 @bench()
