@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.rdma.connection import Connection, Options
@@ -47,7 +47,9 @@ MAX_SIZE = 1 << 30  # octets of a message
 MAX_DEPTH = 1 << 13  # of a queue
 PAUSE = 1.0  # seconds between the control connection and its first message, as in perftest
 RETRIES, RETRY = 10, 0.2  # attempts to make the data connection, and the seconds before each
+PATIENCE = 30.0  # seconds in which an end without anything to do must hear of the other one
 
+_T = TypeVar("_T")
 _VERSION_OCTETS = 16
 _PAGE, _MAX_PAGE = 4096, 1 << 24  # octets: messages up to half a page go to different places in a page
 _CACHE_LINE = 64  # octets between these places
@@ -204,6 +206,17 @@ def _options(options: Options, settings: Settings) -> Options:
     return replace(options, send_depth=depth, receive_depth=buffers, send_cq=sends, receive_cq=receives)
 
 
+async def _soon(heard: Awaitable[_T]) -> _T:
+    """Wait for the peer, which has nothing to do but to answer; otherwise it waits for this end, too."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await heard
+    except TimeoutError:
+        raise PerftestError(
+            f"nothing came from the peer for {PATIENCE:g} s: do both ends have the same test, -s and -n?"
+        ) from None
+
+
 class _Properties(NamedTuple):
     """An STag and a TO, in the message with which perftest exchanges the properties of queue pairs."""
 
@@ -347,7 +360,9 @@ class _Run:
         if self._settings.program in (Program.WRITE_BW, Program.READ_BW):
             await self._control.meet()
             theirs = await self._control.results(own)
-        if self._settings.program is not Program.WRITE_LAT:
+        if self._settings.program is Program.SEND_BW:  # both ends have counted all messages
+            await _soon(self._control.meet())
+        elif self._settings.program is not Program.WRITE_LAT:
             await self._control.meet()
         return theirs
 
@@ -380,7 +395,7 @@ class _Run:
                 self._data.post(request(posted))
                 posted += 1
             if posted == done:
-                await self._data.until(partial(allowed, posted))
+                await _soon(self._data.until(partial(allowed, posted)))
                 continue
             for each in await queue.wait():
                 if each.error:

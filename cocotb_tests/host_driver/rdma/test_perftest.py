@@ -203,6 +203,26 @@ def test_a_send_of_another_size_is_reported():
     run(test())
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(40, 4), (4, 40), (1000, 100), (100, 1000)])
+def test_another_number_of_sends_is_reported(monkeypatch, ours, theirs):
+    monkeypatch.setattr(perftest, "PATIENCE", 0.2)
+
+    async def test():
+        async with await rdma.listen() as listener:
+            errors = await asyncio.gather(
+                perftest.server(listener, Settings(Program.SEND_BW, 8, theirs)),
+                perftest.client(
+                    lambda options: rdma.connect(*listener.address[:2], options=options),
+                    Settings(Program.SEND_BW, 8, ours),
+                ),
+                return_exceptions=True,
+            )
+        assert all(isinstance(each, (PerftestError, rdma.RdmaError)) for each in errors)
+        assert any("do both ends have the same test, -s and -n" in str(each) for each in errors)
+
+    run(test())
+
+
 def test_a_peer_that_leaves_in_the_middle_is_reported():
     """The server expects more messages than the client sends."""
 
