@@ -1,9 +1,12 @@
 """The bus between the host interface and the registers."""
 
+from collections.abc import Iterable
+
+from amaranth.hdl import Module, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["RegisterBus"]
+__all__ = ["RegisterBus", "connect_pages"]
 
 
 class RegisterBus(wiring.Signature):
@@ -37,3 +40,19 @@ class RegisterBus(wiring.Signature):
             "ack": In(1),
             "read_data": In(32),
         })
+
+
+def connect_pages(m: Module, bus, pages: Iterable[tuple[object, ValueLike]]) -> None:
+    """Connect ``bus`` to several others: an access reaches the one beside which 1 stands; 1 stands beside one at most.
+
+    The most significant bits of the address are left out where a bus has fewer.
+    """
+    for page, chosen in pages:
+        m.d.comb += [
+            page.request.eq(bus.request & chosen),
+            page.write.eq(bus.write),
+            page.address.eq(bus.address),
+            page.write_data.eq(bus.write_data),
+        ]
+        with m.If(chosen):
+            m.d.comb += [bus.ack.eq(page.ack), bus.read_data.eq(page.read_data)]

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.bus import RegisterBus, connect_pages
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
@@ -110,7 +110,9 @@ class Rnic(wiring.Component):
         self._receive(m, attachments)
         self._send(m, attachments)
         self._show(m, control, attachments)
-        self._pages(m, [control.bus, *(each.bus for each in self.datapaths)])
+        number = self.bus.address[PAGE_BITS:]
+        pages = (control.bus, *(each.bus for each in self.datapaths))
+        connect_pages(m, self.bus, [(page, number == n) for n, page in enumerate(pages)])
         return m
 
     def _receive(self, m, attachments):
@@ -155,16 +157,3 @@ class Rnic(wiring.Component):
             with m.If(control.show == n):
                 m.d.comb += [getattr(control, name).eq(getattr(attachment, name))
                              for name in ("packets", "octets", "finished")]  # fmt: skip
-
-    def _pages(self, m, pages):
-        for n, page in enumerate(pages):
-            chosen = Signal(name=f"page_{n}")
-            m.d.comb += [
-                chosen.eq(self.bus.address[PAGE_BITS:] == n),
-                page.request.eq(self.bus.request & chosen),
-                page.write.eq(self.bus.write),
-                page.address.eq(self.bus.address[:PAGE_BITS]),
-                page.write_data.eq(self.bus.write_data),
-            ]
-            with m.If(chosen):
-                m.d.comb += [self.bus.ack.eq(page.ack), self.bus.read_data.eq(page.read_data)]

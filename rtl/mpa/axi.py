@@ -11,7 +11,7 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.length import LengthFifo, check_measure
 
-__all__ = ["AXI_LITE", "AxiLiteBridge", "AxiMpaDatapath", "axi_stream", "connect_lite", "give_packets", "take_packets"]
+__all__ = ["AxiLiteBridge", "AxiMpaDatapath", "connect_datapath", "datapath_ports"]
 
 ADDRESS_BITS = 10
 OKAY, SLVERR = 0, 2
@@ -91,13 +91,6 @@ class AxiLiteBridge(wiring.Component):
         return m
 
 
-def connect_lite(m: Module, ports, bridge: AxiLiteBridge) -> None:
-    """Connect ``bridge`` to the AXI4-Lite ports of the component ``ports``."""
-    for name, member in AXI_LITE.items():
-        inner, outer = getattr(bridge, name), getattr(ports, name)
-        m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
-
-
 def take_packets(m: Module, ports, prefix: str, packets) -> None:
     """Connect the stream ``packets`` to the AXI4-Stream ``prefix`` of the component ``ports``, its source."""
     keep = getattr(ports, f"{prefix}_tkeep")
@@ -125,6 +118,42 @@ def give_packets(m: Module, ports, prefix: str, packets) -> None:
         getattr(ports, f"{prefix}_tvalid").eq(packets.valid),
         packets.ready.eq(getattr(ports, f"{prefix}_tready")),
     ]
+
+
+def datapath_ports(lanes: int, measure: int) -> dict[str, wiring.Member]:
+    """The ports of a data path, but its interrupts: see :class:`AxiMpaDatapath`; raises ValueError for ``measure``."""
+    if measure:
+        check_measure(measure)
+    return {
+        **axi_stream("s_axis_ulpdu", lanes, 0 if measure else 16, In, Out),
+        **axi_stream("m_axis_mpa", lanes, 0, Out, In),
+        **axi_stream("s_axis_mpa", lanes, 0, In, Out),
+        **axi_stream("m_axis_ulpdu", lanes, 2, Out, In),
+        **AXI_LITE,
+    }
+
+
+def connect_datapath(m: Module, ports, path, measure: int) -> None:
+    """Connect the data path ``path`` to those ports of the component ``ports`` that :func:`datapath_ports` returns."""
+    m.submodules.registers = bridge = AxiLiteBridge()
+    wiring.connect(m, bridge.bus, path.bus)
+    for name, member in AXI_LITE.items():
+        inner, outer = getattr(bridge, name), getattr(ports, name)
+        m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+    if measure:
+        lengths = LengthFifo(path.lanes, measure)
+        m.submodules.lengths = ResetInserter(path.reset)(lengths)
+        take_packets(m, ports, "s_axis_ulpdu", lengths.i)
+        wiring.connect(m, lengths.o, path.tx_ulpdu)
+    else:
+        take_packets(m, ports, "s_axis_ulpdu", path.tx_ulpdu)
+        m.d.comb += path.tx_ulpdu.payload.length.eq(ports.s_axis_ulpdu_tuser)
+    give_packets(m, ports, "m_axis_mpa", path.tx_mpa)
+    take_packets(m, ports, "s_axis_mpa", path.rx_mpa)
+    with m.If(~ports.s_axis_mpa_tkeep.all()):
+        m.d.comb += path.rx_mpa.payload.last.eq(1)
+    give_packets(m, ports, "m_axis_ulpdu", path.rx_ulpdu)
+    m.d.comb += ports.m_axis_ulpdu_tuser.eq(path.rx_ulpdu.payload.verdict)
 
 
 class AxiMpaDatapath(wiring.Component):
@@ -161,40 +190,17 @@ class AxiMpaDatapath(wiring.Component):
     """
 
     def __init__(self, lanes: int = 4, *, measure: int = 0, **options: int):
-        if measure:
-            check_measure(measure)
         self.measure = measure
         self.datapath = MpaDatapath(lanes, **options)
         self.lanes = lanes
         super().__init__({
-            **axi_stream("s_axis_ulpdu", lanes, 0 if measure else 16, In, Out),
-            **axi_stream("m_axis_mpa", lanes, 0, Out, In),
-            **axi_stream("s_axis_mpa", lanes, 0, In, Out),
-            **axi_stream("m_axis_ulpdu", lanes, 2, Out, In),
-            **AXI_LITE,
+            **datapath_ports(lanes, measure),
             "irq": Out(1),
         })
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.datapath = path = self.datapath
-        m.submodules.registers = bridge = AxiLiteBridge()
-        wiring.connect(m, bridge.bus, path.bus)
-        connect_lite(m, self, bridge)
         m.d.comb += self.irq.eq(path.irq)
-
-        if self.measure:
-            lengths = LengthFifo(self.lanes, self.measure)
-            m.submodules.lengths = ResetInserter(path.reset)(lengths)
-            take_packets(m, self, "s_axis_ulpdu", lengths.i)
-            wiring.connect(m, lengths.o, path.tx_ulpdu)
-        else:
-            take_packets(m, self, "s_axis_ulpdu", path.tx_ulpdu)
-            m.d.comb += path.tx_ulpdu.payload.length.eq(self.s_axis_ulpdu_tuser)
-        give_packets(m, self, "m_axis_mpa", path.tx_mpa)
-        take_packets(m, self, "s_axis_mpa", path.rx_mpa)
-        with m.If(~self.s_axis_mpa_tkeep.all()):
-            m.d.comb += path.rx_mpa.payload.last.eq(1)
-        give_packets(m, self, "m_axis_ulpdu", path.rx_ulpdu)
-        m.d.comb += self.m_axis_ulpdu_tuser.eq(path.rx_ulpdu.payload.verdict)
+        connect_datapath(m, self, path, self.measure)
         return m

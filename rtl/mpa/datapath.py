@@ -26,6 +26,16 @@ def couple(m: Module, tx: TxDatapath, rx: RxDatapath):
     m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
 
 
+def mpa_streams(lanes: int) -> dict[str, wiring.Member]:
+    """The streams of octets of a data path, as :class:`MpaDatapath` describes them."""
+    return {
+        "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))),
+        "tx_mpa": Out(stream.Signature(Packet(lanes))),
+        "rx_mpa": In(stream.Signature(Packet(lanes))),
+        "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
+    }
+
+
 class MpaDatapath(wiring.Component):
     """Both directions of MPA for one connection, with the registers.
 
@@ -82,10 +92,7 @@ class MpaDatapath(wiring.Component):
         self.store_and_forward = store_and_forward
         self.keep_terminates = keep_terminates
         super().__init__({
-            "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))),
-            "tx_mpa": Out(stream.Signature(Packet(lanes))),
-            "rx_mpa": In(stream.Signature(Packet(lanes))),
-            "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
+            **mpa_streams(lanes),
             "bus": In(RegisterBus()),
             "irq": Out(1),
             "reset": Out(1),

@@ -1,11 +1,10 @@
 """The data path with RDMA and samples, with AXI ports, for use in other designs."""
 
-from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.mpa.axi import AXI_LITE, AxiLiteBridge, axi_stream, connect_lite, give_packets, take_packets
-from open_rnic.rtl.mpa.length import LengthFifo, check_measure
+from open_rnic.rtl.mpa.axi import connect_datapath, datapath_ports
 from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
 from open_rnic.rtl.rdma.sampling import SamplingDatapath
 
@@ -44,30 +43,21 @@ class AxiRdmaDatapath(wiring.Component):
     """
 
     def __init__(self, lanes: int = 4, *, measure: int = 0, **options: int):
-        if measure:
-            check_measure(measure)
         self.measure = measure
         self.datapath = SamplingDatapath(lanes, **options)
         self.lanes = lanes
         super().__init__({
-            **axi_stream("s_axis_ulpdu", lanes, 0 if measure else 16, In, Out),
-            **axi_stream("m_axis_mpa", lanes, 0, Out, In),
-            **axi_stream("s_axis_mpa", lanes, 0, In, Out),
-            **axi_stream("m_axis_ulpdu", lanes, 2, Out, In),
+            **datapath_ports(lanes, measure),
             "s_axis_samples_tdata": In(len(self.datapath.samples.payload)), "s_axis_samples_tvalid": In(1),
             "s_axis_samples_tready": Out(1),
             **axi_ports(lanes),
-            **AXI_LITE,
             "sample_tick": In(1), "memory_fault": Out(1), "irq": Out(1), "rdma_irq": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.datapath = path = self.datapath
-        m.submodules.registers = bridge = AxiLiteBridge()
         m.submodules.memory = memory = AxiMemory(self.lanes)
-        wiring.connect(m, bridge.bus, path.bus)
-        connect_lite(m, self, bridge)
         wiring.connect(m, path.memory, memory.port)
         for name, member in axi_ports(self.lanes).items():
             inner, outer = getattr(memory, name), getattr(self, name)
@@ -83,19 +73,5 @@ class AxiRdmaDatapath(wiring.Component):
         faulty = Signal()
         m.d.comb += self.memory_fault.eq(faulty)
         m.d.sync += faulty.eq((faulty | memory.fault) & ~path.reset)
-
-        if self.measure:
-            lengths = LengthFifo(self.lanes, self.measure)
-            m.submodules.lengths = ResetInserter(path.reset)(lengths)
-            take_packets(m, self, "s_axis_ulpdu", lengths.i)
-            wiring.connect(m, lengths.o, path.tx_ulpdu)
-        else:
-            take_packets(m, self, "s_axis_ulpdu", path.tx_ulpdu)
-            m.d.comb += path.tx_ulpdu.payload.length.eq(self.s_axis_ulpdu_tuser)
-        give_packets(m, self, "m_axis_mpa", path.tx_mpa)
-        take_packets(m, self, "s_axis_mpa", path.rx_mpa)
-        with m.If(~self.s_axis_mpa_tkeep.all()):
-            m.d.comb += path.rx_mpa.payload.last.eq(1)
-        give_packets(m, self, "m_axis_ulpdu", path.rx_ulpdu)
-        m.d.comb += self.m_axis_ulpdu_tuser.eq(path.rx_ulpdu.payload.verdict)
+        connect_datapath(m, self, path, self.measure)
         return m

@@ -1,11 +1,11 @@
 """The data path of one connection with RDMA, whose memory is a block RAM."""
 
 from amaranth.hdl import Module
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.bus import RegisterBus, connect_pages
+from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.memory import BlockMemory
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
@@ -39,8 +39,7 @@ class BlockRdmaDatapath(wiring.Component):
         self.path = RdmaDatapath(lanes, **options)
         self.memory = BlockMemory(lanes, octets)
         super().__init__({
-            "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))), "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
-            "tx_mpa": Out(stream.Signature(Packet(lanes))), "rx_mpa": In(stream.Signature(Packet(lanes))),
+            **mpa_streams(lanes),
             "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
         })  # fmt: skip
 
@@ -50,21 +49,11 @@ class BlockRdmaDatapath(wiring.Component):
         m.submodules.memory = memory = self.memory
         m.submodules.window = window = MemoryWindow(self.lanes, memory.octets)
         connect, flipped = wiring.connect, wiring.flipped
-        connect(m, flipped(self.tx_ulpdu), path.tx_ulpdu)
-        connect(m, path.rx_ulpdu, flipped(self.rx_ulpdu))
-        connect(m, path.tx_mpa, flipped(self.tx_mpa))
-        connect(m, flipped(self.rx_mpa), path.rx_mpa)
+        for name in mpa_streams(self.lanes):
+            connect(m, flipped(getattr(self, name)), getattr(path, name))
         connect(m, path.memory, window.port)
         connect(m, window.main, memory.port)
         m.d.comb += [self.reset.eq(path.reset), self.irq.eq(path.irq)]
         of_window = self.bus.address[4:] == WINDOW_PAGE >> 6
-        for page, chosen in ((path.bus, ~of_window), (window.bus, of_window)):
-            m.d.comb += [
-                page.request.eq(self.bus.request & chosen),
-                page.write.eq(self.bus.write),
-                page.address.eq(self.bus.address),
-                page.write_data.eq(self.bus.write_data),
-            ]
-            with m.If(chosen):
-                m.d.comb += [self.bus.ack.eq(page.ack), self.bus.read_data.eq(page.read_data)]
+        connect_pages(m, self.bus, ((path.bus, ~of_window), (window.bus, of_window)))
         return m

@@ -4,10 +4,10 @@ from amaranth.hdl import Cat, Module, ResetInserter
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
-from open_rnic.rtl.lib.stream import Fifo
-from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.bus import RegisterBus, connect_pages
+from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer
+from open_rnic.rtl.mpa.datapath import MpaDatapath, mpa_streams
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.layouts import MemoryPort
 
@@ -57,8 +57,7 @@ class RdmaDatapath(wiring.Component):
                                keep_terminates=True)  # fmt: skip
         self.engine = RdmaEngine(lanes, fabric=fabric, **options)
         super().__init__({
-            "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))), "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
-            "tx_mpa": Out(stream.Signature(Packet(lanes))), "rx_mpa": In(stream.Signature(Packet(lanes))),
+            **mpa_streams(lanes),
             "memory": Out(MemoryPort(lanes)),
             **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
             "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
@@ -77,7 +76,11 @@ class RdmaDatapath(wiring.Component):
         connect(m, tx_queue.o, mpa.tx_ulpdu)
         connect(m, mpa.tx_mpa, flipped(self.tx_mpa))
         connect(m, flipped(self.rx_mpa), mpa.rx_mpa)
-        connect(m, mpa.rx_ulpdu, engine.rx_ulpdu)
+        # Octets leave the store's block RAM late in the cycle; the engine reads a header from them.
+        rx_buffer = ReadyBuffer(RxUlpdu(self.lanes))
+        m.submodules.rx_buffer = ResetInserter(mpa.reset)(rx_buffer)
+        connect(m, mpa.rx_ulpdu, rx_buffer.i)
+        connect(m, rx_buffer.o, engine.rx_ulpdu)
         connect(m, engine.host_rx, flipped(self.rx_ulpdu))
         connect(m, engine.memory, flipped(self.memory))
         if engine.has_fabric:
@@ -90,13 +93,5 @@ class RdmaDatapath(wiring.Component):
             *(getattr(engine, name).eq(getattr(mpa, name)) for name in ("rtr_sends", "rtr_received", "rtr_answered")),
         ]
         half = ENGINE_PAGE.bit_length() - 1 - 2  # the bit of a register's number that selects
-        for page, chosen in ((mpa.bus, ~self.bus.address[half]), (engine.bus, self.bus.address[half])):
-            m.d.comb += [
-                page.request.eq(self.bus.request & chosen),
-                page.write.eq(self.bus.write),
-                page.address.eq(self.bus.address),
-                page.write_data.eq(self.bus.write_data),
-            ]
-            with m.If(chosen):
-                m.d.comb += [self.bus.ack.eq(page.ack), self.bus.read_data.eq(page.read_data)]
+        connect_pages(m, self.bus, ((mpa.bus, ~self.bus.address[half]), (engine.bus, self.bus.address[half])))
         return m

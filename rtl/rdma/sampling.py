@@ -4,8 +4,8 @@ from amaranth.hdl import Const, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.bus import RegisterBus, connect_pages
+from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
@@ -51,8 +51,7 @@ class SamplingDatapath(wiring.Component):
         self.writer = SampleWriter(lanes, sample=sample, octets=sample_buffer)
         self.generator = SignalGenerator(sample) if generates else None
         super().__init__({
-            "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes))), "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
-            "tx_mpa": Out(stream.Signature(Packet(lanes))), "rx_mpa": In(stream.Signature(Packet(lanes))),
+            **mpa_streams(lanes),
             "memory": Out(MemoryPort(lanes)),
             **({} if generates else {"samples": In(stream.Signature(8 * sample))}), "tick": In(1),
             "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
@@ -63,10 +62,8 @@ class SamplingDatapath(wiring.Component):
         m.submodules.path = path = self.path
         m.submodules.writer = writer = self.writer
         connect, flipped = wiring.connect, wiring.flipped
-        connect(m, flipped(self.tx_ulpdu), path.tx_ulpdu)
-        connect(m, path.rx_ulpdu, flipped(self.rx_ulpdu))
-        connect(m, path.tx_mpa, flipped(self.tx_mpa))
-        connect(m, flipped(self.rx_mpa), path.rx_mpa)
+        for name in mpa_streams(self.lanes):
+            connect(m, flipped(getattr(self, name)), getattr(path, name))
         connect(m, path.memory, writer.port)
         connect(m, writer.main, flipped(self.memory))
         connect(m, writer.work, path.fabric)
@@ -87,13 +84,5 @@ class SamplingDatapath(wiring.Component):
             pages.append((generator.bus, of_signal))
         else:
             connect(m, flipped(self.samples), writer.samples)
-        for page, chosen in pages:
-            m.d.comb += [
-                page.request.eq(self.bus.request & chosen),
-                page.write.eq(self.bus.write),
-                page.address.eq(self.bus.address),
-                page.write_data.eq(self.bus.write_data),
-            ]
-            with m.If(chosen):
-                m.d.comb += [self.bus.ack.eq(page.ack), self.bus.read_data.eq(page.read_data)]
+        connect_pages(m, self.bus, pages)
         return m

@@ -12,6 +12,7 @@ from amaranth.lib import wiring
 from open_rnic.cocotb_tests.harness import bench, never, pauses, simulate, stalls
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Engine, cut_tagged, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest
+from open_rnic.rtl.bus import connect_pages
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.rdma.block_datapath import WINDOW_PAGE
 from open_rnic.rtl.rdma.engine import RdmaEngine
@@ -48,15 +49,7 @@ class Windowed(wiring.Component):
             elif name != "bus":
                 wiring.connect(m, wiring.flipped(mine), its)
         of_window = self.bus.address[4:] == WINDOW_PAGE >> 6
-        for page, chosen in ((engine.bus, ~of_window), (window.bus, of_window)):
-            m.d.comb += [
-                page.request.eq(self.bus.request & chosen),
-                page.write.eq(self.bus.write),
-                page.address.eq(self.bus.address),
-                page.write_data.eq(self.bus.write_data),
-            ]
-            with m.If(chosen):
-                m.d.comb += [self.bus.ack.eq(page.ack), self.bus.read_data.eq(page.read_data)]
+        connect_pages(m, self.bus, ((engine.bus, ~of_window), (window.bus, of_window)))
         return m
 
 
