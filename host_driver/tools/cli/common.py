@@ -118,7 +118,10 @@ def _text(file: Path, mode: str, told: Path) -> TextIO:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace ``command``'s parameter ``options``, a dataclass, by its fields, so that Typer makes options of them."""
+    """Replace ``command``'s parameter ``options``, a dataclass, by its fields, so that Typer makes options of them.
+
+    The help shows the fields of the class itself before those that it inherits.
+    """
     hints = get_type_hints(command, include_extras=True)
     hints.pop("return")
     group = hints.pop("options")
@@ -129,7 +132,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         *(each.replace(kind=keyword, annotation=hints[each.name]) for each in own if each.name in hints),
         *(
             inspect.Parameter(field.name, keyword, default=field.default, annotation=shared[field.name])
-            for field in dataclasses.fields(group)
+            for field in sorted(dataclasses.fields(group), key=lambda field: field.name not in group.__annotations__)
         ),
     ]
 

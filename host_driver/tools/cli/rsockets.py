@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,14 +46,26 @@ _EVERYWHERE = "0.0.0.0"
 BindOption = Annotated[
     str | None, typer.Option("--bind", metavar="ADDRESS", help="The address at which a server listens; default: any.")
 ]
-ServerOption = Annotated[
-    str | None, typer.Option("-s", "--server", metavar="HOST", help="The server; without it, this end is the server.")
-]
 PortOption = Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")]
-SizeOption = Annotated[int, number("-S", "--size", help="The octets of a transfer.")]
-CountOption = Annotated[int, number("-C", "--count", help="The number of transfers in a turn.")]
-IterationsOption = Annotated[int, number("-I", "--iterations", help="The number of turns of each end.")]
-VerifyOption = Annotated[bool, typer.Option("--verify", help="Verify the data, like `-T verify` at the other end.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions(ConnectionOptions):
+    """The options of rstream and riostream."""
+
+    server: Annotated[
+        str | None,
+        typer.Option("-s", "--server", metavar="HOST", help="The server; without it, this end is the server."),
+    ] = None
+    bind: BindOption = None
+    port: PortOption = _STREAM_PORT
+    size: Annotated[int, number("-S", "--size", help="The octets of a transfer.")] = 1000
+    count: Annotated[int, number("-C", "--count", help="The number of transfers in a turn.")] = 1000
+    iterations: Annotated[int, number("-I", "--iterations", help="The number of turns of each end.")] = 1
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Verify the data, like `-T verify` at the other end.")
+    ] = False
+    model: ModelOption = None
 
 
 @with_options
@@ -109,41 +122,21 @@ def _host_and_path(target: str) -> tuple[str, str]:
 
 
 @with_options
-def rstream(
-    options: ConnectionOptions,
-    server: ServerOption = None,
-    bind: BindOption = None,
-    port: PortOption = _STREAM_PORT,
-    size: SizeOption = 1000,
-    count: CountOption = 1000,
-    iterations: IterationsOption = 1,
-    verify: VerifyOption = False,
-    model: ModelOption = None,
-) -> None:
+def rstream(options: StreamOptions) -> None:
     """Measure a stream over RDMA: first the client sends, then the server.
 
     The protocol is that of librdmacm's rstream, which can be at either end. Both ends need the same -S, -C and -I.
     """
-    _stream(options, server, bind, port, (size, count, iterations, verify), model, mapped=False)
+    _stream(options, mapped=False)
 
 
 @with_options
-def riostream(
-    options: ConnectionOptions,
-    server: ServerOption = None,
-    bind: BindOption = None,
-    port: PortOption = _STREAM_PORT,
-    size: SizeOption = 1000,
-    count: CountOption = 1000,
-    iterations: IterationsOption = 1,
-    verify: VerifyOption = False,
-    model: ModelOption = None,
-) -> None:
+def riostream(options: StreamOptions) -> None:
     """Measure RDMA Writes to mapped memory: first the client writes, then the server.
 
     The protocol is that of librdmacm's riostream, which can be at either end. Both ends need the same -S, -C and -I.
     """
-    _stream(options, server, bind, port, (size, count, iterations, verify), model, mapped=True)
+    _stream(options, mapped=True)
 
 
 class _End:
@@ -164,23 +157,14 @@ class _End:
         self.network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]] = options.network()
 
 
-def _stream(
-    options: ConnectionOptions,
-    server: str | None,
-    bind: str | None,
-    port: int,
-    parameters: tuple[int, int, int, bool],
-    model: ModelOption,
-    *,
-    mapped: bool,
-) -> None:
+def _stream(options: StreamOptions, *, mapped: bool) -> None:
     from open_rnic.host_driver.rdma.rstream import MAX_SIZE, Settings
 
-    end = _End(options, server is None, bind, port, model)
-    size, count, iterations, _ = parameters
-    check_range(1, MAX_SIZE, {"-S": size})
-    check_least(1, {"-C": count, "-I": iterations})
-    interruptible(_measure(end, server, Settings(*parameters), mapped))
+    end = _End(options, options.server is None, options.bind, options.port, options.model)
+    check_range(1, MAX_SIZE, {"-S": options.size})
+    check_least(1, {"-C": options.count, "-I": options.iterations})
+    settings = Settings(options.size, options.count, options.iterations, options.verify)
+    interruptible(_measure(end, options.server, settings, mapped))
 
 
 @contextlib.asynccontextmanager
