@@ -42,6 +42,7 @@ from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.header_reader import HeaderReader
 from open_rnic.rtl.rdma.layouts import Buffer as PostedBuffer
 from open_rnic.rtl.rdma.memory import BlockMemory, MemoryHub
+from open_rnic.rtl.rdma.memory_window import MemoryWindow
 from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.row_queue import RowQueue
 from open_rnic.rtl.rdma.sample_schedule import SampleSchedule
@@ -345,6 +346,40 @@ _block(
     "gives.eq(asked ^ Mux(asked, counts[0], counts[1]).any())",
     "gives.eq(asked)",
     given=lambda m, hub: (~hub.main.words.valid | hub["count_0"].any()) & (~hub.words.valid | hub["count_1"].any()),
+)
+
+
+def _host_waits(m, window):
+    """The host holds an access until ``ack``, and the memory gives only words that were asked for."""
+    bus = window.bus
+    access = Cat(bus.write, bus.address, bus.write_data)
+    holds = ~m.last(bus.request & ~bus.ack) | (bus.request & (access == m.last(access)))
+    return holds & (~window.main.words.valid | window["asked"] | window["due"].any())
+
+
+def _window_states(window):
+    """A word for the host is asked for, or there, only while the host waits for it, and no word of the engine is due.
+
+    The registers carry out at most one access, for a read of READ only when the word is there.
+    """
+    asked, has, writes, due, is_read = (window[name] for name in ("asked", "has", "writes", "due", "is_read"))
+    registers, request = window["registers"], window.bus.request
+    steps = Cat(registers["second"], registers["third"], registers.bus.ack)
+    return (
+        (~(asked | has) | (request & is_read & ~writes))
+        & ~(asked & (has | due.any() | window["asks"]))
+        & ((steps == 0) | (request & (has | ~is_read) & ((steps & (steps - 1)[:3]) == 0)))
+    )
+
+
+_block(
+    lambda lanes: MemoryWindow(lanes, 1024),
+    MemoryWindow,
+    "a write of the host overtakes the engine's",
+    "with m.If(writes & ~offered):",
+    "with m.If(writes):",
+    given=_host_waits,
+    states=_window_states,
 )
 _block(
     lambda lanes: SampleSchedule(1, 8),

@@ -18,7 +18,6 @@ WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "
     "PathControl",  # its command is in registers, which the host does not write while the command is pending
     "CommandLoader", "RdmaReceiver", "RdmaSender", "RdmaEngine", "RdmaDatapath", "SamplingDatapath", "ReadCounter",
     "BlockRdmaDatapath",
-    "MemoryWindow",  # the host's turn begins only when no beat of the engine is offered; tested, not proved
     "Mac", "EthernetPort",
     "MessageLoader",  # its messages and fragments are in registers that are written while they are not valid
 }
