@@ -6,6 +6,7 @@ import lzma
 import random
 import shutil
 import socket
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,17 @@ from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Direction, Frame, Octets
 from open_rnic.host_driver.tools.cli import run as rnic
-from open_rnic.host_driver.tools.interop import case, initramfs, matrix, module, packages, prepare, report, tools
+from open_rnic.host_driver.tools.interop import (
+    case,
+    initramfs,
+    kernel,
+    matrix,
+    module,
+    packages,
+    prepare,
+    report,
+    tools,
+)
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Transfer, tell
 from open_rnic.host_driver.tools.interop.cases import MATRIX, programs
 from open_rnic.host_driver.tools.interop.errors import InteropError
@@ -189,6 +200,19 @@ def test_a_variant_is_the_driver_with_other_constants(tmp_path):
     assert file.read_text() == "const bool peer_to_peer = true;\nu_char mpa_version = MPA_REVISION_1;\nint main;\n"
     with pytest.raises(InteropError, match="does not define the constant mpa_crc_required"):
         module._patch(file, {"mpa_crc_required": "true"})
+
+
+def test_the_kernel_of_a_boot_file_is_decompressed():
+    elf = b"\x7fELF" + bytes(range(200))
+    payload = lzma.compress(elf)
+    head = bytearray(512 * 3)
+    head[0x1F1], head[0x202:0x206] = 1, b"HdrS"
+    head[0x248:0x250] = struct.pack("<II", 512, len(payload) + 4)
+    boot = bytes(head) + payload + struct.pack("<I", len(elf)) + bytes(99)
+    assert kernel.uncompressed(boot) == elf
+    other = boot.replace(payload, payload[::-1])
+    assert kernel.uncompressed(other) == other
+    assert kernel.uncompressed(elf) == elf
 
 
 def test_the_archive_has_every_file_and_the_folders_around_it():

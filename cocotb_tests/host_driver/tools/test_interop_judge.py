@@ -58,6 +58,7 @@ def test_the_output_of_tshark_is_parsed():
 def test_a_good_capture_has_no_errors():
     assert verdict(read(GOOD), OCTETS, Expected(), sent=2) == []
     assert verdict(read(GOOD), OCTETS, Expected(late=1), sent=3) == []
+    assert verdict(read(GOOD), OCTETS, Expected(least=(77, 88)), sent=2) == []
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,8 @@ def test_a_good_capture_has_no_errors():
         (str, OCTETS, Expected(), 3, "finds 2 FPDUs from our end, which sent 3"),
         (str, OCTETS, Expected(late=1), 4, "finds 2 FPDUs from our end, which sent 4"),
         (str, OCTETS, Expected(late=1), 1, "finds 2 FPDUs from our end, which sent 1"),
+        (str, OCTETS, Expected(least=(78, 0)), 2, "77 octets came from siw; expected: 78 or more"),
+        (str, OCTETS, Expected(least=(0, 89)), 2, "88 octets came from our end; expected: 89 or more"),
         (str, OCTETS | {SIW: 100}, Expected(), 2, "dissects 77 of the 100 octets from siw"),
         (str, OCTETS, Expected(terminates=("ours 2/0/2",)), 2, "sees Terminates: none; expected: ours 2/0/2"),
         (lambda text: text + "\n[Malformed Packet: MPA]", OCTETS, Expected(), 2, "cannot read frame 4"),

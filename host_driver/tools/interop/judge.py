@@ -64,6 +64,7 @@ class Expected:
     bad_siw, bad_ours : exact numbers of FPDUs with a bad CRC from siw and from our end
     whole : whether tshark must dissect every octet of every stream
     late : most FPDUs that our end may send last, and that siw's end may close before they leave
+    least : least numbers of octets from siw and from our end
     siw_first : least number of siw's FPDUs before our first FPDU
     depths : IRD and ORD in our startup frame; None for any value
     small : least number of pieces of at most SMALL octets, for those that siw received and those that we received
@@ -77,6 +78,7 @@ class Expected:
     bad_ours: int = 0
     whole: bool = True
     late: int = 0
+    least: tuple[int, int] = 0, 0
     siw_first: int = 0
     depths: tuple[int | None, int | None] = None, None
     small: tuple[int, int] = 0, 0
@@ -117,7 +119,8 @@ def verdict(found: Dissection, octets: Mapping[str, int], expected: Expected, se
     unknown.
     """
     wrong = [f"tshark cannot read frame {number}" for number in found.odd]
-    for name, end, bad in (("siw", found.siw, expected.bad_siw), ("our end", found.ours, expected.bad_ours)):
+    ends = ("siw", found.siw, expected.bad_siw), ("our end", found.ours, expected.bad_ours)
+    for (name, end, bad), least in zip(ends, expected.least, strict=True):
         if end.bad != bad:
             wrong.append(f"tshark finds {end.bad} bad CRCs in the FPDUs from {name}; expected: {bad}")
         if expected.crc is not None and end.good != (end.fpdus - bad if expected.crc else 0):
@@ -125,6 +128,8 @@ def verdict(found: Dissection, octets: Mapping[str, int], expected: Expected, se
         if expected.crc is None and end.fpdus:
             wrong.append(f"tshark finds {end.fpdus} FPDUs from {name} without a connection")
         total = sum(count for address, count in octets.items() if (address == ADDRESS) == (name == "siw"))
+        if total < least:
+            wrong.append(f"{total} octets came from {name}; expected: {least} or more")
         if expected.whole and total != end.octets:
             wrong.append(f"tshark dissects {end.octets} of the {total} octets from {name}")
     terminates = tuple([f"siw {what}" for what in found.siw.terminates] + [f"ours {w}" for w in found.ours.terminates])

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from types import ModuleType
 
-from open_rnic.host_driver.tools.interop import initramfs, module, packages, program, tools
+from open_rnic.host_driver.tools.interop import initramfs, kernel, module, packages, program, tools
 from open_rnic.host_driver.tools.interop.packages import Packages
 from open_rnic.host_driver.tools.interop.qemu import Image
 from open_rnic.host_driver.tools.interop.tools import run
@@ -21,13 +21,13 @@ async def prepare(folder: Path) -> tuple[Image, Packages]:
     folder = folder.resolve()
     found = await packages.fetch(folder / "cache")
     names = [file.name.encode() for file in sorted(found.files)]
-    kernel = folder / f"{found.release}-{_hash(*names, *map(_text, (packages, module)))}"
-    if not (kernel / "done").exists():
-        await _kernel(found, kernel)
+    built = folder / f"{found.release}-{_hash(*names, *map(_text, (packages, module, kernel)))}"
+    if not (built / "done").exists():
+        await _kernel(found, built)
     key = _hash(*map(_text, (initramfs, program)), *(source.read_bytes() for source in program.SOURCES))
-    image = Image(kernel / "root/boot" / f"vmlinuz-{found.release}", kernel / f"initramfs-{key}")
+    image = Image(built / "vmlinux", built / f"initramfs-{key}")
     if not image.initramfs.exists():
-        await _initramfs(kernel, image.initramfs)
+        await _initramfs(built, image.initramfs)
     return image, found
 
 
@@ -39,6 +39,8 @@ async def _kernel(found: Packages, folder: Path) -> None:
     for variant in module.VARIANTS:
         file = await module.build(root, source, variant, folder / variant)
         await run(["strip", "--strip-debug", file])
+    boot = (root / "boot" / f"vmlinuz-{found.release}").read_bytes()
+    (folder / "vmlinux").write_bytes(kernel.uncompressed(boot))
     (folder / "done").touch()
 
 
