@@ -180,10 +180,7 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
             wrong.append(f"error of the guest's kernel: {fault}")
     except Exception as error:
         wrong.append(_told(error))
-    if case.kills or not await guest.clear():
-        if not case.kills:
-            _log.info("%s: the guest is not in its initial state; booting another one", case.name)
-        await bench.drop()
+    clear = None if case.kills else asyncio.create_task(guest.clear())  # while the capture is checked
     try:
         traffic = extract(raw, capture, aligned, setting.ports)
         raw.unlink()
@@ -203,6 +200,10 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
             split = True
     except Exception as error:
         wrong.append(f"the capture could not be checked: {_told(error)}")
+    if clear is None or not await clear:
+        if clear:
+            _log.info("%s: the guest is not in its initial state; booting another one", case.name)
+        await bench.drop()
     commands = [(command, printed.decode(errors="replace")) for command, printed in setting.commands]
     seconds = time.perf_counter() - began
     return Row(case, name, finding, wrong, judged, setting.transfer, seconds, capture, commands, split)
