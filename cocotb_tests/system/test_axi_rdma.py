@@ -189,6 +189,64 @@ async def a_read_that_memory_answers_with_an_error_ends_the_stream(dut):
     assert not await device.get("RDMA_STATUS", "sending")
 
 
+@bench(cycles=300_000)
+async def a_write_that_memory_answers_with_an_error_ends_the_stream(dut):
+    """No message completes whose octets, or those of a message before it, are not all in memory."""
+    device = Device(dut, False)
+    channel = device.ram.write_if.b_channel
+    send, latency = channel.send, parameter("latency")
+    channel.set_pause_generator(itertools.cycle([1] * latency + [0]))
+    faulty, answered = None, 0
+
+    async def send_faulty(response):
+        nonlocal answered
+        if answered == faulty:
+            response.bresp = AxiResp.SLVERR
+        answered += 1
+        await send(response)
+
+    async def receive_write_and_send():
+        await device.command(Command.BUFFER, BUFFER, 400)
+        await device.send(tagged_segments(Opcode.RDMA_WRITE, STAG, TO, random.randbytes(251), MULPDU))
+        await device.send(untagged_segments(Opcode.SEND, Queue.SEND, 1, random.randbytes(75), MULPDU))
+
+    async def read_from_the_peer():
+        sink, octets = 0x7777_0002, random.randbytes(251)
+        await device.command(Command.REGION, BUFFER, len(octets), BUFFER, 0, sink,
+                             flags=(sink & 0xFFFF) << 8 | Right.LOCAL_WRITE)  # fmt: skip
+        await device.command(Command.WORK, len(octets), PEER_STAG, 0, 0, BUFFER, sink,
+                             flags=Opcode.RDMA_READ_REQUEST | 1 << 8)  # fmt: skip
+        assert (await device.receive()).opcode is Opcode.RDMA_READ_REQUEST
+        await device.send(tagged_segments(Opcode.RDMA_READ_RESPONSE, sink, BUFFER, octets, MULPDU))
+
+    channel.send = send_faulty
+    for receive in (receive_write_and_send, read_from_the_peer):
+        faults = [None]
+        while faults:
+            faulty, answered = faults.pop(), 0
+            device.framer = FpduFramer(markers=False, crc=True)
+            await device.start()
+            await device.get("RDMA_STATUS")  # clears the interrupt
+            await receive()
+            while not dut.rdma_irq.value:
+                await ClockCycles(dut.clk, 1)
+            await ClockCycles(dut.clk, 20 + 130 * (latency + 1))
+            completed = await device.get("RDMA_RECEIVED", "valid") + await device.get("RDMA_DONE", "reads")
+            failed = await device.get("RDMA_STATUS", "memory_failed")
+            assert (completed, failed, dut.memory_fault.value) == ((1, 0, 0) if faulty is None else (0, 1, 1))
+            if faulty is None:
+                faults = sorted({0, 1, answered // 3, answered // 2, answered - 2, answered - 1})
+            else:  # nothing is answered, either
+                request = ReadRequest(1, 2, 10, STAG, TO).encode()
+                await device.send(untagged_segments(Opcode.RDMA_READ_REQUEST, Queue.READ, 1, request, MULPDU))
+                await ClockCycles(dut.clk, 200)
+                assert device.mpa_out.empty()
+                assert not await device.get("RDMA_STATUS", "sending")
+                assert not await device.get("RDMA_STATUS", "placing")
+            await device.set("CONTROL", reset=1)
+            await ClockCycles(dut.clk, 20)
+
+
 @bench(cycles=600_000)
 async def samples_reach_the_ring_of_the_peer(dut):
     device = Device(dut, parameter("pauses"))
@@ -259,6 +317,12 @@ def test_octets_pass_between_the_peer_and_memory(lanes, pauses):
 def test_a_read_that_memory_answers_with_an_error_ends_the_stream(lanes):
     simulate(partial(AxiRdmaDatapath, lanes), __name__, parameters={"lanes": lanes},
              name="a_read_that_memory_answers_with_an_error_ends_the_stream")  # fmt: skip
+
+
+@pytest.mark.parametrize(("lanes", "latency"), [(1, 0), (1, 9), (4, 0)])
+def test_a_write_that_memory_answers_with_an_error_ends_the_stream(lanes, latency):
+    simulate(partial(AxiRdmaDatapath, lanes), __name__, parameters={"latency": latency},
+             name="a_write_that_memory_answers_with_an_error_ends_the_stream")  # fmt: skip
 
 
 @pytest.mark.parametrize("pauses", [False, True])

@@ -423,7 +423,7 @@ class OffloadStream(Stream):
                 elif self._status["source_refused"] and not self._status["refused"]:
                     await self._classify_source()
                 elif self._status["memory_failed"] and not self._status["refused"]:
-                    self.abort(Fault.RDMAP_CATASTROPHIC, "the memory of the device has answered a read with an error")
+                    self.abort(Fault.RDMAP_CATASTROPHIC, "the memory of the device has answered with an error")
         if not self.ended:
             self._give_work()
             self._give_buffers()

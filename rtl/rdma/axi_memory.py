@@ -36,7 +36,8 @@ class AxiMemory(wiring.Component):
 
     Each word is a transaction of one beat with ID 0, and many are outstanding. A write without octets to write is not
     sent. A write with ``last`` is transferred at ``port`` when the responses to all writes, this one included, have
-    arrived. Responses other than OKAY set ``fault`` for 1 cycle, and ``port.fault`` with the word of a read.
+    arrived. Responses other than OKAY set ``fault`` for 1 cycle; that of a write sets ``port.write_fault``, too, and
+    that of a read ``port.fault`` with its word.
 
     The bus need not be reset with the engine: transactions that have begun are completed, and the words of all reads
     that were transferred at ``port`` still come.
@@ -78,8 +79,7 @@ class AxiMemory(wiring.Component):
                 getattr(self, f"m_axi_{channel}cache").eq(CACHE),
             ]
         m.d.comb += self.fault.eq(
-            (self.m_axi_bvalid & self.m_axi_bready & (self.m_axi_bresp != 0))
-            | (self.m_axi_rvalid & self.m_axi_rready & (self.m_axi_rresp != 0))
+            self.port.write_fault | (self.m_axi_rvalid & self.m_axi_rready & (self.m_axi_rresp != 0))
         )
         self._write(m, size)
         self._read(m, size)
@@ -97,6 +97,7 @@ class AxiMemory(wiring.Component):
             write.ready.eq(Mux(beat.last, (sent | ~beat.mask.any()) & (count == 0), sends | ~beat.mask.any())),
             self.m_axi_wlast.eq(1),
             self.m_axi_bready.eq(1),
+            self.port.write_fault.eq(self.m_axi_bvalid & (self.m_axi_bresp != 0)),
         ]
         m.d.sync += [
             count.eq(count + sends - self.m_axi_bvalid),

@@ -143,8 +143,10 @@ class RdmaEngine(wiring.Component):
         control, limits = registers.CONTROL, registers.LIMITS
         refused = Signal()  # a ULPDU, a source or a word: nothing more is received, and the engine sends nothing
         runs = Signal()
+        memory_failed = Signal()
         m.d.comb += [
-            refused.eq(receiver.refused | receiver.passed | sender.refused | sender.failed),
+            memory_failed.eq(receiver.failed | sender.failed),
+            refused.eq(receiver.refused | receiver.passed | sender.refused | memory_failed),
             runs.eq(control.enable & ~control.stop & ~refused),
         ]
 
@@ -157,7 +159,7 @@ class RdmaEngine(wiring.Component):
         wiring.connect(m, receiver.write, wiring.flipped(self.memory.write))
         wiring.connect(m, sender.read, wiring.flipped(self.memory.read))
         wiring.connect(m, words, sender.words)
-        m.d.comb += sender.fault.eq(self.memory.fault)
+        m.d.comb += [sender.fault.eq(self.memory.fault), receiver.write_fault.eq(self.memory.write_fault)]
 
         # Commands.
         wiring.connect(m, command_loader.region, table.write)
@@ -227,7 +229,7 @@ class RdmaEngine(wiring.Component):
             reads.read_rtr.eq(self.rtr_sends == Rtr.READ),
             reads.rtr_answered.eq(self.rtr_answered),
         ]
-        self._show(m, registers, table, receiver, loader, sender, reads, completions)
+        self._show(m, registers, table, receiver, loader, sender, reads, completions, memory_failed)
         return m
 
     def _command(self, m, registers, loader):
@@ -246,14 +248,14 @@ class RdmaEngine(wiring.Component):
             loader.word.eq(commands.given),
         ]
 
-    def _show(self, m, registers, table, receiver, loader, sender, reads, completions):
+    def _show(self, m, registers, table, receiver, loader, sender, reads, completions, memory_failed):
         """The registers that the host reads, and the interrupt."""
         received, done, status = registers.RECEIVED, registers.DONE, registers.STATUS
         capabilities = registers.CAPABILITIES
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
-        flags = Cat(table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked, sender.failed)
+        flags = Cat(table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked, memory_failed)
         flags_before = Signal.like(flags)
         m.d.comb += [
             registers.IDENTITY.value.eq(IDENTITY),
@@ -273,7 +275,7 @@ class RdmaEngine(wiring.Component):
             *(getattr(status, name).eq(getattr(receiver, name))
               for name in ("passed", "blocked", "placing", "send_begun", "write_begun")),
             status.source_refused.eq(sender.refused),
-            status.memory_failed.eq(sender.failed),
+            status.memory_failed.eq(memory_failed),
             status.sending.eq(sender.sending),
             status.reads.eq(reads.outstanding),
             status.requests.eq(reads.requests),

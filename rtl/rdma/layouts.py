@@ -50,6 +50,9 @@ class MemoryPort(wiring.Signature):
         those that it has asked for still come.
     fault : In, 1 bit
         With a word: it could not be read, and has any value.
+    write_fault : In, 1 bit
+        A word could not be written. For one cycle, before the transfer of the write with ``last`` that is this word, or
+        follows it. When the engine is reset, those of words before may still come.
     """
 
     def __init__(self, lanes: int):
@@ -59,6 +62,7 @@ class MemoryPort(wiring.Signature):
             "read": Out(stream.Signature(word_bits(lanes))),
             "words": In(stream.Signature(32 * lanes)),
             "fault": In(1),
+            "write_fault": In(1),
         })
 
 

@@ -140,5 +140,5 @@ class MemoryHub(wiring.Component):
                 m.d.comb += port.read.ready.eq(reads[side].ready & allowed)
             with m.If(gives == side):
                 m.d.comb += [port.words.valid.eq(words[side].valid), port.words.payload.eq(words[side].payload)]
-        m.d.comb += port.fault.eq(main.fault & ~gives)
+        m.d.comb += [port.fault.eq(main.fault & ~gives), port.write_fault.eq(main.write_fault)]
         return m

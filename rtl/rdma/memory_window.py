@@ -20,7 +20,8 @@ class MemoryWindow(wiring.Component):
     """Lets the host read and write a memory through registers (:data:`.MEMORY_MAP`), beside the engine.
 
     The host's write comes before all reads of the engine that have not been offered to the memory. For the host's read,
-    the window first waits for the words that the engine has asked for, while the engine asks for no others.
+    the window first waits for the words that the engine has asked for, while the engine asks for no others. An error of
+    the host's write counts as one of the engine's.
 
     Latency: combinational for the engine. Throughput: a write and a read in every cycle, except those that accesses of
     the host take.
@@ -104,7 +105,11 @@ class MemoryWindow(wiring.Component):
         # The port for reads: likewise, and no word of the engine may be due when the host's is asked for.
         due = Signal(range(2 * MAX_OUTSTANDING + 1))  # words of the engine; as many can be left from before its reset
         asks = Signal()  # an address of the engine has been offered
-        m.d.comb += [port.words.payload.eq(main.words.payload), port.fault.eq(main.fault)]
+        m.d.comb += [
+            port.words.payload.eq(main.words.payload),
+            port.fault.eq(main.fault),
+            port.write_fault.eq(main.write_fault),
+        ]
         m.d.sync += [
             due.eq(due + (port.read.valid & port.read.ready) - (port.words.valid & port.words.ready)),
             asks.eq(port.read.valid & ~port.read.ready & (asks | ~(writes | reads))),

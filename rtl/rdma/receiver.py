@@ -72,6 +72,9 @@ class RdmaReceiver(wiring.Component):
 
     A Send waits before the lookup for its buffer, so that lookups of transmit go on.
 
+    Once memory could not write a word, ``failed`` is set, and no message completes any more: that of the word has none
+    of its ``last`` words transferred yet, and all others follow.
+
     Latency: 8 cycles from a beat to the word. Throughput: one beat per cycle; a ULPDU takes a cycle more if its octets
     lie in more words than it has beats. ULPDUs are ordered, except those of RDMA Writes: such a ULPDU waits for the
     checks of the ordered one before.
@@ -82,6 +85,10 @@ class RdmaReceiver(wiring.Component):
     host : Out, stream of :class:`.RxUlpdu`
         See :class:`.HeaderReader`.
     write : Out, stream of :class:`.MemoryWrite`
+    write_fault : In, 1 bit
+        See :class:`.MemoryPort`. While the receiver is not enabled, it is that of a connection before.
+    failed : Out, 1 bit
+        Memory could not write a word.
     request : Out, 1 bit
         ``request_word``, with the number ``request_at``, is to be written to the memory for RDMA Read Requests.
     request_word : Out, 32 * ``lanes`` bits
@@ -130,6 +137,7 @@ class RdmaReceiver(wiring.Component):
         ulpdus = stream.Signature(RxUlpdu(lanes))
         super().__init__({
             "i": In(ulpdus), "host": Out(ulpdus), "write": Out(stream.Signature(MemoryWrite(lanes))),
+            "write_fault": In(1), "failed": Out(1),
             "request": Out(1), "request_word": Out(32 * lanes), "request_at": Out(range(self.request_words)),
             "note": Out(Note),
             "lookup": Out(Request()), "found": In(Found(rows)), "step": Out(1),
@@ -416,8 +424,9 @@ class RdmaReceiver(wiring.Component):
             self.request_at.eq(number),
             realigner.o.ready.eq(target.request | self.write.ready),
             moves.eq(realigner.o.valid & realigner.o.ready),
-            self.note.eq(Mux(moves & word.last, target.note, Const(Note.NONE, 2))),
+            self.note.eq(Mux(moves & word.last & ~self.failed, target.note, Const(Note.NONE, 2))),
         ]
+        m.d.sync += self.failed.eq(self.failed | (self.write_fault & self.enable))
         with m.If(moves):
             m.d.sync += next_word.eq(number + 1)
 

@@ -122,7 +122,7 @@ RDMA_MAP: tuple[Register, ...] = (
         _flag("send_begun", 7, "a Send of the peer has begun, and its last segment has not arrived", Access.RO),
         _flag("write_begun", 8, "an RDMA Write of the peer has begun, and its last segment has not arrived",
               Access.RO),
-        _flag("memory_failed", 9, "memory has answered a read with an error: nothing else is sent", Access.RO),
+        _flag("memory_failed", 9, "memory has answered with an error: nothing else is received or sent", Access.RO),
         Field("requests", 16, 8, "RDMA Read Requests of the peer that are not answered yet"),
         Field("reads", 24, 8, "RDMA Reads of this end that are outstanding, with a Read RTR"),
     ), pops=True),

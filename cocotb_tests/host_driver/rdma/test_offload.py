@@ -155,7 +155,7 @@ def test_a_read_whose_source_is_deregistered_has_its_octets_or_fails(crc):
     run(test())
 
 
-def test_a_memory_that_answers_a_read_with_an_error_ends_the_connection():
+def test_a_memory_that_answers_with_an_error_ends_the_connection():
     async def test():
         async with connected(device=offloading) as (ours, theirs):
             device, get = ours.device, ours.device.get
@@ -167,7 +167,7 @@ def test_a_memory_that_answers_a_read_with_an_error_ends_the_connection():
             device.get = get_failed
             await asyncio.gather(ours.send(b"octets"), theirs.receive())
             await asyncio.gather(ours.disconnected(), theirs.disconnected())
-            assert "the memory of the device has answered a read with an error" in str(ours.error)
+            assert "the memory of the device has answered with an error" in str(ours.error)
             assert isinstance(ours.error, rdma.TerminatedError)
             assert "local catastrophic" in str(theirs.error)
 

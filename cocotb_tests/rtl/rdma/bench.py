@@ -51,6 +51,7 @@ class Memory:
         self._dut = dut
         self._edge = RisingEdge(dut.clk)
         dut.memory__words__valid.value = 0
+        dut.memory__write_fault.value = 0
         self.ports = Beats(dut, "memory__write", busy), Beats(dut, "memory__read", busy)
         cocotb.start_soon(self._write(self.ports[0]))
         cocotb.start_soon(self._read(self.ports[1]))

@@ -142,25 +142,28 @@ def test_a_write_and_a_read_in_each_cycle():
 
 def test_an_error_of_the_bus_is_reported():
     bus = Bus(1, 0, 0.0, 0)
-    faults = []
+    faults, of_writes = [], []
 
     async def watch(ctx):
         while True:
-            _, _, fault = await ctx.tick().sample(bus.dut.fault)
+            _, _, fault, of_write = await ctx.tick().sample(bus.dut.fault, bus.dut.port.write_fault)
             faults.append(fault)
+            of_writes.append(of_write)
 
     async def main(ctx):
         idle = now_and_then(random.Random(0), 0)
         for response, due in ((0, 0), (2, 1), (0, 0), (3, 1)):
             bus.response = response
             faults.clear()
+            of_writes.clear()
             await give(ctx, bus.dut.port.write, {"address": 1, "data": 7, "mask": 1, "last": 1}, idle)
+            assert sum(of_writes) == due
             await ctx.tick()
             assert sum(faults) == due
             await give(ctx, bus.dut.port.read, 1, idle)
             assert await take(ctx, bus.dut.port.words, idle) == 7
             await ctx.tick()
-            assert sum(faults) == 2 * due
+            assert (sum(faults), sum(of_writes)) == (2 * due, due)
 
     bus.run(main, watch)
 
