@@ -4,11 +4,15 @@ The registers follow those of the MPA data path (:data:`open_rnic.rtl.registers.
 imports no hardware library.
 """
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 from open_rnic.rtl.registers import Access, Field, Register
 
-__all__ = ["BY_NAME", "HEADER_WORDS", "IDENTITY", "RDMA_MAP", "REQUEST_WORDS", "VERSION", "Command", "Right"]
+__all__ = [
+    "BY_NAME", "FORMATS", "HEADER_WORDS", "IDENTITY", "RDMA_MAP", "REQUEST_WORDS", "VERSION",
+    "Command", "Format", "Right",
+]  # fmt: skip
 
 IDENTITY = int.from_bytes(b"RDM1", "big")
 VERSION = 0x0001_0002
@@ -17,24 +21,7 @@ REQUEST_WORDS = 7  # an RDMA Read Request header (RFC 5040 §4.4)
 
 
 class Command(IntEnum):
-    """The kinds of command, in bits 31:28 of a command's first word.
-
-    The words that follow:
-
-    - REGION: address, octets, TO low, TO high, STag. Bits 2:0 of the first word are the rights (``Right``), bit 3
-      allows the peer's Sends to invalidate the STag, bits 23:8 are the low 16 bits of the STag. The row of the table is
-      the remainder of the STag by the number of rows: a region that was there before is gone.
-    - REVOKE: STag. From the next cycle on, no octet is accepted for it, and none is read.
-    - BUFFER: address, octets. The buffer takes the next Send for which none is posted yet.
-    - WITHDRAW: the number of the buffer: the first BUFFER command since the reset was number 0. Only the low bits
-      count, as many as it takes to tell apart all buffers that can be posted. The buffer takes no Send, unless one has
-      begun to arrive for it. Either way it appears in RECEIVED, in the order of the buffers.
-    - WORK: octets, STag, TO low, TO high, and an address and octets for each piece of the message. Bits 3:0 of the
-      first word are the Opcode (a Send, an RDMA Write, or an RDMA Read Request), bit 4 is the fence, bit 5 marks the
-      work of logic beside the engine, bits 13:8 are the number of pieces. The STag is the peer's, or in a Send with
-      Invalidate the STag to invalidate. An RDMA Read has one piece: the address of the sink, and the STag of a region
-      that is exactly the sink, and whose first TO is that address, too.
-    """
+    """The kinds of command, in bits 31:28 of a command's first word. :data:`FORMATS` has the rest of them."""
 
     REGION = 1
     REVOKE = 2
@@ -51,6 +38,16 @@ class Right(IntEnum):
     REMOTE_READ = 4
 
 
+@dataclass(frozen=True)
+class Format:
+    """A command: the fields of its first word beside the kind, and the words that follow."""
+
+    command: Command
+    doc: str
+    fields: tuple[Field, ...]
+    words: tuple[str, ...]
+
+
 def _word(doc: str, access: Access = Access.RO, reset: int = 0, width: int = 32) -> tuple[Field, ...]:
     return (Field("value", 0, width, doc, access, reset),)
 
@@ -58,6 +55,33 @@ def _word(doc: str, access: Access = Access.RO, reset: int = 0, width: int = 32)
 def _flag(name: str, lsb: int, doc: str, access: Access = Access.RW) -> Field:
     return Field(name, lsb, 1, doc, access)
 
+
+FORMATS: tuple[Format, ...] = (
+    Format(Command.REGION, "Registers memory. The row of the table is the remainder of the STag by the number of rows: "
+           "a region that was there before is gone.", (
+        Field("rights", 0, 3, "the sum of 1 (Read Responses to this end's RDMA Reads may write), 2 (the peer's RDMA "
+              "Writes may write) and 4 (the peer's RDMA Reads may read)"),
+        Field("invalidates", 3, 1, "the peer's Sends may invalidate the STag"),
+        Field("stag", 8, 16, "the low 16 bits of the STag"),
+    ), ("address", "octets", "TO, low half", "TO, high half", "STag")),
+    Format(Command.REVOKE, "Takes a region back. From the next cycle on, no octet is accepted for its STag, and none "
+           "is read. Octets that were accepted before are in memory when STATUS.placing has been 0.", (), ("STag",)),
+    Format(Command.BUFFER, "Posts a buffer, which takes the next Send for which none is posted yet.", (),
+           ("address", "octets")),
+    Format(Command.WORK, "Posts a message.", (
+        Field("opcode", 0, 4, "the Opcode (RFC 5040 §4.1) of a Send, an RDMA Write or an RDMA Read Request"),
+        Field("fence", 4, 1, "the message waits until no RDMA Read of this end is outstanding"),
+        Field("fabric", 5, 1, "it is the work of logic beside the engine"),
+        Field("pieces", 8, 6, "the number of pieces of the message; an RDMA Read has one, its sink"),
+    ), ("octets", "STag: the peer's, or in a Send with Invalidate the STag to invalidate", "TO, low half",
+        "TO, high half", "the address of the first piece; for a sink, which is a region of its own, also the first TO "
+        "of that region", "the octets of the first piece; for a sink, the STag of that region. Two such words follow "
+        "for each other piece")),
+    Format(Command.WITHDRAW, "Takes a buffer back: it takes no Send, unless one has begun to arrive for it. Either way "
+           "it appears in RECEIVED, in the order of the buffers.", (),
+           ("the number of the buffer: that of the first BUFFER since the reset is 0; only as many low bits count as "
+            "it takes to tell apart all buffers that can be posted",)),
+)  # fmt: skip
 
 _HEADERS = tuple(
     Register(f"REFUSED_{n}", 0x250 + 4 * n, f"Octets {4 * n} to {4 * n + 3} of the refused ULPDU.",
@@ -92,7 +116,7 @@ RDMA_MAP: tuple[Register, ...] = (
         Field("ord", 24, 8, "RDMA Reads of this end that may be outstanding", Access.RW),
     )),
     Register("COMMAND", 0x214, "Takes the words of commands. There is room for every command that the "
-             "capabilities allow; after a reset, commands must wait for STATUS.ready.",
+             "capabilities allow; after a reset, commands must wait for STATUS.ready. Their formats: Commands, below.",
              _word("a word", Access.PUSH)),
     Register("RECEIVED", 0x218, "The oldest buffer that a Send has completed, or that was withdrawn. A read removes it "
              "from the queue. Zero if there is none.", (
