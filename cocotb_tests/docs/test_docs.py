@@ -15,8 +15,10 @@ from cocotbext.axi import AxiStreamFrame
 from open_rnic.cocotb_tests.harness import bench, simulate
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.system.test_axi import Axi
+from open_rnic.cocotb_tests.system.test_axi_rdma import Device
 from open_rnic.host_driver.tools import cli
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
+from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -112,19 +114,18 @@ def test_the_litex_module_connects_all_ports_of_the_verilog(capsys):
     assert source in blocks("python", (ROOT / "docs" / "integration.md").read_text())
 
 
-@bench(cycles=5000)
-async def the_listing_brings_a_connection_up(dut):
-    axi = Axi(dut)
-    sources = {"s_axis_mpa": axi.mpa_in, "s_axis_ulpdu": axi.ulpdu_in}
-    sinks = {"m_axis_mpa": axi.mpa_out, "m_axis_ulpdu": axi.ulpdu_out}
-    [listing] = blocks("text", VERILOG)
+async def follow(listing, clk, registers, sources, sinks, memory=None):
+    """Do what each line of ``listing`` says, in order."""
     for line in listing.splitlines():
         match line.partition("#")[0].split():
             case "write", address, word:
-                await axi.registers.write_dword(int(address, 16), int(word, 16))
+                await registers.write_dword(int(address, 16), int(word, 16))
             case "read", address, word:
-                await ClockCycles(dut.clk, 100)
-                assert await axi.registers.read_dword(int(address, 16)) == int(word, 16), line
+                await ClockCycles(clk, 100)
+                assert await registers.read_dword(int(address, 16)) == int(word, 16), line
+            case "wait", address, word:
+                while await registers.read_dword(int(address, 16)) != int(word, 16):
+                    pass
             case "give", port, octets:
                 packet = bytes.fromhex(octets)
                 await sources[port].send(AxiStreamFrame(packet, tuser=len(packet)))
@@ -133,7 +134,35 @@ async def the_listing_brings_a_connection_up(dut):
                 while len(came) < len(octets) // 2:
                     came += bytes((await sinks[port].recv()).tdata)
                 assert came.hex() == octets, line
+            case "put", address, octets:
+                memory.write(int(address, 16), bytes.fromhex(octets))
+            case "show", address, octets:
+                await ClockCycles(clk, 100)
+                assert memory.read(int(address, 16), len(octets) // 2).hex() == octets, line
+            case _:
+                raise AssertionError(f"not a line of a listing: {line}")
+
+
+@bench(cycles=5000)
+async def the_listing_brings_a_connection_up(dut):
+    axi = Axi(dut)
+    sources = {"s_axis_mpa": axi.mpa_in, "s_axis_ulpdu": axi.ulpdu_in}
+    sinks = {"m_axis_mpa": axi.mpa_out, "m_axis_ulpdu": axi.ulpdu_out}
+    listing, _of_rdma = blocks("text", VERILOG)
+    await follow(listing, dut.clk, axi.registers, sources, sinks)
 
 
 def test_the_listing_brings_a_connection_up():
-    simulate(functools.partial(AxiMpaDatapath, 4), __name__)
+    simulate(functools.partial(AxiMpaDatapath, 4), __name__, name="the_listing_brings_a_connection_up")
+
+
+@bench(cycles=20_000)
+async def the_listing_drives_the_rdma_engine(dut):
+    device = Device(dut, False)
+    _of_mpa, listing = blocks("text", VERILOG)
+    sources, sinks = {"s_axis_mpa": device.mpa_in}, {"m_axis_mpa": device.mpa_out}
+    await follow(listing, dut.clk, device.lite, sources, sinks, device.ram)
+
+
+def test_the_listing_drives_the_rdma_engine():
+    simulate(functools.partial(AxiRdmaDatapath, 4), __name__, name="the_listing_drives_the_rdma_engine")
