@@ -190,11 +190,12 @@ class AxiMpaDatapath(wiring.Component):
     """
 
     def __init__(self, lanes: int = 4, *, measure: int = 0, **options: int):
+        ports = datapath_ports(lanes, measure)
         self.measure = measure
         self.datapath = MpaDatapath(lanes, **options)
         self.lanes = lanes
         super().__init__({
-            **datapath_ports(lanes, measure),
+            **ports,
             "irq": Out(1),
         })
 

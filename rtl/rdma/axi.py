@@ -43,11 +43,12 @@ class AxiRdmaDatapath(wiring.Component):
     """
 
     def __init__(self, lanes: int = 4, *, measure: int = 0, **options: int):
+        ports = datapath_ports(lanes, measure)
         self.measure = measure
         self.datapath = SamplingDatapath(lanes, **options)
         self.lanes = lanes
         super().__init__({
-            **datapath_ports(lanes, measure),
+            **ports,
             "s_axis_samples_tdata": In(len(self.datapath.samples.payload)), "s_axis_samples_tvalid": In(1),
             "s_axis_samples_tready": Out(1),
             **axi_ports(lanes),
