@@ -16,7 +16,7 @@ from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.message_loader import MessageLoader
 from open_rnic.rtl.rdma.read_counter import ReadCounter
 from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
-from open_rnic.rtl.rdma.regions import RegionTable
+from open_rnic.rtl.rdma.regions import MAX_REGIONS, RegionTable
 from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING, RdmaSender
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
@@ -46,10 +46,11 @@ class RdmaEngine(wiring.Component):
     Parameters
     ----------
     lanes : width of the streams and of memory in 32-bit lanes
-    regions : rows of the STag table, a power of 2
-    buffers : buffers for Sends that can be posted, a power of 2
-    work : messages, and pieces of messages, that the host can post, a power of 2; as many others are for the fabric
-    reads : the largest IRD and ORD, a power of 2
+    regions : rows of the STag table, a power of 2 from 2 to 65,536
+    buffers : buffers for Sends that can be posted, a power of 2 from 2 to 256
+    work : messages, and pieces of messages, that the host can post, a power of 2 from 1 to 128; as many others are for
+        the fabric
+    reads : the largest IRD and ORD, a power of 2 from 2 to 128
     fabric : with the ports for logic beside the engine
 
     Members
@@ -85,6 +86,12 @@ class RdmaEngine(wiring.Component):
     def __init__(self, lanes: int = 1, *, regions: int = 256, buffers: int = 16, work: int = 16, reads: int = 16,
                  fabric: bool = False):  # fmt: skip
         check_lanes(lanes)
+        for name, value, least, most in (
+            ("regions", regions, 2, MAX_REGIONS), ("buffers", buffers, 2, 256), ("work", work, 1, 128),
+            ("reads", reads, 2, 128),
+        ):  # fmt: skip
+            if not least <= value <= most or value & (value - 1):
+                raise ValueError(f"{name} must be a power of 2 from {least} to {most}, not {value!r}")
         self.lanes = lanes
         self.regions = regions
         self.buffers = buffers

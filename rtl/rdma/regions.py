@@ -7,8 +7,9 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 
-__all__ = ["Access", "Found", "RegionTable", "Request", "RowWrite", "still_live"]
+__all__ = ["MAX_REGIONS", "Access", "Found", "RegionTable", "Request", "RowWrite", "still_live"]
 
+MAX_REGIONS = 1 << 16  # a command has 16 bits for the number of a row
 RIGHTS = 4  # Right.LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, and whether the peer may invalidate the STag
 
 
@@ -100,8 +101,8 @@ class RegionTable(wiring.Component):
     """
 
     def __init__(self, rows: int):
-        if rows < 2 or rows & (rows - 1):
-            raise ValueError(f"regions must be a power of 2, at least 2, not {rows!r}")
+        if not 2 <= rows <= MAX_REGIONS or rows & (rows - 1):
+            raise ValueError(f"regions must be a power of 2 from 2 to {MAX_REGIONS}, not {rows!r}")
         self.rows = rows
         row = range(rows)
         super().__init__({
