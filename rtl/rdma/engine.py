@@ -113,30 +113,29 @@ class RdmaEngine(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         m.d.comb += registers.reset.eq(self.reset)
         words = stream.Signature(32 * self.lanes).create()
-        m.submodules.connection = ResetInserter(self.reset)(self._connection(registers, words))
-        self._discard(m, words)
+        settled = Signal()
+        m.submodules.connection = ResetInserter(self.reset)(self._connection(registers, words, settled))
+        self._discard(m, words, settled)
         return m
 
-    def _discard(self, m, words):
-        """Pass the words of memory on, except those that were asked for before a reset."""
+    def _discard(self, m, words, settled):
+        """Pass the words of memory on, except those that were asked for before a reset.
+
+        The connection asks for none until these have come, however often it is reset in the meantime.
+        """
         read, given = self.memory.read, self.memory.words
-        outstanding = Signal(range(2 * MAX_OUTSTANDING + 1))
-        late = Signal.like(outstanding)  # those of them that were asked for before a reset
-        was_reset = Signal()
-        comes = Signal()
+        outstanding = Signal(range(2 * MAX_OUTSTANDING))
+        late = Signal()  # those that are outstanding were asked for before a reset
         m.d.comb += [
             words.payload.eq(given.payload),
-            words.valid.eq(given.valid & (late == 0) & ~was_reset),
-            given.ready.eq((words.ready | (late != 0)) & ~was_reset),
-            comes.eq(given.valid & given.ready),
+            words.valid.eq(given.valid & ~late),
+            given.ready.eq(words.ready | late),
+            settled.eq(~late),
         ]
-        m.d.sync += was_reset.eq(self.reset)
-        count_up_down(m, outstanding, read.valid & read.ready, comes)
-        count_up_down(m, late, 0, comes & (late != 0))
-        with m.If(was_reset):
-            m.d.sync += late.eq(outstanding)
+        count_up_down(m, outstanding, read.valid & read.ready, given.valid & given.ready)
+        m.d.sync += late.eq(self.reset | (late & (outstanding != 0)))
 
-    def _connection(self, registers, words):
+    def _connection(self, registers, words, settled):
         m = Module()
         m.submodules.command_loader = command_loader = CommandLoader(self.regions, self.buffers)
         self._command(m, registers, command_loader)
@@ -154,7 +153,7 @@ class RdmaEngine(wiring.Component):
         m.d.comb += [
             memory_failed.eq(receiver.failed | sender.failed),
             refused.eq(receiver.refused | receiver.passed | sender.refused | memory_failed),
-            runs.eq(control.enable & ~control.stop & ~refused),
+            runs.eq(control.enable & ~control.stop & ~refused & settled),
         ]
 
         # Octets.

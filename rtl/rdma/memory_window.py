@@ -103,7 +103,7 @@ class MemoryWindow(wiring.Component):
             ]
 
         # The port for reads: likewise, and no word of the engine may be due when the host's is asked for.
-        due = Signal(range(2 * MAX_OUTSTANDING + 1))  # words of the engine; as many can be left from before its reset
+        due = Signal(range(2 * MAX_OUTSTANDING))  # words of the engine
         asks = Signal()  # an address of the engine has been offered
         m.d.comb += [
             port.words.payload.eq(main.words.payload),

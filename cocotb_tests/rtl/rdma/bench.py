@@ -36,6 +36,7 @@ class Memory:
     ``octets`` has all octets that were written. Reads return octets of a run only after the beat with ``last``, and the
     old ones before. ``touched`` collects the addresses that were written. ``idle`` yields cycles before each word that
     is read, ``busy`` stalls before each address and each write. Words at the addresses in ``faulty`` cannot be read.
+    While it is ``silent``, no word comes.
     """
 
     def __init__(self, dut: Any, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
@@ -44,6 +45,7 @@ class Memory:
         self.transfers = self.reads = 0
         self.outstanding: deque[tuple[int, bool]] = deque()
         self.faulty: set[int] = set()
+        self.silent = False
         self._visible = bytearray(self.octets)
         self._fields = dict(_bench()["streams"]["memory__write"])
         self._width = self._fields["data"][1] // 8
@@ -96,7 +98,7 @@ class Memory:
         valid, word, ready = (getattr(self._dut, f"memory__words__{each}") for each in ("valid", "payload", "ready"))
         fault = self._dut.memory__fault
         while True:
-            if not self.outstanding:
+            if self.silent or not self.outstanding:
                 valid.value = 0
                 word.value = random.getrandbits(8 * self._width)
                 fault.value = random.getrandbits(1)

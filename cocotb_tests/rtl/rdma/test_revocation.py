@@ -227,6 +227,30 @@ async def a_reset_forgets_everything(dut):
     assert late
 
 
+@bench()
+async def resets_while_memory_is_silent_do_not_mix_up_its_words(dut):
+    end = Engine(dut)
+    for resets in (1, 2, 7):
+        end.memory.silent = True
+        before = end.memory.reads
+        for _ in range(resets):
+            await end.start()
+            await end.region(STAG, AT, LENGTH)
+            end.receive(request(1, ReadRequest(1, 2, LENGTH, STAG, 0)))
+            await end.work(Opcode.SEND, (AT + 1, 300))
+            await end.cycles(300)
+            await end.reset()
+            end.restart_sinks()
+        assert len(end.memory.outstanding) == end.memory.reads - before > 1
+        await end.start()
+        await end.work(Opcode.RDMA_WRITE, (AT, 100), stag=5, to=6)
+        await end.cycles(300)
+        end.memory.silent = False
+        assert await end.segments() == [Tagged(Opcode.RDMA_WRITE, 5, 6, True, end.memory.get(AT, 100))]
+        assert await end.done() == (1, 0)
+        await end.reset()
+
+
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_revocation(lanes):
     simulate(engine(lanes), __name__, parameters={"lanes": lanes})
