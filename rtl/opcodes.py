@@ -2,8 +2,11 @@
 
 from enum import IntEnum
 
-__all__ = ["READ_REQUEST_OCTETS", "TAGGED_OCTETS", "UNTAGGED_OCTETS", "Opcode", "Queue"]
+__all__ = ["FIRST_MSN", "INVALIDATES", "READ_REQUEST_OCTETS", "SENDS", "TAGGED", "TAGGED_OCTETS", "UNTAGGED",
+           "UNTAGGED_OCTETS", "VERSION", "Opcode", "Queue"]
 
+VERSION = 1  # RFC 5041 §4.1, RFC 5040 §4.1
+FIRST_MSN = 1  # RFC 5041 §4.3
 TAGGED_OCTETS = 14  # control, STag, TO
 UNTAGGED_OCTETS = 18  # control, Invalidate STag, QN, MSN, MO
 READ_REQUEST_OCTETS = 28  # Sink STag, Sink TO, RDMARDSZ, Source STag, Source TO
@@ -27,12 +30,18 @@ class Opcode(IntEnum):
     @property
     def invalidates(self) -> bool:
         """Whether the message carries an Invalidate STag."""
-        return self in (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
+        return self in INVALIDATES
 
     @property
     def solicited(self) -> bool:
         """Whether the message requests a solicited event at the receiver."""
         return self in (Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
+
+
+TAGGED = (Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
+SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
+INVALIDATES = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
+UNTAGGED = (Opcode.RDMA_READ_REQUEST, *SENDS)  # without Terminate
 
 
 class Queue(IntEnum):

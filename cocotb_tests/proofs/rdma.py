@@ -6,7 +6,7 @@ from amaranth.lib import data
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_states, kept
-from open_rnic.rtl.opcodes import TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode
+from open_rnic.rtl.opcodes import SENDS, TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode
 from open_rnic.rtl.rdma.command_loader import CommandLoader
 from open_rnic.rtl.rdma.header_reader import Header, PayloadBeat
 from open_rnic.rtl.rdma.layouts import word_bits
@@ -14,11 +14,10 @@ from open_rnic.rtl.rdma.message_loader import MessageLoader
 from open_rnic.rtl.rdma.read_counter import ReadCounter
 from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.receiver import RdmaReceiver
-from open_rnic.rtl.rdma.regions import Access, RegionTable
+from open_rnic.rtl.rdma.regions import MAY_INVALIDATE, Access, RegionTable
 from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.rdma.sender import RdmaSender
 
-_SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
 _RUN = 18  # bits of a position in a run: a run has the octets of a ULPDU, less than 2^16
 
 
@@ -375,7 +374,7 @@ def _has_right(region, opcode):
 def _is_valid(header):
     """Whether the engine processes ULPDUs with this header."""
     writes = header.opcode.matches(Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
-    return Mux(header.tagged, writes, (header.opcode == Opcode.RDMA_READ_REQUEST) | header.opcode.matches(*_SENDS))
+    return Mux(header.tagged, writes, (header.opcode == Opcode.RDMA_READ_REQUEST) | header.opcode.matches(*SENDS))
 
 
 @proves(
@@ -385,14 +384,14 @@ def _is_valid(header):
     Mutant(
         "the range is not checked",
         RdmaReceiver,
-        "~some | (found_live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])",
-        "~some | (found_live & found.rights[_bit(Right.REMOTE_WRITE)])",
+        "~some | (found_live & found.fits & found.rights[Right.REMOTE_WRITE.bit])",
+        "~some | (found_live & found.rights[Right.REMOTE_WRITE.bit])",
     ),
-    Mutant("the right is not checked", RdmaReceiver, "found.rights[_bit(Right.REMOTE_WRITE)]", "(found.rights != 0)"),
+    Mutant("the right is not checked", RdmaReceiver, "found.rights[Right.REMOTE_WRITE.bit]", "(found.rights != 0)"),
     Mutant(
         "a Read Response may write to any region",
         RdmaReceiver,
-        "found.rights[_bit(Right.LOCAL_WRITE)]",
+        "found.rights[Right.LOCAL_WRITE.bit]",
         "found.rights[0] | found.rights[1]",
     ),
     Mutant("a ULPDU goes on after a revocation", RdmaReceiver, "m.d.sync += live.eq(0)", "m.d.sync += live.eq(live)"),
@@ -496,10 +495,10 @@ def _(m, receiver):
     in_region = region.there & _has_right(region, header.opcode) & region.holds
     m.always(~writes | (beat.valid & (beat.end <= header.payload)), ~(places & ~first) | begun)
     m.always(~(writes & header.tagged & mine) | (in_region & (at == region.address)))
-    m.always(~(writes & ~header.tagged) | (header.opcode.matches(*_SENDS) & Mux(first, in_buffer, buffered)))
+    m.always(~(writes & ~header.tagged) | (header.opcode.matches(*SENDS) & Mux(first, in_buffer, buffered)))
     # A Send that invalidates an STag: the region may be invalidated, and nothing is placed in it behind the Send.
     row = header.stag[: len(region.row)]
-    m.always(~receiver.invalidate | ~m.last(mine) | m.last(region.there & region.rights[3]))
+    m.always(~receiver.invalidate | ~m.last(mine) | m.last(region.there & region.rights[MAY_INVALIDATE]))
     m.always(~receiver.invalidate | (receiver.invalidate_row == m.last(row)))
     m.always(~(receiver.invalidate & writes & header.tagged) | (receiver.invalidate_row != row))
     # What rdma.words assumes.
@@ -644,7 +643,7 @@ def _(m, receiver):
         "found.live & found.fits & found.rights",
         "found.live & found.rights",
     ),
-    Mutant("the right is not checked", MessageLoader, "found.rights[_REMOTE_READ]", "found.live"),
+    Mutant("the right is not checked", MessageLoader, "found.rights[Right.REMOTE_READ.bit]", "found.live"),
     Mutant(
         "the source is read after a revocation",
         MessageLoader,

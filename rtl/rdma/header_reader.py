@@ -7,16 +7,10 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.opcodes import TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode
+from open_rnic.rtl.opcodes import TAGGED, TAGGED_OCTETS, UNTAGGED, UNTAGGED_OCTETS, VERSION
 from open_rnic.rtl.rdma.registers import HEADER_WORDS
 
 __all__ = ["Header", "HeaderReader", "PayloadBeat"]
-
-_TAGGED = (Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
-_UNTAGGED = (
-    Opcode.RDMA_READ_REQUEST, Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE,
-)  # fmt: skip
-_VERSION = 1  # RFC 5041 §4.1, RFC 5040 §4.1
 
 
 class Header(data.StructLayout):
@@ -130,9 +124,9 @@ class HeaderReader(wiring.Component):
             begins.eq(~inside),
             tagged.eq(Mux(begins, beat.data[7], was_tagged)),
             strange.eq(
-                (beat.data[:2] != _VERSION)
-                | (beat.data[14:16] != _VERSION)
-                | ~Mux(tagged, opcode.matches(*_TAGGED), opcode.matches(*_UNTAGGED))
+                (beat.data[:2] != VERSION)
+                | (beat.data[14:16] != VERSION)
+                | ~Mux(tagged, opcode.matches(*TAGGED), opcode.matches(*UNTAGGED))
                 | (beat.length < Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS))
             ),
         ]

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.lib.lanes import check_lanes
 
 __all__ = ["ADDRESS_BITS", "Buffer", "Completed", "Fragment", "MemoryPort", "MemoryWrite", "Message",
-           "Sink", "word_bits"]
+           "Sink", "request_row_octets", "word_bits"]
 
 ADDRESS_BITS = 32  # of an octet in memory
 
@@ -14,6 +14,11 @@ ADDRESS_BITS = 32  # of an octet in memory
 def word_bits(lanes: int) -> int:
     """Bits of the address of a word: a word is as wide as a beat."""
     return ADDRESS_BITS - 2 - (lanes.bit_length() - 1)
+
+
+def request_row_octets(lanes: int) -> int:
+    """Octets of a row of the memory for RDMA Read Requests: whole words for the 28 octets of a request."""
+    return max(32, 4 * lanes)
 
 
 class MemoryWrite(data.StructLayout):

@@ -9,15 +9,13 @@ from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.opcodes import Opcode
-from open_rnic.rtl.rdma.layouts import Fragment, Message
-from open_rnic.rtl.rdma.receiver import request_row_octets
+from open_rnic.rtl.rdma.layouts import Fragment, Message, request_row_octets
 from open_rnic.rtl.rdma.regions import Access, Found, Request, still_live
 from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
 
 __all__ = ["MessageLoader"]
 
 WORK_WORDS = 8  # words of memory for each message, of one piece, that can be posted
-_REMOTE_READ = Right.REMOTE_READ.bit_length() - 1
 
 
 class MessageLoader(wiring.Component):
@@ -159,7 +157,7 @@ class MessageLoader(wiring.Component):
         readable = Signal()
         empty = Signal()  # it has no octets
         m.d.comb += self.live.eq(readable | empty)
-        may_read = found.live & found.fits & found.rights[_REMOTE_READ]
+        may_read = found.live & found.fits & found.rights[Right.REMOTE_READ.bit]
         m.d.sync += readable.eq(still_live(
             Mux(looked_up, may_read, readable), Mux(looked_up, found.row, row), self
         ))  # fmt: skip

@@ -8,19 +8,24 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.opcodes import READ_REQUEST_OCTETS, Opcode, Queue
+from open_rnic.rtl.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
-from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer, Completed, MemoryWrite, Sink, word_bits
+from open_rnic.rtl.rdma.layouts import (
+    ADDRESS_BITS,
+    Buffer,
+    Completed,
+    MemoryWrite,
+    Sink,
+    request_row_octets,
+    word_bits,
+)
 from open_rnic.rtl.rdma.realigner import Realigner
-from open_rnic.rtl.rdma.regions import Found, Request, still_live
+from open_rnic.rtl.rdma.regions import MAY_INVALIDATE, Found, Request, still_live
 from open_rnic.rtl.rdma.registers import Right
 from open_rnic.rtl.registers import Rtr
 
-__all__ = ["Note", "RdmaReceiver", "request_row_octets"]
+__all__ = ["Note", "RdmaReceiver"]
 
-_SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
-_INVALIDATES = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
-FIRST_MSN = 1  # RFC 5041 §4.3
 _LOOKUP = 3  # cycles of a lookup in the RegionTable
 
 
@@ -31,11 +36,6 @@ class Note(IntEnum):
     SEND = 1
     READ = 2  # a Read Response
     REQUEST = 3  # an RDMA Read Request
-
-
-def request_row_octets(lanes: int) -> int:
-    """Octets of a row of the memory for RDMA Read Requests: whole words for the 28 octets of a request."""
-    return max(32, 4 * lanes)
 
 
 class _Order:
@@ -193,7 +193,7 @@ class RdmaReceiver(wiring.Component):
         is_send = Signal()
         ordered = Signal()  # the checks use what the ordered ULPDU before may change
         m.d.comb += [
-            is_send.eq(header.opcode.matches(*_SENDS)),
+            is_send.eq(header.opcode.matches(*SENDS)),
             ordered.eq(arriving.header & (header.opcode != Opcode.RDMA_WRITE)),
         ]
         holds = Signal()
@@ -240,7 +240,7 @@ class RdmaReceiver(wiring.Component):
         right_mo = Signal()
         right_sink = Signal()
         early_end = Signal.like(x.end)
-        m.d.comb += is_send.eq(header.opcode.matches(*_SENDS))
+        m.d.comb += is_send.eq(header.opcode.matches(*SENDS))
         with m.If(self.step):
             m.d.sync += [
                 right_queue.eq(header.qn == Mux(is_send, Queue.SEND, Queue.READ)),
@@ -266,11 +266,11 @@ class RdmaReceiver(wiring.Component):
         is_response = Signal()
         invalidates = Signal()
         m.d.comb += [
-            is_send.eq(opcode.matches(*_SENDS)),
+            is_send.eq(opcode.matches(*SENDS)),
             is_request.eq(opcode == Opcode.RDMA_READ_REQUEST),
             is_write.eq(opcode == Opcode.RDMA_WRITE),
             is_response.eq(opcode == Opcode.RDMA_READ_RESPONSE),
-            invalidates.eq(opcode.matches(*_INVALIDATES)),
+            invalidates.eq(opcode.matches(*INVALIDATES)),
         ]
         some = Signal()  # the ULPDU has octets to place
         m.d.comb += some.eq(header.payload != 0)
@@ -281,7 +281,7 @@ class RdmaReceiver(wiring.Component):
         m.d.comb += found_live.eq(found.live & ~(self.invalidate & (self.invalidate_row == found.row)))
 
         # RFC 5041 §7.1: queue, MSN, MO, and buffer of an untagged segment.
-        may_invalidate = found_live & found.rights[3]
+        may_invalidate = found_live & found.rights[MAY_INVALIDATE]
         good_send = Signal()
         good_request = Signal()
         m.d.comb += [
@@ -300,11 +300,11 @@ class RdmaReceiver(wiring.Component):
         good_response = Signal()
         m.d.comb += [
             ends.eq(found.room == 0),
-            good_write.eq(~some | (found_live & found.fits & found.rights[_bit(Right.REMOTE_WRITE)])),
+            good_write.eq(~some | (found_live & found.fits & found.rights[Right.REMOTE_WRITE.bit])),
             good_response.eq(
                 self.sink.valid
                 & (~header.last | Mux(some, ends, ~self.sink.payload.some | all_arrived))
-                & (~some | (found_live & found.fits & found.rights[_bit(Right.LOCAL_WRITE)]
+                & (~some | (found_live & found.fits & found.rights[Right.LOCAL_WRITE.bit]
                             & order.right_sink & (found.offset == self.arrived)))
             ),
         ]  # fmt: skip
@@ -429,7 +429,3 @@ class RdmaReceiver(wiring.Component):
         m.d.sync += self.failed.eq(self.failed | (self.write_fault & self.enable))
         with m.If(moves):
             m.d.sync += next_word.eq(number + 1)
-
-
-def _bit(right: Right) -> int:
-    return right.bit_length() - 1

@@ -7,10 +7,11 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 
-__all__ = ["MAX_REGIONS", "Access", "Found", "RegionTable", "Request", "RowWrite", "still_live"]
+__all__ = ["MAX_REGIONS", "MAY_INVALIDATE", "Access", "Found", "RegionTable", "Request", "RowWrite", "still_live"]
 
 MAX_REGIONS = 1 << 16  # a command has 16 bits for the number of a row
-RIGHTS = 4  # Right.LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, and whether the peer may invalidate the STag
+MAY_INVALIDATE = 3  # the bit of the rights behind those of Right: the peer's Sends may invalidate the STag
+RIGHTS = MAY_INVALIDATE + 1
 
 
 class Access(data.Struct):

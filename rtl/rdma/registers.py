@@ -37,6 +37,11 @@ class Right(IntEnum):
     REMOTE_WRITE = 2
     REMOTE_READ = 4
 
+    @property
+    def bit(self) -> int:
+        """Its place among the rights."""
+        return self.bit_length() - 1
+
 
 @dataclass(frozen=True)
 class Format:

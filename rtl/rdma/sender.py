@@ -9,17 +9,23 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Fifo, swap_octets
-from open_rnic.rtl.opcodes import READ_REQUEST_OCTETS, TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode, Queue
+from open_rnic.rtl.opcodes import (
+    FIRST_MSN,
+    INVALIDATES,
+    READ_REQUEST_OCTETS,
+    TAGGED,
+    TAGGED_OCTETS,
+    UNTAGGED_OCTETS,
+    VERSION,
+    Opcode,
+    Queue,
+)
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Fragment, Message, Sink, word_bits
 from open_rnic.rtl.rdma.realigner import Realigner
 
 __all__ = ["MAX_OUTSTANDING", "RdmaSender"]
 
 MAX_OUTSTANDING = 16  # words of memory that may be read ahead
-_VERSION = 1  # RFC 5041 §4.1, RFC 5040 §4.1
-FIRST_MSN = 1  # RFC 5041 §4.3
-_TAGGED = (Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
-_INVALIDATES = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
 _PADDING = 2  # octets in front of a header, so that its fields of 32 bits lie in lanes; they hold its ULPDU's length
 _VOID = 1  # the ``start`` of octets that have no meaning
 
@@ -116,9 +122,9 @@ class RdmaSender(wiring.Component):
         m.submodules.sources = x.sources
         m.submodules.realigner = x.realigner
         m.d.comb += [
-            x.tagged.eq(x.opcode.matches(*_TAGGED)),
+            x.tagged.eq(x.opcode.matches(*TAGGED)),
             x.is_request.eq(x.opcode == Opcode.RDMA_READ_REQUEST),
-            x.invalidates.eq(x.opcode.matches(*_INVALIDATES)),
+            x.invalidates.eq(x.opcode.matches(*INVALIDATES)),
         ]
         self._number(m, x)
         self._header(m, x)
@@ -144,7 +150,7 @@ class RdmaSender(wiring.Component):
     def _header(self, m, x):
         """The header of the segment, in the order of the wire (RFC 5041 §4, RFC 5040 §4.1, §4.4)."""
         control = Cat(
-            Const(_VERSION, 2), Const(0, 4), x.last_segment, x.tagged, x.opcode, Const(0, 2), Const(_VERSION, 2)
+            Const(VERSION, 2), Const(0, 4), x.last_segment, x.tagged, x.opcode, Const(0, 2), Const(VERSION, 2)
         )
         queue = swap_octets(Mux(x.is_request, Const(Queue.READ, 32), Const(Queue.SEND, 32)))
         fields = [swap_octets(value) for value in (
@@ -184,7 +190,7 @@ class RdmaSender(wiring.Component):
         fitting = Signal(16)  # octets of the payload
         whole = Signal(16)  # octets of the ULPDU
         m.d.comb += [
-            tagged.eq(Mux(goes_on, x.tagged, given.opcode.matches(*_TAGGED))),
+            tagged.eq(Mux(goes_on, x.tagged, given.opcode.matches(*TAGGED))),
             is_request.eq(~goes_on & (given.opcode == Opcode.RDMA_READ_REQUEST)),
             left.eq(Mux(goes_on, self.left, given.octets)),
             limit.eq(self.mulpdu - Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS)),
