@@ -41,7 +41,7 @@ async def serve(options: argparse.Namespace, read: bool = False) -> None:
             await writer.start()
             await generator.start(Pattern.SINE, samples=SAMPLES, turns=PERIODS / SAMPLES)
             signal = await generator.finished(writer.connection)
-            status = await writer.finish()  # when the reader has all samples
+            status = await writer.finish()  # when all samples have been announced, and the reader has closed
         if read:
             await reader.wait()
     print(f"device: {signal.given} samples, {status.octets // writer.sample} written, {status.dropped} dropped")

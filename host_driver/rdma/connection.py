@@ -179,6 +179,8 @@ class Connection:
         if negotiated.role is Role.INITIATOR or negotiated.model is Model.CLIENT_SERVER:
             self._rtr_known.set()
         watch.attach(self._event)
+        if isinstance(stream, OffloadStream):
+            stream.follow = partial(self._ending, self._follow)
         transmit = self._serve if isinstance(stream, OffloadStream) else self._transmit
         self._tasks = [asyncio.create_task(self._ending(work)) for work in (transmit, self._receive)]
 
@@ -583,6 +585,11 @@ class Connection:
             while not (self._finished or self.error):
                 await self._sync()
                 await asyncio.sleep(mpa.POLL)
+
+    async def _follow(self) -> None:
+        """Do for the stream what an interrupt does; the tasks meet the errors of a device, too."""
+        with contextlib.suppress(MpaConnectionError):
+            await self._sync()
 
     async def _sync(self, *, end: bool = False) -> None:
         stream, lower = self._stream, self._lower

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from open_rnic.host_driver.connection import LINGER, POLL
@@ -39,6 +39,8 @@ _STATUS = BY_NAME["RDMA_STATUS"]
 _DONE = BY_NAME["RDMA_DONE"]
 _CONTROL = BY_NAME["RDMA_CONTROL"]
 READY = 10.0  # seconds, for an engine that takes some microseconds, in simulation too
+PLACED = 10.0  # seconds, for a memory that takes a word in some cycles
+_BEHIND = 4  # ULPDUs behind which no octet of an earlier one waits: each moves the engine's words, of which two wait
 _COUNT = 1 << 16  # the counters in DONE are modulo this
 _MSNS = 1 << 32
 
@@ -90,6 +92,7 @@ class OffloadStream(Stream):
         self._addresses: dict[Region, int] = {}
         self._retired: list[int] = []  # addresses of memory that the engine may still use
         self._freeing: asyncio.Task[None] | None = None
+        self.follow: Callable[[], Awaitable[None]] = self.sync  # the owner's way to call ``sync``
         self._rows: set[int] = set()
         self._sink_address: int | None = None  # the address of the sink that is being registered
         self._windows = min(sizes["work"], max(sizes["regions"] // 2, 1))  # rows kept for the sinks of RDMA Reads
@@ -143,6 +146,8 @@ class OffloadStream(Stream):
         """See Stream."""
         self._stops = self.drops = self.shut = True
         self.control()
+        if self._freeing is not None:
+            self._freeing.cancel()
 
     async def silence(self) -> bool:
         """See Stream; gives up after a second, as the peer may not take the rest of a ULPDU."""
@@ -176,7 +181,7 @@ class OffloadStream(Stream):
     async def released(self) -> None:
         """See Stream."""
         if self._freeing is not None:
-            await self._freeing
+            await asyncio.wait([self._freeing])
         for address in self._retired:
             self._memory.unmap(address)
         self._retired.clear()
@@ -189,15 +194,38 @@ class OffloadStream(Stream):
                 self._freeing = asyncio.get_running_loop().create_task(self._free())
 
     async def _free(self) -> None:
-        """Free addresses: the value of a register comes behind all accesses to memory from before its read."""
+        """Free addresses when the octets that were accepted for them are in memory."""
         with contextlib.suppress(DeviceError):
             while self._retired and not self._stops:
                 count = len(self._retired)
-                await self._device.get("RDMA_CAPABILITIES")
+                if not await self._placed():
+                    break
                 for address in self._retired[:count]:
                     self._memory.unmap(address)
                 del self._retired[:count]
         self._freeing = None
+
+    async def _placed(self) -> bool:
+        """Wait until all octets that were accepted before are in memory; False if the stream ends instead.
+
+        It ends if memory does not take them. The value of a register comes behind all commands, and behind all accesses
+        to memory from before its read.
+        """
+        received = BY_NAME["RDMA_ULPDUS"]["received"]
+        first = received.get(await self._device.get("RDMA_ULPDUS"))
+        deadline = asyncio.get_running_loop().time() + PLACED
+        while True:
+            await self.follow()  # a read of STATUS alone would clear an interrupt
+            if self._stops or self.ended or self.discards:  # words of a ULPDU that was cut off may still be written
+                return False
+            later = (received.get(await self._device.get("RDMA_ULPDUS")) - first) % _COUNT
+            if not self._status["placing"] or later >= _BEHIND:
+                return True
+            if asyncio.get_running_loop().time() > deadline:
+                self.abort(Fault.RDMAP_CATASTROPHIC, f"the memory of the device has not taken octets for {PLACED:g} s")
+                await self.follow()
+                return False
+            await asyncio.sleep(POLL)
 
     # Regions: the stream is a RegionTable of its domain
 

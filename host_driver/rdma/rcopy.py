@@ -162,11 +162,16 @@ def _open(folder: Path, path: str, mode: int) -> BinaryIO:
     file = folder.joinpath(*[part for part in PurePosixPath(path).parts if part != "/"]).resolve()
     if not file.is_relative_to(folder) or file == folder:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    # a FIFO without a reader fails at once, instead of blocking
-    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode & 0o777)
+    special = PermissionError(errno.EACCES, "it is no regular file, but a FIFO, a socket or a device")
+    try:  # a FIFO without a reader fails at once, instead of blocking
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode & 0o777)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise special from None
+        raise
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        raise special
     return os.fdopen(opened, "wb")
 
 

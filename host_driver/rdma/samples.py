@@ -180,8 +180,8 @@ class SampleWriter:
     async def stop(self) -> SampleStatus:
         """Take no more samples, and return when all that were taken have been announced.
 
-        This waits for the peer to free room for them. Raises SamplesError if the peer closes before it has done so, and
-        an RdmaError if the connection ends before.
+        This waits for the peer to free room for them. Raises SamplesError if the peer has closed before, unless it has
+        freed all octets and no sample waits, and an RdmaError if the connection has ended before.
         """
         device = self.connection.device
         try:
@@ -189,15 +189,16 @@ class SampleWriter:
             while True:
                 over = self.connection.over  # asked first, so that the status has all that the peer has freed
                 status = await self.status()
-                if not status.pending and not status.busy:
-                    break
                 if self.connection.error:
                     raise self.connection.error
-                if over and status.blocked:
+                left = status.octets - status.freed
+                if over and (left or status.pending):
                     raise SamplesError(
-                        f"the reader closed with {status.octets - status.freed} of {status.octets} octets not freed, "
-                        "and without room for the samples that wait"
+                        f"the reader closed with {left} of {status.octets} octets not freed"
+                        + (", and with samples that wait" if status.pending else "")
                     )
+                if not status.pending and not status.busy:
+                    break
                 await asyncio.sleep(POLL)
         except DeviceError:
             raise self.connection.error or ClosedError(By.LOCAL) from None
@@ -206,7 +207,8 @@ class SampleWriter:
     async def finish(self) -> SampleStatus:
         """Stop, close this end's half of the connection, and wait until the reader has closed the other half.
 
-        Raises what ``stop`` raises.
+        Raises what ``stop`` raises. A reader that closes without the octets that were announced last is not noticed, as
+        it need not free them.
         """
         status = await self.stop()
         await self.connection.shutdown()
@@ -376,13 +378,14 @@ class SignalGenerator:
         await self._device.set("SIGNAL_CONTROL", 0)
 
     async def finished(self, taker: Connection | None = None) -> SignalStatus:
-        """Wait until all samples have been taken, or until ``taker`` is over, as nothing may take them then.
+        """Wait until all samples have been taken; stop if ``taker`` is over, as nothing may take them then.
 
         Raises DeviceError if the device is closed.
         """
         while (status := await self.status()).runs or status.stalls:
             if taker and taker.over:
-                break
+                await self.stop()
+                return await self.status()
             await asyncio.sleep(POLL)
         return status
 

@@ -111,6 +111,68 @@ def test_the_addresses_of_a_region_are_free_soon_after_it_was_deregistered():
     run(test())
 
 
+class Stalls:
+    """The registers of a device whose memory does not take a word."""
+
+    def __init__(self, device):
+        self.ulpdus, self.looks = 0, 0
+        self.stalls = True
+        self._get = device.get
+        device.get = self.get
+
+    async def get(self, register):
+        word = await self._get(register)
+        if self.stalls and register == "RDMA_STATUS":
+            self.looks += 1
+            return word | BY_NAME["RDMA_STATUS"]["placing"].mask
+        return word + self.ulpdus if register == "RDMA_ULPDUS" else word
+
+    async def looked(self, times):
+        until = self.looks + times
+        while self.looks < until:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("ends", ["placed", "others behind"])
+def test_addresses_are_not_free_while_octets_are_on_their_way_to_memory(ends):
+    async def test():
+        async with connected(device=offloading) as (ours, theirs):
+            memory, registers = theirs.device.memory, Stalls(theirs.device)
+            theirs.register(bytearray(100), Access.REMOTE_WRITE).deregister()
+            await registers.looked(5)
+            assert len(memory) == 1
+            if ends == "placed":
+                registers.stalls = False
+            else:
+                registers.ulpdus = offload._BEHIND - 1
+                await registers.looked(5)
+                assert len(memory) == 1
+                registers.ulpdus += 1
+            while len(memory):
+                await asyncio.sleep(0)
+            registers.stalls = False
+            await asyncio.gather(ours.send(b"octets"), theirs.receive())
+
+    run(test())
+
+
+def test_a_memory_that_takes_no_octets_of_a_region_that_was_deregistered_ends_the_connection(monkeypatch):
+    monkeypatch.setattr(offload, "PLACED", 0.05)
+
+    async def test():
+        async with connected(device=offloading) as (ours, theirs):
+            Stalls(theirs.device)
+            theirs.register(bytearray(100), Access.REMOTE_WRITE).deregister()
+            await asyncio.gather(ours.disconnected(), theirs.disconnected())
+            assert "the memory of the device has not taken octets for 0.05 s" in str(theirs.error)
+            assert isinstance(theirs.error, rdma.TerminatedError)
+            assert "local catastrophic" in str(ours.error)
+            await theirs.close()
+            assert len(theirs.device.memory) == 0
+
+    run(test())
+
+
 @pytest.mark.parametrize("access", [Access.REMOTE_READ, Access.REMOTE_WRITE])
 def test_reads_that_are_under_way_when_a_source_is_deregistered_return_its_octets(access):
     async def test():

@@ -64,7 +64,7 @@ def test_a_server_writes_to_no_fifo(tmp_path, read):
     reader = os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK) if read else -1
 
     async def test():
-        async with serving(folder, "may not open fifo") as (client, copied):
+        async with serving(folder, "may not open fifo: it is no regular file, but a FIFO") as (client, copied):
             with pytest.raises(RcopyError, match="cannot open fifo"):
                 await rcopy.send_file(client, source, "fifo")
         assert copied == []

@@ -65,7 +65,31 @@ def test_a_reader_that_leaves_in_order_ends_the_writer():
             leaving = group.create_task(reader.close())
             signal = await generator.finished(writer.connection)
             assert signal.stalls
+            assert not signal.runs
             with pytest.raises(SamplesError, match="the reader closed with 4096 of 4096 octets not freed"):
+                await writer.finish()
+            await writer.connection.abort()
+            await leaving
+
+    run(test())
+
+
+def test_a_reader_that_leaves_early_ends_the_writer_though_the_ring_has_room():
+    async def test():
+        delivery = Delivery(drops=False, write_octets=64, bell_octets=256)
+        async with streaming(delivery) as (writer, reader), asyncio.TaskGroup() as group:
+            generator = await SignalGenerator.open(writer.connection.device)
+            await writer.start()
+            await generator.start(samples=10000, period=50)
+            block = await anext(aiter(reader))
+            assert len(block.octets) == 256
+            leaving = group.create_task(reader.close())
+            signal = await generator.finished(writer.connection)
+            assert not signal.runs
+            assert signal == await generator.status(), "the count is final"
+            assert signal.given < 10000
+            assert not (await writer.status()).blocked
+            with pytest.raises(SamplesError, match=r"the reader closed with (\d+) of \1 octets not freed"):
                 await writer.finish()
             await writer.connection.abort()
             await leaving
