@@ -77,6 +77,33 @@ async def a_region_is_revoked_while_it_is_written(dut, right):
 
 
 @bench()
+async def no_octet_of_a_region_comes_behind_four_ulpdus_that_follow_its_revocation(dut):
+    """A host that has seen them need not wait for ``placing``, which others keep at 1; memory mostly stalls."""
+    end = Engine(dut, busy=stalls(0.95, longest=60))
+    under_way = placing = 0
+    for _ in range(TRIES):
+        await begin(end)
+        await end.region(STAG, AT, LENGTH, to=AT, rights=Right.REMOTE_WRITE)
+        await end.region(STAG + 1, 0x6000, LENGTH, rights=Right.REMOTE_WRITE)
+        size = random.choice([30, 300])
+        end.receive(Tagged(Opcode.RDMA_WRITE, STAG, AT, True, random.randbytes(size)))
+        end.receive(*(Tagged(Opcode.RDMA_WRITE, STAG + 1, 0, True, random.randbytes(5)) for _ in range(40)))
+        while not await end.field("received"):
+            pass
+        await end.revoke(STAG)
+        under_way += len(end.memory.touched & set(range(AT, AT + size))) < size
+        first = await end.field("received")
+        while await end.field("received") < first + 4:
+            pass
+        placing += await end.field("placing")
+        assert end.memory.touched >= set(range(AT, AT + size))
+        await end.settle(150)
+        assert not await end.field("refused")
+    assert under_way
+    assert placing
+
+
+@bench()
 async def a_source_is_revoked_while_it_is_read(dut):
     end = Engine(dut, pauses(0.5), stalls(0.6))
     end.gives_up = True
