@@ -29,7 +29,7 @@ def test_the_host_accesses_any_octets_of_the_memory():
             device.write_memory(0, copy)
             for _ in range(30):
                 octets = random.randbytes(random.randint(1, 20))
-                at = random.randrange(OCTETS - 20)
+                at = random.randrange(OCTETS - 33)
                 device.write_memory(at, octets)
                 copy[at : at + len(octets)] = octets
                 assert await device.read_memory(at - at % 7, 33) == copy[at - at % 7 :][:33]
