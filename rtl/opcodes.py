@@ -5,7 +5,7 @@ from enum import IntEnum
 __all__ = ["FIRST_MSN", "INVALIDATES", "READ_REQUEST_OCTETS", "SENDS", "TAGGED", "TAGGED_OCTETS", "UNTAGGED",
            "UNTAGGED_OCTETS", "VERSION", "Opcode", "Queue"]
 
-VERSION = 1  # RFC 5041 §4.1, RFC 5040 §4.1
+VERSION = 1  # DV (RFC 5041 §4.1) and RV (RFC 5040 §4.1)
 FIRST_MSN = 1  # RFC 5041 §4.3
 TAGGED_OCTETS = 14  # control, STag, TO
 UNTAGGED_OCTETS = 18  # control, Invalidate STag, QN, MSN, MO

@@ -6,7 +6,6 @@ MPA, and RDMAP and SCTP use it above.
 
 from open_rnic.host_driver.ddp.faults import DdpError, Fault
 from open_rnic.host_driver.ddp.headers import (
-    FIRST_MSN,
     READ_QN,
     READ_REQUEST_OCTETS,
     SEND_QN,
@@ -27,7 +26,7 @@ from open_rnic.host_driver.ddp.segments import (
     tagged_segments,
     untagged_segments,
 )
-from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.opcodes import FIRST_MSN, Opcode
 
 __all__ = [
     "FIRST_MSN",

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from open_rnic.host_driver.ddp.faults import DdpError, Fault
-from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.opcodes import FIRST_MSN, VERSION, Opcode
 
 Octets = bytes | bytearray | memoryview  # a memoryview is contiguous, and its items are octets
 
@@ -65,9 +65,7 @@ SEGMENT_LENGTH = struct.Struct(">H")
 TAGGED_OCTETS = TAGGED.size
 UNTAGGED_OCTETS = UNTAGGED.size
 READ_REQUEST_OCTETS = READ_REQUEST.size
-VERSION = 1  # DV (RFC 5041 §4.1) and RV (RFC 5040 §4.1)
 SEND_QN, READ_QN, TERMINATE_QN = 0, 1, 2  # RFC 5040 §4.1: the untagged queues
-FIRST_MSN = 1  # RFC 5041 §4.3
 
 
 _OPCODES = tuple(Opcode)

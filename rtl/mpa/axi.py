@@ -11,7 +11,7 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.length import LengthFifo, check_measure
 
-__all__ = ["AxiLiteBridge", "AxiMpaDatapath", "connect_datapath", "datapath_ports"]
+__all__ = ["AxiLiteBridge", "AxiMpaDatapath", "connect_datapath", "connect_ports", "datapath_ports"]
 
 ADDRESS_BITS = 10
 OKAY, SLVERR = 0, 2
@@ -120,6 +120,14 @@ def give_packets(m: Module, ports, prefix: str, packets) -> None:
     ]
 
 
+def connect_ports(m: Module, outer, inner, ports: dict[str, wiring.Member]) -> None:
+    """Connect those ports of the component ``outer`` to the ports of the same names of ``inner`` inside it."""
+    for name, member in ports.items():
+        ends = getattr(inner, name), getattr(outer, name)
+        to, source = ends if member.flow == In else reversed(ends)
+        m.d.comb += to.eq(source)
+
+
 def datapath_ports(lanes: int, measure: int) -> dict[str, wiring.Member]:
     """The ports of a data path, but its interrupts: see :class:`AxiMpaDatapath`; raises ValueError for ``measure``."""
     if measure:
@@ -137,9 +145,7 @@ def connect_datapath(m: Module, ports, path, measure: int) -> None:
     """Connect the data path ``path`` to those ports of the component ``ports`` that :func:`datapath_ports` returns."""
     m.submodules.registers = bridge = AxiLiteBridge()
     wiring.connect(m, bridge.bus, path.bus)
-    for name, member in AXI_LITE.items():
-        inner, outer = getattr(bridge, name), getattr(ports, name)
-        m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+    connect_ports(m, ports, bridge, AXI_LITE)
     if measure:
         lengths = LengthFifo(path.lanes, measure)
         m.submodules.lengths = ResetInserter(path.reset)(lengths)

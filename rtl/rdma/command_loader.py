@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer
 from open_rnic.rtl.rdma.regions import RowWrite
 from open_rnic.rtl.rdma.registers import Command
@@ -46,8 +47,7 @@ class CommandLoader(wiring.Component):
     """
 
     def __init__(self, rows: int, buffers: int):
-        if not 2 <= buffers <= 256 or buffers & (buffers - 1):
-            raise ValueError(f"buffers must be a power of 2 from 2 to 256, not {buffers!r}")
+        check_size("buffers", buffers, 2, 256)
         self.rows = rows
         self.buffer_depth = buffers
         super().__init__({

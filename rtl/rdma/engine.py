@@ -8,6 +8,7 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.command_loader import CommandLoader
 from open_rnic.rtl.rdma.command_switch import CommandSwitch
@@ -86,12 +87,10 @@ class RdmaEngine(wiring.Component):
     def __init__(self, lanes: int = 1, *, regions: int = 256, buffers: int = 16, work: int = 16, reads: int = 16,
                  fabric: bool = False):  # fmt: skip
         check_lanes(lanes)
-        for name, value, least, most in (
-            ("regions", regions, 2, MAX_REGIONS), ("buffers", buffers, 2, 256), ("work", work, 1, 128),
-            ("reads", reads, 2, 128),
-        ):  # fmt: skip
-            if not least <= value <= most or value & (value - 1):
-                raise ValueError(f"{name} must be a power of 2 from {least} to {most}, not {value!r}")
+        check_size("regions", regions, 2, MAX_REGIONS)
+        check_size("buffers", buffers, 2, 256)
+        check_size("work", work, 1, 128)
+        check_size("reads", reads, 2, 128)
         self.lanes = lanes
         self.regions = regions
         self.buffers = buffers

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma.layouts import Fragment, Message, request_row_octets
@@ -65,10 +66,8 @@ class MessageLoader(wiring.Component):
 
     def __init__(self, lanes: int, rows: int, work: int, reads: int):
         check_lanes(lanes)
-        if not 2 <= work <= 256 or work & (work - 1):
-            raise ValueError(f"work must be a power of 2 from 2 to 256, not {work!r}")
-        if not 2 <= reads <= 128 or reads & (reads - 1):
-            raise ValueError(f"reads must be a power of 2 from 2 to 128, not {reads!r}")
+        check_size("work", work, 2, 256)
+        check_size("reads", reads, 2, 128)
         self.lanes = lanes
         self.rows = rows
         self.work = work

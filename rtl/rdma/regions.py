@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 
 __all__ = ["MAX_REGIONS", "MAY_INVALIDATE", "Access", "Found", "RegionTable", "Request", "RowWrite", "still_live"]
@@ -102,8 +103,7 @@ class RegionTable(wiring.Component):
     """
 
     def __init__(self, rows: int):
-        if not 2 <= rows <= MAX_REGIONS or rows & (rows - 1):
-            raise ValueError(f"regions must be a power of 2 from 2 to {MAX_REGIONS}, not {rows!r}")
+        check_size("regions", rows, 2, MAX_REGIONS)
         self.rows = rows
         row = range(rows)
         super().__init__({

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Terminate, Untagged, decode
 from open_rnic.host_driver.rdma.engine import Engine, MappedMemory, commands
+from open_rnic.rtl.opcodes import SENDS
 from open_rnic.rtl.rdma.registers import BY_NAME, Right
 from open_rnic.rtl.registers import Rtr
 
 ALL = Right.LOCAL_WRITE | Right.REMOTE_WRITE | Right.REMOTE_READ
 STAG = 0x1234_5601
-SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
 
 
 class End:

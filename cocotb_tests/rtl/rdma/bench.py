@@ -14,6 +14,7 @@ from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl import registers
+from open_rnic.rtl.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command, Right
 from open_rnic.rtl.registers import Rtr, Verdict
@@ -21,7 +22,6 @@ from open_rnic.rtl.registers import Rtr, Verdict
 OCTETS = 1 << 16  # of memory
 MAY_INVALIDATE = 8  # beside the rights: the peer's Sends may invalidate the STag
 ALL_RIGHTS = Right.LOCAL_WRITE | Right.REMOTE_WRITE | Right.REMOTE_READ
-INVALIDATES = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
 REST = ("ULPDUS", "RX_SEND_MSN", "RX_READ_MSN", "RX_MO")
 
 
@@ -401,6 +401,6 @@ def request(msn: int, asked: ReadRequest) -> Untagged:
 
 
 __all__ = [
-    "ALL_RIGHTS", "INVALIDATES", "MAY_INVALIDATE", "OCTETS", "REST", "Engine", "Memory", "OnDatapath", "Rtr",
+    "ALL_RIGHTS", "MAY_INVALIDATE", "OCTETS", "REST", "Engine", "Memory", "OnDatapath", "Rtr",
     "cut_send", "cut_tagged", "engine", "request",
 ]  # fmt: skip

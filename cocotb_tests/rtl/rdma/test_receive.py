@@ -8,7 +8,6 @@ import pytest
 
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
 from open_rnic.cocotb_tests.rtl.rdma.bench import (
-    INVALIDATES,
     MAY_INVALIDATE,
     Engine,
     cut_send,
@@ -18,11 +17,11 @@ from open_rnic.cocotb_tests.rtl.rdma.bench import (
 )
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged
 from open_rnic.rtl.lib.lanes import LANES
+from open_rnic.rtl.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.registers import Right
 from open_rnic.rtl.registers import Rtr
 
 STAG, TO, AT, LENGTH = 0xABCDE_123, 0x1_FFFF_FF00, 0x1003, 2000
-SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
 
 
 def slow(dut):

@@ -9,6 +9,7 @@ import pytest
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
 from open_rnic.cocotb_tests.rtl.rdma.bench import ALL_RIGHTS, MAY_INVALIDATE, Engine, cut_send, engine, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged
+from open_rnic.rtl.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.registers import Right
 
 TRIES = 16  # of each kind
@@ -19,7 +20,6 @@ READ_ONLY, INVALIDATED, EMPTY = 0x5EED_0003, 0x5EED_0004, 0x5EED_0005
 SINK, SINK_AT, SINK_LENGTH = 0x5EED_0006, 0x4003, 150
 BUFFER_AT, ROOM = 0x5001, 60
 SENDS = (Opcode.SEND, Opcode.SEND_SE)
-TO_INVALIDATE = (Opcode.SEND_INVALIDATE, Opcode.SEND_SE_INVALIDATE)
 
 
 def octets(least=1, most=120):
@@ -115,17 +115,17 @@ class Peer:
 
     async def send_to_invalidate_an_unknown_stag(self):
         return self.send()._replace(
-            opcode=random.choice(TO_INVALIDATE), stag=other_than(STAG, OTHER, READ_ONLY, EMPTY)
+            opcode=random.choice(INVALIDATES), stag=other_than(STAG, OTHER, READ_ONLY, EMPTY)
         )
 
     async def send_to_invalidate_an_stag_that_was_revoked(self):
-        return self.send()._replace(opcode=random.choice(TO_INVALIDATE), stag=INVALIDATED)
+        return self.send()._replace(opcode=random.choice(INVALIDATES), stag=INVALIDATED)
 
     async def send_to_invalidate_an_stag_that_must_not_be(self):
-        return self.send()._replace(opcode=random.choice(TO_INVALIDATE), stag=random.choice([STAG, READ_ONLY]))
+        return self.send()._replace(opcode=random.choice(INVALIDATES), stag=random.choice([STAG, READ_ONLY]))
 
     async def first_segment_to_invalidate_an_stag_that_must_not_be(self):
-        return self.send()._replace(opcode=random.choice(TO_INVALIDATE), stag=STAG, last=False)
+        return self.send()._replace(opcode=random.choice(INVALIDATES), stag=STAG, last=False)
 
     async def request_of_another_length(self):
         good = self.asks()

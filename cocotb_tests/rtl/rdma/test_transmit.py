@@ -7,7 +7,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
-from open_rnic.cocotb_tests.rtl.rdma.bench import INVALIDATES, OCTETS, Engine, engine, request
+from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Engine, engine, request
 from open_rnic.host_driver.ddp import (
     TAGGED_OCTETS,
     UNTAGGED_OCTETS,
@@ -22,11 +22,11 @@ from open_rnic.host_driver.ddp import (
 )
 from open_rnic.host_driver.ddp.faults import Fault
 from open_rnic.rtl.lib.lanes import LANES
+from open_rnic.rtl.opcodes import INVALIDATES, SENDS
 from open_rnic.rtl.rdma.registers import Right
 from open_rnic.rtl.registers import Rtr
 
 STAG, TO = 0xABCD_0003, 0xFFFF_FFFF_FFF0
-SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
 
 
 def slow(dut):
