@@ -636,8 +636,7 @@ class Connection:
     def _look(self) -> None:
         """Deliver the completions of the stream, and act on its state."""
         stream = self._stream
-        while stream.completed:
-            self._complete(stream.completed.popleft())
+        self._deliver()
         if stream.terminate:
             error = TerminatedError(stream.terminate, By.LOCAL, stream.what)
             self._end(error, stream.terminate.encode())
@@ -645,6 +644,10 @@ class Connection:
             self._end(TerminatedError(stream.terminated, By.PEER))
         elif stream.idle:
             self._settled.set()
+
+    def _deliver(self) -> None:
+        while self._stream.completed:
+            self._complete(self._stream.completed.popleft())
 
     def _complete(self, item: Work | Receive, error: RdmaError | None = None) -> None:
         """Deliver the completion of a request."""
@@ -711,7 +714,9 @@ class Connection:
         if not in_order:
             await lower.close(reset=True)
             await self._close_device()
-        for item in stream.flush():
+        dropped = stream.flush()
+        self._deliver()
+        for item in dropped:
             self._complete(item, error)
         stream.detach()
         if in_order:

@@ -155,8 +155,16 @@ class OffloadStream(Stream):
             async with asyncio.timeout(LINGER):
                 while await self._sends():
                     await asyncio.sleep(POLL)
+                await self._finish_done()
                 return True
         return False
+
+    async def _finish_done(self) -> None:
+        """Learn of messages that have left since the last ``sync``: they are complete, in spite of any later error."""
+        if self._enabled:
+            with contextlib.suppress(DeviceError):
+                async with self._lock:
+                    await self._read_done()
 
     async def _sends(self) -> bool:
         if not self._enabled:
@@ -558,8 +566,11 @@ class OffloadStream(Stream):
         return dropped
 
     def flush(self) -> list[Work | Receive]:
-        """See Stream."""
+        """See Stream; but the work that the engine has done stays in ``completed``."""
+        done = list(self.completed)
+        self.completed.clear()
         dropped = super().flush()
+        self.completed.extend(done)
         self._forget(dropped)
         self._messages.clear()
         self._reading.clear()
