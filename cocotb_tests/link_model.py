@@ -77,9 +77,9 @@ class DeviceModel:
                 case Op.END:
                     return bytes(records) + self._give(body[0], len(records))
                 case Op.READ:
-                    records += self.registers.get(arguments[0], 0).to_bytes(4, "little") + bytes((VALUE,))
+                    records += self.registers.get(int.from_bytes(arguments, "little"), 0).to_bytes(4, "little") + bytes((VALUE,))
                 case Op.WRITE:
-                    self.registers[arguments[4]] = int.from_bytes(arguments[:4], "little")
+                    self.registers[int.from_bytes(arguments[4:], "little")] = int.from_bytes(arguments[:4], "little")
                 case Op.CLEAR:
                     self._turns = dict.fromkeys(self._turns, 0)
                 case Op.ULPDU | Op.MPA | Op.EMPTY:

@@ -68,7 +68,7 @@ class _Parts:
 
         # An operation and its arguments.
         self.code = Signal(8)  # the first octet
-        self.arguments = Signal(40)
+        self.arguments = Signal(48)
         self.kind = self.code[3:6]
         self.value = Signal(32, reset_less=True)  # the word of the register that was read
         self.turns = Signal(2)  # the turns of the MPA stream (bit 0) and of ULPDUs (bit 1)
@@ -121,6 +121,7 @@ class Link(wiring.Component):
     ----------
     lanes : width of the streams in 32-bit lanes: 1, 2, 4, 8 or 16
     crc_bits : number of bits that the CRC processes in a cycle: 1, 2 or 4. The smallest, 1, is fast enough for a UART.
+    address_bits : width of the addresses of registers, at most 16
     size : size of the memory for a frame in octets: 512, 1024, 2048 or 4096. Two requests and two responses are stored.
         A request with its CRC, and a response after COBS, must be shorter.
 
@@ -130,6 +131,8 @@ class Link(wiring.Component):
         Octets from the line; ``ready`` is always 1.
     o : Out, stream of 8 bits
         Octets for the line.
+    length : Out, range(``size`` + 1)
+        The number of octets of the response that ``o`` sends, with its zero.
     bus : Out, :class:`.RegisterBus`
         Accesses to the registers.
     irq : In, 2 bits
@@ -141,7 +144,7 @@ class Link(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int, *, size: int = 2048, crc_bits: int = 1):
+    def __init__(self, lanes: int, *, size: int = 2048, crc_bits: int = 1, address_bits: int = 8):
         check_lanes(lanes)
         if size not in SIZES:
             raise ValueError(f"size must be one of {', '.join(map(str, SIZES))}, not {size!r}")
@@ -151,7 +154,8 @@ class Link(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(8)),
             "o": Out(stream.Signature(8)),
-            "bus": Out(RegisterBus()),
+            "length": Out(range(size + 1)),
+            "bus": Out(RegisterBus(address_bits)),
             "irq": In(2),
             "active": Out(1),
             "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes))),
@@ -167,7 +171,7 @@ class Link(wiring.Component):
             m.submodules[name] = getattr(x, name)
         wiring.connect(m, wiring.flipped(self.i), x.requests.i)
         wiring.connect(m, x.responses.o, wiring.flipped(self.o))
-        m.d.comb += self.active.eq(x.requests.waiting | x.responses.sending)
+        m.d.comb += [self.active.eq(x.requests.waiting | x.responses.sending), self.length.eq(x.responses.length)]
         self._octets(m, x)
         self._register_bus(m, x)
         self._streams(m, x)
@@ -211,12 +215,12 @@ class Link(wiring.Component):
         wiring.connect(m, wiring.flipped(self.tx_mpa), x.from_streams.mpa)
         wiring.connect(m, wiring.flipped(self.rx_ulpdu), x.from_streams.ulpdu)
         m.d.comb += [
-            x.at_end.eq((x.place == x.arguments[24:]) | x.empty),
+            x.at_end.eq((x.place == x.arguments[32:]) | x.empty),
             x.to_streams.octet.eq(x.requests.octet),
             x.to_streams.last.eq(x.code[LAST.bit_length() - 1] & x.at_end),
             x.to_streams.empty.eq(x.empty),
             x.to_streams.is_ulpdu.eq(x.is_ulpdu),
-            x.to_streams.length.eq(x.arguments[8:]),
+            x.to_streams.length.eq(x.arguments[16:]),
             x.from_streams.taken.eq(x.gave),
         ]
 

@@ -6,7 +6,7 @@ little-endian, and so is the CRC.
 
 from enum import IntEnum, IntFlag
 
-VERSION = 1  # version of the protocol
+VERSION = 2  # version of the protocol
 WINDOW = 2  # maximum number of outstanding requests, and number of responses that the device keeps
 # Sizes of the memory for a frame in octets. A request without COBS, and a response with COBS, must be shorter.
 SIZES = (512, 1024, 2048, 4096)
@@ -34,15 +34,15 @@ class Op(IntEnum):
     """
 
     END = 0  # the end of the request; no arguments
-    READ = 1  # register address / 4
-    WRITE = 2  # a word (4 octets), register address / 4
+    READ = 1  # register address / 4 (2)
+    WRITE = 2  # a word (4 octets), register address / 4 (2)
     ULPDU = 3  # length of the ULPDU (2), position of the last octet in the frame (2); then the octets
     MPA = 4  # two unused octets, position of the last octet in the frame (2); then the octets
     EMPTY = 5  # a ULPDU of no octets: four zeros
     CLEAR = 6  # discard incomplete beats, and set both turns to 0; no arguments
 
 
-ARGUMENTS = {Op.END: 0, Op.READ: 1, Op.WRITE: 5, Op.ULPDU: 4, Op.MPA: 4, Op.EMPTY: 4, Op.CLEAR: 0}
+ARGUMENTS = {Op.END: 0, Op.READ: 2, Op.WRITE: 6, Op.ULPDU: 4, Op.MPA: 4, Op.EMPTY: 4, Op.CLEAR: 0}
 LAST = 1 << 6  # the packet ends with these octets
 TURN = 1 << 7  # the turn of the stream
 

@@ -34,6 +34,8 @@ class Responses(wiring.Component):
         A response is being sent.
     sent : Out, 1 bit
         The half of the memory that holds this response.
+    length : Out, range(``size`` + 1)
+        The number of its octets, with the zero at its end.
     o : Out, stream of 8 bits
         Octets for the line.
 
@@ -49,6 +51,7 @@ class Responses(wiring.Component):
             "send": In(1),
             "sending": Out(1),
             "sent": Out(1),
+            "length": Out(range(size + 1)),
             "o": Out(stream.Signature(8)),
         })
 
@@ -64,6 +67,12 @@ class Responses(wiring.Component):
             write.addr.eq(Cat(cobs.address, self.half)),
             write.data.eq(cobs.data),
         ]
+        for half in range(2):
+            length = Signal.like(self.length, name=f"length_{half}")
+            with m.If(write.en & (self.half == half) & (cobs.data == 0)):  # the end: no other octet is 0
+                m.d.sync += length.eq(cobs.address + 1)
+            with m.If(self.sent == half):
+                m.d.comb += self.length.eq(length)
 
         place = Signal(range(self.size))  # the address of the octet at the output
         following = Signal.like(place)

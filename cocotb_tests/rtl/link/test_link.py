@@ -177,7 +177,7 @@ def test_uart(period):
 
 def request(sequence, session, ask=0, *, writes=True):
     """Return the frame of a request that writes a register, or has no operation."""
-    write = bytes((op(Op.WRITE), *random.randbytes(4), 7)) if writes else b""
+    write = bytes((op(Op.WRITE), *random.randbytes(4), 7, 0)) if writes else b""
     return framed(bytes((sequence | ask,)) + session.to_bytes(4, "little") + write + bytes((op(Op.END),)))
 
 

@@ -34,6 +34,10 @@ _FLAGS = sum(Status)
 ZERO = b"\0"
 
 
+def _register(address: int) -> bytes:
+    return (address >> 2).to_bytes(2, "little")
+
+
 def frame(octets: bytes) -> bytes:
     """Encode octets as a frame: with their CRC, and a zero at the end."""
     encoded: bytes = cobs.encode(octets + crc32c(octets).to_bytes(_CRC, "little"))
@@ -80,11 +84,11 @@ class Request:
 
     def read(self, address: int) -> None:
         """Read the register at this octet address; the response has a VALUE for it."""
-        self._octets += bytes((op(Op.READ), address >> 2))
+        self._octets += bytes((op(Op.READ),)) + _register(address)
 
     def write(self, address: int, word: int) -> None:
         """Write the register."""
-        self._octets += bytes((op(Op.WRITE), *word.to_bytes(4, "little"), address >> 2))
+        self._octets += bytes((op(Op.WRITE), *word.to_bytes(4, "little"))) + _register(address)
 
     def clear(self) -> None:
         """Drop the unfinished beats in the link."""
