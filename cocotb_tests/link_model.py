@@ -77,7 +77,8 @@ class DeviceModel:
                 case Op.END:
                     return bytes(records) + self._give(body[0], len(records))
                 case Op.READ:
-                    records += self.registers.get(int.from_bytes(arguments, "little"), 0).to_bytes(4, "little") + bytes((VALUE,))
+                    value = self.registers.get(int.from_bytes(arguments, "little"), 0)
+                    records += value.to_bytes(4, "little") + bytes((VALUE,))
                 case Op.WRITE:
                     self.registers[int.from_bytes(arguments[4:], "little")] = int.from_bytes(arguments[:4], "little")
                 case Op.CLEAR:

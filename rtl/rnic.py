@@ -1,6 +1,6 @@
 """TCP and MPA in one, or TCP, MPA and RDMA: Ethernet frames at one side, ULPDUs or memory at the other."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -9,16 +9,23 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from open_rnic.rtl.bus import RegisterBus, connect_pages
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.rdma.block_datapath import BlockRdmaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.tcp.attachment import Attachment
-from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.path_control import PathControl
 
 __all__ = ["PAGE_BITS", "Rnic"]
 
 PAGE_BITS = 8  # of the bus: 256 registers in a page
+
+
+def _datapath(rdma: Mapping[str, int] | None, memory: int):
+    if memory:
+        return BlockRdmaDatapath(1, memory, **(rdma or {}))
+    return MpaDatapath(1) if rdma is None else RdmaDatapath(1, **rdma)
 
 
 class Rnic(wiring.Component):
@@ -29,7 +36,8 @@ class Rnic(wiring.Component):
         rx_frames ▸ NetworkPath ▸ Attachment ▸ MpaDatapath ▸ rx_ulpdu
         tx_frames ◂ NetworkPath ◂ Attachment ◂ MpaDatapath ◂ tx_ulpdu
 
-    With ``rdma``, each connection has an :class:`.RdmaDatapath` instead, with a memory port of its own.
+    With ``rdma``, each connection has an :class:`.RdmaDatapath` instead, with a memory port of its own; with
+    ``memory``, a :class:`.BlockRdmaDatapath`.
 
     The registers are pages of 1 KiB: page 0 is :data:`.PATH_MAP`, page 1 + n is :data:`.MAP` of connection n, with
     :data:`.RDMA_MAP` behind it.
@@ -39,7 +47,11 @@ class Rnic(wiring.Component):
     connections : 1, 2, 4, 8 or 16
     config
         See :class:`.NetworkPath`.
-    rdma : the parameters of each :class:`.RdmaDatapath`; None: there is none
+    rdma : the parameters of each :class:`.RdmaDatapath`; None: there is none, unless ``memory`` is given
+    memory : octets of block RAM for each RDMA engine, a power of 2; 0: the memory is outside
+    station : the addresses at power-on
+    udp_ports
+        See :class:`.Net`; with any, there are ``udp_rx`` and ``udp_tx``.
 
     Members
     -------
@@ -53,20 +65,24 @@ class Rnic(wiring.Component):
     irq : Out, 1 + ``connections`` bits
         The interrupts of the pages.
     memory : Out, array of :class:`.MemoryPort`
-        One for each RDMA engine.
+        One for each RDMA engine, if its memory is outside.
+    reset : Out, ``connections`` bits
+        The data path of the connection is reset.
     rdma_irq : Out, ``connections`` bits
         The interrupts of the RDMA engines.
 
     """
 
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *,
-                 rdma: Mapping[str, int] | None = None):  # fmt: skip
-        self.path = NetworkPath(connections, config)
+                 rdma: Mapping[str, int] | None = None, memory: int = 0, station: Station | None = None,
+                 udp_ports: Iterable[int] = ()):  # fmt: skip
+        self.path = NetworkPath(connections, config, udp_ports=udp_ports)
         self.connections = connections
-        self.has_rdma = rdma is not None
-        self.datapaths = [
-            MpaDatapath(1) if rdma is None else RdmaDatapath(1, **rdma) for _ in range(connections)
-        ]
+        self.station = station
+        self.has_rdma = rdma is not None or bool(memory)
+        self.has_port = self.has_rdma and not memory
+        self.has_udp = bool(self.path.net.receiver.udp_ports)
+        self.datapaths = [_datapath(rdma, memory) for _ in range(connections)]
         members = self.path.signature.members
         super().__init__({
             "tick": In(1), "rx_frames": members["rx_frames"], "tx_frames": members["tx_frames"],
@@ -74,21 +90,24 @@ class Rnic(wiring.Component):
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(1))).array(connections),
             "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
             "irq": Out(1 + connections),
-            **({"memory": Out(MemoryPort(1)).array(connections), "rdma_irq": Out(connections)}
-               if self.has_rdma else {}),
+            "reset": Out(connections),
+            **({"rdma_irq": Out(connections)} if self.has_rdma else {}),
+            **({"memory": Out(MemoryPort(1)).array(connections)} if self.has_port else {}),
+            **({name: members[name] for name in ("udp_rx", "udp_tx")} if self.has_udp else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.path = path = self.path
-        m.submodules.control = control = PathControl(self.connections, path.engine.config)
+        m.submodules.control = control = PathControl(self.connections, path.engine.config, self.station)
         attachments = []
         for n, datapath in enumerate(self.datapaths):
             m.submodules[f"attachment_{n}"] = attachment = Attachment()
             m.submodules[f"datapath_{n}"] = datapath
             attachments.append(attachment)
-            if self.has_rdma:
+            if self.has_port:
                 connect(m, datapath.memory, flipped(self.memory[n]))
+            if self.has_rdma:
                 m.d.comb += self.rdma_irq[n].eq(datapath.irq[1])
             connect(m, flipped(self.tx_ulpdu[n]), datapath.tx_ulpdu)
             connect(m, datapath.tx_mpa, attachment.tx_mpa)
@@ -97,6 +116,9 @@ class Rnic(wiring.Component):
             m.d.comb += [attachment.reset.eq(datapath.reset), attachment.wanted.eq(control.accept[n])]
         connect(m, flipped(self.rx_frames), path.rx_frames)
         connect(m, path.tx_frames, flipped(self.tx_frames))
+        if self.has_udp:
+            connect(m, path.udp_rx, flipped(self.udp_rx))
+            connect(m, flipped(self.udp_tx), path.udp_tx)
         connect(m, control.command, path.command)
         m.d.comb += [
             path.tick.eq(self.tick),
@@ -105,6 +127,7 @@ class Rnic(wiring.Component):
             *(getattr(control, name).eq(getattr(path, name)) for name in ("status", "peer", "ports", "changed")),
             path.accept.eq(Cat(each.accept for each in attachments)),
             control.ends.eq(Cat(each.ends for each in attachments)),
+            self.reset.eq(Cat(each.reset for each in self.datapaths)),
             self.irq.eq(Cat(control.irq, *(each.irq[0] for each in self.datapaths))),
         ]
         self._receive(m, attachments)

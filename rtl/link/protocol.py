@@ -7,6 +7,7 @@ little-endian, and so is the CRC.
 from enum import IntEnum, IntFlag
 
 VERSION = 2  # version of the protocol
+LINK_PORT = 57767  # the UDP port of a device, one of those that are free for private use (RFC 6335 §6)
 WINDOW = 2  # maximum number of outstanding requests, and number of responses that the device keeps
 # Sizes of the memory for a frame in octets. A request without COBS, and a response with COBS, must be shorter.
 SIZES = (512, 1024, 2048, 4096)

@@ -132,7 +132,7 @@ class Net(wiring.Component):
         wiring.connect(m, sender.o, frames.i)
         wiring.connect(m, frames.o, wiring.flipped(self.tx_frames))
         if receiver.udp_ports:
-            m.submodules.datagrams = datagrams = PacketSlots(1)
+            m.submodules.datagrams = datagrams = PacketSlots(2)
             m.submodules.datagram_delivery = datagram_delivery = DatagramDelivery()
             wiring.connect(m, receiver.udp, datagrams.i)
             wiring.connect(m, datagrams.o, datagram_delivery.i)

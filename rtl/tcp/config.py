@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["EngineConfig"]
+__all__ = ["EngineConfig", "Station"]
 
 
 @dataclass(frozen=True)
@@ -24,3 +24,24 @@ class EngineConfig:
     time_wait: int = 60_000
     initial_window: int = 10
     challenges: int = 10
+
+
+@dataclass(frozen=True)
+class Station:
+    """The addresses of a network path at power-on, as integers whose most significant octet is the first one.
+
+    With the address 0 the path is silent until a host has set addresses.
+    """
+
+    mac: int = 0
+    address: int = 0
+    prefix: int = 0
+    gateway: int = 0
+
+    @property
+    def registers(self) -> dict[str, int]:
+        """The reset values of the registers of :data:`.PATH_MAP`, by name."""
+        return {
+            "MAC_LO": self.mac & 0xFFFF_FFFF, "MAC_HI": self.mac >> 32,
+            "ADDRESS": self.address, "PREFIX": self.prefix, "GATEWAY": self.gateway,
+        }  # fmt: skip

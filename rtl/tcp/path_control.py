@@ -1,12 +1,14 @@
 """The registers of a network path in gateware."""
 
+from dataclasses import replace
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.register_bank import RegisterBank
-from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.engine import CommandLayout
 from open_rnic.rtl.tcp.registers import IDENTITY, PATH_MAP, VERSION
 
@@ -15,6 +17,8 @@ __all__ = ["PathControl"]
 
 class PathControl(wiring.Component):
     """The registers of :data:`.PATH_MAP`, for a :class:`.NetworkPath` and its data paths.
+
+    ``station`` has the addresses at power-on.
 
     Members
     -------
@@ -34,7 +38,8 @@ class PathControl(wiring.Component):
         Pulses when the last octet has been taken.
     """
 
-    def __init__(self, connections: int, config: EngineConfig):
+    def __init__(self, connections: int, config: EngineConfig, station: Station | None = None):
+        self.station = station or Station()
         self.connections = connections
         self.config = config
         super().__init__({
@@ -47,7 +52,7 @@ class PathControl(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.bank = bank = RegisterBank(PATH_MAP)
+        m.submodules.bank = bank = RegisterBank(tuple(self._registers()))
         wiring.connect(m, wiring.flipped(self.bus), bank.bus)
         changed = Signal(self.connections)
         command = self.command.payload
@@ -83,3 +88,12 @@ class PathControl(wiring.Component):
         with m.Elif(self.command.ready):
             m.d.sync += self.command.valid.eq(0)
         return m
+
+    def _registers(self):
+        """The register map, with the addresses at power-on."""
+        resets = self.station.registers
+        for register in PATH_MAP:
+            [*fields] = register.fields
+            if register.name in resets:
+                fields = [replace(field, reset=resets[register.name]) for field in fields]
+            yield replace(register, fields=tuple(fields))

@@ -1,0 +1,155 @@
+"""A whole RNIC without its Ethernet port: TCP, MPA, RDMA and the link to a host, over UDP and a UART."""
+
+from fractions import Fraction
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus, connect_pages
+from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.link.datagrams import DatagramPort
+from open_rnic.rtl.link.link import Link
+from open_rnic.rtl.link.protocol import LINK_PORT
+from open_rnic.rtl.link.uart import Uart
+from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
+from open_rnic.rtl.mpa.stream_window import StreamWindow
+from open_rnic.rtl.net.layouts import Frame
+from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.rnic import PAGE_BITS, Rnic
+from open_rnic.rtl.rnic_registers import IDENTITY, MAC_PAGE, RNIC_MAP, RNIC_PAGE, VERSION
+from open_rnic.rtl.tcp.config import EngineConfig, Station
+
+__all__ = ["LinkedRnic"]
+
+_WINDOW = STREAM_MAP[0].address >> 6  # of the registers of streams, in the page of their connection
+
+
+class LinkedRnic(wiring.Component):
+    """An :class:`.Rnic` with block RAM for each connection, whose host is at the other end of a link.
+
+    ::
+
+        rx_frames ▸ Rnic ◂▸ StreamWindow ◂▸ Link ◂▸ DatagramPort ◂▸ UDP of the same Rnic
+        tx_frames ◂                              ◂▸ Uart ◂▸ rx, tx
+
+    The address of a register is that of :class:`.Rnic`; the pages of :data:`.RNIC_MAP` and of the Ethernet port are at
+    the end. A page that does not exist reads as 0. A response leaves through the port, UDP or UART, at which the latest
+    frame has ended.
+
+    Parameters
+    ----------
+    connections, config, memory, station
+        See :class:`.Rnic`.
+    period : length of a bit of the UART in clock cycles
+    size : octets of the memory for a frame of the link, at most 1024
+
+    Members
+    -------
+    rx_frames, tx_frames, mac_bus, mac_irq
+        The streams, registers and interrupt of an :class:`.EthernetPort`.
+    tick : In, 1 bit
+        A pulse each millisecond.
+    rx : In, 1 bit
+    tx : Out, 1 bit
+        The wires of the UART.
+    active : Out, 1 bit
+        See :class:`.Link`; suitable for an LED.
+
+    """
+
+    def __init__(self, connections: int = 1, config: EngineConfig | None = None, *, memory: int,
+                 period: Fraction | int, size: int = 1024, station: Station | None = None):  # fmt: skip
+        self.rnic = Rnic(connections, config, memory=memory, station=station, udp_ports=(LINK_PORT,))
+        self.link = Link(1, size=size, address_bits=16, crc_bits=4)
+        self.datagrams = DatagramPort(size)
+        self.memory = memory
+        self.period = period
+        super().__init__({
+            "rx_frames": In(stream.Signature(Frame())), "tx_frames": Out(packet(1)),
+            "mac_bus": Out(RegisterBus()), "mac_irq": In(1), "tick": In(1),
+            "rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        connect, flipped = wiring.connect, wiring.flipped
+        m.submodules.rnic = rnic = self.rnic
+        m.submodules.link = link = self.link
+        m.submodules.bank = bank = RegisterBank(RNIC_MAP)
+        windows = [StreamWindow() for _ in range(rnic.connections)]
+        for n, window in enumerate(windows):
+            m.submodules[f"window_{n}"] = window
+            connect(m, window.tx_ulpdu, rnic.tx_ulpdu[n])
+            connect(m, rnic.rx_ulpdu[n], window.rx_ulpdu)
+            m.d.comb += window.reset.eq(rnic.reset[n])
+        connect(m, flipped(self.rx_frames), rnic.rx_frames)
+        connect(m, rnic.tx_frames, flipped(self.tx_frames))
+        m.d.comb += [
+            rnic.tick.eq(self.tick),
+            self.active.eq(link.active),
+            bank.IDENTITY.value.eq(IDENTITY),
+            bank.VERSION.minor.eq(VERSION & 0xFFFF),
+            bank.VERSION.major.eq(VERSION >> 16),
+            bank.CAPABILITIES.connections.eq(rnic.connections),
+            bank.CAPABILITIES.memory.eq(self.memory.bit_length() - 1),
+            bank.PENDING.path.eq(rnic.irq[0]),
+            bank.PENDING.mac.eq(self.mac_irq),
+            bank.EVENTS.value.eq(rnic.irq[1:]),
+            bank.ENGINES.value.eq(rnic.rdma_irq),
+            bank.STREAMS.value.eq(Cat(window.waits for window in windows)),
+        ]
+        m.d.sync += link.irq.eq(Cat(
+            rnic.irq.any() | self.mac_irq | Cat(window.waits for window in windows).any(), rnic.rdma_irq.any(),
+        ))  # fmt: skip
+        self._octets(m)
+        self._pages(m, bank, windows)
+        return m
+
+    def _octets(self, m):
+        """Connect the link to UDP and to the UART."""
+        connect = wiring.connect
+        rnic, link = self.rnic, self.link
+        m.submodules.datagrams = datagrams = self.datagrams
+        m.submodules.uart = uart = Uart(self.period)
+        connect(m, rnic.udp_rx, datagrams.udp_rx)
+        connect(m, datagrams.udp_tx, rnic.udp_tx)
+        asked = Signal()  # the latest frame has come through the UART
+        answers = Signal()  # the response that is sent leaves through the UART
+        m.d.comb += [
+            uart.rx.eq(self.rx),
+            self.tx.eq(uart.tx),
+            link.i.valid.eq(uart.o.valid | datagrams.o.valid),
+            link.i.payload.eq(datagrams.o.payload),
+            datagrams.o.ready.eq(~uart.o.valid),
+            datagrams.i.payload.eq(link.o.payload),
+            datagrams.i.valid.eq(link.o.valid & ~answers),
+            datagrams.length.eq(link.length),
+            uart.i.payload.eq(link.o.payload),
+            uart.i.valid.eq(link.o.valid & answers),
+            link.o.ready.eq(datagrams.i.ready),
+        ]
+        with m.If(uart.o.valid):
+            m.d.comb += link.i.payload.eq(uart.o.payload)
+        with m.If(answers):
+            m.d.comb += link.o.ready.eq(uart.i.ready)
+        with m.If(link.i.valid & (link.i.payload == 0)):
+            m.d.sync += asked.eq(uart.o.valid)
+        with m.If(~link.o.valid):
+            m.d.sync += answers.eq(asked)
+
+    def _pages(self, m, bank, windows):
+        """Give each access to its page."""
+        bus, rnic = self.link.bus, self.rnic
+        page, place = bus.address[PAGE_BITS:], bus.address[:PAGE_BITS]
+        of_window = Signal()
+        of_rnic = Signal()
+        m.d.comb += [of_window.eq(place[4:] == _WINDOW), of_rnic.eq(page <= rnic.connections)]
+        chosen = [(window.bus, of_window & (page == 1 + n)) for n, window in enumerate(windows)]
+        chosen += [
+            (rnic.bus, of_rnic & (~of_window | (page == 0))),
+            (bank.bus, page == RNIC_PAGE),
+            (self.mac_bus, page == MAC_PAGE),
+        ]
+        m.d.comb += bus.ack.eq(bus.request)  # of a page that does not exist
+        connect_pages(m, bus, chosen)
