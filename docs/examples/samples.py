@@ -1,8 +1,8 @@
 """Samples of a simulated device's fabric stream into the memory of another process, which counts and plots them.
 
-Without arguments, both ends; ``serve [PORT]`` or ``read HOST PORT``, behind the options: one of them. ``--drop``: the
-device drops samples instead of waiting. ``--slow S``: the reader sleeps S seconds for each block. ``--plot FILE``: a
-picture of all samples.
+Without arguments, both ends; ``serve [PORT]`` or ``read HOST PORT``, behind the options: one of them. ``--host
+ADDRESS``: ``serve`` listens there. ``--drop``: the device drops samples instead of waiting. ``--slow S``: the reader
+sleeps S seconds for each block. ``--plot FILE``: a picture of all samples.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ROWS, COLUMNS = 17, 60
 async def serve(options: argparse.Namespace, read: bool = False) -> None:
     device = partial(open_device, "simulated", lanes=4, offload=True)
     await (await device()).close()  # builds the simulation, once
-    async with await rdma.listen(port=options.port, device=device) as listener:
+    async with await rdma.listen(options.host, options.port, device=device) as listener:
         host, number = listener.address[:2]
         if read:
             words = ["--slow", str(options.slow), "--plot", options.plot, "read", host, str(number)]
@@ -84,6 +84,7 @@ ends.add_parser("serve").add_argument("port", nargs="?", type=port, default=0)
 reading = ends.add_parser("read")
 reading.add_argument("host")
 reading.add_argument("port", type=port)
+parser.add_argument("--host", default="127.0.0.1")
 parser.add_argument("--drop", action="store_true")
 parser.add_argument("--slow", type=float, default=0)
 parser.add_argument("--plot", default="")

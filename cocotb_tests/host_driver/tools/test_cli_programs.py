@@ -4,13 +4,16 @@ import asyncio
 import re
 import struct
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import rnic, running  # noqa: F401 -- a fixture
 from open_rnic.host_driver import rdma
+from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma.perftest import Program
+from open_rnic.host_driver.rdma.shared import share
 from open_rnic.host_driver.tools.cli.endpoint import serve_all
 from open_rnic.host_driver.tools.cli.perftest import ProgramName
 
@@ -154,3 +157,54 @@ def test_an_impossible_command_is_rejected_in_one_line(rnic, arguments, status, 
     assert what in err
     assert err.startswith("rnic: ")
     assert err.count("\n") == 1
+
+
+async def visit(port, act):
+    async with await rdma.connect("127.0.0.1", port) as connection:
+        return await act(connection, rdma.Place.decode(connection.negotiated.private_data))
+
+
+async def leave_octets(connection, place):
+    await connection.write(b"12345", place.stag, place.to + place.octets - 5)
+
+
+async def read_octets(connection, place):
+    return bytes(await connection.read(6, place.stag, place.to + place.octets - 6))
+
+
+async def read_too_many(connection, place):
+    with pytest.raises(rdma.RdmaError):
+        await connection.read(place.octets + 1, place.stag, place.to)
+
+
+@pytest.mark.parametrize("offload", ["rdma", "none"])
+def test_memory_keeps_the_octets_of_a_peer_for_the_next_one_also_behind_one_that_fails(offload):
+    with serving("memory", "--octets", 1000, "--offload", offload) as (server, port):
+        asyncio.run(visit(port, leave_octets))
+        assert server.line().endswith("has gone: 5 octets have changed\n")
+        asyncio.run(visit(port, read_too_many))
+        assert server.line().endswith("has gone: 0 octets have changed\n")
+        assert asyncio.run(visit(port, read_octets)) == b"\0" + b"12345"
+
+
+@pytest.mark.parametrize("device", [partial(SoftwareDevice, offload=True, octets=32768), SoftwareDevice])
+@pytest.mark.parametrize("octets", [1000, 65536])  # more than fits into the device: DDP is then in software
+def test_memory_of_a_device_is_in_the_buffer_when_the_peer_has_gone(device, octets):
+    memory = bytearray(octets)
+
+    async def main():
+        async def opened():
+            return device()
+
+        async with await rdma.listen(device=opened) as listener:
+            client = asyncio.create_task(visit(listener.address[1], leave_octets))
+            assert await share(await listener.request(), memory) is None
+            await client
+
+    asyncio.run(main())
+    assert memory == bytes(octets - 5) + b"12345"
+
+
+def test_memory_without_octets_is_refused(rnic):  # noqa: F811
+    status, _, err = rnic("memory", "--octets", 0)
+    assert (status, err) == (2, f"rnic: --octets must be 1 to {1 << 30}, not 0\n")

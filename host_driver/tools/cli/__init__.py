@@ -30,6 +30,7 @@ from open_rnic.host_driver.tools.cli import (
     frame,
     interop,
     listen,
+    memory,
     output,
     perftest,
     program,
@@ -80,6 +81,7 @@ app.command()(program.program)
 app.command()(listen.listen)
 app.command()(connect.connect)
 app.command()(rping.rping)
+app.command()(memory.memory)
 app.command()(perftest.perftest)
 app.command()(rsockets.rcopy)
 app.command()(rsockets.rstream)

@@ -1,4 +1,4 @@
-"""Build the guest's programs for operations that Debian's tools do not offer."""
+"""Build the guest's programs for operations that Debian's tools do not offer, and those for users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from open_rnic.host_driver.tools.interop.tools import run
 
-SOURCES = tuple(Path(__file__).with_name(f"{name}.c") for name in ("peer", "samples"))
+SOURCES = (Path(__file__).with_name("peer.c"), *sorted((Path(__file__).parents[2] / "linux").glob("*.c")))
 
 
 async def build(root: Path, folder: Path) -> list[Path]:

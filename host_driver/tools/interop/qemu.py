@@ -33,7 +33,7 @@ from open_rnic.host_driver.transport import Tcp
 BOOT = 120.0  # seconds; it takes 5 on an idle machine
 MEMORY = 768  # MiB
 GRACE = 5.0  # seconds that the guest may take to report that a command was killed
-_PROGRAMS = " ".join(("peer", "samples", *PROGRAMS))  # programs of the cases, which may hang
+_PROGRAMS = " ".join(("peer", "memory", "receive_samples", *PROGRAMS))  # programs of the cases, which may hang
 _TICKS = os.sysconf("SC_CLK_TCK")
 _FAULTS = re.compile(r"Kernel panic.*|Oops: .*|BUG: .*|kernel BUG .*|general protection fault.*|WARNING: .*")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from open_rnic.host_driver.tools.interop.case import Case
 from open_rnic.host_driver.tools.interop.cases import (
     ends,
+    memory,
     perftest,
     programs,
     rsockets,
@@ -21,6 +22,7 @@ MATRIX: tuple[Case, ...] = (
     *startup.CASES,
     *terminates.CASES,
     *streams.CASES,
+    *memory.CASES,
     *samples.CASES,
     *ends.CASES,
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import struct
 from functools import partial
 
 from open_rnic.host_driver.rdma.samples import Delivery, SampleStatus, SampleWriter, SignalGenerator, SignalStatus
@@ -18,7 +20,9 @@ _SLOW = 100  # milliseconds that the slow program sleeps after each doorbell
 async def _samples(setting: Setting, slow: int) -> Finding:
     """The program gets all samples, or if it is ``slow``, what the sample writer did not drop."""
     listener = await setting.listen()
-    program = setting.run(f"samples {setting.host} {listener.address[1]} ring={_RING} slow={slow}")
+    output_to = "-o - {} | sha256sum" if not slow else f"-w {slow} {{}}"
+    place = f"{setting.host} {listener.address[1]}"
+    program = setting.run(f"receive_samples -c -r {_RING} {output_to.format(place)}")
     async with await SampleWriter.accept(await listener.request(), Delivery(drops=bool(slow))) as writer:
         with setting.measured(4 * _SAMPLES, writer.connection):
             generator = await SignalGenerator.open(writer.connection.device)
@@ -27,12 +31,15 @@ async def _samples(setting: Setting, slow: int) -> Finding:
             signal, status = await generator.finished(writer.connection), await writer.finish()
     output = await program
     ended(output)
+    if not slow:
+        written = hashlib.sha256(struct.pack(f"<{_SAMPLES}I", *range(_SAMPLES))).hexdigest()
+        check(f"{written}  -" in output.lines, "the program has not written the samples to its standard output")
     return Finding(f"{setting.reply}; {' '.join(output.lines)}", _counts(output, signal, status, drops=bool(slow)))
 
 
 def _counts(output: Output, signal: SignalStatus, status: SampleStatus, *, drops: bool) -> str:
     """Compare what the guest's program and our device have counted."""
-    found = re.search(r"received (\d+) samples in (\d+) doorbells\s+dropped (\d+) before the last", output.text)
+    found = re.search(r"received (\d+) samples in (\d+) doorbells, .*\s+dropped (\d+) before the last", output.text)
     if not found:
         raise Mismatch(f"the guest's program printed {' | '.join(output.lines)}")
     received, bells, dropped = map(int, found.groups())

@@ -1,0 +1,1 @@
+"""Programs for stock Linux, which need only librdmacm and libibverbs: the other end of this project's devices."""

@@ -1,0 +1,79 @@
+"""``rnic memory``: memory that programs of stock Linux read and write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from open_rnic.host_driver.tools.cli.common import check_range, interruptible, number, raise_file_limit, with_options
+from open_rnic.host_driver.tools.cli.endpoint import (
+    ConnectionOptions,
+    ModelOption,
+    place,
+    port_number,
+    prepare,
+    tell_failure,
+)
+from open_rnic.rtl.registers import Role
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from open_rnic.host_driver.mpa.negotiation import Config
+    from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.transport import Tcp
+
+_PORT, _OCTETS, _MOST = 7471, 4096, 1 << 30
+
+
+@with_options
+def memory(
+    options: ConnectionOptions,
+    octets: Annotated[int, number("--octets", help="The size of the memory.")] = _OCTETS,
+    bind: Annotated[
+        str, typer.Option("--bind", metavar="ADDRESS", help="The address to listen at; default: any.")
+    ] = "0.0.0.0",
+    port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
+    once: Annotated[bool, typer.Option("--once", help="End after one peer.")] = False,
+    model: ModelOption = None,
+) -> None:
+    """Offer memory, which peers read and write by RDMA, one after the other.
+
+    The private data of the Reply has the memory's place: TO (64 bits), STag (32) and length (32), in network order. The
+    program for stock Linux is host_driver/linux/memory.c.
+    """
+    check_range(1, _MOST, {"--octets": octets})
+    config = options.configuration(Role.RESPONDER, model)
+    raise_file_limit()
+    interruptible(_serve(bind, port, config, options.network(), bytearray(octets), once))
+
+
+async def _serve(
+    host: str,
+    port: int,
+    config: Config,
+    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
+    octets: bytearray,
+    once: bool,
+) -> None:
+    from open_rnic.host_driver import rdma
+    from open_rnic.host_driver.rdma.shared import share
+
+    async with network as (tcp, device):
+        await prepare(device)
+        async with await rdma.listen(host, port, config, device=device, failed=tell_failure, tcp=tcp) as listener:
+            print(f"{len(octets)} octets at {place(listener.address)}", flush=True)
+            async for request in listener:
+                before = bytes(octets)
+                try:
+                    if error := await share(request, octets):
+                        raise error
+                except ConnectionError as error:
+                    if once:
+                        raise
+                    tell_failure(request.peer, error)
+                changed = sum(one != other for one, other in zip(before, octets, strict=True))
+                print(f"{place(request.peer)} has gone: {changed} octets have changed", flush=True)
+                if once:
+                    return

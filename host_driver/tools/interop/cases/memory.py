@@ -1,0 +1,48 @@
+"""Memory of our end, which a program in the guest reads and writes."""
+
+from __future__ import annotations
+
+import hashlib
+
+from open_rnic.host_driver.rdma.shared import share
+from open_rnic.host_driver.tools.interop.case import Case, Finding, Setting, check
+from open_rnic.host_driver.tools.interop.cases.offers import printed
+from open_rnic.host_driver.tools.interop.judge import Expected
+from open_rnic.host_driver.tools.interop.qemu import Output
+
+_OCTETS = 100_000
+_OFFSET, _LINES = 1001, 5000
+
+
+async def _memory(setting: Setting) -> Finding:
+    """The program reads all of it, writes into it, and tests it, each in a connection."""
+    listener = await setting.listen()
+    memory = bytearray(n * 7 % 251 for n in range(_OCTETS))
+
+    async def run(command: str) -> Output:
+        program = setting.run(command.format(f"memory {setting.host} {listener.address[1]}"))
+        error = await share(await listener.request(), memory)
+        check(error is None, f"the connection ended with {error}")
+        return await program
+
+    printed(await run("{} read 0x10 | sha256sum"), f"{hashlib.sha256(memory[0x10:]).hexdigest()}  -")
+    text = "".join(f"{n}\n" for n in range(1, _LINES + 1)).encode()
+    expected = bytearray(memory)
+    expected[_OFFSET : _OFFSET + len(text)] = text
+    output = await run(f"seq {_LINES} | {{}} write {_OFFSET}")
+    check(output.status == 0, f"the program printed {' | '.join(output.lines)}")
+    check(memory == expected, "the memory differs from the octets that the guest wrote")
+    printed(await run("{} test"), f"all {_OCTETS} octets are as written")
+    check(memory != expected, "the test has not changed the memory")
+    return Finding(setting.reply, f"{_OCTETS} octets read, {len(text)} written, all tested: unchanged")
+
+
+CASES = (
+    Case(
+        "memory-from-guest",
+        "a program in the guest reads and writes memory, with its place from the Reply",
+        "RFC 5040 §5.5 rule 12: an RDMA Read returns the octets of an RDMA Write before it",
+        _memory,
+        Expected(least=(_OCTETS, 2 * _OCTETS)),
+    ),
+)
