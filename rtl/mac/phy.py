@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Array, Cat, Const, Module, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,7 +23,7 @@ class PhySettings:
 
     Parameters
     ----------
-    address : of the PHY on MDIO
+    address : of the PHY on MDIO, or several that it may have; the first one that has a link is used
     writes : registers that are written after the reset, and again whenever the PHY has not answered: pairs of a
         register's number and a word
     reset : milliseconds for which the PHY is reset after power-up; 0: it is never reset
@@ -32,15 +32,18 @@ class PhySettings:
 
     """
 
-    address: int = 0
+    address: int | tuple[int, ...] = 0
     writes: tuple[tuple[int, int], ...] = ()
     reset: int = 10
     wait: int = 50
     gigabit: bool = True
 
     def __post_init__(self):
-        if not 0 <= self.address < 32:
-            raise ValueError(f"the address of a PHY is 0 to 31, not {self.address!r}")
+        if not self.addresses:
+            raise ValueError("a PHY has an address")
+        for address in self.addresses:
+            if not 0 <= address < 32:
+                raise ValueError(f"the address of a PHY is 0 to 31, not {address!r}")
         for register, word in self.writes:
             if not 0 <= register < 32 or not 0 <= word < 1 << 16:
                 raise ValueError(f"a write to a PHY is a register of 0 to 31 and 16 bits, not {register!r}, {word!r}")
@@ -48,13 +51,19 @@ class PhySettings:
             if not 0 <= getattr(self, name) < 1 << 12:
                 raise ValueError(f"{name} is 0 to 4095 ms, not {getattr(self, name)!r}")
 
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """The addresses that the PHY may have."""
+        return (self.address,) if isinstance(self.address, int) else self.address
+
 
 class PhyControl(wiring.Component):
     """Resets a PHY, writes its settings, and then reads the state of its link each millisecond.
 
     With auto-negotiation, the link is up when it has completed, and has the fastest mode that both ends have offered;
     without, it has the mode of the PHY's control register. A loss of the link between two readings is seen, too, as
-    the PHY keeps it for the next reading. A PHY that does not answer is set up again, each millisecond.
+    the PHY keeps it for the next reading. A PHY that does not answer is set up again, each millisecond. If the PHY may
+    have several addresses, one that does not answer or has no link is followed by the next one, a millisecond later.
 
     Parameters
     ----------
@@ -70,6 +79,8 @@ class PhyControl(wiring.Component):
     link : Out, :class:`LinkState`
     answers : Out, 1 bit
         The PHY has answered when it was read last.
+    address : Out, 5 bits
+        The address that is read.
     access : In, :class:`.MdioAccess`
     access_start : In, 1 bit
         Pulse: make an access, between two readings.
@@ -92,6 +103,7 @@ class PhyControl(wiring.Component):
             "restart": In(1),
             "link": Out(LinkState()),
             "answers": Out(1),
+            "address": Out(5),
             "access": In(MdioAccess()),
             "access_start": In(1),
             "access_pending": Out(1),
@@ -126,6 +138,10 @@ class PhyControl(wiring.Component):
             step_word.eq(Array(Const(word, 16) for _, word in steps)[step]),
         ]
         time_left = Signal(range(max(1, settings.reset, settings.wait) + 1))
+        addresses = settings.addresses
+        place = Signal(range(len(addresses)))
+        m.d.comb += self.address.eq(Array(Const(each, 5) for each in addresses)[place])
+        advance = [place.eq(Mux(place == len(addresses) - 1, 0, place + 1))] if len(addresses) > 1 else []
         due = Signal()  # a millisecond has passed
         restarts = Signal()
         m.d.sync += [due.eq(due | self.tick), restarts.eq(restarts | self.restart)]
@@ -197,14 +213,14 @@ class PhyControl(wiring.Component):
                 m.d.comb += [
                     mdio.access.data.eq(step_word),
                     mdio.access.register.eq(step_register),
-                    mdio.access.phy.eq(settings.address),
+                    mdio.access.phy.eq(self.address),
                     mdio.access.write.eq(step < first_read),
                     mdio.start.eq(1),
                 ]
                 with m.If(mdio.done):
                     m.d.sync += step.eq(step + 1)
                     with m.If(~mdio.access.write & ~mdio.answered):
-                        m.d.sync += [step.eq(0), self.link.eq(0), self.answers.eq(0)]
+                        m.d.sync += [step.eq(0), self.link.eq(0), self.answers.eq(0), *advance]
                         m.next = "Idle"
                     with m.Elif(~mdio.access.write):
                         with m.Switch(step_register):
@@ -224,5 +240,8 @@ class PhyControl(wiring.Component):
                                 m.d.sync += slower.eq(ours & read[5:9])
                             with m.Case(_STATUS):
                                 m.d.sync += [step.eq(first_read), self.link.eq(link), self.answers.eq(1)]
+                                if advance:
+                                    with m.If(~link.up):
+                                        m.d.sync += [step.eq(0), *advance]
                                 m.next = "Idle"
         return m

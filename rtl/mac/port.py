@@ -143,7 +143,7 @@ class EthernetPort(wiring.Component):
             bank.VERSION.major.eq(VERSION >> 16),
             bank.CAPABILITIES.rx_queue.eq((4 * mac.rx_fifo.words).bit_length() - 1),
             bank.CAPABILITIES.tx_queue.eq((4 * mac.tx_fifo.words).bit_length() - 1),
-            bank.CAPABILITIES.phy.eq(self.settings.address),
+            bank.CAPABILITIES.phy.eq(phy.address),
             bank.CAPABILITIES.in_band.eq(self.has_status),
             bank.LINK.running.eq(running),
             bank.LINK.phy_answers.eq(phy.answers),

@@ -52,7 +52,7 @@ MAC_MAP: tuple[Register, ...] = (
     Register("CAPABILITIES", 0x008, "The parameters with which the port was built.", (
         Field("rx_queue", 0, 8, "size of the queue of received frames: 2 to this power octets"),
         Field("tx_queue", 8, 8, "size of the queue of frames to transmit: 2 to this power octets"),
-        Field("phy", 16, 5, "address of the PHY on MDIO"),
+        Field("phy", 16, 5, "address on MDIO at which the PHY is read"),
         Field("in_band", 24, 1, "the interface to the PHY is RGMII, which has IN_BAND"),
     )),
     Register("CONTROL", 0x00C, "Controls the port.", (

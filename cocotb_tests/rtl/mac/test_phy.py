@@ -17,6 +17,7 @@ from open_rnic.rtl.mac.registers import Speed
 HALF = 5  # cycles, each of 40 ns for the PHYs
 POLL = 6 * 65 * 2 * HALF + 100  # cycles, at most
 SETTINGS = PhySettings(address=5, writes=((0x1C, 0x8C00), (9, 0x0200), (31, 0xA5C3)), reset=3, wait=5)
+SEVERAL = PhySettings(address=(0, 1, 4), writes=((0x1C, 0x8C00),), reset=0, wait=0)
 QUIET = PhySettings(address=0, reset=0, wait=0, gigabit=False)
 LINK_UP = 0x0024  # and auto-negotiation complete
 
@@ -154,6 +155,34 @@ async def a_slow_phy_that_must_not_be_reset_is_only_read(dut):
     assert {register for _, register in mdio.reads} == {0, 1, 4, 5}
 
 
+@bench(2_000_000)
+async def of_several_addresses_the_first_with_a_link_is_used(dut):
+    linked = {0: 1 << 12, 1: LINK_UP, 4: 0x01E0, 5: 0x01E0}
+    phys = {1: Phy({0: 1 << 12}), 4: Phy(linked)}  # none at 0, and no link at 1
+    mdio = begin(dut, phys)
+
+    async def settle():
+        for _ in range(5):
+            await pass_tick(dut, 2 * POLL)
+
+    await settle()
+    assert dut.address.value == 4
+    assert link(dut) == (True, Speed.MBIT_100, True)
+    assert (4, 0x1C, 0x8C00) in mdio.writes
+    mdio.writes.clear()
+    mdio.reads.clear()
+    await settle()
+    assert not mdio.writes
+    assert {address for address, _ in mdio.reads} == {4}
+    phys[4] = Phy({0: 1 << 12})
+    await settle()
+    assert not link(dut)[0]
+    phys[1] = Phy(linked)
+    await settle()
+    assert dut.address.value == 1
+    assert link(dut) == (True, Speed.MBIT_100, True)
+
+
 @bench(1_000_000)
 async def the_host_reads_and_writes_any_register(dut):
     phys = {address: Phy(enumerate(random.getrandbits(16) for _ in range(32))) for address in (0, 5, 31)}
@@ -200,7 +229,15 @@ def test_a_slow_phy_that_must_not_be_reset_is_only_read():
     simulate(partial(PhyControl, QUIET, HALF), __name__, name="a_slow_phy_that_must_not_be_reset_is_only_read")
 
 
+def test_of_several_addresses_the_first_with_a_link_is_used():
+    simulate(partial(PhyControl, SEVERAL, HALF), __name__, name="of_several_addresses_the_first_with_a_link_is_used")
+
+
 def test_wrong_settings_are_rejected():
+    with pytest.raises(ValueError, match="the address of a PHY is 0 to 31, not -1"):
+        PhySettings(address=(0, -1))
+    with pytest.raises(ValueError, match="a PHY has an address"):
+        PhySettings(address=())
     with pytest.raises(ValueError, match="the address of a PHY is 0 to 31, not 32"):
         PhySettings(address=32)
     with pytest.raises(ValueError, match="a register of 0 to 31 and 16 bits, not 32, 0"):
