@@ -2,7 +2,8 @@
 
 from amaranth_boards.arty_a7 import ArtyA7_35Platform
 
-from open_rnic.boards.board import Board
+from open_rnic.boards.board import Board, Ethernet, Interface
+from open_rnic.rtl.mac.phy import PhySettings
 
 __all__ = ["BOARD"]
 
@@ -19,4 +20,10 @@ BOARD = Board(
     uart="USB",
     loader=("--board", "arty_a7_35t"),
     led="led",
+    ethernet=Ethernet(
+        "Texas Instruments DP83848J",
+        Interface.MII,
+        PhySettings(address=1, gigabit=False),
+        reference="eth_clk25",
+    ),
 )

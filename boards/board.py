@@ -6,17 +6,85 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["LEAST_PERIOD", "Board", "Core"]
+from open_rnic.rtl.mac.phy import PhySettings
+from open_rnic.rtl.mac.rgmii import RgmiiDelays
+
+__all__ = ["LEAST_PERIOD", "Board", "Core", "Ethernet", "Interface"]
 
 #: Smallest number of clock cycles in a bit of the UART, so that it samples reliably.
 LEAST_PERIOD = 8
+
+_NO_DELAYS = RgmiiDelays()
 
 
 class Core(StrEnum):
     """What a board's top contains behind the link."""
 
+    RNIC = "rnic"  # the whole RNIC: Ethernet MAC, TCP, MPA and RDMA
     MPA = "mpa"  # the MPA data path
     RDMA = "rdma"  # the data path with an RDMA engine and memory
+
+
+class Interface(StrEnum):
+    """How a PHY is connected."""
+
+    RGMII = "rgmii"
+    MII = "mii"
+
+
+@dataclass(frozen=True)
+class Ethernet:
+    """The Ethernet port of a board, and the size of the RNIC that is built behind it.
+
+    Parameters
+    ----------
+    phy : name of the PHY
+    interface : its interface
+    settings : of the PHY
+    delays : of the pins of RGMII
+    port : number of the platform's resource "eth_rgmii" or "eth_mii", which has the pins of the PHY, with "mdc", "mdio"
+        and, if the PHY can be reset, "rst"
+    reference : name of a resource on which the FPGA gives the PHY its clock of 25 MHz, if it does so
+    clock_hz : frequency of the RNIC's clock
+    connections : number of connections
+    memory : octets of block RAM for the RDMA engine of each connection, a power of 2
+    ring : octets of each of a connection's two rings for TCP, a power of 2
+
+    """
+
+    phy: str
+    interface: Interface
+    settings: PhySettings
+    delays: RgmiiDelays = _NO_DELAYS
+    port: int = 0
+    reference: str | None = None
+    clock_hz: int = 50_000_000
+    connections: int = 1
+    memory: int = 1 << 15
+    ring: int = 1 << 13
+
+    @property
+    def resource(self) -> tuple[str, int]:
+        """The platform's resource with the pins."""
+        return f"eth_{self.interface}", self.port
+
+    @property
+    def clocks(self) -> dict[str, int]:
+        """The frequencies in Hz of the clock domains that the FPGA makes, the RNIC's first."""
+        made = {"sync": self.clock_hz}
+        if self.interface is Interface.RGMII:
+            made["mac_tx"] = 125_000_000
+        if self.reference is not None:
+            made["phy"] = 25_000_000
+        return made
+
+
+    @property
+    def phy_clocks(self) -> dict[str, int]:
+        """The frequencies in Hz of the clock domains that have a clock of the PHY, at its highest speed."""
+        if self.interface is Interface.RGMII:
+            return {"mac_rx": 125_000_000}
+        return {"mac_rx": 25_000_000, "mac_tx": 25_000_000}
 
 
 @dataclass(frozen=True)
@@ -37,6 +105,7 @@ class Board:
     size : largest size of a link frame in octets
     led : name of a resource whose lights show activity on the link
     memory : octets of block RAM for the RDMA engine, a power of 2; 0 if the engine does not fit
+    ethernet : the Ethernet port, if the whole RNIC can be built
 
     """
 
@@ -55,18 +124,40 @@ class Board:
     size: int = 2048
     led: str | None = None
     memory: int = 0
+    ethernet: Ethernet | None = None
+
+    @property
+    def core(self) -> Core:
+        """The default core: the whole RNIC where there is Ethernet."""
+        return Core.MPA if self.ethernet is None else Core.RNIC
+
+    def check(self, core: Core) -> None:
+        """Raise ValueError if the board cannot have this core."""
+        if core is Core.RDMA and not self.memory:
+            raise ValueError(f"{self.name} has no room for an RDMA engine")
+        if core is Core.RNIC and self.ethernet is None:
+            raise ValueError(f"{self.name} has no Ethernet that an RNIC could use: choose --core mpa")
+
+    def clocks(self, core: Core) -> dict[str, int]:
+        """The frequencies in Hz of the clock domains that the FPGA makes, the core's ("sync") first."""
+        if core is Core.RNIC and self.ethernet is not None:
+            return self.ethernet.clocks
+        return {"sync": self.clock_hz}
+
+    def all_clocks(self, core: Core) -> dict[str, int]:
+        """The frequencies in Hz of all clock domains, the core's ("sync") first."""
+        return self.clocks(core) | (self.ethernet.phy_clocks if core is Core.RNIC and self.ethernet is not None else {})
 
     def width(self, core: Core) -> int:
         """The default width: with an RDMA engine, which one lane is wide enough for, the least that fits."""
-        return min(self.widths) if core is Core.RDMA else self.lanes
+        return self.lanes if core is Core.MPA else min(self.widths)
 
     def path_options(self, core: Core) -> dict[str, int]:
         """Return the options of the data path's top; raises ValueError if the engine does not fit."""
-        if core is Core.RDMA and not self.memory:
-            raise ValueError(f"{self.name} has no room for an RDMA engine")
+        self.check(core)
         return {"size": self.size, "memory": self.memory if core is Core.RDMA else 0}
 
     @property
     def period(self) -> Fraction:
-        """Clock cycles in a bit of the UART."""
+        """Clock cycles of the data path in a bit of the UART."""
         return Fraction(self.clock_hz, self.baud)

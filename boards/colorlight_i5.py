@@ -1,7 +1,7 @@
 """Colorlight i5, revision 7.0, on its extension board."""
 
 from open_rnic.boards.board import Board
-from open_rnic.boards.colorlight import ColorlightI5Platform
+from open_rnic.boards.colorlight import ETHERNET, ColorlightI5Platform
 
 __all__ = ["BOARD"]
 
@@ -18,4 +18,5 @@ BOARD = Board(
     uart="USB of the dock",
     loader=("--board", "colorlight-i5"),
     led="led",
+    ethernet=ETHERNET,
 )

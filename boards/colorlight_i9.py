@@ -1,7 +1,7 @@
 """Colorlight i9, revision 7.2, on its extension board."""
 
 from open_rnic.boards.board import Board
-from open_rnic.boards.colorlight import ColorlightI9Platform
+from open_rnic.boards.colorlight import ETHERNET, ColorlightI9Platform
 
 __all__ = ["BOARD"]
 
@@ -18,4 +18,5 @@ BOARD = Board(
     uart="USB of the dock",
     loader=("--board", "colorlight-i9"),
     led="led",
+    ethernet=ETHERNET,
 )

@@ -8,11 +8,18 @@ from open_rnic.boards import ecpix5
 
 __all__ = ["BOARD"]
 
+
+class Platform(ECPIX545Platform):
+    """The platform with the PHY's straps."""
+
+    resources = ecpix5.strapped(ECPIX545Platform.resources)
+
+
 BOARD = replace(
     ecpix5.BOARD,
     name="ecpix5_45f",
     title="LambdaConcept ECPIX-5 45F",
     part="LFE5UM5G-45F-8BG554C",
-    platform=ECPIX545Platform,
+    platform=Platform,
     widths=(1, 2, 4, 8),
 )

@@ -2,7 +2,8 @@
 
 from amaranth_boards.versa_ecp5 import VersaECP5Platform
 
-from open_rnic.boards.board import Board
+from open_rnic.boards.board import Board, Ethernet, Interface
+from open_rnic.rtl.mac.phy import PhySettings
 
 __all__ = ["BOARD"]
 
@@ -19,4 +20,10 @@ BOARD = Board(
     uart="USB",
     loader=("--cable", "ft2232"),
     led="led",
+    ethernet=Ethernet(
+        "Marvell 88E1512",
+        Interface.RGMII,
+        PhySettings(address=(0, 1)),  # by a resistor; the PHY delays both clocks
+        clock_hz=62_500_000,
+    ),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Self
 
@@ -19,12 +18,12 @@ from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.tcp.attached import AttachedTcp
 from open_rnic.host_driver.tcp.engine import EngineTcp
 from open_rnic.host_driver.tcp.stack import UserTcp
+from open_rnic.host_driver.tools.static_address import StaticAddress
 from open_rnic.host_driver.transport import Tcp
 
 __all__ = ["TcpChoice"]
 
 _RTL = "-rtl"
-_LOCAL_MAC = bytes([0x02, 0x00])  # locally administered, individual (IEEE 802)
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class TcpChoice:
 
     kind: str
     place: str = ""
-    address: IPv4Interface | None = None
-    gateway: IPv4Address | None = None
+    address: StaticAddress | None = None
     attached: bool = False
     offload: bool = False
 
@@ -51,21 +49,15 @@ class TcpChoice:
         if text == "kernel":
             return cls(text)
         kind, _, rest = text.partition(":")
-        place, *addresses = rest.split(",")
-        if kind.removesuffix(_RTL) not in ("tap", "qemu") or not place or len(addresses) not in (1, 2):
+        place, _, addresses = rest.partition(",")
+        if kind.removesuffix(_RTL) not in ("tap", "qemu") or not place or not addresses:
             form = "kernel, tap[-rtl]:NAME,ADDRESS/PREFIX[,GATEWAY] or qemu[-rtl]:PATH,ADDRESS/PREFIX[,GATEWAY]"
             raise ValueError(f"a transport must be {form}, not {text!r}")
         try:
-            address = IPv4Interface(addresses[0])
-            gateway = IPv4Address(addresses[1]) if addresses[1:] else None
-            Host(cls._mac(address), address, gateway)
+            address = StaticAddress.parse(addresses)
         except ValueError as error:
             raise ValueError(f"{error}, in the transport {text!r}") from None
-        return cls(kind, place, address, gateway, kind.endswith(_RTL) and device == "simulated", offload)
-
-    @staticmethod
-    def _mac(address: IPv4Interface) -> bytes:
-        return _LOCAL_MAC + address.ip.packed
+        return cls(kind, place, address, kind.endswith(_RTL) and device == "simulated", offload)
 
     @contextlib.asynccontextmanager
     async def open_with(self, device: OpenDevice) -> AsyncIterator[tuple[Tcp, OpenDevice]]:
@@ -79,26 +71,26 @@ class TcpChoice:
         if self.address is None:
             yield KERNEL
             return
+        mac, address, gateway = self.address.mac, self.address.address, self.address.gateway
         port = Tap(self.place) if self.kind.startswith("tap") else QemuPort(Path(self.place))
-        mac = self._mac(self.address)
         if self.attached:
-            opened = simulated_rnic.opened(mac, self.address, self.gateway, offload=self.offload)
+            opened = simulated_rnic.opened(mac, address, gateway, offload=self.offload)
             async with port, opened as (rnic, tcp), Pipe(port, rnic):
                 if isinstance(port, QemuPort):
                     await port.connected.wait()
                 yield tcp
             return
         if self.kind.endswith(_RTL):
-            async with port, simulated_path.opened(mac, self.address, self.gateway) as path, Pipe(port, path):
+            async with port, simulated_path.opened(mac, address, gateway) as path, Pipe(port, path):
                 if isinstance(port, QemuPort):
                     await port.connected.wait()
-                async with EngineTcp(path, self.address.ip) as engine:
+                async with EngineTcp(path, address.ip) as engine:
                     yield engine
             return
-        async with port, UserTcp(port, Host(mac, self.address, self.gateway)) as twin:
+        async with port, UserTcp(port, Host(mac, address, gateway)) as twin:
             if isinstance(port, QemuPort):
                 await port.connected.wait()
             await twin.claim()
             if conflict := twin.host.conflict:
-                raise PortError(f"{self.address.ip} is in use by {conflict.hex(':')}")
+                raise PortError(f"{address.ip} is in use by {conflict.hex(':')}")
             yield twin

@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 
 FOLDER = Path("build") / "boards"  # default folder, with a subfolder for each board
 CoreOption = Annotated[
-    Core,
-    typer.Option("--core", help="Behind the link: the MPA data path, or with it an RDMA engine and memory."),
+    Core | None,
+    typer.Option(
+        "--core",
+        help="rnic: the whole RNIC, at the board's Ethernet port; mpa: the MPA data path alone; rdma: the data path "
+        "with an RDMA engine and memory. Default: rnic if the board has Ethernet, otherwise mpa.",
+    ),
 ]
 
 
-def folder(board: str, core: Core) -> Path:
+def folder(board: Board, core: Core) -> Path:
     """Return the default folder of a build."""
-    return FOLDER / (board if core is Core.MPA else f"{board}-{core}")
+    return FOLDER / (board.name if core is board.core else f"{board.name}-{core}")
 
 
 # The families' names of look-up tables, registers and block RAM; an iCE40's registers are in its logic cells.
@@ -35,8 +39,9 @@ _CELLS = ("TRELLIS_COMB", "LUT4", "ICESTORM_LC"), ("TRELLIS_FF", "DFF"), ("DP16K
 def boards(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Write the table of docs/boards.md, with the builds in --out.")
+        bool, typer.Option("--markdown", help="Write a table of docs/boards.md, with the builds in --out.")
     ] = False,
+    core: CoreOption = None,
     names: Annotated[bool, typer.Option("--names", help="Write only the names, one per line.")] = False,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder in which the boards were built.")
@@ -57,17 +62,22 @@ def boards(
         typer.echo(json.dumps([_described(board) for board in every], indent=2))
         return
     if markdown:
-        typer.echo(_markdown(every, out), nl=False)
+        typer.echo(_markdown(every, core or Core.MPA, out), nl=False)
         return
 
     from open_rnic.host_driver.tools.bench.table import Table
 
-    headings = "name", "board", "FPGA", "lanes", "MHz", "link"
-    rows = [(each.name, each.title, each.part, _widths(each), f"{each.clock_hz / 1e6:g}", each.uart) for each in every]
-    show_tables([Table("", headings, rows, left=(0, 1, 2, 3, 5), extra=(2, 5))], everything=columns)
+    headings = "name", "board", "FPGA", "lanes", "MHz", "link", "Ethernet"
+    rows = [
+        (each.name, each.title, each.part, _widths(each), f"{each.clock_hz / 1e6:g}", each.uart,
+         "" if each.ethernet is None else each.ethernet.phy)
+        for each in every
+    ]  # fmt: skip
+    show_tables([Table("", headings, rows, left=(0, 1, 2, 3, 5, 6), extra=(2, 5, 6))], everything=columns)
     typer.echo("lanes: widths that fit, in units of 32 bits; * marks the default of --lanes")
     if columns:
         typer.echo("link: location of the UART, at 3 Mbaud unless `rnic boards --json` shows another rate")
+        typer.echo("Ethernet: the PHY of the port at which the whole RNIC is built")
 
 
 def _described(board: Board) -> dict[str, Any]:
@@ -86,6 +96,14 @@ def _described(board: Board) -> dict[str, Any]:
         "baud": board.baud,
         "frame_octets": board.size,
         "rdma_memory_octets": board.memory,
+        "ethernet": None if board.ethernet is None else {
+            "phy": board.ethernet.phy,
+            "interface": board.ethernet.interface,
+            "clock_hz": board.ethernet.clock_hz,
+            "connections": board.ethernet.connections,
+            "memory_octets": board.ethernet.memory,
+            "ring_octets": board.ethernet.ring,
+        },
         "toolchain": FLOWS[board.flow].title,
         "openfpgaloader": list(board.loader),
     }
@@ -95,27 +113,38 @@ def _widths(board: Board) -> str:
     return ", ".join(f"{each}*" if each == board.lanes else f"{each}" for each in board.widths)
 
 
-def _markdown(every: list[Board], folder: Path) -> str:
+def _markdown(every: list[Board], core: Core, out: Path) -> str:
     from open_rnic.boards.build import BuildError, recall
 
-    lines = [
-        "| board | FPGA | lanes built, that fit | LUTs | registers | block RAM | clock reached / asked | SHA-256 |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    data_path = core is not Core.RNIC
+    first = ["board", "FPGA", *(["lanes built, that fit"] if data_path else ["connections"])]
+    headings = [*first, "LUTs", "registers", "block RAM", "clocks in MHz: reached / asked", "SHA-256"]
+    rows = [headings, ["---"] * len(headings)]
     for board in every:
+        if core is Core.RNIC and board.ethernet is None:
+            continue
         try:
-            built = recall(folder / board.name)
+            built = recall(out / folder(board, core).name)
         except BuildError as error:
             raise CommandError(str(error)) from None
-        fit = ", ".join(map(str, board.widths))
-        row = f"| {board.name} | {board.part} | "
+        row = [board.name, board.part]
+        if data_path:
+            row.append(f"{'-' if built is None else built.lanes}, of {', '.join(map(str, board.widths))}")
+        elif board.ethernet is not None:
+            row.append(str(board.ethernet.connections))
         if built is None:
-            lines.append(f"{row}-, {fit} | not built | | | - / {board.clock_hz / 1e6:g} MHz | |")
-            continue
-        counts = [_count(built.cells, kinds) for kinds in _CELLS]
-        clock = f"{built.reached / 1e6:.1f} / {board.clock_hz / 1e6:g} MHz"
-        lines.append(f"{row}{built.lanes}, of {fit} | {' | '.join(counts)} | {clock} | {built.sha256[:16]} |")
-    return "\n".join(lines) + "\n"
+            clocks = [(name, f"- / {hertz / 1e6:g}") for name, hertz in board.clocks(core).items()]
+            row += ["not built", "", "", _named(clocks), ""]
+        else:
+            clocks = [(name, f"{got / 1e6:.1f} / {asked / 1e6:g}") for name, (got, asked) in built.clocks.items()]
+            row += [*(_count(built.cells, kinds) for kinds in _CELLS), _named(clocks), built.sha256[:16]]
+        rows.append(row)
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _named(clocks: list[tuple[str, str]]) -> str:
+    """Return the clocks in one cell; the core's has no name if it is the only one."""
+    return ", ".join(text if name == "sync" else f"{name} {text}" for name, text in clocks)
 
 
 def _count(cells: dict[str, tuple[int, int]], kinds: tuple[str, ...]) -> str:

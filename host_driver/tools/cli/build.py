@@ -13,18 +13,38 @@ from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.cli.boards import CoreOption, folder
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, whole_number
 from open_rnic.host_driver.tools.cli.figures import show_tables
+from open_rnic.host_driver.tools.static_address import StaticAddress
 
 if TYPE_CHECKING:
     from open_rnic.boards.build import Result
 
+_ADDRESS = StaticAddress.parse("10.0.0.2/24")
+
+
+def _address(text: str | StaticAddress) -> StaticAddress:
+    if isinstance(text, StaticAddress):
+        return text
+    try:
+        return StaticAddress.parse(text)
+    except ValueError as error:
+        raise UsageError(f"--address: {error}") from None
+
 
 def build(
     board: Annotated[str, typer.Argument(metavar="BOARD", help="A board that `rnic boards` lists.")],
-    core: CoreOption = Core.MPA,
+    core: CoreOption = None,
+    address: Annotated[
+        StaticAddress | None,
+        typer.Option(
+            "--address", metavar="ADDRESS/PREFIX[,GATEWAY]", parser=_address,
+            help=f"The RNIC's IPv4 address, which it has from power-up on; default: {_ADDRESS}.",
+        ),
+    ] = None,
     lanes: Annotated[
         int | None,
         typer.Option(
-            metavar="N", parser=whole_number, help="The width of the data path in 32-bit lanes; default: the board's."
+            metavar="N", parser=whole_number,
+            help="The width of the data path in 32-bit lanes; default: the board's, or 1 with --core rnic.",
         ),
     ] = None,
     baud: Annotated[
@@ -36,19 +56,23 @@ def build(
     seed: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="The seed of the placement.")] = 1,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="The folder to build in; default: build/boards/BOARD[-rdma]."),
+        typer.Option(
+            "--out", metavar="DIR",
+            help="The folder to build in; default: build/boards/BOARD, or BOARD-CORE if --core is not the default.",
+        ),
     ] = None,
 ) -> None:
-    """Build a board's bitstream, with the data path, its link and a UART, using only the toolchain from PyPI.
+    """Build a board's bitstream using only the toolchain from PyPI: the whole RNIC if the board has Ethernet.
 
-    The command prints the cells used, the clock reached and required, and the critical path. The exit status is 1 if
-    the clock is too slow. If a board needs a vendor's tool, the tool's scripts are written, and it is run if it is
+    The command prints the cells used, the clocks reached and required, and the critical path. The exit status is 1 if
+    a clock is too slow. If a board needs a vendor's tool, the tool's scripts are written, and it is run if it is
     installed.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     need("boards")
+    from open_rnic.boards import find
     from open_rnic.boards.build import BuildError
     from open_rnic.boards.build import build as build_bitstream
 
@@ -64,33 +88,41 @@ def build(
                 errors.print(f"{board}: {what}", highlight=False, soft_wrap=True)
 
         try:
+            chosen = find(board)
+            core = core or chosen.core
+            if core is Core.RNIC:
+                address = address or _ADDRESS
+            elif address is not None:
+                raise ValueError(f"--address {address} needs --core rnic: {core} has no address")
             result = build_bitstream(
-                board, out or folder(board, core), core=core, lanes=lanes, baud=baud, seed=seed, stage=stage
-            )
+                board, out or folder(chosen, core), core=core, station=address and address.station, lanes=lanes,
+                baud=baud, seed=seed, stage=stage,
+            )  # fmt: skip
         except ValueError as error:
             raise UsageError(str(error)) from None
         except BuildError as error:
             raise CommandError(f"{board}: {error}") from None
-    _tell(result)
+    _tell(result, address)
     if not result.met:
-        raise CommandError(
-            f"{board}: the clock is too slow: {_clock(result)}; another --seed or fewer --lanes may do better"
-        )
+        slow = "; ".join(f"{name}: {_clock(*result.clocks[name])}" for name in result.slow)
+        better = "another --seed" if core is Core.RNIC else "another --seed or fewer --lanes"
+        raise CommandError(f"{board}: too slow: {slow}; {better} may do better")
 
 
-def _clock(result: Result) -> str:
-    return f"{result.reached / 1e6:.1f} MHz reached, {result.asked / 1e6:.1f} MHz asked"
+def _clock(reached: float, asked: float) -> str:
+    return f"{reached / 1e6:.1f} MHz reached, {asked / 1e6:.1f} MHz asked"
 
 
-def _tell(result: Result) -> None:
+def _tell(result: Result, address: StaticAddress | None) -> None:
     rows = [(kind, f"{used:,}", f"{available:,}") for kind, (used, available) in result.cells.items()]
     show_tables([Table("", ("", "used", "available"), rows, left=(0,))])
     begin, end, logic, wires = result.path
     for line in (
         *(["synthesis failed at first, and passed with another netlist of the same logic"] if result.again else []),
+        *([f"address: {address}, MAC {address.mac.hex(':')}"] if address else []),
         f"UART: {result.baud:,} baud",
         f"bitstream: {result.bitstream} (SHA-256 {result.sha256[:16]}…)",
         f"critical path: {logic + wires:.1f} ns, of which {wires:.1f} in wires, from {begin} to {end}",
-        f"clock: {_clock(result)}",
+        *(f"clock {name}: {_clock(*each)}" for name, each in result.clocks.items()),
     ):
         typer.echo(line)

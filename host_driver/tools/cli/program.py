@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from open_rnic.boards.board import Core
 from open_rnic.host_driver.optional_packages import need
 from open_rnic.host_driver.tools.cli.boards import CoreOption, folder
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
@@ -25,10 +24,10 @@ _KNOWN = (
 
 def program(
     board: Annotated[str, typer.Argument(metavar="BOARD", help="A board that `rnic boards` lists.")],
-    core: CoreOption = Core.MPA,
+    core: CoreOption = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="The folder of the build; default: build/boards/BOARD[-rdma]."),
+        typer.Option("--out", metavar="DIR", help="The folder of the build; default: that of `rnic build`."),
     ] = None,
     flash: Annotated[
         bool, typer.Option("--flash", help="Write the bitstream to the flash, which keeps it without power.")
@@ -46,9 +45,10 @@ def program(
         chosen = find(board)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    made = bitstream(board, out or folder(board, core))
+    core = core or chosen.core
+    made = bitstream(board, out or folder(chosen, core))
     if not made.exists():
-        command = f"rnic build {board}" + (f" --core {core}" if core is not Core.MPA else "")
+        command = f"rnic build {board}" + (f" --core {core}" if core is not chosen.core else "")
         raise CommandError(f"{board}: {made} does not exist: run `{command}` first")
     loader = shutil.which("openFPGALoader")
     if loader is None:
