@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Rtr, Verdict
 
 if TYPE_CHECKING:
+    from open_rnic.host_driver.ddp import Octets
     from open_rnic.host_driver.rdma.engine import EngineMemory
 
 
@@ -105,6 +106,14 @@ class Device(ABC):
     async def interrupt(self) -> None:
         """Wait until the RDMA engine requests an interrupt."""
         raise DeviceError("it has no RDMA engine")
+
+    def write_memory(self, address: int, octets: Octets) -> None:
+        """Write octets to the device's own memory, in order with all accesses to registers; does not wait."""
+        raise DeviceError("it has no memory of its own")
+
+    async def read_memory(self, address: int, octets: int) -> bytes:
+        """Read octets from the device's own memory, in order with all accesses to registers that were begun before."""
+        raise DeviceError("it has no memory of its own")
 
     @abstractmethod
     async def get(self, register: str) -> int:
@@ -197,7 +206,7 @@ class AttachedDevice(Device):
 
     It has no data path before the connection is attached to it: a method then raises DeviceError. If it is to use the
     RDMA engine of its data path, ``sibling`` is any data path of that device: all engines of a device are alike, and
-    share one memory.
+    share one memory, or each have one. What is written to memory before is then written again to that of the data path.
     """
 
     name = "attached"
@@ -206,7 +215,8 @@ class AttachedDevice(Device):
     def __init__(self, sibling: Device | None = None) -> None:
         self._path: Device | None = None
         self._sibling = sibling
-        self.memory = sibling.memory if sibling else None
+        self._early: list[tuple[int, bytes]] = []
+        self.memory = None if sibling is None or sibling.memory is None else sibling.memory.beside(self)
 
     @classmethod
     async def open(cls) -> Device:
@@ -216,6 +226,8 @@ class AttachedDevice(Device):
     def attach(self, path: Device) -> None:
         """Stand for ``path``, which stays open after ``close``."""
         self._path = path
+        for address, octets in self._early:
+            path.write_memory(address, octets)
 
     @property
     def path(self) -> Device:
@@ -237,6 +249,17 @@ class AttachedDevice(Device):
     async def interrupt(self) -> None:
         """See Device."""
         await self.path.interrupt()
+
+    def write_memory(self, address: int, octets: Octets) -> None:
+        """See Device."""
+        if self._path is None:
+            self._early.append((address, bytes(octets)))
+        else:
+            self._path.write_memory(address, octets)
+
+    async def read_memory(self, address: int, octets: int) -> bytes:
+        """See Device."""
+        return await self.path.read_memory(address, octets)
 
     async def get(self, register: str) -> int:
         """See Device; what the engine is capable of is known before a connection is attached."""

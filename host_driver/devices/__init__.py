@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from open_rnic.host_driver.device import Device
 from open_rnic.host_driver.optional_packages import need
 from open_rnic.rtl.lib.lanes import LANES
+from open_rnic.rtl.link.protocol import LINK_PORT
 
-NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD")
+NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD", "udp:ADDRESS[:PORT]", "udp:sim:BOARD")
+UDP = "udp:"
 _SERIAL = "serial:"
 _SIMULATED = "sim:"
 
@@ -19,6 +22,9 @@ def check(spec: str, *, lanes: int) -> None:
     if lanes not in LANES:
         raise ValueError(f"a device is {', '.join(map(str, LANES[:-1]))} or {LANES[-1]} lanes wide, not {lanes}")
     if spec in ("software", "simulated"):
+        return
+    if spec.startswith(UDP):
+        udp(spec)
         return
     if not spec.startswith(_SERIAL):
         raise ValueError(f"no device is called {spec!r}; there are {', '.join(NAMES[:-1])} and {NAMES[-1]}")
@@ -32,10 +38,40 @@ def check(spec: str, *, lanes: int) -> None:
         _port(where)
 
 
+def is_rnic(spec: str) -> bool:
+    """Return whether the device of this name is a whole RNIC, with TCP of its own."""
+    return spec.startswith(UDP)
+
+
+def udp(spec: str) -> str | tuple[IPv4Address, int]:
+    """Return the place of a whole RNIC: the name of a board that is simulated, or an address and a port.
+
+    Raises ValueError if the name has neither.
+    """
+    where = spec.removeprefix(UDP)
+    if where.startswith(_SIMULATED):
+        need("boards")
+        from open_rnic.boards import find
+        from open_rnic.boards.board import Core
+
+        board = find(where.removeprefix(_SIMULATED))
+        board.check(Core.RNIC)
+        name: str = board.name
+        return name
+    address, colon, port = where.partition(":")
+    try:
+        place = IPv4Address(address), int(port) if colon else LINK_PORT
+        if 0 < place[1] < 1 << 16:
+            return place
+    except ValueError:
+        pass
+    raise ValueError(f"udp: needs the IPv4 address of a board, as in udp:10.0.0.2, not {where!r}")
+
+
 def offloads(spec: str) -> bool:
     """Return whether the device of this name can have an RDMA engine; of a board, this is known when it is open."""
     where = spec.removeprefix(_SERIAL)
-    if where == spec or not where.startswith(_SIMULATED):
+    if is_rnic(spec) or where == spec or not where.startswith(_SIMULATED):
         return True
     from open_rnic.boards import find
 
@@ -57,9 +93,12 @@ async def open_device(
     pseudo-terminal). The data path has ``lanes`` 32-bit lanes; a board has as many as it was built with. ``waves`` is a
     folder in which a simulated device writes its waveforms. With ``offload`` the device has an RDMA engine, which is
     used; if it is None, that is so except for a board without an engine. Raises ValueError for an unknown name or
-    width, or if the device has no waveforms or no engine, and DeviceError if the device cannot be opened.
+    width, for a whole RNIC, or if the device has no waveforms or no engine, and DeviceError if the device cannot be
+    opened.
     """
     check(spec, lanes=lanes)
+    if is_rnic(spec):
+        raise ValueError(f"{spec} has TCP of its own: it is for commands that make connections")
     if offload and not offloads(spec):
         raise ValueError(f"the {spec} device has no RDMA engine")
     if waves is not None and spec != "simulated":

@@ -24,7 +24,9 @@ from typing import Protocol
 from open_rnic.host_driver.net.capture import FrameCapture
 from open_rnic.host_driver.net.faults import Arrival, Direction, Fault, Faults, Kind
 
-__all__ = ["Direction", "Fault", "Faults", "JoinedPort", "Kind", "Pipe", "Port", "PortError", "discard", "joined"]
+__all__ = [
+    "Direction", "Fault", "Faults", "JoinedPort", "Kind", "Pipe", "Port", "PortError", "Switch", "discard", "joined",
+]  # fmt: skip
 
 
 class Port(Protocol):
@@ -67,6 +69,28 @@ def joined() -> tuple[JoinedPort, JoinedPort]:
     one, other = JoinedPort(), JoinedPort()
     one._other, other._other = other, one
     return one, other
+
+
+class Switch:
+    """An Ethernet switch without faults, which learns where each MAC address is. Frames leave it in the event loop."""
+
+    def __init__(self) -> None:
+        self._ports: list[JoinedPort] = []
+        self._places: dict[bytes, JoinedPort] = {}
+
+    def port(self) -> JoinedPort:
+        """Return another port; what is sent into it enters the switch."""
+        outside, inside = joined()
+        inside.receive = partial(self._pass, inside)
+        self._ports.append(inside)
+        return outside
+
+    def _pass(self, source: JoinedPort, frame: bytes) -> None:
+        self._places[frame[6:12]] = source
+        place = self._places.get(frame[:6])
+        for port in self._ports if place is None else [place]:
+            if port is not source:
+                asyncio.get_running_loop().call_soon(port.send, frame)
 
 
 class Pipe:

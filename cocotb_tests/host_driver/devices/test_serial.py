@@ -116,7 +116,7 @@ def test_a_session_of_another_program_ends_this_one_with_an_error():
         each.read("IDENTITY")
         each.receive(device.receive(each.to_send(0)), 0)
     first.read("IDENTITY")
-    with pytest.raises(LinkFailureError, match="another program has taken the board"):
+    with pytest.raises(LinkFailureError, match="another program or host has taken the board"):
         first.receive(device.receive(first.to_send(0)), 0)
 
 

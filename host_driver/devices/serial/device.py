@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
 from open_rnic.host_driver.devices.serial import BAUD
+from open_rnic.host_driver.devices.serial.client import LinkClient
 from open_rnic.host_driver.devices.serial.driver import REGISTERS, Driver, Feed
-from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError, NoAnswerError
+from open_rnic.host_driver.devices.serial.exchange import Exchange, NoAnswerError
 from open_rnic.host_driver.devices.serial.port import Port
+from open_rnic.host_driver.devices.serial.window import MemoryWindow
 from open_rnic.host_driver.rdma.engine import CopiedMemory
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.rdma import registers as rdma
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, VERSION, Verdict
 
-if TYPE_CHECKING:
-    from open_rnic.host_driver.ddp import Octets
-
 BITS = 10  # bits of an octet on the line
 _ROOM = 1 << 17  # octets: a queue that holds more accepts nothing
-_WORD, _ALL = 4, 0xF  # octets of a word of memory, and the mask of all of them
 _T = TypeVar("_T")
 
 
-class SerialDevice(Device):
+class SerialDevice(LinkClient, MemoryWindow, Device):
     """A data path behind a serial port. Open it with :meth:`open`.
 
     Between the program and the board each stream holds at most 128 KiB, one packet or call of ``write_ulpdus``, and two
@@ -55,17 +52,10 @@ class SerialDevice(Device):
         return device
 
     def __init__(self, port: str, baud: int, pace: float, *, offload: bool | None = False) -> None:
+        self._driver = Driver(Exchange(secrets.randbelow((1 << 32) - 1) + 1, pace))
+        super().__init__(port, self._driver)
         self.lanes = 0
         self._offload = offload
-        self._port_name = port
-        self._driver = Driver(Exchange(secrets.randbelow((1 << 32) - 1) + 1, pace))
-        self._failure: DeviceError | None = None
-        self._gate = Gate()
-        self._values: dict[int, asyncio.Future[int]] = {}
-        self._curious = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._soon = False
-        self._loop = asyncio.get_running_loop()
         self._port = Port(port, baud, self._received, self._lost)
 
     @property
@@ -78,7 +68,7 @@ class SerialDevice(Device):
     async def get(self, register: str) -> int:
         """Return the register's 32-bit value; raises ValueError for an unknown name."""
         _check(register)
-        return await self._access(self._driver.read(register) if self._usable() else 0)
+        return await self._read(register)
 
     async def set(self, register: str, value: int) -> None:
         """Write the register. ULPDUs and octets handed over before may not have reached the data path yet.
@@ -89,7 +79,8 @@ class SerialDevice(Device):
         _check(register)
         if not 0 <= value < 1 << 32:
             raise ValueError(f"{register} holds 32 bits, not {value}")
-        await self._access(self._driver.write(register, value) if self._usable() else 0)
+        self._usable()
+        await self._expect(self._driver.write(register, value))
 
     def push(self, register: str, *words: int) -> None:
         """See Device."""
@@ -103,29 +94,9 @@ class SerialDevice(Device):
         """See Device."""
         await self._wait(lambda: self._driver.interrupted)
 
-    def write_memory(self, address: int, octets: Octets) -> None:
-        """Write octets to the memory of the RDMA engine, in order with all accesses to registers; does not wait."""
-        start, end = address & -_WORD, address + len(octets)
-        whole = bytes(address - start) + bytes(octets) + bytes(-end % _WORD)
-        self.push("MEMORY_ADDRESS", start)
-        mask = _ALL
-        for at in range(start, end, _WORD):
-            wanted = _ALL & (1 << min(end - at, _WORD)) - 1 & -1 << max(address - at, 0)
-            if wanted != mask:
-                mask = wanted
-                self.push("MEMORY_MASK", mask)
-            self.push("MEMORY_WRITE", int.from_bytes(whole[at - start : at - start + _WORD], "little"))
-        if mask != _ALL:
-            self.push("MEMORY_MASK", _ALL)
-
-    async def read_memory(self, address: int, octets: int) -> bytes:
-        """Read octets from the memory of the RDMA engine."""
+    def _read(self, register: str) -> asyncio.Future[int]:
         self._usable()
-        start, end = address & -_WORD, address + octets
-        self.push("MEMORY_ADDRESS", start)
-        values = [self._expect(self._driver.read("MEMORY_READ")) for _ in range(start, end, _WORD)]
-        words = [word.to_bytes(_WORD, "little") for word in await asyncio.gather(*values)]
-        return b"".join(words)[address - start :][:octets]
+        return self._expect(self._driver.read(register))
 
     async def next_event(self) -> Event:
         """See Device."""
@@ -187,14 +158,14 @@ class SerialDevice(Device):
             if self._driver.exchange.session_open or not isinstance(error, NoAnswerError):
                 raise
             raise DeviceError(
-                f"{self._port_name}: no answer at {baud} baud: is it this board's port and speed, and is the board "
+                f"{self._place}: no answer at {baud} baud: is it this board's port and speed, and is the board "
                 "programmed?"
             ) from None
         if identity != IDENTITY:
-            raise DeviceError(f"{self._port_name}: IDENTITY is 0x{identity:08x}, not 0x{IDENTITY:08x}: another design")
+            raise DeviceError(f"{self._place}: IDENTITY is 0x{identity:08x}, not 0x{IDENTITY:08x}: another design")
         if version >> 16 != VERSION >> 16 or version & 0xFFFF < VERSION & 0xFFFF:
             raise DeviceError(
-                f"{self._port_name}: the board has version {_version(version)} of the registers, this program needs "
+                f"{self._place}: the board has version {_version(version)} of the registers, this program needs "
                 f"{_version(VERSION)}: build and program a bitstream anew"
             )
         self.lanes = BY_NAME["CAPABILITIES"]["lanes"].get(capabilities)
@@ -209,89 +180,22 @@ class SerialDevice(Device):
         if identity == rdma.IDENTITY and octets:
             if version >> 16 != rdma.VERSION >> 16 or version & 0xFFFF < rdma.VERSION & 0xFFFF:
                 raise DeviceError(
-                    f"{self._port_name}: the board has version {_version(version)} of the RDMA engine's registers, "
+                    f"{self._place}: the board has version {_version(version)} of the RDMA engine's registers, "
                     f"this program needs {_version(rdma.VERSION)}: build and program a bitstream anew"
                 )
             self.memory = CopiedMemory(self, octets)
         elif self._offload:
-            raise DeviceError(f"{self._port_name}: the board has no RDMA engine: build it with --core rdma")
+            raise DeviceError(f"{self._place}: the board has no RDMA engine: build it with --core rdma")
 
     # --- the port
 
-    def _received(self, octets: bytes) -> None:
-        self._guard(lambda: self._driver.receive(octets, self._loop.time()))
+    def _write(self, octets: bytes) -> None:
+        self._port.write(octets)
 
-    def _lost(self, why: str) -> None:
-        self._fail(DeviceError(why))
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._guard(lambda: self._driver.tick(self._loop.time()))
-
-    def _guard(self, step: Callable[[], None]) -> None:
-        if self._failure is not None:
-            return
-        try:
-            step()
-        except LinkFailureError as error:
-            self._fail(type(error)(f"{self._port_name}: {error}"))
-            return
-        driver = self._driver
-        while driver.values:
-            value = driver.values.popleft()
-            waiting = self._values.pop(value.access, None)  # None for what was pushed
-            if waiting is not None and not waiting.done():
-                waiting.set_result(value.value)
-        self._gate.look()
-        self._attend()
-
-    def _attend(self) -> None:
-        """Send all requests, after the tasks that run now have made theirs."""
-        if not self._soon and self._failure is None:
-            self._soon = True
-            self._loop.call_soon(self._send)
-
-    def _send(self) -> None:
-        self._soon = False
-        if self._failure is not None:
-            return
-        self._driver.curious = self._curious > 0
-        if octets := self._driver.to_send(self._loop.time()):
-            self._port.write(octets)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._failure is None and (deadline := self._driver.deadline) is not None:
-            self._timer = self._loop.call_at(deadline, self._tick)
-
-    def _fail(self, failure: DeviceError) -> None:
-        if self._failure is not None:
-            return
-        self._failure = failure
+    def _release(self) -> None:
         self._port.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        for each in self._values.values():
-            if not each.done():
-                each.set_exception(failure)
-        self._values.clear()
-        self._gate.look()
 
-    # --- waiting
-
-    def _usable(self) -> bool:
-        if self._failure is not None:
-            raise type(self._failure)(*self._failure.args)
-        return True
-
-    async def _access(self, key: int) -> int:
-        return await self._expect(key)
-
-    def _expect(self, key: int) -> asyncio.Future[int]:
-        waiting: asyncio.Future[int] = self._loop.create_future()
-        self._values[key] = waiting
-        self._attend()
-        return waiting
+    # --- the streams
 
     async def _give(self, feed: Feed, packets: Sequence[bytes]) -> None:
         self._usable()
@@ -300,17 +204,6 @@ class SerialDevice(Device):
         for each in packets:
             feed.add(each)
         self._attend()
-
-    async def _wait(self, holds: Callable[[], bool]) -> None:
-        self._usable()
-        if not holds():
-            self._curious += 1
-            self._attend()
-            try:
-                await self._gate.until(lambda: self._failure or holds())
-            finally:
-                self._curious -= 1
-            self._usable()
 
     def _taken(self, what: _T) -> _T:
         self._attend()  # there is room for more

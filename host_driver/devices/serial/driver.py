@@ -6,8 +6,9 @@ for the line. No method waits.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from open_rnic.host_driver.device import Event, Ulpdu
@@ -20,7 +21,7 @@ from open_rnic.rtl.registers import BY_NAME, Verdict
 
 WINDOW = 1 << 17  # octets of a stream: if more wait for the program, no more are requested
 EVENTS = 64  # if this number of events waits for the program, no more are read from the device
-_SOON, _LATE = 0.0005, 0.02  # seconds between two requests to a board that had nothing to report
+SOON, LATE = 0.0005, 0.02  # seconds between two requests to a board that had nothing to report
 _CAUTIOUS = 64  # octets for a stream that refused octets before
 _ACCESS = 7  # maximum number of octets of an operation on a register, and of its record
 _MAX_LENGTH = 0xFFFF  # a longer ULPDU exceeds any maximum, and is announced with this length
@@ -138,7 +139,7 @@ class Given:
 
 
 @dataclass
-class _Made:
+class Made:
     """A request without a response yet."""
 
     accesses: list[Access] = field(default_factory=list)
@@ -148,53 +149,129 @@ class _Made:
     looks: bool = False  # it asks for ULPDUs, and contains no octets of rx_mpa
 
 
-class Driver:
-    """Operates a board through an :class:`.Exchange`.
+class LinkDriver(ABC):
+    """Makes requests of accesses, through an :class:`.Exchange`. A subclass adds all else to them.
 
     Attributes
     ----------
-    ulpdus, mpa, events, values : results for the caller, which removes them
+    values : results of accesses for the caller, which removes them
     curious : the program waits for results, so requests are sent even if they contain no operations
-    interrupted : whether the RDMA engine requested an interrupt when the last response was made
 
     """
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
+        self.values: deque[Value] = deque()
+        self.curious = False
+        self._accesses: deque[Access] = deque()
+        self._keys = 0
+        self._made: dict[int, Made] = {}
+        self._interval = SOON
+        self._look = 0.0  # the time of the next request, if there is nothing else to send
+
+    def access(self, address: int, word: int | None = None, *, resets: bool = False) -> int:
+        """Write ``word`` to the register at this octet address, or read it; returns the key of its Value.
+
+        The Value follows in ``values``.
+        """
+        self._keys += 1
+        self._accesses.append(Access(self._keys, address, word, resets))
+        return self._keys
+
+    def receive(self, octets: bytes, now: float) -> None:
+        """Take octets from the line."""
+        for key, answer in self.exchange.receive(octets, now):
+            self._answered(self._made.pop(key), answer, now)
+
+    def tick(self, now: float) -> None:
+        """Note the time; raises LinkFailureError if the board does not answer any more."""
+        self.exchange.tick(now)
+
+    def to_send(self, now: float) -> bytes:
+        """Return octets for the line."""
+        while self.exchange.room and self._ask(now):
+            pass
+        return self.exchange.to_send()
+
+    @property
+    def deadline(self) -> float | None:
+        """When :meth:`tick` and :meth:`to_send` must be called if nothing else happens; None means never."""
+        waits = [self.exchange.deadline] if self.exchange.under_way else []
+        if not self._made and self._looks:
+            waits.append(self._look)
+        return min((each for each in waits if each is not None), default=None)
+
+    @property
+    def _looks(self) -> bool:
+        """Whether a request must follow at the time ``_look``."""
+        return self.curious
+
+    @abstractmethod
+    def _ask(self, now: float) -> bool:
+        """Send one more request if it is useful; returns whether it was sent."""
+
+    @abstractmethod
+    def _answered(self, made: Made, answer: Response, now: float) -> None:
+        """Take the results of a request."""
+
+    def _fill(self, request: Request, made: Made, room: int) -> None:
+        """Put pending accesses into the request, up to the first reset."""
+        while self._accesses and not self._accesses[0].resets and room > _ACCESS:
+            access = self._accesses.popleft()
+            if access.word is None:
+                request.read(access.address)
+            else:
+                request.write(access.address, access.word)
+            made.accesses.append(access)
+            room -= _ACCESS
+
+    def _finish(self, made: Made, values: Iterator[int]) -> None:
+        """Take the results of the accesses in a request."""
+        for access in made.accesses:
+            self.values.append(Value(access.key, next(values) if access.word is None else access.word))
+
+    def _send(self, request: Request, made: Made, ask: Ask, now: float) -> None:
+        self._made[self.exchange.request(request, ask, now)] = made
+
+    def _pace(self, moved: bool) -> None:
+        """Look again soon if something has moved, and otherwise less and less often."""
+        self._interval = SOON if moved else min(2 * self._interval, LATE)
+
+
+class Driver(LinkDriver):
+    """Operates a board with one data path.
+
+    Attributes
+    ----------
+    ulpdus, mpa, events : results for the caller, which removes them
+    interrupted : whether the RDMA engine requested an interrupt when the last response was made
+
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
         self.ulpdus: deque[Ulpdu] = deque()
         self.mpa: deque[bytes] = deque()
         self.events: deque[Event] = deque()
-        self.values: deque[Value] = deque()
         self.ulpdu_octets = self.mpa_octets = 0  # octets in ulpdus and mpa, including incomplete packets
-        self.curious = self.interrupted = False
+        self.interrupted = False
         self.tx_ulpdu, self.rx_mpa = Feed(Op.ULPDU), Feed(Op.MPA)
-        self._accesses: deque[Access] = deque()
-        self._keys = 0
-        self._made: dict[int, _Made] = {}
         self._partial_ulpdu, self._partial_mpa = bytearray(), bytearray()
         self._event_waits = False
         self._busy = False  # the last response contained many octets, so more may be ready
         self._stuck = False  # the last request had octets refused, and transferred nothing
         self._idle_looks = 0  # consecutive responses to `looks` requests without a ULPDU or an event
-        self._interval = _SOON
-        self._look = 0.0  # the time of the next request, if there is nothing else to send
 
     # --- for the program
 
     def read(self, register: str) -> int:
         """Read a register; returns the key of its Value, which follows in ``values``."""
-        return self._access(REGISTERS[register].address, None, False)
+        return self.access(REGISTERS[register].address)
 
     def write(self, register: str, word: int) -> int:
         """Write a register; returns the key of its Value. A reset discards everything on its way."""
-        return self._access(
-            REGISTERS[register].address, word, register == "CONTROL" and bool(word & _CONTROL["reset"].mask)
-        )
-
-    def _access(self, address: int, word: int | None, resets: bool) -> int:
-        self._keys += 1
-        self._accesses.append(Access(self._keys, address, word, resets))
-        return self._keys
+        resets = register == "CONTROL" and bool(word & _CONTROL["reset"].mask)
+        return self.access(REGISTERS[register].address, word, resets=resets)
 
     def take_ulpdu(self) -> Ulpdu:
         """Remove and return the first entry of ``ulpdus``."""
@@ -219,34 +296,15 @@ class Driver:
 
     # --- for the line
 
-    def receive(self, octets: bytes, now: float) -> None:
-        """Take octets from the line."""
-        for key, answer in self.exchange.receive(octets, now):
-            self._answered(self._made.pop(key), answer, now)
-
-    def tick(self, now: float) -> None:
-        """Note the time; raises LinkFailureError if the board does not answer any more."""
-        self.exchange.tick(now)
-
-    def to_send(self, now: float) -> bytes:
-        """Return octets for the line."""
-        while self.exchange.room and self._ask(now):
-            pass
-        return self.exchange.to_send()
-
     @property
-    def deadline(self) -> float | None:
-        """When :meth:`tick` and :meth:`to_send` must be called if nothing else happens; None means never."""
-        waits = [self.exchange.deadline] if self.exchange.under_way else []
-        if not self._made and (self.curious or self.tx_ulpdu.more or self.rx_mpa.more):
-            waits.append(self._look)
-        return min((each for each in waits if each is not None), default=None)
+    def _looks(self) -> bool:
+        return self.curious or self.tx_ulpdu.more or self.rx_mpa.more
 
     def _ask(self, now: float) -> bool:
         """Send one more request if it is useful; returns whether it was sent."""
         if any(each.resets for each in self._made.values()):
             return False
-        request, made = Request(self.exchange.size), _Made()
+        request, made = Request(self.exchange.size), Made()
         if self._accesses and self._accesses[0].resets:
             if self._made:
                 return False
@@ -261,14 +319,7 @@ class Driver:
             return True
         # The response is at most as long as a request, and must also have room for the records.
         room = (self.exchange.size - 4 * MARGIN) // 2
-        while self._accesses and not self._accesses[0].resets and room > _ACCESS:
-            access = self._accesses.popleft()
-            if access.word is None:
-                request.read(access.address)
-            else:
-                request.write(access.address, access.word)
-            made.accesses.append(access)
-            room -= _ACCESS
+        self._fill(request, made, room)
         if self._event_waits and len(self.events) < EVENTS and not any(each.event for each in self._made.values()):
             for address in _EVENT:
                 request.read(address)
@@ -294,13 +345,9 @@ class Driver:
         self._send(request, made, ask, now)
         return True
 
-    def _send(self, request: Request, made: _Made, ask: Ask, now: float) -> None:
-        self._made[self.exchange.request(request, ask, now)] = made
-
-    def _answered(self, made: _Made, answer: Response, now: float) -> None:
+    def _answered(self, made: Made, answer: Response, now: float) -> None:
         values = iter(answer.values)
-        for access in made.accesses:
-            self.values.append(Value(access.key, next(values) if access.word is None else access.word))
+        self._finish(made, values)
         if made.event:
             self._event(*(next(values) for _ in _EVENT))
         self._event_waits = bool(answer.status & Status.EVENT)
@@ -326,7 +373,7 @@ class Driver:
             moved |= feed.octets != before or (any(each.last for each in given) and not refused)
         self._busy = octets >= self.exchange.size // 4
         self._stuck = refused and not moved
-        self._interval = _SOON if moved else min(2 * self._interval, _LATE)
+        self._pace(moved)
         self._look = now + (0 if octets else self._interval)
 
     def _reset(self) -> None:

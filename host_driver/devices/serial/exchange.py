@@ -13,8 +13,8 @@ from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.serial.frames import ZERO, Request, Response, response, unframe
 from open_rnic.rtl.link.protocol import SEQUENCE, SIZES, VERSION, WINDOW, Ask, Status
 
-ATTEMPTS = 20  # maximum number of transmissions of a request
-LATENCY = 0.1  # seconds that both ends may take, in addition to the time on the line
+ATTEMPTS = 20  # unless the user changes it
+LATENCY = 0.1  # of a USB adapter and the system
 SLACK = 2  # a frame counts as lost after this many times its time on the line
 _GAP = 64  # the longest gap in an answer, in octet times of the line
 _BACKOFF = 2  # maximum number of doublings of the time for an answer
@@ -26,7 +26,7 @@ class LinkFailureError(DeviceError):
 
 
 class NoAnswerError(LinkFailureError):
-    """A request was repeated ATTEMPTS times without an answer."""
+    """A request was sent as often as it may be without an answer."""
 
 
 @dataclass
@@ -46,22 +46,26 @@ class Exchange:
     ----------
     session : a number that no earlier session had; not 0
     pace : the expected time of an octet on the line in seconds; a slower line is detected, and its timeouts extended
+    latency : seconds that both ends may take, in addition to the time on the line
 
     Attributes
     ----------
+    attempts : maximum number of transmissions of a request
     size : octets of a frame, as the device reports it
     damaged : frames that the device dropped; ``received_damaged``: frames dropped here
     repeats : requests sent again
 
     """
 
-    def __init__(self, session: int, pace: float) -> None:
+    def __init__(self, session: int, pace: float, latency: float = LATENCY) -> None:
         if not 0 < session < 1 << 32:
             raise ValueError(f"a session is a number from 1 to {(1 << 32) - 1}, not {session}")
+        self.attempts = ATTEMPTS
         self.size = SIZES[0]
         self.damaged = self.received_damaged = self.repeats = 0
         self._session = session
         self._base = self._pace = pace
+        self._latency = latency
         self._opened = False
         self._damaged: int | None = None  # the device's count
         self._next = 0
@@ -102,7 +106,7 @@ class Exchange:
         return max(begins, self._heard + self._patience(_GAP))
 
     def _patience(self, octets: int) -> float:
-        return (LATENCY + SLACK * self._pace * octets) * (1 << self._backoff)
+        return (self._latency + SLACK * self._pace * octets) * (1 << self._backoff)
 
     def request(self, what: Request, ask: Ask, now: float) -> int:
         """Send a request, for which there must be room; returns the key of its response."""
@@ -146,8 +150,8 @@ class Exchange:
         if self.deadline is None or now < self.deadline:
             return
         self._attempts += 1
-        if self._attempts == ATTEMPTS:
-            raise NoAnswerError(f"no answer to {ATTEMPTS} requests")
+        if self._attempts >= self.attempts:
+            raise NoAnswerError(f"no answer to {self._attempts} requests")
         self._asked = now
         self._backoff = min(self._backoff + 1, _BACKOFF)
         self._unsent += ZERO
@@ -176,7 +180,7 @@ class Exchange:
         if found.status & Status.REFUSED:
             if found.status & Status.FRESH:
                 raise LinkFailureError("the board has started anew, and has lost its connection")
-            raise LinkFailureError("another program has taken the board")
+            raise LinkFailureError("another program or host has taken the board")
         pending.answer = found
         self._opened = True
         self.size = found.size

@@ -6,6 +6,7 @@ A layout lists its fields and their widths in bits, the least significant field 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import IPv4Interface
 from struct import Struct
 
 DEPTH = 512  # beats in a ring; a power of two
@@ -98,6 +99,13 @@ def rnic_status(connections: int, *, rdma: bool = False) -> dict[str, int]:
         "turn": 1, "irq": 1 + connections, "read_data": 32, **({"rdma_irq": connections} if rdma else {}),
         **_each(connections, data_path | (MEMORY_STATUS if rdma else {})),
     }
+
+
+# CONTROL and STATUS of a whole RNIC: the rings of octets at GMII, whether the cable is in, and whether anything moves.
+WHOLE_CONTROL = {"rx_frames_posted": 16, "tx_frames_freed": 16, "ticks": 16, "up": 1}
+WHOLE_STATUS = {"rx_frames_taken": 16, "tx_frames_written": 16, "tx_frames_notes": 16, "ticks": 16, "active": 1}
+STATION = IPv4Interface("10.0.0.2/24")  # of a whole RNIC, at power-on
+STATION_MAC = 0x0200_0A00_0002
 
 
 def _each(connections: int, fields: Mapping[str, int]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from struct import Struct
 
-__all__ = ["COMMAND", "CONNECTIONS", "STATION", "STATUS", "Kind"]
+__all__ = ["COMMAND", "CONNECTIONS", "STATION", "STATUS", "Damage", "Kind"]
 
 CONNECTIONS = "RNIC_SIMULATION_CONNECTIONS"  # environment variable of the process: how many the path has
 COMMAND = Struct("<B3I")  # connection, ports, the peer's address, ISS
@@ -17,7 +17,7 @@ class Kind(IntEnum):
     """The kinds of frames."""
 
     HELLO = 0  # the simulation is up
-    FRAME = 1  # an Ethernet frame, without FCS
+    FRAME = 1  # an Ethernet frame, without FCS; to a whole RNIC, with a Damage as note
     OCTETS = 2  # note: the connection; octets to send as a packet, or received octets
     COMMAND = 3  # note: a Command of rtl.tcp.words; a COMMAND
     GRANT = 4  # note: OCTETS; a WORD: so many beats have been taken
@@ -28,3 +28,13 @@ class Kind(IntEnum):
     SET = 9  # note: register address / 4; a WORD; answered by VALUE
     VALUE = 10  # a WORD
     IRQ = 11  # CHANGED is not 0; not repeated until CHANGED is written
+    CABLE = 12  # of a whole RNIC: note: whether its cable is in
+
+
+class Damage(IntEnum):
+    """What happens to a frame on the last metre, between the pipe and the MAC of a whole RNIC."""
+
+    NONE = 0
+    FCS = 1  # a bit of the FCS is flipped
+    ERROR = 2  # the PHY reports an error (RX_ER)
+    RUNT = 3  # it is a valid frame of 63 octets

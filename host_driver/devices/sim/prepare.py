@@ -26,6 +26,7 @@ MAKERS = {
     "board": "open_rnic.host_driver.devices.sim.board",
     "path": "open_rnic.host_driver.devices.sim.path",
     "rnic": "open_rnic.host_driver.devices.sim.rnic",
+    "whole": "open_rnic.host_driver.devices.sim.whole",
 }
 _log = logging.getLogger(__name__)
 

@@ -10,22 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from open_rnic.host_driver.rdma.engine.memory import Buffer, EngineMemory, Placed
+from open_rnic.host_driver.rdma.engine.memory import Buffer, EngineMemory, MemoryAccess, Placed
 
 if TYPE_CHECKING:
     from open_rnic.host_driver.ddp import Octets
-
-
-class MemoryAccess(Protocol):
-    """Access to the memory of a device."""
-
-    def write_memory(self, address: int, octets: Octets) -> None:
-        """Write octets, in order with all accesses to registers; does not wait."""
-
-    async def read_memory(self, address: int, octets: int) -> bytes:
-        """Read octets, in order with all accesses to registers that were begun before."""
 
 
 @dataclass(slots=True)
@@ -48,6 +38,10 @@ class CopiedMemory(EngineMemory):
         super().__init__(octets)
         self._access = access
         self._shared: dict[int, _Shared] = {}
+
+    def beside(self, access: MemoryAccess) -> CopiedMemory:
+        """See EngineMemory: each data path has memory of its own."""
+        return CopiedMemory(access, self.space)
 
     @property
     def room(self) -> int:

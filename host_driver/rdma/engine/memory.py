@@ -23,6 +23,16 @@ class Buffer(Protocol):
     def __setitem__(self, octets: slice, payload: Octets, /) -> None: ...
 
 
+class MemoryAccess(Protocol):
+    """Access to the memory of a device."""
+
+    def write_memory(self, address: int, octets: Octets) -> None:
+        """Write octets, in order with all accesses to registers; does not wait."""
+
+    async def read_memory(self, address: int, octets: int) -> bytes:
+        """Read octets, in order with all accesses to registers that were begun before."""
+
+
 class Placed:
     """A buffer that lies in a device's memory itself, at ``address``."""
 
@@ -46,6 +56,10 @@ class EngineMemory(ABC):
 
     def __len__(self) -> int:
         return len(self._views)
+
+    def beside(self, access: MemoryAccess) -> EngineMemory:
+        """Return the memory of another data path of the device, behind ``access``: this one, if they share it."""
+        return self
 
     @property
     @abstractmethod

@@ -1,0 +1,111 @@
+"""The whole RNIC of a board in Verilator, from its MAC inwards, with the shipped driver over its Ethernet cable."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from ipaddress import IPv4Interface
+
+import pytest
+
+from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
+from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.devices.sim.layout import STATION
+from open_rnic.host_driver.devices.sim.path_wire import Damage
+from open_rnic.host_driver.devices.udp.datagrams import TwinDatagrams
+from open_rnic.host_driver.devices.udp.driver import MAC
+from open_rnic.host_driver.devices.udp.endpoint import simulated
+from open_rnic.host_driver.devices.udp.rnic import UdpRnic
+from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.net.host import Host
+from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
+from open_rnic.host_driver.rdma import rping
+from open_rnic.host_driver.rdma.offload import OffloadStream
+from open_rnic.host_driver.tcp.stack import UserTcp
+from open_rnic.rtl.mac.registers import BY_NAME as MAC_REGISTERS
+from open_rnic.rtl.registers import Role
+from open_rnic.rtl.tcp.words import Reason, State
+
+BOARD, PEER = (IPv4Interface(f"10.9.0.{n}/24") for n in (1, 2))
+RESPONDER, INITIATOR = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIATOR, timeout=HANG)
+
+
+@asynccontextmanager
+async def board_and_twin(faults=None):
+    """A board, and the TCP of a twin in its network."""
+    ours, port = joined()
+    async with (
+        simulated("colorlight_5a75b", BOARD, faults=faults, seed=1) as board,
+        Pipe(port, board.port),
+        UserTcp(ours, Host(bytes.fromhex("020000000002"), PEER)) as twin,
+    ):
+        yield board, twin
+
+
+async def ping(server, server_address, client, *, passive=None, active=None):
+    """Ping 3 times between two ends; returns the kind of the client's stream."""
+    listening = rdma.listen(server_address, 0, RESPONDER, device=passive or rdma.software, tcp=server)
+    async with await listening as listener:
+
+        async def serve():
+            async with await (await listener.request()).accept() as connection:
+                return await rping.server(connection)
+
+        serving = asyncio.create_task(serve())
+        place = server_address, listener.address[1]
+        connecting = rdma.connect(*place, INITIATOR, device=active or rdma.software, tcp=client)
+        async with await connecting as connection:
+            kind = type(connection._stream)
+            assert await rping.client(connection, count=3, validate=True) == 3
+        assert await serving == 3
+        return kind
+
+
+def test_rping_runs_both_ways_over_a_cable_that_loses_frames():
+    async def body():
+        async with board_and_twin(faults=Faults(drop=0.02)) as (board, twin):
+            engine = board.tcp.open_device
+            assert await ping(twin, str(PEER.ip), board.tcp, active=engine) is OffloadStream
+            await ping(board.tcp, str(BOARD.ip), twin, passive=engine)
+            assert board.rnic.driver.exchange.repeats
+
+    run(body())
+
+
+def test_damaged_frames_and_a_pulled_cable_are_counted_and_a_link_returns():
+    async def body():
+        async with board_and_twin() as (board, _):
+            for damage in (Damage.FCS, Damage.ERROR, Damage.RUNT):
+                board.board.send(bytes(100), damage)
+            while (counters := await board.rnic.counters())["RX_RUNT"] < 1:
+                pass
+            assert (counters["RX_FCS"], counters["RX_ERROR"]) == (1, 1)
+            board.cable.cut()
+            board.board.cable(up=False)
+            identity = board.rnic.read(MAC, "LINK")
+            await asyncio.sleep(0.3)
+            assert not identity.done()
+            board.board.cable(up=True)
+            board.cable.join()
+            assert MAC_REGISTERS["LINK"]["changed"].get(await identity)
+
+    run(body())
+
+
+def test_a_second_host_takes_the_board_over_and_finds_it_without_connections():
+    async def body():
+        async with simulated("colorlight_5a75b") as board:
+            device = board.tcp.open_device
+            listener = await rdma.listen(str(STATION.ip), 0, RESPONDER, device=device, tcp=board.tcp)
+            assert await board.rnic.get("STATUS") == State.LISTEN
+            ours, port = joined()
+            async with (
+                Pipe(port, board.port),
+                UserTcp(ours, Host(bytes.fromhex("020000000009"), IPv4Interface("10.0.0.9/24"))) as host,
+            ):
+                other = await UdpRnic.open(TwinDatagrams(host, STATION.ip), pace=1e-4, latency=0.1)
+                assert await other.get("STATUS") == Reason.ABORTED
+                await listener.request()  # the first host has lost it
+
+    with pytest.raises(DeviceError, match=r"10\.0\.0\.2 port 57767: another .* has taken the board"):
+        run(body())

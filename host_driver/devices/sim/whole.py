@@ -1,0 +1,200 @@
+"""A whole RNIC in simulation: the shipped design behind its MAC, and the octets of GMII in rings in memory.
+
+The clock of the simulation is that of GMII. The core has half of it, as boards have at 1 Gb/s.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.host_driver.devices.sim.layout import STATION, STATION_MAC, WHOLE_CONTROL, WHOLE_STATUS
+from open_rnic.host_driver.devices.sim.path import Ticks
+from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
+from open_rnic.rtl.layouts import Packet, packet
+from open_rnic.rtl.linked_rnic import LinkedRnic
+from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
+from open_rnic.rtl.mac.phy import PhySettings
+from open_rnic.rtl.mac.port import EthernetPort
+from open_rnic.rtl.mac.registers import LinkSource, Speed
+from open_rnic.rtl.tcp.config import EngineConfig, Station
+
+_GAP = 12  # octets between two frames (IEEE 802.3 §4A.4.2)
+_GMII_HZ = 125_000_000
+_UART = 21  # clock cycles of the core in a bit of the UART, which nothing is connected to
+_QUIET = 1 << 12  # cycles of GMII without anything to see, after which nothing more is expected to happen
+
+
+class GmiiCable(wiring.Component):  # type: ignore[misc]
+    """An adapter of :class:`.EthernetPort` without pins, whose octets are packets of words.
+
+    It works in the clock domain ``gmii``. If the next word of a frame is late, no time passes at GMII.
+
+    Members
+    -------
+    rx, tx, status : of an adapter
+    up : whether the cable is in
+    i : frames to receive, with preamble and FCS; ``length`` of the first word: the octet with RX_ER, from 1 on
+    o : transmitted frames
+    moves : there are octets at GMII
+    """
+
+    def __init__(self) -> None:
+        super().__init__({
+            "rx": Out(RxOctets()),
+            "tx": In(TxOctets()),
+            "status": Out(LinkState()),
+            "up": In(1),
+            "i": In(packet(1, length=16)),
+            "o": Out(packet(1)),
+            "moves": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        m.d.comb += [
+            self.status.up.eq(self.up),
+            self.status.speed.eq(Speed.MBIT_1000),
+            self.status.full_duplex.eq(1),
+            self.moves.eq(self.i.valid | self.rx.valid | self.tx.valid),
+        ]
+
+        # Receive.
+        word = Signal(32)
+        left = Signal(range(5))
+        last = Signal()
+        gap = Signal(range(_GAP + 1), init=_GAP)
+        place = Signal(16)  # of the octet in the frame, from 1 on
+        errs = Signal(16)
+        takes = Signal()
+        begins = Signal()
+        m.d.comb += [
+            begins.eq((left == 0) & (gap == _GAP)),
+            takes.eq(begins | ((left == 1) & ~last)),
+            self.i.ready.eq(takes),
+            self.rx.strobe.eq(~((left == 1) & ~last & ~self.i.valid)),
+            self.rx.valid.eq(left != 0),
+            self.rx.data.eq(word[:8]),
+            self.rx.error.eq(place == errs),
+        ]
+        with m.If(takes & self.i.valid):
+            m.d.gmii += [
+                word.eq(self.i.payload.data),
+                left.eq(Mux(self.i.payload.last, self.i.payload.octets, 4)),
+                last.eq(self.i.payload.last),
+                place.eq(Mux(begins, 1, place + 1)),
+            ]
+            with m.If(begins):
+                m.d.gmii += [errs.eq(self.i.payload.length), gap.eq(0)]
+        with m.Elif(self.rx.strobe & (left != 0)):
+            m.d.gmii += [word.eq(word >> 8), left.eq(left - 1), place.eq(place + 1)]
+        with m.Elif((left == 0) & (gap != _GAP)):
+            m.d.gmii += gap.eq(gap + 1)
+
+        # Transmit. A word is kept until it is known whether it is the last one.
+        collected = Signal(32)
+        count = Signal(range(5))
+        m.d.comb += [
+            self.tx.strobe.eq(self.o.ready),
+            self.o.payload.data.eq(collected),
+            self.o.payload.octets.eq(count),
+            self.o.payload.last.eq(~self.tx.valid),
+            self.o.valid.eq(Mux(self.tx.valid, count == 4, count != 0)),
+        ]
+        with m.If(self.tx.strobe):
+            with m.If(~self.tx.valid):
+                m.d.gmii += [collected.eq(0), count.eq(0)]
+            with m.Elif(count == 4):
+                m.d.gmii += [collected.eq(self.tx.data), count.eq(1)]
+            with m.Else():
+                m.d.gmii += [collected.eq(collected | (self.tx.data << (8 * count)[:5])), count.eq(count + 1)]
+        return m
+
+
+class SimulatedWhole(wiring.Component):  # type: ignore[misc]
+    """An RNIC with an :class:`.EthernetPort` and a cable, whose ends are rings.
+
+    ``core`` has the members of :class:`.LinkedRnic` except for ``bus``.
+
+    Members
+    -------
+    control, status : words with the fields of WHOLE_CONTROL and WHOLE_STATUS in ``layout``
+    """
+
+    def __init__(self, core: Any):
+        self._core = core
+        super().__init__({
+            "control": In(data.StructLayout(WHOLE_CONTROL)),
+            "status": Out(data.StructLayout(WHOLE_STATUS)),
+        })
+
+    def elaborate(self, platform: object) -> Module:  # noqa: D102
+        m = Module()
+        control, status = self.control, self.status
+
+        # The clocks: ``sync`` is GMII's.
+        half = Signal(reset_less=True)
+        m.d.sync += half.eq(~half)
+        for name in ("gmii", "mac_rx", "mac_tx"):
+            m.domains += ClockDomain(name, reset_less=name != "gmii")
+            m.d.comb += ClockSignal(name).eq(ClockSignal("sync"))
+        m.domains += ClockDomain("core")
+        m.d.comb += [
+            ClockSignal("core").eq(half),
+            ResetSignal("gmii").eq(ResetSignal("sync")),
+            ResetSignal("core").eq(ResetSignal("sync")),
+        ]
+
+        in_core = DomainRenamer("core")
+        cable = GmiiCable()
+        m.submodules.core = core = in_core(self._core)
+        m.submodules.port = port = in_core(
+            EthernetPort(cable, _GMII_HZ // 2, PhySettings(), source=LinkSource.IN_BAND)
+        )
+        m.submodules.ticks = ticks = in_core(Ticks())
+        wiring.connect(m, port.rx_frames, core.rx_frames)
+        wiring.connect(m, core.tx_frames, port.tx_frames)
+        wiring.connect(m, core.mac_bus, port.bus)
+        m.d.comb += [
+            core.tick.eq(ticks.tick),
+            port.tick.eq(ticks.tick),
+            core.mac_irq.eq(port.irq),
+            core.rx.eq(1),
+            port.mdio_i.eq(1),
+            ticks.due.eq(control.ticks),
+            status.ticks.eq(ticks.done),
+            cable.up.eq(control.up),
+        ]
+
+        m.submodules.rx_frames = rx_frames = InRing(Packet(1, length=16))
+        m.submodules.tx_frames = tx_frames = OutRing(Packet(1))
+        wiring.connect(m, rx_frames.o, cable.i)
+        wiring.connect(m, cable.o, tx_frames.i)
+        m.d.comb += [
+            rx_frames.posted.eq(control.rx_frames_posted),
+            status.rx_frames_taken.eq(rx_frames.taken),
+            tx_frames.freed.eq(control.tx_frames_freed),
+            status.tx_frames_written.eq(tx_frames.written),
+            status.tx_frames_notes.eq(tx_frames.notes),
+        ]
+
+        quiet = Signal(range(_QUIET))
+        moves = cable.moves | core.active | port.rx_frames.valid | port.tx_frames.valid
+        with m.If(moves):
+            m.d.sync += quiet.eq(0)
+        with m.Elif(~quiet.all()):
+            m.d.sync += quiet.eq(quiet + 1)
+        m.d.comb += status.active.eq(~quiet.all())
+        return m
+
+
+def make(connections: str, ring: str, memory: str) -> SimulatedWhole:
+    """Return an RNIC: its connections, and the octets of their rings each way and of their memory."""
+    config = EngineConfig(send_ring=int(ring), receive_ring=int(ring))
+    station = Station(STATION_MAC, int(STATION.ip), int(STATION.netmask))
+    return SimulatedWhole(
+        LinkedRnic(int(connections), config, memory=int(memory), period=_UART, station=station)
+    )

@@ -1,0 +1,1 @@
+"""The whole RNIC behind an Ethernet cable, which its host operates by UDP (``docs/link.md``)."""
