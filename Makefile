@@ -89,6 +89,8 @@ docs: setup
 	$(BIN)/rnic registers --page rdma --markdown > docs/rdma-registers.md
 	$(BIN)/rnic registers --page samples --markdown > docs/sample-registers.md
 	$(BIN)/rnic registers --page signal --markdown > docs/signal-registers.md
+	$(BIN)/rnic registers --page rnic --markdown > docs/rnic-registers.md
+	$(BIN)/rnic registers --page streams --markdown > docs/stream-registers.md
 
 # Without network; a warning, as of a link that leads nowhere, is an error.
 site: setup types

@@ -40,7 +40,8 @@ def test_links_lead_to_existing_files(page):
 @pytest.mark.parametrize(("page", "file"), [("mpa", "registers.md"), ("tcp", "tcp-registers.md"),
                                              ("mac", "mac-registers.md"),
                                              ("rdma", "rdma-registers.md"), ("samples", "sample-registers.md"),
-                                             ("signal", "signal-registers.md")])
+                                             ("signal", "signal-registers.md"), ("rnic", "rnic-registers.md"),
+                                             ("streams", "stream-registers.md")])
 def test_the_register_reference_is_up_to_date(page, file, capsys):
     assert cli.run(["registers", "--page", page, "--markdown"]) == 0
     assert (ROOT / "docs" / file).read_text() == capsys.readouterr().out

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-from open_rnic.rtl import registers
+from open_rnic.rtl import registers, rnic_registers
 from open_rnic.rtl.mac import registers as mac_registers
+from open_rnic.rtl.mpa import stream_registers
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.rdma import sample_registers, signal_registers
@@ -57,6 +58,14 @@ PAGES = {
     "signal": Page(
         "Registers of the signal generator", "signal generator", "rtl/rdma/signal_registers.py", "RNIC_SIGNAL",
         signal_registers.VERSION, signal_registers.SIGNAL_MAP, option=" --page signal",
+    ),
+    "rnic": Page(
+        "Registers of the whole RNIC", "whole RNIC", "rtl/rnic_registers.py", "RNIC_TOP", rnic_registers.VERSION,
+        rnic_registers.RNIC_MAP, option=" --page rnic",
+    ),
+    "streams": Page(
+        "Registers of streams", "streams of a connection", "rtl/mpa/stream_registers.py", "RNIC_STREAM",
+        rnic_registers.VERSION, stream_registers.STREAM_MAP, option=" --page streams",
     ),
 }  # fmt: skip
 _MPA = PAGES["mpa"]
@@ -197,7 +206,7 @@ def _rdl_field(register: Register, field: Field) -> str:
 
 
 def _example(page: Page) -> str:
-    register = next(each for each in page.registers if each.name in ("STATE", "STATUS", "LINK"))
+    register = next(each for each in page.registers if each.name in ("STATE", "STATUS", "LINK", "PENDING"))
     return f"{page.prefix}_{register.name}_{register.fields[0].name.upper()}"
 
 

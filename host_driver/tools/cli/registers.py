@@ -22,6 +22,8 @@ class PageName(StrEnum):
     RDMA = "rdma"
     SAMPLES = "samples"
     SIGNAL = "signal"
+    RNIC = "rnic"
+    STREAMS = "streams"
 
 
 def registers(
@@ -31,7 +33,7 @@ def registers(
             "--page",
             help="mpa: those of a data path; tcp: those of addresses and connections; mac: those of the Ethernet "
             "port; rdma: those of the RDMA engine; samples: those of the sample writer; signal: those of the signal "
-            "generator.",
+            "generator; rnic: those of a whole RNIC; streams: those of its ULPDUs and stream octets.",
         ),
     ] = PageName.MPA,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the whole reference as Markdown.")] = False,
