@@ -94,8 +94,10 @@ static void connect_ring(const char *address, const char *port, uint8_t *ring, u
 	};
 	struct place place;
 	struct rdma_conn_param param = { .private_data = &place, .private_data_len = PLACE, .retry_count = 7 };
-	if (rdma_getaddrinfo(address, port, &hints, &found))
-		fail(address);
+	if (rdma_getaddrinfo(address, port, &hints, &found)) {
+		fprintf(stderr, "receive_samples: there is no address %s, or no port %s\n", address, port);
+		exit(1);
+	}
 	if (rdma_create_ep(&id, found, NULL, &attr))
 		fail("rdma_create_ep: is there an RDMA device at the interface that leads there?");
 	struct ibv_mr *ring_mr = ibv_reg_mr(id->pd, ring, octets, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -225,6 +227,7 @@ int main(int count, char **arguments)
 			told_tail = tail;
 		}
 	}
+	alarm(0);
 	if (interrupted)
 		write_head(tail);
 	else if (got != 1)

@@ -156,7 +156,7 @@ def test_only_missing_or_incomplete_packages_are_downloaded(monkeypatch, tmp_pat
     async def apt(command, *, folder=None, **_):
         commands.append(command)
         if command[:2] == ["apt-cache", "depends"]:
-            return "linux-image-amd64\n  Depends: linux-image-6.1.0-9-amd64\n"
+            return f"{command[2]}\n  Depends: linux-image-6.1.0-9-amd64\n  Depends: libpython3.11\n"
         names = [word for word in command[2:] if not word.startswith("-")]
         if "--print-uris" in command:
             return "".join(f"'scheme:{name}' {name}_1_amd64.deb 3 SHA256:0\n" for name in names)

@@ -40,6 +40,8 @@ _NEEDED = (  # shared libraries of the programs, and their dependencies
     "libc.so.6",
     "libcap.so.2",
     "libefa.so.1",
+    "libexpat.so.1",
+    "libffi.so.8",
     "libgcc_s.so.1",
     "libibumad.so.3",
     "libibverbs.so.1",
@@ -54,6 +56,8 @@ _NEEDED = (  # shared libraries of the programs, and their dependencies
     "libudev.so.1",
     "libz.so.1",
 )
+
+_PACKAGES = ("collections", "ctypes", "encodings", "importlib", "json", "lib-dynload", "logging", "re")  # of Python
 
 # The largest TCP window of a guest in QEMU's user network, in octets. That network cuts our streams at the end of the
 # window, which has no scale. With the guest's own, 65535 octets, the pieces after a cut begin and end inside words,
@@ -116,9 +120,21 @@ def collect(
         files[f"usr/bin/{name}"] = _find(root, f"usr/bin/{name}")
     for name in _NEEDED:
         files[f"{_LIBRARIES}/{name}"] = _find(root, f"{_LIBRARIES}/{name}")
+    files |= _python(root)
     for file in root.glob("usr/lib/x86_64-linux-gnu/libibverbs/libsiw-*.so"):
         files[f"usr/lib/x86_64-linux-gnu/libibverbs/{file.name}"] = file.read_bytes()
     return files
+
+
+def _python(root: Path) -> dict[str, bytes]:
+    """Return Python with pyverbs, and of its other packages only some."""
+    library, interpreter = (_first(root, f"usr/{folder}/python3.*") for folder in ("lib", "bin"))
+    places = (library, *(library / name for name in _PACKAGES))
+    found = [file for place in places for file in place.iterdir()]
+    found += root.glob("usr/lib/python3/dist-packages/pyverbs/*")
+    found += root.glob(f"usr/{_LIBRARIES}/libpython3.*.so.1.0")
+    files = {str(file.relative_to(root)): file.read_bytes() for file in found if file.is_file()}
+    return files | {"usr/bin/python3": interpreter.read_bytes()}
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
@@ -138,6 +154,13 @@ def _member(name: str, mode: int, octets: bytes = b"") -> bytes:
 
 def _padded(octets: bytes) -> bytes:
     return octets + bytes(-len(octets) % 4)
+
+
+def _first(root: Path, pattern: str) -> Path:
+    """Return the first file or folder of this name."""
+    for found in root.glob(pattern):
+        return found
+    raise InteropError(f"no package contains {pattern}")
 
 
 def _find(root: Path, name: str) -> bytes:

@@ -17,6 +17,7 @@ from open_rnic.host_driver.tools.interop.errors import InteropError
 from open_rnic.host_driver.tools.interop.tools import is_root, run
 
 META = "linux-image-amd64"  # depends on Debian's current kernel
+PYVERBS = "python3-pyverbs"  # depends on Debian's current Python
 GUEST = (  # programs of the guest, and their libraries
     "busybox-static",
     "ibverbs-providers",
@@ -24,6 +25,8 @@ GUEST = (  # programs of the guest, and their libraries
     "libbsd0",
     "libc6",
     "libcap2",
+    "libexpat1",
+    "libffi8",
     "libgcc-s1",  # loaded by pthread_exit in rping
     "libibumad3",
     "libibverbs1",
@@ -35,6 +38,7 @@ GUEST = (  # programs of the guest, and their libraries
     "librdmacm1",
     "libudev1",
     "perftest",
+    PYVERBS,
     "rdmacm-utils",
     "zlib1g",  # for the kernel's objtool, too
 )
@@ -119,14 +123,12 @@ async def unpack_driver(packages: Packages, folder: Path) -> None:
 async def _current(cache: Path) -> Packages:
     """Return the packages that apt would install now."""
     try:
-        release = await _release()
-        wanted = await _uris(_names(release))
+        release, wanted = await _wanted()
     except InteropError as error:
         if not is_root():
             raise InteropError(f"apt does not know {META} ({error}); as root, run apt-get update") from None
         await run(["apt-get", "update", "-qq"], timeout=300)
-        release = await _release()
-        wanted = await _uris(_names(release))
+        release, wanted = await _wanted()
     absent = [name for name, (file, size) in wanted.items() if not _whole(cache / file, size)]
     if absent:
         _log.info("downloading %d packages", len(absent))
@@ -145,21 +147,27 @@ async def _current(cache: Path) -> Packages:
 
 
 async def _retry(cache: Path) -> Packages:
-    release = await _release()
-    wanted = await _uris(_names(release))
+    release, wanted = await _wanted()
     await _download([name for name, (file, size) in wanted.items() if not _whole(cache / file, size)], cache)
     return Packages(release, tuple(cache / file for file, _ in wanted.values()))
 
 
-async def _release() -> str:
-    """Return the release of Debian's current kernel, such as 6.1.0-1-amd64."""
-    answer = await run(["apt-cache", "depends", META])
-    if match := re.search(r"Depends: linux-image-(\d\S*-amd64)\s", answer + "\n"):
+async def _wanted() -> tuple[str, dict[str, tuple[str, int]]]:
+    """Return the release of Debian's current kernel, such as 6.1.0-1-amd64, and the files of all packages."""
+    release = await _named(META, r"linux-image-(\d\S*-amd64)")
+    python = await _named(PYVERBS, r"libpython(\d+\.\d+)")
+    return release, await _uris(_names(release, python))
+
+
+async def _named(package: str, other: str) -> str:
+    """Return the part in parentheses of the name of the ``other`` package that this package depends on."""
+    answer = await run(["apt-cache", "depends", package])
+    if match := re.search(rf"Depends: {other}\s", answer + "\n"):
         return match[1]
-    raise InteropError(f"apt-cache depends {META} names no kernel")
+    raise InteropError(f"apt-cache depends {package} names no {other.partition('(')[0]}")
 
 
-def _names(release: str) -> tuple[str, ...]:
+def _names(release: str, python: str) -> tuple[str, ...]:
     series = _series(release)
     common = release.removesuffix("-amd64") + "-common"
     kernel = (
@@ -169,7 +177,13 @@ def _names(release: str) -> tuple[str, ...]:
         f"linux-kbuild-{series}",
         f"linux-source-{series}",
     )
-    return kernel + GUEST + BUILD
+    interpreter = (
+        f"libpython{python}",
+        f"libpython{python}-minimal",
+        f"libpython{python}-stdlib",
+        f"python{python}-minimal",
+    )
+    return kernel + interpreter + GUEST + BUILD
 
 
 async def _uris(names: tuple[str, ...]) -> dict[str, tuple[str, int]]:

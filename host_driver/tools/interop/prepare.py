@@ -24,7 +24,8 @@ async def prepare(folder: Path) -> tuple[Image, Packages]:
     built = folder / f"{found.release}-{_hash(*names, *map(_text, (packages, module, kernel)))}"
     if not (built / "done").exists():
         await _kernel(found, built)
-    key = _hash(*map(_text, (initramfs, program)), *(source.read_bytes() for source in program.SOURCES))
+    sources = (source.read_bytes() for source in program.SOURCES + program.SCRIPTS)
+    key = _hash(*map(_text, (initramfs, program)), *sources)
     image = Image(built / "vmlinux", built / f"initramfs-{key}")
     if not image.initramfs.exists():
         await _initramfs(built, image.initramfs)

@@ -17,19 +17,18 @@ _SAMPLES = 50_000
 _SLOW = 100  # milliseconds that the slow program sleeps after each doorbell
 
 
-async def _samples(setting: Setting, slow: int) -> Finding:
+async def _samples(setting: Setting, program: str, slow: int) -> Finding:
     """The program gets all samples, or if it is ``slow``, what the sample writer did not drop."""
     listener = await setting.listen()
-    output_to = "-o - {} | sha256sum" if not slow else f"-w {slow} {{}}"
     place = f"{setting.host} {listener.address[1]}"
-    program = setting.run(f"receive_samples -c -r {_RING} {output_to.format(place)}")
+    running = setting.run(f"{program} -r {_RING} {f'-w {slow} {place}' if slow else f'-o - {place} | sha256sum'}")
     async with await SampleWriter.accept(await listener.request(), Delivery(drops=bool(slow))) as writer:
         with setting.measured(4 * _SAMPLES, writer.connection):
             generator = await SignalGenerator.open(writer.connection.device)
             await writer.start()
             await generator.start(samples=_SAMPLES)
             signal, status = await generator.finished(writer.connection), await writer.finish()
-    output = await program
+    output = await running
     ended(output)
     if not slow:
         written = hashlib.sha256(struct.pack(f"<{_SAMPLES}I", *range(_SAMPLES))).hexdigest()
@@ -52,12 +51,13 @@ def _counts(output: Output, signal: SignalStatus, status: SampleStatus, *, drops
     return f"{received} samples written in order, {status.dropped} dropped"
 
 
-def _case(name: str, description: str, slow: int) -> Case:
+def _case(name: str, description: str, slow: int = 0, program: str = "receive_samples -c") -> Case:
     standard = "RFC 5040 §5.5: the peer has the data of an RDMA Write when it has a later Send"
-    return Case(name, description, standard, partial(_samples, slow=slow), samples=True)
+    return Case(name, description, standard, partial(_samples, program=program, slow=slow), samples=True)
 
 
 CASES = (
-    _case("samples-to-guest", "samples of our fabric stream into a ring of a program in the guest", 0),
-    _case("samples-to-slow-guest", "the same with a slow program: samples are dropped and counted", _SLOW),
+    _case("samples-to-guest", "samples of our fabric stream into a ring of a program in the guest"),
+    _case("samples-to-slow-guest", "the same with a slow program: samples are dropped and counted", slow=_SLOW),
+    _case("samples-to-python-guest", "the same with a program in Python, with pyverbs", program="receive_samples.py"),
 )
