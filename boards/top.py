@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 from amaranth.build import Subsignal
-from amaranth.hdl import Cat, Elaboratable, Module, Signal
+from amaranth.hdl import Elaboratable, Module, Mux, Signal
 from amaranth.lib import io, wiring
 
-from open_rnic.boards.board import Board, Core, Interface
+from open_rnic.boards.board import Board, Core, Ethernet, Interface
 from open_rnic.boards.clock import Pll
 from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.linked_rnic import LinkedRnic
@@ -15,7 +15,9 @@ from open_rnic.rtl.mac.port import EthernetPort
 from open_rnic.rtl.mac.rgmii import RgmiiAdapter
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 
-__all__ = ["BoardTop", "RnicTop"]
+__all__ = ["BoardTop", "EthernetRnic", "RnicTop"]
+
+_PHY = ("phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i")
 
 
 def _add_clocks(m: Module, board: Board, core: Core) -> None:
@@ -60,18 +62,68 @@ class BoardTop(Elaboratable):
         return m
 
 
-class RnicTop(Elaboratable):
-    """A :class:`.LinkedRnic` behind an :class:`.EthernetPort` on a board, to be built by the board's own platform.
+class EthernetRnic(wiring.Component):
+    """A :class:`.LinkedRnic` behind an :class:`.EthernetPort`, and the time of both.
 
-    After configuration, the PHY is in reset, if the board can reset it, and the MAC is stopped until the PHY has told
-    that the link is up. Nothing is sent before.
+    After configuration, the PHY is in reset, if the board resets it, and the MAC is stopped until the PHY has told that
+    the link is up. Nothing is sent before.
 
     Parameters
     ----------
-    board : a board with Ethernet
+    ethernet : a board's Ethernet port
+    adapter : of the pins of the PHY, for :class:`.EthernetPort`
+    period : clock cycles in a bit of the UART
     station : the addresses after configuration; without them, nothing is sent until a host has set some
 
+    Members
+    -------
+    rx, tx, active
+        See :class:`.LinkedRnic`.
+    phy_reset, mdc, mdio_o, mdio_oe, mdio_i
+        See :class:`.EthernetPort`.
+
     """
+
+    def __init__(self, ethernet: Ethernet, adapter, period: Fraction, station: Station | None = None):
+        self.ethernet = ethernet
+        self.core = LinkedRnic(
+            ethernet.connections, EngineConfig(send_ring=ethernet.ring, receive_ring=ethernet.ring),
+            memory=ethernet.memory, period=period, station=station,
+        )  # fmt: skip
+        self.port = EthernetPort(adapter, ethernet.clock_hz, ethernet.settings)
+        super().__init__({
+            **{name: self.core.signature.members[name] for name in ("rx", "tx", "active")},
+            **{name: self.port.signature.members[name] for name in _PHY},
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        connect = wiring.connect
+        m.submodules.core = core = self.core
+        m.submodules.port = port = self.port
+        connect(m, port.rx_frames, core.rx_frames)
+        connect(m, core.tx_frames, port.tx_frames)
+        connect(m, core.mac_bus, port.bus)
+        m.d.comb += [
+            core.mac_irq.eq(port.irq),
+            core.rx.eq(self.rx),
+            self.tx.eq(core.tx),
+            self.active.eq(core.active),
+            port.mdio_i.eq(self.mdio_i),
+            *(getattr(self, name).eq(getattr(port, name)) for name in _PHY if name != "mdio_i"),
+        ]
+
+        # Time: a pulse each millisecond.
+        cycles = self.ethernet.clock_hz // 1000
+        left = Signal(range(cycles), init=cycles - 1)
+        tick = Signal()
+        m.d.comb += [tick.eq(left == 0), core.tick.eq(tick), port.tick.eq(tick)]
+        m.d.sync += left.eq(Mux(tick, cycles - 1, left - 1))
+        return m
+
+
+class RnicTop(Elaboratable):
+    """An :class:`EthernetRnic` on a board with Ethernet, to be built by the board's own platform."""
 
     def __init__(self, board: Board, station: Station | None = None):
         board.check(Core.RNIC)
@@ -83,47 +135,29 @@ class RnicTop(Elaboratable):
         ethernet = board.ethernet
         m = Module()
         _add_clocks(m, board, Core.RNIC)
-        m.submodules.core = core = LinkedRnic(
-            ethernet.connections, memory=ethernet.memory, period=Fraction(ethernet.clock_hz, board.baud),
-            config=EngineConfig(send_ring=ethernet.ring, receive_ring=ethernet.ring), station=self.station,
-        )  # fmt: skip
-        _add_uart(m, platform, core)
-        _add_led(m, platform, board, core.active)
-
         pins = platform.request(*ethernet.resource, dir="-")
         match ethernet.interface:
             case Interface.RGMII:
                 adapter = RgmiiAdapter(pins, ethernet.delays)
             case Interface.MII:
                 adapter = MiiAdapter(pins)
-        m.submodules.port = port = EthernetPort(adapter, ethernet.clock_hz, ethernet.settings)
-        wiring.connect(m, port.rx_frames, core.rx_frames)
-        wiring.connect(m, core.tx_frames, port.tx_frames)
-        wiring.connect(m, core.mac_bus, port.bus)
+        period = Fraction(ethernet.clock_hz, board.baud)
+        m.submodules.rnic = rnic = EthernetRnic(ethernet, adapter, period, self.station)
+        _add_uart(m, platform, rnic)
+        _add_led(m, platform, board, rnic.active)
         m.submodules.mdc = mdc = io.Buffer("o", pins.mdc)
         m.submodules.mdio = mdio = io.Buffer("io", pins.mdio)
         m.d.comb += [
-            core.mac_irq.eq(port.irq),
-            mdc.o.eq(port.mdc),
-            mdio.o.eq(port.mdio_o),
-            mdio.oe.eq(port.mdio_oe),
-            port.mdio_i.eq(mdio.i),
+            mdc.o.eq(rnic.mdc),
+            mdio.o.eq(rnic.mdio_o),
+            mdio.oe.eq(rnic.mdio_oe),
+            rnic.mdio_i.eq(mdio.i),
         ]
         if hasattr(pins, "rst"):
             m.submodules.rst = rst = io.Buffer("o", pins.rst)
-            m.d.comb += rst.o.eq(port.phy_reset)
+            m.d.comb += rst.o.eq(rnic.phy_reset)
         if ethernet.reference is not None:
-            m.submodules.reference = reference = io.DDRBuffer(
-                "o", platform.request(ethernet.reference, 0, dir="-"), o_domain="phy"
-            )
-            m.d.comb += Cat(reference.o).eq(0b01)
-
-        # Time: a pulse each millisecond.
-        cycles = ethernet.clock_hz // 1000
-        left = Signal(range(cycles))
-        tick = Signal()
-        m.d.comb += [tick.eq(left == 0), core.tick.eq(tick), port.tick.eq(tick)]
-        m.d.sync += left.eq(left - 1)
-        with m.If(tick):
-            m.d.sync += left.eq(cycles - 1)
+            clock = platform.request(ethernet.reference, 0, dir="-")
+            m.submodules.reference = reference = io.DDRBuffer("o", clock, o_domain="phy")
+            m.d.comb += [reference.o[0].eq(1), reference.o[1].eq(0)]
         return m

@@ -14,7 +14,7 @@ from open_rnic.rtl.mac.port import EthernetPort
 from open_rnic.rtl.mac.rgmii import RgmiiAdapter
 from open_rnic.rtl.mac.rmii import RmiiAdapter
 
-__all__ = ["pinned_mac", "pinned_port"]
+__all__ = ["pinned", "pinned_mac", "pinned_port"]
 
 _PINS = {
     "rgmii": {"rx_clk": In(1), "rx_ctl": In(1), "rx_data": In(4), "tx_clk": Out(1), "tx_ctl": Out(1),
@@ -77,6 +77,11 @@ class _AdaptedMac(wiring.Component):
             else:
                 m.d.comb += inside.eq(outside) if member.flow is In else outside.eq(inside)
         return m
+
+
+def pinned(kind, make):
+    """What ``make`` returns for an adapter, at the pins of a PHY."""
+    return _Pinned(kind, make)
 
 
 def pinned_mac(kind):
