@@ -44,9 +44,12 @@ interop: setup
 
 # One at a time: each takes minutes, and a gigabyte. A board whose vendor's tool is missing is left out, and said.
 boards: setup
-	for board in $$($(BIN)/rnic boards --names); do $(BIN)/rnic build $$board || [ $$board = arty_a7 ] || exit 1; done
-	$(BIN)/rnic boards --markdown > build/boards.md
-	sed -i -e '/^<!-- table -->/,/^<!-- end -->/{//!d}' -e '/^<!-- table -->/r build/boards.md' docs/boards.md
+	for core in rnic mpa; do \
+	for board in $$($(BIN)/rnic boards --names --core $$core); do \
+	$(BIN)/rnic build $$board --core $$core || [ $$board = arty_a7 ] || exit 1; done; \
+	$(BIN)/rnic boards --markdown --core $$core > build/boards.md; \
+	sed -i -e "/^<!-- $$core -->/,/^<!-- end -->/{//!d}" -e "/^<!-- $$core -->/r build/boards.md" docs/boards.md; \
+	done
 
 setup: $(VENV)/done
 

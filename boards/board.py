@@ -131,12 +131,15 @@ class Board:
         """The default core: the whole RNIC where there is Ethernet."""
         return Core.MPA if self.ethernet is None else Core.RNIC
 
+    def supports(self, core: Core) -> bool:
+        """Whether the board can have this core."""
+        return {Core.RNIC: self.ethernet is not None, Core.MPA: True, Core.RDMA: self.memory > 0}[core]
+
     def check(self, core: Core) -> None:
         """Raise ValueError if the board cannot have this core."""
-        if core is Core.RDMA and not self.memory:
-            raise ValueError(f"{self.name} has no room for an RDMA engine")
-        if core is Core.RNIC and self.ethernet is None:
-            raise ValueError(f"{self.name} has no Ethernet that an RNIC could use: choose --core mpa")
+        if not self.supports(core):
+            lacks = "Ethernet that an RNIC could use" if core is Core.RNIC else "room for an RDMA engine"
+            raise ValueError(f"{self.name} has no {lacks}: choose --core mpa")
 
     def clocks(self, core: Core) -> dict[str, int]:
         """The frequencies in Hz of the clock domains that the FPGA makes, the core's ("sync") first."""

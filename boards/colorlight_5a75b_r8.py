@@ -31,5 +31,9 @@ class Platform(LatticeECP5Platform):
 
 
 BOARD = replace(
-    colorlight_5a75b.BOARD, name="colorlight_5a75b_r8", title="Colorlight 5A-75B r8.0, r8.2", platform=Platform
+    colorlight_5a75b.BOARD,
+    name="colorlight_5a75b_r8",
+    title="Colorlight 5A-75B r8.0, r8.2",
+    platform=Platform,
+    ethernet=None,  # Nobody has published the delays and addresses of its PHYs, which are others than those of r7.0.
 )

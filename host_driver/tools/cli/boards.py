@@ -42,7 +42,9 @@ def boards(
         bool, typer.Option("--markdown", help="Write a table of docs/boards.md, with the builds in --out.")
     ] = False,
     core: CoreOption = None,
-    names: Annotated[bool, typer.Option("--names", help="Write only the names, one per line.")] = False,
+    names: Annotated[
+        bool, typer.Option("--names", help="Write only the names, one per line; with --core, of those that fit.")
+    ] = False,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder in which the boards were built.")
     ] = FOLDER,
@@ -56,7 +58,7 @@ def boards(
         raise UsageError("only one of --json, --markdown and --names can be given")
     every = [find(name) for name in BOARDS]
     if names:
-        typer.echo("\n".join(BOARDS))
+        typer.echo("\n".join(each.name for each in every if core is None or each.supports(core)))
         return
     if as_json:
         typer.echo(json.dumps([_described(board) for board in every], indent=2))
@@ -121,7 +123,7 @@ def _markdown(every: list[Board], core: Core, out: Path) -> str:
     headings = [*first, "LUTs", "registers", "block RAM", "clocks in MHz: reached / asked", "SHA-256"]
     rows = [headings, ["---"] * len(headings)]
     for board in every:
-        if core is Core.RNIC and board.ethernet is None:
+        if not board.supports(core):
             continue
         try:
             built = recall(out / folder(board, core).name)
