@@ -15,6 +15,7 @@ from open_rnic.host_driver.devices.sim.path_wire import Damage
 from open_rnic.host_driver.devices.udp.datagrams import TwinDatagrams
 from open_rnic.host_driver.devices.udp.driver import MAC
 from open_rnic.host_driver.devices.udp.endpoint import simulated
+from open_rnic.host_driver.devices.udp.inspection import Link, inspect
 from open_rnic.host_driver.devices.udp.rnic import UdpRnic
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.host import Host
@@ -109,3 +110,15 @@ def test_a_second_host_takes_the_board_over_and_finds_it_without_connections():
 
     with pytest.raises(DeviceError, match=r"10\.0\.0\.2 port 57767: another .* has taken the board"):
         run(body())
+
+
+def test_a_board_tells_about_its_port():
+    async def body():
+        async with simulated("colorlight_5a75b", BOARD, seed=1) as board:
+            found = await inspect(board.rnic)
+            assert (found.address, found.mac) == (BOARD, b"\2\0" + BOARD.ip.packed)
+            assert (found.link, found.in_band) == (Link(True, 1000, True), Link(True, 1000, True))
+            assert (found.running, found.phys) == (True, ())  # no PHY is simulated
+            assert found.counters["RX_FRAMES"] > 0
+
+    run(body())

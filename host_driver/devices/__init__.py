@@ -24,7 +24,7 @@ def check(spec: str, *, lanes: int) -> None:
     if spec in ("software", "simulated"):
         return
     if spec.startswith(UDP):
-        udp(spec)
+        rnic_place(spec)
         return
     if not spec.startswith(_SERIAL):
         raise ValueError(f"no device is called {spec!r}; there are {', '.join(NAMES[:-1])} and {NAMES[-1]}")
@@ -35,7 +35,7 @@ def check(spec: str, *, lanes: int) -> None:
 
         find(where.removeprefix(_SIMULATED))
     else:
-        _port(where)
+        serial_port(where)
 
 
 def is_rnic(spec: str) -> bool:
@@ -43,7 +43,7 @@ def is_rnic(spec: str) -> bool:
     return spec.startswith(UDP)
 
 
-def udp(spec: str) -> str | tuple[IPv4Address, int]:
+def rnic_place(spec: str) -> str | tuple[IPv4Address, int]:
     """Return the place of a whole RNIC: the name of a board that is simulated, or an address and a port.
 
     Raises ValueError if the name has neither.
@@ -121,11 +121,11 @@ async def open_device(
         return await SimulatedBoardDevice.open_board(where.removeprefix(_SIMULATED), core)
     from open_rnic.host_driver.devices.serial.device import SerialDevice
 
-    port, baud = _port(where)
+    port, baud = serial_port(where)
     return await SerialDevice.open(port, baud, offload=offload)
 
 
-def _port(where: str) -> tuple[str, int]:
+def serial_port(where: str) -> tuple[str, int]:
     """Split ``PORT`` or ``PORT:BAUD``. The name of a port may contain colons, too."""
     from open_rnic.host_driver.devices.serial import BAUD
 

@@ -8,12 +8,12 @@ another exit status.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from inspect import cleandoc
 from typing import Annotated
 
 import typer
@@ -28,6 +28,7 @@ from open_rnic.host_driver.tools.cli import (
     connect,
     demo,
     frame,
+    inspect,
     interop,
     listen,
     memory,
@@ -78,6 +79,7 @@ app.command()(registers.registers)
 app.command()(boards.boards)
 app.command()(build.build)
 app.command()(program.program)
+app.command()(inspect.inspect)
 app.command()(listen.listen)
 app.command()(connect.connect)
 app.command()(rping.rping)
@@ -91,7 +93,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(interop.app, name="interop")
 # Typer keeps the line ends of all paragraphs but the first, and would not wrap these at the terminal's width.
 for command in (*app.registered_commands, *bench.app.registered_commands, *interop.app.registered_commands):
-    paragraphs = inspect.cleandoc((command.callback and command.callback.__doc__) or "").split("\n\n")
+    paragraphs = cleandoc((command.callback and command.callback.__doc__) or "").split("\n\n")
     command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
