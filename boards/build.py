@@ -26,6 +26,7 @@ __all__ = ["BuildError", "Result", "bitstream", "build", "recall"]
 NAME = "top"
 SLOWEST = 1200  # baud
 _RESULT = "result.json"
+_SEEDS = (1, 2, 3)
 
 
 class BuildError(Exception):
@@ -93,16 +94,17 @@ def build(
     station: Station | None = None,
     lanes: int | None = None,
     baud: int | None = None,
-    seed: int = 1,
+    seed: int | None = None,
     stage: Callable[[str], None] = print,
 ) -> Result:
     """Build a board's top, including the link, in ``folder``; ``stage`` is called with the name of each step.
 
     ``core``, ``lanes`` and ``baud``, the rate of the UART, default to the board's own; ``station`` holds the addresses
-    of the whole RNIC, which needs them; ``seed`` is that of placement. The same source, tools and seed give the same
-    bitstream. Raises ValueError for an unknown board, a core or a width that does not fit, a rate that the clock does
-    not permit, or an invalid seed; raises BuildError if a tool fails or is missing. A clock that is too slow is not an
-    error: see ``Result.met``.
+    of the whole RNIC, which is silent without them; ``seed`` is that of placement. Without it, some are tried, in the
+    same order, until all clocks are fast enough. The same source, tools and seed give the same bitstream. Raises
+    ValueError for an unknown board, a core or a width that does not fit, a rate that the clock does not permit, or an
+    invalid seed; raises BuildError if a tool fails or is missing. A clock that is too slow is not an error: see
+    ``Result.met``.
     """
     board = find(name)
     flow = FLOWS[board.flow]
@@ -118,14 +120,28 @@ def build(
         if not SLOWEST <= baud <= fastest:
             raise ValueError(f"the UART of {name} runs at {SLOWEST:,} to {fastest:,} baud, not {baud:,}")
         board = replace(board, baud=baud)
-    if not 1 <= seed < 2**31:
+    if seed is not None and not 1 <= seed < 2**31:
         raise ValueError(f"the seed must be 1 to {2**31 - 1}, not {seed}")
     folder.mkdir(parents=True, exist_ok=True)
+    design = partial(top, board, core, lanes, station)
+    for each in _SEEDS if seed is None else (seed,):
+        again = _make(flow, board, design, each, folder, stage)
+        result = _read(board, flow, core, lanes, each, folder, again=again)
+        if result.met:
+            break
+        stage(f"too slow with seed {each}: {', '.join(result.slow)}")
+    (folder / _RESULT).write_text(json.dumps(asdict(result), indent=1) + "\n")
+    return result
+
+
+def _make(
+    flow: Flow, board: Board, design: Callable[[], Elaboratable], seed: int, folder: Path, stage: Callable[[str], None]
+) -> bool:
+    """Run the tools; return whether another netlist than the first was needed."""
     for old in (*flow.stages, flow.bitstream, "report.json", _RESULT):
         (folder / old).unlink(missing_ok=True)
-    again = False
     for script in flow.scripts:
-        _generate(board, flow, partial(top, board, core, lanes, station), seed, script, folder)
+        _generate(board, flow, design, seed, script, folder)
         tools = {tool.upper().replace("-", "_"): _tool(program, flow, folder) for tool, program in flow.tools.items()}
         try:
             _run(folder, flow, os.environ | tools, stage)
@@ -134,11 +150,8 @@ def build(
             # Either there is a netlist, so that synthesis was not the problem, or there is no other script to try.
             if any((folder / file).exists() for file in list(flow.stages)[1:]) or script == flow.scripts[-1]:
                 raise
-            again = True
             stage("synthesis failed: trying another netlist of the same logic")
-    result = _read(board, flow, core, lanes, seed, folder, again=again)
-    (folder / _RESULT).write_text(json.dumps(asdict(result), indent=1) + "\n")
-    return result
+    return script != flow.scripts[0]
 
 
 def top(board: Board, core: Core, lanes: int, station: Station | None) -> Elaboratable:

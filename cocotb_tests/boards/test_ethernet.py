@@ -11,7 +11,7 @@ from amaranth.build import Subsignal
 
 from open_rnic.boards import BOARDS, find
 from open_rnic.boards.board import Core, Interface
-from open_rnic.boards.build import BuildError, Result, _nets
+from open_rnic.boards.build import BuildError, Result, _nets, build
 from open_rnic.boards.clock import PLLS, ecp5_pll
 from open_rnic.boards.flows import FLOWS
 from open_rnic.boards.top import RnicTop
@@ -135,6 +135,25 @@ def test_every_clock_is_judged(tmp_path):
         _nets(fmax, CLOCKS, tmp_path)
 
 
+def test_other_seeds_are_tried_if_a_clock_is_too_slow(tmp_path, monkeypatch):
+    """Unless the user has chosen one."""
+    reached = {1: 49e6, 2: 51e6, 3: 60e6}
+    tried = []
+
+    def read(*arguments, **_):
+        seed = arguments[4]
+        tried.append(seed)
+        return replace(RESULT, seed=seed, clocks={"sync": (reached[seed], 50e6)})
+
+    monkeypatch.setattr("open_rnic.boards.build._make", lambda *_: False)
+    monkeypatch.setattr("open_rnic.boards.build._read", read)
+    assert build("ecpix5", tmp_path, stage=lambda _: None).seed == 2
+    assert not build("ecpix5", tmp_path, seed=1, stage=lambda _: None).met
+    reached[2] = reached[3] = 49.9e6
+    assert not build("ecpix5", tmp_path, stage=lambda _: None).met
+    assert tried == [1, 2, 1, 1, 2, 3]
+
+
 def test_a_slow_clock_of_the_mac_is_reported(monkeypatch, capsys):
     slow = replace(RESULT, core="rnic", clocks={"sync": (60e6, 50e6), "mac_tx": (120e6, 125e6)})
     monkeypatch.setattr("open_rnic.boards.build.build", lambda *_, **__: slow)
@@ -150,11 +169,11 @@ def test_a_slow_clock_of_the_mac_is_reported(monkeypatch, capsys):
 def test_the_address_is_that_of_the_command(monkeypatch, tmp_path):
     stations = []
 
-    def build(name, folder, *, station, **_):
+    def built(name, folder, *, station, **_):
         stations.append(station)
         return RESULT
 
-    monkeypatch.setattr("open_rnic.boards.build.build", build)
+    monkeypatch.setattr("open_rnic.boards.build.build", built)
     run(["build", "ecpix5", "--address", "192.168.7.9/26,192.168.7.1"])
     run(["build", "ulx3s"])
     assert stations == [Station(0x0200C0A80709, 0xC0A80709, 0xFFFFFFC0, 0xC0A80701), None]

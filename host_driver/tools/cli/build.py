@@ -53,7 +53,13 @@ def build(
             metavar="N", parser=whole_number, help="The UART's baud rate, as in serial:PORT:N; default: the board's."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="The seed of the placement.")] = 1,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", parser=whole_number,
+            help="The seed of the placement; default: 1, then 2 and 3 if a clock is too slow.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -121,7 +127,7 @@ def _tell(result: Result, address: StaticAddress | None) -> None:
         *(["synthesis failed at first, and passed with another netlist of the same logic"] if result.again else []),
         *([f"address: {address}, MAC {address.mac.hex(':')}"] if address else []),
         f"UART: {result.baud:,} baud",
-        f"bitstream: {result.bitstream} (SHA-256 {result.sha256[:16]}…)",
+        f"bitstream: {result.bitstream} (SHA-256 {result.sha256[:16]}…), with seed {result.seed}",
         f"critical path: {logic + wires:.1f} ns, of which {wires:.1f} in wires, from {begin} to {end}",
         *(f"clock {name}: {_clock(*each)}" for name, each in result.clocks.items()),
     ):
