@@ -46,6 +46,6 @@ BOARD = Board(
         Interface.RGMII,
         PhySettings(address=tuple(range(8))),  # by resistors
         RgmiiDelays(tx_clock=2000),  # the PHY delays RXC by 1.2 ns
-        clock_hz=62_500_000,
+        clock_hz=75_000_000,
     ),
 )

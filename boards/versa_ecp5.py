@@ -24,6 +24,6 @@ BOARD = Board(
         "Marvell 88E1512",
         Interface.RGMII,
         PhySettings(address=(0, 1)),  # by a resistor; the PHY delays both clocks
-        clock_hz=62_500_000,
+        clock_hz=75_000_000,
     ),
 )
