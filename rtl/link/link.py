@@ -197,6 +197,8 @@ class Link(wiring.Component):
             given.valid.eq(x.give & (x.crc.first | given.payload.end)),
             x.gave.eq(x.crc.done | (given.payload.end & given.ready)),
             x.responses.half.eq(x.sequence[0]),
+            # A refusal replaces no stored response: the host of the session may still ask for both.
+            x.responses.apart.eq(~x.same & ~x.opens),
         ]
         m.d.sync += x.place.eq(x.requests.address)
         with m.If(x.requests.lost | x.drop):
@@ -259,11 +261,7 @@ class Link(wiring.Component):
     def _decide(self, m, x):
         """Discard the request, refuse it, send its response again, or execute it."""
         behind = Signal(4)  # 0: a new request; 1 or 2: a repeated one whose response is stored
-        busy = Signal()  # a response is being sent from the memory that the new one would overwrite
-        m.d.comb += [
-            behind.eq(x.expected - x.sequence),
-            busy.eq(x.responses.sending & (x.responses.sent == x.responses.half)),
-        ]
+        m.d.comb += behind.eq(x.expected - x.sequence)
         with m.State("Decide"):
             m.d.comb += x.crc.start.eq(1)
             m.d.sync += x.step.eq(HEADER - 1)
@@ -271,7 +269,7 @@ class Link(wiring.Component):
             with m.If(~x.crc.good):
                 m.d.comb += [x.drop.eq(1), x.requests.release.eq(1)]
                 m.next = "Idle"
-            with m.Elif(busy):
+            with m.Elif(x.responses.conflict):
                 m.d.comb += x.crc.start.eq(0)
                 m.next = "Decide"
             with m.Elif(~x.same):

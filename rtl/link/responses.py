@@ -1,19 +1,21 @@
 """Encodes, stores and sends responses."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.link.cobs import CobsEncoder, Octet
 
-__all__ = ["Responses"]
+__all__ = ["APART", "Responses"]
+
+APART = 16  # octets of a response apart, encoded: header, trailer, and 2 octets of COBS fit
 
 
 class Responses(wiring.Component):
     """Stores the last two responses in encoded form, so that each can be sent several times.
 
-    One response can be sent while the other is written.
+    One response can be sent while the other is written. A short response that must replace neither has a place apart.
 
     Parameters
     ----------
@@ -26,14 +28,16 @@ class Responses(wiring.Component):
         The octets of a response, and its end.
     half : In, 1 bit
         The half of the memory that is written or, with ``send``, sent. Held while a response is written.
+    apart : In, 1 bit
+        Instead of ``half``: the response is written or sent apart, and has at most 16 octets.
     full : Out, 1 bit
         See :class:`.CobsEncoder`.
     send : In, 1 bit
         Send the response in ``half``, unless ``sending`` is 1. Its end must have been transferred in an earlier cycle.
     sending : Out, 1 bit
         A response is being sent.
-    sent : Out, 1 bit
-        The half of the memory that holds this response.
+    conflict : Out, 1 bit
+        It is the response that would be written now.
     length : Out, range(``size`` + 1)
         The number of its octets, with the zero at its end.
     o : Out, stream of 8 bits
@@ -47,10 +51,11 @@ class Responses(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(Octet)),
             "half": In(1),
+            "apart": In(1),
             "full": Out(1),
             "send": In(1),
             "sending": Out(1),
-            "sent": Out(1),
+            "conflict": Out(1),
             "length": Out(range(size + 1)),
             "o": Out(stream.Signature(8)),
         })
@@ -59,35 +64,47 @@ class Responses(wiring.Component):
         m = Module()
         m.submodules.cobs = cobs = CobsEncoder(self.size, self.margin)
         m.submodules.memory = memory = Memory(shape=8, depth=2 * self.size, init=[])
+        m.submodules.memory_apart = memory_apart = Memory(shape=8, depth=APART, init=[])
         write, read = memory.write_port(), memory.read_port()
+        write_apart, read_apart = memory_apart.write_port(), memory_apart.read_port()
+        place = Signal(2)  # where the response is that is being sent, or was last
+        chosen = Signal.like(place)
+        m.d.comb += [
+            chosen.eq(Mux(self.apart, 2, self.half)),
+            self.conflict.eq(self.sending & (place == chosen)),
+        ]
         wiring.connect(m, wiring.flipped(self.i), cobs.i)
         m.d.comb += [
             self.full.eq(cobs.full),
-            write.en.eq(cobs.write),
+            write.en.eq(cobs.write & ~self.apart),
             write.addr.eq(Cat(cobs.address, self.half)),
             write.data.eq(cobs.data),
+            write_apart.en.eq(cobs.write & self.apart),
+            write_apart.addr.eq(cobs.address),
+            write_apart.data.eq(cobs.data),
         ]
-        for half in range(2):
-            length = Signal.like(self.length, name=f"length_{half}")
-            with m.If(write.en & (self.half == half) & (cobs.data == 0)):  # the end: no other octet is 0
+        for number in range(3):
+            length = Signal.like(self.length, name=f"length_{number}")
+            with m.If(cobs.write & (chosen == number) & (cobs.data == 0)):  # the end: no other octet is 0
                 m.d.sync += length.eq(cobs.address + 1)
-            with m.If(self.sent == half):
+            with m.If(place == number):
                 m.d.comb += self.length.eq(length)
 
-        place = Signal(range(self.size))  # the address of the octet at the output
-        following = Signal.like(place)
+        address = Signal(range(self.size))  # of the octet at the output
+        following = Signal.like(address)
         m.d.comb += [
-            following.eq(place + (self.o.valid & self.o.ready)),
-            read.addr.eq(Cat(following, self.sent)),
-            self.o.payload.eq(read.data),
+            following.eq(address + (self.o.valid & self.o.ready)),
+            read.addr.eq(Cat(following, place[0])),
+            read_apart.addr.eq(following),
+            self.o.payload.eq(Mux(place[1], read_apart.data, read.data)),
         ]
-        m.d.sync += place.eq(following)
+        m.d.sync += address.eq(following)
         with m.If(~self.sending):
-            m.d.sync += place.eq(0)
+            m.d.sync += address.eq(0)
             with m.If(self.send):
-                m.d.sync += [self.sending.eq(1), self.sent.eq(self.half)]
+                m.d.sync += [self.sending.eq(1), place.eq(chosen)]
         with m.Else():
             m.d.sync += self.o.valid.eq(1)  # the memory has output the first octet
-            with m.If(self.o.valid & self.o.ready & (read.data == 0)):
+            with m.If(self.o.valid & self.o.ready & (self.o.payload == 0)):
                 m.d.sync += [self.o.valid.eq(0), self.sending.eq(0)]
         return m

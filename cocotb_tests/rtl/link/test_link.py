@@ -275,6 +275,7 @@ async def the_link_refuses_unknown_sessions_and_counts_only_damaged_frames(dut):
     assert await exchange(request(1, unknown)) == (Status.REFUSED, 0, 0)
     second = request(1, known)
     assert await exchange(second) == (Status(0), 0, 1)
+    assert await exchange(request(1, unknown)) == (Status.REFUSED, 0, 0)
     assert await exchange(second) == (Status(0), 0, 0)  # the same response again
     assert await exchange(request(12, known)) is None  # its response is not stored any more
     assert await exchange(bytes(3)) is None  # empty frames
