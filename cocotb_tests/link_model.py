@@ -45,6 +45,18 @@ class DeviceModel:
         *frames, self._received = self._received.split(ZERO)
         return b"".join(self._answer(bytes(each)) for each in frames if each)
 
+    def load(self, address: int) -> int:
+        """Read the register at this address / 4."""
+        return self.registers.get(address, 0)
+
+    def store(self, address: int, word: int) -> None:
+        """Write it."""
+        self.registers[address] = word
+
+    def status(self) -> int:
+        """Return the bits of the status that say what is pending."""
+        return 0
+
     def _answer(self, encoded: bytes) -> bytes:
         body = unframe(encoded)
         if body is None or len(body) < HEADER:
@@ -59,7 +71,8 @@ class DeviceModel:
         behind = (self._expected - sequence) & 15
         if behind == 0:
             self._expected = (sequence + 1) & 15
-            self._kept[sequence & 1] = self._response(body, self._carry_out(body), 0)
+            records = self._carry_out(body)
+            self._kept[sequence & 1] = self._response(body, records, self.status())
         return self._kept[sequence & 1] if behind <= 2 else b""
 
     def _response(self, body: bytes, records: bytes, status: int) -> bytes:
@@ -77,10 +90,10 @@ class DeviceModel:
                 case Op.END:
                     return bytes(records) + self._give(body[0], len(records))
                 case Op.READ:
-                    value = self.registers.get(int.from_bytes(arguments, "little"), 0)
+                    value = self.load(int.from_bytes(arguments, "little"))
                     records += value.to_bytes(4, "little") + bytes((VALUE,))
                 case Op.WRITE:
-                    self.registers[int.from_bytes(arguments[4:], "little")] = int.from_bytes(arguments[:4], "little")
+                    self.store(int.from_bytes(arguments[4:], "little"), int.from_bytes(arguments[:4], "little"))
                 case Op.CLEAR:
                     self._turns = dict.fromkeys(self._turns, 0)
                 case Op.ULPDU | Op.MPA | Op.EMPTY:

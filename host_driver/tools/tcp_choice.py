@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from open_rnic.host_driver.devices import simulated_path, simulated_rnic
+from open_rnic.host_driver.device import AttachedDevice
+from open_rnic.host_driver.devices import is_rnic, rnic_place, simulated_path, simulated_rnic
+from open_rnic.host_driver.devices.udp import endpoint
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.netdev import QemuPort
 from open_rnic.host_driver.net.pipe import Pipe, PortError
@@ -35,6 +37,9 @@ class TcpChoice:
     and ``qemu-rtl`` it is the RTL's, in simulation. ``attached``: the simulation has data paths, too, and its
     connections are for :class:`.AttachedDevice`; with ``offload``, the data paths have RDMA engines. The MAC address
     follows from the IPv4 address.
+
+    With the device ``udp:ADDRESS``, in ``rnic``, the endpoint is the board at that address, in whatever network it is.
+    With ``udp:sim:BOARD``, it is a simulated board, whose cable leads to the TAP device or to QEMU.
     """
 
     kind: str
@@ -42,10 +47,13 @@ class TcpChoice:
     address: StaticAddress | None = None
     attached: bool = False
     offload: bool = False
+    rnic: str = ""
 
     @classmethod
     def parse(cls, text: str, device: str = "software", *, offload: bool = False) -> Self:
         """Parse the text, for use with this device. Raises ValueError, with the text in the message."""
+        if is_rnic(device):
+            return cls._of_rnic(text, device, offload)
         if text == "kernel":
             return cls(text)
         kind, _, rest = text.partition(":")
@@ -59,20 +67,48 @@ class TcpChoice:
             raise ValueError(f"{error}, in the transport {text!r}") from None
         return cls(kind, place, address, kind.endswith(_RTL) and device == "simulated", offload)
 
+    @classmethod
+    def _of_rnic(cls, text: str, device: str, offload: bool) -> Self:
+        simulated = isinstance(rnic_place(device), str)
+        if simulated and text == "kernel":
+            raise ValueError(f"the cable of {device} must lead somewhere: choose a transport tap:… or qemu:…")
+        if not simulated and text != "kernel":
+            raise ValueError(f"{device} has TCP of its own, which takes the place of the transport {text!r}")
+        choice = cls.parse(text, offload=offload)
+        if choice.kind.endswith(_RTL):
+            raise ValueError(f"{device} has TCP of its own: choose a transport tap:… or qemu:…, not {text!r}")
+        return replace(choice, rnic=device)
+
     @contextlib.asynccontextmanager
     async def open_with(self, device: OpenDevice) -> AsyncIterator[tuple[Tcp, OpenDevice]]:
         """Open the endpoint, and return it with the function that opens devices: ``device``, or that of its own."""
         async with self.open() as tcp:
-            yield tcp, tcp.open_device if isinstance(tcp, AttachedTcp) else device
+            if isinstance(tcp, AttachedTcp):
+                device = tcp.open_device if self.offload else AttachedDevice.open
+            yield tcp, device
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Tcp]:
-        """Open the endpoint. Raises PortError if it has no port, or if another host uses its address (RFC 5227)."""
+        """Open the endpoint. Raises PortError if it has no port, or if another host uses its address (RFC 5227).
+
+        Raises DeviceError if its device cannot be opened, and in place of the body's cancellation if a board is lost.
+        """
+        board = rnic_place(self.rnic) if self.rnic else ""
+        if isinstance(board, tuple):
+            async with endpoint.opened(*board) as (_, tcp):
+                yield tcp
+            return
         if self.address is None:
             yield KERNEL
             return
         mac, address, gateway = self.address.mac, self.address.address, self.address.gateway
         port = Tap(self.place) if self.kind.startswith("tap") else QemuPort(Path(self.place))
+        if board:
+            async with port, endpoint.simulated(board, address, gateway) as whole, Pipe(port, whole.port):
+                if isinstance(port, QemuPort):
+                    await port.connected.wait()
+                yield whole.tcp
+            return
         if self.attached:
             opened = simulated_rnic.opened(mac, address, gateway, offload=self.offload)
             async with port, opened as (rnic, tcp), Pipe(port, rnic):

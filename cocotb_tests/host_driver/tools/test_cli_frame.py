@@ -82,7 +82,8 @@ def test_a_bad_line_is_reported_after_the_output_of_earlier_lines(command, line,
         (["--lanes", "four"], "Invalid value for '--lanes': 'four' is not a whole number"),
         (
             ["--device", "toaster"],
-            "no device is called 'toaster'; there are software, simulated, serial:PORT[:BAUD] and serial:sim:BOARD",
+            "no device is called 'toaster'; there are software, simulated, serial:PORT[:BAUD], serial:sim:BOARD, "
+            "udp:ADDRESS[:PORT] and udp:sim:BOARD",
         ),
     ],
 )

@@ -25,7 +25,7 @@ from open_rnic.rtl.tcp.config import EngineConfig, Station
 _GAP = 12  # octets between two frames (IEEE 802.3 §4A.4.2)
 _GMII_HZ = 125_000_000
 _UART = 21  # clock cycles of the core in a bit of the UART, which nothing is connected to
-_QUIET = 1 << 12  # cycles of GMII without anything to see, after which nothing more is expected to happen
+_QUIET = 1 << 11  # cycles of GMII without anything to see, after which nothing more is expected to happen
 
 
 class GmiiCable(wiring.Component):  # type: ignore[misc]

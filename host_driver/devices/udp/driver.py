@@ -43,7 +43,7 @@ class Page:
     """A page of registers, by their names."""
 
     number: int
-    registers: dict[str, Register]
+    registers: dict[str, Register] = field(repr=False, compare=False)
 
     def address(self, register: str) -> int:
         """Return the octet address of a register; raises ValueError for an unknown name."""

@@ -27,6 +27,7 @@ from open_rnic.host_driver.tools.cli import (
     build,
     connect,
     demo,
+    find,
     frame,
     inspect,
     interop,
@@ -79,6 +80,7 @@ app.command()(registers.registers)
 app.command()(boards.boards)
 app.command()(build.build)
 app.command()(program.program)
+app.command()(find.find)
 app.command()(inspect.inspect)
 app.command()(listen.listen)
 app.command()(connect.connect)

@@ -177,7 +177,8 @@ TransportOption = Annotated[
         metavar="TCP",
         help="The TCP below: kernel, or this project's over Ethernet: tap:NAME,ADDRESS/PREFIX[,GATEWAY] or "
         "qemu:PATH,ADDRESS/PREFIX[,GATEWAY]; with tap-rtl and qemu-rtl, TCP in simulated RTL, and with --device "
-        "simulated MPA in the same simulation, 1 lane wide.",
+        "simulated MPA in the same simulation, 1 lane wide; with --device udp:sim:BOARD, the other end of the "
+        "board's cable.",
     ),
 ]
 

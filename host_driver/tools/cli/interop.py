@@ -46,7 +46,8 @@ def linux(
         typer.Option(
             "--device",
             metavar="NAME",
-            help="This project's data path, as in other commands; default: software and simulated.",
+            help="This project's data path, as in other commands; default: software and simulated. udp:sim:BOARD is "
+            "the whole RNIC of a board.",
         ),
     ] = None,
     case: Annotated[
@@ -89,7 +90,7 @@ def linux(
     The command downloads a Debian kernel, builds siw from its source, and boots both in QEMU on loopback. Each case is
     captured, and tshark checks the capture. Only packages that apt must install need root.
     """
-    from open_rnic.host_driver.devices import check, offloads
+    from open_rnic.host_driver.devices import check, is_rnic, offloads, rnic_place
     from open_rnic.host_driver.net.pipe import Faults
     from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.cases import MATRIX
@@ -104,6 +105,16 @@ def linux(
             raise UsageError(str(error)) from None
         if offload is OffloadName.RDMA and not offloads(name):
             raise UsageError(f"--offload rdma needs an RDMA engine, and the {name} device has none")
+    boards = [name for name in devices if is_rnic(name)]
+    for name in boards:
+        if not isinstance(rnic_place(name), str):
+            raise UsageError(f"{name} has a cable that does not lead to the guest: use udp:sim:BOARD")
+        if transport is Transport.QEMU:
+            raise UsageError(f"{name} has TCP of its own: leave --transport {transport} out")
+    if boards and transport is Transport.KERNEL:
+        if len(boards) < len(devices):
+            raise UsageError(f"{boards[0]} and other devices need --transport qemu-rtl")
+        transport = Transport.QEMU_RTL
     if not 0 <= drop < 1:
         raise UsageError(f"--drop must be at least 0 and less than 1, not {drop:g}")
     if drop and transport is Transport.KERNEL:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from open_rnic.host_driver.devices import simulated_path, simulated_rnic
+from open_rnic.host_driver.devices.udp import endpoint
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.netdev import QemuPort
 from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
@@ -27,7 +28,7 @@ class Plan:
     """The faults of each direction of the cable, and what is at its end: TCP in RTL, or the twin.
 
     With ``attached``, the RTL has data paths, too, for an :class:`.AttachedDevice`; with ``offload``, these have RDMA
-    engines.
+    engines. With the name of a ``board``, it is the whole RNIC of this board.
     ``seed`` selects the frames that meet faults.
     """
 
@@ -36,6 +37,7 @@ class Plan:
     rtl: bool = False
     attached: bool = False
     offload: bool = False
+    board: str = ""
 
 
 class Cable:
@@ -55,7 +57,11 @@ class Cable:
         plan, enter = self._plan, self._stack.enter_async_context
         address = IPv4Interface(f"{HOST}/24")
         qemu = await enter(QemuPort(self._path))
-        if plan.attached:
+        if plan.board:
+            board = await enter(endpoint.simulated(plan.board, address, faults=plan.faults, seed=plan.seed))
+            await enter(Pipe(qemu, board.port))
+            self.tcp = board.tcp
+        elif plan.attached:
             rnic, self.tcp = await enter(simulated_rnic.opened(_MAC, address, offload=plan.offload))
             await enter(Pipe(qemu, rnic, plan.faults, plan.seed))
         elif plan.rtl:

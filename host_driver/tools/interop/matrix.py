@@ -16,8 +16,9 @@ from pathlib import Path
 
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.device import AttachedDevice, Device, DeviceError
-from open_rnic.host_driver.devices import open_device, samples
+from open_rnic.host_driver.devices import is_rnic, open_device, rnic_place, samples
 from open_rnic.host_driver.devices.simulated_rnic import SimulatedRnic
+from open_rnic.host_driver.devices.udp.board import SimulatedBoard
 from open_rnic.host_driver.rdma import RdmaError
 from open_rnic.host_driver.rdma.connection import OpenDevice
 from open_rnic.host_driver.rdma.rping import RpingError
@@ -113,9 +114,9 @@ async def run(
     """Run every case with every device, and yield each row when it is complete. Raises InteropError.
 
     With ``plan``, over the TCP of the twin or the RTL and a cable with these faults. The simulated device then has
-    the TCP of the RTL in the same simulation. ``offload`` is that of ``open_device``. A case is left out with a device
-    that has no part that the case needs. It runs again, and at most TRIES times, only if its capture proves that it
-    failed because the network had cut one of our CRCs.
+    the TCP of the RTL in the same simulation; a whole RNIC always has. ``offload`` is that of ``open_device``. A case
+    is left out with a device that has no part that the case needs. It runs again, and at most TRIES times, only if its
+    capture proves that it failed because the network had cut one of our CRCs.
 
     Captures go to ``folder`` and ``folder/aligned``. Earlier captures of the same rows are deleted first, so that a row
     that did not finish has none.
@@ -130,18 +131,25 @@ async def run(
             # Each simulation is built first, so that no case's time includes the build.
             plain: OpenDevice = partial(open_device, name, lanes=LANES)
             device: OpenDevice = partial(open_device, name, lanes=LANES, offload=offload)
-            attached = plan is not None and plan.rtl and name == "simulated"
-            if plan and attached != plan.attached:
+            board = rnic_place(name) if is_rnic(name) else ""
+            attached = bool(board) or (plan is not None and plan.rtl and name == "simulated")
+            if plan and (attached, board) != (plan.attached, plan.board):
                 await bench.drop()
-                bench.plan = plan = replace(plan, attached=attached, offload=offload is not False)
+                bench.plan = plan = replace(plan, attached=attached, offload=offload is not False, board=str(board))
             if attached:
-                await (await SimulatedRnic.open(offload=offload is not False)).close()
-                plain, device = AttachedDevice.open, bench.device
+                if board:
+                    await (await SimulatedBoard.open(str(board))).close()
+                else:
+                    await (await SimulatedRnic.open(offload=offload is not False)).close()
+                plain = AttachedDevice.open
+                device = plain if board and offload is False else bench.device
             else:
                 await (await device()).close()
             for case in cases:
                 if attached and (case.octets or case.samples):
                     continue
+                if board and case.smaller:
+                    case = case.smaller
                 if case.samples and (offload is False or not samples(name)):
                     continue
                 for _ in range(TRIES):

@@ -18,13 +18,8 @@ from open_rnic.rtl.registers import Role
 _RULE = "RFC 5040 §5.5 rule 13: messages are sent in the order in which they were posted"
 _PEEKING = "RFC 5040 §5.5 rule 5: ib_write_lat takes the last octet in memory for the arrival of an RDMA Write"
 _READS = 16  # RDMA Reads outstanding
-_SETTINGS = {
-    Program.WRITE_BW: Settings.of(Program.WRITE_BW, iterations=24),
-    Program.READ_BW: Settings.of(Program.READ_BW, iterations=24),
-    Program.SEND_BW: Settings.of(Program.SEND_BW, iterations=24),
-    Program.WRITE_LAT: Settings.of(Program.WRITE_LAT, iterations=100),
-    Program.READ_LAT: Settings.of(Program.READ_LAT, iterations=100),
-}
+_ITERATIONS, _TURNS, _FEW_TURNS = 24, 100, 20
+_SMALL = 2048  # octets of a message from or to a board's memory
 # The first words of perftest's line if the processor's clock, which QEMU emulates, does not match that of the kernel
 _UNSTEADY = "Correlation coefficient"
 _NAMES = {
@@ -36,9 +31,15 @@ _NAMES = {
 }
 
 
-async def _from_guest(setting: Setting, program: Program) -> Finding:
+def _settings(program: Program, *, small: bool) -> Settings:
+    if program.latency:
+        return Settings.of(program, iterations=_FEW_TURNS if small else _TURNS)
+    return Settings.of(program, size=_SMALL if small else None, iterations=_ITERATIONS)
+
+
+async def _from_guest(setting: Setting, settings: Settings) -> Finding:
     """The guest is the client."""
-    settings = _SETTINGS[program]
+    program = settings.program
     listener = await setting.listen()
     client = setting.run(f"{_command(settings, listener.address[1])} {setting.host}")
     results = await perftest.server(listener, settings)
@@ -50,9 +51,9 @@ async def _from_guest(setting: Setting, program: Program) -> Finding:
     return Finding(siw, f"{setting.ours}; served {settings.iterations} messages", departs=_departs(program))
 
 
-async def _to_guest(setting: Setting, program: Program) -> Finding:
+async def _to_guest(setting: Setting, settings: Settings) -> Finding:
     """The guest is the server."""
-    settings = _SETTINGS[program]
+    program = settings.program
     server = await setting.serve(_command(settings, setting.guest.service))
 
     async def connect(options: rdma.Options) -> rdma.Connection:
@@ -101,8 +102,9 @@ def _told(program: Program, table: list[float]) -> str:
     return f"measured {value:.0f} µs (median)" if program.latency else f"measured {value:.2f} MiB/s"
 
 
-def _case(program: Program, act: str) -> Case:
-    settings = _SETTINGS[program]
+def _case(program: Program, act: str, *, small: bool = False) -> Case:
+    settings = _settings(program, small=small)
+    smaller = None if small else _case(program, act, small=True)
     what = f"{settings.iterations} {_NAMES[program]} of {settings.size} octets"
     octets = settings.iterations * settings.size
     from_siw = (act == "from-guest") != (program in (Program.READ_BW, Program.READ_LAT))
@@ -118,16 +120,18 @@ def _case(program: Program, act: str) -> Case:
             f"{program}-from-guest".replace("_", "-"),
             f"{program} -R in the guest, our end serves it: {what}" + ("; peer-to-peer" if first else ""),
             "RFC 6581 §4: the responder may send after the RTR" if first else _RULE,
-            partial(_from_guest, program=program),
+            partial(_from_guest, settings=settings),
             expected,
             variant="siw-strict" if first else "siw",
+            smaller=smaller,
         )
     return Case(
         f"{program}-to-guest".replace("_", "-"),
         f"{program} -R in the guest as server: {what}",
         _RULE,
-        partial(_to_guest, program=program),
+        partial(_to_guest, settings=settings),
         expected,
+        smaller=smaller,
     )
 
 

@@ -138,7 +138,8 @@ def ended(output: Output) -> None:
     check(good, f"the guest's program ended with status {status}: {' | '.join(lines[-3:])}")
 
 
-def _pings(size: int) -> tuple[Case, Case]:
+def _pings(size: int, small: int | None = None) -> tuple[Case, Case]:
+    smaller = (None, None) if small is None else _pings(small)
     initiator, responder = Config(Role.INITIATOR, ird=1, ord=1), Config(Role.RESPONDER, ird=1, ord=1)
     return (
         Case(
@@ -146,19 +147,21 @@ def _pings(size: int) -> tuple[Case, Case]:
             f"rping: we ping the guest, {size} octets; we request CRCs; peer-to-peer, any RTR",
             "RFC 5044 §7.1.1: CRCs are used if either end sets C; RFC 6581 §9.2: one RTR, before other FPDUs",
             partial(to_rping, size=size, config=initiator),
+            smaller=smaller[0],
         ),
         Case(
             f"rping-{size}-from-guest",
             f"rping: the guest pings us, {size} octets; we request CRCs; client-server",
             "RFC 5044 §7.1.2: the initiator sends the first FPDU",
             partial(from_rping, size=size, config=responder),
+            smaller=smaller[1],
         ),
     )
 
 
 CASES = (
     *_pings(64),
-    *_pings(65000),
+    *_pings(65000, 4000),
     Case(
         "rdma_server",
         "rdma_server in the guest, we are its client",

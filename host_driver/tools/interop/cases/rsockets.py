@@ -18,6 +18,9 @@ _MIB = 1 << 20
 # The server sends last, and closes without waiting. If a CREDIT arrives after that, Linux resets the connection, and
 # what has not been received is lost. With these settings, our end sends its last CREDIT before the last turn.
 _STREAM = rstream.Settings(size=5000, count=30, iterations=3, verify=True)
+_SMALL_STREAM = rstream.Settings(size=500, count=10, iterations=2, verify=True)
+_SMALL_CREDITS = 32
+_SMALL_BUFFER = 4096  # octets of a receive buffer in a board's memory
 _RULE = "RFC 5040 §5.5 rule 10: when a Send is delivered, the RDMA Writes before it are in memory"
 _PEEKING = "RFC 5040 §5.5 rule 5: riostream takes the last octet in memory for the arrival of an RDMA Write"
 _FILE = "/copied"
@@ -25,7 +28,7 @@ _FILE = "/copied"
 _EXPECTED = Expected(late=3)
 
 
-async def _rcopy_from_guest(setting: Setting, octets: int) -> Finding:
+async def _rcopy_from_guest(setting: Setting, octets: int, own: rsocket.Settings) -> Finding:
     """The guest copies a file of random octets to us."""
     listener = await setting.listen()
     made = await setting.run(f"head -c {octets} /dev/urandom >{_FILE}; sha256sum {_FILE}")
@@ -34,7 +37,7 @@ async def _rcopy_from_guest(setting: Setting, octets: int) -> Finding:
     client = setting.run(f"rcopy {_FILE} {setting.host}:arrived -p {listener.address[1]}", timeout=900)
     copied: list[rcopy.Copied] = []
     with tempfile.TemporaryDirectory() as folder:
-        async with await rsocket.accept(await listener.request()) as connected:
+        async with await rsocket.accept(await listener.request(), settings=own) as connected:
             with setting.measured(octets, connected.connection):
                 await rcopy.serve(connected, Path(folder), copied.append)
         output = await client
@@ -46,13 +49,13 @@ async def _rcopy_from_guest(setting: Setting, octets: int) -> Finding:
     )
 
 
-async def _rcopy_to_guest(setting: Setting, octets: int) -> Finding:
+async def _rcopy_to_guest(setting: Setting, octets: int, own: rsocket.Settings) -> Finding:
     """We copy a file to the guest."""
     server = await setting.serve(f"rcopy -p {setting.guest.service}")
     with tempfile.NamedTemporaryFile() as file:
         source = Path(file.name)
         source.write_bytes(random.Random(octets).randbytes(octets))
-        async with await setting.rsocket() as connected:
+        async with await setting.rsocket(own) as connected:
             with setting.measured(octets, connected.connection):
                 await rcopy.send_file(connected, source, _FILE)
         summed = await setting.run(f"sha256sum {_FILE}")
@@ -65,46 +68,44 @@ async def _rcopy_to_guest(setting: Setting, octets: int) -> Finding:
     return Finding(setting.reply, f"{octets} octets copied; the guest's file has our SHA-256, {digest[:8]}…")
 
 
-async def _rstream_from_guest(setting: Setting, program: str) -> Finding:
+async def _rstream_from_guest(setting: Setting, program: str, plan: rstream.Settings, own: rsocket.Settings) -> Finding:
     """The guest's program is the client; both ends verify the data."""
     listener = await setting.listen()
-    client = setting.run(f"{_command(program, listener.address[1])} -s {setting.host}")
-    async with await rsocket.accept(await listener.request(), settings=_settings()) as connected:
-        results = await _measured(setting, program, connected, leads=False)
+    client = setting.run(f"{_command(program, plan, listener.address[1])} -s {setting.host}")
+    async with await rsocket.accept(await listener.request(), settings=own) as connected:
+        results = await _measured(setting, program, plan, connected, leads=False)
     _table(await client)
     ours = f"{setting.ours}; {results.octets} octets, all right"
     return Finding(f"{setting.reply}; its data was right", ours, departs=_departs(program))
 
 
-async def _rstream_to_guest(setting: Setting, program: str) -> Finding:
+async def _rstream_to_guest(setting: Setting, program: str, plan: rstream.Settings, own: rsocket.Settings) -> Finding:
     """The guest's program is the server; both ends verify the data."""
-    server = await setting.serve(_command(program, setting.guest.service))
-    async with await setting.rsocket(_settings()) as connected:
-        results = await _measured(setting, program, connected, leads=True)
+    server = await setting.serve(_command(program, plan, setting.guest.service))
+    async with await setting.rsocket(own) as connected:
+        results = await _measured(setting, program, plan, connected, leads=True)
     _table(await server)
     ours = f"{results.octets} octets, all right"
     return Finding(f"{setting.reply}; its data was right", ours, departs=_departs(program))
 
 
-async def _measured(setting: Setting, program: str, connected: rsocket.Rsocket, *, leads: bool) -> rstream.Results:
+async def _measured(
+    setting: Setting, program: str, plan: rstream.Settings, connected: rsocket.Rsocket, *, leads: bool
+) -> rstream.Results:
     run = rstream.mapped if program == "riostream" else rstream.stream
-    octets = 2 * _STREAM.size * _STREAM.count * _STREAM.iterations
+    octets = 2 * plan.size * plan.count * plan.iterations
     with setting.measured(octets, connected.connection):
-        return await run(connected, _STREAM, leads=leads)
+        return await run(connected, plan, leads=leads)
 
 
-def _command(program: str, port: int) -> str:
+def _command(program: str, plan: rstream.Settings, port: int) -> str:
     """Return the command, with calls that block: the others never sleep, and look busy while they listen."""
-    size, count, iterations = _STREAM.size, _STREAM.count, _STREAM.iterations
+    size, count, iterations = plan.size, plan.count, plan.iterations
     return f"{program} -p {port} -S {size} -C {count} -I {iterations} -T b -T v"
 
 
 def _departs(program: str) -> str:
     return _PEEKING if program == "riostream" else ""
-
-
-def _settings() -> rsocket.Settings:
-    return rsocket.Settings(buffer=rstream.BUFFER, maps=1)
 
 
 def _table(output: Output) -> None:
@@ -131,54 +132,64 @@ def _same(guest: str, ours: str) -> None:
     check(guest == ours, f"the SHA-256 of the file is {guest} in the guest, and {ours} here")
 
 
-def _copies(octets: int, name: str, *, long: bool = False) -> tuple[Case, Case]:
-    size = f"{octets // _MIB} MiB"
+def _copies(octets: int, name: str, *, long: bool = False, small: int = 0) -> tuple[Case, Case]:
+    """Return the cases, which copy ``small`` octets if the device is a board."""
+    size = f"{octets // _MIB} MiB" if octets >= _MIB else f"{octets // 1024} KiB"
     timeout = 1200.0 if long else 300.0
+    own = rsocket.Settings() if octets >= _MIB else rsocket.Settings(buffer=_SMALL_BUFFER, credits=_SMALL_CREDITS)
+    smaller = _copies(small, name) if small else (None, None)
     return (
         Case(
             f"rcopy-{name}from-guest",
             f"rcopy in the guest copies a file of {size} to our end",
             _RULE,
-            partial(_rcopy_from_guest, octets=octets),
+            partial(_rcopy_from_guest, octets=octets, own=own),
             _EXPECTED,
             timeout=timeout,
             long=long,
+            smaller=smaller[0],
         ),
         Case(
             f"rcopy-{name}to-guest",
             f"rcopy in the guest as server: our end copies a file of {size} to it",
             _RULE,
-            partial(_rcopy_to_guest, octets=octets),
+            partial(_rcopy_to_guest, octets=octets, own=own),
             _EXPECTED,
             timeout=timeout,
             long=long,
+            smaller=smaller[1],
         ),
     )
 
 
-def _streams(program: str) -> tuple[Case, Case]:
+def _streams(program: str, *, small: bool = False) -> tuple[Case, Case]:
+    plan, buffer = (_SMALL_STREAM, _SMALL_BUFFER) if small else (_STREAM, rstream.BUFFER)
+    own = rsocket.Settings(buffer=buffer, maps=1, **({"credits": _SMALL_CREDITS} if small else {}))
+    smaller = (None, None) if small else _streams(program, small=True)
     what = "written to mapped memory" if program == "riostream" else "as a stream"
-    each = f"{_STREAM.iterations} times {_STREAM.count} transfers of {_STREAM.size} octets each way, {what}"
+    each = f"{plan.iterations} times {plan.count} transfers of {plan.size} octets each way, {what}"
     return (
         Case(
             f"{program}-from-guest",
             f"{program} in the guest, our end serves it: {each}",
             _RULE,
-            partial(_rstream_from_guest, program=program),
+            partial(_rstream_from_guest, program=program, plan=plan, own=own),
             _EXPECTED,
+            smaller=smaller[0],
         ),
         Case(
             f"{program}-to-guest",
             f"{program} in the guest as server: {each}",
             _RULE,
-            partial(_rstream_to_guest, program=program),
+            partial(_rstream_to_guest, program=program, plan=plan, own=own),
             _EXPECTED,
+            smaller=smaller[1],
         ),
     )
 
 
 CASES = (
-    *_copies(2 * _MIB, ""),
+    *_copies(2 * _MIB, "", small=1 << 15),
     *_streams("rstream"),
     *_streams("riostream"),
     *_copies(64 * _MIB, "64-mib-", long=True),
