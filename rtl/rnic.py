@@ -126,6 +126,8 @@ class Rnic(wiring.Component):
               for name in ("mac", "address", "prefix", "gateway", "show")),
             *(getattr(control, name).eq(getattr(path, name)) for name in ("status", "peer", "ports", "changed")),
             path.accept.eq(Cat(each.accept for each in attachments)),
+            control.counts.eq(path.counts),
+            control.conflict.eq(path.conflict),
             control.ends.eq(Cat(each.ends for each in attachments)),
             self.reset.eq(Cat(each.reset for each in self.datapaths)),
             self.irq.eq(Cat(control.irq, *(each.irq[0] for each in self.datapaths))),

@@ -7,6 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.net.layouts import Counts
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.engine import CommandLayout
@@ -28,6 +29,9 @@ class PathControl(wiring.Component):
     mac, address, prefix, gateway, command, show : Out
     status, peer, ports, changed : In
         The members of :class:`.NetworkPath`.
+    counts : In, :class:`.Counts`
+    conflict : In, 1 bit
+        Frames that are counted.
     accept : Out, 1 bit for each connection
         Octets of the connection are wanted.
     packets : In, 32 bits
@@ -47,6 +51,7 @@ class PathControl(wiring.Component):
             "mac": Out(48), "address": Out(32), "prefix": Out(32), "gateway": Out(32), "accept": Out(connections),
             "command": Out(stream.Signature(CommandLayout(connections))), "show": Out(range(max(2, connections))),
             "status": In(16), "peer": In(32), "ports": In(32), "changed": In(connections),
+            "counts": In(Counts()), "conflict": In(1),
             "packets": In(32), "octets": In(32), "finished": In(1), "ends": In(connections),
         })  # fmt: skip
 
@@ -83,6 +88,11 @@ class PathControl(wiring.Component):
             bank.OCTETS.value.eq(self.octets),
         ]
         m.d.sync += changed.eq((changed & ~bank.CHANGED.clear_value) | self.changed | self.ends)
+        for register, counted in (
+            (bank.RX_NO_ROOM, self.counts.no_room), (bank.RX_CHECKSUM, self.counts.checksum),
+            (bank.RX_IGNORED, self.counts.ignored), (bank.CONFLICTS, self.conflict),
+        ):  # fmt: skip
+            m.d.sync += register.value.eq(register.value + counted)
         with m.If(bank.COMMAND.go):
             m.d.sync += self.command.valid.eq(1)
         with m.Elif(self.command.ready):

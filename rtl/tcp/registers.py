@@ -9,7 +9,7 @@ from open_rnic.rtl.tcp.words import Command
 __all__ = ["BY_NAME", "CONNECTIONS", "IDENTITY", "PATH_MAP", "VERSION"]
 
 IDENTITY = int.from_bytes(b"TCP1", "big")
-VERSION = 0x0001_0000
+VERSION = 0x0001_0001
 CONNECTIONS = 16  # at most
 
 
@@ -66,6 +66,12 @@ PATH_MAP: tuple[Register, ...] = (
     Register("PACKETS", 0x04C, "The packets of the data path that TCP has taken since the data path's last reset: "
              "stream-mode packets and FPDUs.", _word("packets")),
     Register("OCTETS", 0x050, "The octets that the data path has been given since its last reset.", _word("octets")),
+    Register("RX_NO_ROOM", 0x054, "Good packets that were discarded, as their queue had no room.", _word("packets")),
+    Register("RX_CHECKSUM", 0x058, "Packets with a wrong checksum of IPv4, TCP, UDP or ICMP.", _word("packets")),
+    Register("RX_IGNORED", 0x05C, "Frames that are not for this host, malformed, or of no kind that it processes.",
+             _word("frames")),
+    Register("CONFLICTS", 0x060, "Packets of ARP in which another host uses ADDRESS (RFC 5227 §2.4).",
+             _word("packets")),
 )  # fmt: skip
 
 BY_NAME: dict[str, Register] = {each.name: each for each in PATH_MAP}
