@@ -27,6 +27,7 @@ NAME = "top"
 SLOWEST = 1200  # baud
 _RESULT = "result.json"
 _SEEDS = (1, 2, 3)
+_CONNECTIONS = (1, 2, 4, 8, 16)  # of an Rnic
 
 
 class BuildError(Exception):
@@ -46,6 +47,7 @@ class Result:
     board: str
     core: str
     lanes: int
+    connections: int
     baud: int
     seed: int
     bitstream: str
@@ -92,6 +94,7 @@ def build(
     *,
     core: Core | None = None,
     station: Station | None = None,
+    connections: int | None = None,
     lanes: int | None = None,
     baud: int | None = None,
     seed: int | None = None,
@@ -99,12 +102,12 @@ def build(
 ) -> Result:
     """Build a board's top, including the link, in ``folder``; ``stage`` is called with the name of each step.
 
-    ``core``, ``lanes`` and ``baud``, the rate of the UART, default to the board's own; ``station`` holds the addresses
-    of the whole RNIC, which is silent without them; ``seed`` is that of placement. Without it, some are tried, in the
-    same order, until all clocks are fast enough. The same source, tools and seed give the same bitstream. Raises
-    ValueError for an unknown board, a core or a width that does not fit, a rate that the clock does not permit, or an
-    invalid seed; raises BuildError if a tool fails or is missing. A clock that is too slow is not an error: see
-    ``Result.met``.
+    ``core``, ``lanes`` and ``baud``, the rate of the UART, default to the board's own, as do the ``connections`` of the
+    whole RNIC; ``station`` holds its addresses, without which it is silent; ``seed`` is that of placement. Without it,
+    some are tried, in the same order, until all clocks are fast enough. The same source, tools and seed give the same
+    bitstream. Raises ValueError for an unknown board, a core or a width that does not fit, a number of connections that
+    no RNIC has, a rate that the clock does not permit, or an invalid seed; raises BuildError if a tool fails or is
+    missing. A clock that is too slow is not an error: see ``Result.met``.
     """
     board = find(name)
     flow = FLOWS[board.flow]
@@ -115,6 +118,12 @@ def build(
         raise ValueError(f"the whole RNIC is 1 lane wide, not {lanes}: choose --core mpa or rdma for another width")
     if lanes not in board.widths:
         raise ValueError(f"{name} has room for lanes {', '.join(map(str, board.widths))}, not {lanes}")
+    if connections is not None:
+        if core is not Core.RNIC or board.ethernet is None:
+            raise ValueError(f"only the whole RNIC has a number of connections, not --core {core}")
+        if connections not in _CONNECTIONS:
+            raise ValueError(f"connections must be one of {', '.join(map(str, _CONNECTIONS))}, not {connections}")
+        board = replace(board, ethernet=replace(board.ethernet, connections=connections))
     if baud is not None:
         fastest = board.clocks(core)["sync"] // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:
@@ -222,6 +231,7 @@ def _read(board: Board, flow: Flow, core: Core, lanes: int, seed: int, folder: P
         board=board.name,
         core=core,
         lanes=lanes,
+        connections=board.ethernet.connections if core is Core.RNIC and board.ethernet is not None else 1,
         baud=board.baud,
         seed=seed,
         bitstream=str(made),

@@ -23,7 +23,7 @@ from open_rnic.rtl.link.uart import check_period
 
 ROOT = Path(__file__).parents[2]
 RESULT = Result(
-    "ulx3s", "mpa", 2, 3_000_000, 1, "top.bit", "abc", clocks={"sync": (49.9e6, 50e6)},
+    "ulx3s", "mpa", 2, 1, 3_000_000, 1, "top.bit", "abc", clocks={"sync": (49.9e6, 50e6)},
     cells={"TRELLIS_COMB": (6000, 83640)}, path=("here", "there", 4.0, 12.5), again=True,
 )  # fmt: skip
 

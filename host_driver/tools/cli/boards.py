@@ -133,7 +133,7 @@ def _markdown(every: list[Board], core: Core, out: Path) -> str:
         if data_path:
             row.append(f"{'-' if built is None else built.lanes}, of {', '.join(map(str, board.widths))}")
         elif board.ethernet is not None:
-            row.append(str(board.ethernet.connections))
+            row.append(str(board.ethernet.connections if built is None else built.connections))
         if built is None:
             clocks = [(name, f"- / {hertz / 1e6:g}") for name, hertz in board.clocks(core).items()]
             row += ["not built", "", "", _named(clocks), ""]

@@ -40,6 +40,13 @@ def build(
             help=f"The RNIC's IPv4 address, which it has from power-up on; default: {_ADDRESS}.",
         ),
     ] = None,
+    connections: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", parser=whole_number,
+            help="The number of connections of the RNIC, each of which takes room; default: the board's.",
+        ),
+    ] = None,
     lanes: Annotated[
         int | None,
         typer.Option(
@@ -101,8 +108,8 @@ def build(
             elif address is not None:
                 raise ValueError(f"--address {address} needs --core rnic: {core} has no address")
             result = build_bitstream(
-                board, out or folder(chosen, core), core=core, station=address and address.station, lanes=lanes,
-                baud=baud, seed=seed, stage=stage,
+                board, out or folder(chosen, core), core=core, station=address and address.station,
+                connections=connections, lanes=lanes, baud=baud, seed=seed, stage=stage,
             )  # fmt: skip
         except ValueError as error:
             raise UsageError(str(error)) from None
