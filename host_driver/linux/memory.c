@@ -32,7 +32,8 @@ static uint32_t memory_stag, memory_octets;
 
 static void fail(const char *what)
 {
-	fprintf(stderr, "memory: %s: %s\n", what, strerror(errno));
+	const char *hint = errno == ENODEV ? ": `rdma link` must show an RDMA device of the interface that leads there" : "";
+	fprintf(stderr, "memory: %s: %s%s\n", what, strerror(errno), hint);
 	exit(1);
 }
 
@@ -53,12 +54,10 @@ static void connect_memory(const char *address, const char *port)
 		.cap = { .max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
 	};
 	struct rdma_conn_param param = { .initiator_depth = 1, .retry_count = 7 };
-	if (rdma_getaddrinfo(address, port, &hints, &found)) {
-		fprintf(stderr, "memory: there is no address %s, or no port %s\n", address, port);
-		exit(1);
-	}
+	if (rdma_getaddrinfo(address, port, &hints, &found))
+		fail(address);
 	if (rdma_create_ep(&id, found, NULL, &attr))
-		fail("rdma_create_ep: is there an RDMA device at the interface that leads there?");
+		fail("rdma_create_ep");
 	if (rdma_connect(id, &param))
 		fail("rdma_connect");
 	const struct rdma_conn_param *reply = &id->event->param.conn;

@@ -44,7 +44,8 @@ static volatile sig_atomic_t interrupted;
 
 static void fail(const char *what)
 {
-	fprintf(stderr, "receive_samples: %s: %s\n", what, strerror(errno));
+	const char *hint = errno == ENODEV ? ": `rdma link` must show an RDMA device of the interface that leads there" : "";
+	fprintf(stderr, "receive_samples: %s: %s%s\n", what, strerror(errno), hint);
 	exit(1);
 }
 
@@ -94,12 +95,10 @@ static void connect_ring(const char *address, const char *port, uint8_t *ring, u
 	};
 	struct place place;
 	struct rdma_conn_param param = { .private_data = &place, .private_data_len = PLACE, .retry_count = 7 };
-	if (rdma_getaddrinfo(address, port, &hints, &found)) {
-		fprintf(stderr, "receive_samples: there is no address %s, or no port %s\n", address, port);
-		exit(1);
-	}
+	if (rdma_getaddrinfo(address, port, &hints, &found))
+		fail(address);
 	if (rdma_create_ep(&id, found, NULL, &attr))
-		fail("rdma_create_ep: is there an RDMA device at the interface that leads there?");
+		fail("rdma_create_ep");
 	struct ibv_mr *ring_mr = ibv_reg_mr(id->pd, ring, octets, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	bells_mr = ibv_reg_mr(id->pd, bells, buffers * RECORD, IBV_ACCESS_LOCAL_WRITE);
 	if (!ring_mr || !bells_mr)

@@ -33,7 +33,8 @@ async def _samples(setting: Setting, program: str, slow: int) -> Finding:
     if not slow:
         written = hashlib.sha256(struct.pack(f"<{_SAMPLES}I", *range(_SAMPLES))).hexdigest()
         check(f"{written}  -" in output.lines, "the program has not written the samples to its standard output")
-    return Finding(f"{setting.reply}; {' '.join(output.lines)}", _counts(output, signal, status, drops=bool(slow)))
+    told = " ".join(line for line in output.lines if line.startswith(("received", "dropped")))
+    return Finding(f"{setting.reply}; {told}", _counts(output, signal, status, drops=bool(slow)))
 
 
 def _counts(output: Output, signal: SignalStatus, status: SampleStatus, *, drops: bool) -> str:
