@@ -20,8 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { PLACE = 16, SMALL = 64, READS = 100 };
+enum { TRIES = 16, PAUSE = 200000 }; /* microseconds */
 
 static const char *usage = "usage: memory ADDRESS PORT [read [OFFSET [OCTETS]] | write [OFFSET] | test]\n";
 static struct rdma_cm_id *id;
@@ -45,21 +47,28 @@ static double now(void)
 }
 
 /* Connects, and takes the place of the memory from the Reply's private data: TO (64), STag (32) and length (32) in
- * network order.
+ * network order. A board with one connection refuses another one until the last has been closed at both ends, so it
+ * tries for 3 seconds.
  */
 static void connect_memory(const char *address, const char *port)
 {
 	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *found;
-	struct ibv_qp_init_attr attr = {
-		.cap = { .max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
-	};
 	struct rdma_conn_param param = { .initiator_depth = 1, .retry_count = 7 };
 	if (rdma_getaddrinfo(address, port, &hints, &found))
 		fail(address);
-	if (rdma_create_ep(&id, found, NULL, &attr))
-		fail("rdma_create_ep");
-	if (rdma_connect(id, &param))
-		fail("rdma_connect");
+	for (int tries = 1;; tries++) {
+		struct ibv_qp_init_attr attr = { /* rdma_create_ep writes the queues that it has made into it */
+			.cap = { .max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		};
+		if (rdma_create_ep(&id, found, NULL, &attr))
+			fail("rdma_create_ep");
+		if (!rdma_connect(id, &param))
+			break;
+		if (errno != ECONNREFUSED || tries == TRIES)
+			fail("rdma_connect");
+		rdma_destroy_ep(id);
+		usleep(PAUSE);
+	}
 	const struct rdma_conn_param *reply = &id->event->param.conn;
 	if (reply->private_data_len < PLACE) {
 		fprintf(stderr, "memory: the Reply has %u octets of private data, and a place has %u\n",

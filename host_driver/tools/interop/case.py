@@ -287,6 +287,15 @@ class Setting:
         self.ports.add(listener.address[1])
         return listener
 
+    async def request(self, listener: rdma.Listener, program: asyncio.Task[Output]) -> rdma.ConnectionRequest:
+        """Wait for the connection request of a program in the guest; raises Mismatch if it ends without one."""
+        asked = asyncio.create_task(listener.request())
+        self._tasks.append(asked)
+        await asyncio.wait((asked, program), return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            raise Mismatch(f"the guest's program ended without a connection: {' '.join(program.result().lines)}")
+        return await asked
+
     async def relay(self, port: int, forth: Treatment | None = None, back: Treatment | None = None) -> int:
         """Start a relay to a port of this machine, and return the relay's port."""
         relayed = await self._stack.enter_async_context(relay(port, forth, back, seed=len(self.seen)))

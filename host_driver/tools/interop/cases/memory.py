@@ -21,7 +21,7 @@ async def _memory(setting: Setting) -> Finding:
 
     async def run(command: str) -> Output:
         program = setting.run(command.format(f"memory {setting.host} {listener.address[1]}"))
-        error = await share(await listener.request(), memory)
+        error = await share(await setting.request(listener, program), memory)
         check(error is None, f"the connection ended with {error}")
         return await program
 

@@ -22,7 +22,8 @@ async def _samples(setting: Setting, program: str, slow: int) -> Finding:
     listener = await setting.listen()
     place = f"{setting.host} {listener.address[1]}"
     running = setting.run(f"{program} -r {_RING} {f'-w {slow} {place}' if slow else f'-o - {place} | sha256sum'}")
-    async with await SampleWriter.accept(await listener.request(), Delivery(drops=bool(slow))) as writer:
+    request = await setting.request(listener, running)
+    async with await SampleWriter.accept(request, Delivery(drops=bool(slow))) as writer:
         with setting.measured(4 * _SAMPLES, writer.connection):
             generator = await SignalGenerator.open(writer.connection.device)
             await writer.start()
