@@ -21,6 +21,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import parameter, simulate
 from open_rnic.cocotb_tests.rtl.mac.bench import mac_bench
+from open_rnic.cocotb_tests.uninitialised import dirty
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, Opcode
 from open_rnic.host_driver.rdma.engine import commands
 from open_rnic.rtl.bus import RegisterBus
@@ -283,6 +284,25 @@ async def a_read_is_answered_soon(dut):
     assert max(times) < 7500
 
 
+@mac_bench(MICROSECONDS)
+async def frames_are_noted(dut):
+    """A connection, RDMA Writes and an RDMA Read of memory that has been written; ``report`` has all frames."""
+    ends = await connected(dut)
+    one = ends[0]
+    message = random.randbytes(512)
+    for end in ends:
+        await end.put(message)
+    await one.post(commands.region(SINK, SINK_AT, len(message), SINK_AT, Right.LOCAL_WRITE))
+    await one.write(len(message), 3)
+    await one.post(commands.work(Opcode.RDMA_READ_REQUEST, len(message), STAG, 0, [(SINK_AT, SINK)]))
+    while not await one.engine("reads", "DONE"):
+        await ClockCycles(dut.clk, 100)
+    await ClockCycles(dut.clk, 3000)
+    for end in ends:
+        for _, _, octets in end.frames:
+            report(octets.hex())
+
+
 CLOCKS = {"core": 16, "rx": 8, "tx": 8}
 
 
@@ -295,6 +315,17 @@ def test_rdma_writes_fill_the_wire(sides, tmp_path):
 def test_an_rdma_read_is_answered_within_7500_ns(tmp_path):
     parameters = {**CLOCKS, "outcome": str(tmp_path / "figures")}
     simulate(partial(Joined), f"{__package__}.test_wire_rate", name="a_read.*", parameters=parameters)
+
+
+def test_frames_do_not_depend_on_memory_that_nobody_has_written(tmp_path):
+    frames = []
+    for name, made in ("clean", partial(Joined)), ("dirty", partial(dirty, Joined, 1)):
+        outcome = tmp_path / name
+        parameters = {**CLOCKS, "outcome": str(outcome)}
+        simulate(made, f"{__package__}.test_wire_rate", name="frames.*", parameters=parameters, seed=1)
+        frames.append(outcome.read_text().splitlines())
+    assert len(frames[0]) > 5
+    assert frames[0] == frames[1]
 
 
 def main():

@@ -1,0 +1,45 @@
+"""Memories that start with random contents, so that a test sees whether a design uses words that nobody has written."""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+from amaranth.hdl import Fragment, Shape, ShapeCastable
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+
+__all__ = ["dirty"]
+
+
+@contextlib.contextmanager
+def _random_contents(seed: int) -> Iterator[None]:
+    """Let memories that are made without contents have random ones."""
+    rng = random.Random(seed)
+    clean = Memory.__init__
+
+    def dirty(self: Memory, data: Any = None, **options: Any) -> None:
+        if "init" in options and not list(options["init"]):
+            shape, depth = options["shape"], options["depth"]
+            width = Shape.cast(shape).width
+            words = [rng.getrandbits(width) if width else 0 for _ in range(depth)]
+            options["init"] = [shape.from_bits(word) for word in words] if isinstance(shape, ShapeCastable) else words
+        clean(self, data, **options)
+
+    with patch.object(Memory, "__init__", dirty):
+        yield
+
+
+def dirty(make: Callable[..., wiring.Component], seed: int) -> wiring.Component:
+    """Return the component, which ``make`` makes; its memories are made dirty when it is elaborated."""
+    with _random_contents(seed):
+        component = make()
+    elaborate = component.elaborate
+
+    def elaborated(platform: object) -> Fragment:
+        with _random_contents(seed):
+            return Fragment.get(elaborate(platform), platform)
+
+    component.elaborate = elaborated
+    return component
