@@ -20,9 +20,10 @@ from open_rnic.host_driver.devices.udp.rnic import UdpRnic
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
-from open_rnic.host_driver.rdma import rping
+from open_rnic.host_driver.rdma import Access, rping
 from open_rnic.host_driver.rdma.offload import OffloadStream
 from open_rnic.host_driver.tcp.stack import UserTcp
+from open_rnic.host_driver.tools import cli
 from open_rnic.rtl.mac.registers import BY_NAME as MAC_REGISTERS
 from open_rnic.rtl.registers import Role
 from open_rnic.rtl.tcp.words import Reason, State
@@ -71,6 +72,30 @@ def test_rping_runs_both_ways_over_a_cable_that_loses_frames():
             assert board.rnic.driver.exchange.repeats
 
     run(body())
+
+
+def test_a_program_sees_in_its_memory_what_a_peer_writes_into_that_of_the_board_without_a_send():
+    async def body():
+        async with board_and_twin() as (board, twin):
+            place = str(BOARD.ip), 7
+            engine = board.tcp.open_device
+            async with await rdma.listen(*place, RESPONDER, device=engine, tcp=board.tcp) as listener:
+                connecting = asyncio.create_task(rdma.connect(*place, INITIATOR, tcp=twin))
+                async with await (await listener.request()).accept() as ours, await connecting as theirs:
+                    memory = bytearray(100)
+                    region = ours.register(memory, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+                    await board.rnic.get("IDENTITY")  # behind the registration
+                    await theirs.write(b"written", region.stag, region.to + 20)
+                    await ours.until(lambda: memory[20:27] == b"written")
+
+    run(body())
+
+
+def test_the_demonstration_verifies_what_a_board_and_the_twin_send(capsys):
+    assert cli.run(["demo", "--device", "udp:sim:colorlight_5a75b", "--size", "2500", "--drop", "0.01"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.splitlines()[-1], err) == ("verified 2500 octets each way", "")
+    assert "the initiator with the software twin, the other with udp:sim:colorlight_5a75b" in out
 
 
 def test_damaged_frames_and_a_pulled_cable_are_counted_and_a_link_returns():

@@ -11,8 +11,12 @@ from open_rnic.host_driver.optional_packages import need
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.link.protocol import LINK_PORT
 
-NAMES = ("software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD", "udp:ADDRESS[:PORT]", "udp:sim:BOARD")
+NAMES = (
+    "software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD", "udp:ADDRESS[:PORT]",
+    "udp:sim:BOARD[:CONNECTIONS]",
+)  # fmt: skip
 UDP = "udp:"
+_CONNECTIONS = (1, 2, 4, 8, 16)  # of an RNIC
 _SERIAL = "serial:"
 _SIMULATED = "sim:"
 
@@ -44,7 +48,7 @@ def is_rnic(spec: str) -> bool:
 
 
 def rnic_place(spec: str) -> str | tuple[IPv4Address, int]:
-    """Return the place of a whole RNIC: the name of a board that is simulated, or an address and a port.
+    """Return the place of a whole RNIC: an address and a port, or BOARD[:CONNECTIONS] of a board that is simulated.
 
     Raises ValueError if the name has neither.
     """
@@ -54,10 +58,12 @@ def rnic_place(spec: str) -> str | tuple[IPv4Address, int]:
         from open_rnic.boards import find
         from open_rnic.boards.board import Core
 
-        board = find(where.removeprefix(_SIMULATED))
-        board.check(Core.RNIC)
-        name: str = board.name
-        return name
+        where = where.removeprefix(_SIMULATED)
+        name, colon, connections = where.partition(":")
+        find(name).check(Core.RNIC)
+        if colon and connections not in map(str, _CONNECTIONS):
+            raise ValueError(f"an RNIC has 1, 2, 4, 8 or 16 connections, not {connections!r}")
+        return where
     address, colon, port = where.partition(":")
     try:
         place = IPv4Address(address), int(port) if colon else LINK_PORT

@@ -192,6 +192,11 @@ class Connection:
         return self._lower.negotiated
 
     @property
+    def longest(self) -> int:
+        """The most octets of a message; a device's memory may have room for few."""
+        return self._stream.longest
+
+    @property
     def local(self) -> Address:
         """The address of this end."""
         return self._lower.local
@@ -428,6 +433,10 @@ class Connection:
             if self.over and not holds():
                 raise self.error or ClosedError(By.PEER)
             looks += 1
+            try:
+                await self._stream.look()
+            except DeviceError:  # the connection's own error follows
+                looks = _PATIENCE
             await asyncio.sleep(0 if looks < _PATIENCE else _LOOK)
 
     async def disconnected(self) -> RdmaError | None:

@@ -311,10 +311,18 @@ class OffloadStream(Stream):
     def _map_message(self, work: Work) -> None:
         work.address = self._map(work.message, fill=work.request.opcode is not Opcode.RDMA_READ_REQUEST)
 
+    @property
+    def longest(self) -> int:
+        """See Stream: several have to fit into the device's memory."""
+        return min(super().longest, self._memory.space // 2)
+
+    async def look(self) -> None:
+        """See Stream."""
+        await self._memory.load_shared()
+
     def _map(self, view: View, *, fill: bool) -> int:
-        most = self._memory.space // 2  # several have to fit
-        if len(view) > most:
-            raise ValueError(f"a message or buffer has at most {most} octets in this device, not {len(view)}")
+        if len(view) > self.longest:
+            raise ValueError(f"a message or buffer has at most {self.longest} octets in this device, not {len(view)}")
         return self._memory.map(view, fill=fill)
 
     def discard(self, prepared: Work | Receive) -> None:

@@ -47,6 +47,7 @@ from open_rnic.host_driver.rdma.memory import (
 )
 from open_rnic.host_driver.rdma.work import CompletionQueue, Received, ReceiveRequest, WorkRequest
 from open_rnic.host_driver.sockets import KERNEL
+from open_rnic.host_driver.tcp.attached import AttachedTcp
 from open_rnic.host_driver.transport import Tcp
 from open_rnic.rtl.registers import Role
 
@@ -116,6 +117,13 @@ class Settings:
                 raise ValueError(f"{name} must be {least} to {most}, not {getattr(self, name)}")
         if self.buffer % 2:
             raise ValueError(f"buffer must be even, not {self.buffer}")
+
+    def within(self, tcp: Tcp) -> Settings:
+        """Return these settings, with which less memory is used if the devices of ``tcp`` have little of their own."""
+        memory = tcp.paths[0].memory if isinstance(tcp, AttachedTcp) else None
+        if memory is None or memory.space >= 1 << 20:
+            return self
+        return replace(self, buffer=min(self.buffer, memory.space // 8), credits=min(self.credits, 16))
 
 
 class _Offer(NamedTuple):
@@ -293,7 +301,7 @@ class Rsocket:
                 await self._until(self._may_send)
                 self._check_writable()
                 target = self._targets(self._target)
-                piece = view[: min(len(view), target.octets, MAX_WRITE)]
+                piece = view[: min(len(view), target.octets, MAX_WRITE, self.connection.longest)]
                 view = view[len(piece) :]
                 # before the RDMA Write, as the peer may replace the entry as soon as this end has used it up
                 rest = target.octets - len(piece)
@@ -387,7 +395,7 @@ class Rsocket:
         async with self._sending:
             while view:
                 start, target = self._mapped(offset)
-                piece = view[: min(len(view), start + target.octets - offset, MAX_WRITE)]
+                piece = view[: min(len(view), start + target.octets - offset, MAX_WRITE, self.connection.longest)]
                 view = view[len(piece) :]
                 await self._until(self._has_room)
                 self._check_writable()

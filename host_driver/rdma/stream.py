@@ -125,6 +125,14 @@ class Stream:
     # Calls of the ULP
 
     @property
+    def longest(self) -> int:
+        """The most octets of a message that this end sends, and of a buffer for one that it receives."""
+        return MAX_MESSAGE
+
+    async def look(self) -> None:
+        """Let registered memory have what the peer has written: a device may have a copy of it."""
+
+    @property
     def ended(self) -> bool:
         """Whether a Terminate has been received, or must be sent."""
         return self.terminate is not None or self.terminated is not None

@@ -197,7 +197,7 @@ async def run(
 
     Raises ValueError if ``file`` is not a regular file, OSError (MpaConnectionError is one), DeviceError and DdpError.
     """
-    sources = {role: _Source(options, role) for role in Role}
+    sources = {role: Source(options, role) for role in Role}
     if options.file and options.pcap and options.pcap.exists() and options.pcap.samefile(options.file):
         raise ValueError(f"{options.pcap} cannot be the capture: it is the file to send")
     async with AsyncExitStack() as stack:
@@ -229,7 +229,7 @@ async def run(
 async def _transfer(
     options: Options,
     connections: tuple[Connection, Connection],
-    sources: dict[Role, _Source],
+    sources: dict[Role, Source],
     progress: Progress | None,
 ) -> Result:
     ends = Endpoint(Role.INITIATOR), Endpoint(Role.RESPONDER)
@@ -247,14 +247,18 @@ async def _transfer(
             group.create_task(_receive(end, connection, progress))
     seconds = time.monotonic() - started
     for end, connection, before in zip(ends, connections, cycles, strict=True):
-        device = connection.device
-        end.counters = {name: await device.get(name) for name in _COUNTERS}
-        end.counters |= {name: await device.get_wide(name) for name in _WIDE_COUNTERS}
-        end.counters["CYCLES"] -= before
+        await count(end, connection.device, before)
     return Result(*ends, seconds)
 
 
-async def _send(end: Endpoint, connection: Connection, source: _Source, fit: _Capturable | None) -> None:
+async def count(end: Endpoint, device: Device, cycles: int) -> None:
+    """Read the counters of a device; ``cycles`` is the count of clock cycles at the beginning."""
+    end.counters = {name: await device.get(name) for name in _COUNTERS}
+    end.counters |= {name: await device.get_wide(name) for name in _WIDE_COUNTERS}
+    end.counters["CYCLES"] -= cycles
+
+
+async def _send(end: Endpoint, connection: Connection, source: Source, fit: _Capturable | None) -> None:
     digest = hashlib.sha256()
     # A Send as RTR was the first message of its queue
     msn = 2 if connection.negotiated.rtr_send is Rtr.SEND else 1
@@ -354,7 +358,7 @@ class _Capturable:
         return self._offset + octets + 4 * markers
 
 
-class _Source:
+class Source:
     """The data that one end sends."""
 
     def __init__(self, options: Options, role: Role) -> None:

@@ -41,34 +41,53 @@ class Network:
 
     Except for ``kernel``, the ends have Ethernet ports, and a frame pipe joins them. It loses each frame with the
     probability ``drop``, and writes the pcapng file ``capture``. ``attached``: the RTL has data paths, too, and its
-    connections are for :class:`.AttachedDevice`.
+    connections are for :class:`.AttachedDevice`. With ``boards``, each end has the TCP of the board of this name, or
+    another one if there is no name: the twin's, or with real boards this machine's.
     """
 
     kind: Kind = Kind.KERNEL
     drop: float = 0.0
     capture: Path | None = None
     attached: bool = False
+    boards: tuple[str, ...] = ()
     seed: int = 1
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Ends]:
         """Open both ends. Raises DeviceError if a simulation cannot be started, and OSError for the capture."""
-        from open_rnic.host_driver.devices import simulated_path, simulated_rnic
+        from open_rnic.host_driver.devices import rnic_place, simulated_path, simulated_rnic
+        from open_rnic.host_driver.devices.udp import endpoint
         from open_rnic.host_driver.net.host import Host
         from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
         from open_rnic.host_driver.sockets import KERNEL
+        from open_rnic.host_driver.tcp.attached import AttachedTcp
         from open_rnic.host_driver.tcp.engine import EngineTcp
         from open_rnic.host_driver.tcp.stack import UserTcp
 
-        if self.kind is Kind.KERNEL:
+        places = [rnic_place(name) if name else "" for name in self.boards]
+        if any(not isinstance(place, str) for place in places):
+            async with AsyncExitStack() as stack:
+                tcps: list[Tcp] = []
+                for place in places:
+                    if isinstance(place, tuple):
+                        tcps.append((await stack.enter_async_context(endpoint.opened(*place)))[1])
+                    else:
+                        tcps.append(KERNEL)
+                assert isinstance(tcps[1], AttachedTcp)
+                yield Ends(tcps[0], tcps[1], str(tcps[1].address))
+            return
+        if self.kind is Kind.KERNEL and not places:
             yield Ends(KERNEL, KERNEL, "127.0.0.1")
             return
         async with AsyncExitStack() as stack:
             ends: list[tuple[Port, Tcp]] = []
-            for interface in (_INITIATOR, _RESPONDER):
+            for nth, interface in enumerate((_INITIATOR, _RESPONDER)):
                 mac = bytes((2, 0)) + interface.ip.packed
                 tcp: Tcp
-                if self.kind is Kind.TWIN:
+                if places and places[nth]:
+                    board = await stack.enter_async_context(endpoint.simulated(str(places[nth]), interface))
+                    ends.append((board.port, board.tcp))
+                elif places or self.kind is Kind.TWIN:
                     ours, port = joined()
                     tcp = await stack.enter_async_context(UserTcp(ours, Host(mac, interface)))
                     ends.append((port, tcp))

@@ -15,6 +15,7 @@ from open_rnic.cocotb_tests.rnic_model import RnicModel
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices import check, open_device, rnic_place
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError
+from open_rnic.host_driver.devices.udp.board import parameters
 from open_rnic.host_driver.devices.udp.datagrams import KernelDatagrams, datagrams
 from open_rnic.host_driver.devices.udp.driver import RNIC, RnicDriver, page_of
 from open_rnic.host_driver.devices.udp.finding import Found, find
@@ -222,6 +223,9 @@ def test_names_of_rnics():
     assert rnic_place("udp:10.0.0.2") == (IPv4Address("10.0.0.2"), 57767)
     assert rnic_place("udp:10.0.0.2:5") == (IPv4Address("10.0.0.2"), 5)
     assert rnic_place("udp:sim:colorlight_5a75b") == "colorlight_5a75b"
+    assert parameters(rnic_place("udp:sim:ecpix5:4"))[0] == "4"
+    with pytest.raises(ValueError, match="an RNIC has 1, 2, 4, 8 or 16 connections, not '3'"):
+        check("udp:sim:ecpix5:3", lanes=1)
     with pytest.raises(ValueError, match="ulx3s has no Ethernet"):
         check("udp:sim:ulx3s", lanes=1)
     with pytest.raises(ValueError, match=r"udp:10\.0\.0\.2 has TCP of its own"):

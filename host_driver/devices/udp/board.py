@@ -20,17 +20,23 @@ from open_rnic.host_driver.devices.sim.wire import SOCKET, frame, take_frames
 from open_rnic.host_driver.net.pipe import discard
 from open_rnic.host_driver.waiting import Gate
 
-__all__ = ["SimulatedBoard", "parameters"]
+__all__ = ["SimulatedBoard", "connections", "parameters"]
 
 _SERVER = "open_rnic.host_driver.devices.sim.whole_server"
 
 
 def parameters(name: str) -> tuple[str, ...]:
-    """Return the parameters of the simulation of a board; raises ValueError for one that is unknown or unsuitable."""
+    """Return the parameters of the simulation of BOARD[:CONNECTIONS]; raises ValueError for an unsuitable board."""
+    name, _, connections = name.partition(":")
     board = find(name)
     board.check(Core.RNIC)
     ethernet = board.ethernet
-    return str(ethernet.connections), str(ethernet.ring), str(ethernet.memory)
+    return connections or str(ethernet.connections), str(ethernet.ring), str(ethernet.memory)
+
+
+def connections(name: str) -> int:
+    """Return the number of connections of a board; raises what ``parameters`` raises."""
+    return int(parameters(name)[0])
 
 
 class SimulatedBoard(asyncio.Protocol):
@@ -38,7 +44,7 @@ class SimulatedBoard(asyncio.Protocol):
 
     @classmethod
     async def open(cls, name: str) -> SimulatedBoard:
-        """Start the board of this name. The first of a kind is built, which takes minutes.
+        """Start the board with this name, or with BOARD:CONNECTIONS. The first of a kind is built, which takes minutes.
 
         Raises ValueError for a board that is unknown or has no Ethernet, and DeviceError if it cannot be built or
         started.

@@ -117,10 +117,14 @@ def demo(
     pipe that can lose frames. --device takes two names separated
     by a comma for the initiator's device and the responder's.
 
+    Of udp:ADDRESS or udp:sim:BOARD, the TCP and the RDMA engine are used: data goes from memory to memory. The peer of
+    a single board is the software twin.
+
     Both endpoints send at the same time, and the received data is verified by its SHA-256.
     """
     from open_rnic.host_driver.ddp import DdpError
     from open_rnic.host_driver.mpa.fpdu import MIN_MULPDU
+    from open_rnic.host_driver.tools import demo_boards
     from open_rnic.host_driver.tools.demo import Options, run
     from open_rnic.host_driver.tools.ladder import Ladder
 
@@ -130,8 +134,17 @@ def demo(
         raise UsageError(f"--port must be 0 to 65535, not {port}")
     if not 0 <= drop < 1:
         raise UsageError(f"--drop must be from 0 to less than 1, not {drop}")
-    if drop and transport is Kind.KERNEL:
-        raise UsageError("--drop needs --transport twin or rtl")
+    names = device.split(",", 1)
+    boards = _boards(names)
+    simulated = boards and all(not name or name.startswith("udp:sim:") for name in boards)
+    if boards and transport is not Kind.KERNEL:
+        raise UsageError(f"{device} has TCP of its own: leave --transport {transport} out")
+    if drop and transport is Kind.KERNEL and not simulated:
+        raise UsageError("--drop needs --transport twin or rtl, or --device udp:sim:BOARD")
+    if boards and (mulpdu or waves):
+        raise UsageError(f"{'--mulpdu' if mulpdu else '--waves'} has no effect with {device}")
+    if pcap and boards and not simulated:
+        raise UsageError(f"--pcap has no frames of {device}: capture its cable")
     attached = transport is Kind.RTL and device == "simulated"
     if attached and waves:
         raise UsageError("--waves needs another --transport than rtl")
@@ -145,23 +158,27 @@ def demo(
         rtr=Rtr[rtr.name],
         mulpdu=mulpdu or None,
         pcap=pcap,
-        network=Network(transport, drop, pcap, attached),
+        network=Network(transport, drop, pcap, attached, boards),
     )
     ladder = Ladder((lambda _: None) if as_json else _tell, width=console().width)
-    names = device.split(",", 1)
+    if boards:
+        names = [name or "the software twin" for name in boards]
     if not as_json:
         lanes = 1 if attached else lanes
         width = "1 lane" if lanes == 1 else f"{lanes} lanes"
         what = f"a {device} device of {width}" if device in ("software", "simulated") else device
         both = f"each with {what}" if len(names) == 1 else f"the initiator with {names[0]}, the other with {names[1]}"
         where = "on loopback" if transport is Kind.KERNEL else f"in {_TCP[transport]} over a frame pipe"
+        if boards:
+            where = "over a frame pipe" if simulated else "over the network"
         _tell(f"Two endpoints over TCP {where}, {both}.\n")
     # Both ends open one after the other: the first is the initiator's.
     next_name = iter((names * 2)[: len(Role)])
     try:
         with _Bars() if sys.stderr.isatty() and not as_json else nullcontext() as bars:
             opener = AttachedDevice.open if attached else lambda: open_device(next(next_name), lanes, waves)
-            result = interruptible(run(options, opener, ladder, bars))
+            work = demo_boards.run(options, ladder, bars) if boards else run(options, opener, ladder, bars)
+            result = interruptible(work)
     except (ValueError, DdpError) as error:
         raise CommandError(str(error)) from None
     if as_json:
@@ -174,14 +191,36 @@ def demo(
         print(f"verified {result.initiator.sent} octets each way")
 
 
+def _boards(names: list[str]) -> tuple[str, ...]:
+    """Return the boards of both ends, without a name for the software twin; nothing if there is none."""
+    from open_rnic.host_driver.devices import check, is_rnic, rnic_place
+
+    if not any(map(is_rnic, names)):
+        return ()
+    ends = names if len(names) == len(Role) else ["software", *names]
+    for name in ends:
+        if not is_rnic(name) and name != "software":
+            raise UsageError(f"the peer of a board with TCP of its own is another one or software, not {name}")
+        try:
+            check(name, lanes=1)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    kinds = {type(rnic_place(name)) for name in ends if is_rnic(name)}
+    if len(kinds) > 1:
+        raise UsageError(f"{' and '.join(ends)} have no common network")
+    if kinds == {tuple} and not is_rnic(ends[1]):
+        raise UsageError(f"{ends[0]} can only be the responder of a peer in this machine: --device {ends[0]}")
+    return tuple(name if is_rnic(name) else "" for name in ends)
+
+
 def _size(device: str, waves: bool, transport: Kind) -> int:
     if waves:
         return _SIZE_WITH_WAVES
     if transport is Kind.RTL:
         return _SIZE_OVER_RTL
-    if "serial:sim:" in device:
+    if "sim:" in device:
         return _SIZE_OF_A_SIMULATED_BOARD
-    return _SIZE_OF_A_BOARD if "serial:" in device else _SIZE
+    return _SIZE_OF_A_BOARD if "serial:" in device or "udp:" in device else _SIZE
 
 
 def _tell(line: str) -> None:

@@ -168,7 +168,7 @@ def _stream(options: StreamOptions, *, mapped: bool) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _listening(end: _End) -> AsyncIterator[Listener]:
+async def _listening(end: _End) -> AsyncIterator[tuple[Listener, Tcp]]:
     from open_rnic.host_driver import rdma
 
     async with end.network as (tcp, device):
@@ -176,7 +176,7 @@ async def _listening(end: _End) -> AsyncIterator[Listener]:
         opening = rdma.listen(end.bind, end.port, end.config, device=device, failed=tell_failure, tcp=tcp)
         async with await opening as listener:
             print(f"listening at {place(listener.address)}", flush=True)
-            yield listener
+            yield listener, tcp
 
 
 async def _serve_files(end: _End, folder: Path, once: bool) -> None:
@@ -184,12 +184,12 @@ async def _serve_files(end: _End, folder: Path, once: bool) -> None:
 
     async def serve(request: ConnectionRequest) -> None:
         try:
-            async with await rsocket.accept(request) as connected:
+            async with await rsocket.accept(request, settings=rsocket.Settings().within(tcp)) as connected:
                 await rcopy.serve(connected, folder, lambda copied: print(copied, flush=True))
         except rcopy.RcopyError as error:
             raise CommandError(str(error)) from None
 
-    async with _listening(end) as listener:
+    async with _listening(end) as (listener, tcp):
         if once:
             await serve(await listener.request())
         else:
@@ -201,7 +201,8 @@ async def _copy(end: _End, source: Path, host: str, path: str) -> None:
 
     async with end.network as (tcp, device):
         await prepare(device)
-        connecting = rsocket.connect(host, end.port, end.config, device=device, tcp=tcp)
+        settings = rsocket.Settings().within(tcp)
+        connecting = rsocket.connect(host, end.port, end.config, settings=settings, device=device, tcp=tcp)
         try:
             async with await connecting as connected:
                 print(await rcopy.send_file(connected, source, path))
@@ -217,14 +218,15 @@ async def _measure(end: _End, server: str | None, settings: Settings, mapped: bo
     try:
         if server is None:
             async with (
-                _listening(end) as listener,
-                await rsocket.accept(await listener.request(), settings=own) as connected,
+                _listening(end) as (listener, tcp),
+                await rsocket.accept(await listener.request(), settings=own.within(tcp)) as connected,
             ):
                 print(await run(connected, settings, leads=False))
             return
         async with end.network as (tcp, device):
             await prepare(device)
             assert server is not None
+            own = own.within(tcp)
             connecting = rsocket.connect(server, end.port, end.config, settings=own, device=device, tcp=tcp)
             async with await connecting as connected:
                 print(await run(connected, settings, leads=True))

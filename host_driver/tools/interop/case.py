@@ -66,6 +66,7 @@ class Case:
     samples: bool = False  # whether our end must have a sample writer
     kills: bool = False  # whether the case kills the guest, or leaves it unusable for other cases
     timeout: float = 300.0
+    connections: int = 1  # that our end has at a time
     smaller: Case | None = None  # takes its place if the device's memory is that of a board: some ten KiB
 
 

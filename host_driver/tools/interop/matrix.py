@@ -18,7 +18,7 @@ from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.device import AttachedDevice, Device, DeviceError
 from open_rnic.host_driver.devices import is_rnic, open_device, rnic_place, samples
 from open_rnic.host_driver.devices.simulated_rnic import SimulatedRnic
-from open_rnic.host_driver.devices.udp.board import SimulatedBoard
+from open_rnic.host_driver.devices.udp.board import SimulatedBoard, connections
 from open_rnic.host_driver.rdma import RdmaError
 from open_rnic.host_driver.rdma.connection import OpenDevice
 from open_rnic.host_driver.rdma.rping import RpingError
@@ -147,6 +147,8 @@ async def run(
                 await (await device()).close()
             for case in cases:
                 if attached and (case.octets or case.samples):
+                    continue
+                if board and case.connections > connections(str(board)):
                     continue
                 if board and case.smaller:
                     case = case.smaller

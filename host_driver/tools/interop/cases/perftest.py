@@ -19,7 +19,8 @@ _RULE = "RFC 5040 §5.5 rule 13: messages are sent in the order in which they we
 _PEEKING = "RFC 5040 §5.5 rule 5: ib_write_lat takes the last octet in memory for the arrival of an RDMA Write"
 _READS = 16  # RDMA Reads outstanding
 _ITERATIONS, _TURNS, _FEW_TURNS = 24, 100, 20
-_SMALL = 2048  # octets of a message from or to a board's memory
+_SMALL = 1024  # octets of a message from or to a board's memory
+_SMALL_SEND = 64
 # The first words of perftest's line if the processor's clock, which QEMU emulates, does not match that of the kernel
 _UNSTEADY = "Correlation coefficient"
 _NAMES = {
@@ -34,7 +35,8 @@ _NAMES = {
 def _settings(program: Program, *, small: bool) -> Settings:
     if program.latency:
         return Settings.of(program, iterations=_FEW_TURNS if small else _TURNS)
-    return Settings.of(program, size=_SMALL if small else None, iterations=_ITERATIONS)
+    size = _SMALL_SEND if program is Program.SEND_BW else _SMALL  # all posted buffers of Sends have a place there
+    return Settings.of(program, size=size if small else None, iterations=_ITERATIONS)
 
 
 async def _from_guest(setting: Setting, settings: Settings) -> Finding:
@@ -91,13 +93,14 @@ def _table(output: Output, settings: Settings) -> list[float]:
     row = [float(word) for word in output.lines[heads[0] + 1].split()]
     check(row[:2] == [settings.size, settings.iterations], f"perftest's table has the row {row}")
     timed = not any(line.startswith(_UNSTEADY) for line in output.lines)
-    check(not timed or all(0 < value < inf for value in row[3:5]), f"perftest's table has the row {row}")
+    least = 0.005 if settings.size >= Settings.of(settings.program).size else 0  # a slow rate is printed as 0.00
+    check(not timed or all(least <= value < inf for value in row[3:5]), f"perftest's table has the row {row}")
     return row
 
 
 def _told(program: Program, table: list[float]) -> str:
     value = table[4] if program.latency else table[3]
-    if not 0 < value < inf:
+    if not 0 <= value < inf:
         return "its clock was too unsteady to measure"
     return f"measured {value:.0f} µs (median)" if program.latency else f"measured {value:.2f} MiB/s"
 
@@ -123,6 +126,7 @@ def _case(program: Program, act: str, *, small: bool = False) -> Case:
             partial(_from_guest, settings=settings),
             expected,
             variant="siw-strict" if first else "siw",
+            connections=2,
             smaller=smaller,
         )
     return Case(
@@ -131,6 +135,7 @@ def _case(program: Program, act: str, *, small: bool = False) -> Case:
         _RULE,
         partial(_to_guest, settings=settings),
         expected,
+        connections=2,
         smaller=smaller,
     )
 

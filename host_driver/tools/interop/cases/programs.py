@@ -161,7 +161,7 @@ def _pings(size: int, small: int | None = None) -> tuple[Case, Case]:
 
 CASES = (
     *_pings(64),
-    *_pings(65000, 4000),
+    *_pings(65000, 1500),
     Case(
         "rdma_server",
         "rdma_server in the guest, we are its client",

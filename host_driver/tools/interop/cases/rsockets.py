@@ -19,8 +19,8 @@ _MIB = 1 << 20
 # what has not been received is lost. With these settings, our end sends its last CREDIT before the last turn.
 _STREAM = rstream.Settings(size=5000, count=30, iterations=3, verify=True)
 _SMALL_STREAM = rstream.Settings(size=500, count=10, iterations=2, verify=True)
-_SMALL_CREDITS = 32
-_SMALL_BUFFER = 4096  # octets of a receive buffer in a board's memory
+_SMALL_CREDITS = 16
+_SMALL_BUFFER = 2048  # octets of a receive buffer in a board's memory
 _RULE = "RFC 5040 §5.5 rule 10: when a Send is delivered, the RDMA Writes before it are in memory"
 _PEEKING = "RFC 5040 §5.5 rule 5: riostream takes the last octet in memory for the arrival of an RDMA Write"
 _FILE = "/copied"
