@@ -1,5 +1,7 @@
 """Colorlight i9, revision 7.2, on its extension board."""
 
+from dataclasses import replace
+
 from open_rnic.boards.board import Board
 from open_rnic.boards.colorlight import ETHERNET, ColorlightI9Platform
 
@@ -18,5 +20,5 @@ BOARD = Board(
     uart="USB of the dock",
     loader=("--board", "colorlight-i9"),
     led="led",
-    ethernet=ETHERNET,
+    ethernet=replace(ETHERNET, memory=1 << 16, ring=1 << 14),
 )

@@ -25,5 +25,7 @@ BOARD = Board(
         Interface.RGMII,
         PhySettings(address=(0, 1)),  # by a resistor; the PHY delays both clocks
         clock_hz=75_000_000,
+        memory=1 << 16,
+        ring=1 << 14,
     ),
 )
