@@ -135,7 +135,7 @@ def _markdown(every: list[Board], core: Core, out: Path) -> str:
         elif board.ethernet is not None:
             row.append(str(board.ethernet.connections if built is None else built.connections))
         if built is None:
-            clocks = [(name, f"- / {hertz / 1e6:g}") for name, hertz in board.clocks(core).items()]
+            clocks = [(name, f"- / {hertz / 1e6:g}") for name, hertz in board.all_clocks(core).items()]
             row += ["not built", "", "", _named(clocks), ""]
         else:
             clocks = [(name, f"{got / 1e6:.1f} / {asked / 1e6:g}") for name, (got, asked) in built.clocks.items()]
