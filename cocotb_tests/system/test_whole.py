@@ -1,17 +1,23 @@
 """The whole RNIC of a board in Verilator, from its MAC inwards, with the shipped driver over its Ethernet cable."""
 
 import asyncio
+import contextlib
+import json
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from ipaddress import IPv4Interface
 
 import pytest
 
+from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.layout import STATION
 from open_rnic.host_driver.devices.sim.path_wire import Damage
+from open_rnic.host_driver.devices.udp.board import SimulatedBoard
 from open_rnic.host_driver.devices.udp.datagrams import TwinDatagrams
 from open_rnic.host_driver.devices.udp.driver import MAC
 from open_rnic.host_driver.devices.udp.endpoint import simulated
@@ -20,10 +26,12 @@ from open_rnic.host_driver.devices.udp.rnic import UdpRnic
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
+from open_rnic.host_driver.net.tap import TapNetwork
 from open_rnic.host_driver.rdma import Access, rping
 from open_rnic.host_driver.rdma.offload import OffloadStream
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.host_driver.tools import cli
+from open_rnic.rtl.link.protocol import VERSION
 from open_rnic.rtl.mac.registers import BY_NAME as MAC_REGISTERS
 from open_rnic.rtl.registers import Role
 from open_rnic.rtl.tcp.words import Reason, State
@@ -114,6 +122,40 @@ def test_damaged_frames_and_a_pulled_cable_are_counted_and_a_link_returns():
             board.board.cable(up=True)
             board.cable.join()
             assert MAC_REGISTERS["LINK"]["changed"].get(await identity)
+
+    run(body())
+
+
+@needs_tap
+def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
+    def program(linux, *arguments):
+        """Start ``rnic`` in the network of the board."""
+        command = [sys.executable, "-m", "open_rnic.host_driver", *arguments]
+        return linux.inside(subprocess.Popen, command, stdout=subprocess.PIPE, text=True)
+
+    async def output(process):
+        told, _ = await asyncio.to_thread(process.communicate, timeout=HANG)
+        assert process.returncode == 0
+        return told
+
+    async def body():
+        board = await SimulatedBoard.open("colorlight_5a75b")
+        host = IPv4Interface("10.0.0.1/24")
+        async with TapNetwork(str(host)) as linux, Pipe(linux.port, board):
+            find = "find", "--json"
+            [found] = json.loads(await output(program(linux, *find)))
+            mac = "02:00:0a:00:00:02"
+            assert found == {"address": str(STATION.ip), "mac": mac, "in_use": False, "link_version": VERSION}
+            for _ in range(2):
+                with contextlib.ExitStack() as ending:
+                    serving = program(linux, "rping", "-s", "-v", "--device", f"udp:{STATION.ip}")
+                    ending.enter_context(serving)
+                    ending.callback(serving.kill)
+                    assert await asyncio.to_thread(serving.stdout.readline) == "listening at 10.0.0.2 port 7174\n"
+                    [found] = json.loads(await output(program(linux, *find)))
+                    assert found["in_use"]
+            assert "frames pass" in await output(program(linux, "inspect", f"udp:{STATION.ip}"))
+        await board.close()
 
     run(body())
 
