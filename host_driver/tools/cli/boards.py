@@ -138,7 +138,7 @@ def _markdown(every: list[Board], core: Core, out: Path) -> str:
             clocks = [(name, f"- / {hertz / 1e6:g}") for name, hertz in board.all_clocks(core).items()]
             row += ["not built", "", "", _named(clocks), ""]
         else:
-            clocks = [(name, f"{got / 1e6:.1f} / {asked / 1e6:g}") for name, (got, asked) in built.clocks.items()]
+            clocks = [(name, f"{got / 1e6:.1f} / {asked / 1e6:.4g}") for name, (got, asked) in built.clocks.items()]
             row += [*(_count(built.cells, kinds) for kinds in _CELLS), _named(clocks), built.sha256[:16]]
         rows.append(row)
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
