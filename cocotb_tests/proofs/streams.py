@@ -25,6 +25,7 @@ from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
 from open_rnic.rtl.mpa.stream_mode import in_turn
+from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.mpa.tx.crc_appender import CrcAppender
 from open_rnic.rtl.mpa.tx.crc_lane_appender import LaneAppender
 from open_rnic.rtl.mpa.tx.fence import Fence
@@ -372,6 +373,15 @@ def _window_states(window):
     )
 
 
+_block(
+    lambda lanes: StreamWindow(),
+    StreamWindow,
+    "a word that the host writes withdraws one",
+    "self.tx_ulpdu.valid.eq(fifo.r_rdy)",
+    "self.tx_ulpdu.valid.eq(fifo.r_rdy & ~fifo.w_en)",
+    given=lambda m, window: ~window.reset,
+    lanes=(1,),
+)
 _block(
     lambda lanes: MemoryWindow(lanes, 1024),
     MemoryWindow,
