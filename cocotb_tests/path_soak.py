@@ -21,14 +21,14 @@ from open_rnic.cocotb_tests.soak import mutated
 from open_rnic.host_driver.devices.simulated_path import opened
 from open_rnic.host_driver.errors import MpaConnectionError
 from open_rnic.host_driver.net.frames import Ipv4
-from open_rnic.host_driver.net.host import Host
+from open_rnic.host_driver.net.host import Host, local_mac
 from open_rnic.host_driver.net.pipe import Pipe, joined
 from open_rnic.host_driver.tcp.engine import EngineTcp
 from open_rnic.host_driver.tcp.segment import PROTOCOL, Segment
 from open_rnic.host_driver.tcp.stack import UserTcp
 
 RTL, TWIN = IPv4Interface("10.9.0.1/24"), IPv4Interface("10.9.0.2/24")
-MACS = {address: bytes((2, 0)) + address.ip.packed for address in (RTL, TWIN)}
+MACS = {address: local_mac(address.ip) for address in (RTL, TWIN)}
 BURST = 32  # frames between two exchanges of the good connection; more would not fit in the queue of the simulation
 FRESH = 50  # bursts after which one more connection opens and closes
 PATIENCE = 120.0  # seconds in which an exchange must succeed, on a busy machine

@@ -201,7 +201,23 @@ class Device(ABC):
                 return high << 32 | low
 
 
-class AttachedDevice(Device):
+class DeviceWithTcp(Device):
+    """A device whose MPA stream is that of its own TCP, so that no octets of it pass through the program."""
+
+    async def write_mpa(self, octets: bytes) -> None:
+        """Raise DeviceError: the octets come from TCP."""
+        raise DeviceError("its MPA stream comes from its TCP")
+
+    async def read_mpa(self) -> bytes:
+        """Raise DeviceError: the octets go to TCP."""
+        raise DeviceError("its MPA stream goes to its TCP")
+
+    async def read_fpdus(self) -> list[bytes]:
+        """Raise DeviceError: the octets go to TCP."""
+        return [await self.read_mpa()]
+
+
+class AttachedDevice(DeviceWithTcp):
     """The data path that comes with a connection whose TCP is in the same device.
 
     It has no data path before the connection is attached to it: a method then raises DeviceError. If it is to use the
@@ -290,18 +306,6 @@ class AttachedDevice(Device):
     async def read_ulpdus(self) -> list[bytes]:
         """See Device."""
         return await self.path.read_ulpdus()
-
-    async def write_mpa(self, octets: bytes) -> None:
-        """Raise DeviceError: the octets come from TCP."""
-        raise DeviceError("its MPA stream comes from its TCP")
-
-    async def read_mpa(self) -> bytes:
-        """Raise DeviceError: the octets go to TCP."""
-        raise DeviceError("its MPA stream goes to its TCP")
-
-    async def read_fpdus(self) -> list[bytes]:
-        """Raise DeviceError: the octets go to TCP."""
-        return [await self.read_mpa()]
 
     async def drained(self) -> None:
         """See Device."""

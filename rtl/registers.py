@@ -7,7 +7,8 @@ Registers are 32 bits wide, and their addresses are multiples of 4. Reserved fie
 are ignored. Reads have no side effects, except that reading ``EVENT`` pops the event FIFO.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 IDENTITY = int.from_bytes(b"MPA1", "big")
@@ -152,6 +153,20 @@ class Register:
     def reset(self) -> int:
         """The register's value after reset."""
         return sum(each.put(each.reset) for each in self.fields)
+
+
+def with_resets(registers: Iterable[Register], resets: Mapping[str, Mapping[str, int]]) -> tuple[Register, ...]:
+    """Return a register map with other reset values, which ``resets`` has by the names of register and field."""
+    return tuple(
+        replace(
+            register,
+            fields=tuple(
+                replace(each, reset=resets.get(register.name, {}).get(each.name, each.reset))
+                for each in register.fields
+            ),
+        )
+        for register in registers
+    )
 
 
 def _word(doc: str, access: Access = Access.RO, reset: int = 0, width: int = 32) -> tuple[Field, ...]:

@@ -5,21 +5,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from ipaddress import IPv4Address, IPv4Interface
-from typing import cast
 
-from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.devices.sim.frame_socket import FrameSocket
 from open_rnic.host_driver.devices.sim.path_wire import COMMAND, CONNECTIONS, STATION, STATUS, Kind
 from open_rnic.host_driver.devices.sim.prepare import prepare
-from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
-from open_rnic.host_driver.devices.sim.wire import SOCKET, WORD, beats, frame, take_frames
-from open_rnic.host_driver.net.pipe import discard
+from open_rnic.host_driver.devices.sim.process import SimulationProcess
+from open_rnic.host_driver.devices.sim.wire import SOCKET, WORD, beats, frame
 from open_rnic.host_driver.tcp.engine import EngineStatus
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.words import Command
 
 __all__ = ["SimulatedPath", "opened"]
@@ -39,7 +35,7 @@ async def opened(
         await path.close()
 
 
-class SimulatedPath(asyncio.Protocol):
+class SimulatedPath(FrameSocket):
     """An Ethernet port (:class:`.Port`) with a TCP engine (:class:`.TcpDevice`) behind it."""
 
     @classmethod
@@ -60,43 +56,22 @@ class SimulatedPath(asyncio.Protocol):
         path = cls(connections)
         ours, theirs = socket.socketpair()
         with theirs:
-            path._process = SimulationProcess(
+            process = SimulationProcess(
                 simulation, "open_rnic.host_driver.devices.sim.path_server", [theirs.fileno()],
                 {SOCKET: str(theirs.fileno()), CONNECTIONS: str(connections)},
             )  # fmt: skip
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.create_connection(lambda: path, sock=ours)
-            async with asyncio.timeout(START):
-                await path.gate.until(lambda: path._up or path.failure is not None)
-        except TimeoutError:
-            path.failure = path._process.late()
-        if path.failure:
-            await path.close()
-            raise path.failure
+        await path._begin(process, ours)
         mask = int(address.netmask)
         station = STATION.pack(int.from_bytes(mac, "big"), int(address.ip), mask, int(gateway or 0))
         path._write(frame(Kind.STATION, 0, station))
         return path
 
     def __init__(self, connections: int) -> None:
-        self.receive: Callable[[bytes], None] = discard
+        super().__init__()
         self.deliver: Callable[[int, bytes], None] = lambda connection, octets: None
         self.statuses = [EngineStatus(0, IPv4Address(0), 0, 0, 0)] * connections
-        self.gate = Gate()
-        self.failure: DeviceError | None = None
-        self._up = False
         self._credit = _WINDOW
         self._commands = 0
-        self._received = bytearray()
-        self._transport: asyncio.Transport | None = None
-        self._process: SimulationProcess | None = None
-
-    # An Ethernet port
-
-    def send(self, given: bytes) -> None:
-        """Give a frame to the path."""
-        self._write(frame(Kind.FRAME, 0, given))
 
     # A TCP engine
 
@@ -118,45 +93,12 @@ class SimulatedPath(asyncio.Protocol):
         """Let received octets of a connection come, or stop them soon."""
         self._write(frame(Kind.ACCEPT, connection, WORD.pack(wanted)))
 
-    async def close(self) -> None:
-        """End the simulation. Idempotent."""
-        if self._transport:
-            self._transport.close()
-        if self._process:
-            await self._process.end()
-
-    # asyncio.Protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
-        self._transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
-        if self._process and not (self._transport and self._transport.is_closing()):
-            self.failure = self.failure or self._process.death()
-        self.gate.look()
-
-    def eof_received(self) -> None:  # noqa: D102
-        if self._process and self.failure is None:
-            self.failure = self._process.death()
-        self.gate.look()
-
-    def data_received(self, data: bytes) -> None:  # noqa: D102
-        self._received += data
-        for kind, note, octets in take_frames(self._received):
-            match kind:
-                case Kind.HELLO:
-                    self._up = True
-                case Kind.FRAME:
-                    self.receive(octets)
-                case Kind.OCTETS:
-                    self.deliver(note, octets)
-                case Kind.GRANT:
-                    self._credit += WORD.unpack(octets)[0]
-                case Kind.STATUS:
-                    status, peer, ports, commands = STATUS.unpack(octets)
-                    self.statuses[note] = EngineStatus(status, IPv4Address(peer), ports >> 16, ports & 0xFFFF, commands)
-        self.gate.look()
-
-    def _write(self, octets: bytes) -> None:
-        if self._transport and not self._transport.is_closing():
-            self._transport.write(octets)
+    def _take(self, kind: int, note: int, octets: bytes) -> None:
+        match kind:
+            case Kind.OCTETS:
+                self.deliver(note, octets)
+            case Kind.GRANT:
+                self._credit += WORD.unpack(octets)[0]
+            case Kind.STATUS:
+                status, peer, ports, commands = STATUS.unpack(octets)
+                self.statuses[note] = EngineStatus(status, IPv4Address(peer), ports >> 16, ports & 0xFFFF, commands)

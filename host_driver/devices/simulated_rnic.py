@@ -9,26 +9,24 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from ipaddress import IPv4Address, IPv4Interface
-from typing import cast
 
 from open_rnic.host_driver.device import Device, DeviceError
+from open_rnic.host_driver.devices.sim.frame_socket import FrameSocket
 from open_rnic.host_driver.devices.sim.path_wire import Kind
 from open_rnic.host_driver.devices.sim.prepare import prepare
-from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
-from open_rnic.host_driver.devices.sim.wire import ENGINES, SOCKET, WORD, frame, take_frames
+from open_rnic.host_driver.devices.sim.process import SimulationProcess
+from open_rnic.host_driver.devices.sim.wire import ENGINES, SOCKET, WORD, frame
 from open_rnic.host_driver.devices.simulated import SimulatedDevice
-from open_rnic.host_driver.net.pipe import discard
 from open_rnic.host_driver.rdma.engine import MappedMemory
 from open_rnic.host_driver.tcp.attached import AttachedTcp, RegisterTcp
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.registers import BY_NAME
 
 __all__ = ["SimulatedRnic", "opened"]
 
 
-class SimulatedRnic(asyncio.Protocol):
+class SimulatedRnic(FrameSocket):
     """An Ethernet port (:class:`.Port`), with the registers of the network path behind it (:class:`.PathRegisters`).
 
     ``paths`` are the data paths of the connections. Open it with :meth:`open`.
@@ -49,39 +47,19 @@ class SimulatedRnic(asyncio.Protocol):
         variables = {SOCKET: ",".join(map(str, descriptors)), **({ENGINES: "1"} if offload else {})}
         server = "open_rnic.host_driver.devices.sim.rnic_server"
         try:
-            rnic._process = SimulationProcess(simulation, server, descriptors, variables)
+            process = SimulationProcess(simulation, server, descriptors, variables)
         finally:
             for _, theirs in pairs:
                 theirs.close()
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.create_connection(lambda: rnic, sock=pairs[0][0])
-            rnic.paths = [await SimulatedDevice.join(ours, rnic._process, memory) for ours, _ in pairs[1:]]
-            async with asyncio.timeout(START):
-                await rnic.gate.until(lambda: rnic._up or rnic.failure is not None)
-        except TimeoutError:
-            rnic.failure = rnic._process.late()
-        if rnic.failure:
-            await rnic.close()
-            raise rnic.failure
+        rnic.paths = [await SimulatedDevice.join(ours, process, memory) for ours, _ in pairs[1:]]
+        await rnic._begin(process, pairs[0][0])
         return rnic
 
     def __init__(self) -> None:
-        self.receive: Callable[[bytes], None] = discard
-        self.gate = Gate()
-        self.failure: DeviceError | None = None
+        super().__init__()
         self.paths: list[SimulatedDevice] = []
-        self._up = self._interrupted = False
-        self._received = bytearray()
+        self._interrupted = False
         self._values: deque[asyncio.Future[int]] = deque()
-        self._transport: asyncio.Transport | None = None
-        self._process: SimulationProcess | None = None
-
-    # An Ethernet port
-
-    def send(self, given: bytes) -> None:
-        """Give a frame to the RNIC."""
-        self._write(frame(Kind.FRAME, 0, given))
 
     # The registers of the network path
 
@@ -103,49 +81,25 @@ class SimulatedRnic(asyncio.Protocol):
         """End the simulation. Idempotent."""
         for path in self.paths:
             await path.close()
-        if self._transport:
-            self._transport.close()
-        if self._process:
-            await self._process.end()
+        await super().close()
 
-    # asyncio.Protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
-        self._transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
-        closed = self._transport is None or self._transport.is_closing()
-        if self._process and self.failure is None:
-            self.failure = DeviceError("the device has been closed") if closed else self._process.death()
-        self._end()
-
-    def eof_received(self) -> None:  # noqa: D102
-        if self._process and self.failure is None:
-            self.failure = self._process.death()
-        self._end()
-
-    def data_received(self, data: bytes) -> None:  # noqa: D102
-        self._received += data
-        for kind, _, octets in take_frames(self._received):
-            match kind:
-                case Kind.HELLO:
-                    self._up = True
-                case Kind.FRAME:
-                    self.receive(octets)
-                case Kind.VALUE:
-                    value = self._values.popleft()
-                    if not value.done():
-                        value.set_result(WORD.unpack(octets)[0])
-                case Kind.IRQ:
-                    self._interrupted = True
-        self.gate.look()
+    def _take(self, kind: int, note: int, octets: bytes) -> None:
+        match kind:
+            case Kind.VALUE:
+                value = self._values.popleft()
+                if not value.done():
+                    value.set_result(WORD.unpack(octets)[0])
+            case Kind.IRQ:
+                self._interrupted = True
 
     def _end(self) -> None:
+        if self._process and self.failure is None and self._closed:
+            self.failure = DeviceError("the device has been closed")
+        super()._end()
         for value in self._values:
             if not value.done() and self.failure:
                 value.set_exception(self.failure)
         self._values.clear()
-        self.gate.look()
 
     def _check(self) -> None:
         if self.failure:
@@ -157,10 +111,6 @@ class SimulatedRnic(asyncio.Protocol):
         self._values.append(value)
         self._write(octets)
         return await value
-
-    def _write(self, octets: bytes) -> None:
-        if self._transport and not self._transport.is_closing():
-            self._transport.write(octets)
 
 
 @contextlib.asynccontextmanager

@@ -56,6 +56,11 @@ class PacketTooLongError(OSError):
     """A packet is longer than the MTU; it would have to be fragmented."""
 
 
+def local_mac(address: IPv4Address) -> bytes:
+    """Return a MAC address that no two hosts of a network share: locally administered, individual (IEEE 802)."""
+    return bytes((2, 0)) + address.packed
+
+
 def _is_no_host(address: IPv4Address) -> bool:
     """Whether no host can have this address (RFC 1122 §3.2.1.3): 0/8, loopback, multicast and above."""
     first = address.packed[0]

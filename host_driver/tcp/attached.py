@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from open_rnic.host_driver.device import AttachedDevice, Device
 from open_rnic.host_driver.tcp.engine import EngineConnection, EngineStatus, EngineTcp, Row
 from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.tcp.config import Station
 from open_rnic.rtl.tcp.registers import BY_NAME
 from open_rnic.rtl.tcp.words import Command
 
@@ -61,12 +62,8 @@ class RegisterTcp:
 
     async def station(self, mac: bytes, address: IPv4Interface, gateway: IPv4Address | None) -> None:
         """Set the addresses of the path."""
-        set_ = self._registers.set
-        await set_("MAC_HI", int.from_bytes(mac[:2], "big"))
-        await set_("MAC_LO", int.from_bytes(mac[2:], "big"))
-        await set_("PREFIX", int(address.netmask))
-        await set_("GATEWAY", int(gateway or 0))
-        await set_("ADDRESS", int(address.ip))
+        for name, word in Station.of(mac, address, gateway).registers.items():
+            await self._registers.set(name, word)
 
     def command(self, command: Command, connection: int, ports: int = 0, peer: int = 0, iss: int = 0) -> int:
         """See TcpDevice."""

@@ -57,7 +57,7 @@ class Network:
         """Open both ends. Raises DeviceError if a simulation cannot be started, and OSError for the capture."""
         from open_rnic.host_driver.devices import rnic_place, simulated_path, simulated_rnic
         from open_rnic.host_driver.devices.udp import endpoint
-        from open_rnic.host_driver.net.host import Host
+        from open_rnic.host_driver.net.host import Host, local_mac
         from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
         from open_rnic.host_driver.sockets import KERNEL
         from open_rnic.host_driver.tcp.attached import AttachedTcp
@@ -82,7 +82,7 @@ class Network:
         async with AsyncExitStack() as stack:
             ends: list[tuple[Port, Tcp]] = []
             for nth, interface in enumerate((_INITIATOR, _RESPONDER)):
-                mac = bytes((2, 0)) + interface.ip.packed
+                mac = local_mac(interface.ip)
                 tcp: Tcp
                 if places and places[nth]:
                     board = await stack.enter_async_context(endpoint.simulated(str(places[nth]), interface))

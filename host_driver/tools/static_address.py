@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Self
 
-from open_rnic.host_driver.net.host import Host
+from open_rnic.host_driver.net.host import Host, local_mac
 from open_rnic.rtl.tcp.config import Station
 
 __all__ = ["StaticAddress"]
-
-_LOCAL_MAC = bytes([0x02, 0x00])  # locally administered, individual (IEEE 802)
 
 
 @dataclass(frozen=True)
@@ -34,13 +32,12 @@ class StaticAddress:
     @property
     def mac(self) -> bytes:
         """The MAC address, which two hosts of a network do not share if they do not share the IPv4 address."""
-        return _LOCAL_MAC + self.address.ip.packed
+        return local_mac(self.address.ip)
 
     @property
     def station(self) -> Station:
         """The addresses as RTL takes them."""
-        gateway = 0 if self.gateway is None else int(self.gateway)
-        return Station(int.from_bytes(self.mac, "big"), int(self.address.ip), int(self.address.netmask), gateway)
+        return Station.of(self.mac, self.address, self.gateway)
 
     def __str__(self) -> str:
         return f"{self.address}{f',{self.gateway}' if self.gateway else ''}"

@@ -1,6 +1,5 @@
 """An Ethernet port: a MAC, its PHY, and the registers of both."""
 
-from dataclasses import replace
 from math import ceil
 
 from amaranth.hdl import Module, Signal
@@ -16,6 +15,7 @@ from open_rnic.rtl.mac.pins import add_clocks
 from open_rnic.rtl.mac.registers import IDENTITY, MAC_MAP, VERSION, LinkSource, Speed
 from open_rnic.rtl.net.layouts import Frame
 from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers import with_resets
 
 __all__ = ["EthernetPort"]
 
@@ -90,7 +90,7 @@ class EthernetPort(wiring.Component):
         m.submodules.adapter = adapter = self.adapter
         m.submodules.mac = mac = self.mac
         m.submodules.phy = phy = self.phy
-        m.submodules.bank = bank = RegisterBank(tuple(self._registers()))
+        m.submodules.bank = bank = RegisterBank(with_resets(MAC_MAP, {"CONTROL": {"source": self.source}}))
         connect(m, adapter.rx, mac.rx_octets)
         connect(m, mac.tx_octets, adapter.tx)
         connect(m, mac.rx_frames, flipped(self.rx_frames))
@@ -163,11 +163,3 @@ class EthernetPort(wiring.Component):
             m.d.sync += count.eq(count + mac.counts[name])
             m.d.comb += getattr(bank, name.upper()).value.eq(count)
         return m
-
-    def _registers(self):
-        """The register map, with the reset value of CONTROL.source."""
-        for register in MAC_MAP:
-            fields = tuple(
-                replace(field, reset=self.source) if field.enum is LinkSource else field for field in register.fields
-            )
-            yield replace(register, fields=fields)

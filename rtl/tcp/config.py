@@ -1,6 +1,8 @@
 """The parameters of the TCP engine."""
 
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Interface
+from typing import Self
 
 __all__ = ["EngineConfig", "Station"]
 
@@ -38,10 +40,15 @@ class Station:
     prefix: int = 0
     gateway: int = 0
 
+    @classmethod
+    def of(cls, mac: bytes, address: IPv4Interface, gateway: IPv4Address | None = None) -> Self:
+        """Return these addresses."""
+        return cls(int.from_bytes(mac, "big"), int(address.ip), int(address.netmask), int(gateway or 0))
+
     @property
     def registers(self) -> dict[str, int]:
-        """The reset values of the registers of :data:`.PATH_MAP`, by name."""
+        """The registers of :data:`.PATH_MAP` with these addresses, in the order in which they can be written."""
         return {
-            "MAC_LO": self.mac & 0xFFFF_FFFF, "MAC_HI": self.mac >> 32,
-            "ADDRESS": self.address, "PREFIX": self.prefix, "GATEWAY": self.gateway,
+            "MAC_HI": self.mac >> 32, "MAC_LO": self.mac & 0xFFFF_FFFF,
+            "PREFIX": self.prefix, "GATEWAY": self.gateway, "ADDRESS": self.address,
         }  # fmt: skip

@@ -1,7 +1,5 @@
 """The registers of a network path in gateware."""
 
-from dataclasses import replace
-
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -9,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.net.layouts import Counts
 from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers import with_resets
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.engine import CommandLayout
 from open_rnic.rtl.tcp.registers import IDENTITY, PATH_MAP, VERSION
@@ -57,7 +56,8 @@ class PathControl(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.bank = bank = RegisterBank(tuple(self._registers()))
+        resets = {name: {"value": word} for name, word in self.station.registers.items()}
+        m.submodules.bank = bank = RegisterBank(with_resets(PATH_MAP, resets))
         wiring.connect(m, wiring.flipped(self.bus), bank.bus)
         changed = Signal(self.connections)
         command = self.command.payload
@@ -98,12 +98,3 @@ class PathControl(wiring.Component):
         with m.Elif(self.command.ready):
             m.d.sync += self.command.valid.eq(0)
         return m
-
-    def _registers(self):
-        """The register map, with the addresses at power-on."""
-        resets = self.station.registers
-        for register in PATH_MAP:
-            [*fields] = register.fields
-            if register.name in resets:
-                fields = [replace(field, reset=resets[register.name]) for field in fields]
-            yield replace(register, fields=tuple(fields))

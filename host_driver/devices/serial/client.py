@@ -62,6 +62,21 @@ class LinkClient:
                 self._curious -= 1
             self._usable()
 
+    # --- what answers
+
+    def _match(self, register: str, found: int, wanted: int) -> None:
+        """Raise DeviceError if IDENTITY, or another register, belongs to another design."""
+        if found != wanted:
+            raise DeviceError(f"{self._place}: {register} is 0x{found:08x}, not 0x{wanted:08x}: another design")
+
+    def _match_version(self, what: str, found: int, wanted: int) -> None:
+        """Raise DeviceError if the program does not know these registers, or needs later ones."""
+        if found >> 16 != wanted >> 16 or found & 0xFFFF < wanted & 0xFFFF:
+            raise DeviceError(
+                f"{self._place}: the board has version {_version(found)} of {what}, this program needs "
+                f"{_version(wanted)}: build and program a bitstream anew"
+            )
+
     # --- the port
 
     def _received(self, octets: bytes) -> None:
@@ -122,3 +137,7 @@ class LinkClient:
                 each.set_exception(failure)
         self._values.clear()
         self._gate.look()
+
+
+def _version(word: int) -> str:
+    return f"{word >> 16}.{word & 0xFFFF}"

@@ -161,13 +161,8 @@ class SerialDevice(LinkClient, MemoryWindow, Device):
                 f"{self._place}: no answer at {baud} baud: is it this board's port and speed, and is the board "
                 "programmed?"
             ) from None
-        if identity != IDENTITY:
-            raise DeviceError(f"{self._place}: IDENTITY is 0x{identity:08x}, not 0x{IDENTITY:08x}: another design")
-        if version >> 16 != VERSION >> 16 or version & 0xFFFF < VERSION & 0xFFFF:
-            raise DeviceError(
-                f"{self._place}: the board has version {_version(version)} of the registers, this program needs "
-                f"{_version(VERSION)}: build and program a bitstream anew"
-            )
+        self._match("IDENTITY", identity, IDENTITY)
+        self._match_version("the registers", version, VERSION)
         self.lanes = BY_NAME["CAPABILITIES"]["lanes"].get(capabilities)
         await self.set("CONTROL", BY_NAME["CONTROL"]["reset"].mask)
         if self._offload is not False:
@@ -178,11 +173,7 @@ class SerialDevice(LinkClient, MemoryWindow, Device):
             await self.get(name) for name in ("RDMA_IDENTITY", "RDMA_VERSION", "MEMORY_OCTETS")
         ]
         if identity == rdma.IDENTITY and octets:
-            if version >> 16 != rdma.VERSION >> 16 or version & 0xFFFF < rdma.VERSION & 0xFFFF:
-                raise DeviceError(
-                    f"{self._place}: the board has version {_version(version)} of the RDMA engine's registers, "
-                    f"this program needs {_version(rdma.VERSION)}: build and program a bitstream anew"
-                )
+            self._match_version("the RDMA engine's registers", version, rdma.VERSION)
             self.memory = CopiedMemory(self, octets)
         elif self._offload:
             raise DeviceError(f"{self._place}: the board has no RDMA engine: build it with --core rdma")
@@ -214,7 +205,3 @@ class SerialDevice(LinkClient, MemoryWindow, Device):
 def _check(register: str) -> None:
     if register not in REGISTERS:
         raise ValueError(f"no register is called {register}")
-
-
-def _version(word: int) -> str:
-    return f"{word >> 16}.{word & 0xFFFF}"

@@ -105,7 +105,6 @@ def rnic_status(connections: int, *, rdma: bool = False) -> dict[str, int]:
 WHOLE_CONTROL = {"rx_frames_posted": 16, "tx_frames_freed": 16, "ticks": 16, "up": 1}
 WHOLE_STATUS = {"rx_frames_taken": 16, "tx_frames_written": 16, "tx_frames_notes": 16, "ticks": 16, "active": 1}
 STATION = IPv4Interface("10.0.0.2/24")  # of a whole RNIC, at power-on
-STATION_MAC = 0x0200_0A00_0002
 
 
 def _each(connections: int, fields: Mapping[str, int]) -> dict[str, int]:

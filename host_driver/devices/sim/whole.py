@@ -11,9 +11,10 @@ from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Mux, R
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.host_driver.devices.sim.layout import STATION, STATION_MAC, WHOLE_CONTROL, WHOLE_STATUS
+from open_rnic.host_driver.devices.sim.layout import STATION, WHOLE_CONTROL, WHOLE_STATUS
 from open_rnic.host_driver.devices.sim.path import Ticks
 from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
+from open_rnic.host_driver.net.host import local_mac
 from open_rnic.rtl.layouts import Packet, packet
 from open_rnic.rtl.linked_rnic import LinkedRnic
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
@@ -194,7 +195,7 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
 def make(connections: str, ring: str, memory: str) -> SimulatedWhole:
     """Return an RNIC: its connections, and the octets of their rings each way and of their memory."""
     config = EngineConfig(send_ring=int(ring), receive_ring=int(ring))
-    station = Station(STATION_MAC, int(STATION.ip), int(STATION.netmask))
+    station = Station.of(local_mac(STATION.ip), STATION)
     return SimulatedWhole(
         LinkedRnic(int(connections), config, memory=int(memory), period=_UART, station=station)
     )

@@ -15,14 +15,14 @@ from open_rnic.host_driver.devices.udp.board import SimulatedBoard
 from open_rnic.host_driver.devices.udp.datagrams import Datagrams, KernelDatagrams, TwinDatagrams
 from open_rnic.host_driver.devices.udp.driver import PATH
 from open_rnic.host_driver.devices.udp.rnic import LATENCY, PACE, UdpRnic
-from open_rnic.host_driver.net.host import Host
+from open_rnic.host_driver.net.host import Host, local_mac
 from open_rnic.host_driver.net.pipe import Faults, Pipe, Port, Switch
 from open_rnic.host_driver.tcp.attached import AttachedTcp, RegisterTcp
 from open_rnic.host_driver.tcp.stack import UserTcp
+from open_rnic.rtl.tcp.config import Station
 
 __all__ = ["Board", "opened", "simulated"]
 
-_LOCAL_MAC = bytes((2, 0))  # locally administered, individual (IEEE 802)
 _SIMULATED_PACE, _SIMULATED_LATENCY = 1e-4, 0.1  # seconds, as for UdpRnic.open
 
 
@@ -71,15 +71,8 @@ async def simulated(
 
             async def move(rnic: UdpRnic) -> None:
                 """Give the board its addresses; its response comes to another host."""
-                mac = _LOCAL_MAC + address.ip.packed
-                words = {
-                    "MAC_HI": int.from_bytes(mac[:2], "big"),
-                    "MAC_LO": int.from_bytes(mac[2:], "big"),
-                    "PREFIX": int(address.netmask),
-                    "GATEWAY": int(gateway or 0),
-                    "ADDRESS": int(address.ip),
-                }
-                written = [rnic.write(PATH, name, word) for name, word in words.items()]
+                station = Station.of(local_mac(address.ip), address, gateway)
+                written = [rnic.write(PATH, name, word) for name, word in station.registers.items()]
                 await asyncio.sleep(0)  # the request leaves
                 way.move(await stack.enter_async_context(_host(switch, address)), address.ip)
                 await asyncio.gather(*written)
@@ -141,4 +134,4 @@ def _host(switch: Switch, board: IPv4Interface) -> UserTcp:
     network = board.network
     address = next(each for each in (network.broadcast_address - n for n in (1, 2)) if each != board.ip)
     host = IPv4Interface((address, network.prefixlen))
-    return UserTcp(switch.port(), Host(_LOCAL_MAC + address.packed, host))
+    return UserTcp(switch.port(), Host(local_mac(address), host))

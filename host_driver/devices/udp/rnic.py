@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 
-from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
+from open_rnic.host_driver.device import DeviceError, DeviceWithTcp, Event, Ulpdu
 from open_rnic.host_driver.devices.serial.client import LinkClient
 from open_rnic.host_driver.devices.serial.exchange import Exchange, NoAnswerError
 from open_rnic.host_driver.devices.serial.window import MemoryWindow
@@ -190,19 +190,8 @@ class UdpRnic(LinkClient):
             await path.set("CONTROL", _CONTROL["reset"].mask)
         await self.set("CHANGED", (1 << len(self.paths)) - 1)
 
-    def _match(self, register: str, found: int, wanted: int) -> None:
-        if found != wanted:
-            raise DeviceError(f"{self._place}: {register} is 0x{found:08x}, not 0x{wanted:08x}: another design")
 
-    def _match_version(self, what: str, found: int, wanted: int) -> None:
-        if found >> 16 != wanted >> 16 or found & 0xFFFF < wanted & 0xFFFF:
-            raise DeviceError(
-                f"{self._place}: the board has version {_version(found)} of {what}, this program needs "
-                f"{_version(wanted)}: build and program a bitstream anew"
-            )
-
-
-class UdpPath(MemoryWindow, Device):
+class UdpPath(MemoryWindow, DeviceWithTcp):
     """The data path of a connection of an RNIC.
 
     Its ULPDUs and stream octets pass through registers, 4 octets at a time: enough for startup frames. Its RDMA engine
@@ -281,18 +270,6 @@ class UdpPath(MemoryWindow, Device):
             ulpdus.append(self._data.ulpdus.popleft().octets)
         return ulpdus
 
-    async def write_mpa(self, octets: bytes) -> None:
-        """Raise DeviceError: the octets come from TCP."""
-        raise DeviceError("its MPA stream comes from its TCP")
-
-    async def read_mpa(self) -> bytes:
-        """Raise DeviceError: the octets go to TCP."""
-        raise DeviceError("its MPA stream goes to its TCP")
-
-    async def read_fpdus(self) -> list[bytes]:
-        """Raise DeviceError: the octets go to TCP."""
-        return [await self.read_mpa()]
-
     async def drained(self) -> None:
         """See Device. The board has drained when two looks from now on find nothing."""
         self._data.quiet = 0
@@ -300,7 +277,3 @@ class UdpPath(MemoryWindow, Device):
 
     async def close(self) -> None:
         """Do nothing: the RNIC is closed as a whole."""
-
-
-def _version(word: int) -> str:
-    return f"{word >> 16}.{word & 0xFFFF}"

@@ -28,7 +28,7 @@ from open_rnic.host_driver import rdma
 from open_rnic.host_driver.device import AttachedDevice, Device
 from open_rnic.host_driver.devices import open_device, simulated_path, simulated_rnic
 from open_rnic.host_driver.devices.software import SoftwareDevice
-from open_rnic.host_driver.net.host import Host
+from open_rnic.host_driver.net.host import Host, local_mac
 from open_rnic.host_driver.net.pipe import Pipe, Port, discard, joined
 from open_rnic.host_driver.rdma.engine import MappedMemory
 from open_rnic.host_driver.tcp.engine import EngineTcp
@@ -129,7 +129,7 @@ async def _end(
     device: frozenset[Stage], address: IPv4Interface, tally: _Tally
 ) -> AsyncIterator[tuple[Port, Tcp, rdma.OpenDevice]]:
     """Open one end of a connection: its Ethernet port, its TCP, and the devices of its connections."""
-    mac = bytes((2, 0)) + address.ip.packed
+    mac = local_mac(address.ip)
     offload = device >= RDMA
     if device >= TCP | MPA:
         async with simulated_rnic.opened(mac, address, connections=1, offload=offload) as (rnic, tcp):
