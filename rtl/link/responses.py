@@ -84,8 +84,8 @@ class Responses(wiring.Component):
             write_apart.data.eq(cobs.data),
         ]
         for number in range(3):
-            length = Signal.like(self.length, name=f"length_{number}")
-            with m.If(cobs.write & (chosen == number) & (cobs.data == 0)):  # the end: no other octet is 0
+            length = Signal.like(self.length, name=f"length_{number}", reset_less=True)
+            with m.If(cobs.write & (chosen == number)):  # the last octet that is written is the zero
                 m.d.sync += length.eq(cobs.address + 1)
             with m.If(place == number):
                 m.d.comb += self.length.eq(length)

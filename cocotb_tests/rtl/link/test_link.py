@@ -18,7 +18,7 @@ from open_rnic.rtl.link.cobs import CobsDecoder
 from open_rnic.rtl.link.crc import FrameCrc
 from open_rnic.rtl.link.link import Link
 from open_rnic.rtl.link.protocol import HEADER, Ask, Op, Status, op
-from open_rnic.rtl.link.responses import Responses
+from open_rnic.rtl.link.responses import APART, Responses
 from open_rnic.rtl.link.uart import Uart, UartRx, UartTx
 
 SIZE = 2048
@@ -330,36 +330,70 @@ async def the_decoder_decodes_frames_of_the_library(dut):
         assert (bytes(found), ended) == (frame, 1)
 
 
+async def store(dut, frame):
+    """Write a response into the place that is chosen."""
+    dut.responses__i__valid.value = 1
+    for word in (*frame, 0x100 | random.getrandbits(8)):  # the end has no octet
+        dut.responses__i__payload.value = word
+        await FallingEdge(dut.clk)
+        while not dut.responses__i__ready.value:
+            await FallingEdge(dut.clk)
+        await RisingEdge(dut.clk)
+    dut.responses__i__valid.value = dut.responses__i__payload.value = 0
+    await RisingEdge(dut.clk)  # the zero is written
+
+
+async def sent_response(dut, patient):
+    """Return the response in the place that is chosen, with its zero; ``patient``: ``ready`` waits for ``valid``."""
+    dut.responses__send.value = 1
+    await RisingEdge(dut.clk)
+    dut.responses__send.value = 0
+    sent = bytearray()
+    while not sent.endswith(b"\0"):
+        dut.responses__o__ready.value = int(dut.responses__o__valid.value) if patient else random.getrandbits(1)
+        await FallingEdge(dut.clk)
+        if dut.responses__o__valid.value and dut.responses__o__ready.value:
+            sent.append(int(dut.responses__o__payload.value))
+            length = int(dut.responses__length.value)
+        await RisingEdge(dut.clk)
+    dut.responses__o__ready.value = 0
+    assert length == len(sent)
+    await FallingEdge(dut.clk)
+    while dut.responses__sending.value:
+        await FallingEdge(dut.clk)
+    return bytes(sent)
+
+
 @bench(cycles=2_000_000)
 async def the_library_decodes_responses_which_can_be_sent_twice(dut):
     for nth, frame in enumerate(frames()):
         await RisingEdge(dut.clk)
         dut.responses__half.value = nth % 2
-        dut.responses__i__valid.value = 1
-        for word in (*frame, 0x100 | random.getrandbits(8)):  # the end has no octet
-            dut.responses__i__payload.value = word
-            await FallingEdge(dut.clk)
-            while not dut.responses__i__ready.value:
-                await FallingEdge(dut.clk)
-            await RisingEdge(dut.clk)
-        dut.responses__i__valid.value = 0
+        await store(dut, frame)
         for _ in range(2):
-            dut.responses__send.value = 1
-            await RisingEdge(dut.clk)
-            dut.responses__send.value = 0
-            sent = bytearray()
-            while not sent.endswith(b"\0"):  # for half of the frames, `ready` waits for `valid`
-                ready = random.getrandbits(1) if nth % 4 < 2 else int(dut.responses__o__valid.value)
-                dut.responses__o__ready.value = ready
-                await FallingEdge(dut.clk)
-                if dut.responses__o__valid.value and dut.responses__o__ready.value:
-                    sent.append(int(dut.responses__o__payload.value))
-                await RisingEdge(dut.clk)
-            dut.responses__o__ready.value = 0
-            assert cobs.decode(bytes(sent[:-1])) == frame
+            assert cobs.decode((await sent_response(dut, patient=nth % 4 >= 2))[:-1]) == frame
+
+
+@bench()
+async def a_response_apart_replaces_none_of_the_two(dut):
+    frames = {2: random.randbytes(APART - 2), 0: random.randbytes(40), 1: random.randbytes(50)}
+
+    def choose(place):
+        dut.responses__half.value, dut.responses__apart.value = place % 2, place // 2
+
+    for place, frame in frames.items():
+        choose(place)
+        await RisingEdge(dut.clk)
+        await store(dut, frame)
+    for place in (2, 0, 1, 2):
+        choose(place)
+        sending = cocotb.start_soon(sent_response(dut, patient=False))
+        for other in (place, 0, 1, 2, place):
+            choose(other)
             await FallingEdge(dut.clk)
-            while dut.responses__sending.value:
-                await FallingEdge(dut.clk)
+            await FallingEdge(dut.clk)
+            assert dut.responses__conflict.value == (other == place)
+        assert cobs.decode((await sending)[:-1]) == frames[place]
 
 
 def cobs_blocks():
@@ -367,7 +401,7 @@ def cobs_blocks():
 
 
 def test_cobs():
-    simulate(partial(cobs_blocks), __name__, name="(the_decoder|the_library).*")
+    simulate(partial(cobs_blocks), __name__, name="(the_decoder|the_library|a_response).*")
 
 
 # --- invalid parameters
