@@ -51,39 +51,39 @@ class _Parts:
         self.check = Signal()  # process the octet in the CRC only
         self.give = Signal()  # process the octet in the CRC, and write it to the response
         self.gave = Signal()  # the octet is processed in this cycle
-        self.step = Signal(3)  # number of octets of this state after the current one
+        self.step = Signal(3, reset_less=True)  # number of octets of this state after the current one
 
         # The header of the request, and state that remains from one request to the next.
-        self.sequence = Signal(4)
-        self.opens = Signal()  # the flag OPEN of the request
-        self.ask_ulpdu = Signal()  # its flag ULPDU
-        self.ask_mpa = Signal()  # its flag MPA
+        self.sequence = Signal(4, reset_less=True)
+        self.opens = Signal(reset_less=True)  # the flag OPEN of the request
+        self.ask_ulpdu = Signal(reset_less=True)  # its flag ULPDU
+        self.ask_mpa = Signal(reset_less=True)  # its flag MPA
         self.expected = Signal(4)  # sequence number of the next new request
-        self.session = Signal(32)  # the current session
+        self.session = Signal(32, reset_less=True)  # the current session
         self.same = Signal()  # the request belongs to the current session
         self.known = Signal()  # a session has begun since the device started
-        self.refused = Signal()
+        self.refused = Signal(reset_less=True)
         self.damaged = Signal(8)  # number of discarded frames, modulo 256
         self.drop = Signal()  # discard this frame
 
         # An operation and its arguments.
-        self.code = Signal(8)  # the first octet
-        self.arguments = Signal(48)
+        self.code = Signal(8, reset_less=True)  # the first octet
+        self.arguments = Signal(48, reset_less=True)
         self.kind = self.code[3:6]
         self.value = Signal(32, reset_less=True)  # the word of the register that was read
         self.turns = Signal(2)  # the turns of the MPA stream (bit 0) and of ULPDUs (bit 1)
         self.is_ulpdu = self.kind[0]
         self.empty = self.kind == Op.EMPTY
         self.at_end = Signal()  # the current octet is the last one of the operation
-        self.idle = Signal(range(PATIENCE))  # number of cycles since the last transfer
+        self.idle = Signal(range(PATIENCE), reset_less=True)  # number of cycles since the last transfer
         self.moves = Signal()  # a transfer: restart ``idle``
 
         # A record with octets of a stream.
-        self.count = Signal(8)  # number of octets in the record so far
+        self.count = Signal(8, reset_less=True)  # number of octets in the record so far
         self.counted = Signal(8)  # the same, with the current octet
         self.between = Signal()  # no record has begun: restart ``count``
-        self.ended = Signal()  # the packet ends with the record
-        self.verdict = Signal(Verdict)
+        self.ended = Signal(reset_less=True)  # the packet ends with the record
+        self.verdict = Signal(Verdict, reset_less=True)
 
     def octet_state(self, m, state, octet, *, then, times=None, each_octet=(), signal=None, each_cycle=()):
         """Add a state that writes ``octet`` to the response, and continues in the state ``then``.

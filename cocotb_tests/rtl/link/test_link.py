@@ -204,6 +204,8 @@ async def receive(dut):
         await RisingEdge(dut.clk)
         if dut.o__valid.value:
             found.append(int(dut.o__payload.value))
+            length = int(dut.length.value)
+    assert length == len(found)
     body = unframe(bytes(found[:-1]))
     assert body is not None, "the response is damaged"
     return body[0] & 15, int.from_bytes(body[1:HEADER], "little"), body[HEADER:-3]
