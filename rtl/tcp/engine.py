@@ -13,6 +13,7 @@ from open_rnic.rtl.sequencer.sequencer import Sequencer
 from open_rnic.rtl.tcp.builder import Builder
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.loader import Loader
+from open_rnic.rtl.tcp.pieces import Pieces
 from open_rnic.rtl.tcp.program import tcp_program
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings
 from open_rnic.rtl.tcp.send_ring import SendRings
@@ -112,13 +113,15 @@ class TcpEngine(wiring.Component):
         m.submodules.loader = loader = Loader()
         m.submodules.tuples = tuples = Tuples(self.connections)
         m.submodules.receive_rings = receive_rings = ReceiveRings(self.connections, self.config.receive_ring)
+        m.submodules.pieces = pieces = Pieces(self.connections, self.config.receive_ring)
         m.submodules.send_rings = send_rings = SendRings(self.connections, self.config.send_ring)
         m.submodules.builder = builder = Builder(len(self.show))
 
         # Segments in: header to the sequencer, payload to the ring, octets in order to the user.
         connect(m, flipped(self.segments_in), loader.i)
         connect(m, loader.o, receive_rings.i)
-        connect(m, receive_rings.o, flipped(self.received))
+        connect(m, receive_rings.shown, pieces.rings)
+        connect(m, pieces.o, flipped(self.received))
         # Packets to the ring, octets of the ring into segments.
         connect(m, flipped(self.to_send), send_rings.i)
         connect(m, send_rings.o, builder.i)
@@ -131,7 +134,7 @@ class TcpEngine(wiring.Component):
             self.peer.eq(tuples.shown_address),
             self.ports.eq(tuples.shown_ports),
             receive_rings.has_payload.eq(loader.has_payload),
-            receive_rings.accept.eq(self.accept),
+            pieces.accept.eq(self.accept),
             self.room.eq(send_rings.room),
             tuples.peer_of.eq(send_rings.queued_of),
             self.express.destination.eq(tuples.peer_address),
