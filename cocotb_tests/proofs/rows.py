@@ -1,11 +1,13 @@
-"""The rows of connections never mix (rtl/lib/rows.py)."""
+"""Connections that share a block do not mix (rtl/lib/rows.py, rtl/mpa)."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
 from open_rnic.rtl.lib.rows import Rows, connection_shape
+from open_rnic.rtl.mpa.tally import Tally
+from open_rnic.rtl.mpa.tx.visits import Visits
 
 _INITIAL = 2
 
@@ -64,3 +66,66 @@ def _(m, block):
     m.always(~own | (block.state.value == expected))
     row, stored = block.stored(m, "rows", watched), block["stored"].bit_select(watched, 1)
     m.states(own | (expected == _INITIAL) | stored, own | ~stored | (row == expected), block.active < 3)
+
+
+@proves(
+    "the fence reads the last report about the connection that it visits, once, whatever is reported about others",
+    lambda lanes: Visits(3),
+    Mutant("a report is read twice", Visits, "self.reads << self.connection", "0"),
+    Mutant("reports of others are read", Visits, "write.addr.eq(self.of)", "write.addr.eq(0)"),
+    Mutant("a report in the cycle of a visit is lost", Visits,
+           "((mailed & ~(self.reads << self.connection)) | (arrives << self.of))",
+           "((mailed | (arrives << self.of)) & ~(self.reads << self.connection))"),
+    Mutant("a connection whose ring is full is visited", Visits, "self.mpa & self.room & waits", "self.mpa & waits"),
+    name="reports",
+    of="Visits, 3 connections",
+    lanes=NO_LANES,
+    depth=1,
+)  # fmt: skip
+def _(m, visits):
+    watched, unread = Signal(range(3)), Signal()
+    last = Signal.like(Value.cast(visits.mail))
+    m.fixed(watched)
+    m.given(watched < 3, visits.of < 3, visits.connection < 3)
+    reads = visits.reads & (visits.connection == watched)
+    comes = visits.told & (visits.of == watched) & (visits.mail.good | visits.mail.rtr)
+    with m.If(visits.reset.bit_select(watched, 1)):
+        m.d.sync += unread.eq(0)
+    with m.Elif(comes):
+        m.d.sync += [unread.eq(1), last.eq(visits.mail)]
+    with m.Elif(reads):
+        m.d.sync += unread.eq(0)
+    m.always(~(reads & unread) | (Value.cast(visits.letter) == last))
+    m.always(~reads | unread | ~(visits.letter.good | visits.letter.rtr))
+    m.always(~(visits.calls & (visits.caller == watched)) | m.last((visits.mpa & visits.room).bit_select(watched, 1)))
+    stored = visits.stored(m, "letters", watched)
+    m.states(visits["mailed"].bit_select(watched, 1) == unread, ~unread | (stored == last), visits.caller < 3)
+
+
+@proves(
+    "what is added for a connection is given on once, and for no other",
+    lambda lanes: Tally(3, rx=False, fields={"octets": 3}),
+    Mutant("a sum is given on twice", Tally, "& ~(gives << turn)", ""),
+    Mutant("a sum begins with the last one", Tally, "Mux(some.bit_select(self.connection, 1), read.data[name], 0)",
+           "read.data[name]"),
+    Mutant("a sum is given on as that of another connection", Tally, "self.o.payload.connection.eq(turn)",
+           "self.o.payload.connection.eq(self.connection)"),
+    Mutant("an increment is lost while a sum is given on", Tally, "takes & ~self.adds & some", "takes & some"),
+    name="tally",
+    of="Tally, 3 connections",
+    lanes=NO_LANES,
+    depth=1,
+)  # fmt: skip
+def _(m, tally):
+    watched, o = Signal(range(3)), tally.o.payload
+    m.fixed(watched)
+    m.given(watched < 3, tally.connection < 3)
+    owed = Signal(len(o.octets))
+    m.given(owed < (1 << len(owed)) - 8)
+    offered = tally.o.valid & (o.connection == watched)
+    adds = tally.adds & (tally.connection == watched)
+    m.d.sync += owed.eq(owed + Mux(adds, tally.octets, 0) - Mux(offered & tally.o.ready, o.octets, 0))
+    some = tally["some"].bit_select(watched, 1)
+    m.always(some | offered | (owed == 0), ~offered | (o.octets <= owed))
+    kept = Mux(some, tally.stored(m, "sums", watched), 0)
+    m.states(owed == kept + Mux(offered, o.octets, 0), tally["turn"] < 3)

@@ -3,12 +3,22 @@
 from amaranth.hdl import Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib.memory import Memory
 
-__all__ = ["Rows", "connection_shape"]
+__all__ = ["Rows", "connection_field", "connection_of", "connection_shape"]
 
 
 def connection_shape(connections: int) -> range:
     """The shape of a connection's number."""
     return range(max(2, connections))
+
+
+def connection_field(connections: int) -> dict[str, range]:
+    """The field of a connection's number in a payload; none if there is one connection."""
+    return {"connection": connection_shape(connections)} if connections > 1 else {}
+
+
+def connection_of(payload) -> Value:
+    """The connection's number in a payload; 0 if there is one connection."""
+    return payload.connection if "connection" in dict(payload.shape()) else Const(0)
 
 
 class Rows:
