@@ -193,7 +193,7 @@ class ReceiveRings(wiring.Component):
 
     def _note(self, m, o, begins, eras):
         """Add up the octets that have left, until the program knows of them."""
-        m.submodules.counts = counts = Memory(shape=range(self.size + 1), depth=max(2, self.connections), init=[])
+        m.submodules.counts = counts = Memory(shape=len(self.count), depth=max(2, self.connections), init=[])
         write, before, oldest = counts.write_port(), counts.read_port(domain="comb"), counts.read_port(domain="comb")
         waiting = Signal(self.connections)  # connections with octets of which the program does not know
         turn = Signal.like(self.connection)
