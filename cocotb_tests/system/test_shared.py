@@ -14,7 +14,7 @@ from open_rnic.cocotb_tests.system.test_fence import READ, RESPONSE, SEND, SUNK_
 from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Twin
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.rtl.mpa.shared import SharedMpa
+from open_rnic.rtl.mpa.shared import SharedMpa, Watched
 from open_rnic.rtl.mpa.shared_registers import EVENTS
 from open_rnic.rtl.registers import MAP, EventKind, Model, Role, Rtr
 
@@ -252,6 +252,13 @@ async def pages_read_as_those_of_one_connection(dut):
         if register.name not in ("CONTROL", "EVENT_STATUS"):
             await life.write(register.name, 0xFFFF_FFFF)
             assert await path.get(life.n, register.name) == life.twin.read(register.name) or "CYCLES" in register.name
+    dut.watch.value = life.n
+    await path.set(life.n, "CONTROL", word_of("CONTROL", tx_enable=1))
+    await path.edge
+    watched = Watched.from_bits(dut.watched.value.to_unsigned())
+    assert (watched.tx_stream_octets, watched.rx_stream_octets) == (0xFFFF_FFFF, 0xFFFF_FFFF)
+    assert (watched.tx_enable, watched.rx_enable, watched.markers_rx) == (1, 0, 1)
+    assert (watched.tx_offset, watched.rx_offset, watched.rx_maximum) == (127, 127, 2048)
     first = await path.get(life.n, "CYCLES_LO")
     for _ in range(100):
         await path.edge

@@ -26,7 +26,8 @@ _SPARE = 8  # places for those of packets that have been taken
 
 # The settings that each block needs.
 _READERS = {
-    "watch": ("CONTROL", "CONFIG", "TX_STREAM_OCTETS", "RX_STREAM_OCTETS", "TX_MPA_OFFSET", "RX_MPA_OFFSET"),
+    "watch": ("CONTROL", "CONFIG", "TX_STREAM_OCTETS", "RX_STREAM_OCTETS", "TX_MPA_OFFSET", "RX_MPA_OFFSET",
+              "RX_MAX_ULPDU"),
     "given": ("CONFIG", "TX_MAX_ULPDU"),
     "fence": ("CONFIG",),
     "inserter": ("TX_MPA_OFFSET",),
@@ -39,7 +40,8 @@ _READERS = {
 class Watched(data.Struct):
     """The settings of a connection that the logic around a shared data path needs, as in its registers.
 
-    Offsets are in lanes, modulo the interval of markers.
+    Offsets are in lanes, modulo the interval of markers; ``rx_maximum`` is the largest ULPDU_Length, and that is at
+    most what the data path stores.
     """
 
     tx_stream_octets: 32
@@ -49,6 +51,7 @@ class Watched(data.Struct):
     markers_rx: 1
     tx_offset: range(INTERVAL)
     rx_offset: range(INTERVAL)
+    rx_maximum: 16
 
 
 def _config(word, name):
@@ -222,6 +225,7 @@ class SharedMpa(wiring.Component):
             watched.markers_rx.eq(_config(words.CONFIG, "markers_rx")),
             watched.tx_offset.eq(words.TX_MPA_OFFSET[2:]),
             watched.rx_offset.eq(words.RX_MPA_OFFSET[2:]),
+            watched.rx_maximum.eq(words.RX_MAX_ULPDU),
         ]
 
     def _events(self, m, block, name, to):
