@@ -44,7 +44,7 @@ class _Parts:
         self.from_streams = FromStreams(link.lanes)
 
         # The request is read octet by octet.
-        self.place = Signal(range(link.size))  # the position of the current octet
+        self.place = Signal(range(link.size), reset_less=True)  # the position of the current octet
         self.take = Signal()  # continue with the next octet
 
         # The response is written octet by octet. The same CRC block first checks the request.
@@ -59,8 +59,8 @@ class _Parts:
         self.ask_ulpdu = Signal(reset_less=True)  # its flag ULPDU
         self.ask_mpa = Signal(reset_less=True)  # its flag MPA
         self.expected = Signal(4)  # sequence number of the next new request
-        self.session = Signal(32, reset_less=True)  # the current session
-        self.same = Signal()  # the request belongs to the current session
+        self.session = Signal(32)  # the current session; 0, which is none, after a reset
+        self.same = Signal(reset_less=True)  # the request belongs to the current session
         self.known = Signal()  # a session has begun since the device started
         self.refused = Signal(reset_less=True)
         self.damaged = Signal(8)  # number of discarded frames, modulo 256

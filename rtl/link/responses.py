@@ -67,7 +67,7 @@ class Responses(wiring.Component):
         m.submodules.memory_apart = memory_apart = Memory(shape=8, depth=APART, init=[])
         write, read = memory.write_port(), memory.read_port()
         write_apart, read_apart = memory_apart.write_port(), memory_apart.read_port()
-        place = Signal(2)  # where the response is that is being sent, or was last
+        place = Signal(2, reset_less=True)  # where the response is that is being sent, or was last
         chosen = Signal.like(place)
         m.d.comb += [
             chosen.eq(Mux(self.apart, 2, self.half)),
@@ -90,7 +90,7 @@ class Responses(wiring.Component):
             with m.If(place == number):
                 m.d.comb += self.length.eq(length)
 
-        address = Signal(range(self.size))  # of the octet at the output
+        address = Signal(range(self.size), reset_less=True)  # of the octet at the output
         following = Signal.like(address)
         m.d.comb += [
             following.eq(address + (self.o.valid & self.o.ready)),

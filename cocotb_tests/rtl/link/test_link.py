@@ -288,6 +288,11 @@ async def the_link_refuses_unknown_sessions_and_counts_only_damaged_frames(dut):
         spoilt[random.randrange(len(spoilt))] ^= random.randrange(1, 256)
         assert await exchange(cobs.encode(bytes(spoilt)) + b"\0") is None
     assert await exchange(request(3, known)) == (Status(0), damaged, 1)
+    for session in (known, 1):  # a device that has been reset knows no session
+        dut.rst.value = 1
+        await RisingEdge(dut.clk)
+        dut.rst.value = 0
+        assert await exchange(request(0, session)) == (Status.REFUSED | Status.FRESH, 0, 0)
 
 
 def test_link():
