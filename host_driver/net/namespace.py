@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from open_rnic.host_driver.net.host import local_mac
 from open_rnic.host_driver.net.pipe import PortError
 
 __all__ = ["NetworkNamespace", "bring_up", "set_sysctl"]
@@ -94,7 +95,7 @@ def bring_up(name: str, address: str | None = None, mtu: int | None = None) -> N
             host = ipaddress.IPv4Interface(address)
             with suppress(FileNotFoundError):  # a kernel without IPv6
                 set_sysctl(f"net.ipv6.conf.{name}.disable_ipv6", 1)
-            set_(_SIOCSIFHWADDR, struct.pack("H2s4s", _ARPHRD_ETHER, b"\x02\x00", host.ip.packed))
+            set_(_SIOCSIFHWADDR, struct.pack("H6s", _ARPHRD_ETHER, local_mac(host.ip)))
             with suppress(PermissionError):  # the kernel lets only root of the whole machine do this
                 set_(_SIOCSIFTXQLEN, struct.pack("i", _QUEUE))
             set_(_SIOCSIFADDR, _sockaddr(host.ip))

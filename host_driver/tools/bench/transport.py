@@ -14,7 +14,7 @@ from enum import StrEnum
 from ipaddress import IPv4Interface
 from pathlib import Path
 
-from open_rnic.host_driver.net.host import Host
+from open_rnic.host_driver.net.host import Host, local_mac
 from open_rnic.host_driver.net.pipe import Faults, Pipe, Port, joined
 from open_rnic.host_driver.net.tap import TapNetwork
 from open_rnic.host_driver.sockets import BACKLOG, KernelListener, TcpSocket
@@ -114,7 +114,7 @@ async def _opened(stack: Stack, address: str, congestion: str) -> AsyncIterator[
     else:
         ours, cable = joined()
         interface = IPv4Interface(f"{address}/24")
-        async with UserTcp(ours, Host(bytes([2, 0]) + interface.ip.packed, interface)) as twin:
+        async with UserTcp(ours, Host(local_mac(interface.ip), interface)) as twin:
             yield twin, cable
 
 
