@@ -15,6 +15,7 @@ import pytest
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Direction, Frame, Octets
+from open_rnic.host_driver.rdma.perftest import Program, Settings
 from open_rnic.host_driver.tools.cli import run as rnic
 from open_rnic.host_driver.tools.interop import (
     case,
@@ -28,7 +29,7 @@ from open_rnic.host_driver.tools.interop import (
     tools,
 )
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Transfer, tell
-from open_rnic.host_driver.tools.interop.cases import MATRIX, programs
+from open_rnic.host_driver.tools.interop.cases import MATRIX, perftest, programs
 from open_rnic.host_driver.tools.interop.errors import InteropError
 from open_rnic.host_driver.tools.interop.matrix import Row
 from open_rnic.host_driver.tools.interop.qemu import Output
@@ -413,6 +414,28 @@ def test_a_page_without_a_place_for_the_table_is_reported_before_the_run(monkeyp
     assert rnic(["interop", "linux", "--markdown", str(page)]) == 1
     assert str(page) in one_line(capsys)
     assert not page.exists() or page.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("size", "rates", "good"),
+    [
+        (65536, "18.34 13.02 0.000208", True),
+        (65536, "18.34 0.00 0.000208", False),
+        (65536, "18.34 inf 0.000208", False),
+        (64, "0.00 0.00 0.000003", True),
+        (64, "0.00 0.00 0.000000", True),
+        (64, "0.01 nan 0.000003", False),
+        (128, "0.01 0.01 0.000003", False),
+    ],
+)
+def test_the_row_of_perftest_has_rates_of_the_asked_messages(size, rates, good):
+    settings = Settings.of(Program.WRITE_BW, size=64 if size == 128 else size, iterations=24)
+    output = Output(f"#bytes #iterations\n{size} 24 {rates}\n", 0)
+    if good:
+        assert perftest._table(output, settings)[3] == float(rates.split()[1])
+    else:
+        with pytest.raises(case.Mismatch, match=f"the row .{size}"):
+            perftest._table(output, settings)
 
 
 def test_an_unexpected_error_reports_its_origin():
