@@ -50,6 +50,7 @@ RETRIES, RETRY = 10, 0.2  # attempts to make the data connection, and the second
 PATIENCE = 30.0  # seconds in which an end without anything to do must hear of the other one
 
 _T = TypeVar("_T")
+_SAME = "do both ends have the same test, -s and -n?"
 _VERSION_OCTETS = 16
 _PAGE, _MAX_PAGE = 4096, 1 << 24  # octets: messages up to half a page go to different places in a page
 _CACHE_LINE = 64  # octets between these places
@@ -166,8 +167,9 @@ async def server(listener: Listener, settings: Settings) -> Results | None:
         options = _options(listener.options, settings)
         async with await (await listener.request()).accept(options=options) as data:
             await control.meet()
-            results = await _Run(settings, control, data).serve()
-            await data.disconnected()  # the client closes first
+            run = _Run(settings, control, data)
+            results = await run.serve()
+            await run.left()
     return results
 
 
@@ -212,9 +214,7 @@ async def _soon(heard: Awaitable[_T]) -> _T:
         async with asyncio.timeout(PATIENCE):
             return await heard
     except TimeoutError:
-        raise PerftestError(
-            f"nothing came from the peer for {PATIENCE:g} s: do both ends have the same test, -s and -n?"
-        ) from None
+        raise PerftestError(f"nothing came from the peer for {PATIENCE:g} s: {_SAME}") from None
 
 
 class _Properties(NamedTuple):
@@ -316,6 +316,14 @@ class _Run:
             results = await self._write_in_turns(theirs, first=True) if in_turns else None
         return await self._finish(None) or results
 
+    async def left(self) -> None:
+        """Wait until the client, which closes first, has closed the data connection."""
+        queue = self._data.options.receive_cq
+        if self._settings.program is Program.SEND_BW and queue is not None:
+            if not all(each.error for each in await queue.wait()):  # the error is that the connection has ended
+                raise PerftestError(f"more than {self._settings.iterations} Sends came: {_SAME}")
+        await self._data.disconnected()
+
     async def run(self) -> Results:
         settings, program = self._settings, self._settings.program
         match program:
@@ -405,11 +413,11 @@ class _Run:
         return self._bandwidth(time.perf_counter() - began)
 
     async def _arrived(self) -> None:
-        """Wait until the peer has all messages, if RDMA Reads are possible: their response follows what came before.
+        """Wait until the peer has all RDMA Writes, if RDMA Reads are possible: their response follows what came before.
 
-        Otherwise, the server may end the connection before the last messages have arrived.
+        Otherwise, the server may end the connection before the last RDMA Writes have arrived. It counts Sends itself.
         """
-        if self._data.negotiated.ord:
+        if self._settings.program is Program.WRITE_BW and self._data.negotiated.ord:
             await self._data.post_read(bytearray())
 
     async def _measure_each(self, request: Callable[[int], WorkRequest]) -> Latency:
@@ -440,8 +448,7 @@ class _Run:
                 if each.octets != settings.size:
                     raise PerftestError(f"a Send of {each.octets} octets where {settings.size} are due")
                 arrived += 1
-                if arrived + settings.window <= settings.iterations:
-                    self._data.post_receives(buffer)
+                self._data.post_receives(buffer)
                 if arrived % often == 0:
                     await self._data.write(_COUNTER.pack(arrived), theirs.stag, theirs.to)
         return self._bandwidth(time.perf_counter() - began)

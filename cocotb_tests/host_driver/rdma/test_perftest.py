@@ -217,7 +217,9 @@ def test_another_number_of_sends_is_reported(monkeypatch, ours, theirs):
                 ),
                 return_exceptions=True,
             )
-        assert all(isinstance(each, (PerftestError, rdma.RdmaError)) for each in errors)
+        # a client that has sent too much may have ended before the server counts it, and has results
+        failed = errors if ours < theirs else errors[:1]
+        assert all(isinstance(each, (PerftestError, rdma.RdmaError)) for each in failed)
         assert any("do both ends have the same test, -s and -n" in str(each) for each in errors)
 
     run(test())
