@@ -319,9 +319,11 @@ class _Run:
     async def left(self) -> None:
         """Wait until the client, which closes first, has closed the data connection."""
         queue = self._data.options.receive_cq
-        counts = self._settings.program is Program.SEND_BW and queue is not None
-        if counts and not all(each.error for each in await queue.wait()):  # the error is that the connection has ended
-            raise PerftestError(f"more than {self._settings.iterations} Sends came: {_SAME}")
+        if self._settings.program is Program.SEND_BW:
+            assert queue is not None
+            done = await queue.wait()  # with an error, as the connection ends
+            if not all(each.error for each in done):
+                raise PerftestError(f"more than {self._settings.iterations} Sends came: {_SAME}")
         await self._data.disconnected()
 
     async def run(self) -> Results:
