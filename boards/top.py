@@ -12,6 +12,7 @@ from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.mac.mii import MiiAdapter
 from open_rnic.rtl.mac.rgmii import RgmiiAdapter
 from open_rnic.rtl.tcp.config import Station
+from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.whole_rnic import WholeRnic
 
 __all__ = ["BoardTop", "RnicTop", "whole_rnic"]
@@ -73,7 +74,7 @@ def whole_rnic(ethernet: Ethernet, adapter, period: Fraction | int, station: Sta
     """Return the RNIC behind an Ethernet port of a board."""
     return WholeRnic(
         adapter, ethernet.clock_hz, ethernet.settings, connections=ethernet.connections, ring=ethernet.ring,
-        memory=ethernet.memory, period=period, station=station,
+        memory=ethernet.memory, samples=Samples.GENERATOR, period=period, station=station,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from open_rnic.rtl.mac.mac import EARLY
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.port import EthernetPort
 from open_rnic.rtl.mac.registers import LinkSource
+from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 
 __all__ = ["WholeRnic"]
@@ -38,6 +39,7 @@ class WholeRnic(wiring.Component):
     connections : number of connections
     ring : octets of each of a connection's two rings for TCP, a power of 2
     memory : octets of block RAM for the RDMA engine of each connection, a power of 2
+    samples : where the samples of each connection's sample writer come from; None: there is none
     period : clock cycles in a bit of the UART
     station : the addresses after configuration; without them, nothing is sent until a host has set some
 
@@ -45,7 +47,7 @@ class WholeRnic(wiring.Component):
     -------
     tick : In, 1 bit
         A pulse each millisecond.
-    rx, tx, active
+    rx, tx, active, samples
         See :class:`.LinkedRnic`.
     phy_reset, mdc, mdio_o, mdio_oe, mdio_i
         See :class:`.EthernetPort`.
@@ -54,16 +56,18 @@ class WholeRnic(wiring.Component):
 
     def __init__(self, adapter, clock_hz: int, settings: PhySettings, *, connections: int, ring: int, memory: int,
                  period: Fraction | int, source: LinkSource = LinkSource.MDIO,
-                 station: Station | None = None):  # fmt: skip
+                 samples: Samples | None = None, station: Station | None = None):  # fmt: skip
         self.core = LinkedRnic(
-            connections, EngineConfig(send_ring=ring, receive_ring=ring), memory=memory, period=period, station=station
-        )
+            connections, EngineConfig(send_ring=ring, receive_ring=ring), memory=memory, samples=samples, period=period,
+            station=station,
+        )  # fmt: skip
         self.port = EthernetPort(
             adapter, clock_hz, settings, source=source, early=EARLY if clock_hz >= _FAST else None
         )
         super().__init__({
             "tick": In(1),
             **{name: self.core.signature.members[name] for name in _CORE},
+            **({"samples": self.core.signature.members["samples"]} if samples is Samples.PORT else {}),
             **{name: self.port.signature.members[name] for name in _PHY},
         })
 
@@ -75,6 +79,9 @@ class WholeRnic(wiring.Component):
         connect(m, port.rx_frames, core.rx_frames)
         connect(m, core.tx_frames, port.tx_frames)
         connect(m, core.mac_bus, port.bus)
+        if "samples" in self.signature.members:
+            for given, taken in zip(self.samples, core.samples, strict=True):
+                connect(m, wiring.flipped(given), taken)
         m.d.comb += [
             core.tick.eq(self.tick),
             port.tick.eq(self.tick),

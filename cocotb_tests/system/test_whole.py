@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import struct
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -30,6 +31,7 @@ from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
 from open_rnic.host_driver.net.tap import TapNetwork
 from open_rnic.host_driver.rdma import Access, rping
 from open_rnic.host_driver.rdma.offload import OffloadStream
+from open_rnic.host_driver.rdma.samples import Delivery, SampleReader, SampleWriter, SignalGenerator
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.host_driver.tools import cli
 from open_rnic.rtl.link.protocol import VERSION
@@ -96,6 +98,35 @@ def test_a_program_sees_in_its_memory_what_a_peer_writes_into_that_of_the_board_
                     await board.rnic.get("IDENTITY")  # behind the registration
                     await theirs.write(b"written", region.stag, region.to + 20)
                     await ours.until(lambda: memory[20:27] == b"written")
+
+    run(body())
+
+
+def test_samples_of_the_boards_fabric_reach_the_memory_of_a_peer():
+    count = 5000
+
+    async def body():
+        async with board_and_twin(faults=Faults(drop=0.01)) as (board, twin):
+            place = str(BOARD.ip), 7
+            engine = board.tcp.open_device
+            numbers = []
+
+            async def read():
+                async with await SampleReader.connect(*place, octets=1 << 13, config=INITIATOR, tcp=twin) as reader:
+                    async for block in reader:
+                        numbers.extend(word for (word,) in struct.iter_unpack("<I", block.octets))
+
+            async with await rdma.listen(*place, RESPONDER, device=engine, tcp=board.tcp) as listener:
+                reading = asyncio.create_task(read())
+                async with await SampleWriter.accept(await listener.request(), Delivery(drops=False)) as writer:
+                    generator = await SignalGenerator.open(writer.connection.device)
+                    await writer.start()
+                    await generator.start(samples=count)
+                    signal = await generator.finished(writer.connection)
+                    status = await writer.finish()
+                await reading
+            assert (signal.given, status.octets, status.dropped) == (count, 4 * count, 0)
+            assert numbers == list(range(count))
 
     run(body())
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,6 +19,7 @@ from open_rnic.rtl.layouts import Packet, packet
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource, Speed
+from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.tcp.config import Station
 from open_rnic.rtl.whole_rnic import WholeRnic
 
@@ -150,7 +151,8 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
 
         in_core = DomainRenamer("core")
         cable = GmiiCable()
-        whole = WholeRnic(cable, _GMII_HZ // 2, PhySettings(), source=LinkSource.IN_BAND, **self._options)
+        whole = WholeRnic(cable, _GMII_HZ // 2, PhySettings(), samples=Samples.GENERATOR,
+                          source=LinkSource.IN_BAND, **self._options)  # fmt: skip
         m.submodules.rnic = rnic = in_core(whole)
         m.submodules.ticks = ticks = in_core(Ticks())
         m.d.comb += [
@@ -176,7 +178,9 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
 
         quiet = Signal(range(_QUIET))
         frames = whole.port.rx_frames.valid | whole.port.tx_frames.valid
-        moves = cable.moves | rnic.active | frames
+        given = [each.path.generator.o for each in whole.core.rnic.datapaths]
+        samples = Cat(each.valid & each.ready for each in given).any()
+        moves = cable.moves | rnic.active | frames | samples
         with m.If(moves):
             m.d.sync += quiet.eq(0)
         with m.Elif(~quiet.all()):
