@@ -86,7 +86,7 @@ def offloads(spec: str) -> bool:
 
 def samples(spec: str) -> bool:
     """Return whether the device of this name has a sample writer if it has an RDMA engine."""
-    return spec == "simulated"
+    return spec == "simulated" or is_rnic(spec)
 
 
 async def open_device(
