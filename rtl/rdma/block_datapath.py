@@ -9,7 +9,7 @@ from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.memory import BlockMemory
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
-from open_rnic.rtl.rdma.sampling import SamplingDatapath, Samples
+from open_rnic.rtl.rdma.sampling import Samples, SamplingDatapath
 
 __all__ = ["WINDOW_PAGE", "BlockRdmaDatapath"]
 

@@ -240,9 +240,10 @@ def _placed(sizes: _Sizes, lanes: int) -> int:
     return free + _PLACE
 
 
-# TCP, 32 bits wide: cycles from the first beat of a packet to the last one of its frame, and back. The first packet enters
-# its frame while it is stored. Each of the others is written to a ring, then a segment is built of it, and then its frame
-# leaves: its beats count three times, and those of several packets overlap. Receive does the same in the other order.
+# TCP, 32 bits wide: cycles from the first beat of a packet to the last one of its frame, and back. The first packet
+# enters its frame while it is stored. Each of the others is written to a ring, then a segment is built of it, and then
+# its frame leaves: its beats count three times, and those of several packets overlap. Receive does the same in the
+# other order.
 _EXPRESS, _EXPRESS_LEAST = 40, 65  # of the first packet, besides its beats, twice, and besides its beats at least
 _BUILD = 195  # to build a segment, besides its beats
 _LEAVE = 12  # of a frame besides its beats
