@@ -74,7 +74,7 @@ def whole_rnic(ethernet: Ethernet, adapter, period: Fraction | int, station: Sta
     """Return the RNIC behind an Ethernet port of a board."""
     return WholeRnic(
         adapter, ethernet.clock_hz, ethernet.settings, connections=ethernet.connections, ring=ethernet.ring,
-        memory=ethernet.memory, samples=Samples.GENERATOR, period=period, station=station,
+        memory=ethernet.memory, samples=Samples.GENERATOR if ethernet.samples else None, period=period, station=station,
     )  # fmt: skip
 
 

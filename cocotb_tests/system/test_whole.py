@@ -44,11 +44,11 @@ RESPONDER, INITIATOR = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIAT
 
 
 @asynccontextmanager
-async def board_and_twin(faults=None):
+async def board_and_twin(faults=None, name="colorlight_5a75b"):
     """A board, and the TCP of a twin in its network."""
     ours, port = joined()
     async with (
-        simulated("colorlight_5a75b", BOARD, faults=faults, seed=1) as board,
+        simulated(name, BOARD, faults=faults, seed=1) as board,
         Pipe(port, board.port),
         UserTcp(ours, Host(bytes.fromhex("020000000002"), PEER)) as twin,
     ):
@@ -106,7 +106,7 @@ def test_samples_of_the_boards_fabric_reach_the_memory_of_a_peer():
     count = 5000
 
     async def body():
-        async with board_and_twin(faults=Faults(drop=0.01)) as (board, twin):
+        async with board_and_twin(Faults(drop=0.01), "ecpix5") as (board, twin):
             place = str(BOARD.ip), 7
             engine = board.tcp.open_device
             numbers = []

@@ -19,7 +19,7 @@ from open_rnic.rtl.layouts import Packet, packet
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource, Speed
-from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rdma.sampling import Samples, SamplingDatapath
 from open_rnic.rtl.tcp.config import Station
 from open_rnic.rtl.whole_rnic import WholeRnic
 
@@ -151,8 +151,7 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
 
         in_core = DomainRenamer("core")
         cable = GmiiCable()
-        whole = WholeRnic(cable, _GMII_HZ // 2, PhySettings(), samples=Samples.GENERATOR,
-                          source=LinkSource.IN_BAND, **self._options)  # fmt: skip
+        whole = WholeRnic(cable, _GMII_HZ // 2, PhySettings(), source=LinkSource.IN_BAND, **self._options)
         m.submodules.rnic = rnic = in_core(whole)
         m.submodules.ticks = ticks = in_core(Ticks())
         m.d.comb += [
@@ -178,7 +177,8 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
 
         quiet = Signal(range(_QUIET))
         frames = whole.port.rx_frames.valid | whole.port.tx_frames.valid
-        given = [each.path.generator.o for each in whole.core.rnic.datapaths]
+        paths = (each.path for each in whole.core.rnic.datapaths)
+        given = [path.generator.o for path in paths if isinstance(path, SamplingDatapath)]
         samples = Cat(each.valid & each.ready for each in given).any()
         moves = cable.moves | rnic.active | frames | samples
         with m.If(moves):
@@ -189,9 +189,12 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
         return m
 
 
-def make(connections: str, ring: str, memory: str) -> SimulatedWhole:
-    """Return an RNIC: its connections, and the octets of their rings each way and of their memory."""
-    station = Station.of(local_mac(STATION.ip), STATION)
+def make(connections: str, ring: str, memory: str, samples: str = "") -> SimulatedWhole:
+    """Return an RNIC: its connections, the octets of their rings each way and of their memory, and ``samples`` if any.
+
+    The samples are those of a generator.
+    """
     return SimulatedWhole(
-        connections=int(connections), ring=int(ring), memory=int(memory), period=_UART, station=station
-    )
+        connections=int(connections), ring=int(ring), memory=int(memory), period=_UART,
+        samples=Samples.GENERATOR if samples else None, station=Station.of(local_mac(STATION.ip), STATION),
+    )  # fmt: skip
