@@ -92,7 +92,8 @@ class CommandLoader(wiring.Component):
         number = Signal(range(self.buffer_depth))
         cells = {}
         if many:
-            rights, row = Signal(RIGHTS), Signal(range(self.rows))  # of the region
+            rights = Signal(RIGHTS)  # of the region
+            row = Signal(range(self.rows))
             for signal in (kind, left, rights, row):
                 signal = Value.cast(signal)
                 cells[signal.name] = Cells(m, signal, self.connections, self.of, self.clear)

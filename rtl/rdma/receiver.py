@@ -158,8 +158,10 @@ class RdmaReceiver(wiring.Component):
         A ULPDU has been checked. For one cycle.
     dropped : Out, 1 bit for each connection
         A ULPDU has been discarded, or passed to the host. For one cycle.
-    shown, shown_word : In
-        A word of the header of this connection's refused ULPDU; behind those of its octets follows its length.
+    shown : In
+        The connection of ``placing``.
+    shown_word : In
+        A word of the header of its refused ULPDU; behind those of the octets follows the length.
     shown_header : Out, 32 bits
         It, a cycle later.
     idle : Out, 1 bit
@@ -197,7 +199,7 @@ class RdmaReceiver(wiring.Component):
             "completed": Out(Completed), "completes": Out(1), "skips": Out(1),
             "enable": In(1), "waits": In(1), "drops": In(1), "shut": In(1), "ird": In(8), "stopped": In(1),
             "outstanding": In(8), "requested": Out(1), "rtr": In(Rtr),
-            "blocked": Out(1), "placing": Out(each),
+            "blocked": Out(1), "placing": Out(1),
             "send_msn": Out(32, init=first_msn), "read_msn": Out(32, init=first_msn), "mo": Out(32), "arrived": Out(32),
             "header": Out(Header()), "ulpdu": Out(1),
         })  # fmt: skip
@@ -245,7 +247,13 @@ class RdmaReceiver(wiring.Component):
     def _turn(self, m, x, reader, realigner, behind, withdrawn):
         """Turn to another connection between ULPDUs: for one of it, to give back its buffers, or to show its state."""
         active, given = self.active, reader.o.payload.connection
-        before = Signal.like(active)  # the connection that was active before
+        piece, word = realigner.i, realigner.o
+        begun = Signal(3)  # runs of octets that are placed
+        ended = Signal(3)
+        begins = Cells(m, begun, self.connections, active, self.clear)
+        ends = Cells(m, ended, self.connections, Mux(realigner.forgets, active, self.note_of), self.clear)
+        begins.count(m, piece.valid & piece.ready & piece.payload.first)
+        ends.count(m, realigner.forgets | (word.valid & word.ready & word.payload.last))
         mine = Signal()  # this connection may have a buffer to give back
         due = Signal(self.connections)  # and these
         m.d.comb += [
@@ -254,25 +262,27 @@ class RdmaReceiver(wiring.Component):
             mine.eq(due.bit_select(active, 1)),
             x.holds.eq((given != active) | (due != 0) | self.visits | x.storing | x.cut),
             self.visited.eq(self.visits & (self.visit == active) & ~behind & (due == 0)),
-            self.placing.eq(
-                (behind << active) | Mux(realigner.busy, (Const(1) << active) | (Const(1) << before), 0)
-            ),
+            self.placing.eq((behind & (active == self.shown))
+                            | (begins.read(m, self.shown) != ends.read(m, self.shown))),
             realigner.forgets.eq(x.cut & ~realigner.moving),
             reader.reset.eq(self.reset),
             self.of.eq(reader.of),
             self.dropped.eq(reader.ends << reader.of),
         ]
         done = Signal()
-        with m.If(~behind & ~x.cut & ~x.storing):
+        inside = Signal()  # a ULPDU has begun, and has not ended
+        with m.If(reader.o.valid & reader.o.ready):
+            m.d.sync += inside.eq(~reader.o.payload.last)
+        with m.If(~behind & ~inside & ~x.cut & ~x.storing):
             with m.If(due != 0):
                 m.d.comb += done.eq(mine & self.settled & ~withdrawn)
                 with m.If(~mine):
-                    m.d.sync += [active.eq(active + 1), before.eq(active)]
+                    m.d.sync += active.eq(active + 1)
             with m.Elif(self.visits):
                 with m.If(self.visit != active):
-                    m.d.sync += [active.eq(self.visit), before.eq(active)]
+                    m.d.sync += active.eq(self.visit)
             with m.Elif(reader.o.valid & reader.o.payload.header & (given != active)):
-                m.d.sync += [active.eq(given), before.eq(active)]
+                m.d.sync += active.eq(given)
         m.d.sync += x.due.eq(
             (x.due & ~(done << active)) | (self.withdraws << self.withdraws_of)
             | ((self.buffer.valid & self.buffer.ready) << active)

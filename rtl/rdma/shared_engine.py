@@ -248,7 +248,7 @@ class SharedEngine:
         vectors = {
             "ready": self.table.ready, "refused": receiver.refused | receiver.passed, "source_refused": sender.refused,
             "passed": receiver.passed, "blocked": blocked, "memory_failed": x.memory_failed,
-            "placing": receiver.placing, "send_begun": receiver.send_begun, "write_begun": receiver.write_begun,
+            "send_begun": receiver.send_begun, "write_begun": receiver.write_begun,
         }  # fmt: skip
         flags = Cat(
             self.table.ready, receiver.refused, sender.refused, receiver.passed, blocked, x.memory_failed
@@ -271,6 +271,7 @@ class SharedEngine:
             registers.RECEIVED_OCTETS.value.eq(completions.taken.octets),
             registers.RECEIVED_STAG.value.eq(completions.taken.stag),
             *(getattr(status, name).eq(bits.bit_select(page, 1)) for name, bits in vectors.items()),
+            status.placing.eq(receiver.placing),
             status.sending.eq(sender.sending),
             status.reads.eq(reads.shown_outstanding),
             status.requests.eq(reads.shown_requests),
