@@ -4,7 +4,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data
 from amaranth.lib.memory import Memory
 
-__all__ = ["Cells", "Clear", "Rows", "connection_field", "connection_of", "connection_shape", "next_in_turn"]
+__all__ = ["Cells", "Clear", "Rows", "connection_field", "connection_of", "connection_shape", "forget"]
+
+
+_LUT_RAM = 16  # words of the smallest LUT RAM: synthesis would make flip-flops of a smaller memory
 
 
 def connection_shape(connections: int) -> range:
@@ -22,16 +25,17 @@ def connection_of(payload) -> Value:
     return payload.connection if "connection" in dict(payload.shape()) else Const(0)
 
 
-def next_in_turn(connection: Value, connections: int) -> Value:
-    """The number of the next connection; the first one follows the last."""
-    return Mux(connection == connections - 1, 0, connection + 1)
-
-
 class Clear(data.StructLayout):
     """The order to clear the state of connection ``of``, while ``now`` is 1."""
 
     def __init__(self, connections: int):
         super().__init__({"now": 1, "of": connection_shape(connections)})
+
+
+def forget(m: Module, clear, *flags: Value) -> None:
+    """Clear the bit of a connection in ``flags``, which have one for each, as ``clear`` says."""
+    with m.If(clear.now):
+        m.d.sync += [each.bit_select(clear.of, 1).eq(0) for each in flags]
 
 
 class Cells:
@@ -52,7 +56,7 @@ class Cells:
         self._memory = None
         if connections > 1:
             m.submodules[f"{signal.name}_cells"] = self._memory = Memory(
-                shape=len(signal), depth=connections, init=[]
+                shape=len(signal), depth=max(_LUT_RAM, connections), init=[]
             )
             self._port = self._memory.write_port()
             m.d.comb += [self._port.addr.eq(Mux(clear.now, clear.of, at)), self._port.en.eq(clear.now)]

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import connection_field, connection_of, connection_shape
+from open_rnic.rtl.lib.rows import Clear, connection_field, connection_of, connection_shape, forget
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.opcodes import TAGGED, TAGGED_OCTETS, UNTAGGED, UNTAGGED_OCTETS, VERSION
 from open_rnic.rtl.rdma.registers import HEADER_WORDS
@@ -108,7 +108,7 @@ class HeaderReader(wiring.Component):
         A ULPDU of this connection has been passed or discarded.
     inside : Out, 1 bit
         A ULPDU has begun.
-    reset : In, 1 bit for each connection
+    clear : In, :class:`.Clear`
     """
 
     def __init__(self, lanes: int, connections: int = 1):
@@ -116,7 +116,8 @@ class HeaderReader(wiring.Component):
         self.lanes = lanes
         self.connections = connections
         ulpdus = stream.Signature(RxUlpdu(lanes, connections))
-        many = {"of": Out(connection_shape(connections)), "ends": Out(1), "inside": Out(1), "reset": In(connections)}
+        many = {"of": Out(connection_shape(connections)), "ends": Out(1), "inside": Out(1),
+                "clear": In(Clear(connections))}
         super().__init__({
             "i": In(ulpdus), "host": Out(ulpdus), "o": Out(stream.Signature(PayloadBeat(lanes, connections))),
             "header": Out(Header()), "enable": In(1), "discard": In(1), "idle": In(1), "passed": Out(connections),
@@ -216,6 +217,5 @@ class HeaderReader(wiring.Component):
                 self.ends.eq(taken & beat.last & (passes | discards)),
                 self.inside.eq(inside | self.i.valid),
             ]
-            with m.If(self.reset.any()):
-                m.d.sync += self.passed.eq(self.passed & ~self.reset)
+            forget(m, self.clear, self.passed)
         return m

@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.rdma.layouts import Sink
 from open_rnic.rtl.rdma.row_queue import is_read
@@ -151,6 +151,5 @@ class ReadCounter(wiring.Component):
             m.d.sync += rtr.bit_select(self.starts_of, 1).eq(self.read_rtr)
         with m.If(self.rtr_answered):
             m.d.sync += rtr.bit_select(self.rtr_of, 1).eq(0)
-        with m.If(self.clear.now):
-            m.d.sync += rtr.bit_select(self.clear.of, 1).eq(0)
+        forget(m, self.clear, rtr)
         return m

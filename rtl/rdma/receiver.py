@@ -2,14 +2,14 @@
 
 from enum import IntEnum
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget
 from open_rnic.rtl.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
 from open_rnic.rtl.rdma.layouts import (
@@ -130,7 +130,7 @@ class RdmaReceiver(wiring.Component):
     ulpdu : Out, 1 bit
         A ULPDU has been processed.
 
-    With many connections, the flags that stay, from ``failed`` to ``write_begun``, have a bit for each. The checks
+    With many connections, ``failed``, ``refused`` and ``passed`` have a bit for each. The checks
     process one connection at a time, and turn to another one while no ULPDU is between its lookup and its checks. The
     header of a refused ULPDU is stored in block RAM. A Send for which no buffer is posted never stalls: it must not be
     given. ``rtr`` is of connection ``rtr_of``, and there are
@@ -159,14 +159,15 @@ class RdmaReceiver(wiring.Component):
     dropped : Out, 1 bit for each connection
         A ULPDU has been discarded, or passed to the host. For one cycle.
     shown : In
-        The connection of ``placing``.
+        The connection of ``placing``, and of
+    shown_send_begun, shown_write_begun : Out, 1 bit
+        The same as ``send_begun`` and ``write_begun``, which are those of the active connection.
     shown_word : In
         A word of the header of its refused ULPDU; behind those of the octets follows the length.
     shown_header : Out, 32 bits
         It, a cycle later.
     idle : Out, 1 bit
         No ULPDU is in the block.
-    reset : In, 1 bit for each connection
     clear : In, :class:`.Clear`
     """
 
@@ -182,10 +183,10 @@ class RdmaReceiver(wiring.Component):
             "of": Out(of), "active": Out(of), "returns": Out(each), "sends_coming": In(each), "note_of": Out(of), "settled": In(1),
             "withdraws": In(1), "withdraws_of": In(of), "visits": In(1), "visit": In(of), "visited": Out(1),
             "checked": Out(each), "dropped": Out(each), "shown": In(of), "shown_word": In(3), "shown_header": Out(32),
-            "idle": Out(1), "rtr_of": In(of), "reset": In(each), "clear": In(Clear(connections)),
+            "idle": Out(1), "rtr_of": In(of), "shown_send_begun": Out(1), "shown_write_begun": Out(1), "clear": In(Clear(connections)),
         }  # fmt: skip
         first_msn = FIRST_MSN if connections == 1 else 0
-        flags = {name: Out(each) for name in ("refused", "passed", "send_begun", "write_begun")}
+        flags = {"refused": Out(each), "passed": Out(each), "send_begun": Out(1), "write_begun": Out(1)}
         ulpdus = stream.Signature(RxUlpdu(lanes, connections))
         super().__init__({
             **(many if connections > 1 else {}), **flags,
@@ -223,7 +224,7 @@ class RdmaReceiver(wiring.Component):
         withdrawn = Signal()  # the oldest buffer is, before a Send has begun
         beat, header, beat_valid, behind, order = self._look_up(m, x, reader, refuses, withdrawn)
         m.d.comb += [
-            withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~x.send_begun),
+            withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~self.send_begun),
             self.skips.eq(withdrawn & reader.idle & (~self.sends_coming.bit_select(self.active, 1) if many else 1)),
             reader.enable.eq(self.enable),
             reader.discard.eq(self.stopped if many else self.refused | self.stopped),
@@ -265,7 +266,7 @@ class RdmaReceiver(wiring.Component):
             self.placing.eq((behind & (active == self.shown))
                             | (begins.read(m, self.shown) != ends.read(m, self.shown))),
             realigner.forgets.eq(x.cut & ~realigner.moving),
-            reader.reset.eq(self.reset),
+            Value.cast(reader.clear).eq(self.clear),
             self.of.eq(reader.of),
             self.dropped.eq(reader.ends << reader.of),
         ]
@@ -289,10 +290,11 @@ class RdmaReceiver(wiring.Component):
         )  # fmt: skip
         with m.If(realigner.forgets):
             m.d.sync += x.cut.eq(0)
-        with m.If(self.reset.any()):
-            for flags in (self.refused, self.send_begun, self.write_begun, self.failed, x.all_flags, x.sends, x.reads):
-                m.d.sync += flags.eq(flags & ~self.reset)
-            m.d.sync += [x.rtr_send.eq(x.rtr_send & ~self.reset), x.rtr_read.eq(x.rtr_read & ~self.reset)]
+        forget(m, self.clear, self.refused, self.failed, x.rtr_send, x.rtr_read)
+        m.d.comb += [
+            self.shown_send_begun.eq(x.send_begun.read(m, self.shown)),
+            self.shown_write_begun.eq(x.write_begun.read(m, self.shown)),
+        ]
 
     def _store(self, m, x, header, refuses):
         """Store the header of a refused ULPDU."""
@@ -432,7 +434,7 @@ class RdmaReceiver(wiring.Component):
             good_write.eq(~some | (found_live & found.fits & found.rights[Right.REMOTE_WRITE.bit])),
             good_response.eq(
                 self.sink.valid
-                & (~header.last | Mux(some, ends, ~self.sink.payload.some | x.all_arrived))
+                & (~header.last | Mux(some, ends, ~self.sink.payload.some | x.all_arrived.signal))
                 & (~some | (found_live & found.fits & found.rights[Right.LOCAL_WRITE.bit]
                             & order.right_sink & (found.offset == self.arrived)))
             ),
@@ -520,7 +522,7 @@ class RdmaReceiver(wiring.Component):
         with m.If(accepts):
             with m.If(is_send):
                 x.mo.write(m, Mux(header.last, 0, order.end))
-                m.d.sync += x.send_begun.eq(~header.last)
+                x.send_begun.write(m, ~header.last)
                 with m.If(header.last):
                     x.next_send(m, next_msn)
             with m.If(is_request):
@@ -528,11 +530,11 @@ class RdmaReceiver(wiring.Component):
                 with m.If(~self.shut):
                     x.request_row.write(m, request_row + 1)
             with m.If(is_write):
-                m.d.sync += x.write_begun.eq(~header.last)
+                x.write_begun.write(m, ~header.last)
             with m.If(is_response):
                 with m.If(some | header.last):
                     x.arrived.write(m, Mux(header.last, 0, found.end))
-                    m.d.sync += x.all_arrived.eq(ends & ~header.last)
+                    x.all_arrived.write(m, ends & ~header.last)
         x.note_rtrs(m)
 
     def _place(self, m, x, realigner):
@@ -579,7 +581,7 @@ class _Active:
         self.many = connections > 1
         self._receiver = receiver
         request_row = Signal(range(receiver.reads), name="request_row")
-        self.all_flags = Signal(connections, name="all_arrived")  # octets of the Read Response, but no last segment
+        all_arrived = Signal()  # all octets of the Read Response, but not its last segment
         active = 0
         if self.many:
             active = receiver.active
@@ -588,25 +590,27 @@ class _Active:
             self.storing = Signal()  # the header of a refused ULPDU is being stored
             self.cut = Signal()  # a ULPDU was cut off whose octets may be in the realigner
             # Numbers of 0 are those after a reset; a connection that has used a MSN has a bit in these.
-            self.sends, self.reads, self.rtr_send, self.rtr_read = (
-                Signal(connections, name=name) for name in ("sends_used", "reads_used", "rtr_send", "rtr_read")
-            )
+            sends_used = Signal()
+            reads_used = Signal()
+            self.rtr_send = Signal(connections)
+            self.rtr_read = Signal(connections)
 
         def cells(signal):
             return Cells(m, signal, connections, active, receiver.clear if self.many else None)
 
         self.mo, self.arrived, self.request_row = cells(receiver.mo), cells(receiver.arrived), cells(request_row)
-        self.all_arrived = self.mine(self.all_flags)
-        self.refused, self.send_begun, self.write_begun = (
-            self.mine(getattr(receiver, name)) for name in ("refused", "send_begun", "write_begun")
+        self.all_arrived, self.send_begun, self.write_begun = (
+            cells(each) for each in (all_arrived, receiver.send_begun, receiver.write_begun)
         )
+        self.refused = self.mine(receiver.refused)
         self.send_msn, self.read_msn = receiver.send_msn, receiver.read_msn
         if self.many:
             sends, reads = (Signal(32, name=name) for name in ("next_send", "next_read"))
             self._sends, self._reads = cells(sends), cells(reads)
+            self._sends_used, self._reads_used = cells(sends_used), cells(reads_used)
             m.d.comb += [
-                receiver.send_msn.eq(sends | Mux(self.mine(self.sends), 0, FIRST_MSN << self.mine(self.rtr_send))),
-                receiver.read_msn.eq(reads | Mux(self.mine(self.reads), 0, FIRST_MSN << self.mine(self.rtr_read))),
+                receiver.send_msn.eq(sends | Mux(sends_used, 0, FIRST_MSN << self.mine(self.rtr_send))),
+                receiver.read_msn.eq(reads | Mux(reads_used, 0, FIRST_MSN << self.mine(self.rtr_read))),
             ]
 
     def mine(self, bits):
@@ -615,14 +619,14 @@ class _Active:
     def next_send(self, m, msn):
         if self.many:
             self._sends.write(m, msn)
-            m.d.sync += self.mine(self.sends).eq(1)
+            self._sends_used.write(m, 1)
         else:
             m.d.sync += self.send_msn.eq(msn)
 
     def next_read(self, m, msn):
         if self.many:
             self._reads.write(m, msn)
-            m.d.sync += self.mine(self.reads).eq(1)
+            self._reads_used.write(m, 1)
         else:
             m.d.sync += self.read_msn.eq(msn)
 

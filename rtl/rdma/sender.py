@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo, swap_octets
 from open_rnic.rtl.opcodes import (
     FIRST_MSN,
@@ -145,7 +145,6 @@ class RdmaSender(wiring.Component):
         The connection of ``left`` and ``sending``, which is 1 bit.
     idle : Out, 1 bit
         No ULPDU is in the block.
-    reset : In, 1 bit for each connection
     clear : In, :class:`.Clear`
     """
 
@@ -158,7 +157,7 @@ class RdmaSender(wiring.Component):
             "message_of": In(of), "resumes": In(1), "message_live": In(1), "wanted": Out(1), "unfinished": Out(1), "of": Out(of),
             "ends": Out(1), "busy": Out(1), "saves": Out(1), "save_at": Out(4), "saved": Out(32),
             "sent_of": Out(of), "ulpdu_of": Out(of), "starts_of": In(of), "shown": In(of), "idle": Out(1),
-            "reset": In(each), "clear": In(Clear(connections)),
+            "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
             **(many if connections > 1 else {}),
@@ -219,8 +218,7 @@ class RdmaSender(wiring.Component):
             m.d.sync += [x.saving.eq(1), x.header_word.eq(0)]
         with m.If(x.saving):
             m.d.sync += [x.header_word.eq(x.header_word + 1), x.saving.eq(x.header_word != _SAVED_WORDS - 1)]
-        with m.If(self.reset.any()):
-            m.d.sync += [flags.eq(flags & ~self.reset) for flags in (self.refused, self.failed)]
+        forget(m, self.clear, self.refused, self.failed, x.ruined)
 
     def _number_many(self, m, x):
         """As :meth:`_number`. Numbers are 0 before the first message, and then 1, or 2 behind an RTR."""
@@ -231,13 +229,11 @@ class RdmaSender(wiring.Component):
         rtrs = []
         for name, rtr in (("send", self.send_rtr), ("read", self.read_rtr)):
             behind_rtr = Signal(self.connections, name=f"behind_{name}_rtr")
-            used = Signal(self.connections, name=f"{name}s_used")
+            used = Signal(name=f"{name}s_used")
             with m.If(self.starts):
                 m.d.sync += behind_rtr.bit_select(self.starts_of, 1).eq(rtr)
-            with m.If(self.reset.any()):
-                m.d.sync += used.eq(used & ~self.reset)
-            rtrs.append((used, Mux(used.bit_select(x.connection, 1), 0,
-                                   FIRST_MSN << behind_rtr.bit_select(x.connection, 1))))
+            cells = Cells(m, used, self.connections, x.connection, self.clear)
+            rtrs.append((cells, Mux(used, 0, FIRST_MSN << behind_rtr.bit_select(x.connection, 1))))
         (send_used, first_send), (read_used, first_read) = rtrs
         m.d.comb += [
             x.msn.eq(Mux(x.is_request, read_msn | first_read, send_msn | first_send)), next_msn.eq(x.msn + 1)
@@ -245,10 +241,10 @@ class RdmaSender(wiring.Component):
         with m.If(x.ends_header & x.last_segment & ~x.tagged):
             with m.If(x.is_request):
                 reads.write(m, next_msn)
-                m.d.sync += read_used.bit_select(x.connection, 1).eq(1)
+                read_used.write(m, 1)
             with m.Else():
                 sends.write(m, next_msn)
-                m.d.sync += send_used.bit_select(x.connection, 1).eq(1)
+                send_used.write(m, 1)
 
     def _number(self, m, x):
         """The MSNs of the next Send and of the next RDMA Read Request; an RTR has the first one of its queue."""
@@ -500,8 +496,6 @@ class RdmaSender(wiring.Component):
         ]
         with m.If(moves):
             m.d.sync += [failed.eq(fails), ruined.eq(ruined | fails | void)]
-        with m.If(self.reset.any()):
-            m.d.sync += x.ruined.eq(x.ruined & ~self.reset)
 
 
 def _exceeds(large: Value, small: Value) -> Value:

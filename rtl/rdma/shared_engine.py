@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
-from open_rnic.rtl.lib.rows import Cells, Clear
+from open_rnic.rtl.lib.rows import Cells, Clear, forget
 from open_rnic.rtl.rdma.command_loader import CommandLoader
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.read_counter import ReadCounter
@@ -65,7 +65,6 @@ class SharedEngine:
             x.clear.now.eq(x.starts | engine.reset.any()),
             x.clear.of.eq(Mux(x.starts, started, engine.which)),
             self.table.reset.eq(engine.reset),
-            *(block.reset.eq(engine.reset) for block in (self.receiver, self.loader, self.sender)),
             *(Value.cast(block.clear).eq(x.clear) for block in (
                 self.commands, self.receiver, self.completions, self.loader, self.sender, self.reads,
             )),
@@ -114,8 +113,7 @@ class SharedEngine:
             bits = x.flags[field.name]
             with m.If(control.written):
                 m.d.sync += bits.bit_select(x.page, 1).eq(control.word[field.lsb])
-            with m.If(x.clear.now):
-                m.d.sync += bits.bit_select(x.clear.of, 1).eq(0)
+            forget(m, x.clear, bits)
             m.d.comb += getattr(control, field.name).eq(bits.bit_select(x.page, 1))
         cells = {}
         for field in BY_NAME["RDMA_LIMITS"].fields:
@@ -248,7 +246,6 @@ class SharedEngine:
         vectors = {
             "ready": self.table.ready, "refused": receiver.refused | receiver.passed, "source_refused": sender.refused,
             "passed": receiver.passed, "blocked": blocked, "memory_failed": x.memory_failed,
-            "send_begun": receiver.send_begun, "write_begun": receiver.write_begun,
         }  # fmt: skip
         flags = Cat(
             self.table.ready, receiver.refused, sender.refused, receiver.passed, blocked, x.memory_failed
@@ -272,6 +269,8 @@ class SharedEngine:
             registers.RECEIVED_STAG.value.eq(completions.taken.stag),
             *(getattr(status, name).eq(bits.bit_select(page, 1)) for name, bits in vectors.items()),
             status.placing.eq(receiver.placing),
+            status.send_begun.eq(receiver.shown_send_begun),
+            status.write_begun.eq(receiver.shown_write_begun),
             status.sending.eq(sender.sending),
             status.reads.eq(reads.shown_outstanding),
             status.requests.eq(reads.shown_requests),
@@ -305,11 +304,7 @@ class SharedEngine:
             flags_before.eq(flags),
             x.status_changed.eq((x.status_changed & ~(status.pop << page)) | changes),
         ]  # fmt: skip
-        with m.If(engine.reset.any()):
-            m.d.sync += [
-                x.done_changed.eq(x.done_changed & ~engine.reset),
-                x.status_changed.eq(x.status_changed & ~engine.reset),
-            ]
+        forget(m, x.clear, x.done_changed, x.status_changed)
 
 
 class _Parts:

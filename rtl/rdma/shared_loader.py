@@ -69,7 +69,6 @@ class SharedLoader(wiring.Component):
         ``shown_word`` cannot be read.
     idle : Out, 1 bit
         No message is being loaded, nor offered.
-    reset : In, 1 bit for each connection
     clear : In, :class:`.Clear`
     """
 
@@ -93,7 +92,7 @@ class SharedLoader(wiring.Component):
             "unfinished": In(1), "wanted": In(1), "sender_ends": In(1), "sender_busy": In(1), "sender_answers": In(1),
             "sender_of": In(of), "saves": In(1), "save_at": In(4), "saved": In(32),
             "shows": In(1), "shown": In(of), "shown_request": In(range(reads)), "show": In(1), "shown_word": Out(32),
-            "requesting": Out(1), "idle": Out(1), "reset": In(each), "clear": In(Clear(connections)),
+            "requesting": Out(1), "idle": Out(1), "clear": In(Clear(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -162,29 +161,33 @@ class SharedLoader(wiring.Component):
         row = Signal(range(self.rows), name="source_row")
         rows = Cells(m, row, self.connections, self.at, self.clear)
         readable = Signal(self.connections)
-        empty = Signal(self.connections)  # the response has no octets
+        empty = Signal()  # the response has no octets
+        all_empty = Cells(m, empty, self.connections, self.at, self.clear)
         revoked_of = self.revoked_row[bits:]
         goes = Signal()
         m.d.comb += [
             goes.eq(self.revokes & (rows.read(m, revoked_of) == self.revoked_row[:bits])),
-            self.message_live.eq((readable | empty).bit_select(self.at, 1)),
-            self.live.eq((readable | empty).bit_select(self.sender_of, 1)),
+            self.message_live.eq(readable.bit_select(self.at, 1) | empty),
+            self.live.eq(readable.bit_select(self.sender_of, 1) | all_empty.read(m, self.sender_of)),
         ]
         with m.If(goes):
             m.d.sync += readable.bit_select(revoked_of, 1).eq(0)
         with m.If(x.looked_up):
             rows.write(m, found.row[:bits])
             may_read = found.live & found.fits & found.rights[Right.REMOTE_READ.bit]
-            m.d.sync += [
-                readable.bit_select(self.at, 1).eq(may_read & ~(self.revokes & (self.revoked_row == found.row))),
-                empty.bit_select(self.at, 1).eq(self.message.payload.octets == 0),
-            ]
+            m.d.sync += readable.bit_select(self.at, 1).eq(
+                may_read & ~(self.revokes & (self.revoked_row == found.row))
+            )
+            all_empty.write(m, self.message.payload.octets == 0)
 
     def _visit(self, m, x):
         """Visit a connection after the other."""
         message, fragment = self.message.payload, self.fragment.payload
-        goes_on = Signal(self.connections)  # a message has begun, and not ended
-        answered = Signal(self.connections)  # the last message was a Read Response
+        goes_on = Signal()  # a message has begun, and not ended
+        answered = Signal()  # the last message was a Read Response
+        all_goes_on, all_answered = (
+            Cells(m, each, self.connections, self.at, self.clear) for each in (goes_on, answered)
+        )
         first = Signal(data.StructLayout({"opcode": 4, "fenced": 1}))  # the first word of a command
         is_first = Signal()  # no piece has been loaded
         work_row = Signal(range(8))
@@ -208,9 +211,6 @@ class SharedLoader(wiring.Component):
             message.fabric.eq(0),
         ]
 
-        def mine(bits):
-            return bits.bit_select(self.at, 1)
-
         def turn():
             m.d.sync += self.at.eq(self.at + 1)
             m.next = "Load"
@@ -228,10 +228,10 @@ class SharedLoader(wiring.Component):
         with m.FSM():
             with m.State("Load"):
                 m.d.comb += self.idle.eq(1)
-                m.d.sync += [x.head.eq(x.heads.signal), x.pieces.eq(x.rest_pieces), x.number.eq(0)]
-                with m.If(~may_run | ~(x.has_work | x.has_request | mine(goes_on)) | (mine(goes_on) & is_sending)):
+                m.d.sync += [x.head.eq(x.heads.signal), x.pieces.eq(x.rest_pieces), x.number.eq(0), is_first.eq(0)]
+                with m.If(~may_run | ~(x.has_work | x.has_request | goes_on) | (goes_on & is_sending)):
                     turn()
-                with m.Elif(mine(goes_on)):
+                with m.Elif(goes_on):
                     m.next = "Resume"
                 with m.Else():
                     m.next = "Read"
@@ -242,7 +242,7 @@ class SharedLoader(wiring.Component):
                 m.d.sync += [first.eq(x.command), x.pieces.eq(x.command[8:14])]
                 m.next = "Choose"
             with m.State("Choose"):
-                with m.If(may_answer & ~(mine(answered) & may_post)):
+                with m.If(may_answer & ~(answered & may_post)):
                     with m.If(~self.shows):
                         m.d.sync += [
                             message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1), x.pieces.eq(0),
@@ -326,10 +326,11 @@ class SharedLoader(wiring.Component):
 
             with m.State("Offer"):
                 with m.If(self.message.ready):
-                    m.d.sync += [self.message.valid.eq(0), mine(goes_on).eq(self.unfinished)]
+                    m.d.sync += self.message.valid.eq(0)
+                    all_goes_on.write(m, self.unfinished)
                     x.save_pieces(m)
                     with m.If(~self.resumes):
-                        m.d.sync += mine(answered).eq(message.response)
+                        all_answered.write(m, message.response)
                         with m.If(message.response):
                             x.all_taken_requests.write(m, x.taken_requests + 1)
                         with m.Else():
@@ -347,7 +348,7 @@ class SharedLoader(wiring.Component):
                 with m.If(self.sender_ends):
                     x.save_pieces(m)
                     # A message that is shorter than its pieces leaves some of them.
-                    x.heads.write(m, Mux(mine(goes_on), x.head, x.head + Cat(0, x.pieces)))
+                    x.heads.write(m, Mux(goes_on, x.head, x.head + Cat(0, x.pieces)))
                     m.d.sync += self.fragment.valid.eq(0)
                     turn()
                 with m.Elif((x.pieces == 0) & (~self.fragment.valid | self.fragment.ready)):
@@ -356,8 +357,6 @@ class SharedLoader(wiring.Component):
                     turn()
                 with m.Elif(self.wanted & ~self.fragment.valid):
                     m.next = "Address"
-        with m.If(self.reset.any()):
-            m.d.sync += goes_on.eq(goes_on & ~self.reset)
 
 
 class _Parts:

@@ -91,7 +91,7 @@ class SharedBench:
 
     async def _fill(self) -> None:
         while True:
-            room = sum((random.random() >= self.full) << n for n in range(self.connections))
+            room = sum((end.settles or random.random() >= self.full) << end.n for end in self.ends)
             self.dut.room.value = room
             for _ in range(random.randrange(1, 60)):
                 await self.edge
@@ -204,7 +204,7 @@ class Connection(Both):
         self.host_tx = _HostSends(shared, n)
         self.sent, self.passed, self.given_up, self.gives_up = [], [], [], False
         self.unchecked = 0
-        self.sends_coming = False
+        self.sends_coming = self.settles = False
         self.rtr_sends = Rtr.NONE
         self._command: list[int] = []
         self.copy = _Octets(self.memory.octets)
@@ -215,7 +215,9 @@ class Connection(Both):
         return bool(int(self.dut.irq.value) >> self.n & 1)
 
     async def settle(self, quiet: int = 60, most: int = 400_000) -> None:
-        await super().settle(quiet + 150 * self.shared.connections, most)
+        self.settles = True  # there is room now
+        await super().settle(quiet + 400 * self.shared.connections, most)
+        self.settles = False
 
     async def _access(self, register, value):
         if register.name == "COMMAND" and value is not None:

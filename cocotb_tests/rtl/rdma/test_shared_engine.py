@@ -4,7 +4,7 @@
 import random
 
 import pytest
-from cocotb.triggers import gather
+from cocotb.triggers import ClockCycles, gather
 
 from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.rtl.rdma import programs
@@ -30,6 +30,7 @@ async def each_connection_is_its_twin(dut):
     lives = parameter("lives")
     shared = SharedBench(dut, len(lives), pauses(idle) if idle else never(), stalls(busy) if busy else never(),
                          parameter("full"))  # fmt: skip
+    await ClockCycles(dut.clk, 20)  # the engine clears what it has in memory
     await gather(*(live(end, some) for end, some in zip(shared.ends, lives, strict=True)))
 
 
