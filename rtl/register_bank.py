@@ -59,6 +59,7 @@ class RegisterBank(wiring.Component):
         One member per field: an input for a read-only field or a flag that the host clears, an output for a field that
         the host writes. Such a flag has an output ``clear_flag`` beside it, a register that pops a FIFO has an output
         ``pop``, and one with a PUSH field an output ``push``. These, and outputs of PULSE fields, are set for 1 cycle.
+
     """
 
     def __init__(self, registers: Sequence[Register] = MAP, *, outside: Sequence[str] = ()):

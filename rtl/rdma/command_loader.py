@@ -66,8 +66,8 @@ class CommandLoader(wiring.Component):
         self.connections = connections
         of = connection_shape(connections)
         many = {
-            "of": In(of), "shown": In(of), "settled": Out(1), "any": Out(connections), "withdraws": Out(1), "withdraws_of": Out(of),
-            "clear": In(Clear(connections)),
+            "of": In(of), "shown": In(of), "settled": Out(1), "any": Out(connections),
+            "withdraws": Out(1), "withdraws_of": Out(of), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
             **(many if connections > 1 else {}),

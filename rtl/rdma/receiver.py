@@ -180,10 +180,12 @@ class RdmaReceiver(wiring.Component):
         rows = self.rows
         each, of = connections, connection_shape(connections)
         many = {
-            "of": Out(of), "active": Out(of), "returns": Out(each), "sends_coming": In(each), "note_of": Out(of), "settled": In(1),
-            "withdraws": In(1), "withdraws_of": In(of), "visits": In(1), "visit": In(of), "visited": Out(1),
+            "of": Out(of), "active": Out(of), "returns": Out(each), "sends_coming": In(each),
+            "note_of": Out(of), "settled": In(1), "withdraws": In(1), "withdraws_of": In(of),
+            "visits": In(1), "visit": In(of), "visited": Out(1),
             "checked": Out(each), "dropped": Out(each), "shown": In(of), "shown_word": In(3), "shown_header": Out(32),
-            "idle": Out(1), "rtr_of": In(of), "shown_send_begun": Out(1), "shown_write_begun": Out(1), "clear": In(Clear(connections)),
+            "shown_send_begun": Out(1), "shown_write_begun": Out(1), "idle": Out(1), "rtr_of": In(of),
+            "clear": In(Clear(connections)),
         }  # fmt: skip
         first_msn = FIRST_MSN if connections == 1 else 0
         flags = {"refused": Out(each), "passed": Out(each), "send_begun": Out(1), "write_begun": Out(1)}
@@ -192,7 +194,8 @@ class RdmaReceiver(wiring.Component):
             **(many if connections > 1 else {}), **flags,
             "i": In(ulpdus), "host": Out(ulpdus), "write": Out(stream.Signature(MemoryWrite(lanes))),
             "write_fault": In(1), "failed": Out(each),
-            "request": Out(1), "request_word": Out(32 * lanes), "request_at": Out(range(self.request_words * connections)),
+            "request": Out(1), "request_word": Out(32 * lanes),
+            "request_at": Out(range(self.request_words * connections)),
             "note": Out(Note),
             "lookup": Out(Request(connections)), "found": In(Found(rows)), "step": Out(1),
             "invalidate": Out(1), "invalidate_row": Out(range(rows)), "revokes": In(1), "revoked_row": In(range(rows)),

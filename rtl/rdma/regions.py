@@ -142,6 +142,7 @@ class RegionTable(wiring.Component):
             self.receive.granted.eq(self.step),
             self.transmit.granted.eq(self.step & ~self.receive.valid),
         ]
+        is_ready = self.ready.bit_select(row[row_bits:], 1) if self.connections > 1 else self.ready
         words = self._memories(m, row)
 
         # Cycle 1: compare the STag, and find the distance from the region's first TO.
@@ -170,8 +171,7 @@ class RegionTable(wiring.Component):
             m.d.sync += [
                 asked.eq(access),
                 asked_row.eq(row),
-                asked_live.eq(still_live(self.ready.bit_select(row[row_bits:], 1) if self.connections > 1 else self.ready,
-                                         row, self)),
+                asked_live.eq(still_live(is_ready, row, self)),
                 Cat(offset, far).eq(distance),
                 octets.eq(asked.octets),
                 length.eq(words["octets"]),

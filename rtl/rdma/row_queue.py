@@ -59,7 +59,9 @@ class RowQueue(wiring.Component):
         self.depth = depth
         self.connections = connections
         of = connection_shape(connections)
-        many = {"of": In(of), "shown": In(of), "settled": Out(1), "any": Out(connections), "clear": In(Clear(connections))}
+        many = {
+            "of": In(of), "shown": In(of), "settled": Out(1), "any": Out(connections), "clear": In(Clear(connections)),
+        }  # fmt: skip
         self.fields = {name: field.width for name, field in layout.as_shape()}
         super().__init__({
             **{name: In(1) for name in self.fields}, "word": In(32), "add": In(1), "o": Out(stream.Signature(layout)),

@@ -154,8 +154,8 @@ class RdmaSender(wiring.Component):
         self.connections = connections
         each, of = connections, connection_shape(connections)
         many = {
-            "message_of": In(of), "resumes": In(1), "message_live": In(1), "wanted": Out(1), "unfinished": Out(1), "of": Out(of),
-            "ends": Out(1), "busy": Out(1), "saves": Out(1), "save_at": Out(4), "saved": Out(32),
+            "message_of": In(of), "resumes": In(1), "message_live": In(1), "wanted": Out(1), "unfinished": Out(1),
+            "of": Out(of), "ends": Out(1), "busy": Out(1), "saves": Out(1), "save_at": Out(4), "saved": Out(32),
             "sent_of": Out(of), "ulpdu_of": Out(of), "starts_of": In(of), "shown": In(of), "idle": Out(1),
             "clear": In(Clear(connections)),
         }  # fmt: skip

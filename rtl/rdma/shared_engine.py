@@ -45,7 +45,9 @@ class SharedEngine:
     def module(self):
         """Return the engine's module."""
         m = Module()
-        for name in ("registers", "commands", "table", "receiver", "completions", "loader", "sender", "switch", "reads"):
+        for name in (
+            "registers", "commands", "table", "receiver", "completions", "loader", "sender", "switch", "reads",
+        ):  # fmt: skip
             m.submodules[name] = getattr(self, name)
         x = _Parts(self._engine)
         self._clear(m, x)
