@@ -24,7 +24,8 @@ class UlpduSwitch(wiring.Component):
     def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
         ulpdus = stream.Signature(TxUlpdu(lanes, connections))
-        super().__init__({"host": In(ulpdus), "engine": In(ulpdus), "o": Out(ulpdus)})
+        super().__init__({"host": In(ulpdus), "engine": In(ulpdus),
+                          "o": Out(stream.Signature(TxUlpdu(lanes, connections)))})  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
