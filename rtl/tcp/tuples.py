@@ -30,12 +30,10 @@ class Tuples(wiring.Component):
     hit : Out, 1 bit
     found : Out
         The connection.
-    show, peer_of : In
+    show : In
         A connection.
     shown_address, shown_ports : Out, 32 bits
-        The address and ports of ``show``.
-    peer_address : Out, 32 bits
-        The address of ``peer_of``.
+        Its address and ports.
     """
 
     def __init__(self, connections: int):
@@ -46,7 +44,6 @@ class Tuples(wiring.Component):
             "look": In(1), "address": In(32), "ports": In(32),
             "done": Out(1), "hit": Out(1), "found": Out(index),
             "show": In(index), "shown_address": Out(32), "shown_ports": Out(32),
-            "peer_of": In(index), "peer_address": Out(32),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -65,9 +62,6 @@ class Tuples(wiring.Component):
                 read.addr.eq(at), show.addr.eq(self.show), shown.eq(show.data),
             ]  # fmt: skip
             values[name] = read.data
-            if name == "addresses":
-                peer = memory.read_port(domain="comb")
-                m.d.comb += [peer.addr.eq(self.peer_of), self.peer_address.eq(peer.data)]
         same_address = Signal()
         same_ports = Signal()
         same_port = Signal()  # of this end

@@ -28,8 +28,7 @@ def parameters(name: str) -> tuple[str, ...]:
     board = find(name)
     board.check(Core.RNIC)
     ethernet = board.ethernet
-    sizes = connections or str(ethernet.connections), str(ethernet.ring), str(ethernet.memory)
-    return (*sizes, "samples") if ethernet.samples else sizes
+    return connections or str(ethernet.connections), str(ethernet.ring), str(ethernet.memory)
 
 
 def connections(name: str) -> int:
