@@ -48,9 +48,9 @@ MAX_DEPTH = 1 << 13  # of a queue
 PAUSE = 1.0  # seconds between the control connection and its first message, as in perftest
 RETRIES, RETRY = 10, 0.2  # attempts to make the data connection, and the seconds before each
 PATIENCE = 30.0  # seconds in which an end without anything to do must hear of the other one
+SAME = "do both ends have the same test, -s and -n?"
 
 _T = TypeVar("_T")
-_SAME = "do both ends have the same test, -s and -n?"
 _VERSION_OCTETS = 16
 _PAGE, _MAX_PAGE = 4096, 1 << 24  # octets: messages up to half a page go to different places in a page
 _CACHE_LINE = 64  # octets between these places
@@ -214,7 +214,7 @@ async def _soon(heard: Awaitable[_T]) -> _T:
         async with asyncio.timeout(PATIENCE):
             return await heard
     except TimeoutError:
-        raise PerftestError(f"nothing came from the peer for {PATIENCE:g} s: {_SAME}") from None
+        raise PerftestError(f"nothing came from the peer for {PATIENCE:g} s: {SAME}") from None
 
 
 class _Properties(NamedTuple):
@@ -323,7 +323,7 @@ class _Run:
             assert queue is not None
             done = await queue.wait()  # with an error, as the connection ends
             if not all(each.error for each in done):
-                raise PerftestError(f"more than {self._settings.iterations} Sends came: {_SAME}")
+                raise PerftestError(f"more than {self._settings.iterations} Sends came: {SAME}")
         await self._data.disconnected()
 
     async def run(self) -> Results:
@@ -442,7 +442,7 @@ class _Run:
         often = max(settings.window // 3, 1)
         arrived, began = 0, 0.0
         while arrived < settings.iterations:
-            batch = await queue.wait()
+            batch = await queue.wait(settings.iterations - arrived)  # ``left`` finds others
             began = began or time.perf_counter()
             for each in batch:
                 if each.error:

@@ -8,7 +8,7 @@ import pytest
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import run
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
-from open_rnic.host_driver.rdma import Access, perftest
+from open_rnic.host_driver.rdma import Access, CompletionQueue, perftest
 from open_rnic.host_driver.rdma.perftest import Bandwidth, Latency, PerftestError, Program, Settings
 from open_rnic.rtl.registers import Model, Role
 
@@ -199,6 +199,23 @@ def test_a_send_of_another_size_is_reported():
         with pytest.raises(ExceptionGroup) as caught:
             await both(Settings(Program.SEND_BW, 8, 3), Settings(Program.SEND_BW, 12, 3))
         assert caught.group_contains(PerftestError, match="a Send of 8 octets where 12 are due")
+
+    run(test())
+
+
+def test_sends_beyond_the_number_are_reported_though_they_complete_with_others(monkeypatch):
+    wait = CompletionQueue.wait
+
+    async def late(queue, most=None):
+        await asyncio.sleep(0.05)
+        return await wait(queue, most)
+
+    monkeypatch.setattr(CompletionQueue, "wait", late)
+
+    async def test():
+        with pytest.raises(ExceptionGroup) as caught:
+            await both(Settings(Program.SEND_BW, 8, 610), Settings(Program.SEND_BW, 8, 600))
+        assert caught.group_contains(PerftestError, match="more than 600 Sends came")
 
     run(test())
 

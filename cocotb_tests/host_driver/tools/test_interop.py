@@ -417,24 +417,25 @@ def test_a_page_without_a_place_for_the_table_is_reported_before_the_run(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("size", "rates", "good"),
+    ("asked", "row", "good"),
     [
-        (65536, "18.34 13.02 0.000208", True),
-        (65536, "18.34 0.00 0.000208", False),
-        (65536, "18.34 inf 0.000208", False),
-        (64, "0.00 0.00 0.000003", True),
-        (64, "0.00 0.00 0.000000", True),
-        (64, "0.01 nan 0.000003", False),
-        (128, "0.01 0.01 0.000003", False),
+        (65536, "65536 24 18.34 13.02 0.000208", True),
+        (65536, "65536 24 18.34 0.00 0.000208", False),
+        (65536, "65536 24 18.34 inf 0.000208", False),
+        (64, "64 24 0.00 0.00 0.000003", True),
+        (64, "64 24 0.00 0.00 0.000000", True),
+        (64, "64 24 0.01 nan 0.000003", False),
+        (64, "128 24 0.01 0.01 0.000003", False),
     ],
 )
-def test_the_row_of_perftest_has_rates_of_the_asked_messages(size, rates, good):
-    settings = Settings.of(Program.WRITE_BW, size=64 if size == 128 else size, iterations=24)
-    output = Output(f"#bytes #iterations\n{size} 24 {rates}\n", 0)
+def test_the_row_of_perftest_has_rates_of_the_asked_messages(asked, row, good):
+    settings = Settings.of(Program.WRITE_BW, size=asked, iterations=24)
+    output = Output(f"#bytes #iterations\n{row}\n", 0)
+    values = [float(value) for value in row.split()]
     if good:
-        assert perftest._table(output, settings)[3] == float(rates.split()[1])
+        assert perftest._table(output, settings) == values
     else:
-        with pytest.raises(case.Mismatch, match=f"the row .{size}"):
+        with pytest.raises(case.Mismatch, match=f"the row .{values[0]}"):
             perftest._table(output, settings)
 
 

@@ -109,14 +109,14 @@ def perftest(
 def _explained() -> Iterator[None]:
     """Explain an error of the test: a connection that ends in the middle may be the first sign of other parameters."""
     from open_rnic.host_driver.rdma import RdmaError
-    from open_rnic.host_driver.rdma.perftest import PerftestError
+    from open_rnic.host_driver.rdma.perftest import SAME, PerftestError
 
     try:
         yield
     except PerftestError as error:
         raise CommandError(str(error)) from None
     except RdmaError as error:
-        explained = CommandError(f"{error}: do both ends have the same test, -s and -n?")
+        explained = CommandError(f"{error}: {SAME}")
         explained.status = status_of(error)
         raise explained from None
 

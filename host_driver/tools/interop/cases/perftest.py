@@ -94,7 +94,7 @@ def _table(output: Output, settings: Settings) -> list[float]:
     check(row[:2] == [settings.size, settings.iterations], f"perftest's table has the row {row}")
     timed = not any(line.startswith(_UNSTEADY) for line in output.lines)
     small = settings.size < Settings.of(settings.program).size  # its rate may be printed as 0.00
-    measured = all(value < inf and (value > 0 or (small and value == 0)) for value in row[3:5])
+    measured = all(0 < value < inf or (small and value == 0) for value in row[3:5])
     check(measured or not timed, f"perftest's table has the row {row}")
     return row
 
