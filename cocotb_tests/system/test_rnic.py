@@ -114,7 +114,7 @@ def test_engines_forget_a_connection_that_ends_in_the_middle_of_messages():
                 while not await ours.device.get("TX_FPDUS"):
                     await asyncio.sleep(0)
                 await asyncio.gather(ours.abort(), theirs.abort())
-                while not client.ended(client.rows[0]):
+                while not all(end.ended(end.rows[0]) for end in (client, server)):
                     await asyncio.sleep(0.01)
 
     run(body())
