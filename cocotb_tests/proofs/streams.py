@@ -584,7 +584,7 @@ _block(
     HeaderReader,
     HeaderReader,
     "a ULPDU is discarded that the host has been offered",
-    "~offered & self.enable & (self.discard | self.passed)",
+    "~offered & self.enable & (self.discard | has_passed)",
     "self.enable & (self.discard | self.passed)",
     given=_whole_length,
     states=_header_reader_states,

@@ -20,6 +20,7 @@ WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "
     "CommandLoader", "RdmaReceiver", "RdmaSender", "RdmaEngine", "RdmaDatapath", "SamplingDatapath", "ReadCounter",
     "BlockRdmaDatapath",
     "Mac", "EthernetPort",
+    "SharedLoader",  # which withdraws a message if its connection must not send any more
     "MessageLoader",  # its messages and fragments are in registers that are written while they are not valid
 }
 PORTS = ("Out(stream.Signature(", "(MemoryPort(")
