@@ -1,11 +1,12 @@
 """The host's access to the memory behind the RDMA engine."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import connection_shape
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, MemoryPort
 from open_rnic.rtl.rdma.memory_registers import BY_NAME, MEMORY_MAP
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING
@@ -30,6 +31,8 @@ class MemoryWindow(wiring.Component):
     ----------
     lanes : width of a word of the memory in 32-bit lanes; the host accesses 32 bits at a time
     octets : size of the memory, for the register OCTETS
+    connections : pages of the registers, with an address each; the number of the page is above the 8 bits of the
+        address of a register
 
     Members
     -------
@@ -41,11 +44,15 @@ class MemoryWindow(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int, octets: int):
+    def __init__(self, lanes: int, octets: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
         self.octets = octets
-        super().__init__({"port": In(MemoryPort(lanes)), "main": Out(MemoryPort(lanes)), "bus": In(RegisterBus())})
+        self.connections = connections
+        super().__init__({
+            "port": In(MemoryPort(lanes)), "main": Out(MemoryPort(lanes)),
+            "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
+        })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
@@ -53,7 +60,10 @@ class MemoryWindow(wiring.Component):
         port, main, bus = self.port, self.main, self.bus
 
         # The host's access. A read of READ is held until the word is there.
-        address = Signal(ADDRESS_BITS - 2)  # of a lane
+        addresses = Array(Signal(ADDRESS_BITS - 2, name=f"address_{n}") for n in range(self.connections))  # of a lane
+        page = Signal(connection_shape(self.connections))  # of the access, also while its word is on its way
+        latest = Signal.like(page)
+        address = addresses[page]
         written = Signal(32)
         word = Signal(32)
         writes = Signal()  # ``written`` is on its way to the memory
@@ -62,14 +72,17 @@ class MemoryWindow(wiring.Component):
         has = Signal()  # it is there
         is_read = Signal()
         m.d.comb += [
-            is_read.eq(~bus.write & (bus.address == _READ)),
+            page.eq(Mux(writes, latest, bus.address[8:])),
+            is_read.eq(~bus.write & (bus.address[:8] == _READ)),
             reads.eq(bus.request & is_read & ~has & ~writes),
             registers.bus.request.eq(bus.request & ~writes & (has | ~is_read)),
-            *(getattr(registers.bus, name).eq(getattr(bus, name)) for name in ("write", "address", "write_data")),
+            registers.bus.address.eq(bus.address[:8]),
+            *(getattr(registers.bus, name).eq(getattr(bus, name)) for name in ("write", "write_data")),
             *(getattr(bus, name).eq(getattr(registers.bus, name)) for name in ("ack", "read_data")),
             registers.OCTETS.value.eq(self.octets),
             registers.READ.value.eq(word),
         ]
+        m.d.sync += latest.eq(page)
         with m.If(registers.ADDRESS.push):
             m.d.sync += address.eq(registers.ADDRESS.value[2:])
         with m.If(registers.WRITE.push):

@@ -29,7 +29,7 @@ def parameters(name: str) -> tuple[str, ...]:
     board.check(Core.RNIC)
     ethernet = board.ethernet
     sizes = connections or str(ethernet.connections), str(ethernet.ring), str(ethernet.memory)
-    return (*sizes, "samples") if ethernet.samples else sizes
+    return (*sizes, "samples") if ethernet.samples and sizes[0] == "1" else sizes
 
 
 def connections(name: str) -> int:

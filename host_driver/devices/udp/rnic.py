@@ -173,6 +173,9 @@ class UdpRnic(LinkClient):
         self.paths = [UdpPath(self, path) for path in self.driver.paths]
         for path in self.paths:
             await path.meet()
+        if _CAPABILITIES["shared"].get(capabilities):
+            for path in self.paths[1:]:
+                path.memory = self.paths[0].memory
         await self._clear()
 
     async def _clear(self) -> None:
