@@ -44,6 +44,7 @@ class SharedBench:
         self.tx, self.host_rx = Sink(dut, "tx_ulpdu", busy), Sink(dut, "host_rx", busy)
         self.ends = [Connection(self, n) for n in range(connections)]
         self.full = full
+        self.close = random.getrandbits(1)
         for task in (self._give(), self._watch(), self._fill(), *(self._take(name) for name in ("tx", "host_rx"))):
             cocotb.start_soon(task)
 
@@ -69,9 +70,14 @@ class SharedBench:
                 if sends:
                     end.sends_coming = True
                     self._show_coming()
+                before = self.rx.transfers
                 self.rx.send(octets, connection=end.n, **fields)
-                await self.rx.drained()
                 end.rx.transfers += 1
+                if self.close:  # the next ULPDU may follow without a pause
+                    while self.rx.transfers <= before and random.random() < 0.98:
+                        await self.edge
+                else:
+                    await self.rx.drained()
 
     def _show_coming(self) -> None:
         self.dut.sends_coming.value = sum(end.sends_coming << end.n for end in self.ends)
@@ -107,6 +113,7 @@ class SharedBench:
         """Reset connection ``n``, when the engine is empty."""
         async with self.turn:
             await self.host_tx.drained()
+            await self.rx.drained()
             self.dut.resets.value, self.dut.which.value = 1, n
             await self.edge
             for _ in range(20_000):
@@ -138,7 +145,7 @@ class _Given:
         while self.queue:
             await self.shared.edge
         async with self.shared.turn:
-            pass
+            await self.shared.rx.drained()
 
 
 class _Taken:

@@ -12,7 +12,7 @@ from open_rnic.host_driver.devices.serial.exchange import Exchange, NoAnswerErro
 from open_rnic.host_driver.devices.serial.window import MemoryWindow
 from open_rnic.host_driver.devices.udp.datagrams import Datagrams, datagrams
 from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC, DataPath, Page, RnicDriver
-from open_rnic.host_driver.rdma.engine import CopiedMemory
+from open_rnic.host_driver.rdma.engine import CopiedMemory, Places
 from open_rnic.rtl import registers as mpa
 from open_rnic.rtl import rnic_registers
 from open_rnic.rtl.rdma import registers as rdma
@@ -174,8 +174,9 @@ class UdpRnic(LinkClient):
         for path in self.paths:
             await path.meet()
         if _CAPABILITIES["shared"].get(capabilities):
-            for path in self.paths[1:]:
-                path.memory = self.paths[0].memory
+            places = Places(1 << _CAPABILITIES["memory"].get(capabilities))
+            for path in self.paths:
+                path.memory = CopiedMemory(path, places.space, places)
         await self._clear()
 
     async def _clear(self) -> None:
@@ -203,6 +204,7 @@ class UdpPath(MemoryWindow, DeviceWithTcp):
 
     name = "udp"
     lanes = 1
+    memory: CopiedMemory | None = None
 
     def __init__(self, rnic: UdpRnic, path: DataPath) -> None:
         self._rnic = rnic
