@@ -25,6 +25,7 @@ from open_rnic.rtl.tcp.config import EngineConfig, Station
 __all__ = ["LinkedRnic"]
 
 _WINDOW = STREAM_MAP[0].address >> 6  # of the registers of streams, in the page of their connection
+_REGIONS = 64  # of each of many connections
 
 
 class LinkedRnic(wiring.Component):
@@ -67,7 +68,7 @@ class LinkedRnic(wiring.Component):
         options = {"memory": memory, "station": station, "udp_ports": (LINK_PORT,)}
         self.is_shared = connections > 1 and samples is None
         self.rnic = (
-            SharedRnic(connections, config, **options)
+            SharedRnic(connections, config, regions=_REGIONS, **options)
             if self.is_shared
             else Rnic(connections, config, samples=samples, **options)
         )

@@ -24,6 +24,7 @@ from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
 from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
+from open_rnic.rtl.mpa.shared_streams import SharedStreams
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.mpa.tally import Tally
@@ -389,6 +390,16 @@ _block(
     "self.tx_ulpdu.valid.eq(fifo.r_rdy)",
     "self.tx_ulpdu.valid.eq(fifo.r_rdy & ~fifo.w_en)",
     given=lambda m, window: ~window.reset,
+    lanes=(1,),
+)
+_block(
+    lambda lanes: SharedStreams(2),
+    SharedStreams,
+    "the block continues before the transfer",
+    "taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped)",
+    "taken.eq(1)",
+    given=lambda m, streams: ~streams.reset.any() & ~streams.clear.now & (streams.is_mpa == m.last(streams.is_mpa)),
+    states=lambda streams: ~streams.error.valid | streams.within("Fail"),
     lanes=(1,),
 )
 _block(

@@ -149,6 +149,7 @@ class SharedStreams(wiring.Component):
         count = Signal.like(tail)  # words that are sent now
         ends = Signal()  # the packet ends with them
         enough = Signal()
+        passes = Signal()  # what is sent now does not stall
         leaves = Signal()
         octets = Signal(3)
         last = Signal()
@@ -157,6 +158,7 @@ class SharedStreams(wiring.Component):
         taken = Signal()
         m.d.comb += [
             self.sending_of.eq(at),
+            passes.eq(self.room.bit_select(at, 1) & (~is_mpa | self.opens.bit_select(at, 1))),
             read.addr.eq(Cat(head, at)),
             length.eq(read.data),
             words.eq((state.left + 3)[2:]),
@@ -170,7 +172,7 @@ class SharedStreams(wiring.Component):
         announced = Signal(16)  # length of the ULPDU, which is sent as a whole
         m.d.comb += ulpdu.payload.length.eq(announced)
         with m.FSM() as fsm:
-            m.d.comb += self.idle.eq(fsm.ongoing("Visit"))
+            m.d.comb += [self.idle.eq(fsm.ongoing("Visit")), read.en.eq(~fsm.ongoing("Give"))]
             with m.State("Visit"):
                 m.d.sync += [
                     level.eq(tails.read(m, at) - head),
@@ -199,7 +201,8 @@ class SharedStreams(wiring.Component):
             with m.State("Begin"):
                 m.next = "Leave"
                 with m.If((length == 0) & is_mpa & ~stopped):
-                    m.next = "Empty"
+                    with m.If(passes):
+                        m.next = "Empty"
                 with m.Else():
                     heads.write(m, head + 1)
                     m.d.sync += state.left.eq(length)
@@ -217,7 +220,6 @@ class SharedStreams(wiring.Component):
             with m.State("Choose"):
                 m.d.sync += announced.eq(state.left)
                 m.next = "Leave"
-                passes = self.room.bit_select(at, 1) & (~is_mpa | self.opens.bit_select(at, 1))
                 with m.If(Mux(stopped, count != 0, enough & passes)):
                     m.next = "Give"
             with m.State("Give"):
@@ -238,17 +240,13 @@ class SharedStreams(wiring.Component):
             with m.State("Fetch"):
                 m.next = "Give"
             with m.State("Empty"):
-                passes = self.room.bit_select(at, 1) & self.opens.bit_select(at, 1)
                 m.d.comb += [
-                    ulpdu.valid.eq(passes),
+                    ulpdu.valid.eq(1),
                     ulpdu.payload.length.eq(0), ulpdu.payload.octets.eq(0), ulpdu.payload.last.eq(1),
                 ]  # fmt: skip
-                m.next = "Leave"
-                with m.If(passes):
-                    m.next = "Empty"
-                    with m.If(ulpdu.ready):
-                        heads.write(m, head + 1)
-                        m.next = "Leave"
+                with m.If(ulpdu.ready):
+                    heads.write(m, head + 1)
+                    m.next = "Leave"
             with m.State("Leave"):
                 m.d.comb += leaves.eq(1)
                 m.next = "Visit"
