@@ -1,7 +1,7 @@
 """The data path of many connections: from the rings of TCP to memory."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus, connect_pages
@@ -137,9 +137,9 @@ class SharedDatapath(wiring.Component):
                     ]  # fmt: skip
             m.d.sync += bits.eq((bits | Mux(event.ready, chosen[name], 0)) & ~mpa.reset)
         for n in range(self.connections):
-            for state, direction, is_mpa, waits, stopped in (
-                (mpa.tx_state, "tx", reported["tx"], streams.waiting, streams.stopped),
-                (mpa.rx_state, "rx", watcher.is_mpa, watcher.waits, Const(0, self.connections)),
+            for state, is_mpa, waits, stopped in (
+                (mpa.tx_state, reported["tx"], streams.waiting, streams.stopped),
+                (mpa.rx_state, watcher.is_mpa, watcher.waits, Const(0, self.connections)),
             ):
                 with m.If(stopped[n]):
                     m.d.comb += state.word_select(n, 2).eq(DirectionState.STOPPED)
