@@ -1,7 +1,8 @@
 """The host's access to the memory behind the RDMA engine."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
@@ -60,10 +61,13 @@ class MemoryWindow(wiring.Component):
         port, main, bus = self.port, self.main, self.bus
 
         # The host's access. A read of READ is held until the word is there.
-        addresses = Array(Signal(ADDRESS_BITS - 2, name=f"address_{n}") for n in range(self.connections))  # of a lane
+        lane_address = unsigned(ADDRESS_BITS - 2)
+        m.submodules.addresses = addresses = Memory(shape=lane_address, depth=max(2, self.connections), init=[])
+        put, get = addresses.write_port(), addresses.read_port(domain="comb")
         page = Signal(connection_shape(self.connections))  # of the access, also while its word is on its way
         latest = Signal.like(page)
-        address = addresses[page]
+        address = Signal(lane_address)
+        advances = Signal()
         written = Signal(32)
         word = Signal(32)
         writes = Signal()  # ``written`` is on its way to the memory
@@ -73,6 +77,11 @@ class MemoryWindow(wiring.Component):
         is_read = Signal()
         m.d.comb += [
             page.eq(Mux(writes, latest, bus.address[8:])),
+            get.addr.eq(page),
+            address.eq(get.data),
+            put.addr.eq(page),
+            put.data.eq(Mux(registers.ADDRESS.push, registers.ADDRESS.value[2:], address + 1)),
+            put.en.eq(registers.ADDRESS.push | advances),
             is_read.eq(~bus.write & (bus.address[:8] == _READ)),
             reads.eq(bus.request & is_read & ~has & ~writes),
             registers.bus.request.eq(bus.request & ~writes & (has | ~is_read)),
@@ -83,12 +92,11 @@ class MemoryWindow(wiring.Component):
             registers.READ.value.eq(word),
         ]
         m.d.sync += latest.eq(page)
-        with m.If(registers.ADDRESS.push):
-            m.d.sync += address.eq(registers.ADDRESS.value[2:])
         with m.If(registers.WRITE.push):
             m.d.sync += [writes.eq(1), written.eq(registers.WRITE.value)]
         with m.If(bus.ack & is_read):
-            m.d.sync += [has.eq(0), address.eq(address + 1)]
+            m.d.comb += advances.eq(1)
+            m.d.sync += has.eq(0)
 
         # The port for writes. A beat of the engine that has been offered is transferred first.
         lane_bits = self.lanes.bit_length() - 1
@@ -107,7 +115,8 @@ class MemoryWindow(wiring.Component):
                 main.write.payload.last.eq(1),
             ]  # fmt: skip
             with m.If(main.write.ready):
-                m.d.sync += [writes.eq(0), address.eq(address + 1)]
+                m.d.comb += advances.eq(1)
+                m.d.sync += writes.eq(0)
         with m.Else():
             m.d.comb += [
                 main.write.valid.eq(port.write.valid),
