@@ -13,22 +13,22 @@ from open_rnic.host_driver.rdma import rping
 from open_rnic.host_driver.rdma.shared import share
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Setting, check
 from open_rnic.host_driver.tools.interop.qemu import Output
-from open_rnic.rtl.registers import Model, Role, Rtr
+from open_rnic.rtl.registers import Model, Role
 
 _OCTETS = 1000  # of each memory that a program in the guest reads
 _PINGS, _SIZE = 10, 250
 _CONFIGS = (
     Config(Role.INITIATOR, ird=1, ord=1),
-    Config(Role.INITIATOR, ird=1, ord=1, crc=False),
-    Config(Role.INITIATOR, ird=1, ord=1, rtr=(Rtr.READ,)),
     Config(Role.INITIATOR, ird=1, ord=1, model=Model.CLIENT_SERVER),
+    Config(Role.INITIATOR, ird=4, ord=2, private_data=bytes(range(64))),
+    Config(Role.INITIATOR, ird=2, ord=4, model=Model.CLIENT_SERVER, private_data=b"a"),
 )
 
 
 async def _many(setting: Setting, connections: int) -> Finding:
     """All connections are open before the first one moves data."""
     half = connections // 2
-    await setting.serve(f"rping -s -P -a {setting.address} -p {setting.guest.service} -V")
+    await setting.serve(f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {_SIZE} -V")
     listener = await setting.listen()
     programs, requests = [], []
     for _ in range(half):
@@ -64,7 +64,7 @@ async def _many(setting: Setting, connections: int) -> Finding:
 def _case(connections: int) -> Case:
     return Case(
         f"many-{connections}",
-        f"{connections} connections at once, from the guest and to it, with other CRCs, models and RTRs",
+        f"{connections} connections at once, from the guest and to it, of different models, depths and private data",
         "RFC 5040 §5: octets arrive unchanged and in order",
         partial(_many, connections=connections),
         connections=connections,
