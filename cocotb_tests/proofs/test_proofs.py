@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "LinkedDatapath", "Net", "Rnic"} | {
     "SharedDatapath",  # its packets are those of LaneAppender and of SharedStreams
     "SharedRnic",
+    "Watcher",  # its trains are beats of ReceiveRings
     "SharedMpa",  # its outputs are those of LaneAppender and StoreAndForward
     "PathControl",  # its command is in registers, which the host does not write while the command is pending
     "CommandLoader", "RdmaReceiver", "RdmaSender", "RdmaEngine", "RdmaDatapath", "SamplingDatapath", "ReadCounter",
