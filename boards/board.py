@@ -49,6 +49,7 @@ class Ethernet:
     connections : number of connections
     memory : octets of block RAM for the RDMA engine of each connection, a power of 2
     ring : octets of each of a connection's two rings for TCP, a power of 2
+    samples : whether each connection has a sample writer, with a signal generator
 
     """
 
@@ -62,6 +63,7 @@ class Ethernet:
     connections: int = 1
     memory: int = 1 << 15
     ring: int = 1 << 13
+    samples: bool = False
 
     @property
     def resource(self) -> tuple[str, int]:

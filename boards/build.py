@@ -28,6 +28,7 @@ SLOWEST = 1200  # baud
 _RESULT = "result.json"
 _SEEDS = (1, 2, 3)
 _CONNECTIONS = (1, 2, 4, 8, 16)  # of an Rnic
+_MEMORY = range(1 << 10, (1 << 20) + 1)  # octets
 
 
 class BuildError(Exception):
@@ -95,6 +96,8 @@ def build(
     core: Core | None = None,
     station: Station | None = None,
     connections: int | None = None,
+    memory: int | None = None,
+    samples: bool | None = None,
     lanes: int | None = None,
     baud: int | None = None,
     seed: int | None = None,
@@ -102,12 +105,13 @@ def build(
 ) -> Result:
     """Build a board's top, including the link, in ``folder``; ``stage`` is called with the name of each step.
 
-    ``core``, ``lanes`` and ``baud``, the rate of the UART, default to the board's own, as do the ``connections`` of the
-    whole RNIC; ``station`` holds its addresses, without which it is silent; ``seed`` is that of placement. Without it,
-    some are tried, in the same order, until all clocks are fast enough. The same source, tools and seed give the same
-    bitstream. Raises ValueError for an unknown board, a core or a width that does not fit, a number of connections that
-    no RNIC has, a rate that the clock does not permit, or an invalid seed; raises BuildError if a tool fails or is
-    missing. A clock that is too slow is not an error: see ``Result.met``.
+    ``core``, ``lanes`` and ``baud``, the rate of the UART, default to the board's own, as do the whole RNIC's
+    ``connections``, octets of ``memory`` and ``samples``; ``station`` holds its addresses, without which it is silent;
+    ``seed`` is that of placement. Without it, some are tried, in the same order, until all clocks are fast enough. The
+    same source, tools and seed give the same bitstream. Raises ValueError for an unknown board, a core or a width that
+    does not fit, a number of connections or a size of memory that no RNIC has, a rate that the clock does not permit,
+    or an invalid seed; raises BuildError if a tool fails or is missing. A clock that is too slow is not an error: see
+    ``Result.met``.
     """
     board = find(name)
     flow = FLOWS[board.flow]
@@ -118,12 +122,15 @@ def build(
         raise ValueError(f"the whole RNIC is 1 lane wide, not {lanes}: choose --core mpa or rdma for another width")
     if lanes not in board.widths:
         raise ValueError(f"{name} has room for lanes {', '.join(map(str, board.widths))}, not {lanes}")
-    if connections is not None:
+    chosen = {"connections": connections, "memory": memory, "samples": samples}
+    if changes := {option: value for option, value in chosen.items() if value is not None}:
         if core is not Core.RNIC or board.ethernet is None:
-            raise ValueError(f"only the whole RNIC has a number of connections, not --core {core}")
-        if connections not in _CONNECTIONS:
+            raise ValueError(f"{' and '.join(changes)} are for the whole RNIC, not for --core {core}")
+        if connections is not None and connections not in _CONNECTIONS:
             raise ValueError(f"connections must be one of {', '.join(map(str, _CONNECTIONS))}, not {connections}")
-        board = replace(board, ethernet=replace(board.ethernet, connections=connections))
+        if memory is not None and (memory not in _MEMORY or memory.bit_count() != 1):
+            raise ValueError(f"memory must be a power of 2, {_MEMORY[0]} to {_MEMORY[-1]} octets, not {memory}")
+        board = replace(board, ethernet=replace(board.ethernet, **changes))
     if baud is not None:
         fastest = board.clocks(core)["sync"] // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:

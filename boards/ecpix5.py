@@ -49,5 +49,6 @@ BOARD = Board(
         clock_hz=75_000_000,
         memory=1 << 16,
         ring=1 << 14,
+        samples=True,
     ),
 )

@@ -4,20 +4,18 @@ from fractions import Fraction
 
 from amaranth.build import Subsignal
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
-from amaranth.lib import io, wiring
+from amaranth.lib import io
 
 from open_rnic.boards.board import Board, Core, Ethernet, Interface
 from open_rnic.boards.clock import Pll
 from open_rnic.rtl.link.top import UartDatapath
-from open_rnic.rtl.linked_rnic import LinkedRnic
 from open_rnic.rtl.mac.mii import MiiAdapter
-from open_rnic.rtl.mac.port import EthernetPort
 from open_rnic.rtl.mac.rgmii import RgmiiAdapter
-from open_rnic.rtl.tcp.config import EngineConfig, Station
+from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.tcp.config import Station
+from open_rnic.rtl.whole_rnic import WholeRnic
 
-__all__ = ["BoardTop", "EthernetRnic", "RnicTop"]
-
-_PHY = ("phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i")
+__all__ = ["BoardTop", "RnicTop", "whole_rnic"]
 
 
 def _add_clocks(m: Module, board: Board, core: Core) -> None:
@@ -62,68 +60,26 @@ class BoardTop(Elaboratable):
         return m
 
 
-class EthernetRnic(wiring.Component):
-    """A :class:`.LinkedRnic` behind an :class:`.EthernetPort`, and the time of both.
+def _milliseconds(m: Module, clock_hz: int) -> Signal:
+    """Return a pulse each millisecond."""
+    cycles = clock_hz // 1000
+    left = Signal(range(cycles), init=cycles - 1)
+    tick = Signal()
+    m.d.comb += tick.eq(left == 0)
+    m.d.sync += left.eq(Mux(tick, cycles - 1, left - 1))
+    return tick
 
-    After configuration, the PHY is in reset, if the board resets it, and the MAC is stopped until the PHY has told that
-    the link is up. Nothing is sent before.
 
-    Parameters
-    ----------
-    ethernet : a board's Ethernet port
-    adapter : of the pins of the PHY, for :class:`.EthernetPort`
-    period : clock cycles in a bit of the UART
-    station : the addresses after configuration; without them, nothing is sent until a host has set some
-
-    Members
-    -------
-    rx, tx, active
-        See :class:`.LinkedRnic`.
-    phy_reset, mdc, mdio_o, mdio_oe, mdio_i
-        See :class:`.EthernetPort`.
-
-    """
-
-    def __init__(self, ethernet: Ethernet, adapter, period: Fraction, station: Station | None = None):
-        self.ethernet = ethernet
-        self.core = LinkedRnic(
-            ethernet.connections, EngineConfig(send_ring=ethernet.ring, receive_ring=ethernet.ring),
-            memory=ethernet.memory, period=period, station=station,
-        )  # fmt: skip
-        self.port = EthernetPort(adapter, ethernet.clock_hz, ethernet.settings)
-        super().__init__({
-            **{name: self.core.signature.members[name] for name in ("rx", "tx", "active")},
-            **{name: self.port.signature.members[name] for name in _PHY},
-        })
-
-    def elaborate(self, platform):
-        m = Module()
-        connect = wiring.connect
-        m.submodules.core = core = self.core
-        m.submodules.port = port = self.port
-        connect(m, port.rx_frames, core.rx_frames)
-        connect(m, core.tx_frames, port.tx_frames)
-        connect(m, core.mac_bus, port.bus)
-        m.d.comb += [
-            core.mac_irq.eq(port.irq),
-            core.rx.eq(self.rx),
-            self.tx.eq(core.tx),
-            self.active.eq(core.active),
-            port.mdio_i.eq(self.mdio_i),
-            *(getattr(self, name).eq(getattr(port, name)) for name in _PHY if name != "mdio_i"),
-        ]
-
-        # Time: a pulse each millisecond.
-        cycles = self.ethernet.clock_hz // 1000
-        left = Signal(range(cycles), init=cycles - 1)
-        tick = Signal()
-        m.d.comb += [tick.eq(left == 0), core.tick.eq(tick), port.tick.eq(tick)]
-        m.d.sync += left.eq(Mux(tick, cycles - 1, left - 1))
-        return m
+def whole_rnic(ethernet: Ethernet, adapter, period: Fraction | int, station: Station | None) -> WholeRnic:
+    """Return the RNIC behind an Ethernet port of a board."""
+    return WholeRnic(
+        adapter, ethernet.clock_hz, ethernet.settings, connections=ethernet.connections, ring=ethernet.ring,
+        memory=ethernet.memory, samples=Samples.GENERATOR if ethernet.samples else None, period=period, station=station,
+    )  # fmt: skip
 
 
 class RnicTop(Elaboratable):
-    """An :class:`EthernetRnic` on a board with Ethernet, to be built by the board's own platform."""
+    """A :class:`.WholeRnic` on a board with Ethernet, to be built by the board's own platform."""
 
     def __init__(self, board: Board, station: Station | None = None):
         board.check(Core.RNIC)
@@ -142,7 +98,8 @@ class RnicTop(Elaboratable):
             case Interface.MII:
                 adapter = MiiAdapter(pins)
         period = Fraction(ethernet.clock_hz, board.baud)
-        m.submodules.rnic = rnic = EthernetRnic(ethernet, adapter, period, self.station)
+        m.submodules.rnic = rnic = whole_rnic(ethernet, adapter, period, self.station)
+        m.d.comb += rnic.tick.eq(_milliseconds(m, ethernet.clock_hz))
         _add_uart(m, platform, rnic)
         _add_led(m, platform, board, rnic.active)
         m.submodules.mdc = mdc = io.Buffer("o", pins.mdc)

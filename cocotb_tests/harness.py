@@ -41,7 +41,8 @@ from open_rnic.host_driver.devices.sim.look import look
 PERIOD = 10  # ns
 UNTIL_VALID = -1  # in a sink's ``backpressure``: ``ready`` is 0 until ``valid`` is 1
 # Extra fields that are valid on the first beat of a packet; all others are valid on the last.
-FIRST_BEAT_FIELDS = frozenset({"length", "source", "destination", "source_port", "destination_port"})
+EVERY_BEAT_FIELDS = frozenset({"connection"})
+FIRST_BEAT_FIELDS = frozenset({"length", "place", "source", "destination", "source_port", "destination_port"})
 
 
 # --- outside the simulation ---------------------------------------------------------------------
@@ -276,7 +277,7 @@ class Source(_Driver):
             word = int.from_bytes(chunk + self._rng.randbytes(size - len(chunk)), "little") | last << self._last
             word |= (len(chunk) if last else self._rng.getrandbits(octets_width)) << octets_lsb
             for name, (lsb, width) in self._extra.items():
-                meant = first if name in FIRST_BEAT_FIELDS else last
+                meant = first if name in FIRST_BEAT_FIELDS else last or name in EVERY_BEAT_FIELDS
                 word |= (fields[name] if meant else self._rng.getrandbits(width)) << lsb
             yield word
 

@@ -3,10 +3,12 @@
 Inside MPA every boundary lies between lanes (RFC 5044 §4.1, §4.3), so ``octets`` is a multiple of 4 there.
 """
 
+from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import connection_field, connection_shape
 from open_rnic.rtl.registers import Cause, Verdict
 
 __all__ = [
@@ -19,8 +21,10 @@ __all__ = [
     "Packet",
     "RxUlpdu",
     "StreamBeat",
+    "Train",
     "TxUlpdu",
     "aligned",
+    "carried",
     "packet",
 ]
 
@@ -56,32 +60,55 @@ class Packet(data.StructLayout):
 
 
 class TxUlpdu(Packet):
-    """A beat of a ULPDU to send. ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets."""
+    """A beat of a ULPDU to send. ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets.
 
-    def __init__(self, lanes: int):
-        super().__init__(lanes, length=16)
+    With many connections, ``connection`` is the number of the ULPDU's.
+    """
+
+    def __init__(self, lanes: int, connections: int = 1):
+        super().__init__(lanes, length=16, **connection_field(connections))
 
 
 class CheckedUlpdu(Packet):
     """A beat of a received ULPDU, with the findings about its FPDU.
 
     ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets. The fields of :data:`CHECKED` are
-    valid on the last beat.
+    valid on the last beat. With many connections, ``connection`` is the number of the ULPDU's.
     """
 
-    def __init__(self, lanes: int):
-        super().__init__(lanes, length=16, **CHECKED)
+    def __init__(self, lanes: int, connections: int = 1):
+        super().__init__(lanes, length=16, **CHECKED, **connection_field(connections))
 
 
 class RxUlpdu(Packet):
     """A beat of a received ULPDU.
 
     ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets; the octets of stream mode have none.
-    ``verdict`` (:class:`.Verdict`) is valid on the last beat.
+    ``verdict`` (:class:`.Verdict`) is valid on the last beat. With many connections, ``connection`` is the number of
+    the ULPDU's.
     """
 
-    def __init__(self, lanes: int):
-        super().__init__(lanes, length=16, verdict=Verdict)
+    def __init__(self, lanes: int, connections: int = 1):
+        super().__init__(lanes, length=16, verdict=Verdict, **connection_field(connections))
+
+
+class Train(Packet):
+    """A beat of a train: one or more whole FPDUs of one connection, with their markers, one behind the other.
+
+    A train has whole lanes, and ends with the CRC of its last FPDU. Of an FPDU whose ULPDU_Length is over the maximum,
+    no more than the first lane has to be in the train, which then ends.
+
+    ``connection`` is the number of the train's connection, on every beat. ``place`` (7 bits), valid on the first beat,
+    is the number of lanes from the last place of a marker to the train's first lane; 0 if that lane is a marker.
+    """
+
+    def __init__(self, lanes: int, connections: int):
+        super().__init__(lanes, place=range(INTERVAL), connection=connection_shape(connections))
+
+
+def carried(connections: int) -> dict[str, ShapeLike]:
+    """What an FPDU carries along in transmit: its connection, and CONFIG.markers_tx and crc_tx of this connection."""
+    return {**connection_field(connections), "markers": 1, "crc": 1} if connections > 1 else {}
 
 
 def packet(lanes: int, **extra) -> stream.Signature:

@@ -15,6 +15,7 @@ from open_rnic.rtl.link.uart import Uart
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.net.layouts import Frame
+from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.rnic import PAGE_BITS, Rnic
 from open_rnic.rtl.rnic_registers import IDENTITY, MAC_PAGE, RNIC_MAP, RNIC_PAGE, VERSION
@@ -39,7 +40,7 @@ class LinkedRnic(wiring.Component):
 
     Parameters
     ----------
-    connections, config, memory, station
+    connections, config, memory, samples, station
         See :class:`.Rnic`.
     period : length of a bit of the UART in clock cycles
     size : octets of the memory for a frame of the link, at most 1024
@@ -50,6 +51,7 @@ class LinkedRnic(wiring.Component):
         The streams, registers and interrupt of an :class:`.EthernetPort`.
     tick : In, 1 bit
         A pulse each millisecond.
+    samples : of :class:`.Rnic`
     rx : In, 1 bit
     tx : Out, 1 bit
         The wires of the UART.
@@ -59,8 +61,11 @@ class LinkedRnic(wiring.Component):
     """
 
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *, memory: int,
-                 period: Fraction | int, size: int = 1024, station: Station | None = None):  # fmt: skip
-        self.rnic = Rnic(connections, config, memory=memory, station=station, udp_ports=(LINK_PORT,))
+                 period: Fraction | int, size: int = 1024, samples: Samples | None = None,
+                 station: Station | None = None):  # fmt: skip
+        self.rnic = Rnic(
+            connections, config, memory=memory, samples=samples, station=station, udp_ports=(LINK_PORT,)
+        )
         self.link = Link(1, size=size, address_bits=16, crc_bits=4)
         self.datagrams = DatagramPort(size)
         self.memory = memory
@@ -69,6 +74,7 @@ class LinkedRnic(wiring.Component):
             "rx_frames": In(stream.Signature(Frame())), "tx_frames": Out(packet(1)),
             "mac_bus": Out(RegisterBus()), "mac_irq": In(1), "tick": In(1),
             "rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1),
+            **({"samples": self.rnic.signature.members["samples"]} if self.rnic.has_samples else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -85,6 +91,9 @@ class LinkedRnic(wiring.Component):
             m.d.comb += window.reset.eq(rnic.reset[n])
         connect(m, flipped(self.rx_frames), rnic.rx_frames)
         connect(m, rnic.tx_frames, flipped(self.tx_frames))
+        if rnic.has_samples:
+            for given, taken in zip(self.samples, rnic.samples, strict=True):
+                connect(m, flipped(given), taken)
         m.d.comb += [
             rnic.tick.eq(self.tick),
             self.active.eq(link.active),

@@ -12,6 +12,7 @@ from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.rdma.block_datapath import BlockRdmaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
+from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.tcp.attachment import Attachment
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.path import NetworkPath
@@ -22,9 +23,9 @@ __all__ = ["PAGE_BITS", "Rnic"]
 PAGE_BITS = 8  # of the bus: 256 registers in a page
 
 
-def _datapath(rdma: Mapping[str, int] | None, memory: int):
+def _datapath(rdma: Mapping[str, int] | None, memory: int, samples: Samples | None):
     if memory:
-        return BlockRdmaDatapath(1, memory, **(rdma or {}))
+        return BlockRdmaDatapath(1, memory, samples, **(rdma or {}))
     return MpaDatapath(1) if rdma is None else RdmaDatapath(1, **rdma)
 
 
@@ -49,6 +50,7 @@ class Rnic(wiring.Component):
         See :class:`.NetworkPath`.
     rdma : the parameters of each :class:`.RdmaDatapath`; None: there is none, unless ``memory`` is given
     memory : octets of block RAM for each RDMA engine, a power of 2; 0: the memory is outside
+    samples : with ``memory``: where the samples of each connection's sample writer come from; None: there is none
     station : the addresses at power-on
     udp_ports
         See :class:`.Net`; with any, there are ``udp_rx`` and ``udp_tx``.
@@ -66,6 +68,8 @@ class Rnic(wiring.Component):
         The interrupts of the pages.
     memory : Out, array of :class:`.MemoryPort`
         One for each RDMA engine, if its memory is outside.
+    samples : In, array of streams of 32 bits
+        The samples of each connection, with :attr:`.Samples.PORT`.
     reset : Out, ``connections`` bits
         The data path of the connection is reset.
     rdma_irq : Out, ``connections`` bits
@@ -74,15 +78,17 @@ class Rnic(wiring.Component):
     """
 
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *,
-                 rdma: Mapping[str, int] | None = None, memory: int = 0, station: Station | None = None,
-                 udp_ports: Iterable[int] = ()):  # fmt: skip
+                 rdma: Mapping[str, int] | None = None, memory: int = 0, samples: Samples | None = None,
+                 station: Station | None = None, udp_ports: Iterable[int] = ()):  # fmt: skip
         self.path = NetworkPath(connections, config, udp_ports=udp_ports)
         self.connections = connections
         self.station = station
         self.has_rdma = rdma is not None or bool(memory)
         self.has_port = self.has_rdma and not memory
+        self.has_samples = samples is Samples.PORT
+        self.has_ticks = samples is not None
         self.has_udp = bool(self.path.net.receiver.udp_ports)
-        self.datapaths = [_datapath(rdma, memory) for _ in range(connections)]
+        self.datapaths = [_datapath(rdma, memory, samples) for _ in range(connections)]
         members = self.path.signature.members
         super().__init__({
             "tick": In(1), "rx_frames": members["rx_frames"], "tx_frames": members["tx_frames"],
@@ -93,6 +99,7 @@ class Rnic(wiring.Component):
             "reset": Out(connections),
             **({"rdma_irq": Out(connections)} if self.has_rdma else {}),
             **({"memory": Out(MemoryPort(1)).array(connections)} if self.has_port else {}),
+            **({"samples": In(stream.Signature(32)).array(connections)} if self.has_samples else {}),
             **({name: members[name] for name in ("udp_rx", "udp_tx")} if self.has_udp else {}),
         })  # fmt: skip
 
@@ -107,6 +114,10 @@ class Rnic(wiring.Component):
             attachments.append(attachment)
             if self.has_port:
                 connect(m, datapath.memory, flipped(self.memory[n]))
+            if self.has_samples:
+                connect(m, flipped(self.samples[n]), datapath.samples)
+            if self.has_ticks:
+                m.d.comb += datapath.tick.eq(self.tick)
             if self.has_rdma:
                 m.d.comb += self.rdma_irq[n].eq(datapath.irq[1])
             connect(m, flipped(self.tx_ulpdu[n]), datapath.tx_ulpdu)

@@ -8,7 +8,7 @@ from open_rnic.rtl.registers import Field, Register
 __all__ = ["BY_NAME", "IDENTITY", "MAC_PAGE", "RNIC_MAP", "RNIC_PAGE", "VERSION"]
 
 IDENTITY = int.from_bytes(b"RNI1", "big")
-VERSION = 0x0001_0000
+VERSION = 0x0002_0000
 RNIC_PAGE = 0xFE  # of these registers; page 0 is that of TCP, page 1 + n that of connection n
 MAC_PAGE = 0xFF
 

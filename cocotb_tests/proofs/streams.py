@@ -26,6 +26,7 @@ from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.stream_window import StreamWindow
+from open_rnic.rtl.mpa.tally import Tally
 from open_rnic.rtl.mpa.tx.crc_appender import CrcAppender
 from open_rnic.rtl.mpa.tx.crc_lane_appender import LaneAppender
 from open_rnic.rtl.mpa.tx.fence import Fence
@@ -263,6 +264,14 @@ _block(
     "the memory is read before the transfer",
     "read.en.eq((fetched != kept) & (self.o.ready | ~self.o.valid))",
     "read.en.eq(fetched != kept)",
+)
+_block(
+    lambda lanes: Tally(3, rx=True, fields={"octets": 3}),
+    Tally,
+    "a sum is replaced before its transfer",
+    "takes.eq(~self.o.valid | self.o.ready)",
+    "takes.eq(1)",
+    lanes=NO_LANES,
 )
 _block(
     lambda lanes: LengthFifo(lanes, 128),

@@ -15,6 +15,7 @@ from open_rnic.rtl.lib.stream import Stage
 ROOT = Path(__file__).parents[2]
 # These only connect blocks. The outputs of RxDatapath and TxDatapath are those of in_turn.
 WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "LinkedDatapath", "Net", "Rnic"} | {
+    "SharedMpa",  # its outputs are those of LaneAppender and StoreAndForward
     "PathControl",  # its command is in registers, which the host does not write while the command is pending
     "CommandLoader", "RdmaReceiver", "RdmaSender", "RdmaEngine", "RdmaDatapath", "SamplingDatapath", "ReadCounter",
     "BlockRdmaDatapath",

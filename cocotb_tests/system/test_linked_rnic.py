@@ -28,6 +28,10 @@ from open_rnic.host_driver.devices.serial.frames import ZERO, Request, response,
 from open_rnic.rtl.link.protocol import LINK_PORT, Ask, Status
 from open_rnic.rtl.linked_rnic import LinkedRnic
 from open_rnic.rtl.rdma.registers import IDENTITY as RDMA
+from open_rnic.rtl.rdma.sample_registers import BY_NAME as SAMPLES
+from open_rnic.rtl.rdma.sample_registers import IDENTITY as SAMPLER
+from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rdma.signal_registers import BY_NAME as SIGNAL
 from open_rnic.rtl.registers import IDENTITY as MPA
 from open_rnic.rtl.rnic_registers import IDENTITY as RNIC
 from open_rnic.rtl.rnic_registers import MAC_PAGE, RNIC_PAGE
@@ -39,6 +43,7 @@ PERIOD = 8  # cycles in a bit of the UART
 MEMORY = 4096
 STATION = Station(int.from_bytes(MAC, "big"), int(OURS), int(INTERFACE.netmask))
 SESSION = 0x12345678
+SAMPLE_BUFFER = 4096  # octets
 
 
 class Board:
@@ -48,6 +53,7 @@ class Board:
         self.dut = dut
         dut.mac_bus__ack.value = dut.tick.value = dut.mac_irq.value = 0
         dut.rx.value = 1
+        dut.samples__0__valid.value = dut.samples__1__valid.value = 0
         self.frames = Source(dut, "rx_frames")
         self.sink = Sink(dut, "tx_frames", stalls(0.1))
         self.accesses = []  # to the page of the MAC
@@ -240,10 +246,28 @@ async def a_storm_at_line_rate_is_counted_and_the_link_stays(dut):
     assert found.values == [0, 0, count, 0]
 
 
-NAMES = ("a_storm", "every", "responses", "a_stranger", "memory", "two_requests", "the_uart")
+@bench()
+async def samples_of_the_fabric_reach_the_sample_writer_of_their_connection(dut):
+    """The ring of the peer has no room, so what does not fit into the writer's buffer is dropped."""
+    board = Board(dut)
+    await board.meet()
+    enable = Request(1024)
+    for connection in (0, 1):
+        enable.write(place(1 + connection, SAMPLES["SAMPLE_CONTROL"].address), 0b11)
+    assert len((await board.ask(0, enable, Ask.OPEN)).values) == 0
+    dut.samples__1__valid.value = 1
+    await ClockCycles(dut.clk, 3000)
+    dut.samples__1__valid.value = 0
+    names = "SAMPLE_IDENTITY", "SAMPLE_DROPPED_LO", "SIGNAL_IDENTITY"
+    places = [place(page, (SAMPLES | SIGNAL)[name].address) for page in (1, 2) for name in names]
+    found = await board.ask(1, reads(*places))
+    assert found.values == [SAMPLER, 0, 0, SAMPLER, 3000 - SAMPLE_BUFFER // 4, 0]
+
+
+NAMES = ("a_storm", "every", "responses", "a_stranger", "memory", "two_requests", "the_uart", "samples")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_linked_rnic(name):
-    top = partial(LinkedRnic, 2, memory=MEMORY, period=PERIOD, station=STATION)
+    top = partial(LinkedRnic, 2, memory=MEMORY, period=PERIOD, samples=Samples.PORT, station=STATION)
     simulate(top, __name__, name=f"{name}.*")

@@ -23,6 +23,7 @@ from open_rnic.host_driver.rdma import Access, rping
 from open_rnic.host_driver.rdma.offload import OffloadStream
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.rtl.registers import Role
+from open_rnic.rtl.tcp.words import State
 
 ONE, OTHER = (IPv4Interface(f"10.9.0.{n}/24") for n in (1, 2))
 MACS = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
@@ -114,7 +115,7 @@ def test_engines_forget_a_connection_that_ends_in_the_middle_of_messages():
                 while not await ours.device.get("TX_FPDUS"):
                     await asyncio.sleep(0)
                 await asyncio.gather(ours.abort(), theirs.abort())
-                while not client.ended(client.rows[0]):
+                while not (client.ended(client.rows[0]) and server.status(server.rows[0]) == State.LISTEN):
                     await asyncio.sleep(0.01)
 
     run(body())

@@ -82,8 +82,8 @@ def passes(simulator, folder, lanes, vectors, *defines):
 
 
 def test_vectors_pass_in_verilator(tmp_path):
-    for lanes in WIDTHS:
-        # One folder for all widths: Verilator's own objects, which take most of the time, are compiled only once.
+    for lanes in WIDTHS[::2]:
+        # One folder for both widths: Verilator's own objects, which take most of the time, are compiled only once.
         passes(VERILATOR, prepared(tmp_path, "--lanes", str(lanes)), lanes, FPDUS)
 
 

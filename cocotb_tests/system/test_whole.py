@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import struct
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import pytest
 from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.whole_soak import campaign
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.layout import STATION
@@ -29,6 +31,7 @@ from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
 from open_rnic.host_driver.net.tap import TapNetwork
 from open_rnic.host_driver.rdma import Access, rping
 from open_rnic.host_driver.rdma.offload import OffloadStream
+from open_rnic.host_driver.rdma.samples import Delivery, SampleReader, SampleWriter, SignalGenerator
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.host_driver.tools import cli
 from open_rnic.rtl.link.protocol import VERSION
@@ -41,11 +44,11 @@ RESPONDER, INITIATOR = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIAT
 
 
 @asynccontextmanager
-async def board_and_twin(faults=None):
+async def board_and_twin(faults=None, name="colorlight_5a75b"):
     """A board, and the TCP of a twin in its network."""
     ours, port = joined()
     async with (
-        simulated("colorlight_5a75b", BOARD, faults=faults, seed=1) as board,
+        simulated(name, BOARD, faults=faults, seed=1) as board,
         Pipe(port, board.port),
         UserTcp(ours, Host(bytes.fromhex("020000000002"), PEER)) as twin,
     ):
@@ -95,6 +98,35 @@ def test_a_program_sees_in_its_memory_what_a_peer_writes_into_that_of_the_board_
                     await board.rnic.get("IDENTITY")  # behind the registration
                     await theirs.write(b"written", region.stag, region.to + 20)
                     await ours.until(lambda: memory[20:27] == b"written")
+
+    run(body())
+
+
+def test_samples_of_the_boards_fabric_reach_the_memory_of_a_peer():
+    count = 5000
+
+    async def body():
+        async with board_and_twin(Faults(drop=0.01), "ecpix5") as (board, twin):
+            place = str(BOARD.ip), 7
+            engine = board.tcp.open_device
+            numbers = []
+
+            async def read():
+                async with await SampleReader.connect(*place, octets=1 << 13, config=INITIATOR, tcp=twin) as reader:
+                    async for block in reader:
+                        numbers.extend(word for (word,) in struct.iter_unpack("<I", block.octets))
+
+            async with await rdma.listen(*place, RESPONDER, device=engine, tcp=board.tcp) as listener:
+                reading = asyncio.create_task(read())
+                async with await SampleWriter.accept(await listener.request(), Delivery(drops=False)) as writer:
+                    generator = await SignalGenerator.open(writer.connection.device)
+                    await writer.start()
+                    await generator.start(samples=count)
+                    signal = await generator.finished(writer.connection)
+                    status = await writer.finish()
+                await reading
+            assert (signal.given, status.octets, status.dropped) == (count, 4 * count, 0)
+            assert numbers == list(range(count))
 
     run(body())
 
@@ -189,3 +221,14 @@ def test_a_board_tells_about_its_port():
             assert found.counters["RX_FRAMES"] > 0
 
     run(body())
+
+
+def test_a_board_recovers_from_all_that_happens_to_its_connections():
+    """A short version of ``python -m open_rnic.cocotb_tests.whole_soak``: no cable for three retransmissions."""
+    counts = asyncio.run(campaign(6, 1, 1.6, 1))
+    assert counts["opened by the board"] + counts["opened by the peer"] == 6
+    happened = "cable pulled", "peer rebooted", "reset after the driver was killed"
+    assert [counts[each] for each in happened] == [1, 1, 1]
+    counted = {name: count for name, count in counts.items() if name.startswith(("path: ", "MAC: RX_"))}
+    assert counted.pop("MAC: RX_FRAMES")
+    assert not any(counted.values())

@@ -10,7 +10,7 @@ from open_rnic.cocotb_tests.tcp_scripts.script import HERE, PEER_PORT, PORT, THE
 from open_rnic.host_driver.tcp.endpoint import Endpoint
 from open_rnic.host_driver.tcp.segment import Segment, SegmentError
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.receive_ring import PIECE
+from open_rnic.rtl.tcp.pieces import PIECE
 from open_rnic.rtl.tcp.words import Command, Reason, State
 
 __all__ = ["Engine", "Program", "Twin", "engine_status"]

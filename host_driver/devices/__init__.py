@@ -85,8 +85,16 @@ def offloads(spec: str) -> bool:
 
 
 def samples(spec: str) -> bool:
-    """Return whether the device of this name has a sample writer if it has an RDMA engine."""
-    return spec == "simulated"
+    """Return whether an RDMA engine of this device can have a sample writer; of a board, its registers tell."""
+    if not is_rnic(spec):
+        return spec == "simulated"
+    place = rnic_place(spec)
+    if not isinstance(place, str):
+        return True
+    from open_rnic.boards import find
+
+    ethernet = find(place.partition(":")[0]).ethernet
+    return ethernet is not None and ethernet.samples
 
 
 async def open_device(

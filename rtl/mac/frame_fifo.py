@@ -1,4 +1,4 @@
-"""A queue of whole frames between two clock domains."""
+"""A queue of frames between two clock domains."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -18,6 +18,9 @@ class FrameFifo(wiring.Component):
     A frame that is bad, or does not fit, is discarded as a whole. A frame has no pauses at ``o``, unless ``o.ready``
     makes them.
 
+    With ``early``, a frame is delivered as soon as so many of its words have been stored. It must then not be ``bad``,
+    and at ``o`` it may have pauses. If it is too long, the rest is cut off.
+
     Latency: 2 to 3 cycles of ``read`` after the other domain has been shown (:class:`.Exchange`) that the frame is
     there. Throughput: one word per cycle.
 
@@ -26,6 +29,7 @@ class FrameFifo(wiring.Component):
     words : room for words, a power of 2
     longest : the most words of a frame; a longer one is discarded, and so is one of a single word. While there is no
         room for the next word, ``i`` is stalled. None: ``i`` is never stalled, and a frame without room is discarded.
+    early : words of a frame, 2 or more, after which it is delivered; only with ``longest``. None: it is complete before
 
     Members
     -------
@@ -44,12 +48,15 @@ class FrameFifo(wiring.Component):
 
     """
 
-    def __init__(self, words: int, *, longest: int | None = None):
+    def __init__(self, words: int, *, longest: int | None = None, early: int | None = None):
         check_depth(words)
         if longest is not None and not 1 < longest <= words:
             raise ValueError(f"longest must be 2 to {words} words, not {longest!r}")
+        if early is not None and (longest is None or not 1 < early < longest):
+            raise ValueError(f"early must be at least 2 words, and fewer than longest, not {early!r}")
         self.words = words
         self.longest = longest
+        self.early = early
         super().__init__({
             "i": In(stream.Signature(Packet(1))),
             "bad": In(1),
@@ -75,13 +82,14 @@ class FrameFifo(wiring.Component):
         lost = Signal()  # the frame is to be discarded
         misfits = Signal()  # the frame cannot be stored
         taken = Signal()
+        cut = Signal()  # the frame, of which a part may have been read, ends before this word
         after = Signal(bits)
         m.d.comb += [
             after.eq(tail + 1),
             taken.eq(self.i.valid & self.i.ready),
             write.addr.eq(tail),
             write.data.eq(self.i.payload),
-            write.en.eq(taken & ~lost & ~full),
+            write.en.eq(taken & ~lost & ~full & ~cut),
             exchange.written.eq(begin),
         ]
         if self.longest is None:
@@ -92,6 +100,12 @@ class FrameFifo(wiring.Component):
                 misfits.eq((stored == self.longest) | ((stored == 0) & self.i.payload.last)),
                 self.i.ready.eq(~full | lost | misfits),
             ]
+            if self.early is not None:
+                with m.If((stored >= self.early) & ~lost):
+                    m.d.comb += exchange.written.eq(tail)
+                with m.If((stored == self.longest - 1) & ~self.i.payload.last):  # the frame ends here in any case
+                    m.d.comb += [write.data.last.eq(1), write.data.octets.eq(4)]
+                m.d.comb += cut.eq(taken & misfits & (stored != 0) & ~lost)
             with m.If(taken & self.i.payload.last):
                 m.d.write += stored.eq(0)
             with m.Elif(taken & ~misfits):
@@ -113,8 +127,10 @@ class FrameFifo(wiring.Component):
                 m.d.write += lost.eq(0)
                 with m.If(self.committed):
                     m.d.write += begin.eq(after)
-                with m.Else():
+                with m.Elif(~cut):
                     m.d.write += tail.eq(begin)
+        with m.If(cut):
+            m.d.write += begin.eq(tail)
 
         # Words pass from the memory through two registers, of which the first belongs to the memory.
         head = Signal(bits)

@@ -14,7 +14,9 @@ from open_rnic.rtl.mac.restart import FarReset
 from open_rnic.rtl.mac.transmitter import MacTransmitter
 from open_rnic.rtl.net.layouts import Frame
 
-__all__ = ["Mac", "MacCounts"]
+__all__ = ["EARLY", "Mac", "MacCounts"]
+
+EARLY = 8  # words: the fewest with which the transmission of a frame may begin
 
 _WORDS = 512  # a block RAM, and more than in the longest frame
 _FCS = 4  # octets
@@ -85,17 +87,25 @@ class Mac(wiring.Component):
     none of which need be related to another. Frames pass from one to another as a whole, so that transmit never runs
     out of octets within a frame, and the core sees good frames only. Frames for which there is no room are discarded.
 
+    With ``early``, transmission begins when a part of a frame has been stored. The core must then give the rest without
+    pauses, at a clock of 40 MHz or more if the PHY runs at 1 Gb/s: it stores a word every 25 ns, and 32 ns are needed
+    to send it. Word n is stored by 25n ns, and seen by the other side 6 cycles of each clock later at most, by
+    25n + 223 ns; it is needed 64 ns of preamble and 32n ns after ``early`` words have been stored and seen, which takes
+    more than 200 ns, so at 32n + 264 ns or later.
+
     While the MAC does not run, nothing is transmitted, received frames are ignored, and those from the core are
     discarded. When it stops, a frame that is being transmitted is cut off, and one that the core is taking is not. It
     starts again from the state after power-up, once both clocks of the PHY have been seen.
 
     Latency at 1 Gb/s and a core clock of 62.5 MHz: from the last octet of a received frame to its first beat, 105 to
-    170 ns; from a frame's last beat to its first octet of preamble, 80 to 138 ns. Throughput: one octet per ``strobe``.
+    170 ns; from a frame's last beat (or the last one of ``early``) to its first octet of preamble, 80 to 138 ns.
+    Throughput: one octet per ``strobe``.
 
     Parameters
     ----------
     rx_words, tx_words : room for frames in words, a power of 2: at least 512
     longest : octets of the longest received frame, with FCS
+    early : words of a frame with which its transmission begins, at least 8; None: it begins with the whole frame
 
     Members
     -------
@@ -105,6 +115,7 @@ class Mac(wiring.Component):
         Frames without FCS, preceded by two octets of padding. ``bad`` is always 0.
     tx_frames : In, stream of :class:`.Packet`
         Frames without FCS, preceded by two octets of padding, of at most 1,514 octets; padded to 60 octets by the MAC.
+        A longer one is discarded, or with ``early`` cut off there; both are counted as ``tx_dropped``.
     enable : In, 1 bit
         Let the MAC run; only while the link is up.
     running : Out, 1 bit
@@ -115,13 +126,16 @@ class Mac(wiring.Component):
 
     """
 
-    def __init__(self, *, rx_words: int = _WORDS, tx_words: int = _WORDS, longest: int = LONGEST_FRAME):
+    def __init__(self, *, rx_words: int = _WORDS, tx_words: int = _WORDS, longest: int = LONGEST_FRAME,
+                 early: int | None = None):  # fmt: skip
+        if early is not None and early < EARLY:
+            raise ValueError(f"early must be at least {EARLY} words, not {early!r}")
         for name, words in (("rx_words", rx_words), ("tx_words", tx_words)):
             if words < _WORDS:
                 raise ValueError(f"{name} must be at least {_WORDS}, not {words!r}")
         self.receiver = MacReceiver(longest)
         self.rx_fifo = FrameFifo(rx_words)
-        self.tx_fifo = FrameFifo(tx_words, longest=(PADDING + LONGEST_FRAME - _FCS) // 4)
+        self.tx_fifo = FrameFifo(tx_words, longest=(PADDING + LONGEST_FRAME - _FCS) // 4, early=early)
         super().__init__({
             "rx_octets": In(RxOctets()),
             "tx_octets": Out(TxOctets()),

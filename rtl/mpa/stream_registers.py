@@ -11,21 +11,21 @@ __all__ = ["BY_NAME", "ROOM", "STREAM_MAP"]
 ROOM = 16  # words that can wait for the data path
 
 STREAM_MAP: tuple[Register, ...] = (
-    Register("STATE", 0x300, "What waits in either direction.", (
+    Register("STATE", 0x100, "What waits in either direction.", (
         Field("room", 0, 5, "the number of words that WORD takes now"),
         Field("waits", 8, 1, "a word waits in RECEIVED; the following fields belong to it"),
         Field("last", 9, 1, "the packet ends with it"),
         Field("octets", 10, 3, "the number of its octets: 4, or 0 to 4 if it is the last one"),
         Field("verdict", 13, 2, "if it is the last one: the verdict on the packet", enum=Verdict),
     ), pops=True),
-    Register("BEGIN", 0x304, "Begins a packet, when all octets of the one before have been written.", (
+    Register("BEGIN", 0x104, "Begins a packet, when all octets of the one before have been written.", (
         Field("octets", 0, 16, "the length of the ULPDU, or of the stream octets; 0 takes the room of a word",
               Access.PUSH),
     )),
-    Register("WORD", 0x308, "Writes the next word of the packet.", (
+    Register("WORD", 0x108, "Writes the next word of the packet.", (
         Field("value", 0, 32, "4 octets, the first one in bits 7:0", Access.PUSH),
     )),
-    Register("RECEIVED", 0x30C, "The word that the latest read of STATE has announced; 0 without one.", (
+    Register("RECEIVED", 0x10C, "The word that the latest read of STATE has announced; 0 without one.", (
         Field("value", 0, 32, "4 octets, the first one in bits 7:0", Access.RO),
     ), pops=True),
 )  # fmt: skip

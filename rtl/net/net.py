@@ -10,6 +10,7 @@ from open_rnic.rtl.layouts import packet
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.net.addresses import Classifier
 from open_rnic.rtl.net.delivery import DatagramDelivery, SegmentDelivery
+from open_rnic.rtl.net.express import Express
 from open_rnic.rtl.net.layouts import Counts, Frame, RxDatagram, RxSegment, TxDatagram, TxSegment
 from open_rnic.rtl.net.neighbours import UNIT
 from open_rnic.rtl.net.packet_fifo import PacketFifo
@@ -52,6 +53,8 @@ class Net(wiring.Component):
         Segments whose frame, lengths and checksums are good.
     tcp_tx : In, stream of :class:`.TxSegment`
         Segments to send.
+    express : In, :class:`.Express`
+        The express way of a segment.
     tcp_soon : Out, 1 bit
         A segment that begins now would leave soon, behind one frame at most.
     tcp_sent : Out, 1 bit
@@ -93,6 +96,7 @@ class Net(wiring.Component):
             "tx_frames": Out(packet(1)),
             "tcp_rx": Out(stream.Signature(RxSegment())),
             "tcp_tx": In(stream.Signature(TxSegment())),
+            "express": In(Express()),
             "tcp_soon": Out(1),
             "tcp_sent": Out(1),
             "tcp_unresolved": Out(1),
@@ -129,6 +133,8 @@ class Net(wiring.Component):
         wiring.connect(m, echoes.o, sender.icmp)
         wiring.connect(m, receiver.arp, sender.arp)
         wiring.connect(m, wiring.flipped(self.tcp_tx), sender.tcp)
+        wiring.connect(m, wiring.flipped(self.express), sender.express)
+        m.d.comb += self.express.accepts.eq(sender.express.accepts & frames.soon)  # instead of the sender's alone
         wiring.connect(m, sender.o, frames.i)
         wiring.connect(m, frames.o, wiring.flipped(self.tx_frames))
         if receiver.udp_ports:

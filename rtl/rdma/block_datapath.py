@@ -1,4 +1,4 @@
-"""The data path of one connection with RDMA, whose memory is a block RAM."""
+"""The data path of one connection with RDMA, whose memory is a block RAM, and with samples of the fabric."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -9,6 +9,7 @@ from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.memory import BlockMemory
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
+from open_rnic.rtl.rdma.sampling import Samples, SamplingDatapath
 
 __all__ = ["WINDOW_PAGE", "BlockRdmaDatapath"]
 
@@ -18,10 +19,13 @@ WINDOW_PAGE = 0x2C0  # the address of the registers of the memory, up to 0x2FF
 class BlockRdmaDatapath(wiring.Component):
     """An :class:`.RdmaDatapath` with a :class:`.BlockMemory`, which the host accesses by a :class:`.MemoryWindow`.
 
+    With ``samples``, a :class:`.SamplingDatapath` in its place.
+
     Parameters
     ----------
     lanes : width of the streams and of memory in 32-bit lanes
     octets : size of the memory, a power of 2
+    samples : where samples come from; None: there is no sample writer
     options
         See :class:`.RdmaDatapath`.
 
@@ -29,18 +33,25 @@ class BlockRdmaDatapath(wiring.Component):
     -------
     tx_ulpdu, rx_ulpdu, tx_mpa, rx_mpa, irq, reset
         See :class:`.RdmaDatapath`. A reset leaves the memory as it is.
+    samples, tick
+        See :class:`.SamplingDatapath`; absent without samples.
     bus : In, :class:`.RegisterBus`
         The registers of all, in one page.
 
     """
 
-    def __init__(self, lanes: int, octets: int, **options: int):
+    def __init__(self, lanes: int, octets: int, samples: Samples | None = None, **options: int):
         self.lanes = lanes
-        self.path = RdmaDatapath(lanes, **options)
+        if samples is None:
+            self.path = RdmaDatapath(lanes, **options)
+        else:
+            self.path = SamplingDatapath(lanes, generates=samples is Samples.GENERATOR, **options)
+        self._more = [name for name in ("samples", "tick") if name in self.path.signature.members]
         self.memory = BlockMemory(lanes, octets)
         super().__init__({
             **mpa_streams(lanes),
             "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
+            **{name: self.path.signature.members[name] for name in self._more},
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -51,6 +62,10 @@ class BlockRdmaDatapath(wiring.Component):
         connect, flipped = wiring.connect, wiring.flipped
         for name in mpa_streams(self.lanes):
             connect(m, flipped(getattr(self, name)), getattr(path, name))
+        if "samples" in self._more:
+            connect(m, flipped(self.samples), path.samples)
+        if "tick" in self._more:
+            m.d.comb += path.tick.eq(self.tick)
         connect(m, path.memory, window.port)
         connect(m, window.main, memory.port)
         m.d.comb += [self.reset.eq(path.reset), self.irq.eq(path.irq)]

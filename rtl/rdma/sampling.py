@@ -1,5 +1,7 @@
 """The data path of one connection with an RDMA engine and a sample writer."""
 
+from enum import Enum
+
 from amaranth.hdl import Const, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -11,10 +13,17 @@ from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 
-__all__ = ["SAMPLE_PAGE", "SIGNAL_PAGE", "SamplingDatapath"]
+__all__ = ["SAMPLE_PAGE", "SIGNAL_PAGE", "Samples", "SamplingDatapath"]
 
 SAMPLE_PAGE = 0x300  # the address of the sample writer's registers
 SIGNAL_PAGE = 0x380  # the address of the signal generator's registers
+
+
+class Samples(Enum):
+    """The source of samples of 4 octets."""
+
+    GENERATOR = "generator"  # a :class:`.SignalGenerator`
+    PORT = "port"  # the design around
 
 
 class SamplingDatapath(wiring.Component):

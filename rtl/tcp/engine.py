@@ -7,11 +7,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.net.express import Express
 from open_rnic.rtl.sequencer.isa import PORTS, SCRATCH
 from open_rnic.rtl.sequencer.sequencer import Sequencer
 from open_rnic.rtl.tcp.builder import Builder
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.loader import Loader
+from open_rnic.rtl.tcp.pieces import Pieces
 from open_rnic.rtl.tcp.program import tcp_program
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings
 from open_rnic.rtl.tcp.send_ring import SendRings
@@ -19,6 +21,8 @@ from open_rnic.rtl.tcp.tuples import Tuples
 from open_rnic.rtl.tcp.words import Command, State, port, t
 
 __all__ = ["CommandLayout", "TcpEngine"]
+
+HEADER = 20  # octets of a header without options
 
 
 class CommandLayout(data.StructLayout):
@@ -40,6 +44,11 @@ class TcpEngine(wiring.Component):
     ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a received
     segment waits for no transmission.
 
+    A packet has an express way if its connection has nothing else to send. While it is stored in the ring, its octets
+    are put into a frame, too, and the event ``coming`` permits the segment, if the window is open. When the packet has
+    been stored, the event ``depart`` sends it, with a header that ``coming`` has prepared; after another event in
+    between, ``coming`` is repeated.
+
     Members
     -------
     tick : In, 1 bit
@@ -50,6 +59,7 @@ class TcpEngine(wiring.Component):
         Segments to send, with a checksum of 0.
     soon : In, 1 bit
         A segment that begins now would leave soon. What a segment acknowledges is decided when it begins.
+    express : Out, :class:`.Express`
     received : Out, stream of :class:`.Packet` with ``connection``
         Octets in order, in pieces of up to 1,024 octets; a packet of no octets stands for the peer's FIN. The window
         opens as they are taken.
@@ -83,6 +93,7 @@ class TcpEngine(wiring.Component):
             "segments_in": In(packet(1, source=32, length=16)),
             "segments_out": Out(packet(1, destination=32, length=16)),
             "soon": In(1),
+            "express": Out(Express()),
             "received": Out(packet(1, connection=index)),
             "accept": In(connections),
             "to_send": In(packet(1, connection=index)),
@@ -102,13 +113,15 @@ class TcpEngine(wiring.Component):
         m.submodules.loader = loader = Loader()
         m.submodules.tuples = tuples = Tuples(self.connections)
         m.submodules.receive_rings = receive_rings = ReceiveRings(self.connections, self.config.receive_ring)
+        m.submodules.pieces = pieces = Pieces(self.connections, self.config.receive_ring)
         m.submodules.send_rings = send_rings = SendRings(self.connections, self.config.send_ring)
         m.submodules.builder = builder = Builder(len(self.show))
 
         # Segments in: header to the sequencer, payload to the ring, octets in order to the user.
         connect(m, flipped(self.segments_in), loader.i)
         connect(m, loader.o, receive_rings.i)
-        connect(m, receive_rings.o, flipped(self.received))
+        connect(m, receive_rings.shown, pieces.rings)
+        connect(m, pieces.o, flipped(self.received))
         # Packets to the ring, octets of the ring into segments.
         connect(m, flipped(self.to_send), send_rings.i)
         connect(m, send_rings.o, builder.i)
@@ -121,8 +134,12 @@ class TcpEngine(wiring.Component):
             self.peer.eq(tuples.shown_address),
             self.ports.eq(tuples.shown_ports),
             receive_rings.has_payload.eq(loader.has_payload),
-            receive_rings.accept.eq(self.accept),
+            pieces.accept.eq(self.accept),
             self.room.eq(send_rings.room),
+            tuples.peer_of.eq(send_rings.queued_of),
+            self.express.destination.eq(tuples.peer_address),
+            self.express.valid.eq(send_rings.stored),
+            self.express.beat.eq(send_rings.beat),
             send_rings.reads.eq(builder.reads),
             send_rings.reads_from.eq(builder.reads_from),
             send_rings.reads_octets.eq(builder.reads_octets),
@@ -210,9 +227,24 @@ class TcpEngine(wiring.Component):
 
         def choose(name, of, *given):
             m.d.sync += [entry.eq(program.entry(name)), connection.eq(of), chosen.eq(1), row.eq(0)]
+            m.d.sync += [asked.eq(name == "coming"), permitted.eq(0)]
             if given:
                 m.d.sync += [left.eq(len(given)), place.eq(t.argument0.code - 64)]
                 m.d.sync += [argument.eq(value) for argument, value in zip(arguments, given, strict=False)]
+
+        # The express way: whether the latest event was ``coming``, and how many octets it permits to send.
+        express = self.express
+        asked = Signal()
+        permitted = Signal(16)
+        departs = Signal()
+        m.d.comb += [
+            express.begin.eq(send_rings.begins & express.accepts & ~wanted.any()),
+            express.cancel.eq(send_rings.spoilt | wanted.any()),
+            express.length.eq(send_rings.count + HEADER),
+            departs.eq(express.collected & builder.idle & (send_rings.count <= permitted)),
+        ]
+        with m.If(self._written["permit"]):
+            m.d.sync += permitted.eq(sequencer.value)
 
         segment = Signal()
         command = self.command.payload
@@ -245,9 +277,16 @@ class TcpEngine(wiring.Component):
                     m.d.sync += entry.eq(program.entry("stray"))
             with m.Elif(self.segments_in.valid & ~loader.has_payload & (row != 3)):
                 pass  # a segment will be loaded in a few cycles
+            with m.Elif(express.collects & ~asked):
+                choose("coming", send_rings.queued_of)
             with m.Elif(send_rings.queued):
                 m.d.comb += send_rings.noted.eq(1)
-                choose("queued", send_rings.queued_of, send_rings.count)
+                with m.If(departs):
+                    m.d.comb += express.finish.eq(1)
+                    choose("depart", send_rings.queued_of, send_rings.count)
+                with m.Else():
+                    m.d.comb += express.cancel.eq(1)
+                    choose("queued", send_rings.queued_of, send_rings.count)
             with m.Elif(self.command.valid):
                 m.d.sync += commanded.eq(1)
                 choose("command", command.connection, command.kind, command.ports, command.address, command.iss)

@@ -30,7 +30,7 @@ class NetworkPath(wiring.Component):
         self.net = Net(udp_ports=udp_ports)
         self.engine = TcpEngine(connections, config)
         inner = {"tcp_rx", "tcp_tx", "tcp_sent", "tcp_unresolved", "tcp_soon", "segments_in", "segments_out", "soon",
-                 "tick", "resolve_valid", "resolve_address", "resolve_done", "resolve_hit"}  # fmt: skip
+                 "express", "tick", "resolve_valid", "resolve_address", "resolve_done", "resolve_hit"}  # fmt: skip
         self._outer = {
             part: [name for name in part.signature.members if name not in inner] for part in (self.net, self.engine)
         }
@@ -45,6 +45,7 @@ class NetworkPath(wiring.Component):
         m.submodules.engine = engine = self.engine
         connect(m, net.tcp_rx, engine.segments_in)
         connect(m, engine.segments_out, net.tcp_tx)
+        connect(m, engine.express, net.express)
         m.d.comb += [net.tick.eq(self.tick), engine.tick.eq(self.tick), engine.soon.eq(net.tcp_soon)]
         for part, names in self._outer.items():
             for name in names:

@@ -15,15 +15,15 @@ MSS, SACK_PERMITTED, SACK = 0x0204_0000, 0x0101_0402, 0x0101_0500  # options, wi
 
 
 def write_send(p: Program, config: EngineConfig) -> None:
-    """Write the entry ``output``: send one segment, and ask for the entry again as long as more may follow."""
+    """Write the entries ``output``, ``coming`` and ``depart``.
+
+    ``output`` sends one segment, and asks for the entry again as long as more may follow.
+    """
     p.label("output")
     p.jump_if(p.any(row.flags, Bit.SYN_DUE), "send_syn")
     p.jump_if(p.eq(row.state, State.TIME_WAIT), "acknowledge")
     p.jump_if(p.none(row.state, State.SYNCHRONIZED), "acknowledge")
-    with p.If(p.eq(row.sent, row.una)):
-        p.sub(t.x, t.now, row.sent_at)
-        with p.If(p.lt(row.rto, t.x)):  # RFC 5681 §4.1
-            p.min(row.cwnd, row.cwnd, row.initial)
+    _restart(p)
     p.call("next_segment")
     p.jump_if(p.ne(t.start, t.until), "send_range")
     _set_timers(p)
@@ -41,6 +41,99 @@ def write_send(p: Program, config: EngineConfig) -> None:
     _next_segment(p)
     _emit(p, config)
     _send_syn(p, config)
+    _express(p, config)
+
+
+def _restart(p: Program) -> None:
+    """RFC 5681 §4.1: after the connection was idle for longer than the RTO, the window is the initial one."""
+    with p.If(p.eq(row.sent, row.una)):
+        p.sub(t.x, t.now, row.sent_at)
+        with p.If(p.lt(row.rto, t.x)):
+            p.min(row.cwnd, row.cwnd, row.initial)
+
+
+def _time(p: Program) -> None:
+    """New octets up to ``t.until`` are sent."""
+    with p.If(p.none(row.flags, Bit.TIMED)):
+        p.set(row.flags, Bit.TIMED)
+        p.move(row.timed_end, t.until)
+        p.move(row.timed_at, t.now)
+
+
+def _note_sent(p: Program) -> None:
+    """Octets are sent, for the first time or again."""
+    with p.If(p.none(row.flags, Bit.UNANSWERED)):
+        p.set(row.flags, Bit.UNANSWERED)
+        p.move(row.unanswered, t.now)
+    p.move(row.sent_at, t.now)
+
+
+def _start_timer(p: Program) -> None:
+    """RFC 6298 §5.1."""
+    p.clear(row.flags, Bit.PERSIST)
+    with p.If(p.none(row.flags, Bit.RETRANSMIT)):
+        p.set(row.flags, Bit.RETRANSMIT)
+        p.add(row.deadline, t.now, row.rto)
+
+
+def _window(p: Program, config: EngineConfig) -> None:
+    """Add the window to ``t.control``, and set ``t.right`` to its right edge.
+
+    The edge moves by a full segment or half the ring, or not at all (RFC 9293 §3.8.6.2.2).
+    """
+    ring = config.receive_ring
+    p.add(t.x, row.read, ring)
+    p.sub(t.y, t.x, row.edge)
+    p.min(t.z, row.mss, ring // 2)
+    with p.If(p.lt(t.y, t.z)):
+        p.move(t.x, row.edge)
+    p.sub(t.x, t.x, row.next)
+    p.max(t.x, t.x, 0)
+    p.min(t.x, t.x, 0xFFFF)
+    p.add(t.control, t.control, t.x)
+    p.add(t.x, t.x, row.next)
+    p.max(t.right, row.edge, t.x)
+
+
+def _express(p: Program, config: EngineConfig) -> None:
+    """Permit a packet to leave at once, while it is stored; and send it, when it has been.
+
+    It may leave if ``output`` would send it now, as a whole and without options. No other event may lie in between:
+    ``depart`` uses the words of ``coming``.
+    """
+    p.label("coming")
+    p.jump_if(p.ne(row.state, State.ESTABLISHED), "idle")
+    p.jump_if(p.any(row.flags, Bit.UNUSUAL), "idle")
+    p.jump_if(p.ne(row.sent, row.end), "idle")
+    p.jump_if(p.ne(row.start0, row.end0), "idle")
+    p.move(t.control, PLAIN | PSH)
+    p.label("coming_window")
+    _window(p, config)
+    p.min(t.x, row.window, row.cwnd)
+    p.add(t.x, t.x, row.una)
+    p.sub(t.x, t.x, row.sent)
+    p.max(t.x, t.x, 0)
+    p.min(port.permit, t.x, row.mss)
+    p.wait()
+
+    p.label("depart")  # a packet of ``t.argument0`` octets
+    p.move(port.word, row.ports)
+    p.move(port.word, row.sent)
+    p.move(port.word, row.next)
+    p.move(port.word, t.control)
+    p.move(port.word, 0)
+    p.move(port.payload, 0)  # it is in the frame
+    p.move(row.edge, t.right)
+    p.move(row.unacknowledged, 0)
+    p.clear(row.flags, Bit.MUST_ACK | Bit.ACK)
+    _restart(p)
+    p.call("enqueue")
+    p.move(t.until, row.end)
+    _time(p)
+    _note_sent(p)
+    p.move(row.sent, row.end)
+    _start_timer(p)
+    p.wait()
 
 
 def _set_timers(p: Program) -> None:
@@ -60,10 +153,7 @@ def _set_timers(p: Program) -> None:
     p.clear(row.flags, Bit.PERSIST | Bit.RETRANSMIT)
     p.jump("acknowledge")
     p.label("in_flight")
-    p.clear(row.flags, Bit.PERSIST)
-    with p.If(p.none(row.flags, Bit.RETRANSMIT)):
-        p.set(row.flags, Bit.RETRANSMIT)
-        p.add(row.deadline, t.now, row.rto)
+    _start_timer(p)
 
 
 def _send_range(p: Program) -> None:
@@ -74,14 +164,8 @@ def _send_range(p: Program) -> None:
         p.clear(row.flags, Bit.TIMED)  # Karn's rule
         p.max(row.resent, row.resent, t.until)
     with p.Else():
-        with p.If(p.none(row.flags, Bit.TIMED)):
-            p.set(row.flags, Bit.TIMED)
-            p.move(row.timed_end, t.until)
-            p.move(row.timed_at, t.now)
-    with p.If(p.none(row.flags, Bit.UNANSWERED)):
-        p.set(row.flags, Bit.UNANSWERED)
-        p.move(row.unanswered, t.now)
-    p.move(row.sent_at, t.now)
+        _time(p)
+    _note_sent(p)
     p.max(row.sent, row.sent, t.until)
     p.move(t.seq, t.start)
     p.sub(t.length, t.until, t.start)
@@ -95,10 +179,7 @@ def _send_range(p: Program) -> None:
     p.jump_if(p.ne(row.sent, row.end), "want")
     p.jump_if(p.any(row.flags, Bit.UNUSUAL | Bit.MUST_ACK), "want")
     p.jump_if(p.eq(row.window, 0), "want")
-    p.clear(row.flags, Bit.PERSIST)
-    with p.If(p.none(row.flags, Bit.RETRANSMIT)):
-        p.set(row.flags, Bit.RETRANSMIT)
-        p.add(row.deadline, t.now, row.rto)
+    _start_timer(p)
     p.wait()
 
 
@@ -192,20 +273,9 @@ def _next_segment(p: Program) -> None:
 
 def _emit(p: Program, config: EngineConfig) -> None:
     """Send a segment with the fourth word ``t.control``, from ``t.seq``, with ``t.length`` octets of payload."""
-    ring = config.receive_ring
     with p.routine("emit"):
-        # The edge moves by a full segment or half the ring, or not at all (RFC 9293 §3.8.6.2.2).
-        p.add(t.x, row.read, ring)
-        p.sub(t.y, t.x, row.edge)
-        p.min(t.z, row.mss, ring // 2)
-        with p.If(p.lt(t.y, t.z)):
-            p.move(t.x, row.edge)
-        p.sub(t.x, t.x, row.next)
-        p.max(t.x, t.x, 0)
-        p.min(t.x, t.x, 0xFFFF)
-        p.add(t.control, t.control, t.x)
-        p.add(t.x, t.x, row.next)
-        p.max(row.edge, row.edge, t.x)
+        _window(p, config)
+        p.move(row.edge, t.right)
         p.add(t.z, t.length, 20)
         p.move(t.room, 0)
         p.move(row.unacknowledged, 0)

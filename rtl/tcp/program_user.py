@@ -98,18 +98,20 @@ def _queued(p: Program) -> None:
     p.label("queued")
     p.jump_if(p.none(row.state, State.ESTABLISHED | State.CLOSE_WAIT), "idle")
     p.jump_if(p.eq(t.argument0, 0), "close")
-    p.add(row.end, row.end, t.argument0)
-    p.sub(t.x, row.tail, row.head)
-    with p.If(p.eq(t.x, QUEUE)):
-        p.call("forget_packets")
-    p.sub(t.x, row.tail, row.head)
-    with p.If(p.eq(t.x, QUEUE)):
-        p.sub(row.tail, row.tail, 1)
-        p.min(row.fresh, row.fresh, row.tail)
-    p.select(row.tail)
-    p.move(QUEUED, row.end)
-    p.add(row.tail, row.tail, 1)
+    p.call("enqueue")
     p.jump("want")
+    with p.routine("enqueue"):
+        p.add(row.end, row.end, t.argument0)
+        p.sub(t.x, row.tail, row.head)
+        with p.If(p.eq(t.x, QUEUE)):
+            p.call("forget_packets")
+        p.sub(t.x, row.tail, row.head)
+        with p.If(p.eq(t.x, QUEUE)):
+            p.sub(row.tail, row.tail, 1)
+            p.min(row.fresh, row.fresh, row.tail)
+        p.select(row.tail)
+        p.move(QUEUED, row.end)
+        p.add(row.tail, row.tail, 1)
 
 
 def _taken(p: Program, config: EngineConfig) -> None:

@@ -1,16 +1,43 @@
 """Holds received octets until the user takes them, those behind a hole included."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import packet
-from open_rnic.rtl.tcp.ring import RingReader, RingWriter
+from open_rnic.rtl.tcp.ring import PacketReader, RingWriter
 
-__all__ = ["ReceiveRings"]
+__all__ = ["ReceiveRings", "shown_octets"]
 
-PIECE = 1024  # octets that leave a ring as one packet, at most
+
+def shown_octets(connections: int, size: int, tag: ShapeLike) -> wiring.Signature:
+    """The ports at which :class:`ReceiveRings` shows octets, and at which they leave.
+
+    Members
+    -------
+    look_at : In
+        A connection.
+    available : Out, range(``size`` + 1)
+        The number of its octets, in order, that wait.
+    begins : Out, 1 bit
+        It begins anew in this cycle, and ``available`` is that of before: a read is withdrawn.
+    ended : Out, 1 bit for each connection
+        No octets will follow those that wait.
+    changes : Out, 1 bit for each connection
+        Pulses behind a change of ``available`` or ``ended`` that no read has made.
+    reads : In, stream of ``offset`` (16 bits), ``octets`` (16 bits), ``keeps`` (1 bit) and ``tag``
+        Octets of ``look_at`` to read: ``octets`` of those that wait, at least 1, behind the first ``offset`` ones. They
+        are taken from the ring, and ``offset`` is 0, unless ``keeps``.
+    o : Out, stream of :class:`.Packet` with ``tag``
+        The octets, in the order of ``reads``, without a pause between packets.
+    """
+    read = data.StructLayout({"offset": 16, "octets": 16, "keeps": 1, "tag": tag})
+    return wiring.Signature({
+        "look_at": In(range(max(2, connections))), "available": Out(range(size + 1)), "begins": Out(1),
+        "ended": Out(connections), "changes": Out(connections),
+        "reads": In(stream.Signature(read)), "o": Out(packet(1, tag=tag)),
+    })  # fmt: skip
 
 
 class ReceiveRings(wiring.Component):
@@ -31,27 +58,25 @@ class ReceiveRings(wiring.Component):
         The segment that the program works on has a payload.
     i : In, stream of :class:`.Packet`
         The payload.
-    o : Out, stream of :class:`.Packet` with ``connection``
-        Octets in order, in pieces of up to 1,024 octets. A packet of no octets is the end.
-    accept : In, 1 bit for each connection
-        Begin a piece only of these connections.
+    shown : Out, :func:`shown_octets`
     taken : Out, 1 bit
-        A piece of ``count`` octets of ``taken_of`` has been transferred. Stays until ``noted``.
-    count : Out, 16 bits
+        ``count`` octets of ``taken_of`` have been taken, and have left. Stays until ``noted``.
+    count : Out
     taken_of : Out
     noted : In, 1 bit
     """
 
-    def __init__(self, connections: int, size: int):
+    def __init__(self, connections: int, size: int, tag: ShapeLike = 0):
         self.connections = connections
         self.size = size
+        self.tag = tag
         index = range(max(2, connections))
         super().__init__({
             **{name: In(1) for name in ("place", "first", "take", "deliver", "finish", "begin_receive")},
             "value": In(32), "connection": In(index), "ready": Out(1), "has_payload": In(1),
             "i": In(packet(1)),
-            "o": Out(packet(1, connection=index)), "accept": In(connections),
-            "taken": Out(1), "count": Out(16), "taken_of": Out(index), "noted": In(1),
+            "shown": Out(shown_octets(connections, size, tag)),
+            "taken": Out(1), "count": Out(range(size + 1)), "taken_of": Out(index), "noted": In(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -100,88 +125,98 @@ class ReceiveRings(wiring.Component):
             m.d.sync += [word.eq(word + 1), copies.eq(~beat.last)]
 
     def _read(self, m, port):
-        m.submodules.reader = reader = RingReader(self.size)
-        bits = len(reader.place) + 1
-        m.submodules.heads = heads = Memory(shape=bits, depth=max(2, self.connections), init=[])
-        m.submodules.limits = limits = Memory(shape=bits, depth=max(2, self.connections), init=[])
+        shown = self.shown
+        noted = data.StructLayout({"connection": self.connection.shape(), "octets": 16, "era": 1, "keeps": 1})
+        tag = data.StructLayout({"noted": noted, "given": self.tag})
+        m.submodules.reader = reader = PacketReader(self.size, tag)
+        bits = len(reader.i.payload.place) + 1
+        rows = max(2, self.connections)
+        m.submodules.heads = heads = Memory(shape=bits, depth=rows, init=[])
+        m.submodules.limits = limits = Memory(shape=bits, depth=rows, init=[])
         write_head, write_limit = heads.write_port(), limits.write_port()
         head, limit = heads.read_port(domain="comb"), limits.read_port(domain="comb")
-        ring = Signal.like(self.connection, name="ring_read")  # the connection that is looked at, or whose octets leave
         begins = Signal()
-        stale = Signal()  # the connection was begun anew while its octets left
         due = Signal(bits)  # the number that is to be delivered
         due_of = Signal.like(self.connection)
-        length = Signal(bits)
-        available = Signal(bits)
         m.d.comb += [
             begins.eq(self.begin_receive & self.ready),
+            shown.begins.eq(begins & (self.connection == shown.look_at)),
             write_limit.en.eq((self.delivering & self.at_rest) | begins),
             write_limit.addr.eq(Mux(begins, self.connection, due_of)),
             write_limit.data.eq(Mux(begins, self.value, due)),
-            head.addr.eq(ring),
-            limit.addr.eq(ring),
-            available.eq(limit.data - head.data),
-            reader.word.eq(port.data),
-            port.en.eq(reader.read),
-            port.addr.eq(Cat(reader.address, ring)),
-            reader.place.eq(head.data),
-            reader.length.eq(length),
-            self.o.payload.data.eq(reader.o.payload.data),
-            self.o.payload.octets.eq(reader.o.payload.octets),
-            self.o.payload.last.eq(reader.o.payload.last),
-            self.o.payload.connection.eq(ring),
-            self.o.valid.eq(reader.o.valid),
-            reader.o.ready.eq(self.o.ready),
-            self.count.eq(length),
-            self.taken_of.eq(ring),
+            head.addr.eq(shown.look_at),
+            limit.addr.eq(shown.look_at),
+            shown.available.eq(limit.data - head.data),
         ]
-        done = Signal()
-        ends = Signal(self.connections)  # no octets will follow those that wait
+        m.d.sync += shown.changes.eq((self.at_rest & (self.delivering | self.finishing)) << due_of)
         with m.If(self.at_rest):
             m.d.sync += [self.delivering.eq(0), self.finishing.eq(0)]
             with m.If(self.finishing):
-                m.d.sync += ends.bit_select(due_of, 1).eq(1)
+                m.d.sync += shown.ended.bit_select(due_of, 1).eq(1)
         with m.If((self.deliver | self.finish) & self.ready):
             m.d.sync += due_of.eq(self.connection)
         with m.If(self.deliver & self.ready):
             m.d.sync += [self.delivering.eq(1), due.eq(self.value)]
         with m.If(self.finish & self.ready):
             m.d.sync += self.finishing.eq(1)
-        with m.If(begins):
-            m.d.sync += ends.bit_select(self.connection, 1).eq(0)
+
+        # What is read is no longer there for the next read, but belongs to the ring until it has left.
+        asked, place = shown.reads.payload, reader.i.payload
+        eras = Signal(self.connections)  # a connection that begins anew has another one
+        takes = Signal()
         m.d.comb += [
-            write_head.en.eq(begins | done),
-            write_head.addr.eq(Mux(begins, self.connection, ring)),
-            write_head.data.eq(Mux(begins, self.value, head.data + length)),
+            reader.i.valid.eq(shown.reads.valid & ~begins),
+            shown.reads.ready.eq(reader.i.ready & ~begins),
+            place.place.eq(head.data + asked.offset),
+            place.length.eq(asked.octets),
+            place.tag.given.eq(asked.tag),
+            place.tag.noted.connection.eq(shown.look_at),
+            place.tag.noted.octets.eq(asked.octets),
+            place.tag.noted.era.eq(eras.bit_select(shown.look_at, 1)),
+            place.tag.noted.keeps.eq(asked.keeps),
+            takes.eq(shown.reads.valid & shown.reads.ready & ~asked.keeps),
+            write_head.en.eq(begins | takes),
+            write_head.addr.eq(Mux(begins, self.connection, shown.look_at)),
+            write_head.data.eq(Mux(begins, self.value, head.data + asked.octets)),
+            reader.word.eq(port.data),
+            port.en.eq(reader.read),
+            port.addr.eq(Cat(reader.address, reader.tag.noted.connection)),
+            *(shown.o.payload[name].eq(reader.o.payload[name]) for name in ("data", "octets", "last")),
+            shown.o.payload.tag.eq(reader.o.payload.tag.given),
+            shown.o.valid.eq(reader.o.valid),
+            reader.o.ready.eq(shown.o.ready),
         ]
-        with m.If(begins & (self.connection == ring)):
-            m.d.sync += stale.eq(1)
-        with m.FSM():
-            with m.State("Look"):
-                m.d.sync += [length.eq(Mux(available > PIECE, PIECE, available)), stale.eq(begins)]
-                with m.If(~self.accept.bit_select(ring, 1) | begins):
-                    m.d.sync += ring.eq(Mux(ring == self.connections - 1, 0, ring + 1))
-                with m.Elif(available != 0):
-                    m.next = "Start"
-                with m.Elif(ends.bit_select(ring, 1)):
-                    m.d.sync += ends.bit_select(ring, 1).eq(0)
-                    m.next = "End"
-                with m.Else():
-                    m.d.sync += ring.eq(Mux(ring == self.connections - 1, 0, ring + 1))
-            with m.State("Start"):
-                m.d.comb += reader.start.eq(1)
-                m.next = "Leave"
-            with m.State("Leave"):
-                with m.If(self.o.valid & self.o.ready & self.o.payload.last):
-                    m.next = "Tell"
-            with m.State("End"):
-                m.d.comb += [self.o.valid.eq(1), self.o.payload.last.eq(1), self.o.payload.octets.eq(0)]
-                with m.If(self.o.ready):
-                    m.next = "Look"
-            with m.State("Tell"):
-                m.d.comb += self.taken.eq(~stale)
-                with m.If(stale):
-                    m.next = "Look"
-                with m.Elif(self.noted):
-                    m.d.comb += done.eq(~begins)
-                    m.next = "Look"
+        with m.If(begins):
+            m.d.sync += [shown.ended.bit_select(self.connection, 1).eq(0)]
+            m.d.sync += eras.bit_select(self.connection, 1).eq(~eras.bit_select(self.connection, 1))
+        self._note(m, reader.o, begins, eras)
+
+    def _note(self, m, o, begins, eras):
+        """Add up the octets that have left, until the program knows of them."""
+        m.submodules.counts = counts = Memory(shape=len(self.count), depth=max(2, self.connections), init=[])
+        write, before, oldest = counts.write_port(), counts.read_port(domain="comb"), counts.read_port(domain="comb")
+        waiting = Signal(self.connections)  # connections with octets of which the program does not know
+        turn = Signal.like(self.connection)
+        left, is_fresh = o.payload.tag.noted, Signal()
+        of = left.connection
+        leaves = Signal()
+        m.d.comb += [
+            is_fresh.eq((eras.bit_select(of, 1) == left.era) & ~(begins & (self.connection == of))),
+            leaves.eq(o.valid & o.ready & o.payload.last & ~left.keeps & is_fresh),
+            before.addr.eq(of),
+            oldest.addr.eq(turn),
+            write.addr.eq(of),
+            write.data.eq(Mux(waiting.bit_select(of, 1) & ~(self.noted & (turn == of)), before.data, 0) + left.octets),
+            write.en.eq(leaves),
+            self.taken.eq(waiting.bit_select(turn, 1)),
+            self.taken_of.eq(turn),
+            self.count.eq(oldest.data),
+        ]
+        with m.If(~self.taken | self.noted):
+            m.d.sync += turn.eq(Mux(turn == self.connections - 1, 0, turn + 1))
+        with m.If(self.noted):
+            m.d.sync += waiting.bit_select(turn, 1).eq(0)
+        with m.If(leaves):
+            m.d.sync += waiting.bit_select(of, 1).eq(1)
+        with m.If(begins):
+            m.d.sync += waiting.bit_select(self.connection, 1).eq(0)

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.layouts import Packet, packet
 from open_rnic.rtl.tcp.ring import RingReader, RingWriter
 
 __all__ = ["ROOM", "SendRings"]
@@ -38,6 +38,12 @@ class SendRings(wiring.Component):
     count : Out, 16 bits
     queued_of : Out
     noted : In, 1 bit
+    begins : Out, 1 bit
+        A packet of ``queued_of`` begins, from the next cycle on until it is queued.
+    stored, beat : Out, 1 bit, :class:`.Packet`
+        A beat of it has been written.
+    spoilt : Out, 1 bit
+        The packet is discarded.
     reads, reads_from, reads_octets, reads_of : In
         Read ``reads_octets`` octets of the connection ``reads_of``, from number ``reads_from`` on.
     o : Out, stream of :class:`.Packet`
@@ -53,6 +59,7 @@ class SendRings(wiring.Component):
             "i": In(packet(1, connection=index)), "sends": In(connections),
             "room": Out(connections),
             "queued": Out(1), "count": Out(16), "queued_of": Out(index), "noted": In(1),
+            "begins": Out(1), "stored": Out(1), "beat": Out(Packet(1)), "spoilt": Out(1),
             "reads": In(1), "reads_from": In(32), "reads_octets": In(16), "reads_of": In(index), "o": Out(packet(1)),
         })  # fmt: skip
 
@@ -113,6 +120,7 @@ class SendRings(wiring.Component):
             write_tail.addr.eq(Mux(self.begin_send, self.connection, ring)),
             write_tail.data.eq(Mux(self.begin_send, self.value, tail)),
         ]
+        m.d.sync += [self.stored.eq(moves), *(self.beat[name].eq(beat[name]) for name in ("data", "octets", "last"))]
         sends = self.sends.bit_select(ring, 1)
         used = Signal(bits)
         has_room = Signal(self.connections)  # as last seen; the peer's acknowledgments only add to it
@@ -124,6 +132,7 @@ class SendRings(wiring.Component):
                     ring.eq(Mux(ring == self.connections - 1, 0, ring + 1)),
                 ]
                 with m.If(self.i.valid):
+                    m.d.comb += self.begins.eq(1)
                     m.d.sync += ring.eq(beat.connection)
                     m.next = "Begin"
             with m.State("Begin"):
@@ -149,12 +158,13 @@ class SendRings(wiring.Component):
                 m.next = "Tell"
             with m.State("Tell"):
                 m.d.comb += self.queued.eq(sends & ((self.count != 0) | closes))
+                m.d.comb += self.spoilt.eq(~self.queued)
                 with m.If(~self.queued | self.noted):
                     m.d.comb += done.eq(self.queued & ~self.begin_send)
                     m.next = "Begin"
                     with m.If(ends):
                         m.next = "Wait"
             with m.State("Discard"):
-                m.d.comb += self.i.ready.eq(1)
+                m.d.comb += [self.i.ready.eq(1), self.spoilt.eq(1)]
                 with m.If(self.i.valid & beat.last):
                     m.next = "Wait"

@@ -30,10 +30,12 @@ class Tuples(wiring.Component):
     hit : Out, 1 bit
     found : Out
         The connection.
-    show : In
+    show, peer_of : In
         A connection.
     shown_address, shown_ports : Out, 32 bits
-        Its address and ports.
+        The address and ports of ``show``.
+    peer_address : Out, 32 bits
+        The address of ``peer_of``.
     """
 
     def __init__(self, connections: int):
@@ -44,6 +46,7 @@ class Tuples(wiring.Component):
             "look": In(1), "address": In(32), "ports": In(32),
             "done": Out(1), "hit": Out(1), "found": Out(index),
             "show": In(index), "shown_address": Out(32), "shown_ports": Out(32),
+            "peer_of": In(index), "peer_address": Out(32),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -62,6 +65,9 @@ class Tuples(wiring.Component):
                 read.addr.eq(at), show.addr.eq(self.show), shown.eq(show.data),
             ]  # fmt: skip
             values[name] = read.data
+            if name == "addresses":
+                peer = memory.read_port(domain="comb")
+                m.d.comb += [peer.addr.eq(self.peer_of), self.peer_address.eq(peer.data)]
         same_address = Signal()
         same_ports = Signal()
         same_port = Signal()  # of this end

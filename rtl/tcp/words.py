@@ -114,7 +114,7 @@ t = _words(
     SCRATCH,
     """
     now argument0 argument1 argument2 argument3
-    seq flags length start until control room count ack x y z old behind blocked pipe allowed
+    seq flags length start until control room count ack x y z old behind blocked pipe allowed right
     """,
 )
 
@@ -124,6 +124,6 @@ port = _words(
     destination length word payload_from payload
     place first take
     begin_receive deliver finish begin_send release
-    want status bind_address bind_ports
+    want permit status bind_address bind_ports
     """,
 )

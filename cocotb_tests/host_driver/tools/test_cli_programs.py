@@ -13,6 +13,7 @@ from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma.perftest import Program
+from open_rnic.host_driver.rdma.samples import SampleReader
 from open_rnic.host_driver.rdma.shared import share
 from open_rnic.host_driver.tools.cli.endpoint import serve_all
 from open_rnic.host_driver.tools.cli.perftest import ProgramName
@@ -208,3 +209,30 @@ def test_memory_of_a_device_is_in_the_buffer_when_the_peer_has_gone(device, octe
 def test_memory_without_octets_is_refused(rnic):  # noqa: F811
     status, _, err = rnic("memory", "--octets", 0)
     assert (status, err) == (2, f"rnic: --octets must be 1 to {1 << 30}, not 0\n")
+
+
+def test_samples_of_a_simulated_device_arrive_in_order_one_peer_after_the_other(rnic):  # noqa: F811
+    async def read(port):
+        async with await SampleReader.connect("127.0.0.1", port, octets=4096) as reader:
+            return [number async for block in reader for (number,) in struct.iter_unpack("<I", block.octets)]
+
+    with serving("samples", "--device", "simulated", "--count", 3000) as (server, port):
+        for _ in range(2):
+            assert asyncio.run(read(port)) == list(range(3000))
+            assert server.line().endswith("has gone: 3000 samples, 3000 written, 0 dropped\n")
+        status, _, _ = rnic("connect", "127.0.0.1", port, "--private-data", "hello")
+        assert status == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--device software has no sample writer"),
+        (["--device", "simulated", "--offload", "none"], "--device simulated --offload none has no sample writer"),
+        (["--device", "simulated", "--turn", 1], "--turn must be 2 to 4294967295, not 1"),
+        (["--device", "simulated", "--period", 0], "--period must be 1 to 4294967295, not 0"),
+    ],
+)
+def test_samples_that_no_device_can_give_are_refused(rnic, arguments, message):  # noqa: F811
+    status, _, err = rnic("samples", *arguments)
+    assert (status, err) == (2, f"rnic: {message}\n")

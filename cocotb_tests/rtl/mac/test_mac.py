@@ -14,7 +14,7 @@ from cocotb.utils import get_sim_time
 from open_rnic.cocotb_tests.harness import never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.rtl.mac.bench import SCALE, SIZES, Core, Phy, good, mac_bench, random_frames, sent_well
 from open_rnic.rtl.mac.frame_fifo import FrameFifo
-from open_rnic.rtl.mac.mac import Mac
+from open_rnic.rtl.mac.mac import EARLY, Mac
 from open_rnic.rtl.mac.receiver import MacReceiver
 
 RECEIVED = [size for size in SIZES if size >= 60]
@@ -211,6 +211,30 @@ async def a_frame_that_is_too_long_or_has_no_header_is_not_transmitted(dut):
 
 
 @mac_bench()
+async def frames_without_pauses_are_transmitted_early(dut):
+    """All sizes, back to back and apart: none runs out of octets. A frame that is too long is cut off."""
+    core, phy = Core(dut), Phy(dut)
+    await core.begin()
+    expected = []
+    cut = 0
+    for frame in random_frames():
+        core.send(frame)
+        expected.append(frame.ljust(60, b"\0"))
+        if random.random() < 0.1:
+            await core.wait(random.randrange(2000))
+        if random.random() < 0.05:
+            frame = random.randbytes(random.choice([1515, 1516, 2048]))
+            core.send(frame)
+            expected.append(frame[:1514])
+            cut += 1
+    for frame in expected:
+        assert sent_well(await phy.sink.recv()) == frame
+    await core.wait(3000)
+    assert phy.sink.empty()
+    core.counted(tx_frames=len(expected), tx_dropped=cut)
+
+
+@mac_bench()
 async def a_mac_that_does_not_run_is_quiet_and_holds_nobody_up(dut):
     core, phy = Core(dut), Phy(dut)
     for _ in range(20):
@@ -308,6 +332,7 @@ async def latency_is_as_documented(dut):
 
 LATENCY = {"rx": (95, 180), "tx": (70, 148)}  # ns, as in docs/mac.md
 CLOCKS = {"62.5 MHz": (16, 100, -100), "50 MHz": (20, -100, 100)}
+FAST_ENOUGH = {"40 MHz": (25, -100, 100), "150 MHz": (6.6, 100, -100)}  # to transmit early
 
 
 @pytest.mark.parametrize("clocks", CLOCKS)
@@ -325,10 +350,15 @@ def test_frames_pass(test, clocks):
     run(test, clocks)
 
 
-def run(test, clocks, **parameters):
-    core, rx_offset, tx_offset = CLOCKS[clocks]
+@pytest.mark.parametrize("clocks", [*CLOCKS, *FAST_ENOUGH])
+def test_frames_are_transmitted_early(clocks):
+    run("frames_without_pauses_are_transmitted_early", clocks, early=EARLY)
+
+
+def run(test, clocks, early=None, **parameters):
+    core, rx_offset, tx_offset = (CLOCKS | FAST_ENOUGH)[clocks]
     parameters |= {"core": core, "rx_offset": rx_offset, "tx_offset": tx_offset}
-    simulate(partial(Mac), __name__, name=test, parameters=parameters)
+    simulate(partial(Mac, early=early), __name__, name=test, parameters=parameters)
 
 
 @pytest.mark.parametrize("clocks", CLOCKS)
@@ -356,6 +386,8 @@ def test_latency_is_as_documented():
 def test_a_wrong_parameter_is_rejected():
     with pytest.raises(ValueError, match="rx_words must be at least 512, not 256"):
         Mac(rx_words=256)
+    with pytest.raises(ValueError, match="early must be at least 8 words, not 7"):
+        Mac(early=7)
     with pytest.raises(ValueError, match="longest must be at least 64 octets, not 63"):
         MacReceiver(63)
     with pytest.raises(ValueError, match="longest must be 2 to 8 words, not 9"):

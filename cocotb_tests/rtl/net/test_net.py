@@ -5,6 +5,7 @@ import itertools
 import random
 from ipaddress import IPv4Address
 
+import cocotb
 import dpkt
 import pytest
 
@@ -36,6 +37,7 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
     tcp,
     udp,
 )
+from open_rnic.host_driver.net.checksum import checksum, pseudo_header
 from open_rnic.rtl.net.net import Net
 
 NET = functools.partial(Net, udp_ports=(PORT,), unit=1024 // FASTER)
@@ -83,6 +85,97 @@ async def segments_are_sent(dut):
         assert await interface.sent() == ethernet(packet, 0x0800, PEER_MAC, bytes((2, 0, 0, 0, 0, 1))).ljust(60, b"\0")
     await interface.wait(5)
     assert interface.outcomes == [True] * len(LENGTHS)
+
+
+async def segment_leaves(interface, twin, octets, destination=PEER):
+    """Check the next frame, which has this segment."""
+    twin.host.send(TCP, destination, with_checksum(octets, destination), 0.0)
+    assert await interface.sent() == twin.receive(b"")[0]
+
+
+def with_checksum(octets, destination):
+    """Return a segment with its checksum."""
+    value = checksum(pseudo_header(OURS, destination, TCP, len(octets)), octets)
+    return octets[:16] + value.to_bytes(2, "big") + octets[18:]
+
+
+@bench()
+async def stored_packets_leave_as_segments(dut):
+    """With any pauses, between segments on the other way."""
+    interface, twin = Interface(dut, gateway=GATEWAY, tx_frames=stalls(0.2)), Twin(GATEWAY)
+    await interface.introduce(twin)
+    await interface.introduce(twin, GATEWAY, OTHER_MAC)
+    for length in (*range(9, 30), 100, *range(1453, 1461), *(random.randrange(30, 1460) for _ in range(20))):
+        destination = random.choice([PEER, FAR])
+        octets = segment(random.randbytes(length))
+        await interface.store(octets[20:], destination, random.choice([0, 0.5]))
+        assert await interface.stored(), length
+        await interface.finish(octets)
+        await segment_leaves(interface, twin, octets, destination)
+        if random.random() < 0.5:
+            octets = segment(random.randbytes(random.randrange(100)))
+            interface.send_segment(octets)
+            await segment_leaves(interface, twin, octets)
+    await interface.wait(5)
+    assert all(interface.outcomes)
+
+
+@bench()
+async def other_frames_overtake_a_stored_packet(dut):
+    """Whenever they come; the packet is given up, and leaves no trace."""
+    interface, twin = Interface(dut), Twin()
+    await interface.introduce(twin)
+
+    def of_tcp():
+        octets = segment(random.randbytes(random.randrange(40)))
+        interface.send_segment(octets)
+        twin.host.send(TCP, PEER, with_checksum(octets, PEER), 0.0)
+        return twin.receive(b"")
+
+    def of_udp():
+        payload = random.randbytes(40)
+        interface.send_datagram(payload)
+        twin.host.send_udp(PORT, PEER, 5000, payload, 0.0)
+        return twin.receive(b"")
+
+    def received(frame):
+        interface.give(frame)
+        return twin.receive(frame)
+
+    for give in (
+        of_tcp, of_udp, lambda: received(echo(random.randbytes(40))),
+        lambda: received(arp(REQUEST, PEER_MAC, PEER, OURS)),
+    ):  # fmt: skip
+        for delay in (0, 1, 2, 3, 4, 10, 20, 100):
+            storing = cocotb.start_soon(interface.store(random.randbytes(200), idle=0))
+            await interface.wait(delay)
+            expected = give()
+            assert [await interface.sent()] == expected
+            await storing
+            assert not await interface.stored()
+            assert interface.silent()
+
+
+@bench()
+async def a_packet_that_cannot_leave_is_given_up(dut):
+    interface, stranger, twin = Interface(dut), Twin(), Twin()
+    stranger.host.send(TCP, PEER, segment(b""), 0.0)
+    await interface.store(bytes(100))
+    assert not await interface.stored()
+    assert await interface.sent() == stranger.receive(b"")[0]  # the question for the MAC
+    await interface.introduce(twin)
+    for length, destination in ((8, PEER), (1461, PEER), (1600, PEER), (100, FAR), (100, OURS), (100, BROADCAST)):
+        await interface.store(random.randbytes(length), destination)
+        assert not await interface.stored(), (length, destination)
+    await interface.store(bytes(100))
+    assert await interface.stored()
+    await interface.cancel()
+    assert not await interface.stored()
+    assert interface.silent()
+    octets = segment(random.randbytes(100))
+    await interface.store(octets[20:])
+    await interface.finish(octets)
+    await segment_leaves(interface, twin, octets)
 
 
 @bench()
@@ -359,6 +452,9 @@ async def datagrams_are_delivered_and_sent(dut):
     [
         "segments_are_delivered",
         "segments_are_sent",
+        "stored_packets_leave_as_segments",
+        "other_frames_overtake_a_stored_packet",
+        "a_packet_that_cannot_leave_is_given_up",
         "an_unknown_next_hop_is_asked_for",
         "a_segment_is_delivered_whole_or_counted",
         "any_frame_is_treated_as_by_the_twin",

@@ -32,6 +32,11 @@ class _Connection(Programmed):
         self.give()
         self.machine.rows[0][row.flags.code] |= Bit.MEASURED
 
+    def send(self, octets: bytes, now: int, *, express: bool = False) -> int:
+        """As in the base, on either way."""
+        self.packets = not express
+        return super().send(octets, now)
+
     def run(self, entry, words=None):
         """As in the base, with a count for each event."""
         run = self.machine.run
@@ -103,11 +108,13 @@ def counted() -> Iterator[tuple[str, dict[str, int]]]:
     at.counts_of()
     at.give(bytes(MSS), ack=MSS)
     yield "a segment in order with an acknowledgment", at.counts_of()
+    at.send(bytes(MSS), at.now, express=True)
+    yield "a packet is sent on the express way", at.counts_of()
 
 
 def table() -> str:
     """Return the table, in Markdown."""
-    names = ("segment", "queued", "taken", "output")
+    names = ("segment", "coming", "depart", "queued", "taken", "output")
     rows = [["what happens", *(f"`{name}`" for name in names)], ["---"] * (1 + len(names))]
     rows += [[what, *(str(counts.get(name, "")) for name in names)] for what, counts in counted()]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -18,7 +18,7 @@ from open_rnic.host_driver.devices.sim.wire import take_frames
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, Ethernet, EtherType, Ipv4
 from open_rnic.host_driver.tcp.segment import PROTOCOL, Segment
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.receive_ring import PIECE
+from open_rnic.rtl.tcp.pieces import PIECE
 from open_rnic.rtl.tcp.words import Command
 
 CONNECTIONS, RING = 4, 8192

@@ -1,7 +1,8 @@
 """Claims about the program of TCP, proved for all words with z3, or read off its instructions.
 
-The routine ``emit`` alone writes the window of a segment. It is executed for all words that keep the order of the
-receive side: the octets taken, those received, and the right edge. ``test_program`` tests that this order is kept.
+The routine ``emit`` and the entry ``coming`` alone write the window of a segment. They are executed for all words that
+keep the order of the receive side: the octets taken, those received, and the right edge. ``test_program`` tests that
+this order is kept.
 """
 
 from dataclasses import replace
@@ -63,7 +64,7 @@ def paths(instructions, constants, at, until):
                 waiting.append((at + 1, conditions, words))
 
 
-def counterexample(program, instructions, ring):
+def counterexample(program, instructions, ring, begin):
     """Return words for which the right edge moves left, or the edge that is kept is not the one that is sent."""
     start = {place: word(place.code, {}, ()) for place in (row.read, row.next, row.edge, row.mss, t.control)}
     read, following, edge, mss, control = start.values()
@@ -75,9 +76,9 @@ def counterexample(program, instructions, ring):
         z3.ULE(mss, 1460),
         control & 0xFFFF == 0,
     ]
-    for conditions, words in paths(instructions, program.constants, program.entry("emit"), row.edge):
+    for conditions, words in paths(instructions, program.constants, program.entry(begin), t.right):
         sent = following + (words[t.control.code] & 0xFFFF)
-        right = z3.And(z3.UGE(sent - read, edge - read), z3.ULE(sent - read, ring), words[row.edge.code] == sent)
+        right = z3.And(z3.UGE(sent - read, edge - read), z3.ULE(sent - read, ring), words[t.right.code] == sent)
         solver = z3.Solver()
         solver.add(*given, *conditions, z3.Not(right))
         if solver.check() == z3.sat:
@@ -86,10 +87,11 @@ def counterexample(program, instructions, ring):
     return None
 
 
+@pytest.mark.parametrize("begin", ["emit", "coming_window"])
 @pytest.mark.parametrize("ring", RINGS)
-def test_the_right_edge_never_moves_left(ring):
+def test_the_right_edge_never_moves_left(ring, begin):
     program = tcp_program(EngineConfig(receive_ring=ring))
-    assert counterexample(program, program.instructions(), ring) is None
+    assert counterexample(program, program.instructions(), ring, begin) is None
 
 
 @pytest.mark.parametrize(("old", "new"), [(Op.MAX, Op.MIN), (Op.MIN, Op.MAX), (Op.SUB, Op.ADD)])
@@ -98,10 +100,10 @@ def test_a_fault_in_the_window_is_found(old, new):
     program = tcp_program(EngineConfig())
     instructions = program.instructions()
     begin = program.entry("emit")
-    end = next(at for at in range(begin, len(instructions)) if instructions[at].d == row.edge.code)
+    end = next(at for at in range(begin, len(instructions)) if instructions[at].d == t.right.code)
     at = max(at for at in range(begin, end + 1) if instructions[at].op is old)
     instructions[at] = replace(instructions[at], op=new)
-    assert counterexample(program, instructions, 8192) is not None
+    assert counterexample(program, instructions, 8192, "emit") is not None
 
 
 def writers(place):
@@ -116,9 +118,13 @@ def writers(place):
 
 
 def test_the_edge_is_otherwise_written_only_when_a_connection_opens():
-    assert {name for name, *_ in writers(row.edge)} == {"clear_row", "take_syn", "emit"}
-    [(_, emit, _)] = [each for each in writers(row.edge) if each[0] == "emit"]
-    assert (emit.op, emit.a) == (Op.MAX, row.edge.code)
+    assert {name for name, *_ in writers(row.edge)} == {"clear_row", "take_syn", "emit", "depart"}
+    for name, each, _ in writers(row.edge):
+        if name in ("emit", "depart"):
+            assert (each.op, each.a, each.b) == (Op.OR, t.right.code, IMMEDIATE)
+    assert {(name, each.op, each.a) for name, each, _ in writers(t.right)} == {
+        ("emit", Op.MAX, row.edge.code), ("coming_window", Op.MAX, row.edge.code),
+    }  # fmt: skip
 
 
 def test_the_send_ring_is_released_up_to_the_acknowledged_octets():

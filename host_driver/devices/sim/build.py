@@ -34,7 +34,7 @@ TOP = "top"
 SHARED = "shared_"  # prefix of the names of memories that are accessible through VPI
 _OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "--no-timing", "--timescale", "1ns/1ns",
             "-Wno-lint")  # fmt: skip  # style warnings, which do not matter in generated Verilog
-_OPTIMIZE = ("OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
+_OPTIMIZE = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")  # -O2 compiles for half as long again, and is no faster
 _NEEDS = {"c++": "g++", "make": "make", "perl": "perl"}
 # Turn processes into assignments: a process without inputs would become an `always @*` that a simulator never runs.
 _YOSYS_SCRIPT = """\

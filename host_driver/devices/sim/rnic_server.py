@@ -24,7 +24,7 @@ from open_rnic.host_driver.devices.sim.server import QUIET, Clock, DataPath, Dra
 from open_rnic.host_driver.devices.sim.wire import ENGINES, SOCKET, WORD, Kind, frame
 from open_rnic.rtl.registers import Verdict
 from open_rnic.rtl.rnic import PAGE_BITS
-from open_rnic.rtl.tcp.receive_ring import PIECE
+from open_rnic.rtl.tcp.pieces import PIECE
 from open_rnic.rtl.tcp.registers import BY_NAME
 
 _SHORT, _LONG = 64, 512  # clock cycles between two steps of Python, with little and with much to do

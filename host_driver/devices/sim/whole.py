@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,12 +16,12 @@ from open_rnic.host_driver.devices.sim.path import Ticks
 from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
 from open_rnic.host_driver.net.host import local_mac
 from open_rnic.rtl.layouts import Packet, packet
-from open_rnic.rtl.linked_rnic import LinkedRnic
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
 from open_rnic.rtl.mac.phy import PhySettings
-from open_rnic.rtl.mac.port import EthernetPort
 from open_rnic.rtl.mac.registers import LinkSource, Speed
-from open_rnic.rtl.tcp.config import EngineConfig, Station
+from open_rnic.rtl.rdma.sampling import Samples, SamplingDatapath
+from open_rnic.rtl.tcp.config import Station
+from open_rnic.rtl.whole_rnic import WholeRnic
 
 _GAP = 12  # octets between two frames (IEEE 802.3 §4A.4.2)
 _GMII_HZ = 125_000_000
@@ -116,17 +116,17 @@ class GmiiCable(wiring.Component):  # type: ignore[misc]
 
 
 class SimulatedWhole(wiring.Component):  # type: ignore[misc]
-    """An RNIC with an :class:`.EthernetPort` and a cable, whose ends are rings.
+    """The RNIC that boards contain, with a cable, whose ends are rings.
 
-    ``core`` has the members of :class:`.LinkedRnic` except for ``bus``.
+    ``options`` are those of :class:`.WholeRnic`.
 
     Members
     -------
     control, status : words with the fields of WHOLE_CONTROL and WHOLE_STATUS in ``layout``
     """
 
-    def __init__(self, core: Any):
-        self._core = core
+    def __init__(self, **options: Any):
+        self._options = options
         super().__init__({
             "control": In(data.StructLayout(WHOLE_CONTROL)),
             "status": Out(data.StructLayout(WHOLE_STATUS)),
@@ -151,20 +151,13 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
 
         in_core = DomainRenamer("core")
         cable = GmiiCable()
-        m.submodules.core = core = in_core(self._core)
-        m.submodules.port = port = in_core(
-            EthernetPort(cable, _GMII_HZ // 2, PhySettings(), source=LinkSource.IN_BAND)
-        )
+        whole = WholeRnic(cable, _GMII_HZ // 2, PhySettings(), source=LinkSource.IN_BAND, **self._options)
+        m.submodules.rnic = rnic = in_core(whole)
         m.submodules.ticks = ticks = in_core(Ticks())
-        wiring.connect(m, port.rx_frames, core.rx_frames)
-        wiring.connect(m, core.tx_frames, port.tx_frames)
-        wiring.connect(m, core.mac_bus, port.bus)
         m.d.comb += [
-            core.tick.eq(ticks.tick),
-            port.tick.eq(ticks.tick),
-            core.mac_irq.eq(port.irq),
-            core.rx.eq(1),
-            port.mdio_i.eq(1),
+            rnic.tick.eq(ticks.tick),
+            rnic.rx.eq(1),
+            rnic.mdio_i.eq(1),
             ticks.due.eq(control.ticks),
             status.ticks.eq(ticks.done),
             cable.up.eq(control.up),
@@ -183,7 +176,11 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
         ]
 
         quiet = Signal(range(_QUIET))
-        moves = cable.moves | core.active | port.rx_frames.valid | port.tx_frames.valid
+        frames = whole.port.rx_frames.valid | whole.port.tx_frames.valid
+        paths = (each.path for each in whole.core.rnic.datapaths)
+        given = [path.generator.o for path in paths if isinstance(path, SamplingDatapath)]
+        samples = Cat(each.valid & each.ready for each in given).any()
+        moves = cable.moves | rnic.active | frames | samples
         with m.If(moves):
             m.d.sync += quiet.eq(0)
         with m.Elif(~quiet.all()):
@@ -192,10 +189,12 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
         return m
 
 
-def make(connections: str, ring: str, memory: str) -> SimulatedWhole:
-    """Return an RNIC: its connections, and the octets of their rings each way and of their memory."""
-    config = EngineConfig(send_ring=int(ring), receive_ring=int(ring))
-    station = Station.of(local_mac(STATION.ip), STATION)
+def make(connections: str, ring: str, memory: str, samples: str = "") -> SimulatedWhole:
+    """Return an RNIC: its connections, the octets of their rings each way and of their memory, and ``samples`` if any.
+
+    The samples are those of a generator.
+    """
     return SimulatedWhole(
-        LinkedRnic(int(connections), config, memory=int(memory), period=_UART, station=station)
-    )
+        connections=int(connections), ring=int(ring), memory=int(memory), period=_UART,
+        samples=Samples.GENERATOR if samples else None, station=Station.of(local_mac(STATION.ip), STATION),
+    )  # fmt: skip

@@ -28,7 +28,8 @@ def parameters(name: str) -> tuple[str, ...]:
     board = find(name)
     board.check(Core.RNIC)
     ethernet = board.ethernet
-    return connections or str(ethernet.connections), str(ethernet.ring), str(ethernet.memory)
+    sizes = connections or str(ethernet.connections), str(ethernet.ring), str(ethernet.memory)
+    return (*sizes, "samples") if ethernet.samples else sizes
 
 
 def connections(name: str) -> int:

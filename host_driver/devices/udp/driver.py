@@ -16,11 +16,11 @@ from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.devices.serial.driver import EVENTS, LinkDriver, Made
 from open_rnic.host_driver.devices.serial.exchange import Exchange
 from open_rnic.host_driver.devices.serial.frames import Request, Response
-from open_rnic.rtl import rnic_registers
+from open_rnic.rtl import registers, rnic_registers
 from open_rnic.rtl.link.protocol import MARGIN, Ask, Status
 from open_rnic.rtl.mac import registers as mac_registers
 from open_rnic.rtl.mpa import stream_registers
-from open_rnic.rtl.rdma import memory_registers
+from open_rnic.rtl.rdma import memory_registers, sample_registers, signal_registers
 from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.registers import BY_NAME, Register, Verdict
 from open_rnic.rtl.tcp import registers as path_registers
@@ -53,7 +53,11 @@ class Page:
         return self.number * _PAGE + found.address
 
 
-_OF_CONNECTION = BY_NAME | rdma_registers.BY_NAME | memory_registers.BY_NAME | stream_registers.BY_NAME
+_OF_CONNECTION = {
+    name: register
+    for page in (registers, rdma_registers, memory_registers, stream_registers, sample_registers, signal_registers)
+    for name, register in page.BY_NAME.items()
+}
 PATH = Page(0, path_registers.BY_NAME)
 RNIC = Page(rnic_registers.RNIC_PAGE, rnic_registers.BY_NAME)
 MAC = Page(rnic_registers.MAC_PAGE, mac_registers.BY_NAME)

@@ -39,6 +39,7 @@ from open_rnic.host_driver.tools.cli import (
     registers,
     rping,
     rsockets,
+    samples,
     split,
     verilog,
 )
@@ -86,6 +87,7 @@ app.command()(listen.listen)
 app.command()(connect.connect)
 app.command()(rping.rping)
 app.command()(memory.memory)
+app.command()(samples.samples)
 app.command()(perftest.perftest)
 app.command()(rsockets.rcopy)
 app.command()(rsockets.rstream)

@@ -47,6 +47,20 @@ def build(
             help="The number of connections of the RNIC, each of which takes room; default: the board's.",
         ),
     ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="OCTETS", parser=whole_number,
+            help="The memory of each connection of the RNIC, in block RAM; default: the board's.",
+        ),
+    ] = None,
+    samples: Annotated[
+        bool | None,
+        typer.Option(
+            "--samples/--no-samples",
+            help="A sample writer with a signal generator for each connection of the RNIC; default: the board's.",
+        ),
+    ] = None,
     lanes: Annotated[
         int | None,
         typer.Option(
@@ -109,7 +123,7 @@ def build(
                 raise ValueError(f"--address {address} needs --core rnic: {core} has no address")
             result = build_bitstream(
                 board, out or folder(chosen, core), core=core, station=address and address.station,
-                connections=connections, lanes=lanes, baud=baud, seed=seed, stage=stage,
+                connections=connections, memory=memory, samples=samples, lanes=lanes, baud=baud, seed=seed, stage=stage,
             )  # fmt: skip
         except ValueError as error:
             raise UsageError(str(error)) from None

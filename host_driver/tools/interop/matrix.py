@@ -146,7 +146,7 @@ async def run(
             else:
                 await (await device()).close()
             for case in cases:
-                if attached and (case.octets or case.samples):
+                if attached and (case.octets or (case.samples and not board)):
                     continue
                 if board and case.connections > connections(str(board)):
                     continue

@@ -4,9 +4,10 @@ from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import INTERVAL, CheckedUlpdu, StreamBeat
+from open_rnic.rtl.layouts import INTERVAL, CheckedUlpdu, StreamBeat, Train
 from open_rnic.rtl.lib.crc32c import ONES, WORD, times
 from open_rnic.rtl.lib.gf2 import apply
+from open_rnic.rtl.lib.rows import connection_field
 from open_rnic.rtl.lib.stream import ReadyBuffer, swap_octets
 from open_rnic.rtl.registers import Cause
 
@@ -19,33 +20,44 @@ class LaneReceiver(wiring.Component):
     At this width a marker has a beat of its own, every FPDU begins in lane 0, and a CRC is known a cycle after its
     beat. Nothing has to be aligned or queued; only the last beat of a ULPDU waits for the CRC field.
 
+    Many connections share the block by trains: each ends at the end of an FPDU, so nothing has to be kept for its
+    connection but the place of the next marker, which the next train brings along.
+
     After a ULPDU_Length over the maximum, no later FPDU can be found: the block sends one beat with cause RX_LENGTH,
-    then discards its input.
+    then discards its input, up to the end of the train.
 
     Latency: 4 cycles. Throughput: one beat per cycle.
 
     Members
     -------
-    i : In, stream of :class:`.StreamBeat`
+    i : In, stream of :class:`.StreamBeat`; with many connections, of :class:`.Train`
         The stream, with its markers.
     o : Out, stream of :class:`.CheckedUlpdu`
         ULPDUs.
     markers : In, 1 bit
         The stream has markers.
     start : In, 7 bits
-        Offset of the first lane in the marked stream, in lanes.
+        Offset of the first lane in the marked stream, in lanes. Only with one connection.
     maximum : In, 16 bits
-        The largest ULPDU_Length. It does not change once octets have arrived.
+        The largest ULPDU_Length.
     enable : In, 1 bit
         Check CRCs.
+
+    idle : Out, 1 bit
+        No beat is in the block. Only with many connections.
+
+    With one connection, the inputs besides ``i`` do not change once octets have arrived. With many, they are those of
+    the connection of the beat at ``i``.
     """
 
-    def __init__(self):
+    def __init__(self, connections: int = 1):
+        self.connections = connections
+        many = connections > 1
         super().__init__({
-            "i": In(stream.Signature(StreamBeat(1))),
-            "o": Out(stream.Signature(CheckedUlpdu(1))),
+            "i": In(stream.Signature(Train(1, connections) if many else StreamBeat(1))),
+            "o": Out(stream.Signature(CheckedUlpdu(1, connections))),
             "markers": In(1),
-            "start": In(range(INTERVAL)),
+            **({"idle": Out(1)} if many else {"start": In(range(INTERVAL))}),
             "maximum": In(16),
             "enable": In(1),
         })
@@ -63,16 +75,24 @@ class LaneReceiver(wiring.Component):
         there = Signal()
         word = Signal(32, reset_less=True)
         is_marker = Signal()
-        with m.If(~started):
-            m.d.sync += place.eq(self.start)
+        many = self.connections > 1
+        if many:
+            train_begins = Signal(init=1)
+            with m.If(goes & self.i.valid):
+                m.d.sync += train_begins.eq(self.i.payload.last)
+            lane_place = Mux(train_begins, self.i.payload.place, place)
+        else:
+            lane_place = place
+            with m.If(~started):
+                m.d.sync += place.eq(self.start)
         with m.If(goes):
             m.d.sync += [
                 there.eq(self.i.valid),
                 word.eq(self.i.payload.data),
-                is_marker.eq(self.markers & (place == 0)),
+                is_marker.eq(self.markers & (lane_place == 0)),
             ]
             with m.If(self.i.valid):
-                m.d.sync += [started.eq(1), place.eq(place + 1)]
+                m.d.sync += [started.eq(1), place.eq(lane_place + 1)]
 
         # Second stage: the lane's place in its FPDU.
         begins = Signal(init=1)  # the next lane that is not a marker holds ULPDU_Length
@@ -82,10 +102,20 @@ class LaneReceiver(wiring.Component):
         length = Signal(16)
         tail = Signal()  # the lane before the CRC has octets of the ULPDU's last beat
         stopped = Signal()
-        comes = goes & there & ~stopped
         announced = Signal(16)
         too_long = Signal()
-        m.d.comb += [announced.eq(swap_octets(word[:16])), too_long.eq(announced > self.maximum)]
+        if many:
+            maximum = Signal(16, reset_less=True)
+            resumes = Signal()  # the lane is the first of a train
+            with m.If(goes):
+                m.d.sync += [maximum.eq(self.maximum), resumes.eq(train_begins)]
+            comes = goes & there & (resumes | ~stopped)
+            with m.If(comes):
+                m.d.sync += stopped.eq(0)
+        else:
+            maximum = self.maximum
+            comes = goes & there & ~stopped
+        m.d.comb += [announced.eq(swap_octets(word[:16])), too_long.eq(announced > maximum)]
         with m.If(comes):
             m.d.sync += fresh.eq(ends & ~is_marker)
         with m.If(comes & ~is_marker):
@@ -140,19 +170,37 @@ class LaneReceiver(wiring.Component):
             ]
             with m.If(wrong & (fresh | ~astray)):
                 m.d.sync += first_astray.eq(pointer)
+        if many:  # the lane behind one that is discarded begins an FPDU
+            with m.If(comes & ~is_marker & begins & too_long):
+                m.d.sync += [begins.eq(1), ends.eq(0), fresh.eq(1), passed.eq(0)]
 
         # Third stage: the verdict. The comparison of the CRC takes a cycle.
         judged = Signal(data.StructLayout({
             "valid": 1, "data": 32, "last": 1, "over": 1, "good": 1, "astray": 1, "length": 16, "pointer": 16,
-            "size": 15, "markers": 8, "empty": 1,
+            "size": 15, "markers": 8, "empty": 1, **connection_field(self.connections),
         }))  # fmt: skip
+        enable = self.enable
+        if many:  # of the beat in this stage
+            connection = self.i.payload.connection
+            for stage in (2, 3):
+                before = enable, connection
+                enable = Signal(name=f"enable_{stage}", reset_less=True)
+                connection = Signal.like(self.i.payload.connection, name=f"connection_{stage}", reset_less=True)
+                with m.If(goes):
+                    m.d.sync += [enable.eq(before[0]), connection.eq(before[1])]
+            with m.If(goes):
+                m.d.sync += judged.connection.eq(connection)
+            m.d.comb += [
+                given.i.payload.connection.eq(judged.connection),
+                self.idle.eq(~(there | gives | judged.valid | given.o.valid)),
+            ]
         with m.If(goes):
             m.d.sync += [
                 judged.valid.eq(gives),
                 judged.data.eq(beat),
                 judged.last.eq(last),
                 judged.over.eq(over),
-                judged.good.eq((crc == apply(WORD, ONES)) | ~self.enable),
+                judged.good.eq((crc == apply(WORD, ONES)) | ~enable),
                 judged.astray.eq(astray),
                 judged.length.eq(length),
                 judged.pointer.eq(first_astray),

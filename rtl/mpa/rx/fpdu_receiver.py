@@ -4,14 +4,20 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import INTERVAL, CheckedUlpdu, Packet
+from open_rnic.rtl.layouts import INTERVAL, CheckedUlpdu, Packet, Train
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
 from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
 from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 
-__all__ = ["FpduReceiver"]
+__all__ = ["FpduReceiver", "check_shared"]
+
+
+def check_shared(lanes: int, connections: int) -> None:
+    """Raise ValueError if a data path of this width cannot be shared by this number of connections."""
+    if connections > 1 and lanes != 1:
+        raise ValueError(f"a data path that {connections} connections share has 1 lane, not {lanes!r}")
 
 
 class FpduReceiver(wiring.Component):
@@ -21,41 +27,56 @@ class FpduReceiver(wiring.Component):
 
         i ▸ ChunkPacker ▸ Delineator ▸ FpduChecker ▸ o      2 lanes and more
         i ▸ ChunkPacker ▸ LaneReceiver ▸ o                  1 lane
+        i ▸ LaneReceiver ▸ o                                many connections, 1 lane
 
     Latency: the sum of the blocks' latencies. Throughput: one beat per cycle.
 
     Members
     -------
     i : In, stream of :class:`.Packet`
-        Chunks, with ``octets`` valid on every beat.
+        Chunks, with ``octets`` valid on every beat. With many connections, a stream of :class:`.Train`.
     o : Out, stream of :class:`.CheckedUlpdu`
         ULPDUs.
     markers : In, 1 bit
         The stream has markers.
     start : In, 7 bits
-        Offset of the first FPDU in the marked stream, in lanes.
+        Offset of the first FPDU in the marked stream, in lanes. Only with one connection.
     maximum : In, 16 bits
         The largest ULPDU_Length, in octets.
     enable : In, 1 bit
         Check CRCs.
 
-    The inputs besides ``i`` do not change once octets have arrived.
+    idle : Out, 1 bit
+        No beat is in the block. Only with many connections.
+
+    With one connection, the inputs besides ``i`` do not change once octets have arrived. With many, they are those of
+    the connection of the beat at ``i``.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
+        check_shared(lanes, connections)
         self.lanes = lanes
+        self.connections = connections
+        many = connections > 1
         super().__init__({
-            "i": In(stream.Signature(Packet(lanes))),
-            "o": Out(stream.Signature(CheckedUlpdu(lanes))),
+            "i": In(stream.Signature(Train(lanes, connections) if many else Packet(lanes))),
+            "o": Out(stream.Signature(CheckedUlpdu(lanes, connections))),
             "markers": In(1),
-            "start": In(range(INTERVAL)),
+            **({"idle": Out(1)} if many else {"start": In(range(INTERVAL))}),
             "maximum": In(16),
             "enable": In(1),
         })
 
     def elaborate(self, platform):
         m = Module()
+        if self.connections > 1:
+            m.submodules.receiver = receiver = LaneReceiver(self.connections)
+            wiring.connect(m, wiring.flipped(self.i), receiver.i)
+            wiring.connect(m, receiver.o, wiring.flipped(self.o))
+            m.d.comb += [getattr(receiver, name).eq(getattr(self, name)) for name in ("markers", "maximum", "enable")]
+            m.d.comb += self.idle.eq(receiver.idle)
+            return m
         m.submodules.packer = packer = ChunkPacker(self.lanes)
         if self.lanes == 1:
             m.submodules.receiver = unmarks = delineator = checker = LaneReceiver()

@@ -1,12 +1,13 @@
 """Recognises the RTR indications of RFC 6581 §9.2, and ends receive after an error."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import Rows, connection_shape
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.mpa.rtr import HEADER
 from open_rnic.rtl.opcodes import Opcode
@@ -38,8 +39,11 @@ class RtrDetector(wiring.Component):
 
     After an error all further beats are taken and discarded.
 
+    Of many connections, that of the last ULPDU is the active one. A ULPDU of another connection waits until the reports
+    about the last one have been made, and its connection becomes active.
+
     Latency: combinational for ULPDUs, 1 cycle for reports to the fence, 2 cycles for events. Throughput: one beat per
-    cycle; an FPDU that is held back takes some 6 cycles more.
+    cycle; an FPDU that is held back takes some 6 cycles more. A change of connection takes 3 cycles.
 
     Members
     -------
@@ -66,7 +70,7 @@ class RtrDetector(wiring.Component):
         With ``rtr``: it is a Read RTR, and must be answered.
     sink : Out, 96 bits
         With ``respond``, the Sink STag and Sink TO for the Read Response, in wire order.
-    failed : Out, 1 bit
+    failed : Out, 1 bit for each connection
         An error has occurred; nothing more is delivered.
     crc_error : Out, 1 bit
         An FPDU with a wrong CRC has ended. Set for 1 cycle.
@@ -76,6 +80,20 @@ class RtrDetector(wiring.Component):
         With ``good``, the number of its markers.
     event : Out, :class:`.Event`
         RTR_RECEIVED, RESPONSE_RECEIVED, ERROR.
+
+    Only with many connections:
+
+    connection : Out
+        The active connection. ``asked`` and the settings are expected to be those of this connection, and all reports
+        but ``event`` are about it.
+    event_of : Out
+        The connection of ``event``.
+    first : Out, 1 bit
+        With ``good``: no FPDU of this connection was good before.
+    idle : Out, 1 bit
+        No ULPDU is in the block, or at its input.
+    reset : In, 1 bit for each connection
+        Forget the connection, of which nothing is on its way.
     """
 
     class State(data.Struct):
@@ -87,12 +105,16 @@ class RtrDetector(wiring.Component):
         failed: 1
         offset: 48  # stream offset of the FPDU, in octets
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
+        self.connections = connections
+        connection = connection_shape(connections)
+        many = {"connection": Out(connection), "event_of": Out(connection), "first": Out(1), "idle": Out(1),
+                "reset": In(connections)}  # fmt: skip
         super().__init__({
-            "i": In(stream.Signature(CheckedUlpdu(lanes))),
-            "o": Out(stream.Signature(RxUlpdu(lanes))),
+            "i": In(stream.Signature(CheckedUlpdu(lanes, connections))),
+            "o": Out(stream.Signature(RxUlpdu(lanes, connections))),
             "role": In(Role),
             "model": In(Model),
             "asked": In(1),
@@ -104,11 +126,12 @@ class RtrDetector(wiring.Component):
             "kind": Out(Rtr),
             "respond": Out(1),
             "sink": Out(SINK),
-            "failed": Out(1),
+            "failed": Out(connections),
             "crc_error": Out(1),
             "size": Out(15),
             "markers": Out(8),
             "event": Out(Event),
+            **(many if connections > 1 else {}),
         })
 
     def elaborate(self, platform):
@@ -125,7 +148,25 @@ class RtrDetector(wiring.Component):
             self._release_long(m, x)
             self._judge(m, x)
             self._drain(m, x)
+        if x.many:
+            self._change(m, x)
         return m
+
+    def _change(self, m, x):
+        """Make the connection of the ULPDU at the input the active one, once all is reported about the last one."""
+        active = x.rows.active
+        changes = Signal()
+        m.d.comb += [
+            changes.eq(self.i.valid & ~x.valid & x.rests & ~(x.ended | x.inside | x.kept.o.valid)),
+            x.restarts.eq(changes | self.reset.bit_select(active, 1)),
+            self.connection.eq(active),
+            self.idle.eq(x.rests & ~(self.i.valid | x.ended | x.inside | x.kept.o.valid)),
+        ]
+        m.d.sync += [
+            self.event_of.eq(active),
+            self.failed.eq((self.failed | (x.state.failed << active)) & ~self.reset),
+        ]
+        x.rows.switch(m, self.i.payload.connection, changes, self.reset)
 
     def _expect(self, m, x):
         """Whether the next FPDU may be an RTR, or the response to one."""
@@ -147,15 +188,24 @@ class RtrDetector(wiring.Component):
             with m.Default():
                 m.d.comb += verdict.eq(Verdict.MARKER)
         beat_in = x.kept.i.payload
+        ready = x.sinks | (x.flows & (self.o.ready | i.none)) | (x.keeps & x.kept.i.ready)
         m.d.sync += [x.flows.eq(x.flows_on), x.keeps.eq(x.keeps_on), x.sinks.eq(x.sinks_on)]
         m.d.comb += [
-            x.moves.eq(self.i.valid & self.i.ready),
-            self.i.ready.eq(x.sinks | (x.flows & (self.o.ready | i.none)) | (x.keeps & x.kept.i.ready)),
-            x.kept.i.valid.eq(self.i.valid & x.keeps & ~i.none),
+            x.moves.eq(x.valid & self.i.ready),
+            self.i.ready.eq(ready & x.is_own if x.many else ready),
+            x.kept.i.valid.eq(x.valid & x.keeps & ~i.none),
             *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last", "length")),
             beat_in.verdict.eq(verdict),
-            self.o.payload.eq(Mux(x.flows, beat_in, x.kept.o.payload)),
         ]
+        if x.many:
+            m.d.comb += [
+                x.is_own.eq(x.rows.are_of(i.connection)),
+                x.valid.eq(self.i.valid & x.is_own),
+                Value.cast(self.o.payload).eq(Mux(x.flows, beat_in, x.kept.o.payload)),
+                self.o.payload.connection.eq(x.rows.active),
+            ]
+        else:
+            m.d.comb += self.o.payload.eq(Mux(x.flows, beat_in, x.kept.o.payload))
 
     def _classify(self, m, x):
         """What the FPDU that is held back is, by its header and length; settled 2 cycles after its end."""
@@ -211,13 +261,20 @@ class RtrDetector(wiring.Component):
             x.ended.eq(x.flows & x.moves & i.last),
             x.inside.eq((x.inside | (x.flows & x.moves)) & ~(x.moves & i.last)),
         ]
+        if x.many:  # the row is complete when the FPDU is reported, so that it can be stored in the next cycle
+            offset = Signal.like(state.offset, name="offset", reset_less=True)
+            m.d.sync += offset.eq(state.offset)
+            m.d.comb += self.first.eq(~state.started)
+            passes, lanes_passed = self.good, last.size
+        else:
+            offset, passes = state.offset, passed
         m.d.comb += [
-            self.event.offset.eq(state.offset),
-            self.failed.eq(state.failed),
+            self.event.offset.eq(offset),
+            *([] if x.many else [self.failed.eq(state.failed)]),
             self.size.eq(last.size),
             self.markers.eq(last.markers),
         ]
-        with m.If(passed):
+        with m.If(passes):
             m.d.sync += [state.started.eq(1), state.offset.eq(state.offset + Cat(Const(0, 2), lanes_passed))]
         with m.Elif(~state.started):
             m.d.sync += state.offset.eq(self.start)
@@ -242,18 +299,25 @@ class RtrDetector(wiring.Component):
         with m.State("Flow"):
             m.d.comb += [x.tells.eq(x.ended), x.flows_on.eq(x.inside | ~looks)]
             with m.If(x.flows):  # a beat that has been offered is not taken back
-                m.d.comb += self.o.valid.eq(self.i.valid & ~i.none)
-                with m.If(self.i.valid):
+                m.d.comb += self.o.valid.eq(x.valid & ~i.none)
+                with m.If(x.valid):
                     m.d.comb += x.flows_on.eq(1)
                 with m.If(x.moves):
                     m.d.comb += x.flows_on.eq(~i.last | (~looks & (i.cause == Cause.NONE)))
             with m.Elif(x.ended & ~x.is_good):
                 m.d.comb += [x.flows_on.eq(0), x.sinks_on.eq(1)]
                 m.next = "Stopped"
-            with m.Elif(self.i.valid & looks):
+            with m.Elif(x.valid & looks):
                 m.d.comb += x.keeps_on.eq(1)
                 m.d.sync += [x.beat.eq(0), x.released.eq(0)]
                 m.next = "Keep"
+            if x.many:
+                m.d.comb += x.rests.eq(1)
+                with m.If(x.restarts):
+                    m.d.comb += x.flows_on.eq(0)
+                with m.Elif(x.state.failed):
+                    m.d.comb += [x.flows_on.eq(0), x.keeps_on.eq(0), x.sinks_on.eq(1)]
+                    m.next = "Stopped"
 
     def _hold_back(self, m, x):
         """The FPDU enters the queue, and its header the register."""
@@ -261,7 +325,7 @@ class RtrDetector(wiring.Component):
         with m.State("Keep"):
             m.d.comb += x.keeps_on.eq(1)
             m.d.sync += x.header.word_select(x.beat, 32 * self.lanes).eq(i.data)
-            with m.If(self.i.valid):  # and the beat moves: the queue was empty before
+            with m.If(x.valid):  # and the beat moves: the queue was empty before
                 m.d.sync += x.beat.eq(x.beat + 1)
                 with m.If(i.last):
                     m.d.comb += x.keeps_on.eq(0)
@@ -336,6 +400,11 @@ class RtrDetector(wiring.Component):
         with m.State("Stopped"):
             m.d.comb += x.sinks_on.eq(1)
             self._let_through(m, x)
+            if x.many:
+                m.d.comb += x.rests.eq(1)
+                with m.If(x.restarts):
+                    m.d.comb += x.sinks_on.eq(0)
+                    m.next = "Flow"
 
 
 class _Parts:
@@ -343,7 +412,18 @@ class _Parts:
 
     def __init__(self, detector: RtrDetector):
         width = 4 * detector.lanes
-        self.state = Signal(detector.State)
+        self.rows = Rows(detector.State, detector.connections)
+        self.state = self.rows.state
+
+        # With many connections, a ULPDU of another one than the active one waits.
+        self.many = detector.connections > 1
+        self.valid = detector.i.valid  # a beat of the active connection
+        self.is_own = Const(1)
+        if self.many:
+            self.is_own = Signal()
+            self.valid = Signal()
+            self.rests = Signal()  # no FPDU is being examined
+            self.restarts = Signal()  # the next FPDU belongs to another connection, or to another life of this one
 
         # The FPDU that is held back.
         self.clear = Signal()  # discards the beats in ``kept``

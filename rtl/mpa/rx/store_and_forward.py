@@ -37,20 +37,25 @@ class StoreAndForward(wiring.Component):
         ULPDUs of at most ``octets`` octets.
     o : Out, stream of :class:`.RxUlpdu`
         The ULPDUs that are not discarded.
+    idle : Out, 1 bit
+        No ULPDU is in the block. Only with many connections.
 
     """
 
-    def __init__(self, lanes: int, octets: int, *, keep_terminates: bool = False):
+    def __init__(self, lanes: int, octets: int, *, keep_terminates: bool = False, connections: int = 1):
         check_lanes(lanes)
         check_store(octets)
         self.lanes = lanes
         self.keep_terminates = keep_terminates
         self.beats = max(2, octets // (4 * lanes))
-        super().__init__({"i": In(stream.Signature(RxUlpdu(lanes))), "o": Out(stream.Signature(RxUlpdu(lanes)))})
+        self.connections = connections
+        shape = RxUlpdu(lanes, connections)
+        idle = {"idle": Out(1)} if connections > 1 else {}
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), **idle})
 
     def elaborate(self, platform):
         m = Module()
-        shape = RxUlpdu(self.lanes)
+        shape = RxUlpdu(self.lanes, self.connections)
         m.submodules.memory = memory = Memory(shape=shape.size, depth=self.beats, init=[])
         write, read = memory.write_port(), memory.read_port()
         bits = len(write.addr) + 1
@@ -78,6 +83,8 @@ class StoreAndForward(wiring.Component):
                 m.d.sync += written.eq(kept)
         with m.If(self.o.ready | ~self.o.valid):
             m.d.sync += [self.o.valid.eq(read.en), fetched.eq(fetched + read.en)]
+        if self.connections > 1:
+            m.d.comb += self.idle.eq(~self.o.valid & (fetched == written))
         return m
 
     def _is_terminate(self, m, moves):

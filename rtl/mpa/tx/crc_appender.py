@@ -123,6 +123,6 @@ class CrcAppender(wiring.Component):
         return m
 
 
-def crc_appender(lanes: int) -> CrcAppender | LaneAppender:
-    """The block that appends the CRC field at this width."""
-    return LaneAppender() if lanes == 1 else CrcAppender(lanes)
+def crc_appender(lanes: int, connections: int = 1) -> CrcAppender | LaneAppender:
+    """The block that appends the CRC field at this width; many connections share only one of 1 lane."""
+    return LaneAppender(connections) if lanes == 1 else CrcAppender(lanes)

@@ -1,14 +1,16 @@
 """The MPA fence: decides when ULPDUs may be sent, and which (RFC 5044 §7.1.2, RFC 6581 §5)."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
-from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu
+from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu, carried
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import Rows, connection_field, connection_shape
 from open_rnic.rtl.lib.stream import ReadyBuffer
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
+from open_rnic.rtl.mpa.tx.visits import Visits
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
@@ -36,16 +38,22 @@ class Fence(wiring.Component):
     Terminate still passes, and all other ULPDUs are discarded; nothing follows a Terminate (RFC 5040 §5.4). Without
     CRCs an invalid FPDU is one that does not end, so nothing follows it.
 
+    Of many connections, one is active: that of the ULPDU that is examined, or one that the fence visits between ULPDUs,
+    to open it or to send a ULPDU of the device (:class:`.Visits`). A ULPDU whose connection has a shut fence holds up
+    those behind it, so no such ULPDU is given: see ``passes``.
+
     Latency: 2 cycles; 3 cycles for events. The first stage examines a beat as far as that does not depend on the
-    connection's state, the second one decides. Throughput: one beat per cycle.
+    connection's state, the second one decides. Throughput: one beat per cycle. A change of connection takes 1 cycle, a
+    visit some 5.
 
     Members
     -------
     i : In, stream of :class:`.TxUlpdu`
         ULPDUs from the host.
     o : Out, stream of :class:`.Packet` with ``length`` (16 bits) and ``abort`` (1 bit)
-        ULPDUs for the framer. ``abort`` on the last beat: the FPDU must be invalid.
-    mpa : In, 1 bit
+        ULPDUs for the framer. ``abort`` on the last beat: the FPDU must be invalid. With many connections, the fields
+        of :func:`.carried`, too.
+    mpa : In, 1 bit for each connection
         Transmit is in MPA mode.
     role, model : In, :class:`.Role`, :class:`.Model`
     rtr_send : In, :class:`.Rtr`
@@ -53,19 +61,41 @@ class Fence(wiring.Component):
         As in register CONFIG.
     maximum : In, 16 bits
         The longest ULPDU that may be sent, in octets.
-    good, rtr, respond, failed : In, 1 bit
+    good, rtr, respond : In, 1 bit
+    failed : In, 1 bit for each connection
     sink : In, 96 bits
         From :class:`.RtrDetector`.
-    open : Out, 1 bit
+    open : Out, 1 bit for each connection
         The fence is open.
-    asked : Out, 1 bit
+    asked : Out, 1 bit for each connection
         A Read RTR has been sent.
     rtr_sent : Out, 1 bit
         The RTR ``rtr_send`` has been sent. A Send RTR has used MSN 1 of queue 0, a Read RTR has used MSN 1 of queue 1.
-    stopped : Out, 1 bit
+    stopped : Out, 1 bit for each connection
         Nothing more is sent.
     event : Out, :class:`.Event`
         FENCE_OPEN, RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR.
+
+    Only with many connections, where ``open``, ``asked`` and ``stopped`` are 1 cycle late, and ``rtr_sent`` is missing:
+
+    connection : Out
+        The active connection. The settings are expected to be those of this connection, ``maximum`` and
+        ``rdmap_next`` those of the connection of the ULPDU at ``i``.
+    rdmap_next, markers : In, 1 bit
+        CONFIG.rdmap of the connection of the ULPDU at ``i``; CONFIG.markers_tx of the active connection.
+    told : In, 1 bit
+        ``good``, ``rtr``, ``respond`` and ``sink`` are a report about connection ``of``, as in :class:`.Visits`.
+    of : In
+    room : In, 1 bit for each connection
+        A ULPDU of the device may be sent.
+    passes : Out, 1 bit for each connection
+        ULPDUs of the host pass, or are discarded.
+    event_of : Out
+        The connection of ``event``.
+    idle : Out, 1 bit
+        No ULPDU is in the block, and none is being made.
+    reset : In, 1 bit for each connection
+        Forget the connection, of which nothing is on its way.
     """
 
     class State(data.Struct):
@@ -78,13 +108,21 @@ class Fence(wiring.Component):
         failed: 1
         terminated: 1  # nothing more is sent
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
+        self.connections = connections
+        self.carried = carried(connections)
+        connection = connection_shape(connections)
+        many = {
+            "connection": Out(connection), "rdmap_next": In(1), "markers": In(1), "told": In(1), "of": In(connection),
+            "room": In(connections), "passes": Out(connections), "event_of": Out(connection), "idle": Out(1),
+            "reset": In(connections),
+        }  # fmt: skip
         super().__init__({
-            "i": In(stream.Signature(TxUlpdu(lanes))),
-            "o": Out(stream.Signature(Packet(lanes, length=16, abort=1))),
-            "mpa": In(1),
+            "i": In(stream.Signature(TxUlpdu(lanes, connections))),
+            "o": Out(stream.Signature(Packet(lanes, length=16, abort=1, **self.carried))),
+            "mpa": In(connections),
             "role": In(Role),
             "model": In(Model),
             "rtr_send": In(Rtr),
@@ -95,24 +133,26 @@ class Fence(wiring.Component):
             "rtr": In(1),
             "respond": In(1),
             "sink": In(SINK),
-            "failed": In(1),
-            "open": Out(1),
-            "asked": Out(1),
-            "rtr_sent": Out(1),
-            "stopped": Out(1),
+            "failed": In(connections),
+            "open": Out(connections),
+            "asked": Out(connections),
+            **(many if self.carried else {"rtr_sent": Out(1)}),
+            "stopped": Out(connections),
             "event": Out(Event),
         })
 
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        m.submodules.examined = examined = ReadyBuffer(_Examined(lanes))
+        m.submodules.examined = examined = ReadyBuffer(_Examined(lanes, self.connections))
         m.submodules.generator = own = RtrGenerator(lanes)
-        m.submodules.decided = decided = ReadyBuffer(Packet(lanes, length=16, abort=1))
+        m.submodules.decided = decided = ReadyBuffer(self.o.payload.shape())
         self._examine(m, self.i, examined.i)
         wiring.connect(m, decided.o, wiring.flipped(self.o))
         given, i, o = examined.o, examined.o.payload, decided.i.payload
-        state = Signal(self.State)
+        rows = Rows(self.State, self.connections)
+        state = rows.state
+        x = _Shared(m, self, rows, given) if self.carried else _Alone(self)
 
         peer_to_peer = self.model == Model.PEER_TO_PEER
         initiator = self.role == Role.INITIATOR
@@ -121,25 +161,33 @@ class Fence(wiring.Component):
         opens = Signal()  # in this cycle
         granted = Signal()
         wants_own = Signal()  # the device has something to send before the host
+        may_open = x.mpa & granted & ~state.responds & ~state.failed & ~state.opened
+        passes = state.opened | state.failed | state.terminated
+        if self.carried:  # with one connection, no ULPDU comes before
+            passes &= x.mpa
         m.d.comb += [
             granted.eq(Mux(initiator, ~peer_to_peer | state.rtr_left, state.granted)),
-            opens.eq(self.mpa & granted & ~state.responds & ~state.failed & ~state.opened),
-            wants_own.eq(self.mpa & ~state.failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
-            self.open.eq(state.opened),
-            self.rtr_sent.eq(state.rtr_left),
-            self.asked.eq(state.rtr_left & (self.rtr_send == Rtr.READ)),
-            self.stopped.eq(state.terminated | (state.failed & ~self.rdmap)),
-            own.sink.eq(kept_sink),
+            opens.eq(may_open & x.acts if self.carried else may_open),
+            wants_own.eq(x.mpa & ~state.failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
+            *x.show(
+                open=state.opened,
+                rtr_sent=state.rtr_left,
+                asked=state.rtr_left & (self.rtr_send == Rtr.READ),
+                stopped=state.terminated | (state.failed & ~self.rdmap),
+                passes=passes,
+            ),
+            own.sink.eq(x.sink if self.carried else kept_sink),
         ]
         with m.If(state.responds):
             m.d.comb += own.kind.eq(Ulpdu.RESPONSE)
         with m.Else():
             m.d.comb += own.kind.eq(self.rtr_send)
-        with m.If(~initiator & Mux(peer_to_peer, self.rtr, self.good)):
-            m.d.sync += [state.granted.eq(1), state.responds.eq(self.respond & peer_to_peer)]
-        with m.If(self.respond):
-            m.d.sync += kept_sink.eq(self.sink)
-        with m.If(self.failed & self.rdmap):
+        with m.If(~initiator & Mux(peer_to_peer, x.rtr, x.good)):
+            m.d.sync += [state.granted.eq(1), state.responds.eq(x.respond & peer_to_peer)]
+        if not self.carried:
+            with m.If(self.respond):
+                m.d.sync += kept_sink.eq(self.sink)
+        with m.If(x.failed & self.rdmap):
             m.d.sync += state.failed.eq(1)
 
         # A ULPDU is sent or discarded as a whole; its first beat decides.
@@ -152,7 +200,7 @@ class Fence(wiring.Component):
         announced = Signal(16, reset_less=True)  # its length
         length = Mux(inside, announced, i.length)
         moves = given.valid & given.ready
-        m.d.sync += consumes.eq((state.opened | state.failed | state.terminated) & ~makes_own)
+        m.d["comb" if self.carried else "sync"] += consumes.eq(passes & ~makes_own)
         with m.If(inside):
             m.d.comb += keeps.eq(keeps_on)
         with m.Else():
@@ -169,11 +217,12 @@ class Fence(wiring.Component):
             m.d.sync += state.opened.eq(1)
             report(m, event, EventKind.FENCE_OPEN)  # no beat is sent in this cycle, so there is no other event
 
-        m.d.comb += given.ready.eq(consumes & decided.i.ready)
+        m.d.comb += given.ready.eq(consumes & decided.i.ready & x.own if self.carried else consumes & decided.i.ready)
         with m.If(makes_own):
             m.d.comb += [
                 own.start.eq(1),
                 *(o[name].eq(own.o.payload[name]) for name in TxUlpdu(lanes).members),
+                *x.carries(o),
                 decided.i.valid.eq(own.o.valid),
                 own.o.ready.eq(decided.i.ready),
             ]
@@ -188,10 +237,13 @@ class Fence(wiring.Component):
         with m.Else():
             m.d.comb += [
                 *(o[name].eq(i[name]) for name in TxUlpdu(lanes).members),
+                *x.carries(o),
                 o.abort.eq(i.mismatch),
-                decided.i.valid.eq(given.valid & consumes & keeps),
+                decided.i.valid.eq(
+                    given.valid & consumes & keeps & x.own if self.carried else given.valid & consumes & keeps
+                ),
             ]
-            with m.If(wants_own & ~consumes):
+            with m.If(wants_own & ~consumes & x.acts if self.carried else wants_own & ~consumes):
                 m.d.sync += makes_own.eq(1)
         with m.If(moves):
             m.d.sync += [inside.eq(~i.last), keeps_on.eq(keeps)]
@@ -206,6 +258,8 @@ class Fence(wiring.Component):
             with m.Elif(keeps & i.last & Mux(inside, terminates, i.terminate)):
                 m.d.sync += state.terminated.eq(1)
                 report(m, event, EventKind.TERMINATE_SENT)
+        if self.carried:
+            x.change(inside, makes_own, opens | (wants_own & ~consumes))
         return m
 
     def _examine(self, m, i, o):
@@ -221,8 +275,8 @@ class Fence(wiring.Component):
         m.d.comb += [
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
-            *(examined[name].eq(beat[name]) for name in TxUlpdu(lanes).members),
-            examined.terminate.eq(is_terminate & self.rdmap),
+            *(examined[name].eq(beat[name]) for name in beat.shape().members),
+            examined.terminate.eq(is_terminate & (self.rdmap_next if self.carried else self.rdmap)),
             examined.too_long.eq(beat.length > self.maximum),
             examined.mismatch.eq(beat.octets != due),
         ]
@@ -237,5 +291,88 @@ class _Examined(TxUlpdu):
     CONFIG has ``rdmap``). Valid on the last beat: ``mismatch`` (the ULPDU's length differs from the announced one).
     """
 
-    def __init__(self, lanes: int):
-        Packet.__init__(self, lanes, length=16, too_long=1, terminate=1, mismatch=1)
+    def __init__(self, lanes: int, connections: int):
+        Packet.__init__(
+            self, lanes, length=16, too_long=1, terminate=1, mismatch=1, **connection_field(connections)
+        )
+
+
+class _Alone:
+    """What the fence of one connection is told: its ports. See :class:`_Shared`."""
+
+    def __init__(self, fence: Fence):
+        self._fence = fence
+        self.mpa, self.good, self.rtr, self.respond, self.failed = (
+            getattr(fence, name) for name in ("mpa", "good", "rtr", "respond", "failed")
+        )
+
+    def show(self, passes, **flags):
+        return [getattr(self._fence, name).eq(flag) for name, flag in flags.items()]
+
+    def carries(self, o):
+        return []
+
+
+class _Shared:
+    """What the fence of many connections is told about the active one, and when it turns to another one."""
+
+    def __init__(self, m, fence: Fence, rows: Rows, given):
+        self._m, self._fence, self._rows, self._given = m, fence, rows, given
+        active = rows.active
+        m.submodules.visits = visits = Visits(fence.connections)
+        self._visits = visits
+        self.visits = Signal()  # the active connection is visited
+        self._reads = Signal()  # in the first cycle of a visit, what was reported is taken
+        self.acts = Signal()  # in the later ones, it is acted upon
+        self._starts = Signal()  # a visit starts
+        self._is_own = Signal()  # the ULPDU of the host is one of the active connection
+        self.own = Signal()  # and may pass
+        self.mpa = fence.mpa.bit_select(active, 1)
+        self.failed = fence.failed.bit_select(active, 1)
+        self.good, self.rtr, self.respond, self.sink = (
+            visits.letter[name] for name in ("good", "rtr", "respond", "sink")
+        )
+        m.d.comb += [
+            *(visits.mail[name].eq(getattr(fence, name)) for name in ("good", "rtr", "respond", "sink")),
+            *(getattr(visits, name).eq(getattr(fence, name)) for name in ("told", "of", "mpa", "room", "reset")),
+            visits.connection.eq(active),
+            visits.reads.eq(self._reads),
+            fence.connection.eq(active),
+            self._is_own.eq(rows.are_of(given.payload.connection)),
+            self.acts.eq(self.visits & ~self._reads),
+            self.own.eq(self._is_own & ~self.visits & ~self._starts),
+        ]
+
+    def show(self, rtr_sent, **flags):
+        """Show the flags of the active connection in the bits of all connections."""
+        fence, active = self._fence, self._rows.active
+        this = (Const(1) << active)[: fence.connections]
+        for name, flag in flags.items():
+            bits = getattr(fence, name)
+            self._m.d.sync += bits.eq(((bits & ~this) | (flag << active)) & ~fence.reset)
+        return []
+
+    def carries(self, o):
+        """What a ULPDU carries along for the blocks behind the fence."""
+        fence = self._fence
+        return [o.connection.eq(self._rows.active), o.markers.eq(fence.markers), o.crc.eq(fence.crc)]
+
+    def change(self, inside, makes_own, busy):
+        """Turn to another connection between ULPDUs."""
+        m, fence, visits, given = self._m, self._fence, self._visits, self._given
+        settles = Signal(2)  # the states after a report settle in the cycles after it was read
+        turns = Signal()
+        m.d.comb += [
+            self._starts.eq(visits.calls & ~(inside | makes_own | self.visits)),
+            turns.eq(given.valid & ~self._is_own & ~(inside | makes_own | self.visits)),
+            visits.ends.eq(self.visits & settles[1] & ~(makes_own | busy)),
+            fence.idle.eq(~(given.valid | fence.o.valid | inside | makes_own | self.visits)),
+        ]
+        m.d.sync += [
+            self._reads.eq(self._starts),
+            settles.eq(Mux(self._starts, 0, Cat(1, settles[0]))),
+            self.visits.eq(self._starts | (self.visits & ~visits.ends)),
+            fence.event_of.eq(self._rows.active),
+        ]
+        to = Mux(self._starts, visits.caller, given.payload.connection)
+        self._rows.switch(m, to, self._starts | turns, fence.reset)

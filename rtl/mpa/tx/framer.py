@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.layouts import Packet, carried
 from open_rnic.rtl.lib.stream import Stage, keep_octets, swap_octets
 
 __all__ = ["FpduFramer"]
@@ -23,18 +23,21 @@ class FpduFramer(wiring.Component):
         ULPDUs. ``length`` is valid on the first beat. ``abort`` on the last beat: the FPDU must be invalid.
     o : Out, stream of :class:`.Packet` with ``abort`` (1 bit)
         FPDUs without markers and CRC, in whole lanes.
+
+    With many connections, both have the fields of :func:`.carried`.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
+        self.carried = carried(connections)
         super().__init__({
-            "i": In(stream.Signature(Packet(lanes, length=16, abort=1))),
-            "o": Out(stream.Signature(Packet(lanes, abort=1))),
+            "i": In(stream.Signature(Packet(lanes, length=16, abort=1, **self.carried))),
+            "o": Out(stream.Signature(Packet(lanes, abort=1, **self.carried))),
         })
         self.lanes = lanes
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.padded = padded = Stage(_Padded(self.lanes), twice="spills")
+        m.submodules.padded = padded = Stage(_Padded(self.lanes, self.carried), twice="spills")
         self._pad(m, padded.i)
         self._frame(m, padded.o, padded.again)
         return m
@@ -47,7 +50,7 @@ class FpduFramer(wiring.Component):
         m.d.comb += [
             o.valid.eq(self.i.valid),
             self.i.ready.eq(o.ready),
-            *(padded[name].eq(i[name]) for name in ("length", "last", "abort")),
+            *(padded[name].eq(i[name]) for name in ("length", "last", "abort", *self.carried)),
             padded.data.eq(Mux(i.last, keep_octets(i.data, i.octets), i.data)),
             padded.octets.eq(Cat(Const(0, 2), (octets + 2 + 3)[2:])),
             padded.spills.eq(i.last & (octets > width - 2)),
@@ -70,6 +73,7 @@ class FpduFramer(wiring.Component):
             i.ready.eq(self.o.ready),
             o.last.eq(padded.last & (alone | ~padded.spills)),
             o.abort.eq(padded.abort),
+            *(o[name].eq(padded[name]) for name in self.carried),
         ]
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += [
@@ -85,5 +89,5 @@ class _Padded(Packet):
     the FPDU; its rest follows in another one.
     """
 
-    def __init__(self, lanes: int):
-        super().__init__(lanes, length=16, abort=1, spills=1)
+    def __init__(self, lanes: int, also):
+        super().__init__(lanes, length=16, abort=1, spills=1, **also)

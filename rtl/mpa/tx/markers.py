@@ -4,9 +4,10 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import INTERVAL, Packet
+from open_rnic.rtl.layouts import INTERVAL, Packet, carried
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import rotate_lanes
+from open_rnic.rtl.lib.rows import Rows, connection_shape
 from open_rnic.rtl.lib.stream import Stage, Through, swap_octets
 
 __all__ = ["MarkerInserter"]
@@ -30,13 +31,24 @@ class MarkerInserter(wiring.Component):
     Members
     -------
     i, o : In, Out, stream of :class:`.Packet` with ``abort`` (1 bit)
-        FPDUs.
+        FPDUs. With many connections, both have the fields of :func:`.carried`.
     enable : In, 1 bit
-        Insert markers. It does not change while an FPDU is in the block.
+        Insert markers. It does not change while an FPDU is in the block. Only with one connection.
     start : In, 7 bits
         Offset of the first FPDU in the marked stream, in lanes. It does not change after the first FPDU.
     inserted : Out, 1 bit
         A marker is inserted in this cycle.
+
+    Only with many connections:
+
+    connection : Out
+        The connection of which ``start`` is expected.
+    placed : Out, 1 bit
+        The last beat of an FPDU of ``connection`` has got its marker, or needs none.
+    reset : In, 1 bit for each connection
+        Forget the connection, of which nothing is on its way.
+
+    A change of connection takes 1 cycle more, and the first FPDU of each connection another one.
     """
 
     class State(data.Struct):
@@ -45,13 +57,16 @@ class MarkerInserter(wiring.Component):
         started: 1
         place: 7  # lanes to the place of the next marker
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
+        self.connections = connections
+        self.carried = carried(connections)
+        many = {"connection": Out(connection_shape(connections)), "placed": Out(1), "reset": In(connections)}
         super().__init__({
-            "i": In(stream.Signature(Packet(lanes, abort=1))),
-            "o": Out(stream.Signature(Packet(lanes, abort=1))),
-            "enable": In(1),
+            "i": In(stream.Signature(Packet(lanes, abort=1, **self.carried))),
+            "o": Out(stream.Signature(Packet(lanes, abort=1, **self.carried))),
+            **(many if self.carried else {"enable": In(1)}),
             "start": In(7),
             "inserted": Out(1),
         })
@@ -59,15 +74,15 @@ class MarkerInserter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        m.submodules.measured = measured = Stage(_Measured(lanes))
-        m.submodules.placed = placed = (Stage if lanes > AT_ONCE else Through)(_Placed(lanes))
-        m.submodules.turned = turned = Stage(_Turned(lanes), twice="more")
+        m.submodules.measured = measured = Stage(_Measured(lanes, self.carried))
+        m.submodules.placed = placed = (Stage if lanes > AT_ONCE else Through)(_Placed(lanes, self.carried))
+        m.submodules.turned = turned = Stage(_Turned(lanes, self.carried), twice="more")
         i, beat = self.i.payload, measured.i.payload
         used = i.octets[2:]
         m.d.comb += [
             measured.i.valid.eq(self.i.valid),
             self.i.ready.eq(measured.i.ready),
-            *(beat[name].eq(i[name]) for name in ("data", "last", "abort")),
+            *(beat[name].eq(i[name]) for name in ("data", "last", "abort", *self.carried)),
             beat.reach.eq(Mux(i.last, Array(range(1, lanes + 2))[used], lanes)),
             beat.highest.eq(Mux(i.last, Array([0, *range(lanes)])[used], lanes - 1)),
         ]
@@ -81,7 +96,9 @@ class MarkerInserter(wiring.Component):
         lanes = self.lanes
         beat, placed = i.payload, o.payload
         moves = i.valid & i.ready
-        state = Signal(self.State)
+        rows = Rows(self.State, self.connections)
+        state = rows.state
+        many = self.connections > 1
 
         reach = Signal(7)
         left = Signal(signed(8))  # lanes to the next marker after this beat; negative: the marker is in this beat
@@ -89,14 +106,20 @@ class MarkerInserter(wiring.Component):
         m.d.comb += [
             reach.eq(beat.reach),
             left.eq(state.place - reach),
-            marked.eq(self.enable & (left < 0)),
+            marked.eq((beat.markers if many else self.enable) & (left < 0)),
         ]
-        with m.If(i.ready):
-            with m.If(i.valid):
-                # ~reach is INTERVAL - 1 - reach: the marker itself is one of the lanes of an interval.
-                m.d.sync += [state.started.eq(1), state.place.eq(Mux(marked, state.place + ~reach, left))]
-            with m.Elif(~state.started):
-                m.d.sync += state.place.eq(-self.start)
+        if many:
+            own = Signal()  # the active row is that of the beat
+            goes = Signal()
+            m.d.comb += [own.eq(rows.are_of(beat.connection)), goes.eq(own & state.started)]
+            with m.If(moves):
+                m.d.sync += state.place.eq(Mux(marked, state.place + ~reach, left))
+            with m.Elif(i.valid & own & ~state.started):
+                m.d.sync += [state.started.eq(1), state.place.eq(-self.start)]
+            rows.switch(m, beat.connection, i.valid & ~own, self.reset)
+            m.d.comb += [self.connection.eq(rows.active), self.placed.eq(moves & beat.last)]
+        else:
+            self._advance(m, i, state, reach, left, marked)
 
         # The previous beat's marker is counted one beat late, because ``marked`` is late in the cycle.
         counts = Signal()
@@ -126,8 +149,8 @@ class MarkerInserter(wiring.Component):
         ends, over = filled[:len(waiting)], filled[len(waiting)]
 
         m.d.comb += [
-            o.valid.eq(i.valid),
-            i.ready.eq(o.ready),
+            o.valid.eq(i.valid & goes if many else i.valid),
+            i.ready.eq(o.ready & (goes | ~i.valid) if many else o.ready),
             self.inserted.eq(moves & marked),
             placed.data.eq(rotate_lanes(m, beat.data, waiting & 3)),
             placed.waiting.eq(waiting),
@@ -138,7 +161,17 @@ class MarkerInserter(wiring.Component):
             placed.used.eq(Array(range(1, lanes + 1))[ends]),
             placed.last.eq(beat.last),
             placed.abort.eq(beat.abort),
+            *(placed[name].eq(beat[name]) for name in self.carried),
         ]
+
+    def _advance(self, m, i, state, reach, left, marked):
+        """Move on by the lanes of a beat, or to the place of the first FPDU."""
+        with m.If(i.ready):
+            with m.If(i.valid):
+                # ~reach is INTERVAL - 1 - reach: the marker itself is one of the lanes of an interval.
+                m.d.sync += [state.started.eq(1), state.place.eq(Mux(marked, state.place + ~reach, left))]
+            with m.Elif(~state.started):
+                m.d.sync += state.place.eq(-self.start)
 
     def _turn(self, m, i, o):
         """Rotate the beat to its place behind the waiting lanes, and decode the flags of its lanes."""
@@ -160,7 +193,7 @@ class MarkerInserter(wiring.Component):
             turned.moved.eq(Cat(moved(n) for n in range(lanes))),
             turned.next_marker.eq(Cat(marker(lanes + n) for n in range(lanes))),
             turned.next_moved.eq(Cat(moved(lanes + n) for n in range(lanes))),
-            *(turned[name].eq(placed[name]) for name in ("pointer", "more", "used", "last", "abort")),
+            *(turned[name].eq(placed[name]) for name in ("pointer", "more", "used", "last", "abort", *self.carried)),
         ]
 
     def _insert(self, m, i, alone):
@@ -184,6 +217,7 @@ class MarkerInserter(wiring.Component):
             o.payload.octets.eq(Cat(Const(0, 2), beat.used)),
             o.payload.last.eq(beat.last & (alone | ~beat.more)),
             o.payload.abort.eq(beat.abort),
+            *(o.payload[name].eq(beat[name]) for name in self.carried),
         ]
         with m.If(o.valid & o.ready):
             m.d.sync += kept.eq(Cat(inserted(beat.next_marker, beat.next_moved)))
@@ -196,9 +230,10 @@ class _Measured(data.StructLayout):
     directly before it. ``highest``: the highest of its own lanes.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, also):
         super().__init__({
-            "data": 32 * lanes, "reach": range(lanes + 2), "highest": range(lanes), "last": 1, "abort": 1
+            "data": 32 * lanes, "reach": range(lanes + 2), "highest": range(lanes), "last": 1, "abort": 1,
+            **also,
         })  # fmt: skip
 
 
@@ -209,10 +244,10 @@ class _Placed(data.StructLayout):
     lane. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: see :class:`_Turned`.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, also):
         super().__init__({
             "data": 32 * lanes, "waiting": range(lanes), "marked": 1, "at": range(2 * lanes), "pointer": 14,
-            "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1,
+            "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1, **also,
         })  # fmt: skip
 
 
@@ -225,9 +260,9 @@ class _Turned(data.StructLayout):
     lanes of the last beat.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, also):
         super().__init__({
             "data": 32 * lanes,
             **dict.fromkeys(("waits", "marker", "moved", "next_marker", "next_moved"), lanes),
-            "pointer": 14, "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1,
+            "pointer": 14, "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1, **also,
         })  # fmt: skip

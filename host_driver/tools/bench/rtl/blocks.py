@@ -20,6 +20,7 @@ from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
+from open_rnic.rtl.mpa.shared import SharedMpa
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.datapath import TxDatapath
 from open_rnic.rtl.mpa.tx.fence import Fence
@@ -81,6 +82,8 @@ _TABLE = (
     Block("FpduChecker", FpduChecker, least=2),
     Block("RtrDetector", RtrDetector),
     Block("StoreAndForward", lambda lanes: StoreAndForward(lanes, 4096)),
+    Block("SharedMpa, 4", lambda _: SharedMpa(4), wide=False, haste=0.8),
+    Block("SharedMpa, 16", lambda _: SharedMpa(16), wide=False, haste=0.8),
     Block("RegisterBank", lambda _: RegisterBank(), wide=False),
     Block("EventQueue", lambda _: EventQueue(2, 16), wide=False),
     Block("NetworkPath", lambda _: NetworkPath(4), wide=False, haste=0.5),

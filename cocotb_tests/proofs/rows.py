@@ -1,0 +1,131 @@
+"""Connections that share a block do not mix (rtl/lib/rows.py, rtl/mpa)."""
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data
+from amaranth.lib.wiring import Component, In, Out
+
+from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.rtl.lib.rows import Rows, connection_shape
+from open_rnic.rtl.mpa.tally import Tally
+from open_rnic.rtl.mpa.tx.visits import Visits
+
+_INITIAL = 2
+
+
+class Row(data.Struct):
+    """A row whose initial value is not zero."""
+
+    value: 3 = _INITIAL
+
+
+class Block(Component):
+    """A block that assigns any value to the active row in any cycle."""
+
+    def __init__(self, connections: int = 3):
+        self.connections = connections
+        super().__init__({
+            "writes": In(1), "value": In(3), "to": In(connection_shape(connections)), "when": In(1),
+            "reset": In(connections), "state": Out(Row), "active": Out(connection_shape(connections)),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        rows = Rows(Row, self.connections)
+        with m.If(self.writes):
+            m.d.sync += rows.state.value.eq(self.value)
+        rows.switch(m, self.to, self.when, self.reset)
+        m.d.comb += [self.state.eq(rows.state), self.active.eq(rows.active)]
+        return m
+
+
+@proves(
+    "a connection finds its row as it left it, or reset, whatever the others do",
+    lambda lanes: Block(),
+    Mutant("the row is stored as that of the next connection", Rows, "store.addr.eq(self.active)", "store.addr.eq(to)"),
+    Mutant("memory is loaded after a reset", Rows, "Mux(has_row, load.data, row.init)", "load.data"),
+    Mutant("a reset misses the row that is loaded in its cycle", Rows,
+           "(stored & ~Value.cast(reset)).bit_select(to, 1)", "stored.bit_select(to, 1)"),
+    Mutant("the active row is not reset", Rows, "Value.cast(reset).bit_select(self.active, 1)", "Const(0)"),
+    Mutant("the row of the active connection is loaded", Rows, "changes.eq(when & ~self.are_of(to))",
+           "changes.eq(when)"),
+    name="mix",
+    of="Rows, 3 rows of 3 bits",
+    lanes=NO_LANES,
+    depth=1,
+)  # fmt: skip
+def _(m, block):
+    watched, expected = Signal(range(3)), Signal(3, init=_INITIAL)
+    m.fixed(watched)
+    m.given(watched < block.connections, block.to < block.connections)
+    leaves = block.when & (block.to != block.active)
+    with m.If(block.reset.bit_select(watched, 1)):
+        m.d.sync += expected.eq(_INITIAL)
+    with m.Elif(block.writes & (block.active == watched) & ~leaves):
+        m.d.sync += expected.eq(block.value)
+    own = block.active == watched
+    m.always(~own | (block.state.value == expected))
+    row, stored = block.stored(m, "rows", watched), block["stored"].bit_select(watched, 1)
+    m.states(own | (expected == _INITIAL) | stored, own | ~stored | (row == expected), block.active < 3)
+
+
+@proves(
+    "the fence reads the last report about the connection that it visits, once, whatever is reported about others",
+    lambda lanes: Visits(3),
+    Mutant("a report is read twice", Visits, "self.reads << self.connection", "0"),
+    Mutant("reports of others are read", Visits, "write.addr.eq(self.of)", "write.addr.eq(0)"),
+    Mutant("a report in the cycle of a visit is lost", Visits,
+           "((mailed & ~(self.reads << self.connection)) | (arrives << self.of))",
+           "((mailed | (arrives << self.of)) & ~(self.reads << self.connection))"),
+    Mutant("a connection whose ring is full is visited", Visits, "self.mpa & self.room & waits", "self.mpa & waits"),
+    name="reports",
+    of="Visits, 3 connections",
+    lanes=NO_LANES,
+    depth=1,
+)  # fmt: skip
+def _(m, visits):
+    watched, unread = Signal(range(3)), Signal()
+    last = Signal.like(Value.cast(visits.mail))
+    m.fixed(watched)
+    m.given(watched < 3, visits.of < 3, visits.connection < 3)
+    reads = visits.reads & (visits.connection == watched)
+    comes = visits.told & (visits.of == watched) & (visits.mail.good | visits.mail.rtr)
+    with m.If(visits.reset.bit_select(watched, 1)):
+        m.d.sync += unread.eq(0)
+    with m.Elif(comes):
+        m.d.sync += [unread.eq(1), last.eq(visits.mail)]
+    with m.Elif(reads):
+        m.d.sync += unread.eq(0)
+    m.always(~(reads & unread) | (Value.cast(visits.letter) == last))
+    m.always(~reads | unread | ~(visits.letter.good | visits.letter.rtr))
+    m.always(~(visits.calls & (visits.caller == watched)) | m.last((visits.mpa & visits.room).bit_select(watched, 1)))
+    stored = visits.stored(m, "letters", watched)
+    m.states(visits["mailed"].bit_select(watched, 1) == unread, ~unread | (stored == last), visits.caller < 3)
+
+
+@proves(
+    "what is added for a connection is given on once, and for no other",
+    lambda lanes: Tally(3, rx=False, fields={"octets": 3}),
+    Mutant("a sum is given on twice", Tally, "& ~(gives << turn)", ""),
+    Mutant("a sum begins with the last one", Tally, "Mux(some.bit_select(self.connection, 1), read.data[name], 0)",
+           "read.data[name]"),
+    Mutant("a sum is given on as that of another connection", Tally, "self.o.payload.connection.eq(turn)",
+           "self.o.payload.connection.eq(self.connection)"),
+    Mutant("an increment is lost while a sum is given on", Tally, "takes & ~self.adds & some", "takes & some"),
+    name="tally",
+    of="Tally, 3 connections",
+    lanes=NO_LANES,
+    depth=1,
+)  # fmt: skip
+def _(m, tally):
+    watched, o = Signal(range(3)), tally.o.payload
+    m.fixed(watched)
+    m.given(watched < 3, tally.connection < 3)
+    owed = Signal(len(o.octets))
+    m.given(owed < (1 << len(owed)) - 8)
+    offered = tally.o.valid & (o.connection == watched)
+    adds = tally.adds & (tally.connection == watched)
+    m.d.sync += owed.eq(owed + Mux(adds, tally.octets, 0) - Mux(offered & tally.o.ready, o.octets, 0))
+    some = tally["some"].bit_select(watched, 1)
+    m.always(some | offered | (owed == 0), ~offered | (o.octets <= owed))
+    kept = Mux(some, tally.stored(m, "sums", watched), 0)
+    m.states(owed == kept + Mux(offered, o.octets, 0), tally["turn"] < 3)

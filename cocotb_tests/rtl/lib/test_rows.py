@@ -1,0 +1,39 @@
+"""Rows of state (rtl/lib/rows.py)."""
+
+import random
+
+import pytest
+from cocotb.triggers import FallingEdge
+
+from open_rnic.cocotb_tests.harness import bench, parameter, simulate
+from open_rnic.cocotb_tests.proofs.rows import _INITIAL, Block
+from open_rnic.rtl.lib.rows import Rows
+
+
+@bench(cycles=3000)
+async def each_connection_finds_its_own_row(dut):
+    connections = parameter("connections")
+    rows, active = [_INITIAL] * connections, 0
+    for _ in range(2000):
+        await FallingEdge(dut.clk)
+        assert dut.active.value == active
+        assert dut.state.value == rows[active]
+        writes, value, to = random.getrandbits(1), random.getrandbits(3), random.randrange(connections)
+        when = random.random() < 0.5
+        reset = 1 << random.randrange(connections) if random.random() < 0.1 else 0
+        for name, given in (("writes", writes), ("value", value), ("to", to), ("when", when), ("reset", reset)):
+            getattr(dut, name).value = int(given)
+        if writes and not (when and to != active):
+            rows[active] = value
+        rows = [_INITIAL if reset >> n & 1 else row for n, row in enumerate(rows)]
+        active = to if when else active
+
+
+@pytest.mark.parametrize("connections", [2, 3, 16])
+def test_each_connection_finds_its_own_row(connections):
+    simulate(Block(connections), __name__, parameters={"connections": connections})
+
+
+def test_number_of_connections_is_checked():
+    with pytest.raises(ValueError, match="connections must be at least 1, not 0"):
+        Rows(1, 0)

@@ -1,0 +1,299 @@
+"""The watcher gives MPA whole FPDUs of any connection, and the host the octets before them."""
+
+import random
+from functools import partial
+
+import cocotb
+import pytest
+from amaranth.hdl import Array, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, never, parameter, simulate, stalls
+from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.tcp.receive_ring import ReceiveRings
+from open_rnic.rtl.watcher import Tag, Watched, Watcher
+
+SIZE = 2048
+BITS = (1 << 32) - 1
+
+
+class WatchedRings(wiring.Component):
+    """A watcher at its rings, with the settings of each connection as an input."""
+
+    def __init__(self, connections: int):
+        self.rings = ReceiveRings(connections, SIZE, Tag(connections))
+        self.watcher = Watcher(connections, SIZE)
+        of_rings, of_watcher = (dict(each.signature.members) for each in (self.rings, self.watcher))
+        del of_rings["shown"], of_watcher["rings"], of_watcher["watch"], of_watcher["watched"]
+        super().__init__(of_rings | of_watcher | {"settings": In(Watched).array(connections)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.rings, m.submodules.watcher = self.rings, self.watcher
+        connect(m, self.rings.shown, self.watcher.rings)
+        m.d.comb += self.watcher.watched.eq(Array(self.settings)[self.watcher.watch])
+        for part in (self.rings, self.watcher):
+            for name, member in part.signature.members.items():
+                if name not in self.signature.members:
+                    continue
+                if member.is_signature:
+                    inner, outer = getattr(part, name), flipped(getattr(self, name))
+                    connect(m, inner, outer)
+                elif member.flow is Out:
+                    m.d.comb += getattr(self, name).eq(getattr(part, name))
+                else:
+                    m.d.comb += getattr(part, name).eq(getattr(self, name))
+        return m
+
+
+class Stream:
+    """A connection: its stream, and what arrives of it."""
+
+    def __init__(self, number, *, length=None, fpdus=20):
+        self.number = number
+        self.start = random.getrandbits(32)
+        self.markers = random.random() < 0.4
+        self.offset = 4 * random.randrange(128) if self.markers else 0
+        self.before = random.randbytes(random.choice((20, random.randrange(1, 100))))
+        framer = FpduFramer(markers=self.markers, crc=True, offset=self.offset)
+        lengths = [length or random.choice((0, 2, 14, 18, random.randrange(1200))) for _ in range(fpdus)]
+        self.fpdus = [framer.frame(random.randbytes(each)) for each in lengths]
+        self.octets = self.before + b"".join(self.fpdus)
+        self.delivered = self.noted = 0
+        self.stream, self.trains, self.places = bytearray(), [], []
+
+    def settings(self, enable):
+        fields = {"stream_octets": len(self.before), "enable": enable, "markers": self.markers,
+                  "start": self.offset // 4, "maximum": 1300}  # fmt: skip
+        return Watched.const(fields).as_value().value
+
+    def expected_places(self):
+        place = self.offset // 4
+        for fpdu in self.fpdus:
+            yield place
+            place = (place + len(fpdu) // 4) % 128
+
+
+class Bench:
+    """The program of TCP, the host and MPA."""
+
+    def __init__(self, dut, streams, backpressure=None):
+        self.dut = dut
+        self.streams = streams
+        self.payload = Source(dut, "i")
+        self.sink = Sink(dut, "trains", backpressure or stalls(0.2))
+        for name in ("place", "first", "take", "deliver", "finish", "begin_receive", "noted", "failed", "holds",
+                     "stirs", "reset", "pop", "show", "word_of"):  # fmt: skip
+            getattr(dut, name).value = 0
+        self.stirred = 0
+        dut.has_payload.value = 1
+        dut.accept.value = (1 << len(streams)) - 1
+        for each in streams:
+            self.set(each, enable=1)
+        cocotb.start_soon(self._stir())
+        cocotb.start_soon(self._note())
+        cocotb.start_soon(self._receive())
+        cocotb.start_soon(self._read_words())
+
+    def set(self, stream, enable):
+        getattr(self.dut, f"settings__{stream.number}").value = stream.settings(enable)
+        self.stir(stream)
+
+    def stir(self, stream):
+        """The watcher is told of a change a cycle later, for one cycle."""
+        self.stirred |= 1 << stream.number
+
+    async def write(self, name, value, connection):
+        dut = self.dut
+        getattr(dut, name).value, dut.value.value, dut.connection.value = 1, value & BITS, connection
+        await FallingEdge(dut.clk)
+        while not dut.ready.value:
+            await FallingEdge(dut.clk)
+        await RisingEdge(dut.clk)
+        getattr(dut, name).value = 0
+
+    async def begin(self):
+        for each in self.streams:
+            await self.write("begin_receive", each.start, each.number)
+
+    async def deliver(self, stream, octets):
+        """A segment of ``octets`` arrives."""
+        payload = stream.octets[stream.delivered : stream.delivered + octets]
+        await self.write("place", stream.start + stream.delivered, stream.number)
+        await self.write("first", 0, stream.number)
+        await self.write("take", len(payload), stream.number)
+        self.payload.send(payload)
+        stream.delivered += len(payload)
+        await self.write("deliver", stream.start + stream.delivered, stream.number)
+
+    def room(self, stream):
+        return SIZE - (stream.delivered - stream.noted)
+
+    async def _stir(self):
+        while True:
+            await RisingEdge(self.dut.clk)
+            self.dut.stirs.value, self.stirred = self.stirred, 0
+
+    async def _note(self):
+        dut = self.dut
+        while True:
+            await RisingEdge(dut.clk)
+            dut.noted.value = 0
+            await FallingEdge(dut.clk)
+            if dut.taken.value and random.random() < 0.3:
+                dut.noted.value = 1
+                self.streams[int(dut.taken_of.value)].noted += int(dut.count.value)
+
+    async def _receive(self):
+        while True:
+            packet = await self.sink.receive()
+            stream = self.streams[packet.fields["connection"]]
+            stream.trains.append(packet.octets)
+            stream.places.append(packet.fields["place"])
+
+    async def _read_words(self):
+        dut = self.dut
+        while True:
+            number = random.randrange(len(self.streams))
+            dut.word_of.value = number
+            dut.pop.value = 0
+            await FallingEdge(dut.clk)
+            if int(dut.full.value) >> number & 1:
+                word = int(dut.word.value)
+                self.streams[number].stream += (word & BITS).to_bytes(4, "little")[: word >> 32]
+                dut.pop.value = 1 << number
+            await RisingEdge(dut.clk)
+
+    async def run(self, cycles=40_000):
+        """Deliver all octets of all streams, in segments of any size, and wait until they have left."""
+        for _ in range(cycles):
+            due = [each for each in self.streams if each.delivered < len(each.octets)]
+            for each in random.sample(due, min(1, len(due))):
+                size = random.choice((1, 3, 100, 1000))
+                if self.room(each) >= size:
+                    await self.deliver(each, size)
+            await RisingEdge(self.dut.clk)
+            if not due and all(each.noted == len(each.octets) for each in self.streams):
+                return
+        raise AssertionError([(len(each.octets), each.delivered, each.noted) for each in self.streams])
+
+
+@bench(cycles=400_000)
+async def fpdus_of_all_connections_arrive_whole(dut):
+    streams = [Stream(n) for n in range(parameter("connections"))]
+    tested = Bench(dut, streams)
+    await tested.begin()
+    await tested.run()
+    for each in streams:
+        assert bytes(each.stream) == each.before
+        assert each.trains == each.fpdus
+        assert not each.markers or each.places == list(each.expected_places())
+        dut.show.value = each.number
+        await FallingEdge(dut.clk)
+        assert dut.octets.value == len(each.octets)
+        await RisingEdge(dut.clk)
+
+
+@bench(cycles=400_000)
+async def between_fpdus_that_wait_few_cycles_are_lost(dut):
+    streams = [Stream(n, length=random.choice((18, 22, 100))) for n in range(parameter("connections"))]
+    tested = Bench(dut, streams, never())
+    for each in streams:
+        tested.set(each, enable=0)
+    await tested.begin()
+    for each in streams:
+        while each.delivered < min(SIZE, len(each.octets)):
+            await tested.deliver(each, min(SIZE, len(each.octets)))
+    while not all(len(each.stream) == len(each.before) for each in streams):
+        await RisingEdge(dut.clk)
+    for each in streams:
+        tested.set(each, enable=1)
+    for _ in range(100):  # all are looked at, while the first ones leave
+        await RisingEdge(dut.clk)
+    lost = []
+    while sum(len(each.trains) for each in streams) < 15 * len(streams):
+        await FallingEdge(dut.clk)
+        if dut.trains__valid.value:
+            lost.append(0)
+        elif lost:
+            lost[-1] += 1
+    assert max(lost[:-1]) <= 4, lost
+
+
+@bench(cycles=100_000)
+async def a_connection_that_failed_or_holds_delays_no_other(dut):
+    streams = [Stream(n, fpdus=8) for n in range(parameter("connections"))]
+    failed, held = streams[0], streams[-1]
+    tested = Bench(dut, streams)
+    dut.failed.value = 1 << failed.number
+    send = FpduFramer(markers=held.markers, crc=True, offset=held.offset).frame(bytes([0x41, 0x40 | Opcode.SEND]) * 9)
+    held.fpdus = [send]
+    held.octets = held.before + send
+    if held is not failed:
+        dut.holds.value = 1 << held.number
+    await tested.begin()
+    free = [each for each in streams if each is not held]
+    for each in streams:
+        while each.delivered < len(each.octets):
+            if tested.room(each) >= 1000:
+                await tested.deliver(each, 1000)
+            await RisingEdge(dut.clk)
+    while any(each.noted < len(each.octets) for each in free):
+        await RisingEdge(dut.clk)
+    assert failed.trains == []
+    assert all(each.trains == each.fpdus for each in free if each is not failed)
+    if held is not failed:
+        assert held.trains == []
+        dut.holds.value = 0
+        tested.stir(held)
+        while held.noted < len(held.octets):
+            await RisingEdge(dut.clk)
+        assert held.trains == [send]
+
+
+@bench(cycles=100_000)
+async def an_fpdu_that_is_too_long_is_given_without_its_rest(dut):
+    streams = [Stream(n, fpdus=3) for n in range(parameter("connections"))]
+    wrong = random.choice(streams)
+    length = random.choice((1301, 0xFFFF))
+    place = (wrong.offset + sum(map(len, wrong.fpdus))) % 512
+    lead = bytes(4) if wrong.markers and not place else b""
+    wrong.octets += lead + length.to_bytes(2, "big") + random.randbytes(300)
+    tested = Bench(dut, streams)
+    await tested.begin()
+    await tested.run()
+    assert wrong.trains[:-1] == wrong.fpdus
+    assert wrong.trains[-1] == wrong.octets[len(wrong.octets) - 302 - len(lead) :][: 4 + len(lead)]
+    assert all(each.trains == each.fpdus for each in streams if each is not wrong)
+
+
+@bench(cycles=200_000)
+async def a_connection_ends_and_another_takes_its_place(dut):
+    streams = [Stream(n, fpdus=4) for n in range(parameter("connections"))]
+    tested = Bench(dut, streams)
+    await tested.begin()
+    await tested.run()
+    ended = random.choice(streams)
+    assert not dut.finished.value
+    await tested.write("finish", 0, ended.number)
+    while dut.finished.value != 1 << ended.number:
+        await RisingEdge(dut.clk)
+    while not dut.idle.value:
+        await RisingEdge(dut.clk)
+    dut.reset.value = 1 << ended.number
+    await RisingEdge(dut.clk)
+    dut.reset.value = 0
+    streams[ended.number] = again = Stream(ended.number)
+    tested.set(again, enable=1)
+    await tested.write("begin_receive", again.start, again.number)
+    await tested.run()
+    assert (bytes(again.stream), again.trains) == (again.before, again.fpdus)
+    assert all(each.trains == each.fpdus for each in streams)
+
+
+@pytest.mark.parametrize("connections", [1, 2, 16])
+def test_watcher(connections):
+    simulate(partial(WatchedRings, connections), __name__, parameters={"connections": connections})

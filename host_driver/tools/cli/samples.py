@@ -1,0 +1,124 @@
+"""``rnic samples``: samples of a device's fabric, streamed into the memory of programs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from open_rnic.host_driver.tools.cli.common import (
+    CommandError,
+    UsageError,
+    check_range,
+    interruptible,
+    number,
+    raise_file_limit,
+    with_options,
+)
+from open_rnic.host_driver.tools.cli.endpoint import (
+    ConnectionOptions,
+    ModelOption,
+    OffloadName,
+    place,
+    port_number,
+    prepare,
+    serve_all,
+    tell_failure,
+)
+from open_rnic.rtl.registers import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from open_rnic.host_driver.mpa.negotiation import Config
+    from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.rdma.manager import ConnectionRequest
+    from open_rnic.host_driver.rdma.samples import Delivery
+    from open_rnic.host_driver.transport import Tcp
+
+_PORT, _MOST, _TURN = 7471, 0xFFFF_FFFF, 1000
+
+
+class PatternName(StrEnum):
+    """The signals of the generator."""
+
+    COUNTER = "counter"
+    SINE = "sine"
+
+
+@with_options
+def samples(
+    options: ConnectionOptions,
+    count: Annotated[int, number("--count", help="The samples for each peer; 0: until it leaves.")] = 0,
+    pattern: Annotated[PatternName, typer.Option("--pattern", help="The signal.")] = PatternName.COUNTER,
+    turn: Annotated[int, number("--turn", help="The samples in a turn of the sine.")] = _TURN,
+    period: Annotated[int, number("--period", help="The clock cycles from one sample to the next.")] = 1,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Drop and count samples for which there is no room; default: they wait.")
+    ] = False,
+    bind: Annotated[
+        str, typer.Option("--bind", metavar="ADDRESS", help="The address to listen at; default: any.")
+    ] = "0.0.0.0",
+    port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
+    once: Annotated[bool, typer.Option("--once", help="End after one peer.")] = False,
+    model: ModelOption = None,
+) -> None:
+    """Stream samples of the device's fabric into the memory of peers, one after the other.
+
+    The samples, of 4 octets, are those of a generator in the device. The programs for stock Linux are
+    host_driver/linux/receive_samples.c and receive_samples.py.
+    """
+    from open_rnic.host_driver.devices import samples as has_samples
+    from open_rnic.host_driver.rdma.samples import Delivery, Pattern
+
+    check_range(0, _MOST, {"--count": count})
+    check_range(1, _MOST, {"--period": period})
+    check_range(2, _MOST, {"--turn": turn})
+    if options.offload is OffloadName.NONE or not has_samples(options.device):
+        offload = " --offload none" if options.offload else ""
+        raise UsageError(f"--device {options.device}{offload} has no sample writer")
+    config = options.configuration(Role.RESPONDER, model)
+    signal = {"pattern": Pattern[pattern.name], "samples": count, "period": period, "turns": 1 / turn}
+    handle = partial(_stream, delivery=Delivery(drops=drop), signal=signal)
+    raise_file_limit()
+    interruptible(_serve(bind, port, config, options.network(), handle, once))
+
+
+async def _serve(
+    host: str,
+    port: int,
+    config: Config,
+    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
+    handle: Callable[[ConnectionRequest], Awaitable[None]],
+    once: bool,
+) -> None:
+    from open_rnic.host_driver import rdma
+
+    async with network as (tcp, device):
+        await prepare(device)
+        async with await rdma.listen(host, port, config, device=device, failed=tell_failure, tcp=tcp) as listener:
+            print(f"samples at {place(listener.address)}", flush=True)
+            if once:
+                await handle(await listener.request())
+            else:
+                await serve_all(listener, handle)
+
+
+async def _stream(request: ConnectionRequest, delivery: Delivery, signal: Mapping[str, Any]) -> None:
+    """Stream to a peer until all samples have been announced to it, or it leaves."""
+    from open_rnic.host_driver.rdma.samples import SamplesError, SampleWriter, SignalGenerator
+
+    try:
+        async with await SampleWriter.accept(request, delivery) as writer:
+            generator = await SignalGenerator.open(writer.connection.device)
+            await writer.start()
+            await generator.start(**signal)
+            given = (await generator.finished(writer.connection)).given
+            status = await writer.finish()
+    except (SamplesError, ValueError) as error:
+        raise CommandError(str(error)) from None
+    written = status.octets // writer.sample
+    print(f"{place(request.peer)} has gone: {given} samples, {written} written, {status.dropped} dropped", flush=True)

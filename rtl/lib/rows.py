@@ -1,0 +1,81 @@
+"""Rows of state: a row for each connection, of which the active connection's is in flip-flops."""
+
+from amaranth.hdl import Const, Module, Mux, Signal, Value, ValueLike
+from amaranth.lib.memory import Memory
+
+__all__ = ["Rows", "connection_field", "connection_of", "connection_shape"]
+
+
+def connection_shape(connections: int) -> range:
+    """The shape of a connection's number."""
+    return range(max(2, connections))
+
+
+def connection_field(connections: int) -> dict[str, range]:
+    """The field of a connection's number in a payload; none if there is one connection."""
+    return {"connection": connection_shape(connections)} if connections > 1 else {}
+
+
+def connection_of(payload) -> Value:
+    """The connection's number in a payload; 0 if there is one connection."""
+    return payload.connection if "connection" in dict(payload.shape()) else Const(0)
+
+
+class Rows:
+    """The state of many connections, of which a block needs one connection's at a time.
+
+    :attr:`state` is the row of the active connection: a block reads it, and assigns to its fields, as if there were no
+    other connection. The other rows are in memory with an asynchronous read port (LUT RAM). :meth:`switch` stores the
+    active row and loads another in one cycle.
+
+    A row that has not been stored since its reset is loaded as its initial value, so memory is never initialised, and
+    a reset of any connection takes effect at once. With one connection, the row is all that there is.
+
+    Parameters
+    ----------
+    layout : the struct of a row
+    connections : the number of rows
+
+    Attributes
+    ----------
+    state : ``layout``
+        The row of the active connection.
+    active : range(``connections``)
+        The active connection.
+
+    """
+
+    def __init__(self, layout, connections: int = 1):
+        if connections < 1:
+            raise ValueError(f"connections must be at least 1, not {connections!r}")
+        self.connections = connections
+        self.state = Signal(layout, name="state")
+        self.active = Signal(connection_shape(connections))
+
+    def are_of(self, connection: ValueLike) -> Value:
+        """Whether the active row is that of ``connection``."""
+        return Const(1) if self.connections == 1 else self.active == connection
+
+    def switch(self, m: Module, to: ValueLike, when: ValueLike, reset: ValueLike = 0) -> None:
+        """Make ``to`` the active connection in cycles in which ``when`` is 1.
+
+        ``reset`` has a bit for each connection, which sets its row to the initial value. Both take precedence over
+        what the block assigns in the same cycle, so the call comes after all statements that assign.
+        """
+        if self.connections == 1:
+            return
+        row = Value.cast(self.state)
+        m.submodules.rows = memory = Memory(shape=len(row), depth=self.connections, init=[])
+        store, load = memory.write_port(), memory.read_port(domain="comb")
+        stored = Signal(self.connections)  # rows that memory has
+        changes = Signal()
+        m.d.comb += [
+            changes.eq(when & ~self.are_of(to)),
+            store.addr.eq(self.active), store.data.eq(row), store.en.eq(changes), load.addr.eq(to),
+        ]  # fmt: skip
+        m.d.sync += stored.eq((stored | (changes << self.active)) & ~Value.cast(reset))
+        with m.If(changes):
+            has_row = (stored & ~Value.cast(reset)).bit_select(to, 1)
+            m.d.sync += [self.active.eq(to), row.eq(Mux(has_row, load.data, row.init))]
+        with m.Elif(Value.cast(reset).bit_select(self.active, 1)):
+            m.d.sync += row.eq(row.init)

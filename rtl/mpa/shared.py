@@ -1,0 +1,398 @@
+"""The data path of many connections."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.layouts import INTERVAL, Packet, RxUlpdu, Train, TxUlpdu
+from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
+from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver, check_shared
+from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
+from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
+from open_rnic.rtl.mpa.shared_registers import NumberedEvent, SharedRegisters
+from open_rnic.rtl.mpa.tally import Tally
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
+from open_rnic.rtl.mpa.tx.fence import Fence
+from open_rnic.rtl.mpa.tx.framer import FpduFramer
+from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, DirectionState, EventKind, Model, Role, Rtr
+
+__all__ = ["SharedMpa", "Watched"]
+
+_DEPTH = 16  # events that wait for the registers
+_SPARE = 8  # places for those of packets that have been taken
+
+# The settings that each block needs.
+_READERS = {
+    "watch": ("CONTROL", "CONFIG", "TX_STREAM_OCTETS", "RX_STREAM_OCTETS", "TX_MPA_OFFSET", "RX_MPA_OFFSET",
+              "RX_MAX_ULPDU"),
+    "given": ("CONFIG", "TX_MAX_ULPDU"),
+    "fence": ("CONFIG",),
+    "inserter": ("TX_MPA_OFFSET",),
+    "train": ("CONFIG", "RX_MAX_ULPDU"),
+    "detector": ("CONFIG", "RX_MPA_OFFSET"),
+    "rtr": ("CONFIG",),
+}
+
+
+class Watched(data.Struct):
+    """The settings of a connection that the logic around a shared data path needs, as in its registers.
+
+    Offsets are in lanes, modulo the interval of markers; ``rx_maximum`` is the largest ULPDU_Length, and that is at
+    most what the data path stores.
+    """
+
+    tx_stream_octets: 32
+    rx_stream_octets: 32
+    tx_enable: 1
+    rx_enable: 1
+    markers_rx: 1
+    tx_offset: range(INTERVAL)
+    rx_offset: range(INTERVAL)
+    rx_maximum: 16
+
+
+def _config(word, name):
+    """The field ``name`` of CONFIG."""
+    field = BY_NAME["CONFIG"][name]
+    return word[field.lsb:field.lsb + field.width]
+
+
+def _gate(m: Module, name: str, i, o, holds):
+    """Connect ``i`` and ``o``; while ``holds`` is 1, no packet begins. Returns whether a packet has begun."""
+    inside = Signal(name=f"{name}_inside")  # a packet has been offered, and not ended
+    opens = inside | ~holds
+    m.d.comb += [o.valid.eq(i.valid & opens), i.ready.eq(o.ready & opens), o.payload.eq(i.payload)]
+    with m.If(o.valid):
+        m.d.sync += inside.eq(~(o.ready & o.payload.last))
+    return inside
+
+
+class SharedMpa(wiring.Component):
+    """Both directions of MPA for many connections, in MPA mode, with a page of registers for each.
+
+    ::
+
+        tx_ulpdu ▸ Fence ▸ FpduFramer ▸ MarkerInserter ▸ CrcAppender ▸ tx_fpdu
+                     ▴ RTR, errors
+        rx_ulpdu ◂ StoreAndForward ◂ RtrDetector ◂ FpduReceiver ◂ rx_fpdus
+
+    Blocks are those of :class:`.MpaDatapath`. What they keep of a connection from one FPDU to the next is a row
+    (:class:`.Rows`). Octets of stream mode do not pass through it: logic around it watches the settings, counts these
+    octets, and reports the changes of mode as events.
+
+    Nothing of one connection waits for another longer than for the packet, or the visit of the fence, that has begun;
+    unless ULPDUs are given to a shut fence, or FPDUs without room for their ULPDUs.
+
+    Throughput: each direction transfers a beat in every cycle. At a change of connection, transmit loses 2 cycles and
+    receive 3, of which an FPDU's own octets cover 1.
+
+    Parameters
+    ----------
+    connections : number of connections, at least 2
+    lanes : width of the streams in 32-bit lanes: 1
+    store_and_forward, keep_terminates : see :class:`.MpaDatapath`
+
+    Members
+    -------
+    tx_ulpdu : In, stream of :class:`.TxUlpdu`
+        ULPDUs from the host.
+    tx_fpdu : Out, stream of :class:`.Packet` with ``connection``
+        To the peers: a packet for each FPDU.
+    rx_fpdus : In, stream of :class:`.Train`
+        From the peers: whole FPDUs.
+    rx_ulpdu : Out, stream of :class:`.RxUlpdu`
+        Good ULPDUs.
+    tx_mpa, room : In, 1 bit for each connection
+        Transmit is in MPA mode; there is room for an FPDU of the device's own, besides all that is on its way.
+    tx_opens : Out, 1 bit for each connection
+        A ULPDU of this connection passes or is discarded, and does not wait. No other ULPDUs are given.
+    rx_failed : Out, 1 bit for each connection
+        Receive has ended with an error; FPDUs are discarded.
+    bus : In, :class:`.RegisterBus`
+    irq : Out, 1 bit for each connection
+        See :class:`.SharedRegisters`.
+    watch : In, the number of a connection
+    watched : Out, :class:`Watched`
+        The settings of this connection.
+    stream_event : In, stream of :class:`.NumberedEvent`
+        Events of the logic around: RX_MPA; TX_MPA, before ``tx_mpa`` is 1; errors of stream mode.
+    tx_state, rx_state : In, 2 bits for each connection, :class:`.DirectionState`
+        The state, as far as the logic around knows it.
+    resets : Out, 1 bit
+        Connection ``which`` is about to be reset: the data path takes nothing new.
+    which : Out, the number of a connection
+    idle : In, 1 bit
+        Nothing of any connection is on its way in front of the data path or behind it.
+    reset : Out, 1 bit for each connection
+        The connection is reset in this cycle; ``tx_mpa`` is 0 in the next one.
+    rtr_of : Out, the number of a connection
+    rtr_received : Out, :class:`.Rtr`
+    rtr_answered : Out, 1 bit
+        As in :class:`.MpaDatapath`, of connection ``rtr_of``.
+    sends_of : In, the number of a connection
+    rtr_sends : Out, :class:`.Rtr`
+        The RTR that this end of this connection sends, by CONFIG.
+
+    """
+
+    def __init__(self, connections: int, lanes: int = 1, *, store_and_forward: int = 2048,
+                 keep_terminates: bool = False):  # fmt: skip
+        if connections < 2:
+            raise ValueError(f"a data path is shared by at least 2 connections, not {connections!r}")
+        check_shared(lanes, connections)
+        check_store(store_and_forward)
+        self.connections = connections
+        self.lanes = lanes
+        self.store_and_forward = store_and_forward
+        self.keep_terminates = keep_terminates
+        number = connection_shape(connections)
+        super().__init__({
+            "tx_ulpdu": In(stream.Signature(TxUlpdu(lanes, connections))),
+            "tx_fpdu": Out(stream.Signature(Packet(lanes, connection=number))),
+            "rx_fpdus": In(stream.Signature(Train(lanes, connections))),
+            "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes, connections))),
+            "tx_mpa": In(connections),
+            "room": In(connections),
+            "tx_opens": Out(connections),
+            "rx_failed": Out(connections),
+            "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
+            "irq": Out(connections),
+            "watch": In(number),
+            "watched": Out(Watched),
+            "stream_event": In(stream.Signature(NumberedEvent(connections))),
+            "tx_state": In(2 * connections),
+            "rx_state": In(2 * connections),
+            "resets": Out(1),
+            "which": Out(number),
+            "idle": In(1),
+            "reset": Out(connections),
+            "rtr_of": Out(number),
+            "rtr_received": Out(Rtr),
+            "rtr_answered": Out(1),
+            "sends_of": In(number),
+            "rtr_sends": Out(Rtr),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.registers = registers = SharedRegisters(
+            self.connections,
+            self.lanes,
+            sources=3,
+            counters=3,
+            limits={"TX_MAX_ULPDU": MAX_ULPDU, "RX_MAX_ULPDU": min(self.store_and_forward, MAX_ULPDU)},
+            readers=_READERS,
+        )
+        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        wiring.connect(m, wiring.flipped(self.stream_event), registers.events[2])
+        m.d.comb += [
+            getattr(self, name).eq(getattr(registers, name)) for name in ("irq", "resets", "which", "reset")
+        ]
+        self._watch(m, registers)
+        fence, tx_idle = self._transmit(m, registers)
+        detector, rx_idle = self._receive(m, registers)
+        self._couple(m, fence, detector)
+        self._tell_rtrs(m, registers, detector)
+        m.d.comb += registers.idle.eq(self.idle & tx_idle & rx_idle)
+        for n in range(self.connections):
+            stopped = Const(DirectionState.STOPPED, 2)
+            m.d.comb += [
+                registers.tx_state.word_select(n, 2).eq(
+                    Mux(fence.stopped[n], stopped, self.tx_state.word_select(n, 2))
+                ),
+                registers.rx_state.word_select(n, 2).eq(
+                    Mux(detector.failed[n], stopped, self.rx_state.word_select(n, 2))
+                ),
+            ]
+        m.d.comb += [
+            registers.open.eq(fence.open),
+            self.tx_opens.eq(fence.passes),
+            self.rx_failed.eq(detector.failed),
+        ]
+        return m
+
+    def _watch(self, m, registers):
+        words, watched, control = registers.watch, self.watched, BY_NAME["CONTROL"]
+        m.d.comb += [
+            registers.watch_of.eq(self.watch),
+            watched.tx_stream_octets.eq(words.TX_STREAM_OCTETS),
+            watched.rx_stream_octets.eq(words.RX_STREAM_OCTETS),
+            watched.tx_enable.eq(words.CONTROL[control["tx_enable"].lsb]),
+            watched.rx_enable.eq(words.CONTROL[control["rx_enable"].lsb]),
+            watched.markers_rx.eq(_config(words.CONFIG, "markers_rx")),
+            watched.tx_offset.eq(words.TX_MPA_OFFSET[2:]),
+            watched.rx_offset.eq(words.RX_MPA_OFFSET[2:]),
+            watched.rx_maximum.eq(words.RX_MAX_ULPDU),
+        ]
+
+    def _events(self, m, block, name, to):
+        """Queue the events of a block for the registers; returns whether there is room for those of a packet."""
+        m.submodules[f"{name}_events"] = queue = Fifo(to.payload.shape(), _DEPTH, spare=_SPARE)
+        m.d.comb += [
+            queue.i.valid.eq(block.event.kind != EventKind.NONE),
+            *(queue.i.payload[field].eq(block.event[field]) for field in ("kind", "detail", "value", "offset")),
+            queue.i.payload.connection.eq(block.event_of),
+        ]
+        wiring.connect(m, queue.o, to)
+        return queue.spare
+
+    def _count(self, m, name, to, adds, connection, *, rx, **fields):
+        """Add up what the registers count."""
+        bits = {field: len(Value.cast(value)) for field, value in fields.items()}
+        m.submodules[f"{name}_counts"] = tally = Tally(self.connections, rx=rx, fields=bits)
+        m.d.comb += [
+            tally.adds.eq(adds),
+            tally.connection.eq(connection),
+            *(getattr(tally, field).eq(value) for field, value in fields.items()),
+        ]
+        wiring.connect(m, tally.o, to)
+
+    def _stalls(self, m, name, of, ends):
+        """Return the number of cycles in which the packet of the stream ``of`` has been stalled."""
+        stalls = Signal(16, name=f"{name}_stalls")
+        with m.If(ends):
+            m.d.sync += stalls.eq(0)
+        with m.Elif(of.valid & ~of.ready & ~stalls.all()):
+            m.d.sync += stalls.eq(stalls + 1)
+        return stalls
+
+    def _transmit(self, m, registers):
+        lanes, connections = self.lanes, self.connections
+        m.submodules.fence = fence = Fence(lanes, connections)
+        m.submodules.framer = framer = FpduFramer(lanes, connections)
+        m.submodules.framed = framed = Buffer(framer.o.payload.shape())
+        m.submodules.inserter = inserter = MarkerInserter(lanes, connections)
+        m.submodules.marked = marked = Stage(inserter.o.payload.shape())
+        m.submodules.appender = appender = crc_appender(lanes, connections)
+        wiring.connect(m, fence.o, framer.i)
+        wiring.connect(m, framer.o, framed.i)
+        wiring.connect(m, framed.o, inserter.i)
+        wiring.connect(m, inserter.o, marked.i)
+        wiring.connect(m, marked.o, appender.i)
+        wiring.connect(m, appender.o, wiring.flipped(self.tx_fpdu))
+
+        config, given = registers.fence.CONFIG, registers.given
+        has_places = Signal()  # for events
+        holds = Signal()
+        m.d.comb += [
+            registers.given_of.eq(self.tx_ulpdu.payload.connection),
+            registers.fence_of.eq(fence.connection),
+            registers.inserter_of.eq(inserter.connection),
+            *(getattr(fence, name).eq(_config(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
+            fence.markers.eq(_config(config, "markers_tx")),
+            fence.crc.eq(_config(config, "crc_tx")),
+            fence.rdmap_next.eq(_config(given.CONFIG, "rdmap")),
+            fence.maximum.eq(given.TX_MAX_ULPDU),
+            fence.mpa.eq(self.tx_mpa),
+            fence.room.eq(Mux(holds, 0, self.room)),
+            inserter.start.eq(registers.inserter.TX_MPA_OFFSET[2:]),
+            fence.reset.eq(self.reset),
+            inserter.reset.eq(self.reset),
+            holds.eq(~has_places | self.resets),
+        ]
+        begun = _gate(m, "tx", self.tx_ulpdu, fence.i, holds)
+
+        # Markers are inserted before the FPDU leaves.
+        leaving, leaves = self.tx_fpdu.payload, self.tx_fpdu.valid & self.tx_fpdu.ready
+        ends = Signal()
+        octets = Signal(17)
+        inserted = Signal(8)
+        m.submodules.markers = markers = Fifo(8, 8)
+        within = Signal(range(16))  # FPDUs that have passed the fence, and not left
+        passes = fence.o.valid & fence.o.ready & fence.o.payload.last
+        m.d.comb += [
+            ends.eq(leaves & leaving.last),
+            markers.i.valid.eq(inserter.placed),
+            markers.i.payload.eq(inserted + inserter.inserted),
+            markers.o.ready.eq(ends),
+        ]
+        m.d.sync += within.eq(within + passes - ends)
+        with m.If(inserter.placed):
+            m.d.sync += inserted.eq(0)
+        with m.Elif(inserter.inserted):
+            m.d.sync += inserted.eq(inserted + 1)
+        with m.If(leaves):
+            m.d.sync += octets.eq(Mux(leaving.last, 0, octets + 4 * lanes))
+        self._count(
+            m, "tx", registers.counts[0], ends, leaving.connection, rx=False, fpdus=Const(1),
+            markers=markers.o.payload, octets=(octets + leaving.octets)[:17],
+            stalls=self._stalls(m, "tx", self.tx_fpdu, ends),
+        )  # fmt: skip
+        m.d.sync += has_places.eq(self._events(m, fence, "tx", registers.events[0]))
+        return fence, fence.idle & ~begun & (within == 0)
+
+    def _receive(self, m, registers):
+        lanes, connections = self.lanes, self.connections
+        m.submodules.receiver = receiver = FpduReceiver(lanes, connections)
+        m.submodules.detector = detector = RtrDetector(lanes, connections)
+        m.submodules.store = store = StoreAndForward(
+            lanes, self.store_and_forward, keep_terminates=self.keep_terminates, connections=connections
+        )
+        wiring.connect(m, detector.o, store.i)
+        wiring.connect(m, store.o, wiring.flipped(self.rx_ulpdu))
+
+        train, config = registers.train, registers.detector.CONFIG
+        m.d.comb += [
+            registers.train_of.eq(self.rx_fpdus.payload.connection),
+            registers.detector_of.eq(detector.connection),
+            receiver.markers.eq(_config(train.CONFIG, "markers_rx")),
+            receiver.enable.eq(_config(train.CONFIG, "crc_rx")),
+            receiver.maximum.eq(train.RX_MAX_ULPDU),
+            *(getattr(detector, name).eq(_config(config, name)) for name in (
+                "role", "model", "rtr_accept", "permissive",
+            )),
+            detector.start.eq(registers.detector.RX_MPA_OFFSET & ~3),
+            detector.reset.eq(self.reset),
+        ]
+
+        trains, ulpdus = self.rx_fpdus, detector.i
+        ends = Signal()
+        m.d.comb += ends.eq(trains.valid & trains.ready & trains.payload.last)
+        stalls = self._stalls(m, "rx", trains, ends)
+        self._count(
+            m, "train", registers.counts[2], ends & (stalls != 0), trains.payload.connection, rx=True, stalls=stalls
+        )
+        good = detector.good
+        self._count(
+            m, "rx", registers.counts[1], good | detector.crc_error, detector.connection, rx=True, fpdus=good,
+            octets=Mux(good, Cat(Const(0, 2), detector.size), 0), markers=Mux(good, detector.markers, 0),
+            crc_errors=detector.crc_error,
+        )  # fmt: skip
+        has_places = Signal()
+        m.d.sync += has_places.eq(self._events(m, detector, "rx", registers.events[1]))
+        begun = _gate(m, "rx", trains, receiver.i, self.resets)
+        _gate(m, "checked", receiver.o, ulpdus, ~has_places)
+        return detector, receiver.idle & detector.idle & store.idle & ~begun
+
+    def _couple(self, m, fence, detector):
+        """Tell the fence about the first good FPDU, about RTRs and about errors, 1 cycle later."""
+        told = Signal()
+        m.d.sync += [
+            told.eq((detector.good & detector.first) | detector.rtr),
+            *(getattr(fence, name).eq(getattr(detector, name)) for name in ("good", "rtr", "respond")),
+        ]
+        m.d.comb += [
+            fence.told.eq(told | (detector.event.kind == EventKind.ERROR)),
+            fence.of.eq(detector.event_of),
+            fence.sink.eq(detector.sink),
+            fence.failed.eq(detector.failed),
+            detector.asked.eq(fence.asked.bit_select(detector.connection, 1)),
+        ]
+
+    def _tell_rtrs(self, m, registers, detector):
+        """Tell the ULP in the device which MSNs the RTRs have used."""
+        config, event = registers.rtr.CONFIG, detector.event
+        initiates = (_config(config, "role") == Role.INITIATOR) & (_config(config, "model") == Model.PEER_TO_PEER)
+        has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)
+        m.d.comb += [
+            registers.rtr_of.eq(self.sends_of),
+            self.rtr_sends.eq(Mux(initiates, _config(config, "rtr_send"), Rtr.NONE)),
+        ]
+        m.d.sync += [
+            self.rtr_of.eq(detector.event_of),
+            self.rtr_received.eq(Mux(has_msn, event.detail, Rtr.NONE)),
+            self.rtr_answered.eq(event.kind == EventKind.RESPONSE_RECEIVED),
+        ]

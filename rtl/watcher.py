@@ -1,0 +1,351 @@
+"""Between the rings of TCP and MPA: whole FPDUs for MPA, the octets before them for the host."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.layouts import INTERVAL, packet
+from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.rows import Rows, connection_shape
+from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.tcp.receive_ring import shown_octets
+
+__all__ = ["Tag", "Watched", "Watcher"]
+
+_SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
+
+
+class Watched(data.Struct):
+    """The settings of a connection, as in the registers of MPA; ``start`` is RX_MPA_OFFSET in lanes."""
+
+    stream_octets: 32
+    enable: 1
+    markers: 1
+    start: 7
+    maximum: 16
+
+
+class _Kind(enum.Enum, shape=2):
+    """The use of octets that are read."""
+
+    LOOK = 0  # the first lane of an FPDU, which stays in the ring
+    TRAIN = 1
+    STREAM = 2
+    DISCARD = 3
+
+
+class Tag(data.StructLayout):
+    """A read, behind the rings: ``place`` belongs to a train."""
+
+    def __init__(self, connections: int):
+        super().__init__({"kind": _Kind, "connection": connection_shape(connections), "place": range(INTERVAL)})
+
+
+class Watcher(wiring.Component):
+    """Reads :class:`.ReceiveRings` for MPA, which processes whole FPDUs only, connection after connection.
+
+    Octets of stream mode (RFC 5044 §7.1) go to the host, a word at a time. After them, the watcher looks at the first
+    lane of each FPDU, and reads the FPDU when all of it is there. Of an FPDU over ``maximum``, MPA gets the first lane
+    alone, and the rest of the stream is discarded. So MPA never waits for a peer, and no connection for another one.
+
+    Throughput: an FPDU of 6 lanes and more takes as many cycles as it has lanes, and up to 3 more: to look at the one
+    behind it, and because it may begin inside a word.
+
+    Members
+    -------
+    rings : In, :func:`.shown_octets` with :class:`Tag`
+    accept : In, 1 bit for each connection
+        The host wants octets.
+    watch : Out
+    watched : In, :class:`Watched`
+        The settings of the connection ``watch``.
+    failed : In, 1 bit for each connection
+        Its octets are discarded.
+    holds : In, 1 bit for each connection
+        FPDUs with Sends wait, and all octets behind them.
+    stirs : In, 1 bit for each connection
+        One of its inputs, or of its settings, has changed.
+    reset : In, 1 bit for each connection
+        The connection is in stream mode again, and no octet has passed. Only while ``idle``.
+    trains : Out, stream of :class:`.Packet` with ``connection`` and ``place`` (7 bits)
+        An FPDU each; ``place`` is the number of lanes from the last place of a marker to its first lane.
+    is_mpa, waits, finished : Out, 1 bit for each connection
+        The connection is in MPA mode; in stream mode, all octets have passed; all octets of the peer, up to its FIN,
+        have been read.
+    show : In
+    octets : Out, 32 bits
+        The number of octets of the connection ``show`` that have been read.
+    word_of : In
+    word : Out, ``data`` (32 bits) and ``octets`` (3 bits)
+        The octets of stream mode of ``word_of``, if its bit of ``full`` is 1.
+    full : Out, 1 bit for each connection
+    pop : In, 1 bit for each connection
+        The host has read the word.
+    idle : Out, 1 bit
+        No octet is on its way.
+    """
+
+    class State(data.Struct):
+        """The state of a connection."""
+
+        lost: 1  # the FPDU that is too long has been given: no other can be found
+        place: 7  # of the next FPDU's first lane
+
+    def __init__(self, connections: int, size: int):
+        self.connections = connections
+        self.size = size
+        index = connection_shape(connections)
+        each = connections
+        super().__init__({
+            "rings": In(shown_octets(connections, size, Tag(connections))),
+            "accept": In(each), "watch": Out(index), "watched": In(Watched),
+            "failed": In(each), "holds": In(each), "stirs": In(each), "reset": In(each),
+            "trains": Out(packet(1, connection=index, place=range(INTERVAL))),
+            "is_mpa": Out(each), "waits": Out(each), "finished": Out(each),
+            "show": In(index), "octets": Out(32),
+            "word_of": In(index), "word": Out(_Word), "full": Out(each), "pop": In(each),
+            "idle": Out(1),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        x = _Parts(self)
+        self._count(m, x)
+        self._give(m, x)
+        self._choose(m, x)
+        self._visit(m, x)
+        x.rows.switch(m, x.next, when=x.leaves, reset=self.reset)
+        return m
+
+    def _count(self, m, x):
+        """Count the octets that are read."""
+        m.submodules.counts = counts = Memory(shape=32, depth=max(2, self.connections), init=[])
+        write, read, shown = counts.write_port(), counts.read_port(domain="comb"), counts.read_port(domain="comb")
+        begun = Signal(self.connections)  # octets have been read since the reset
+        takes = Signal()
+        asked = self.rings.reads
+        m.d.comb += [
+            takes.eq(asked.valid & asked.ready & ~asked.payload.keeps),
+            read.addr.eq(x.at),
+            x.passed.eq(Mux(begun.bit_select(x.at, 1), read.data, 0)),
+            shown.addr.eq(self.show),
+            self.octets.eq(Mux(begun.bit_select(self.show, 1), shown.data, 0)),
+            write.addr.eq(x.at),
+            write.data.eq(x.passed + asked.payload.octets),
+            write.en.eq(takes),
+        ]
+        m.d.sync += begun.eq((begun | (takes << x.at)) & ~self.reset)
+
+    def _give(self, m, x):
+        """Give the octets that have been read to MPA, to the host, or to nobody; keep the first lanes of FPDUs."""
+        m.submodules.words = words = Memory(shape=_Word, depth=max(2, self.connections), init=[])
+        m.submodules.lanes = lanes = Memory(shape=32, depth=max(2, self.connections), init=[])
+        read, tag = self.rings.o, self.rings.o.payload.tag
+        write_word, word = words.write_port(), words.read_port(domain="comb")
+        write_lane, lane = lanes.write_port(), lanes.read_port(domain="comb")
+        looks, streams = (Signal(name=name) for name in ("looks", "streams"))  # an octet of this kind has come
+        m.d.comb += [
+            looks.eq(read.valid & (tag.kind == _Kind.LOOK)),
+            streams.eq(read.valid & (tag.kind == _Kind.STREAM)),
+            self.trains.valid.eq(read.valid & (tag.kind == _Kind.TRAIN)),
+            read.ready.eq(self.trains.ready | (tag.kind != _Kind.TRAIN)),
+            *(self.trains.payload[name].eq(read.payload[name]) for name in ("data", "octets", "last")),
+            *(self.trains.payload[name].eq(tag[name]) for name in ("connection", "place")),
+            *(port.addr.eq(tag.connection) for port in (write_word, write_lane)),
+            write_word.data.data.eq(read.payload.data),
+            write_word.data.octets.eq(read.payload.octets),
+            write_word.en.eq(streams),
+            write_lane.data.eq(read.payload.data),
+            write_lane.en.eq(looks),
+            word.addr.eq(self.word_of),
+            self.word.eq(word.data),
+            lane.addr.eq(x.at),
+            x.lane.eq(lane.data),
+        ]
+        m.d.sync += [
+            self.full.eq((self.full & ~self.pop | (streams << tag.connection)) & ~self.reset),
+            x.known.eq((x.known | (looks << tag.connection)) & ~x.forgets & ~self.reset),
+            x.wakes.eq((x.wakes & ~(x.leaves << x.next)) | (looks << tag.connection) | self.pop | self.stirs
+                       | self.rings.changes | (x.stays << x.at)),
+            x.filling.eq((x.filling | x.fills) & ~(streams << tag.connection) & ~self.reset),
+            x.looking.eq((x.looking | x.asks_lane) & ~(looks << tag.connection) & ~self.reset),
+        ]
+        outstanding = Signal(4)
+        asked = self.rings.reads
+        count_up_down(m, outstanding, asked.valid & asked.ready, read.valid & read.ready & read.payload.last)
+        m.d.comb += [x.quiet.eq(outstanding == 0), self.idle.eq(x.quiet & ~asked.valid)]
+
+    def _choose(self, m, x):
+        """The next connection: in turn, among those in which something has happened, if there is one."""
+        m.d.comb += x.next.eq(Mux(x.at == self.connections - 1, 0, x.at + 1))
+        for beyond in (0, 1):
+            for n in reversed(range(self.connections)):
+                with m.If(x.wakes[n] & ((x.at < n) if beyond else 1)):
+                    m.d.comb += x.next.eq(n)
+
+    def _visit(self, m, x):
+        """Visit a connection, and read what it has."""
+        rings, state = self.rings, x.rows.state
+        asked, tag = rings.reads.payload, rings.reads.payload.tag
+
+        def mine(bits):
+            return bits.bit_select(x.at, 1)
+
+        available = Signal.like(rings.available, name="seen")
+        settings = Signal(Watched)
+        room = Signal(32)
+        known = Signal()  # the first lane of the FPDU, of which the following are
+        announced = Signal(16)  # its ULPDU_Length
+        sends = Signal()  # the FPDU carries a Send
+        too_long = Signal()
+        leads = Signal()  # a marker precedes ULPDU_Length
+        lanes = Signal(15)  # of the FPDU, with markers
+        left = Signal(15)  # lanes behind the last marker that has been counted
+        gap = Signal(8)  # lanes before the next marker
+        need = Signal(17)
+        next_place = Signal(7)
+        has_all = Signal()
+        next_leads = Signal()
+        has_next = Signal()  # the first lane of the FPDU behind it is there, too
+        first = Signal(4)  # octets up to the end of the FPDU's first lane
+        m.d.comb += [
+            rings.look_at.eq(x.at),
+            self.watch.eq(x.at),
+            tag.connection.eq(x.at),
+            announced.eq(swap_octets(x.lane[:16])),
+            need.eq(Cat(Const(0, 2), lanes)),
+            next_place.eq(state.place + lanes),
+            next_leads.eq(settings.markers & (next_place == 0)),
+            has_all.eq(available >= need),
+            has_next.eq(available >= need + Mux(next_leads, 8, 4)),
+            leads.eq(settings.markers & (state.place == 0)),
+            first.eq(Mux(leads, 8, 4)),
+        ]
+        with m.FSM():
+            with m.State("Load"):
+                m.d.sync += [
+                    available.eq(rings.available),
+                    settings.eq(self.watched),
+                    room.eq(self.watched.stream_octets - x.passed),
+                    known.eq(mine(x.known)),
+                    sends.eq(~x.lane[23] & x.lane[24:28].matches(*_SENDS)),
+                    too_long.eq((announced > self.watched.maximum) | (announced > self.size - 64)),
+                    lanes.eq((announced + 2 + 3)[2:] + 1),
+                    left.eq((announced + 2 + 3)[2:] + 1),
+                    gap.eq(Mux(state.place == 0, 0, INTERVAL - state.place)),
+                ]
+                with m.If(~mine(self.accept) | rings.begins):
+                    m.d.comb += x.leaves.eq(1)
+                with m.Elif(mine(self.is_mpa) & self.watched.markers & mine(x.known)):
+                    m.next = "Mark"
+                with m.Else():
+                    m.next = "Decide"
+            with m.State("Mark"):  # RFC 5044 §4.3: a marker precedes each lane with these numbers
+                with m.If(left > gap):
+                    m.d.sync += [lanes.eq(lanes + 1), left.eq(left - gap), gap.eq(INTERVAL - 1)]
+                with m.Else():
+                    m.next = "Decide"
+            with m.State("Decide"):
+                m.next = "Leave"
+                m.d.sync += tag.place.eq(state.place)
+                done = mine(rings.ended) & (available == 0)
+                m.d.sync += self.finished.bit_select(x.at, 1).eq(done & x.quiet & ~mine(self.full))
+                m.d.comb += x.stays.eq(done & ~mine(self.finished))
+                with m.If(rings.begins):
+                    pass
+                with m.Elif(state.lost | mine(self.failed)):
+                    self._ask(m, _Kind.DISCARD, available, available != 0)
+                with m.Elif(~mine(self.is_mpa) & (room == 0)):
+                    m.d.sync += self.waits.bit_select(x.at, 1).eq(~settings.enable)
+                    with m.If(settings.enable):
+                        m.d.comb += x.stays.eq(1)
+                        m.d.sync += [self.is_mpa.bit_select(x.at, 1).eq(1), state.place.eq(settings.start)]
+                with m.Elif(~mine(self.is_mpa)):
+                    m.d.sync += self.waits.bit_select(x.at, 1).eq(0)
+                    octets = Mux(available > room, room, available)
+                    self._ask(m, _Kind.STREAM, Mux(octets > 4, 4, octets),
+                              (available != 0) & ~mine(self.full) & ~mine(x.filling))  # fmt: skip
+                with m.Elif(~known):
+                    self._ask(m, _Kind.LOOK, 4, ~mine(x.known | x.looking) & (available >= first), offset=first - 4)
+                with m.Elif(too_long):
+                    m.d.sync += state.lost.eq(1)
+                    self._ask(m, _Kind.TRAIN, first, 1)
+                with m.Elif(has_all & ~(sends & mine(self.holds))):
+                    m.d.comb += x.forgets.eq(1 << x.at)
+                    m.d.sync += state.place.eq(next_place)
+                    with m.If(has_next):  # it is looked at before this FPDU is read, which takes longer
+                        m.d.sync += x.then_reads.eq(1)
+                        self._ask(m, _Kind.LOOK, 4, 1, offset=need + Mux(next_leads, 4, 0))
+                    with m.Else():
+                        self._ask(m, _Kind.TRAIN, need, 1)
+            with m.State("Read"):
+                m.d.comb += rings.reads.valid.eq(~rings.begins)
+                moves = Signal()
+                m.d.comb += [
+                    moves.eq(rings.reads.valid & rings.reads.ready),
+                    x.asks_lane.eq((moves & asked.keeps) << x.at),
+                    x.fills.eq((moves & (tag.kind == _Kind.STREAM)) << x.at),
+                ]
+                with m.If(moves & x.then_reads):
+                    m.d.sync += x.then_reads.eq(0)
+                    self._ask(m, _Kind.TRAIN, need, 1)
+                with m.Elif(moves | rings.begins):
+                    m.d.sync += x.then_reads.eq(0)
+                    m.d.comb += x.leaves.eq(1)
+                    m.next = "Load"
+            with m.State("Leave"):
+                m.d.comb += x.leaves.eq(1)
+                m.next = "Load"
+        with m.If(self.reset.any()):
+            m.d.sync += [
+                self.is_mpa.eq(self.is_mpa & ~self.reset),
+                self.waits.eq(self.waits & ~self.reset),
+                self.finished.eq(self.finished & ~self.reset),
+            ]
+
+    def _ask(self, m, kind, octets, when, offset=0):
+        """Read octets next, as ``kind``."""
+        asked = self.rings.reads.payload
+        m.d.sync += [
+            asked.octets.eq(octets),
+            asked.offset.eq(offset),
+            asked.keeps.eq(kind == _Kind.LOOK),
+            asked.tag.kind.eq(kind),
+        ]
+        with m.If(when):
+            m.next = "Read"
+
+
+class _Word(data.Struct):
+    """Octets of stream mode."""
+
+    data: 32
+    octets: 3
+
+
+class _Parts:
+    """The signals that the parts of a :class:`Watcher` share."""
+
+    def __init__(self, watcher: Watcher):
+        each = watcher.connections
+        self.rows = Rows(watcher.State, each)
+        self.at = self.rows.active  # the connection that is visited
+        self.next = Signal.like(self.at)
+        self.leaves = Signal()  # ``next`` is visited now
+        self.stays = Signal()  # it is visited again
+        self.quiet = Signal()  # no octet is on its way
+
+        self.passed = Signal(32)  # octets of the connection that have been read
+        self.lane = Signal(32)  # the first lane of its FPDU, if ``known``
+
+        # A bit for each connection.
+        self.known = Signal(each)
+        self.forgets = Signal(each)
+        self.looking = Signal(each)  # the first lane is on its way
+        self.asks_lane = Signal(each)
+        self.filling = Signal(each)  # a word for the host is on its way
+        self.fills = Signal(each)
+        self.wakes = Signal(each)  # a visit may find something to do
+        self.then_reads = Signal()  # the FPDU is read behind the first lane of the next one

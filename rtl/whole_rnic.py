@@ -1,0 +1,95 @@
+"""A whole RNIC with its Ethernet port: what boards contain, and what is simulated in their place."""
+
+from fractions import Fraction
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from open_rnic.rtl.linked_rnic import LinkedRnic
+from open_rnic.rtl.mac.mac import EARLY
+from open_rnic.rtl.mac.phy import PhySettings
+from open_rnic.rtl.mac.port import EthernetPort
+from open_rnic.rtl.mac.registers import LinkSource
+from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.tcp.config import EngineConfig, Station
+
+__all__ = ["WholeRnic"]
+
+_FAST = 40_000_000  # Hz from which the core keeps ahead of 1 Gb/s
+_CORE = ("rx", "tx", "active")
+_PHY = ("phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i")
+
+
+class WholeRnic(wiring.Component):
+    """A :class:`.LinkedRnic` behind an :class:`.EthernetPort`.
+
+    The port begins to transmit a frame before it is complete if the clock is fast enough: the frames of
+    :class:`.Net` have no pauses.
+
+    After configuration, the PHY is in reset, if the board resets it, and the MAC is stopped until the PHY has told that
+    the link is up. Nothing is sent before.
+
+    Parameters
+    ----------
+    adapter : of the pins of the PHY, for :class:`.EthernetPort`
+    clock_hz : frequency of the clock
+    settings, source
+        See :class:`.EthernetPort`.
+    connections : number of connections
+    ring : octets of each of a connection's two rings for TCP, a power of 2
+    memory : octets of block RAM for the RDMA engine of each connection, a power of 2
+    samples : where the samples of each connection's sample writer come from; None: there is none
+    period : clock cycles in a bit of the UART
+    station : the addresses after configuration; without them, nothing is sent until a host has set some
+
+    Members
+    -------
+    tick : In, 1 bit
+        A pulse each millisecond.
+    rx, tx, active, samples
+        See :class:`.LinkedRnic`.
+    phy_reset, mdc, mdio_o, mdio_oe, mdio_i
+        See :class:`.EthernetPort`.
+
+    """
+
+    def __init__(self, adapter, clock_hz: int, settings: PhySettings, *, connections: int, ring: int, memory: int,
+                 period: Fraction | int, source: LinkSource = LinkSource.MDIO,
+                 samples: Samples | None = None, station: Station | None = None):  # fmt: skip
+        self.core = LinkedRnic(
+            connections, EngineConfig(send_ring=ring, receive_ring=ring), memory=memory, samples=samples, period=period,
+            station=station,
+        )  # fmt: skip
+        self.port = EthernetPort(
+            adapter, clock_hz, settings, source=source, early=EARLY if clock_hz >= _FAST else None
+        )
+        super().__init__({
+            "tick": In(1),
+            **{name: self.core.signature.members[name] for name in _CORE},
+            **({"samples": self.core.signature.members["samples"]} if samples is Samples.PORT else {}),
+            **{name: self.port.signature.members[name] for name in _PHY},
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        connect = wiring.connect
+        m.submodules.core = core = self.core
+        m.submodules.port = port = self.port
+        connect(m, port.rx_frames, core.rx_frames)
+        connect(m, core.tx_frames, port.tx_frames)
+        connect(m, core.mac_bus, port.bus)
+        if "samples" in self.signature.members:
+            for given, taken in zip(self.samples, core.samples, strict=True):
+                connect(m, wiring.flipped(given), taken)
+        m.d.comb += [
+            core.tick.eq(self.tick),
+            port.tick.eq(self.tick),
+            core.mac_irq.eq(port.irq),
+            core.rx.eq(self.rx),
+            self.tx.eq(core.tx),
+            self.active.eq(core.active),
+            port.mdio_i.eq(self.mdio_i),
+            *(getattr(self, name).eq(getattr(port, name)) for name in _PHY if name != "mdio_i"),
+        ]
+        return m
