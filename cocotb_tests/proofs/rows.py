@@ -69,9 +69,13 @@ def _(m, block):
 
 
 @proves(
-    "the fence reads the last report about the connection that it visits, once, whatever is reported about others",
+    "the fence reads the last report about the connection that it visits, once, whatever is reported about others; a "
+    "report that has not been read calls for a visit",
     lambda lanes: Visits(3),
-    Mutant("a report is read twice", Visits, "self.reads << self.connection", "0"),
+    Mutant("a report is read twice", Visits, "mailed & ~(self.reads << self.connection)", "mailed"),
+    Mutant("a report that comes during a visit calls for no other", Visits,
+           "(waits & ~(self.reads << self.connection)) | (self.told << self.of)",
+           "(waits | (self.told << self.of)) & ~(self.reads << self.connection)"),
     Mutant("reports of others are read", Visits, "write.addr.eq(self.of)", "write.addr.eq(0)"),
     Mutant("a report in the cycle of a visit is lost", Visits,
            "((mailed & ~(self.reads << self.connection)) | (arrives << self.of))",
@@ -99,6 +103,7 @@ def _(m, visits):
     m.always(~reads | unread | ~(visits.letter.good | visits.letter.rtr))
     m.always(~(visits.calls & (visits.caller == watched)) | m.last((visits.mpa & visits.room).bit_select(watched, 1)))
     stored = visits.stored(m, "letters", watched)
+    m.always(~unread | visits["waits"].bit_select(watched, 1))  # and will be visited
     m.states(visits["mailed"].bit_select(watched, 1) == unread, ~unread | (stored == last), visits.caller < 3)
 
 

@@ -362,16 +362,17 @@ class _Shared:
         m, fence, visits, given = self._m, self._fence, self._visits, self._given
         settles = Signal(2)  # the states after a report settle in the cycles after it was read
         turns = Signal()
+        ends = Signal()  # the visit ends with this cycle
         m.d.comb += [
             self._starts.eq(visits.calls & ~(inside | makes_own | self.visits)),
             turns.eq(given.valid & ~self._is_own & ~(inside | makes_own | self.visits)),
-            visits.ends.eq(self.visits & settles[1] & ~(makes_own | busy)),
+            ends.eq(self.visits & settles[1] & ~(makes_own | busy)),
             fence.idle.eq(~(given.valid | fence.o.valid | inside | makes_own | self.visits)),
         ]
         m.d.sync += [
             self._reads.eq(self._starts),
             settles.eq(Mux(self._starts, 0, Cat(1, settles[0]))),
-            self.visits.eq(self._starts | (self.visits & ~visits.ends)),
+            self.visits.eq(self._starts | (self.visits & ~ends)),
             fence.event_of.eq(self._rows.active),
         ]
         to = Mux(self._starts, visits.caller, given.payload.connection)

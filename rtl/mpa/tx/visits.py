@@ -38,12 +38,12 @@ class Visits(wiring.Component):
     mpa, room : In, 1 bit for each connection
         It is in MPA mode; there is room for an FPDU.
     calls : Out, 1 bit
-        Connection ``caller`` wants to be visited. Not in the cycle after ``ends``.
+        Connection ``caller`` wants to be visited.
     caller : Out, the number of a connection
     connection : In, the number of a connection
         The connection that is visited.
-    reads, ends : In, 1 bit
-        The fence takes ``letter`` in this cycle; the visit ends with this cycle.
+    reads : In, 1 bit
+        The fence takes ``letter`` in this cycle, the first one of a visit, which takes at least 2 more.
     letter : Out, :class:`Mail`
         The last report about ``connection``; ``good`` and ``rtr`` only with ``reads``, and once.
     reset : In, 1 bit for each connection
@@ -56,14 +56,14 @@ class Visits(wiring.Component):
         super().__init__({
             "told": In(1), "of": In(number), "mail": In(Mail), "mpa": In(connections), "room": In(connections),
             "calls": Out(1), "caller": Out(number),
-            "connection": In(number), "reads": In(1), "ends": In(1), "letter": Out(Mail), "reset": In(connections),
+            "connection": In(number), "reads": In(1), "letter": Out(Mail), "reset": In(connections),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.letters = letters = Memory(shape=Mail, depth=self.connections, init=[])
         write, read = letters.write_port(), letters.read_port(domain="comb")
-        waits = Signal(self.connections, init=-1)  # not visited since the last report
+        waits = Signal(self.connections, init=-1)  # no visit has begun since the last report
         mailed = Signal(self.connections)  # the letter has not been read
         candidates = Signal(self.connections)
         arrives = Signal()
@@ -80,9 +80,10 @@ class Visits(wiring.Component):
             candidates.eq(self.mpa & self.room & waits & ~self.reset),
         ]  # fmt: skip
         m.d.sync += [
-            waits.eq((waits & ~(self.ends << self.connection)) | (self.told << self.of) | self.reset),
+            # A report that comes during a visit is one for the next.
+            waits.eq((waits & ~(self.reads << self.connection)) | (self.told << self.of) | self.reset),
             mailed.eq(((mailed & ~(self.reads << self.connection)) | (arrives << self.of)) & ~self.reset),
-            self.calls.eq(candidates.any() & ~self.ends),
+            self.calls.eq(candidates.any()),
         ]
         for n in reversed(range(self.connections)):
             with m.If(candidates[n]):
