@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import partial
@@ -571,6 +571,29 @@ def _readable(octets: bytes) -> str | None:
 def tell_failure(peer: Address, error: Exception) -> None:
     """Report in one line that the connection with this peer failed."""
     print(f"rnic: [{place(peer)}] {line_of(error)}", file=sys.stderr, flush=True)
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]], host: str, port: int, config: Config
+) -> AsyncIterator[tuple[Listener, Tcp]]:
+    """Listen in a network until the body ends, and tell of connections that fail before they are requests."""
+    from open_rnic.host_driver import rdma
+
+    async with network as (tcp, device):
+        await prepare(device)
+        async with await rdma.listen(host, port, config, device=device, failed=tell_failure, tcp=tcp) as listener:
+            yield listener, tcp
+
+
+async def serve_requests(
+    listener: Listener, handle: Callable[[ConnectionRequest], Awaitable[object]], *, once: bool
+) -> None:
+    """Handle one request, and raise what that raises, or all of them: see ``serve_all``."""
+    if once:
+        await handle(await listener.request())
+    else:
+        await serve_all(listener, handle)
 
 
 async def serve_all(

@@ -10,9 +10,9 @@ from open_rnic.host_driver.tools.cli.common import check_range, interruptible, n
 from open_rnic.host_driver.tools.cli.endpoint import (
     ConnectionOptions,
     ModelOption,
+    listening,
     place,
     port_number,
-    prepare,
     tell_failure,
 )
 from open_rnic.rtl.registers import Role
@@ -57,23 +57,20 @@ async def _serve(
     octets: bytearray,
     once: bool,
 ) -> None:
-    from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.shared import share
 
-    async with network as (tcp, device):
-        await prepare(device)
-        async with await rdma.listen(host, port, config, device=device, failed=tell_failure, tcp=tcp) as listener:
-            print(f"{len(octets)} octets at {place(listener.address)}", flush=True)
-            async for request in listener:
-                before = bytes(octets)
-                try:
-                    if error := await share(request, octets):
-                        raise error
-                except ConnectionError as error:
-                    if once:
-                        raise
-                    tell_failure(request.peer, error)
-                changed = sum(one != other for one, other in zip(before, octets, strict=True))
-                print(f"{place(request.peer)} has gone: {changed} octets have changed", flush=True)
+    async with listening(network, host, port, config) as (listener, _):
+        print(f"{len(octets)} octets at {place(listener.address)}", flush=True)
+        async for request in listener:
+            before = bytes(octets)
+            try:
+                if error := await share(request, octets):
+                    raise error
+            except ConnectionError as error:
                 if once:
-                    return
+                    raise
+                tell_failure(request.peer, error)
+            changed = sum(one != other for one, other in zip(before, octets, strict=True))
+            print(f"{place(request.peer)} has gone: {changed} octets have changed", flush=True)
+            if once:
+                return

@@ -17,11 +17,10 @@ from open_rnic.host_driver.tools.cli.common import (
 from open_rnic.host_driver.tools.cli.endpoint import (
     ConnectionOptions,
     ModelOption,
+    listening,
     place,
     port_number,
-    prepare,
-    serve_all,
-    tell_failure,
+    serve_requests,
 )
 from open_rnic.rtl.registers import Role
 
@@ -137,7 +136,6 @@ async def _serve(
     verbose: bool,
     persistent: bool,
 ) -> None:
-    from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.rping import RpingError, server
 
     async def handle(request: ConnectionRequest) -> None:
@@ -149,12 +147,7 @@ async def _serve(
         except RpingError as error:
             raise CommandError(str(error)) from None
 
-    async with network as (tcp, device):
-        await prepare(device)
-        async with await rdma.listen(host, port, config, device=device, failed=tell_failure, tcp=tcp) as listener:
-            if verbose:
-                _show(f"listening at {place(listener.address)}")
-            if persistent:
-                await serve_all(listener, handle)
-            else:
-                await handle(await listener.request())
+    async with listening(network, host, port, config) as (listener, _):
+        if verbose:
+            _show(f"listening at {place(listener.address)}")
+        await serve_requests(listener, handle, once=not persistent)

@@ -22,11 +22,11 @@ from open_rnic.host_driver.tools.cli.common import (
 from open_rnic.host_driver.tools.cli.endpoint import (
     ConnectionOptions,
     ModelOption,
+    listening,
     place,
     port_number,
     prepare,
-    serve_all,
-    tell_failure,
+    serve_requests,
 )
 from open_rnic.rtl.registers import Role
 
@@ -169,20 +169,15 @@ def _stream(options: StreamOptions, *, mapped: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def _listening(end: _End) -> AsyncIterator[tuple[Listener, Tcp]]:
-    from open_rnic.host_driver import rdma
-
-    async with end.network as (tcp, device):
-        await prepare(device)
-        opening = rdma.listen(end.bind, end.port, end.config, device=device, failed=tell_failure, tcp=tcp)
-        async with await opening as listener:
-            print(f"listening at {place(listener.address)}", flush=True)
-            yield listener, tcp
+    async with listening(end.network, end.bind, end.port, end.config) as (listener, tcp):
+        print(f"listening at {place(listener.address)}", flush=True)
+        yield listener, tcp
 
 
 async def _serve_files(end: _End, folder: Path, once: bool) -> None:
     from open_rnic.host_driver.rdma import rcopy, rsocket
 
-    async def serve(request: ConnectionRequest) -> None:
+    async def handle(request: ConnectionRequest) -> None:
         try:
             async with await rsocket.accept(request, settings=rsocket.Settings().within(tcp)) as connected:
                 await rcopy.serve(connected, folder, lambda copied: print(copied, flush=True))
@@ -190,10 +185,7 @@ async def _serve_files(end: _End, folder: Path, once: bool) -> None:
             raise CommandError(str(error)) from None
 
     async with _listening(end) as (listener, tcp):
-        if once:
-            await serve(await listener.request())
-        else:
-            await serve_all(listener, serve)
+        await serve_requests(listener, handle, once=once)
 
 
 async def _copy(end: _End, source: Path, host: str, path: str) -> None:

@@ -21,11 +21,10 @@ from open_rnic.host_driver.tools.cli.endpoint import (
     ConnectionOptions,
     ModelOption,
     OffloadName,
+    listening,
     place,
     port_number,
-    prepare,
-    serve_all,
-    tell_failure,
+    serve_requests,
 )
 from open_rnic.rtl.registers import Role
 
@@ -95,16 +94,9 @@ async def _serve(
     handle: Callable[[ConnectionRequest], Awaitable[None]],
     once: bool,
 ) -> None:
-    from open_rnic.host_driver import rdma
-
-    async with network as (tcp, device):
-        await prepare(device)
-        async with await rdma.listen(host, port, config, device=device, failed=tell_failure, tcp=tcp) as listener:
-            print(f"samples at {place(listener.address)}", flush=True)
-            if once:
-                await handle(await listener.request())
-            else:
-                await serve_all(listener, handle)
+    async with listening(network, host, port, config) as (listener, _):
+        print(f"samples at {place(listener.address)}", flush=True)
+        await serve_requests(listener, handle, once=once)
 
 
 async def _stream(request: ConnectionRequest, delivery: Delivery, signal: Mapping[str, Any]) -> None:
