@@ -83,7 +83,7 @@ def test_a_buffer_does_not_get_the_addresses_to_which_an_rdma_write_is_under_way
         device = partial(open_device, kind, lanes=4, offload=True)
         octets = 1 << 16
         async with connected(device=device) as (ours, theirs):
-            theirs.device.memory.space = 2 * octets  # room for one
+            theirs.device.memory.places.space = 2 * octets  # room for one
             region = theirs.register(bytearray(octets), Access.REMOTE_WRITE)
             writes = [ours.post_write(b"\xaa" * octets, region.stag) for _ in range(20)]
             while region.view[0] != 0xAA:
@@ -104,7 +104,7 @@ def test_a_buffer_does_not_get_the_addresses_to_which_an_rdma_write_is_under_way
 def test_the_addresses_of_a_region_are_free_soon_after_it_was_deregistered():
     async def test():
         async with connected(device=offloading) as (ours, _):
-            ours.device.memory.space = 4096
+            ours.device.memory.places.space = 4096
             for _ in range(5):
                 ours.register(bytearray(3000), Access.REMOTE_WRITE).deregister()
                 await asyncio.sleep(0.01)

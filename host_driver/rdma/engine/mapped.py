@@ -68,7 +68,7 @@ class MappedMemory(EngineMemory):
 
     def _at(self, address: int) -> tuple[int, int, Buffer | None]:
         """Return the buffer at an address, its first address, and the address behind it, or that of the next one."""
-        starts = self._places.starts
+        starts = self.places.starts
         before = bisect_right(starts, address)
         if before:
             start = starts[before - 1]

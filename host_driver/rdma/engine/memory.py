@@ -84,17 +84,20 @@ class EngineMemory(ABC):
     """A memory with buffers of the application in it, each at the address that ``map`` has given to it.
 
     ``retire`` takes a buffer away while a device may still use its addresses: they are given to no other buffer before
-    ``unmap``. ``room`` is the longest buffer of
-    unknown use, such as one for a Send of any length.
+    ``unmap``. ``room`` is the longest buffer of unknown use, such as one for a Send of any length.
     """
 
     def __init__(self, space: int = SPACE, places: Places | None = None) -> None:
-        self.space = space  # octets
-        self._places = places or Places(space)
+        self.places = places or Places(space)
         self._views: dict[int, Buffer] = {}  # by their address
 
     def __len__(self) -> int:
         return len(self._views)
+
+    @property
+    def space(self) -> int:
+        """The octets of the memory."""
+        return self.places.space
 
     def beside(self, access: MemoryAccess) -> EngineMemory:
         """Return the memory of another data path of the device, behind ``access``: this one, if they share it."""
@@ -110,14 +113,14 @@ class EngineMemory(ABC):
 
         Raises ValueError if no range of addresses is free.
         """
-        address = self._places.reserve(len(view))
+        address = self.places.reserve(len(view))
         self._views[address] = view
         return address
 
     def unmap(self, address: int) -> None:
         """Forget the buffer that ``map`` has given this address, and free its place. Idempotent."""
         if self._views.pop(address, None) is not None:
-            self._places.release(address)
+            self.places.release(address)
 
     def retire(self, address: int, *, kept: bool = False) -> bool:
         """Forget the buffer at this address, but keep its place until ``unmap``; returns False if there is none.
