@@ -177,6 +177,7 @@ class UdpRnic(LinkClient):
             places = Places(1 << _CAPABILITIES["memory"].get(capabilities))
             for path in self.paths:
                 path.memory = CopiedMemory(path, places.space, places)
+                path.needs_engine = True
         await self._clear()
 
     async def _clear(self) -> None:
