@@ -126,10 +126,10 @@ def test_a_connection_that_does_not_receive_stalls_no_other():
 
 def test_a_connection_beyond_the_last_is_refused():
     async def body():
-        async with board_and_twin(name="colorlight_5a75b:2") as (board, twin), AsyncExitStack() as stack:
-            for _ in range(2):
+        async with board_and_twin(name=FOUR) as (board, twin), AsyncExitStack() as stack:
+            for _ in range(4):
                 await stack.enter_async_context(connected(board, twin, active=True))
-            with pytest.raises(MpaConnectionError, match="all 2 connections of the device are in use"):
+            with pytest.raises(MpaConnectionError, match="all 4 connections of the device are in use"):
                 await rdma.connect(str(PEER.ip), 7, tcp=board.tcp, device=board.tcp.open_device)
 
     run(body())
