@@ -248,7 +248,11 @@ class UdpPath(MemoryWindow, DeviceWithTcp):
     async def interrupt(self) -> None:
         """See Device."""
         number = self._data.page.number - self._rnic.paths[0]._data.page.number
-        await self._rnic.look(lambda: self._rnic.driver.engines_seen[number])
+        self._data.waiting += 1
+        try:
+            await self._rnic.look(lambda: self._rnic.driver.engines_seen[number])
+        finally:
+            self._data.waiting -= 1
 
     async def next_event(self) -> Event:
         """See Device."""
