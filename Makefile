@@ -41,8 +41,8 @@ mutate: setup
 
 interop: setup
 	$(BIN)/rnic interop linux -v
-	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:2 --drop 0.01 --case rping --case rdma_ --case ucmatose \
-	--case rcopy --case bw
+	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:4 --drop 0.01 --case rping --case rdma_ --case ucmatose \
+	--case rcopy --case bw --case many
 	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
 
 # One at a time: each takes minutes, and a gigabyte. A board whose vendor's tool is missing is left out, and said.

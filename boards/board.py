@@ -47,8 +47,9 @@ class Ethernet:
     reference : name of a resource on which the FPGA gives the PHY its clock of 25 MHz, if it does so
     clock_hz : frequency of the RNIC's clock
     connections : number of connections
-    memory : octets of block RAM for the RDMA engine of each connection, a power of 2
-    ring : octets of each of a connection's two rings for TCP, a power of 2
+    memory : octets of block RAM for the RDMA engine, or with samples for that of each connection, a power of 2
+    ring : the most octets of each of a connection's two rings for TCP, a power of 2
+    rings : octets of the rings of all connections in each direction, which they share equally
     samples : whether each connection has a sample writer, with a signal generator
 
     """
@@ -61,14 +62,19 @@ class Ethernet:
     reference: str | None = None
     clock_hz: int = 50_000_000
     connections: int = 1
-    memory: int = 1 << 15
-    ring: int = 1 << 13
+    memory: int = 1 << 14
+    ring: int = 1 << 14
+    rings: int = 1 << 14
     samples: bool = False
 
     @property
     def resource(self) -> tuple[str, int]:
         """The platform's resource with the pins."""
         return f"eth_{self.interface}", self.port
+
+    def ring_of(self, connections: int) -> int:
+        """Return the octets of each ring of each of this number of connections."""
+        return min(self.ring, self.rings // connections)
 
     @property
     def clocks(self) -> dict[str, int]:

@@ -20,5 +20,5 @@ BOARD = Board(
     uart="USB of the dock",
     loader=("--board", "colorlight-i9"),
     led="led",
-    ethernet=replace(ETHERNET, memory=1 << 16, ring=1 << 14),
+    ethernet=replace(ETHERNET, memory=1 << 16, rings=1 << 15),
 )

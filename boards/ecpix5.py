@@ -48,7 +48,7 @@ BOARD = Board(
         RgmiiDelays(tx_clock=2000),  # the PHY delays RXC by 1.2 ns
         clock_hz=75_000_000,
         memory=1 << 16,
-        ring=1 << 14,
+        rings=1 << 16,
         samples=True,
     ),
 )

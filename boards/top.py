@@ -73,8 +73,9 @@ def _milliseconds(m: Module, clock_hz: int) -> Signal:
 def whole_rnic(ethernet: Ethernet, adapter, period: Fraction | int, station: Station | None) -> WholeRnic:
     """Return the RNIC behind an Ethernet port of a board."""
     return WholeRnic(
-        adapter, ethernet.clock_hz, ethernet.settings, connections=ethernet.connections, ring=ethernet.ring,
-        memory=ethernet.memory, samples=Samples.GENERATOR if ethernet.samples else None, period=period, station=station,
+        adapter, ethernet.clock_hz, ethernet.settings, connections=ethernet.connections,
+        ring=ethernet.ring_of(ethernet.connections), memory=ethernet.memory,
+        samples=Samples.GENERATOR if ethernet.samples else None, period=period, station=station,
     )  # fmt: skip
 
 

@@ -26,6 +26,6 @@ BOARD = Board(
         PhySettings(address=(0, 1)),  # by a resistor; the PHY delays both clocks
         clock_hz=75_000_000,
         memory=1 << 16,
-        ring=1 << 14,
+        rings=1 << 15,
     ),
 )

@@ -95,6 +95,7 @@ class Device(ABC):
     lanes: int
     rejected = b""  # the last ULPDU with a bad CRC, for devices with TCP of their own
     memory: EngineMemory | None = None  # of the RDMA engine; None in a device without one
+    needs_engine = False  # the host's own ULPDUs are too short for DDP in software
 
     def push(self, register: str, *words: int) -> None:
         """Write these words to a register of the RDMA engine, in order with all other accesses; does not wait.
@@ -233,6 +234,7 @@ class AttachedDevice(DeviceWithTcp):
         self._sibling = sibling
         self._early: list[tuple[int, bytes]] = []
         self.memory = None if sibling is None or sibling.memory is None else sibling.memory.beside(self)
+        self.needs_engine = sibling is not None and sibling.needs_engine
 
     @classmethod
     async def open(cls) -> Device:

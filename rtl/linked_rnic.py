@@ -19,15 +19,17 @@ from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.rnic import PAGE_BITS, Rnic
 from open_rnic.rtl.rnic_registers import IDENTITY, MAC_PAGE, RNIC_MAP, RNIC_PAGE, VERSION
+from open_rnic.rtl.shared_rnic import SharedRnic
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 
 __all__ = ["LinkedRnic"]
 
 _WINDOW = STREAM_MAP[0].address >> 6  # of the registers of streams, in the page of their connection
+_REGIONS = 64  # of each of many connections
 
 
 class LinkedRnic(wiring.Component):
-    """An :class:`.Rnic` with block RAM for each connection, whose host is at the other end of a link.
+    """An :class:`.Rnic` with block RAM, or a :class:`.SharedRnic`, whose host is at the other end of a link.
 
     ::
 
@@ -63,8 +65,12 @@ class LinkedRnic(wiring.Component):
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *, memory: int,
                  period: Fraction | int, size: int = 1024, samples: Samples | None = None,
                  station: Station | None = None):  # fmt: skip
-        self.rnic = Rnic(
-            connections, config, memory=memory, samples=samples, station=station, udp_ports=(LINK_PORT,)
+        options = {"memory": memory, "station": station, "udp_ports": (LINK_PORT,)}
+        self.is_shared = connections > 1 and samples is None
+        self.rnic = (
+            SharedRnic(connections, config, regions=_REGIONS, **options)
+            if self.is_shared
+            else Rnic(connections, config, samples=samples, **options)
         )
         self.link = Link(1, size=size, address_bits=16, crc_bits=4)
         self.datagrams = DatagramPort(size)
@@ -83,7 +89,7 @@ class LinkedRnic(wiring.Component):
         m.submodules.rnic = rnic = self.rnic
         m.submodules.link = link = self.link
         m.submodules.bank = bank = RegisterBank(RNIC_MAP)
-        windows = [StreamWindow() for _ in range(rnic.connections)]
+        windows = [] if self.is_shared else [StreamWindow() for _ in range(rnic.connections)]
         for n, window in enumerate(windows):
             m.submodules[f"window_{n}"] = window
             connect(m, window.tx_ulpdu, rnic.tx_ulpdu[n])
@@ -94,6 +100,7 @@ class LinkedRnic(wiring.Component):
         if rnic.has_samples:
             for given, taken in zip(self.samples, rnic.samples, strict=True):
                 connect(m, flipped(given), taken)
+        waits = rnic.waits if self.is_shared else Cat(window.waits for window in windows)
         m.d.comb += [
             rnic.tick.eq(self.tick),
             self.active.eq(link.active),
@@ -101,15 +108,16 @@ class LinkedRnic(wiring.Component):
             bank.VERSION.minor.eq(VERSION & 0xFFFF),
             bank.VERSION.major.eq(VERSION >> 16),
             bank.CAPABILITIES.connections.eq(rnic.connections),
+            bank.CAPABILITIES.shared.eq(self.is_shared),
             bank.CAPABILITIES.memory.eq(self.memory.bit_length() - 1),
             bank.PENDING.path.eq(rnic.irq[0]),
             bank.PENDING.mac.eq(self.mac_irq),
             bank.EVENTS.value.eq(rnic.irq[1:]),
             bank.ENGINES.value.eq(rnic.rdma_irq),
-            bank.STREAMS.value.eq(Cat(window.waits for window in windows)),
+            bank.STREAMS.value.eq(waits),
         ]
         m.d.sync += link.irq.eq(Cat(
-            rnic.irq.any() | self.mac_irq | Cat(window.waits for window in windows).any(), rnic.rdma_irq.any(),
+            rnic.irq.any() | self.mac_irq | waits.any(), rnic.rdma_irq.any(),
         ))  # fmt: skip
         self._octets(m)
         self._pages(m, bank, windows)
@@ -153,10 +161,13 @@ class LinkedRnic(wiring.Component):
         page, place = bus.address[PAGE_BITS:], bus.address[:PAGE_BITS]
         of_window = Signal()
         of_rnic = Signal()
-        m.d.comb += [of_window.eq(place[4:] == _WINDOW), of_rnic.eq(page <= rnic.connections)]
-        chosen = [(window.bus, of_window & (page == 1 + n)) for n, window in enumerate(windows)]
-        chosen += [
-            (rnic.bus, of_rnic & (~of_window | (page == 0))),
+        m.d.comb += [
+            of_window.eq((place[4:] == _WINDOW) & (page != 0) if windows else 0),
+            of_rnic.eq(page <= rnic.connections),
+        ]
+        chosen = [
+            *((window.bus, of_window & (page == 1 + n)) for n, window in enumerate(windows)),
+            (rnic.bus, of_rnic & ~of_window),
             (bank.bus, page == RNIC_PAGE),
             (self.mac_bus, page == MAC_PAGE),
         ]

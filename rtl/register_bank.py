@@ -14,15 +14,15 @@ from open_rnic.rtl.registers import MAP, Access, Register
 __all__ = ["RegisterBank"]
 
 
-def _members(register: Register) -> wiring.Signature:
-    members = {}
+def _members(register: Register, *, outside: bool) -> wiring.Signature:
+    members = {"written": Out(1), "word": Out(32)} if outside else {}
     for field in register.fields:
         shape = field.enum or field.width
         match field.access:
             case Access.RO:
                 members[field.name] = In(shape, init=field.reset)
             case Access.RW:
-                members[field.name] = Out(shape, init=field.reset)
+                members[field.name] = In(shape) if outside else Out(shape, init=field.reset)
             case Access.PULSE:
                 members[field.name] = Out(1)
             case Access.CLEAR:
@@ -43,6 +43,12 @@ class RegisterBank(wiring.Component):
 
     Latency: an access takes 4 cycles.
 
+    Parameters
+    ----------
+    registers : their description
+    outside : names of registers that logic outside keeps: fields that the host writes are inputs, and outputs
+        ``written`` (for 1 cycle) and ``word`` tell what it writes
+
     Members
     -------
     bus : In, :class:`.RegisterBus`
@@ -53,14 +59,16 @@ class RegisterBank(wiring.Component):
         One member per field: an input for a read-only field or a flag that the host clears, an output for a field that
         the host writes. Such a flag has an output ``clear_flag`` beside it, a register that pops a FIFO has an output
         ``pop``, and one with a PUSH field an output ``push``. These, and outputs of PULSE fields, are set for 1 cycle.
+
     """
 
-    def __init__(self, registers: Sequence[Register] = MAP):
+    def __init__(self, registers: Sequence[Register] = MAP, *, outside: Sequence[str] = ()):
         self.registers = registers
+        self.outside = outside
         super().__init__({
             "bus": In(RegisterBus()),
             "reset": In(1),
-            **{register.name: Out(_members(register)) for register in registers},
+            **{register.name: Out(_members(register, outside=register.name in outside)) for register in registers},
         })
 
     def elaborate(self, platform):
@@ -91,6 +99,8 @@ class RegisterBank(wiring.Component):
             word = Signal(32, name=register.name)
             reads = second & selected & ~bus.write
             writes = second & selected & bus.write
+            if register.name in self.outside:
+                m.d.comb += [ports.written.eq(writes), ports.word.eq(bus.write_data)]
             if register.pops:
                 m.d.comb += ports.pop.eq(reads)
             for field in register.fields:
@@ -106,7 +116,7 @@ class RegisterBank(wiring.Component):
                         continue
                     case Access.CLEAR:
                         m.d.comb += getattr(ports, f"clear_{field.name}").eq(writes & written)
-                    case Access.RW:
+                    case Access.RW if register.name not in self.outside:
                         with m.If(self.reset):
                             m.d.sync += port.eq(field.reset)
                         with m.Elif(writes):

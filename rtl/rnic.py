@@ -18,7 +18,7 @@ from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.path_control import PathControl
 
-__all__ = ["PAGE_BITS", "Rnic"]
+__all__ = ["PAGE_BITS", "Rnic", "join"]
 
 PAGE_BITS = 8  # of the bus: 256 registers in a page
 
@@ -27,6 +27,17 @@ def _datapath(rdma: Mapping[str, int] | None, memory: int, samples: Samples | No
     if memory:
         return BlockRdmaDatapath(1, memory, samples, **(rdma or {}))
     return MpaDatapath(1) if rdma is None else RdmaDatapath(1, **rdma)
+
+
+def join(m: Module, path, control) -> None:
+    """Connect the registers of a :class:`.NetworkPath` to it."""
+    connect(m, control.command, path.command)
+    m.d.comb += [
+        *(getattr(path, name).eq(getattr(control, name)) for name in ("mac", "address", "prefix", "gateway", "show")),
+        *(getattr(control, name).eq(getattr(path, name)) for name in ("status", "peer", "ports", "changed")),
+        control.counts.eq(path.counts),
+        control.conflict.eq(path.conflict),
+    ]
 
 
 class Rnic(wiring.Component):
@@ -130,15 +141,10 @@ class Rnic(wiring.Component):
         if self.has_udp:
             connect(m, path.udp_rx, flipped(self.udp_rx))
             connect(m, flipped(self.udp_tx), path.udp_tx)
-        connect(m, control.command, path.command)
+        join(m, path, control)
         m.d.comb += [
             path.tick.eq(self.tick),
-            *(getattr(path, name).eq(getattr(control, name))
-              for name in ("mac", "address", "prefix", "gateway", "show")),
-            *(getattr(control, name).eq(getattr(path, name)) for name in ("status", "peer", "ports", "changed")),
             path.accept.eq(Cat(each.accept for each in attachments)),
-            control.counts.eq(path.counts),
-            control.conflict.eq(path.conflict),
             control.ends.eq(Cat(each.ends for each in attachments)),
             self.reset.eq(Cat(each.reset for each in self.datapaths)),
             self.irq.eq(Cat(control.irq, *(each.irq[0] for each in self.datapaths))),

@@ -8,7 +8,7 @@ from open_rnic.rtl.registers import Field, Register
 __all__ = ["BY_NAME", "IDENTITY", "MAC_PAGE", "RNIC_MAP", "RNIC_PAGE", "VERSION"]
 
 IDENTITY = int.from_bytes(b"RNI1", "big")
-VERSION = 0x0002_0000
+VERSION = 0x0002_0001
 RNIC_PAGE = 0xFE  # of these registers; page 0 is that of TCP, page 1 + n that of connection n
 MAC_PAGE = 0xFF
 
@@ -27,7 +27,8 @@ RNIC_MAP: tuple[Register, ...] = (
     )),
     Register("CAPABILITIES", 0x008, "The parameters with which the RNIC was built.", (
         Field("connections", 0, 8, "number of connections"),
-        Field("memory", 8, 8, "memory of each connection: 2 to this power octets"),
+        Field("memory", 8, 8, "memory of each connection, or of all: 2 to this power octets"),
+        Field("shared", 16, 1, "all connections have one memory"),
     )),
     Register("PENDING", 0x00C, "The interrupts of pages that exist once.", (
         Field("path", 0, 1, "CHANGED of page 0 is not 0"),

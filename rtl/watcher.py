@@ -1,30 +1,20 @@
 """Between the rings of TCP and MPA: whole FPDUs for MPA, the octets before them for the host."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import INTERVAL, packet
+from open_rnic.rtl.layouts import INTERVAL, Train
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.rows import Rows, connection_shape
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.mpa.shared import Watched
+from open_rnic.rtl.mpa.shared_streams import Word
+from open_rnic.rtl.opcodes import SENDS, UNTAGGED_OCTETS
 from open_rnic.rtl.tcp.receive_ring import shown_octets
 
-__all__ = ["Tag", "Watched", "Watcher"]
-
-_SENDS = (Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.SEND_SE, Opcode.SEND_SE_INVALIDATE)
-
-
-class Watched(data.Struct):
-    """The settings of a connection, as in the registers of MPA; ``start`` is RX_MPA_OFFSET in lanes."""
-
-    stream_octets: 32
-    enable: 1
-    markers: 1
-    start: 7
-    maximum: 16
+__all__ = ["Tag", "Watcher"]
 
 
 class _Kind(enum.Enum, shape=2):
@@ -59,18 +49,26 @@ class Watcher(wiring.Component):
     accept : In, 1 bit for each connection
         The host wants octets.
     watch : Out
-    watched : In, :class:`Watched`
+    watched : In, :class:`.Watched`
         The settings of the connection ``watch``.
+    unchecked : In, 1 bit
+        FPDUs of it have been given, and not been checked: a Send waits for them.
     failed : In, 1 bit for each connection
         Its octets are discarded.
     holds : In, 1 bit for each connection
         FPDUs with Sends wait, and all octets behind them.
+    sends_waiting : Out, 1 bit for each connection
+        A Send, of which all octets are there, waits because of ``holds`` alone.
+    gives : Out, 1 bit for each connection
+        A train begins. For one cycle.
+    gives_send : Out, 1 bit
+        With ``gives``, it carries a Send that is not an RTR.
     stirs : In, 1 bit for each connection
         One of its inputs, or of its settings, has changed.
     reset : In, 1 bit for each connection
         The connection is in stream mode again, and no octet has passed. Only while ``idle``.
-    trains : Out, stream of :class:`.Packet` with ``connection`` and ``place`` (7 bits)
-        An FPDU each; ``place`` is the number of lanes from the last place of a marker to its first lane.
+    trains : Out, stream of :class:`.Train`
+        An FPDU each.
     is_mpa, waits, finished : Out, 1 bit for each connection
         The connection is in MPA mode; in stream mode, all octets have passed; all octets of the peer, up to its FIN,
         have been read.
@@ -91,6 +89,7 @@ class Watcher(wiring.Component):
         """The state of a connection."""
 
         lost: 1  # the FPDU that is too long has been given: no other can be found
+        begun: 1  # an FPDU has been given
         place: 7  # of the next FPDU's first lane
 
     def __init__(self, connections: int, size: int):
@@ -100,12 +99,13 @@ class Watcher(wiring.Component):
         each = connections
         super().__init__({
             "rings": In(shown_octets(connections, size, Tag(connections))),
-            "accept": In(each), "watch": Out(index), "watched": In(Watched),
+            "accept": In(each), "watch": Out(index), "watched": In(Watched), "unchecked": In(1),
             "failed": In(each), "holds": In(each), "stirs": In(each), "reset": In(each),
-            "trains": Out(packet(1, connection=index, place=range(INTERVAL))),
+            "sends_waiting": Out(each), "gives": Out(each), "gives_send": Out(1),
+            "trains": Out(stream.Signature(Train(1, connections))),
             "is_mpa": Out(each), "waits": Out(each), "finished": Out(each),
             "show": In(index), "octets": Out(32),
-            "word_of": In(index), "word": Out(_Word), "full": Out(each), "pop": In(each),
+            "word_of": In(index), "word": Out(Word), "full": Out(each), "pop": In(each),
             "idle": Out(1),
         })  # fmt: skip
 
@@ -140,7 +140,7 @@ class Watcher(wiring.Component):
 
     def _give(self, m, x):
         """Give the octets that have been read to MPA, to the host, or to nobody; keep the first lanes of FPDUs."""
-        m.submodules.words = words = Memory(shape=_Word, depth=max(2, self.connections), init=[])
+        m.submodules.words = words = Memory(shape=Word, depth=max(2, self.connections), init=[])
         m.submodules.lanes = lanes = Memory(shape=32, depth=max(2, self.connections), init=[])
         read, tag = self.rings.o, self.rings.o.payload.tag
         write_word, word = words.write_port(), words.read_port(domain="comb")
@@ -175,7 +175,7 @@ class Watcher(wiring.Component):
         outstanding = Signal(4)
         asked = self.rings.reads
         count_up_down(m, outstanding, asked.valid & asked.ready, read.valid & read.ready & read.payload.last)
-        m.d.comb += [x.quiet.eq(outstanding == 0), self.idle.eq(x.quiet & ~asked.valid)]
+        m.d.comb += [x.quiet.eq(outstanding == 0), self.idle.eq(x.quiet & ~x.decides)]
 
     def _choose(self, m, x):
         """The next connection: in turn, among those in which something has happened, if there is one."""
@@ -198,7 +198,9 @@ class Watcher(wiring.Component):
         room = Signal(32)
         known = Signal()  # the first lane of the FPDU, of which the following are
         announced = Signal(16)  # its ULPDU_Length
-        sends = Signal()  # the FPDU carries a Send
+        sends = Signal()  # the FPDU carries a Send that is not an RTR
+        unchecked = Signal()
+        waits_for_buffer = Signal()
         too_long = Signal()
         leads = Signal()  # a marker precedes ULPDU_Length
         lanes = Signal(15)  # of the FPDU, with markers
@@ -223,14 +225,18 @@ class Watcher(wiring.Component):
             leads.eq(settings.markers & (state.place == 0)),
             first.eq(Mux(leads, 8, 4)),
         ]
-        with m.FSM():
+        m.d.sync += self.sends_waiting.eq(self.sends_waiting & ~self.reset)
+        with m.FSM() as fsm:
+            m.d.comb += x.decides.eq(fsm.ongoing("Mark") | fsm.ongoing("Decide") | fsm.ongoing("Read"))
             with m.State("Load"):
                 m.d.sync += [
                     available.eq(rings.available),
                     settings.eq(self.watched),
                     room.eq(self.watched.stream_octets - x.passed),
                     known.eq(mine(x.known)),
-                    sends.eq(~x.lane[23] & x.lane[24:28].matches(*_SENDS)),
+                    sends.eq(~x.lane[23] & x.lane[24:28].matches(*SENDS) & (announced >= UNTAGGED_OCTETS)
+                             & ~(self.watched.rtr_send & ~state.begun & (announced == UNTAGGED_OCTETS))),
+                    unchecked.eq(self.unchecked),
                     too_long.eq((announced > self.watched.maximum) | (announced > self.size - 64)),
                     lanes.eq((announced + 2 + 3)[2:] + 1),
                     left.eq((announced + 2 + 3)[2:] + 1),
@@ -249,7 +255,10 @@ class Watcher(wiring.Component):
                     m.next = "Decide"
             with m.State("Decide"):
                 m.next = "Leave"
-                m.d.sync += tag.place.eq(state.place)
+                m.d.sync += [
+                    tag.place.eq(state.place),
+                    self.sends_waiting.bit_select(x.at, 1).eq(waits_for_buffer),
+                ]
                 done = mine(rings.ended) & (available == 0)
                 m.d.sync += self.finished.bit_select(x.at, 1).eq(done & x.quiet & ~mine(self.full))
                 m.d.comb += x.stays.eq(done & ~mine(self.finished))
@@ -272,9 +281,11 @@ class Watcher(wiring.Component):
                 with m.Elif(too_long):
                     m.d.sync += state.lost.eq(1)
                     self._ask(m, _Kind.TRAIN, first, 1)
-                with m.Elif(has_all & ~(sends & mine(self.holds))):
+                with m.Elif(has_all & sends & (mine(self.holds) | unchecked)):
+                    m.d.comb += waits_for_buffer.eq(~unchecked)
+                with m.Elif(has_all):
                     m.d.comb += x.forgets.eq(1 << x.at)
-                    m.d.sync += state.place.eq(next_place)
+                    m.d.sync += [state.place.eq(next_place), state.begun.eq(1)]
                     with m.If(has_next):  # it is looked at before this FPDU is read, which takes longer
                         m.d.sync += x.then_reads.eq(1)
                         self._ask(m, _Kind.LOOK, 4, 1, offset=need + Mux(next_leads, 4, 0))
@@ -286,6 +297,8 @@ class Watcher(wiring.Component):
                 m.d.comb += [
                     moves.eq(rings.reads.valid & rings.reads.ready),
                     x.asks_lane.eq((moves & asked.keeps) << x.at),
+                    self.gives.eq((moves & (tag.kind == _Kind.TRAIN)) << x.at),
+                    self.gives_send.eq(sends),
                     x.fills.eq((moves & (tag.kind == _Kind.STREAM)) << x.at),
                 ]
                 with m.If(moves & x.then_reads):
@@ -318,13 +331,6 @@ class Watcher(wiring.Component):
             m.next = "Read"
 
 
-class _Word(data.Struct):
-    """Octets of stream mode."""
-
-    data: 32
-    octets: 3
-
-
 class _Parts:
     """The signals that the parts of a :class:`Watcher` share."""
 
@@ -336,6 +342,7 @@ class _Parts:
         self.leaves = Signal()  # ``next`` is visited now
         self.stays = Signal()  # it is visited again
         self.quiet = Signal()  # no octet is on its way
+        self.decides = Signal()  # a read may begin
 
         self.passed = Signal(32)  # octets of the connection that have been read
         self.lane = Signal(32)  # the first lane of its FPDU, if ``known``

@@ -13,11 +13,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.mac.exchange import Exchange
 from open_rnic.rtl.mac.frame_fifo import FrameFifo
 
 _WORDS = 4
 _BITS = 3  # of its pointers
+_LONGEST, _EARLY = 3, 2  # words of a frame that leaves early
 
 
 class TwoClocks(wiring.Component):
@@ -174,6 +176,69 @@ for _name, _text, _longest, _mutants in (
         of=f"FrameFifo, 4 words, {_text}",
         lanes=NO_LANES,
     )(_followed)
+
+
+@proves(
+    "each word of a frame leaves exactly once, unchanged and in order, also if the frame is longer than the queue; one "
+    "that is too long ends early",
+    lambda lanes: TwoClocks(FrameFifo(2, longest=_LONGEST, early=_EARLY)),
+    Mutant("a word is shown before it is stored", FrameFifo, "exchange.written.eq(tail)", "exchange.written.eq(after)"),
+    Mutant("the place behind a frame that is cut off is forgotten", FrameFifo, "begin.eq(tail)", "begin.eq(begin)"),
+    Mutant("a frame that is too long has no end", FrameFifo, "write.data.last.eq(1), ", ""),
+    Mutant("the end of a frame is forgotten", FrameFifo, "begin.eq(after)", "begin.eq(begin)"),
+    Mutant("a word is taken without room", FrameFifo, "self.i.ready.eq(~full | lost | misfits)", "self.i.ready.eq(1)"),
+    of=f"FrameFifo, 2 words, longest {_LONGEST}, early {_EARLY}",
+    lanes=NO_LANES,
+    reach=32,
+)
+def early(m, crossing):
+    i, o, fifo = crossing.i, crossing.o, crossing["inside"]
+    exchange = fifo["exchange"]
+    m.given(i.payload.data < 4, i.payload.octets == 0, ~crossing.bad)
+    enters = crossing.writes & i.valid & i.ready
+    leaves = crossing.reads & o.valid & o.ready
+    place = Signal(range(_LONGEST + 1))  # words of the frame
+    keeps = Signal()  # a frame of one word is discarded
+    given = Signal(Packet(1))
+    m.d.comb += [keeps.eq(enters & (place < _LONGEST) & ((place != 0) | ~i.payload.last)), given.eq(i.payload)]
+    with m.If((place == _LONGEST - 1) & ~i.payload.last):
+        m.d.comb += [given.last.eq(1), given.octets.eq(4)]
+    with m.If(enters):
+        m.d.sync += place.eq(Mux(i.payload.last, 0, Mux(place == _LONGEST, place, place + 1)))
+    level = Signal(range(5))  # words that have not left
+    watched = Signal()  # any one of them is
+    ahead = Signal(range(5))
+    left = Signal(36)
+    m.d.sync += level.eq(level + keeps - leaves)
+    with m.If(watched & leaves):
+        m.d.sync += ahead.eq(ahead - 1)
+        with m.If(ahead == 0):
+            m.d.sync += watched.eq(0)
+            m.always(Value.cast(o.payload) == left)
+    with m.If(keeps & ~watched & AnySeq(1)):
+        m.d.sync += [watched.eq(1), ahead.eq(level - leaves), left.eq(given)]
+    m.always(~o.valid | (level != 0))
+
+    # Reachable states.
+    seen, head, tail, begin, limit = exchange["read_seen"], fifo["head"], fifo["tail"], fifo["begin"], fifo["limit"]
+    pointers = [seen, exchange["read_copy"], head, exchange["written_seen"], exchange["write_copy"], tail, limit]
+    distances = [(pointer - seen)[:2] for pointer in pointers] + [2]
+    m.states(*(one <= other for one, other in pairwise(distances)))
+    full, lost, fetched = fifo["full"], fifo["lost"], fifo["fetched"]
+    m.states(fifo["before_limit"] == (limit - 1)[:2], (tail != limit) | full)
+    m.states(place <= _LONGEST, fifo["stored"] == place, ~lost | ((begin == tail) & (place == _LONGEST)))
+    m.states((place >= _EARLY) | ((tail - begin)[:2] == place))
+    begun = (begin - seen)[:2]
+    m.states((place >= _EARLY) | ((distances[4] <= begun) & (begun <= distances[5])))
+    out = (head - fetched - o.valid)[:2]
+    m.states(level == (tail - head)[:2] + fetched + o.valid, ~watched | (ahead < level))
+    held = Signal(36)
+    m.d.comb += held.eq(fifo.stored(m, "memory", out + ahead))
+    with m.If(o.valid & (ahead == 0)):
+        m.d.comb += held.eq(o.payload)
+    with m.Elif(fetched & (ahead == o.valid)):
+        m.d.comb += held.eq(fifo["read__data"])
+    m.states(~watched | (held == left))
 
 
 @proves(

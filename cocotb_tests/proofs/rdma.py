@@ -240,7 +240,7 @@ def _(m, loader):
     Mutant(
         "regions of the last connection are found",
         RegionTable,
-        "asked_live.eq(still_live(self.ready, row, self))",
+        "asked_live.eq(still_live(is_ready, row, self))",
         "asked_live.eq(still_live(self.step, row, self))",
     ),
     name="lookup",
@@ -417,7 +417,7 @@ def _is_valid(header):
     Mutant(
         "a ULPDU that has been refused is placed",
         RdmaReceiver,
-        "valid & places & ~self.refused & (",
+        "valid & places & ~refused & (",
         "valid & places & (",
     ),
     name="placed",

@@ -24,6 +24,7 @@ from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
 from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
+from open_rnic.rtl.mpa.shared_streams import SharedStreams
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.mpa.tally import Tally
@@ -392,6 +393,16 @@ _block(
     lanes=(1,),
 )
 _block(
+    lambda lanes: SharedStreams(2),
+    SharedStreams,
+    "the block continues before the transfer",
+    "taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped)",
+    "taken.eq(1)",
+    given=lambda m, streams: ~streams.reset.any() & ~streams.clear.now & (streams.is_mpa == m.last(streams.is_mpa)),
+    states=lambda streams: ~streams.error.valid | streams.within("Fail"),
+    lanes=(1,),
+)
+_block(
     lambda lanes: MemoryWindow(lanes, 1024),
     MemoryWindow,
     "a write of the host overtakes the engine's",
@@ -584,7 +595,7 @@ _block(
     HeaderReader,
     HeaderReader,
     "a ULPDU is discarded that the host has been offered",
-    "~offered & self.enable & (self.discard | self.passed)",
+    "~offered & self.enable & (self.discard | has_passed)",
     "self.enable & (self.discard | self.passed)",
     given=_whole_length,
     states=_header_reader_states,

@@ -15,11 +15,15 @@ from open_rnic.rtl.lib.stream import Stage
 ROOT = Path(__file__).parents[2]
 # These only connect blocks. The outputs of RxDatapath and TxDatapath are those of in_turn.
 WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "LinkedDatapath", "Net", "Rnic"} | {
+    "SharedDatapath",  # its packets are those of LaneAppender and of SharedStreams
+    "SharedRnic",
+    "Watcher",  # its trains are beats of ReceiveRings
     "SharedMpa",  # its outputs are those of LaneAppender and StoreAndForward
     "PathControl",  # its command is in registers, which the host does not write while the command is pending
     "CommandLoader", "RdmaReceiver", "RdmaSender", "RdmaEngine", "RdmaDatapath", "SamplingDatapath", "ReadCounter",
     "BlockRdmaDatapath",
     "Mac", "EthernetPort",
+    "SharedLoader",  # which withdraws a message if its connection must not send any more
     "MessageLoader",  # its messages and fragments are in registers that are written while they are not valid
 }
 PORTS = ("Out(stream.Signature(", "(MemoryPort(")

@@ -12,9 +12,10 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, never, parameter, simulate, stalls
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.rtl.mpa.shared import Watched
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings
-from open_rnic.rtl.watcher import Tag, Watched, Watcher
+from open_rnic.rtl.watcher import Tag, Watcher
 
 SIZE = 2048
 BITS = (1 << 32) - 1
@@ -86,7 +87,7 @@ class Bench:
         self.payload = Source(dut, "i")
         self.sink = Sink(dut, "trains", backpressure or stalls(0.2))
         for name in ("place", "first", "take", "deliver", "finish", "begin_receive", "noted", "failed", "holds",
-                     "stirs", "reset", "pop", "show", "word_of"):  # fmt: skip
+                     "stirs", "reset", "unchecked", "pop", "show", "word_of"):  # fmt: skip
             getattr(dut, name).value = 0
         self.stirred = 0
         dut.has_payload.value = 1

@@ -14,7 +14,7 @@ from open_rnic.cocotb_tests.system.test_fence import READ, RESPONSE, SEND, SUNK_
 from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Twin
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.rtl.mpa.shared import SharedMpa, Watched
+from open_rnic.rtl.mpa.shared import Sending, SharedMpa, Watched
 from open_rnic.rtl.mpa.shared_registers import EVENTS
 from open_rnic.rtl.registers import MAP, EventKind, Model, Role, Rtr
 
@@ -256,9 +256,12 @@ async def pages_read_as_those_of_one_connection(dut):
     await path.set(life.n, "CONTROL", word_of("CONTROL", tx_enable=1))
     await path.edge
     watched = Watched.from_bits(dut.watched.value.to_unsigned())
-    assert (watched.tx_stream_octets, watched.rx_stream_octets) == (0xFFFF_FFFF, 0xFFFF_FFFF)
-    assert (watched.tx_enable, watched.rx_enable, watched.markers_rx) == (1, 0, 1)
-    assert (watched.tx_offset, watched.rx_offset, watched.rx_maximum) == (127, 127, 2048)
+    assert (watched.stream_octets, watched.enable, watched.markers) == (0xFFFF_FFFF, 0, 1)
+    assert (watched.start, watched.maximum) == (127, 2048)
+    dut.sending_of.value = life.n
+    await path.edge
+    sending = Sending.from_bits(dut.sending.value.to_unsigned())
+    assert (sending.stream_octets, sending.enable) == (0xFFFF_FFFF, 1)
     first = await path.get(life.n, "CYCLES_LO")
     for _ in range(100):
         await path.edge

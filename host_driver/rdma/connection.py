@@ -748,12 +748,17 @@ async def open_stream(
     """Return a stream that has no connection yet, with buffers posted as by ``ibv_post_recv`` before ``rdma_accept``.
 
     DDP is in the device if it has an RDMA engine in which there is room for the domain's regions. Raises ValueError and
-    QueueFullError as ``Connection.post_receives`` does, and DeviceError.
+    QueueFullError as ``Connection.post_receives`` does, DeviceError, and MpaConnectionError if DDP cannot be in the
+    device, but must be.
     """
     stream = Stream(domain, waits=options.receiver_waits)
     if device.memory is not None:
-        with contextlib.suppress(ValueError):
+        try:
             stream = await OffloadStream.open(domain, device, waits=options.receiver_waits)
+        except ValueError as error:
+            if device.needs_engine:
+                what = f"the connection does not fit into the device: {error}"
+                raise MpaConnectionError(what, Reason.LOCAL) from None
     try:
         _post_receives(stream, options, receives)
     except BaseException:

@@ -133,7 +133,8 @@ class ConnectionRequest:
         ``receives`` are buffers that are posted before any message of the peer can arrive: a peer may send as soon as
         it has the Reply. A ``ReceiveRequest`` completes through ``Options.receive_cq``, any other buffer through
         ``Connection.receive``. Arguments that are not given default to the listener's. Raises ValueError for too much
-        private data, MpaConnectionError if the peer has gone, RdmaError if the connection ends before it is
+        private data, MpaConnectionError if the peer has gone or, after a rejection, if the device has no room for the
+        connection, RdmaError if the connection ends before it is
         established, and the errors of ``Connection.post_receives``.
         """
         listener = self._listener
@@ -141,7 +142,11 @@ class ConnectionRequest:
         domain = listener.domain if domain is None else domain
         domain = ProtectionDomain(listener.stags) if domain is None else domain
         self._request.check(Input.ACCEPT)
-        stream = await open_stream(domain, options, self._path, receives)
+        try:
+            stream = await open_stream(domain, options, self._path, receives)
+        except MpaConnectionError:
+            await self.reject()
+            raise
         try:
             if config is not None:
                 config = await _within(config, self._path)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.device import Device
 
 MAX_STAG = 2**32 - 1
-ROWS = 1024  # rows of a device's table of regions; an STag's row is its remainder
+_ROWS = tuple(1 << n for n in range(4, 11))  # rows of devices' tables of regions; an STag's row is its remainder
 TO_END = 2**64  # a TO and a length together stay below it (RFC 5041 §7.1)
 
 
@@ -164,7 +164,7 @@ _PLACE = "QII"
 PLACE_OCTETS = struct.calcsize(">" + _PLACE)
 _NO_RIGHT = Access(0)
 _ALONE = "memory of a device is posted alone, not in a list"
-_TRIES = 64 * ROWS  # random STags, before none is thought to be free
+_TRIES = 64  # random STags for each row, before none is thought to be free
 
 
 class Piece(NamedTuple):
@@ -287,13 +287,13 @@ class RegionTable(Protocol):
 class StagTable:
     """The STags of one RNIC, shared by all protection domains that are made with it.
 
-    New STags differ in their low 10 bits from all others as long as that is possible, because a device chooses the row
-    of its table by them.
+    A device chooses the row of its table by the low bits of an STag. A new STag therefore differs from all others in as
+    few of them as possible: 16 regions fit into a device with 16 rows, though they are older than the connection to it.
     """
 
     def __init__(self) -> None:
         self._regions: dict[int, Region] = {}
-        self._rows: Counter[int] = Counter()
+        self._used: dict[int, Counter[int]] = {rows: Counter() for rows in _ROWS}  # the rows of all STags
 
     def find(self, stag: int) -> Region | None:
         """Return the region of this STag in any domain, or None."""
@@ -304,27 +304,32 @@ class StagTable:
 
     def _fresh(self, tables: Sequence[RegionTable]) -> int:
         """Return a new STag for which all of these tables have a row."""
-        for rows in (self._rows, ()):  # ``tables`` may be small, and have no row for any of the first
-            for _ in range(_TRIES if len(rows) < ROWS else 0):
-                stag = secrets.randbelow(MAX_STAG) + 1  # some hardware treats STag 0 as special
-                if (
-                    stag not in self._regions
-                    and stag % ROWS not in rows
-                    and all(table.fits(stag) for table in tables)
-                ):
-                    return stag
+        for stag in self._random():
+            # Some hardware treats STag 0 as special.
+            if stag and stag not in self._regions and all(table.fits(stag) for table in tables):
+                return stag
         raise ValueError("no row is free in the STag tables of all devices that need the region")
+
+    def _random(self) -> Iterator[int]:
+        """Yield random STags, at first those of rows that no other STag has."""
+        for rows, used in self._used.items():
+            if free := [row for row in range(rows) if row not in used]:
+                for _ in free:
+                    yield secrets.randbelow((MAX_STAG + 1) // rows) * rows + secrets.choice(free)
+        for _ in range(_TRIES * _ROWS[-1]):
+            yield secrets.randbelow(MAX_STAG + 1)
 
     def _add(self, region: Region) -> None:
         self._regions[region.stag] = region
-        self._rows[region.stag % ROWS] += 1
+        for rows, used in self._used.items():
+            used[region.stag % rows] += 1
 
     def _remove(self, region: Region) -> None:
         del self._regions[region.stag]
-        row = region.stag % ROWS
-        self._rows[row] -= 1
-        if not self._rows[row]:
-            del self._rows[row]
+        for rows, used in self._used.items():
+            used[region.stag % rows] -= 1
+            if not used[region.stag % rows]:
+                del used[region.stag % rows]
 
 
 class ProtectionDomain:

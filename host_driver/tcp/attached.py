@@ -22,7 +22,7 @@ _STATUS, _COMMAND = BY_NAME["STATUS"], BY_NAME["COMMAND"]
 
 
 class PathRegisters(Protocol):
-    """The registers of a network path, by their names."""
+    """The registers of a network path, by their names. Accesses take effect in the order in which they begin."""
 
     async def get(self, register: str) -> int:
         """Return the 32-bit value of a register."""
@@ -88,8 +88,8 @@ class RegisterTcp:
     async def counter(self, name: str, connection: int) -> int:
         """Return the register ``name`` of a connection."""
         async with self._one:
-            await self._registers.set("CONNECTION", connection)
-            return await self._registers.get(name)
+            _, value = await asyncio.gather(self._registers.set("CONNECTION", connection), self._registers.get(name))
+            return value
 
     async def _carry_out(self) -> None:
         registers = self._registers
@@ -98,11 +98,9 @@ class RegisterTcp:
             command, connection, ports, peer, iss = await self._commands.get()
             if command in (Command.LISTEN_AT, Command.OPEN):
                 await self.let_pass(connection, False)
-            await registers.set("COMMAND_PORTS", ports)
-            await registers.set("COMMAND_ADDRESS", peer)
-            await registers.set("COMMAND_ISS", iss)
             word = _COMMAND["kind"].put(command) | _COMMAND["connection"].put(connection) | _COMMAND["go"].put(1)
-            await registers.set("COMMAND", word)
+            words = {"COMMAND_PORTS": ports, "COMMAND_ADDRESS": peer, "COMMAND_ISS": iss, "COMMAND": word}
+            await asyncio.gather(*(registers.set(name, value) for name, value in words.items()))
             while pending.get(await registers.get("COMMAND")):
                 pass
             self._done = (self._done + 1) & 0xFFFF
@@ -122,10 +120,8 @@ class RegisterTcp:
     async def _show(self, connection: int) -> None:
         async with self._one:
             done, accepted = self._done, self._accepts >> connection & 1
-            await self._registers.set("CONNECTION", connection)
-            status = await self._registers.get("STATUS")
-            peer = await self._registers.get("PEER")
-            ports = await self._registers.get("PORTS")
+            chosen, get = self._registers.set("CONNECTION", connection), self._registers.get
+            _, status, peer, ports = await asyncio.gather(chosen, get("STATUS"), get("PEER"), get("PORTS"))
         address = IPv4Address(peer)
         self.statuses[connection] = EngineStatus(
             _STATUS["status"].get(status), address, ports >> 16, ports & 0xFFFF, done

@@ -55,6 +55,7 @@ class Options:
     rtr: Rtr = Rtr.WRITE  # in the peer-to-peer model
     mulpdu: int | None = None  # octets; None: as the connection's EMSS allows
     pcap: Path | None = None
+    connections: int = 1  # at once
     network: Network = field(default_factory=Network)
 
     def config(self, role: Role) -> Config:
@@ -192,20 +193,19 @@ async def run(
     open_device: Callable[[], Awaitable[Device]],
     ladder: Ladder,
     progress: Progress | None = None,
-) -> Result:
-    """Run the demonstration. ``open_device`` is called for each endpoint.
+) -> list[Result]:
+    """Run the demonstration; returns the result of each connection. ``open_device`` is called for each endpoint.
 
-    Raises ValueError if ``file`` is not a regular file, OSError (MpaConnectionError is one), DeviceError and DdpError.
+    ``ladder`` shows the first connection, and ``progress`` all of them together. Raises ValueError if ``file`` is not a
+    regular file, OSError (MpaConnectionError is one), DeviceError and DdpError.
     """
-    sources = {role: Source(options, role) for role in Role}
+    sources = all_sources(options)
     if options.file and options.pcap and options.pcap.exists() and options.pcap.samefile(options.file):
         raise ValueError(f"{options.pcap} cannot be the capture: it is the file to send")
     async with AsyncExitStack() as stack:
-        observers: dict[Role, list[Observer]] = {role: [ladder.end(role)] for role in Role}
+        capture = None
         if options.pcap and options.network.kind is Kind.KERNEL:
             capture = Capture(stack.enter_context(io.BufferedWriter(NamedFile(options.pcap, "wb", str(options.pcap)))))
-            for role in Role:
-                observers[role].append(capture.end(role))
         network = await stack.enter_async_context(options.network.open())
         host = network.host
         listener = await stack.enter_async_context(await listen(host, options.port, tcp=network.responder))
@@ -213,17 +213,27 @@ async def run(
         async def opened() -> Device:
             return await stack.enter_async_context(await open_device())
 
+        async def connected(n: int) -> tuple[Connection, Connection]:
+            async with asyncio.TaskGroup() as group:
+                opening = [group.create_task(opened()) for _ in Role]
+            ours, theirs = (each.result() for each in opening)
+            observers: dict[Role, list[Observer]] = {role: [] if n else [ladder.end(role)] for role in Role}
+            if capture:
+                for role in Role:
+                    observers[role].append(capture.end(role))
+            ends = {role: (options.config(role), tee(*observers[role])) for role in Role}
+            port = listener.address[1]
+            async with asyncio.TaskGroup() as group:
+                accepting = group.create_task(listener.accept(theirs, *ends[Role.RESPONDER]))
+                initiating = group.create_task(initiate(host, port, ours, *ends[Role.INITIATOR], tcp=network.initiator))
+            one = await stack.enter_async_context(initiating.result())
+            return one, await stack.enter_async_context(accepting.result())
+
+        pairs = [await connected(n) for n in range(options.connections)]
         async with asyncio.TaskGroup() as group:
-            opening = [group.create_task(opened()) for _ in Role]
-        ours, theirs = (each.result() for each in opening)
-        ends = {role: (options.config(role), tee(*observers[role])) for role in Role}
-        port = listener.address[1]
-        async with asyncio.TaskGroup() as group:
-            accepting = group.create_task(listener.accept(theirs, *ends[Role.RESPONDER]))
-            initiating = group.create_task(initiate(host, port, ours, *ends[Role.INITIATOR], tcp=network.initiator))
-        one = await stack.enter_async_context(initiating.result())
-        other = await stack.enter_async_context(accepting.result())
-        return await _transfer(options, (one, other), sources, progress)
+            moving = [group.create_task(_transfer(options, pair, data, progress))
+                      for pair, data in zip(pairs, sources, strict=True)]  # fmt: skip
+        return [each.result() for each in moving]
 
 
 async def _transfer(
@@ -358,12 +368,17 @@ class _Capturable:
         return self._offset + octets + 4 * markers
 
 
-class Source:
-    """The data that one end sends."""
+def all_sources(options: Options) -> list[dict[Role, Source]]:
+    """Return the data of both ends of each connection."""
+    return [{role: Source(options, role, number) for role in Role} for number in range(options.connections)]
 
-    def __init__(self, options: Options, role: Role) -> None:
+
+class Source:
+    """The data that one end of connection ``number`` sends."""
+
+    def __init__(self, options: Options, role: Role, number: int = 0) -> None:
         self._file = options.file
-        self._seed = role
+        self._seed = len(Role) * number + role
         self.octets = options.size
         if self._file is not None:
             with self._file.open("rb"):  # raises OSError now rather than later

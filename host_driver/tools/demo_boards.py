@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.device import Device
+from open_rnic.host_driver.observer import silent
 from open_rnic.host_driver.rdma import Access, Connection, Place
 from open_rnic.host_driver.rdma.memory import PLACE_OCTETS
-from open_rnic.host_driver.tools.demo import Endpoint, Options, Progress, Result, Source, count
+from open_rnic.host_driver.tools.demo import Endpoint, Options, Progress, Result, Source, all_sources, count
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
@@ -31,17 +32,18 @@ _PIECE = 2048  # octets of a piece, at most; a power of 2, as all pieces are
 _LENGTH = 4
 
 
-async def run(options: Options, ladder: Ladder, progress: Progress | None = None) -> Result:
+async def run(options: Options, ladder: Ladder, progress: Progress | None = None) -> list[Result]:
     """Run the demonstration; raises what :func:`.demo.run` raises."""
-    sources = {role: Source(options, role) for role in Role}
-    devices: dict[Role, Device] = {}
+    sources = all_sources(options)
+    devices: list[dict[Role, Device]] = []
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(options.network.open())
 
         def opener(role: Role, tcp: Tcp) -> OpenDevice:
             async def opened() -> Device:
-                devices[role] = await (getattr(tcp, "open_device", None) or rdma.software)()
-                return devices[role]
+                device = await (getattr(tcp, "open_device", None) or rdma.software)()
+                devices[-1][role] = device
+                return device
 
             return opened
 
@@ -52,7 +54,7 @@ async def run(options: Options, ladder: Ladder, progress: Progress | None = None
                 options.port,
                 config[Role.RESPONDER],
                 device=opener(Role.RESPONDER, network.responder),
-                observer=lambda: ladder.end(Role.RESPONDER),
+                observer=lambda: silent if devices[1:] else ladder.end(Role.RESPONDER),
                 tcp=network.responder,
             )
         )
@@ -60,23 +62,31 @@ async def run(options: Options, ladder: Ladder, progress: Progress | None = None
         async def accepted() -> Connection:
             return await (await listener.request()).accept()
 
-        async with asyncio.TaskGroup() as group:
-            accepting = group.create_task(accepted())
-            connecting = group.create_task(
-                rdma.connect(
-                    network.host,
-                    listener.address[1],
-                    config[Role.INITIATOR],
-                    device=opener(Role.INITIATOR, network.initiator),
-                    observer=ladder.end(Role.INITIATOR),
-                    tcp=network.initiator,
+        async def connected() -> tuple[Connection, Connection]:
+            devices.append({})
+            async with asyncio.TaskGroup() as group:
+                accepting = group.create_task(accepted())
+                connecting = group.create_task(
+                    rdma.connect(
+                        network.host,
+                        listener.address[1],
+                        config[Role.INITIATOR],
+                        device=opener(Role.INITIATOR, network.initiator),
+                        observer=silent if devices[1:] else ladder.end(Role.INITIATOR),
+                        tcp=network.initiator,
+                    )
                 )
-            )
-        one = await stack.enter_async_context(connecting.result())
-        other = await stack.enter_async_context(accepting.result())
-        rooms = [device.memory.room for device in devices.values() if device.memory is not None]
-        piece = min([_PIECE, *(room // 2 for room in rooms)])
-        return await _transfer((one, other), devices, sources, piece, progress)
+            one = await stack.enter_async_context(connecting.result())
+            return one, await stack.enter_async_context(accepting.result())
+
+        pairs = [await connected() for _ in range(options.connections)]
+        rooms = [device.memory.room for both in devices for device in both.values() if device.memory is not None]
+        # The connections of a board may share its memory.
+        piece = min([_PIECE, *(1 << (room // 2 // len(pairs)).bit_length() - 1 for room in rooms)])
+        async with asyncio.TaskGroup() as group:
+            moving = [group.create_task(_transfer(*each, piece, progress))
+                      for each in zip(pairs, devices, sources, strict=True)]  # fmt: skip
+        return [each.result() for each in moving]
 
 
 async def _transfer(

@@ -1,9 +1,13 @@
 """Rows of state: a row for each connection, of which the active connection's is in flip-flops."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, ValueLike
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
+from amaranth.lib import data
 from amaranth.lib.memory import Memory
 
-__all__ = ["Rows", "connection_field", "connection_of", "connection_shape"]
+__all__ = ["Cells", "Clear", "Rows", "connection_field", "connection_of", "connection_shape", "forget"]
+
+
+_LUT_RAM = 16  # words of the smallest LUT RAM: synthesis would make flip-flops of a smaller memory
 
 
 def connection_shape(connections: int) -> range:
@@ -19,6 +23,64 @@ def connection_field(connections: int) -> dict[str, range]:
 def connection_of(payload) -> Value:
     """The connection's number in a payload; 0 if there is one connection."""
     return payload.connection if "connection" in dict(payload.shape()) else Const(0)
+
+
+class Clear(data.StructLayout):
+    """The order to clear the state of connection ``of``, while ``now`` is 1."""
+
+    def __init__(self, connections: int):
+        super().__init__({"now": 1, "of": connection_shape(connections)})
+
+
+def forget(m: Module, clear, *flags: Value) -> None:
+    """Clear the bit of a connection in ``flags``, which have one for each, as ``clear`` says."""
+    with m.If(clear.now):
+        m.d.sync += [each.bit_select(clear.of, 1).eq(0) for each in flags]
+
+
+class Cells:
+    """A number for each connection: with one connection a register, with many LUT RAM.
+
+    Unlike :class:`Rows`, no number is in flip-flops, so a change of connection takes no time.
+
+    Parameters
+    ----------
+    signal : the number of connection ``at``; with one connection, the register itself
+    at : the connection whose number may be written
+    clear : with many connections, a :class:`Clear`: the number becomes 0. Nothing is written in the same cycle.
+
+    """
+
+    def __init__(self, m: Module, signal: Signal, connections: int = 1, at: ValueLike = 0, clear=None):
+        self.signal = signal
+        self._memory = None
+        if connections > 1:
+            m.submodules[f"{signal.name}_cells"] = self._memory = Memory(
+                shape=len(signal), depth=max(_LUT_RAM, connections), init=[]
+            )
+            self._port = self._memory.write_port()
+            m.d.comb += [self._port.addr.eq(Mux(clear.now, clear.of, at)), self._port.en.eq(clear.now)]
+            m.d.comb += signal.eq(self.read(m, at))
+
+    def read(self, m: Module, at: ValueLike) -> Value:
+        """Return the number of connection ``at``."""
+        if self._memory is None:
+            return self.signal
+        port = self._memory.read_port(domain="comb")
+        m.d.comb += port.addr.eq(at)
+        return port.data
+
+    def write(self, m: Module, value: ValueLike) -> None:
+        """Write the number, under the conditions of ``m``; it is there in the next cycle."""
+        if self._memory is None:
+            m.d.sync += self.signal.eq(value)
+        else:
+            m.d.comb += [self._port.data.eq(value), self._port.en.eq(1)]
+
+    def count(self, m: Module, when: ValueLike) -> None:
+        """Add 1 to the number, which has few bits, in a cycle in which ``when`` is 1."""
+        with m.If(when):
+            self.write(m, self.signal ^ Cat(self.signal[:n].all() for n in range(len(self.signal))))
 
 
 class Rows:

@@ -19,7 +19,7 @@ class FrameFifo(wiring.Component):
     makes them.
 
     With ``early``, a frame is delivered as soon as so many of its words have been stored. It must then not be ``bad``,
-    and at ``o`` it may have pauses. If it is too long, the rest is cut off.
+    and at ``o`` it may have pauses. If it is too long, the rest is cut off. It may be longer than the queue.
 
     Latency: 2 to 3 cycles of ``read`` after the other domain has been shown (:class:`.Exchange`) that the frame is
     there. Throughput: one word per cycle.
@@ -29,7 +29,8 @@ class FrameFifo(wiring.Component):
     words : room for words, a power of 2
     longest : the most words of a frame; a longer one is discarded, and so is one of a single word. While there is no
         room for the next word, ``i`` is stalled. None: ``i`` is never stalled, and a frame without room is discarded.
-    early : words of a frame, 2 or more, after which it is delivered; only with ``longest``. None: it is complete before
+    early : words of a frame, 2 or more, after which it is delivered; fewer than ``longest``, and at most ``words``.
+        None: it is complete before
 
     Members
     -------
@@ -50,10 +51,10 @@ class FrameFifo(wiring.Component):
 
     def __init__(self, words: int, *, longest: int | None = None, early: int | None = None):
         check_depth(words)
-        if longest is not None and not 1 < longest <= words:
+        if longest is not None and not 1 < longest <= (words if early is None else longest):
             raise ValueError(f"longest must be 2 to {words} words, not {longest!r}")
-        if early is not None and (longest is None or not 1 < early < longest):
-            raise ValueError(f"early must be at least 2 words, and fewer than longest, not {early!r}")
+        if early is not None and (longest is None or not 1 < early < longest or early > words):
+            raise ValueError(f"early must be 2 to {words} words, and fewer than longest, not {early!r}")
         self.words = words
         self.longest = longest
         self.early = early

@@ -18,7 +18,8 @@ __all__ = ["EARLY", "Mac", "MacCounts"]
 
 EARLY = 8  # words: the fewest with which the transmission of a frame may begin
 
-_WORDS = 512  # a block RAM, and more than in the longest frame
+_WORDS = 512  # block RAM, and more than in the longest frame
+_EARLY_WORDS = 16  # LUT RAM
 _FCS = 4  # octets
 
 
@@ -91,7 +92,8 @@ class Mac(wiring.Component):
     pauses, at a clock of 40 MHz or more if the PHY runs at 1 Gb/s: it stores a word every 25 ns, and 32 ns are needed
     to send it. Word n is stored by 25n ns, and seen by the other side 6 cycles of each clock later at most, by
     25n + 223 ns; it is needed 64 ns of preamble and 32n ns after ``early`` words have been stored and seen, which takes
-    more than 200 ns, so at 32n + 264 ns or later.
+    more than 200 ns, so at 32n + 264 ns or later. The queue then has 16 words, which take 512 ns: at 40 MHz, the core
+    has seen within 495 ns that a word has left, and the other side that another one is in its place.
 
     While the MAC does not run, nothing is transmitted, received frames are ignored, and those from the core are
     discarded. When it stops, a frame that is being transmitted is cut off, and one that the core is taking is not. It
@@ -103,7 +105,7 @@ class Mac(wiring.Component):
 
     Parameters
     ----------
-    rx_words, tx_words : room for frames in words, a power of 2: at least 512
+    rx_words, tx_words : room for frames in words, a power of 2: at least 512; ``tx_words`` only without ``early``
     longest : octets of the longest received frame, with FCS
     early : words of a frame with which its transmission begins, at least 8; None: it begins with the whole frame
 
@@ -135,7 +137,10 @@ class Mac(wiring.Component):
                 raise ValueError(f"{name} must be at least {_WORDS}, not {words!r}")
         self.receiver = MacReceiver(longest)
         self.rx_fifo = FrameFifo(rx_words)
-        self.tx_fifo = FrameFifo(tx_words, longest=(PADDING + LONGEST_FRAME - _FCS) // 4, early=early)
+        self.early = early
+        self.tx_fifo = FrameFifo(
+            tx_words if early is None else _EARLY_WORDS, longest=(PADDING + LONGEST_FRAME - _FCS) // 4, early=early
+        )
         super().__init__({
             "rx_octets": In(RxOctets()),
             "tx_octets": Out(TxOctets()),
@@ -199,10 +204,13 @@ class Mac(wiring.Component):
         m.submodules.gate = gate = _Gate()
         connect(m, flipped(self.tx_frames), gate.i)
         connect(m, gate.o, tx_fifo.i)
-        # With registers behind it, the output of the queue can be beside its block RAM, whose words come late.
-        tx_words = placed("tx_words", Buffer(Packet(1)), sync=tx_reset, domains={"sync": "mac_tx"})
-        connect(m, tx_fifo.o, tx_words.i)
-        connect(m, tx_words.o, transmitter.i)
+        if self.early is None:
+            # With registers behind it, the output of the queue can be beside its block RAM, whose words come late.
+            tx_words = placed("tx_words", Buffer(Packet(1)), sync=tx_reset, domains={"sync": "mac_tx"})
+            connect(m, tx_fifo.o, tx_words.i)
+            connect(m, tx_words.o, transmitter.i)
+        else:
+            connect(m, tx_fifo.o, transmitter.i)
         connect(m, transmitter.octets, flipped(self.tx_octets))
         m.d.comb += gate.open.eq(self.running)
 

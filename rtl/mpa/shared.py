@@ -19,15 +19,15 @@ from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, DirectionState, EventKind, Model, Role, Rtr
 
-__all__ = ["SharedMpa", "Watched"]
+__all__ = ["Sending", "SharedMpa", "Watched"]
 
 _DEPTH = 16  # events that wait for the registers
 _SPARE = 8  # places for those of packets that have been taken
 
 # The settings that each block needs.
 _READERS = {
-    "watch": ("CONTROL", "CONFIG", "TX_STREAM_OCTETS", "RX_STREAM_OCTETS", "TX_MPA_OFFSET", "RX_MPA_OFFSET",
-              "RX_MAX_ULPDU"),
+    "watch": ("CONTROL", "CONFIG", "RX_STREAM_OCTETS", "RX_MPA_OFFSET", "RX_MAX_ULPDU"),
+    "sending": ("CONTROL", "TX_STREAM_OCTETS"),
     "given": ("CONFIG", "TX_MAX_ULPDU"),
     "fence": ("CONFIG",),
     "inserter": ("TX_MPA_OFFSET",),
@@ -38,20 +38,26 @@ _READERS = {
 
 
 class Watched(data.Struct):
-    """The settings of a connection that the logic around a shared data path needs, as in its registers.
+    """The settings of a connection that the logic before receive needs, as in its registers.
 
-    Offsets are in lanes, modulo the interval of markers; ``rx_maximum`` is the largest ULPDU_Length, and that is at
-    most what the data path stores.
+    ``stream_octets`` and ``enable`` are those of receive. ``start`` is RX_MPA_OFFSET in lanes, modulo the interval of
+    markers; ``maximum`` is the largest ULPDU_Length, and that is at most what the data path stores. With ``rtr_send``,
+    a first FPDU with a Send of no octets is an RTR.
     """
 
-    tx_stream_octets: 32
-    rx_stream_octets: 32
-    tx_enable: 1
-    rx_enable: 1
-    markers_rx: 1
-    tx_offset: range(INTERVAL)
-    rx_offset: range(INTERVAL)
-    rx_maximum: 16
+    stream_octets: 32
+    enable: 1
+    markers: 1
+    rtr_send: 1
+    start: range(INTERVAL)
+    maximum: 16
+
+
+class Sending(data.Struct):
+    """The settings of a connection that the logic around transmit needs, as in its registers."""
+
+    stream_octets: 32
+    enable: 1
 
 
 def _config(word, name):
@@ -117,12 +123,20 @@ class SharedMpa(wiring.Component):
     watch : In, the number of a connection
     watched : Out, :class:`Watched`
         The settings of this connection.
+    sending_of : In, the number of a connection
+    sending : Out, :class:`Sending`
+        The settings of this connection.
+    consumed : Out, 1 bit for each connection
+        A good FPDU has been consumed: an RTR, or the response to one. For one cycle.
+    made : Out, 1 bit for each connection
+        An FPDU of the device's own has passed the fence. For one cycle.
     stream_event : In, stream of :class:`.NumberedEvent`
         Events of the logic around: RX_MPA; TX_MPA, before ``tx_mpa`` is 1; errors of stream mode.
     tx_state, rx_state : In, 2 bits for each connection, :class:`.DirectionState`
         The state, as far as the logic around knows it.
     resets : Out, 1 bit
-        Connection ``which`` is about to be reset: the data path takes nothing new.
+        Connection ``which`` is about to be reset: the logic around begins nothing new, and the data path takes nothing
+        new once ``idle`` is 1.
     which : Out, the number of a connection
     idle : In, 1 bit
         Nothing of any connection is on its way in front of the data path or behind it.
@@ -162,6 +176,10 @@ class SharedMpa(wiring.Component):
             "irq": Out(connections),
             "watch": In(number),
             "watched": Out(Watched),
+            "sending_of": In(number),
+            "sending": Out(Sending),
+            "consumed": Out(connections),
+            "made": Out(connections),
             "stream_event": In(stream.Signature(NumberedEvent(connections))),
             "tx_state": In(2 * connections),
             "rx_state": In(2 * connections),
@@ -216,16 +234,21 @@ class SharedMpa(wiring.Component):
 
     def _watch(self, m, registers):
         words, watched, control = registers.watch, self.watched, BY_NAME["CONTROL"]
+        role, model, permissive = (_config(words.CONFIG, name) for name in ("role", "model", "permissive"))
+        accepts_send = _config(words.CONFIG, "rtr_accept")[Rtr.SEND - 1]
         m.d.comb += [
             registers.watch_of.eq(self.watch),
-            watched.tx_stream_octets.eq(words.TX_STREAM_OCTETS),
-            watched.rx_stream_octets.eq(words.RX_STREAM_OCTETS),
-            watched.tx_enable.eq(words.CONTROL[control["tx_enable"].lsb]),
-            watched.rx_enable.eq(words.CONTROL[control["rx_enable"].lsb]),
-            watched.markers_rx.eq(_config(words.CONFIG, "markers_rx")),
-            watched.tx_offset.eq(words.TX_MPA_OFFSET[2:]),
-            watched.rx_offset.eq(words.RX_MPA_OFFSET[2:]),
-            watched.rx_maximum.eq(words.RX_MAX_ULPDU),
+            watched.stream_octets.eq(words.RX_STREAM_OCTETS),
+            watched.enable.eq(words.CONTROL[control["rx_enable"].lsb]),
+            watched.markers.eq(_config(words.CONFIG, "markers_rx")),
+            watched.rtr_send.eq(
+                (role == Role.RESPONDER) & (model == Model.PEER_TO_PEER) & (accepts_send | permissive)
+            ),
+            watched.start.eq(words.RX_MPA_OFFSET[2:]),
+            watched.maximum.eq(words.RX_MAX_ULPDU),
+            registers.sending_of.eq(self.sending_of),
+            self.sending.stream_octets.eq(registers.sending.TX_STREAM_OCTETS),
+            self.sending.enable.eq(registers.sending.CONTROL[control["tx_enable"].lsb]),
         ]
 
     def _events(self, m, block, name, to):
@@ -291,7 +314,7 @@ class SharedMpa(wiring.Component):
             inserter.start.eq(registers.inserter.TX_MPA_OFFSET[2:]),
             fence.reset.eq(self.reset),
             inserter.reset.eq(self.reset),
-            holds.eq(~has_places | self.resets),
+            holds.eq(~has_places | (self.resets & self.idle)),
         ]
         begun = _gate(m, "tx", self.tx_ulpdu, fence.i, holds)
 
@@ -363,12 +386,23 @@ class SharedMpa(wiring.Component):
         )  # fmt: skip
         has_places = Signal()
         m.d.sync += has_places.eq(self._events(m, detector, "rx", registers.events[1]))
-        begun = _gate(m, "rx", trains, receiver.i, self.resets)
+        begun = _gate(m, "rx", trains, receiver.i, self.resets & self.idle)
         _gate(m, "checked", receiver.o, ulpdus, ~has_places)
         return detector, receiver.idle & detector.idle & store.idle & ~begun
 
     def _couple(self, m, fence, detector):
-        """Tell the fence about the first good FPDU, about RTRs and about errors, 1 cycle later."""
+        """Tell the fence about the first good FPDU, about RTRs and about errors, 1 cycle later.
+
+        Also tell the logic around which FPDUs it does not see at both ends of the data path.
+        """
+        received, sent = detector.event, fence.event
+        is_consumed = (received.kind == EventKind.RTR_RECEIVED) & (received.detail != Rtr.NONE)
+        m.d.comb += [
+            self.consumed.eq((is_consumed | (received.kind == EventKind.RESPONSE_RECEIVED)) << detector.event_of),
+            self.made.eq(
+                ((sent.kind == EventKind.RTR_SENT) | (sent.kind == EventKind.RESPONSE_SENT)) << fence.event_of
+            ),
+        ]
         told = Signal()
         m.d.sync += [
             told.eq((detector.good & detector.first) | detector.rtr),

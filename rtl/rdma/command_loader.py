@@ -1,14 +1,14 @@
 """Carries out the commands of the host."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer
-from open_rnic.rtl.rdma.regions import RowWrite
+from open_rnic.rtl.rdma.regions import RIGHTS, RowWrite
 from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.rdma.row_queue import RowQueue
 
@@ -44,23 +44,44 @@ class CommandLoader(wiring.Component):
         ``word`` belongs to a WORK command.
     work_ends : Out, 1 bit
         It is the last one.
+
+    Only with many connections, whose commands do not interfere:
+
+    of : In
+        The connection of ``word``.
+    shown : In
+        The connection of ``buffers``.
+    settled, any : Out
+        Of the :class:`.RowQueue` of buffers.
+    withdraws : Out, 1 bit
+        A buffer of connection ``withdraws_of`` has been withdrawn.
+    withdraws_of : Out
+    clear : In, :class:`.Clear`
     """
 
-    def __init__(self, rows: int, buffers: int):
+    def __init__(self, rows: int, buffers: int, connections: int = 1):
         check_size("buffers", buffers, 2, 256)
         self.rows = rows
         self.buffer_depth = buffers
+        self.connections = connections
+        of = connection_shape(connections)
+        many = {
+            "of": In(of), "shown": In(of), "settled": Out(1), "any": Out(connections),
+            "withdraws": Out(1), "withdraws_of": Out(of), "clear": In(Clear(connections)),
+        }  # fmt: skip
         super().__init__({
+            **(many if connections > 1 else {}),
             "push": In(1), "word": In(32),
-            "region": Out(RowWrite(rows)), "revoke": Out(1), "free": In(1),
+            "region": Out(RowWrite(rows * connections)), "revoke": Out(1), "free": In(1),
             "buffers": Out(stream.Signature(Buffer)), "ends": Out(1), "work": Out(1), "work_ends": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.buffers = buffers = RowQueue(_Place, self.buffer_depth)
-        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=self.buffer_depth, init=[])
-        marks, marked = withdrawn.write_port(), withdrawn.read_port(domain="comb")
+        many = self.connections > 1
+        m.submodules.buffers = buffers = RowQueue(_Place, self.buffer_depth, self.connections)
+        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=self.buffer_depth * self.connections, init=[])
+        marks, marked = withdrawn.write_port(), withdrawn.read_port(domain="sync" if many else "comb")
 
         kind = Signal(Command)
         command = Signal(Command)
@@ -68,6 +89,20 @@ class CommandLoader(wiring.Component):
         first = Signal()
         last = Signal()
         withdraws = Signal()  # the buffer with the number ``word``
+        number = Signal(range(self.buffer_depth))
+        cells = {}
+        if many:
+            rights = Signal(RIGHTS)  # of the region
+            row = Signal(range(self.rows))
+            for signal in (kind, left, rights, row):
+                signal = Value.cast(signal)
+                cells[signal.name] = Cells(m, signal, self.connections, self.of, self.clear)
+            m.d.comb += [
+                buffers.of.eq(self.of), buffers.shown.eq(self.shown), self.settled.eq(buffers.settled),
+                self.any.eq(buffers.any),
+                Value.cast(buffers.clear).eq(self.clear),
+            ]  # fmt: skip
+            m.d.sync += [self.withdraws.eq(withdraws), self.withdraws_of.eq(self.of)]
         m.d.comb += [
             first.eq(left == 0),
             last.eq(left == 1),
@@ -81,28 +116,37 @@ class CommandLoader(wiring.Component):
             buffers.word.eq(self.word),
             withdraws.eq(self.push & (kind == Command.WITHDRAW) & last),
             marks.en.eq(buffers.add | withdraws),
-            marks.addr.eq(Mux(withdraws, self.word, buffers.next)),
+            number.eq(Mux(withdraws, self.word, buffers.next)),
+            marks.addr.eq(Cat(number, *([self.of] if many else []))),
             marks.data.eq(withdraws),
-            marked.addr.eq(buffers.first),
+            marked.addr.eq(Cat(buffers.first, *([self.shown] if many else []))),
             self.buffers.valid.eq(buffers.o.valid),
             buffers.o.ready.eq(self.buffers.ready),
             self.buffers.payload.address.eq(buffers.o.payload.address),
             self.buffers.payload.octets.eq(buffers.o.payload.octets),
             self.buffers.payload.withdrawn.eq(marked.data),
         ]
+
+        def keep(signal, value):
+            """Keep a value for the words that follow."""
+            if many:
+                cells[signal.name].write(m, value)
+            else:
+                m.d.sync += signal.eq(value)
+
         with m.If(self.push & ~first):
-            count_up_down(m, left, up=0, down=1)
+            keep(left, left ^ Cat(~left[:n].any() for n in range(len(left))))
         with m.Elif(self.push):
-            m.d.sync += kind.eq(command)
+            keep(Value.cast(kind), command)
             with m.Switch(command):
                 with m.Case(Command.WORK):
-                    m.d.sync += left.eq(4 + 2 * self.word[8:14])
+                    keep(left, 4 + 2 * self.word[8:14])
                 with m.Case(Command.REGION):
-                    m.d.sync += left.eq(len(RowWrite.NAMES))
+                    keep(left, len(RowWrite.NAMES))
                 with m.Case(Command.BUFFER):
-                    m.d.sync += left.eq(2)
+                    keep(left, 2)
                 with m.Case(Command.REVOKE, Command.WITHDRAW):
-                    m.d.sync += left.eq(1)
+                    keep(left, 1)
 
         # Words for the STag table.
         writes = Signal(len(RowWrite.NAMES))
@@ -113,10 +157,18 @@ class CommandLoader(wiring.Component):
                 self.revoke.eq((first & (command == Command.REGION)) | (~first & (kind == Command.REVOKE))),
                 *(write.eq((kind == Command.REGION) & (left == len(writes) - n)) for n, write in enumerate(writes)),
             ]
-            with m.If(first):
-                m.d.sync += [self.region.rights.eq(self.word), self.region.row.eq(self.word[8:24])]
-            with m.Elif(kind == Command.REVOKE):
-                m.d.sync += self.region.row.eq(self.word)
+            if not many:
+                with m.If(first):
+                    m.d.sync += [self.region.rights.eq(self.word), self.region.row.eq(self.word[8:24])]
+                with m.Elif(kind == Command.REVOKE):
+                    m.d.sync += self.region.row.eq(self.word)
+            else:
+                row_now = Signal.like(row)
+                m.d.comb += row_now.eq(Mux(first, self.word[8:24], Mux(kind == Command.REVOKE, self.word, row)))
+                m.d.sync += [self.region.row.eq(Cat(row_now, self.of)), self.region.rights.eq(rights)]
+                with m.If(first):
+                    keep(rights, self.word)
+                    keep(row, row_now)
         with m.Elif(self.free):
             m.d.sync += [self.revoke.eq(0), writes.eq(0)]
         return m

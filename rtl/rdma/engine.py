@@ -8,6 +8,7 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.command_loader import CommandLoader
@@ -20,6 +21,7 @@ from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
 from open_rnic.rtl.rdma.regions import MAX_REGIONS, RegionTable
 from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING, RdmaSender
+from open_rnic.rtl.rdma.shared_engine import SharedEngine
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import Rtr
@@ -28,7 +30,7 @@ __all__ = ["RdmaEngine"]
 
 
 class RdmaEngine(wiring.Component):
-    """DDP and RDMAP of one connection (RFC 5041, RFC 5040).
+    """DDP and RDMAP of one connection, or of many (RFC 5041, RFC 5040).
 
     ::
 
@@ -52,7 +54,9 @@ class RdmaEngine(wiring.Component):
     work : messages, and pieces of messages, that the host can post, a power of 2 from 1 to 128; as many others are for
         the fabric
     reads : the largest IRD and ORD, a power of 2 from 2 to 128
-    fabric : with the ports for logic beside the engine
+    fabric : with the ports for logic beside the engine; one connection only
+    connections : number of connections, a power of 2 from 1 to 16; many have 1 lane. Each has as many regions, buffers,
+        messages and RDMA Reads as the parameters above say
 
     Members
     -------
@@ -82,11 +86,42 @@ class RdmaEngine(wiring.Component):
     rtr_answered : In, 1 bit
         The Read Response to this end's Read RTR has arrived.
 
+    With many connections, ULPDUs have a ``connection``, ``bus`` has the number of the connection above the 8 bits of
+    the address of a register, and ``irq`` and ``reset`` have a bit for each connection. ULPDUs of a connection are
+    taken whatever the others do, so the host must take ``host_rx`` at once. The engine sends one segment of a
+    connection, and then one of the next connection that has one and may send it. There are
+
+    room : In, 1 bit for each connection
+        There is room for a ULPDU of MULPDU octets, besides all that has been transferred at ``tx_ulpdu`` and 20 words.
+    opens : In, 1 bit for each connection
+        The fence of the connection is open.
+    blocked : Out, 1 bit for each connection
+        No Send may be given at ``rx_ulpdu``: no buffer is posted for it.
+    checked, dropped : Out, 1 bit for each connection
+        A ULPDU that was given at ``rx_ulpdu`` has been checked; or it has been discarded, or passed to the host. For
+        one cycle: a Send may be given when all ULPDUs of its connection that were given before have been told so.
+    sends_coming : In, 1 bit for each connection
+        A Send has been given, and not been told so.
+    sends_waiting : In, 1 bit for each connection
+        A Send is not given because of ``blocked``; for STATUS.
+    resets : In, 1 bit
+        Connection ``which`` is about to be reset: no message of any connection begins, and no ULPDU is given.
+    which : In, the number of a connection
+    idle : Out, 1 bit
+        Nothing of any connection is in the engine while ``resets`` is 1. ``reset`` is set only then.
+    rtr_of : In, the number of a connection
+        ``rtr_received`` and ``rtr_answered`` are of this connection.
+    sends_of : Out, the number of a connection
+        ``rtr_sends`` is expected to be that of this connection.
+
     """
 
     def __init__(self, lanes: int = 1, *, regions: int = 256, buffers: int = 16, work: int = 16, reads: int = 16,
-                 fabric: bool = False):  # fmt: skip
+                 fabric: bool = False, connections: int = 1):  # fmt: skip
         check_lanes(lanes)
+        check_size("connections", connections, 1, 16)
+        if connections > 1 and (lanes > 1 or fabric):
+            raise ValueError("an engine of many connections has 1 lane, and no port for logic beside it")
         check_size("regions", regions, 2, MAX_REGIONS)
         check_size("buffers", buffers, 2, 256)
         check_size("work", work, 1, 128)
@@ -97,16 +132,26 @@ class RdmaEngine(wiring.Component):
         self.work = work
         self.reads = reads
         self.has_fabric = fabric
+        self.connections = connections
+        each, number = connections, connection_shape(connections)
+        rx, tx = stream.Signature(RxUlpdu(lanes, connections)), stream.Signature(TxUlpdu(lanes, connections))
+        many = {
+            **{name: In(each) for name in ("room", "opens", "sends_coming", "sends_waiting")},
+            **{name: Out(each) for name in ("blocked", "checked", "dropped")},
+            "resets": In(1), "which": In(number), "idle": Out(1), "rtr_of": In(number), "sends_of": Out(number),
+        }  # fmt: skip
         super().__init__({
-            "rx_ulpdu": In(stream.Signature(RxUlpdu(lanes))), "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes))),
-            "host_tx": In(stream.Signature(TxUlpdu(lanes))), "host_rx": Out(stream.Signature(RxUlpdu(lanes))),
+            "rx_ulpdu": In(rx), "tx_ulpdu": Out(tx), "host_tx": In(tx), "host_rx": Out(rx),
+            **(many if connections > 1 else {}),
             "memory": Out(MemoryPort(lanes)),
             **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
-            "bus": In(RegisterBus()), "irq": Out(1), "reset": In(1),
+            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "irq": Out(each), "reset": In(each),
             "rtr_sends": In(Rtr), "rtr_received": In(Rtr), "rtr_answered": In(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
+        if self.connections > 1:
+            return SharedEngine(self).module()
         m = Module()
         m.submodules.registers = registers = RegisterBank(RDMA_MAP)
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)

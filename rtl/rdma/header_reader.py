@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import Clear, connection_field, connection_of, connection_shape, forget
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.opcodes import TAGGED, TAGGED_OCTETS, UNTAGGED, UNTAGGED_OCTETS, VERSION
 from open_rnic.rtl.rdma.registers import HEADER_WORDS
@@ -61,12 +62,15 @@ class PayloadBeat(data.StructLayout):
         Octets of the payload in this beat.
     last : 1 bit
         The ULPDU ends with this beat.
+
+    With many connections, ``connection`` is the number of the ULPDU's.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         octets = 4 * lanes
         super().__init__({
             "data": 32 * lanes, "header": 1, "start": range(octets), "count": range(octets + 1), "last": 1,
+            **connection_field(connections),
         })  # fmt: skip
 
 
@@ -94,22 +98,38 @@ class HeaderReader(wiring.Component):
         ULPDUs are discarded.
     idle : In, 1 bit
         No beat is behind ``o``.
-    passed : Out, 1 bit
+    passed : Out, 1 bit for each connection
+
+    Only with many connections:
+
+    of : Out
+        The connection of the beat at ``i``, of which ``enable`` and ``discard`` are expected.
+    ends : Out, 1 bit
+        A ULPDU of this connection has been passed or discarded.
+    inside : Out, 1 bit
+        A ULPDU has begun.
+    clear : In, :class:`.Clear`
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
-        ulpdus = stream.Signature(RxUlpdu(lanes))
+        self.connections = connections
+        ulpdus = stream.Signature(RxUlpdu(lanes, connections))
+        many = {"of": Out(connection_shape(connections)), "ends": Out(1), "inside": Out(1),
+                "clear": In(Clear(connections))}
         super().__init__({
-            "i": In(ulpdus), "host": Out(ulpdus), "o": Out(stream.Signature(PayloadBeat(lanes))),
-            "header": Out(Header()), "enable": In(1), "discard": In(1), "idle": In(1), "passed": Out(1),
+            "i": In(ulpdus), "host": Out(ulpdus), "o": Out(stream.Signature(PayloadBeat(lanes, connections))),
+            "header": Out(Header()), "enable": In(1), "discard": In(1), "idle": In(1), "passed": Out(connections),
+            **(many if connections > 1 else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         octets = 4 * self.lanes
         beat = self.i.payload
+        of = connection_of(beat)
+        has_passed = self.passed.bit_select(of, 1)
         inside = Signal()  # the ULPDU has begun
         number = Signal(range(HEADER_WORDS + 1))  # of the beat
         behind = Signal()  # its header has ended
@@ -136,8 +156,8 @@ class HeaderReader(wiring.Component):
         chosen_passes = Signal()
         chosen_discards = Signal()
         m.d.comb += [
-            passes.eq(Mux(begins, offered | ~self.enable | (strange & ~self.discard & ~self.passed), chosen_passes)),
-            discards.eq(Mux(begins, ~offered & self.enable & (self.discard | self.passed), chosen_discards)),
+            passes.eq(Mux(begins, offered | ~self.enable | (strange & ~self.discard & ~has_passed), chosen_passes)),
+            discards.eq(Mux(begins, ~offered & self.enable & (self.discard | has_passed), chosen_discards)),
         ]
 
         # Where the payload lies in this beat.
@@ -167,7 +187,8 @@ class HeaderReader(wiring.Component):
         with m.If(free):
             m.d.sync += [
                 self.o.valid.eq(self.i.valid & ~passes & ~discards & (behind | ends_header)),
-                self.o.payload.eq(Cat(beat.data, ends_header, start, count, beat.last)),
+                self.o.payload.eq(Cat(beat.data, ends_header, start, count, beat.last,
+                                      *([of] if self.connections > 1 else []))),
             ]
         with m.If(taken):
             m.d.sync += [
@@ -179,7 +200,7 @@ class HeaderReader(wiring.Component):
                 chosen_discards.eq(discards),
             ]
             with m.If(passes & self.enable):
-                m.d.sync += self.passed.eq(1)
+                m.d.sync += has_passed.eq(1)
         with m.If(taken & ~passes & ~discards):
             with m.If(begins):
                 m.d.sync += [
@@ -190,4 +211,11 @@ class HeaderReader(wiring.Component):
                 with m.If(~behind & (number == word // self.lanes)):
                     lane = word % self.lanes
                     m.d.sync += self.header.octets[32 * word : 32 * word + 32].eq(beat.data[32 * lane : 32 * lane + 32])
+        if self.connections > 1:
+            m.d.comb += [
+                self.of.eq(of),
+                self.ends.eq(taken & beat.last & (passes | discards)),
+                self.inside.eq(inside | self.i.valid),
+            ]
+            forget(m, self.clear, self.passed)
         return m

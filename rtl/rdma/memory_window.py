@@ -1,11 +1,13 @@
 """The host's access to the memory behind the RDMA engine."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import connection_shape
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, MemoryPort
 from open_rnic.rtl.rdma.memory_registers import BY_NAME, MEMORY_MAP
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING
@@ -30,6 +32,8 @@ class MemoryWindow(wiring.Component):
     ----------
     lanes : width of a word of the memory in 32-bit lanes; the host accesses 32 bits at a time
     octets : size of the memory, for the register OCTETS
+    connections : pages of the registers, with an address each; the number of the page is above the 8 bits of the
+        address of a register
 
     Members
     -------
@@ -41,11 +45,15 @@ class MemoryWindow(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int, octets: int):
+    def __init__(self, lanes: int, octets: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
         self.octets = octets
-        super().__init__({"port": In(MemoryPort(lanes)), "main": Out(MemoryPort(lanes)), "bus": In(RegisterBus())})
+        self.connections = connections
+        super().__init__({
+            "port": In(MemoryPort(lanes)), "main": Out(MemoryPort(lanes)),
+            "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
+        })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
@@ -53,7 +61,13 @@ class MemoryWindow(wiring.Component):
         port, main, bus = self.port, self.main, self.bus
 
         # The host's access. A read of READ is held until the word is there.
-        address = Signal(ADDRESS_BITS - 2)  # of a lane
+        lane_address = unsigned(ADDRESS_BITS - 2)
+        m.submodules.addresses = addresses = Memory(shape=lane_address, depth=max(2, self.connections), init=[])
+        put, get = addresses.write_port(), addresses.read_port(domain="comb")
+        page = Signal(connection_shape(self.connections))  # of the access, also while its word is on its way
+        latest = Signal.like(page)
+        address = Signal(lane_address)
+        advances = Signal()
         written = Signal(32)
         word = Signal(32)
         writes = Signal()  # ``written`` is on its way to the memory
@@ -62,20 +76,27 @@ class MemoryWindow(wiring.Component):
         has = Signal()  # it is there
         is_read = Signal()
         m.d.comb += [
-            is_read.eq(~bus.write & (bus.address == _READ)),
+            page.eq(Mux(writes, latest, bus.address[8:])),
+            get.addr.eq(page),
+            address.eq(get.data),
+            put.addr.eq(page),
+            put.data.eq(Mux(registers.ADDRESS.push, registers.ADDRESS.value[2:], address + 1)),
+            put.en.eq(registers.ADDRESS.push | advances),
+            is_read.eq(~bus.write & (bus.address[:8] == _READ)),
             reads.eq(bus.request & is_read & ~has & ~writes),
             registers.bus.request.eq(bus.request & ~writes & (has | ~is_read)),
-            *(getattr(registers.bus, name).eq(getattr(bus, name)) for name in ("write", "address", "write_data")),
+            registers.bus.address.eq(bus.address[:8]),
+            *(getattr(registers.bus, name).eq(getattr(bus, name)) for name in ("write", "write_data")),
             *(getattr(bus, name).eq(getattr(registers.bus, name)) for name in ("ack", "read_data")),
             registers.OCTETS.value.eq(self.octets),
             registers.READ.value.eq(word),
         ]
-        with m.If(registers.ADDRESS.push):
-            m.d.sync += address.eq(registers.ADDRESS.value[2:])
+        m.d.sync += latest.eq(page)
         with m.If(registers.WRITE.push):
             m.d.sync += [writes.eq(1), written.eq(registers.WRITE.value)]
         with m.If(bus.ack & is_read):
-            m.d.sync += [has.eq(0), address.eq(address + 1)]
+            m.d.comb += advances.eq(1)
+            m.d.sync += has.eq(0)
 
         # The port for writes. A beat of the engine that has been offered is transferred first.
         lane_bits = self.lanes.bit_length() - 1
@@ -94,7 +115,8 @@ class MemoryWindow(wiring.Component):
                 main.write.payload.last.eq(1),
             ]  # fmt: skip
             with m.If(main.write.ready):
-                m.d.sync += [writes.eq(0), address.eq(address + 1)]
+                m.d.comb += advances.eq(1)
+                m.d.sync += writes.eq(0)
         with m.Else():
             m.d.comb += [
                 main.write.valid.eq(port.write.valid),

@@ -1,12 +1,15 @@
 """Counts the RDMA Reads of both ends."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.rdma.layouts import Sink
+from open_rnic.rtl.rdma.row_queue import is_read
 
 __all__ = ["ReadCounter"]
 
@@ -39,11 +42,31 @@ class ReadCounter(wiring.Component):
         The last octets of a Read Response to the peer are being sent.
     requests : Out, 8 bits
         RDMA Read Requests of the peer.
+
+    With many connections, ``loads`` is not used, ``starts`` is 1 for one cycle, and there are
+
+    loader, sender, receiver, placed, shown, starts_of, rtr_of : In
+        The connections of ``outstanding``, ``none`` and ``asks``; of ``answers``; of ``sinks``, ``requested`` and
+        ``requests``; of ``answered``; of what is shown; of ``starts``; of ``rtr_answered``.
+    shown_outstanding, shown_requests : Out, 8 bits
+    shown_oldest : Out
+        The number of the oldest RDMA Read Request of the peer, modulo ``reads``.
+    settled : Out, 1 bit
+        ``sinks.valid`` is not 0 for the time that block RAM takes.
+    clear : In, :class:`.Clear`
     """
 
-    def __init__(self, reads: int):
+    def __init__(self, reads: int, connections: int = 1):
         self.reads = reads
+        self.connections = connections
+        of = connection_shape(connections)
+        many = {
+            **{name: In(of) for name in ("loader", "sender", "receiver", "placed", "shown", "starts_of", "rtr_of")},
+            "shown_outstanding": Out(8), "shown_requests": Out(8),
+            "shown_oldest": Out(range(reads)), "settled": Out(1), "clear": In(Clear(connections)),
+        }  # fmt: skip
         super().__init__({
+            **(many if connections > 1 else {}),
             "loads": In(1), "asks": In(1), "asked": In(Sink), "answered": In(1),
             "sinks": Out(stream.Signature(Sink)), "outstanding": Out(8), "none": Out(1),
             "starts": In(1), "read_rtr": In(1), "rtr_answered": In(1),
@@ -51,6 +74,8 @@ class ReadCounter(wiring.Component):
         })  # fmt: skip
 
     def elaborate(self, platform):
+        if self.connections > 1:
+            return self._many()
         m = Module()
         m.submodules.sinks = sinks = Fifo(Sink, self.reads)
         wiring.connect(m, sinks.o, wiring.flipped(self.sinks))
@@ -70,4 +95,61 @@ class ReadCounter(wiring.Component):
             m.d.sync += rtr.eq(self.read_rtr)
         with m.Elif(self.rtr_answered):
             m.d.sync += rtr.eq(0)
+        return m
+
+    def _many(self):
+        m = Module()
+        names = {
+            "asked_reads": self.loader, "used_sinks": self.receiver, "answered_reads": self.placed,
+            "requested_reads": self.receiver, "answers_sent": self.sender,
+        }  # fmt: skip
+        numbers = {name: Signal(range(2 * self.reads), name=name) for name in names}
+        cells = {name: Cells(m, numbers[name], self.connections, at, self.clear) for name, at in names.items()}
+
+        def number(name, at):
+            return numbers[name] if at is names[name] else cells[name].read(m, at)
+
+        def difference(name, more, less, at):
+            result = Signal(range(2 * self.reads), name=name)
+            m.d.comb += result.eq(number(more, at) - number(less, at))
+            return result
+
+        m.submodules.sinks = memory = Memory(shape=Sink, depth=self.reads * self.connections, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        rtr = Signal(self.connections)  # the Read RTR has not been answered
+        place = Signal(range(self.reads * self.connections))
+        some = Signal()
+        known = Signal()
+        bits = (self.reads - 1).bit_length()
+        own = difference("own", "asked_reads", "answered_reads", self.loader)
+        m.d.comb += [
+            write.addr.eq(Cat(numbers["asked_reads"][:bits], self.loader)),
+            write.data.eq(self.asked),
+            write.en.eq(self.asks),
+            place.eq(Cat(numbers["used_sinks"][:bits], self.receiver)),
+            read.addr.eq(place),
+            some.eq(numbers["used_sinks"] != number("asked_reads", self.receiver)),
+            known.eq(is_read(m, place, some)),
+            self.sinks.valid.eq(some & known),
+            self.sinks.payload.eq(read.data),
+            self.settled.eq(~some | known),
+            self.outstanding.eq(own + rtr.bit_select(self.loader, 1)),
+            self.none.eq(own == 0),
+            self.requests.eq(difference("others", "requested_reads", "answers_sent", self.receiver)),
+            self.shown_outstanding.eq(
+                difference("own_shown", "asked_reads", "answered_reads", self.shown) + rtr.bit_select(self.shown, 1)
+            ),
+            self.shown_requests.eq(difference("others_shown", "requested_reads", "answers_sent", self.shown)),
+        ]
+        m.d.comb += self.shown_oldest.eq(number("answers_sent", self.shown))
+        for name, happens in (
+            ("asked_reads", self.asks), ("used_sinks", self.sinks.valid & self.sinks.ready),
+            ("answered_reads", self.answered), ("requested_reads", self.requested), ("answers_sent", self.answers),
+        ):  # fmt: skip
+            cells[name].count(m, happens)
+        with m.If(self.starts):
+            m.d.sync += rtr.bit_select(self.starts_of, 1).eq(self.read_rtr)
+        with m.If(self.rtr_answered):
+            m.d.sync += rtr.bit_select(self.rtr_of, 1).eq(0)
+        forget(m, self.clear, rtr)
         return m

@@ -77,13 +77,16 @@ class Realigner(wiring.Component):
         Octets are inside.
     moving : Out, 1 bit
         Some of them will leave even if no piece comes.
+    forgets : In, 1 bit
+        The run ends here: its octets that have not left are forgotten. Only if ``abandons``, while not ``moving``.
     """
 
-    def __init__(self, lanes: int, note):
+    def __init__(self, lanes: int, note, *, abandons: bool = False):
         self.lanes = lanes
+        self.abandons = abandons
         super().__init__({
             "i": In(stream.Signature(Piece(lanes, note))), "o": Out(stream.Signature(Word(lanes, note))),
-            "busy": Out(1), "moving": Out(1),
+            "busy": Out(1), "moving": Out(1), **({"forgets": In(1)} if abandons else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -162,4 +165,7 @@ class Realigner(wiring.Component):
                 for n in range(octets):
                     with m.If(fills | ~has[n]):
                         m.d.sync += kept.word_select(n, 8).eq(turned_data.word_select(n, 8))
+        if self.abandons:
+            with m.If(self.forgets):
+                m.d.sync += [has.eq(0), begun.eq(0)]
         return m

@@ -2,12 +2,14 @@
 
 from enum import IntEnum
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget
 from open_rnic.rtl.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
 from open_rnic.rtl.rdma.layouts import (
@@ -21,7 +23,7 @@ from open_rnic.rtl.rdma.layouts import (
 )
 from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.regions import MAY_INVALIDATE, Found, Request, still_live
-from open_rnic.rtl.rdma.registers import Right
+from open_rnic.rtl.rdma.registers import HEADER_WORDS, Right
 from open_rnic.rtl.registers import Rtr
 
 __all__ = ["Note", "RdmaReceiver"]
@@ -51,10 +53,10 @@ class _Order:
 
 
 class _Placed(data.StructLayout):
-    """The place of a ULPDU's payload, and the message that it completes."""
+    """The place of a ULPDU's payload, the message that it completes, and with many connections its connection."""
 
-    def __init__(self, lanes: int):
-        super().__init__({"word": word_bits(lanes), "request": 1, "note": Note})
+    def __init__(self, lanes: int, connections: int):
+        super().__init__({"word": word_bits(lanes), "request": 1, "note": Note, **connection_field(connections)})
 
 
 class RdmaReceiver(wiring.Component):
@@ -127,27 +129,82 @@ class RdmaReceiver(wiring.Component):
     header : Out, :class:`.Header`
     ulpdu : Out, 1 bit
         A ULPDU has been processed.
+
+    With many connections, ``failed``, ``refused`` and ``passed`` have a bit for each. The checks
+    process one connection at a time, and turn to another one while no ULPDU is between its lookup and its checks. The
+    header of a refused ULPDU is stored in block RAM. A Send for which no buffer is posted never stalls: it must not be
+    given. ``rtr`` is of connection ``rtr_of``, and there are
+
+    of : Out
+        The connection of the beat at ``i``, of which ``enable`` and ``stopped`` are expected.
+    active : Out
+        The connection of the checks, of which all other settings, ``buffer`` and ``sink`` are expected; the outputs
+        from ``send_msn`` to ``arrived`` and ``ulpdu`` are those of it.
+    note_of : Out
+        The connection of ``note``.
+    settled : In, 1 bit
+        ``buffer`` and ``sink`` are those of the active connection.
+    withdraws, withdraws_of : In
+        Of :class:`.CommandLoader`.
+    returns : Out, 1 bit for each connection
+        Its next buffer may be withdrawn, and is then given back soon. No Send may be given meanwhile.
+    sends_coming : In, 1 bit for each connection
+        A Send was given before, and has not been checked: it may still use the buffer.
+    visits, visit : In
+        Make ``visit`` the active connection, and check no other ULPDU meanwhile.
+    visited : Out, 1 bit
+        It is.
+    checked : Out, 1 bit for each connection
+        A ULPDU has been checked. For one cycle.
+    dropped : Out, 1 bit for each connection
+        A ULPDU has been discarded, or passed to the host. For one cycle.
+    shown : In
+        The connection of ``placing``, and of
+    shown_send_begun, shown_write_begun : Out, 1 bit
+        The same as ``send_begun`` and ``write_begun``, which are those of the active connection.
+    shown_word : In
+        A word of the header of its refused ULPDU; behind those of the octets follows the length.
+    shown_header : Out, 32 bits
+        It, a cycle later.
+    idle : Out, 1 bit
+        No ULPDU is in the block.
+    clear : In, :class:`.Clear`
     """
 
-    def __init__(self, lanes: int, rows: int, reads: int):
+    def __init__(self, lanes: int, rows: int, reads: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
-        self.rows = rows
+        self.rows = rows * connections
         self.reads = reads
-        ulpdus = stream.Signature(RxUlpdu(lanes))
+        self.connections = connections
+        rows = self.rows
+        each, of = connections, connection_shape(connections)
+        many = {
+            "of": Out(of), "active": Out(of), "returns": Out(each), "sends_coming": In(each),
+            "note_of": Out(of), "settled": In(1), "withdraws": In(1), "withdraws_of": In(of),
+            "visits": In(1), "visit": In(of), "visited": Out(1),
+            "checked": Out(each), "dropped": Out(each), "shown": In(of), "shown_word": In(3), "shown_header": Out(32),
+            "shown_send_begun": Out(1), "shown_write_begun": Out(1), "idle": Out(1), "rtr_of": In(of),
+            "clear": In(Clear(connections)),
+        }  # fmt: skip
+        first_msn = FIRST_MSN if connections == 1 else 0
+        flags = {"refused": Out(each), "passed": Out(each), "send_begun": Out(1), "write_begun": Out(1)}
+        ulpdus = stream.Signature(RxUlpdu(lanes, connections))
         super().__init__({
+            **(many if connections > 1 else {}), **flags,
             "i": In(ulpdus), "host": Out(ulpdus), "write": Out(stream.Signature(MemoryWrite(lanes))),
-            "write_fault": In(1), "failed": Out(1),
-            "request": Out(1), "request_word": Out(32 * lanes), "request_at": Out(range(self.request_words)),
+            "write_fault": In(1), "failed": Out(each),
+            "request": Out(1), "request_word": Out(32 * lanes),
+            "request_at": Out(range(self.request_words * connections)),
             "note": Out(Note),
-            "lookup": Out(Request()), "found": In(Found(rows)), "step": Out(1),
+            "lookup": Out(Request(connections)), "found": In(Found(rows)), "step": Out(1),
             "invalidate": Out(1), "invalidate_row": Out(range(rows)), "revokes": In(1), "revoked_row": In(range(rows)),
             "buffer": In(stream.Signature(Buffer)), "sink": In(stream.Signature(Sink)),
             "completed": Out(Completed), "completes": Out(1), "skips": Out(1),
             "enable": In(1), "waits": In(1), "drops": In(1), "shut": In(1), "ird": In(8), "stopped": In(1),
             "outstanding": In(8), "requested": Out(1), "rtr": In(Rtr),
-            **{name: Out(1) for name in ("refused", "passed", "blocked", "placing", "send_begun", "write_begun")},
-            "send_msn": Out(32, init=FIRST_MSN), "read_msn": Out(32, init=FIRST_MSN), "mo": Out(32), "arrived": Out(32),
+            "blocked": Out(1), "placing": Out(1),
+            "send_msn": Out(32, init=first_msn), "read_msn": Out(32, init=first_msn), "mo": Out(32), "arrived": Out(32),
             "header": Out(Header()), "ulpdu": Out(1),
         })  # fmt: skip
 
@@ -158,30 +215,106 @@ class RdmaReceiver(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.reader = reader = HeaderReader(self.lanes)
-        m.submodules.realigner = realigner = Realigner(self.lanes, _Placed(self.lanes))
+        many = self.connections > 1
+        m.submodules.reader = reader = HeaderReader(self.lanes, self.connections)
+        m.submodules.realigner = realigner = Realigner(
+            self.lanes, _Placed(self.lanes, self.connections), abandons=many
+        )
+        x = _Active(m, self)
         wiring.connect(m, wiring.flipped(self.i), reader.i)
         wiring.connect(m, reader.host, wiring.flipped(self.host))
         refuses = Signal()  # the ULPDU that is being checked, or placed, is refused
         withdrawn = Signal()  # the oldest buffer is, before a Send has begun
-        beat, header, beat_valid, behind, order = self._look_up(m, reader, refuses, withdrawn)
+        beat, header, beat_valid, behind, order = self._look_up(m, x, reader, refuses, withdrawn)
         m.d.comb += [
             withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~self.send_begun),
-            self.skips.eq(withdrawn & reader.idle),
+            self.skips.eq(withdrawn & reader.idle & (~self.sends_coming.bit_select(self.active, 1) if many else 1)),
             reader.enable.eq(self.enable),
-            reader.discard.eq(self.refused | self.stopped),
+            reader.discard.eq(self.stopped if many else self.refused | self.stopped),
             reader.idle.eq(~behind & ~realigner.busy),
             self.passed.eq(reader.passed),
             self.step.eq(realigner.i.ready),
             self.header.eq(header),
-            # A ULPDU that is cut off may leave octets in the realigner, which never leave it.
-            self.placing.eq(behind | realigner.moving | (realigner.busy & ~self.refused)),
         ]
-        self._check(m, beat, header, beat_valid, order, refuses, realigner)
-        self._place(m, realigner)
+        self._check(m, x, beat, header, beat_valid, order, refuses, realigner)
+        self._place(m, x, realigner)
+        if many:
+            self._turn(m, x, reader, realigner, behind, withdrawn)
+            self._store(m, x, header, refuses)
+            m.d.comb += self.idle.eq(~(reader.inside | reader.o.valid | behind | realigner.busy | x.storing | x.cut)
+                                     & (x.due == 0))
+        else:
+            # A ULPDU that is cut off may leave octets in the realigner, which never leave it.
+            m.d.comb += self.placing.eq(behind | realigner.moving | (realigner.busy & ~self.refused))
         return m
 
-    def _look_up(self, m, reader, refuses, withdrawn):
+    def _turn(self, m, x, reader, realigner, behind, withdrawn):
+        """Turn to another connection between ULPDUs: for one of it, to give back its buffers, or to show its state."""
+        active, given = self.active, reader.o.payload.connection
+        piece, word = realigner.i, realigner.o
+        begun = Signal(3)  # runs of octets that are placed
+        ended = Signal(3)
+        begins = Cells(m, begun, self.connections, active, self.clear)
+        ends = Cells(m, ended, self.connections, Mux(realigner.forgets, active, self.note_of), self.clear)
+        begins.count(m, piece.valid & piece.ready & piece.payload.first)
+        ends.count(m, realigner.forgets | (word.valid & word.ready & word.payload.last))
+        mine = Signal()  # this connection may have a buffer to give back
+        due = Signal(self.connections)  # and these
+        m.d.comb += [
+            self.returns.eq(x.due),
+            due.eq(x.due & ~self.sends_coming),
+            mine.eq(due.bit_select(active, 1)),
+            x.holds.eq((given != active) | (due != 0) | self.visits | x.storing | x.cut),
+            self.visited.eq(self.visits & (self.visit == active) & ~behind & (due == 0)),
+            self.placing.eq((behind & (active == self.shown))
+                            | (begins.read(m, self.shown) != ends.read(m, self.shown))),
+            realigner.forgets.eq(x.cut & ~realigner.moving),
+            Value.cast(reader.clear).eq(self.clear),
+            self.of.eq(reader.of),
+            self.dropped.eq(reader.ends << reader.of),
+        ]
+        done = Signal()
+        inside = Signal()  # a ULPDU has begun, and has not ended
+        with m.If(reader.o.valid & reader.o.ready):
+            m.d.sync += inside.eq(~reader.o.payload.last)
+        with m.If(~behind & ~inside & ~x.cut & ~x.storing):
+            with m.If(due != 0):
+                m.d.comb += done.eq(mine & self.settled & ~withdrawn)
+                with m.If(~mine):
+                    m.d.sync += active.eq(active + 1)
+            with m.Elif(self.visits):
+                with m.If(self.visit != active):
+                    m.d.sync += active.eq(self.visit)
+            with m.Elif(reader.o.valid & reader.o.payload.header & (given != active)):
+                m.d.sync += active.eq(given)
+        m.d.sync += x.due.eq(
+            (x.due & ~(done << active)) | (self.withdraws << self.withdraws_of)
+            | ((self.buffer.valid & self.buffer.ready) << active)
+        )  # fmt: skip
+        with m.If(realigner.forgets):
+            m.d.sync += x.cut.eq(0)
+        forget(m, self.clear, self.refused, self.failed, x.rtr_send, x.rtr_read)
+        m.d.comb += [
+            self.shown_send_begun.eq(x.send_begun.read(m, self.shown)),
+            self.shown_write_begun.eq(x.write_begun.read(m, self.shown)),
+        ]
+
+    def _store(self, m, x, header, refuses):
+        """Store the header of a refused ULPDU."""
+        m.submodules.headers = memory = Memory(shape=32, depth=8 * self.connections, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        number = Signal(range(8))
+        words = Array([*(header.octets.word_select(n, 32) for n in range(HEADER_WORDS)), header.length])
+        with m.If(refuses):
+            m.d.sync += [x.storing.eq(1), number.eq(0)]
+        with m.Elif(x.storing):
+            m.d.sync += [number.eq(number + 1), x.storing.eq(number != HEADER_WORDS)]
+        m.d.comb += [
+            write.addr.eq(Cat(number, self.active)), write.data.eq(words[number]), write.en.eq(x.storing),
+            read.addr.eq(Cat(self.shown_word, self.shown)), self.shown_header.eq(read.data),
+        ]  # fmt: skip
+
+    def _look_up(self, m, x, reader, refuses, withdrawn):
         """Delay each beat until the result of the lookup is there; an ordered ULPDU waits for the one before.
 
         The header of a ULPDU that is refused stays.
@@ -200,25 +333,27 @@ class RdmaReceiver(wiring.Component):
         under_way = Signal()  # an ordered ULPDU is between the lookup and its checks
         m.d.comb += [
             self.blocked.eq(reader.o.valid & arriving.header & is_send & ~self.buffer.valid & self.waits & ~self.drops
-                            & ~under_way & ~self.refused),
-            holds.eq(ordered & (self.blocked | under_way | (is_send & withdrawn))),
-            reader.o.ready.eq((self.step & ~holds) | self.refused),
+                            & ~under_way & ~self.refused if not x.many else 0),
+            holds.eq((arriving.header & x.holds) | (ordered & (under_way | ~self.settled)) if x.many else
+                     ordered & (self.blocked | under_way | (is_send & withdrawn))),
+            reader.o.ready.eq(self.step & ~holds if x.many else (self.step & ~holds) | self.refused),
+            *([self.lookup.connection.eq(self.active)] if x.many else []),
             self.lookup.valid.eq(reader.o.valid & arriving.header & ~holds),
             self.lookup.access.stag.eq(header.stag),
             self.lookup.access.to.eq(header.to),
             self.lookup.access.octets.eq(header.payload),
         ]  # fmt: skip
 
-        beat, valid = arriving, reader.o.valid & ~holds & ~self.refused
+        beat, valid = arriving, reader.o.valid & ~holds & (1 if x.many else ~self.refused)
         headers, valids, ordereds = [header], [], []
         for n in range(_LOOKUP):
-            later = Signal(PayloadBeat(self.lanes), name=f"beat_{n}", reset_less=True)
+            later = Signal(PayloadBeat(self.lanes, self.connections), name=f"beat_{n}", reset_less=True)
             later_valid = Signal(name=f"beat_valid_{n}")
             later_ordered = Signal(name=f"ordered_{n}")
             later_header = Signal(Header(), name=f"header_{n}", reset_less=True)
             with m.If(self.step):
                 m.d.sync += [later.eq(beat), later_valid.eq(valid), later_ordered.eq(valid & ordered)]
-                stays = self.refused | refuses if n == _LOOKUP - 1 else Const(0)
+                stays = self.refused | refuses if n == _LOOKUP - 1 and not x.many else Const(0)
                 with m.If(valid & beat.header & ~stays):
                     m.d.sync += later_header.eq(headers[-1])
             beat, valid, ordered = later, later_valid, later_ordered
@@ -226,9 +361,9 @@ class RdmaReceiver(wiring.Component):
             valids.append(valid)
             ordereds.append(ordered)
         m.d.comb += under_way.eq(Cat(ordereds).any())
-        return beat, headers[-1], valid, Cat(valids).any(), self._check_order(m, headers[1])
+        return beat, headers[-1], valid, Cat(valids).any(), self._check_order(m, x, headers[1])
 
-    def _check_order(self, m, header):
+    def _check_order(self, m, active, header):
         """Compare the header with the state that ordered ULPDUs change, in the last two of the lookup's cycles.
 
         The state does not change in them.
@@ -244,7 +379,7 @@ class RdmaReceiver(wiring.Component):
         with m.If(self.step):
             m.d.sync += [
                 right_queue.eq(header.qn == Mux(is_send, Queue.SEND, Queue.READ)),
-                right_msn.eq(header.msn == Mux(is_send, self.send_msn, self.read_msn)),
+                right_msn.eq(header.msn == Mux(is_send, active.send_msn, active.read_msn)),
                 right_mo.eq(header.mo == Mux(is_send, self.mo, 0)),
                 right_sink.eq(self.sink.valid & (header.stag == self.sink.payload.stag)),
                 early_end.eq(self.mo + header.payload),
@@ -257,7 +392,7 @@ class RdmaReceiver(wiring.Component):
             ]
         return x
 
-    def _check(self, m, beat, header, valid, order, refuses, realigner):
+    def _check(self, m, x, beat, header, valid, order, refuses, realigner):
         """Accept or refuse the ULPDU with its first beat; all state that ULPDUs change is changed here."""
         opcode, found = header.opcode, self.found
         is_send = Signal()
@@ -295,7 +430,6 @@ class RdmaReceiver(wiring.Component):
 
         # RFC 5041 §7.1: the region of a tagged segment; a segment of no octets accesses none (§5.2).
         ends = Signal()  # the region ends with the octets
-        all_arrived = Signal()  # all octets of the Read Response, but not its last segment
         good_write = Signal()
         good_response = Signal()
         m.d.comb += [
@@ -303,7 +437,7 @@ class RdmaReceiver(wiring.Component):
             good_write.eq(~some | (found_live & found.fits & found.rights[Right.REMOTE_WRITE.bit])),
             good_response.eq(
                 self.sink.valid
-                & (~header.last | Mux(some, ends, ~self.sink.payload.some | all_arrived))
+                & (~header.last | Mux(some, ends, ~self.sink.payload.some | x.all_arrived.signal))
                 & (~some | (found_live & found.fits & found.rights[Right.LOCAL_WRITE.bit]
                             & order.right_sink & (found.offset == self.arrived)))
             ),
@@ -321,19 +455,21 @@ class RdmaReceiver(wiring.Component):
         live = Signal()
         now = Signal()  # the ULPDU is checked in this cycle
         accepts = Signal()
-        placed = Signal(_Placed(self.lanes))
+        placed = Signal(_Placed(self.lanes, self.connections))
         at = Signal(32)
-        request_row = Signal(range(self.reads))
+        refused = x.refused
+        request_row = x.request_row.signal
         m.d.comb += [
-            now.eq(valid & beat.header & self.step & ~self.refused),
+            now.eq(valid & beat.header & self.step & ~refused),
             accepts.eq(now & good),
-            refuses.eq((now & ~good) | (valid & ~beat.header & self.step & ~self.refused & places_on & ~live)),
+            refuses.eq((now & ~good) | (valid & ~beat.header & self.step & ~refused & places_on & ~live)),
             places.eq(Mux(beat.header, good & ~(is_send & ~order.has_buffer) & ~(is_request & self.shut),
                           places_on & live)),
             at.eq(Mux(is_send, order.address,
                       Mux(is_request, request_row * request_row_octets(self.lanes), found.address))),
             placed.word.eq(at[2 + (self.lanes.bit_length() - 1):]),
             placed.request.eq(is_request),
+            *([placed.connection.eq(self.active)] if x.many else []),
         ]  # fmt: skip
         with m.If(header.last):
             with m.If(is_send):
@@ -345,7 +481,7 @@ class RdmaReceiver(wiring.Component):
         piece = realigner.i.payload
         m.d.comb += [
             realigner.i.valid.eq(
-                valid & places & ~self.refused
+                valid & places & ~refused
                 & ((beat.count != 0) | (beat.header & (placed.note != Note.NONE)))
             ),
             piece.data.eq(beat.data),
@@ -365,8 +501,12 @@ class RdmaReceiver(wiring.Component):
         with m.Elif(self.revokes & (self.revoked_row == row) & header.tagged):
             m.d.sync += live.eq(0)
         with m.If(refuses):
-            m.d.sync += self.refused.eq(1)
-        m.d.comb += self.ulpdu.eq(valid & beat.last & self.step & ~self.refused & ~refuses)
+            m.d.sync += x.refused.eq(1)
+        m.d.comb += self.ulpdu.eq(valid & beat.last & self.step & ~refused & ~refuses)
+        if x.many:
+            m.d.comb += self.checked.eq((valid & beat.header & self.step) << self.active)
+            with m.If(refuses & ~beat.header):
+                m.d.sync += x.cut.eq(1)
 
         # The state.
         next_msn = Signal(32)
@@ -384,33 +524,29 @@ class RdmaReceiver(wiring.Component):
         m.d.sync += self.invalidate.eq(self.completes & invalidates)
         with m.If(accepts):
             with m.If(is_send):
-                m.d.sync += [self.mo.eq(Mux(header.last, 0, order.end)), self.send_begun.eq(~header.last)]
+                x.mo.write(m, Mux(header.last, 0, order.end))
+                x.send_begun.write(m, ~header.last)
                 with m.If(header.last):
-                    m.d.sync += self.send_msn.eq(next_msn)
+                    x.next_send(m, next_msn)
             with m.If(is_request):
-                m.d.sync += self.read_msn.eq(next_msn)
+                x.next_read(m, next_msn)
                 with m.If(~self.shut):
-                    m.d.sync += request_row.eq(request_row + 1)
+                    x.request_row.write(m, request_row + 1)
             with m.If(is_write):
-                m.d.sync += self.write_begun.eq(~header.last)
+                x.write_begun.write(m, ~header.last)
             with m.If(is_response):
                 with m.If(some | header.last):
-                    m.d.sync += [
-                        self.arrived.eq(Mux(header.last, 0, found.end)),
-                        all_arrived.eq(ends & ~header.last),
-                    ]
-        # A RTR is the first message of its queue.
-        with m.If(self.rtr == Rtr.SEND):
-            m.d.sync += self.send_msn.eq(FIRST_MSN + 1)
-        with m.If(self.rtr == Rtr.READ):
-            m.d.sync += self.read_msn.eq(FIRST_MSN + 1)
+                    x.arrived.write(m, Mux(header.last, 0, found.end))
+                    x.all_arrived.write(m, ends & ~header.last)
+        x.note_rtrs(m)
 
-    def _place(self, m, realigner):
+    def _place(self, m, x, realigner):
         """Write the words to memory, or to the memory for requests."""
         word = realigner.o.payload
         next_word = Signal(word_bits(self.lanes))
         number = Signal.like(next_word)
         target = word.note
+        failed = self.failed.bit_select(target.connection, 1) if x.many else self.failed
         moves = Signal()
         m.d.comb += [
             number.eq(Mux(word.first, target.word, next_word)),
@@ -421,11 +557,91 @@ class RdmaReceiver(wiring.Component):
             self.write.payload.last.eq(word.last),
             self.request.eq(realigner.o.valid & target.request),
             self.request_word.eq(word.data),
-            self.request_at.eq(number),
+            self.request_at.eq(Cat(number[:(self.request_words - 1).bit_length()], target.connection) if x.many
+                               else number),
             realigner.o.ready.eq(target.request | self.write.ready),
             moves.eq(realigner.o.valid & realigner.o.ready),
-            self.note.eq(Mux(moves & word.last & ~self.failed, target.note, Const(Note.NONE, 2))),
+            self.note.eq(Mux(moves & word.last & ~failed, target.note, Const(Note.NONE, 2))),
         ]
-        m.d.sync += self.failed.eq(self.failed | (self.write_fault & self.enable))
+        if x.many:
+            last_target = Signal.like(self.active)  # of the last word
+            with m.If(realigner.o.valid):
+                m.d.sync += last_target.eq(target.connection)
+            fault_of = Mux(realigner.o.valid, target.connection, last_target)
+            m.d.comb += self.note_of.eq(target.connection)
+            m.d.sync += self.failed.eq(self.failed | (self.write_fault << fault_of))
+        else:
+            m.d.sync += self.failed.eq(self.failed | (self.write_fault & self.enable))
         with m.If(moves):
             m.d.sync += next_word.eq(number + 1)
+
+
+class _Active:
+    """The state of the connection whose ULPDUs are checked, and what many connections need to turn to another one."""
+
+    def __init__(self, m: Module, receiver: RdmaReceiver):
+        connections = receiver.connections
+        self.many = connections > 1
+        self._receiver = receiver
+        request_row = Signal(range(receiver.reads), name="request_row")
+        all_arrived = Signal()  # all octets of the Read Response, but not its last segment
+        active = 0
+        if self.many:
+            active = receiver.active
+            self.holds = Signal()  # no ULPDU's lookup begins
+            self.due = Signal(connections)  # the connection may have buffers to give back
+            self.storing = Signal()  # the header of a refused ULPDU is being stored
+            self.cut = Signal()  # a ULPDU was cut off whose octets may be in the realigner
+            # Numbers of 0 are those after a reset; a connection that has used a MSN has a bit in these.
+            sends_used = Signal()
+            reads_used = Signal()
+            self.rtr_send = Signal(connections)
+            self.rtr_read = Signal(connections)
+
+        def cells(signal):
+            return Cells(m, signal, connections, active, receiver.clear if self.many else None)
+
+        self.mo, self.arrived, self.request_row = cells(receiver.mo), cells(receiver.arrived), cells(request_row)
+        self.all_arrived, self.send_begun, self.write_begun = (
+            cells(each) for each in (all_arrived, receiver.send_begun, receiver.write_begun)
+        )
+        self.refused = self.mine(receiver.refused)
+        self.send_msn, self.read_msn = receiver.send_msn, receiver.read_msn
+        if self.many:
+            sends, reads = (Signal(32, name=name) for name in ("next_send", "next_read"))
+            self._sends, self._reads = cells(sends), cells(reads)
+            self._sends_used, self._reads_used = cells(sends_used), cells(reads_used)
+            m.d.comb += [
+                receiver.send_msn.eq(sends | Mux(sends_used, 0, FIRST_MSN << self.mine(self.rtr_send))),
+                receiver.read_msn.eq(reads | Mux(reads_used, 0, FIRST_MSN << self.mine(self.rtr_read))),
+            ]
+
+    def mine(self, bits):
+        return bits.bit_select(self._receiver.active, 1) if self.many else bits
+
+    def next_send(self, m, msn):
+        if self.many:
+            self._sends.write(m, msn)
+            self._sends_used.write(m, 1)
+        else:
+            m.d.sync += self.send_msn.eq(msn)
+
+    def next_read(self, m, msn):
+        if self.many:
+            self._reads.write(m, msn)
+            self._reads_used.write(m, 1)
+        else:
+            m.d.sync += self.read_msn.eq(msn)
+
+    def note_rtrs(self, m):
+        """A RTR is the first message of its queue."""
+        receiver = self._receiver
+        for rtr, used, msn in (
+            (Rtr.SEND, self.rtr_send if self.many else None, self.send_msn),
+            (Rtr.READ, self.rtr_read if self.many else None, self.read_msn),
+        ):
+            with m.If(receiver.rtr == rtr):
+                if self.many:
+                    m.d.sync += used.bit_select(receiver.rtr_of, 1).eq(1)
+                else:
+                    m.d.sync += msn.eq(FIRST_MSN + 1)

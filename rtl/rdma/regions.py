@@ -5,10 +5,13 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.rows import connection_field
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 
-__all__ = ["MAX_REGIONS", "MAY_INVALIDATE", "Access", "Found", "RegionTable", "Request", "RowWrite", "still_live"]
+__all__ = [
+    "MAX_REGIONS", "MAY_INVALIDATE", "RIGHTS", "Access", "Found", "RegionTable", "Request", "RowWrite", "still_live",
+]  # fmt: skip
 
 MAX_REGIONS = 1 << 16  # a command has 16 bits for the number of a row
 MAY_INVALIDATE = 3  # the bit of the rights behind those of Right: the peer's Sends may invalidate the STag
@@ -62,10 +65,11 @@ class RowWrite(wiring.Signature):
 
 
 class Request(wiring.Signature):
-    """A request for a lookup; ``granted`` in the same cycle."""
+    """A request for a lookup; ``granted`` in the same cycle. With many connections, in the rows of ``connection``."""
 
-    def __init__(self):
-        super().__init__({"valid": Out(1), "access": Out(Access), "granted": In(1)})
+    def __init__(self, connections: int = 1):
+        of = {name: Out(shape) for name, shape in connection_field(connections).items()}
+        super().__init__({"valid": Out(1), "access": Out(Access), "granted": In(1), **of})
 
 
 def still_live(live, row, table):
@@ -80,6 +84,9 @@ class RegionTable(wiring.Component):
     under way when its region is revoked finds nothing, even if another region has come into the row.
 
     After a reset the table is cleared, which takes a cycle for each row; until then nothing is found.
+
+    With many connections, each has ``rows`` rows. The number of the connection is above the row's number in all
+    numbers of rows, so an STag of one connection is unknown to another.
 
     Members
     -------
@@ -100,31 +107,42 @@ class RegionTable(wiring.Component):
     found : Out, :class:`Found`
         The result of the lookup that was granted 3 steps before.
     step : In, 1 bit
+
+    With many connections, ``ready`` has a bit for each, and
+
+    reset : In, 1 bit for each connection
+        The rows of the connection are cleared.
     """
 
-    def __init__(self, rows: int):
+    def __init__(self, rows: int, connections: int = 1):
         check_size("regions", rows, 2, MAX_REGIONS)
         self.rows = rows
-        row = range(rows)
+        self.connections = connections
+        self.all_rows = rows * connections
+        row = range(self.all_rows)
         super().__init__({
-            "write": In(RowWrite(rows)),
+            "write": In(RowWrite(self.all_rows)),
             "revoke": In(1), "invalidate": In(1), "invalidate_row": In(row),
-            "free": Out(1), "ready": Out(1), "revokes": Out(1), "revoked_row": Out(row),
-            "receive": In(Request()), "transmit": In(Request()),
-            "found": Out(Found(rows)), "step": In(1),
+            "free": Out(1), "ready": Out(connections), "revokes": Out(1), "revoked_row": Out(row),
+            "receive": In(Request(connections)), "transmit": In(Request(connections)),
+            "found": Out(Found(self.all_rows)), "step": In(1),
+            **({"reset": In(connections)} if connections > 1 else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        bits = range(self.rows)
+        bits = range(self.all_rows)
+        row_bits = (self.rows - 1).bit_length()
         row = Signal(bits)
         access = Signal(Access)
         m.d.comb += [
             access.eq(Mux(self.receive.valid, self.receive.access, self.transmit.access)),
-            row.eq(access.stag),
+            row.eq(access.stag if self.connections == 1 else Cat(access.stag[:row_bits], Mux(
+                self.receive.valid, self.receive.connection, self.transmit.connection))),
             self.receive.granted.eq(self.step),
             self.transmit.granted.eq(self.step & ~self.receive.valid),
         ]
+        is_ready = self.ready.bit_select(row[row_bits:], 1) if self.connections > 1 else self.ready
         words = self._memories(m, row)
 
         # Cycle 1: compare the STag, and find the distance from the region's first TO.
@@ -134,7 +152,7 @@ class RegionTable(wiring.Component):
         distance = Signal(64)
         has_stag = Signal()  # the low bits of the STag are the row
         key = words["key"]
-        m.d.comb += has_stag.eq(key.valid & (key.high == asked.stag[len(row):]))
+        m.d.comb += has_stag.eq(key.valid & (key.high == asked.stag[row_bits:]))
         m.d.comb += distance.eq(asked.to - Cat(words["to_low"], words["to_high"]))
         # Cycle 2: compare with the length.
         offset = Signal(32, reset_less=True)
@@ -153,7 +171,7 @@ class RegionTable(wiring.Component):
             m.d.sync += [
                 asked.eq(access),
                 asked_row.eq(row),
-                asked_live.eq(still_live(self.ready, row, self)),
+                asked_live.eq(still_live(is_ready, row, self)),
                 Cat(offset, far).eq(distance),
                 octets.eq(asked.octets),
                 length.eq(words["octets"]),
@@ -185,7 +203,7 @@ class RegionTable(wiring.Component):
         for name in RowWrite.NAMES:
             shape = self._key_shape() if name == "key" else 32
             # A row that is written while it is read is found only if it has been live for a while: see ``revokes``.
-            memory = Memory(shape=shape, depth=self.rows, init=[], attrs={"no_rw_check": 1})
+            memory = Memory(shape=shape, depth=self.all_rows, init=[], attrs={"no_rw_check": 1})
             m.submodules[name] = memory
             write, read = memory.write_port(), memory.read_port()
             m.d.comb += [read.addr.eq(row), read.en.eq(self.step)]
@@ -205,17 +223,38 @@ class RegionTable(wiring.Component):
         return data.StructLayout({"high": 32 - (self.rows - 1).bit_length(), "rights": RIGHTS, "valid": 1})
 
     def _write_key(self, m, write):
-        cleared = Signal(range(self.rows + 1))  # rows that have been cleared since the reset
+        row_bits = (self.rows - 1).bit_length()
+        cleared = Signal(range(self.all_rows if self.connections > 1 else self.rows + 1))  # rows, since the reset
         m.d.comb += [
-            self.ready.eq(cleared[-1]),
-            self.free.eq(self.ready & ~self.invalidate),
+            *([self.free.eq(~self.invalidate)] if self.connections > 1 else
+              [self.ready.eq(cleared[-1]), self.free.eq(self.ready & ~self.invalidate)]),
             self.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.key))),
             self.revoked_row.eq(Mux(self.invalidate, self.invalidate_row, self.write.row)),
-            write.en.eq(~self.ready | self.revokes),
-            write.addr.eq(Mux(self.ready, self.revoked_row, cleared)),
-            write.data.high.eq(self.write.word[len(self.write.row):]),
+            write.data.high.eq(self.write.word[row_bits:]),
             write.data.rights.eq(self.write.rights),
             write.data.valid.eq(self.free & self.write.key),
         ]
-        with m.If(~self.ready):
+        if self.connections == 1:
+            m.d.comb += [
+                write.en.eq(~self.ready | self.revokes),
+                write.addr.eq(Mux(self.ready, self.revoked_row, cleared)),
+            ]
+            with m.If(~self.ready):
+                m.d.sync += cleared.eq(cleared + 1)
+            return
+        # One connection after another is visited, and cleared unless it is ready.
+        of = cleared[row_bits:]
+        clears = Signal()
+        m.d.comb += [
+            clears.eq(~self.ready.bit_select(of, 1) & ~self.revokes),
+            write.en.eq(clears | self.revokes),
+            write.addr.eq(Mux(self.revokes, self.revoked_row, cleared)),
+        ]
+        with m.If(clears):
             m.d.sync += cleared.eq(cleared + 1)
+            with m.If(cleared[:row_bits].all()):
+                m.d.sync += self.ready.bit_select(of, 1).eq(1)
+        with m.Elif(self.ready.bit_select(of, 1)):
+            m.d.sync += of.eq(of + 1)
+        with m.If(self.reset.any()):
+            m.d.sync += [self.ready.eq(self.ready & ~self.reset), cleared[:row_bits].eq(0)]

@@ -1,13 +1,22 @@
 """A queue of rows that are written field by field."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
 
-__all__ = ["RowQueue"]
+__all__ = ["RowQueue", "is_read"]
+
+
+def is_read(m, address, some):
+    """Whether the row at ``address`` was there in the last cycle, so that block RAM gives it in this one."""
+    before = Signal.like(address)
+    was_there = Signal()
+    m.d.sync += [before.eq(address), was_there.eq(some)]
+    return was_there & (before == address)
 
 
 class RowQueue(wiring.Component):
@@ -31,17 +40,37 @@ class RowQueue(wiring.Component):
     first, next : Out
         The place of the row at ``o``, and of the row that is added next: rows take the places in turn.
 
+    Only with many connections, which have a queue each, in block RAM; a row can then be taken 2 cycles after it was
+    added, and 2 cycles after a change of ``shown``:
+
+    of : In
+        The connection of the row that is added next.
+    shown : In
+        The connection of ``o``.
+    settled : Out, 1 bit
+        ``o.valid`` is not 0 for the time that block RAM takes.
+    any : Out, 1 bit for each connection
+        The queue is not empty.
+    clear : In, :class:`.Clear`
+
     """
 
-    def __init__(self, layout: type[data.Struct], depth: int):
+    def __init__(self, layout: type[data.Struct], depth: int, connections: int = 1):
         self.depth = depth
+        self.connections = connections
+        of = connection_shape(connections)
+        many = {
+            "of": In(of), "shown": In(of), "settled": Out(1), "any": Out(connections), "clear": In(Clear(connections)),
+        }  # fmt: skip
         self.fields = {name: field.width for name, field in layout.as_shape()}
         super().__init__({
             **{name: In(1) for name in self.fields}, "word": In(32), "add": In(1), "o": Out(stream.Signature(layout)),
-            "first": Out(range(depth)), "next": Out(range(depth)),
+            "first": Out(range(depth)), "next": Out(range(depth)), **(many if connections > 1 else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
+        if self.connections > 1:
+            return self._many()
         m = Module()
         head = Signal(range(2 * self.depth))
         tail = Signal.like(head)
@@ -55,4 +84,40 @@ class RowQueue(wiring.Component):
         m.d.comb += [self.o.valid.eq(head != tail), self.first.eq(head), self.next.eq(tail)]
         count_up_down(m, tail, self.add)
         count_up_down(m, head, self.o.valid & self.o.ready)
+        return m
+
+    def _many(self):
+        m = Module()
+        head = Signal(range(2 * self.depth))
+        tail = Signal.like(head)
+        heads = Cells(m, head, self.connections, self.shown, self.clear)
+        tails = Cells(m, tail, self.connections, self.of, self.clear)
+        place = Signal(range(self.depth * self.connections))
+        last = Signal.like(tail)  # the end of the queue
+        some = Signal()
+        known = Signal()
+        m.d.comb += [
+            self.first.eq(head),
+            self.next.eq(tail),
+            place.eq(Cat(self.first, self.shown)),
+            last.eq(tails.read(m, self.shown)),
+            some.eq(head != last),
+            known.eq(is_read(m, place, some)),
+            self.o.valid.eq(some & known),
+            self.settled.eq(~some | known),
+        ]
+        for name, width in self.fields.items():
+            m.submodules[name] = memory = Memory(shape=width, depth=self.depth * self.connections, init=[])
+            write, read = memory.write_port(), memory.read_port()
+            m.d.comb += [
+                write.addr.eq(Cat(self.next, self.of)), write.data.eq(self.word), write.en.eq(getattr(self, name)),
+                read.addr.eq(place), self.o.payload[name].eq(read.data),
+            ]  # fmt: skip
+        takes = Signal()
+        ends = Signal()  # the last row is taken
+        m.d.comb += [takes.eq(self.o.valid & self.o.ready), ends.eq(takes & ((head + 1)[:len(head)] == last))]
+        tails.count(m, self.add)
+        heads.count(m, takes)
+        cleared = (ends << self.shown) | (self.clear.now << self.clear.of)
+        m.d.sync += self.any.eq((self.any & ~cleared) | (self.add << self.of))
         return m

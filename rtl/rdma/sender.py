@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo, swap_octets
 from open_rnic.rtl.opcodes import (
     FIRST_MSN,
@@ -27,6 +28,7 @@ __all__ = ["MAX_OUTSTANDING", "RdmaSender"]
 
 MAX_OUTSTANDING = 16  # words of memory that may be read ahead
 _PADDING = 2  # octets in front of a header, so that its fields of 32 bits lie in lanes; they hold its ULPDU's length
+_SAVED_WORDS = 8
 _VOID = 1  # the ``start`` of octets that have no meaning
 
 
@@ -36,15 +38,22 @@ class _Source(data.StructLayout):
     If they are not in memory, ``start`` tells what they are: _PADDING marks the first octets of a header, behind the
     padding that holds the length of the ULPDU, and _VOID those in the place of octets that must not be read. ``some``
     is the number of octets; 0 for a whole beat. ``done`` marks the last octets of a Send or an RDMA Write; if
-    ``fabric``, of logic beside the engine.
+    ``fabric``, of logic beside the engine. With many connections, ``connection`` is the number of the ULPDU's.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int):
         octets = 4 * lanes
         super().__init__({
             "memory": 1, "data": 32 * lanes, "start": range(octets), "some": range(octets), "last": 1, "done": 1,
-            "fabric": 1,
+            "fabric": 1, **connection_field(connections),
         })  # fmt: skip
+
+
+class _Note(data.StructLayout):
+    """The length of a ULPDU, and with many connections its connection."""
+
+    def __init__(self, connections: int):
+        super().__init__({"length": 16, **connection_field(connections)})
 
 
 class RdmaSender(wiring.Component):
@@ -101,24 +110,70 @@ class RdmaSender(wiring.Component):
         All octets of a Send or an RDMA Write, of the host or of logic beside the engine, have been read. For one cycle.
     ulpdu : Out, 1 bit
         A ULPDU has been sent, or given up.
+
+    With many connections, ``refused``, ``failed`` and ``sending`` have a bit for each. Every message is taken for one
+    segment; if another one follows, what is left of the message is given back, and comes again as a message. ``starts``
+    is 1 for one cycle, and there are
+
+    message_of : In
+        The connection of the message, of which ``runs`` and ``mulpdu`` are expected.
+    resumes : In, 1 bit
+        The message is the rest of one: ``to`` of a Send is the MO.
+    message_live : In, 1 bit
+        As ``live``, of the message; ``live`` is that of connection ``of``.
+    wanted : Out, 1 bit
+        The segment needs the next fragment.
+    unfinished : Out, 1 bit
+        Another segment follows the one that begins.
+    of : Out
+        The connection of the segment, and of ``answers``.
+    ends : Out, 1 bit
+        All octets of the segment are named. For one cycle.
+    busy : Out, 1 bit
+        A segment has begun, or what is left of its message has not been given back.
+    saves : Out, 1 bit
+        ``saved`` is word ``save_at`` of what is left: see :meth:`_header`.
+    save_at : Out, 4 bits
+    saved : Out, 32 bits
+    sent_of : Out
+        The connection of ``sent``.
+    ulpdu_of : Out
+        The connection of ``ulpdu``.
+    starts_of : In
+        The connection of ``starts``.
+    shown : In
+        The connection of ``left`` and ``sending``, which is 1 bit.
+    idle : Out, 1 bit
+        No ULPDU is in the block.
+    clear : In, :class:`.Clear`
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
+        self.connections = connections
+        each, of = connections, connection_shape(connections)
+        many = {
+            "message_of": In(of), "resumes": In(1), "message_live": In(1), "wanted": Out(1), "unfinished": Out(1),
+            "of": Out(of), "ends": Out(1), "busy": Out(1), "saves": Out(1), "save_at": Out(4), "saved": Out(32),
+            "sent_of": Out(of), "ulpdu_of": Out(of), "starts_of": In(of), "shown": In(of), "idle": Out(1),
+            "clear": In(Clear(connections)),
+        }  # fmt: skip
         super().__init__({
+            **(many if connections > 1 else {}),
             "message": In(stream.Signature(Message)), "fragment": In(stream.Signature(Fragment)), "live": In(1),
             "runs": In(1), "mulpdu": In(16), "send_rtr": In(1), "read_rtr": In(1), "starts": In(1),
-            "o": Out(stream.Signature(TxUlpdu(lanes))),
+            "o": Out(stream.Signature(TxUlpdu(lanes, connections))),
             "read": Out(stream.Signature(word_bits(lanes))), "words": In(stream.Signature(32 * lanes)), "fault": In(1),
             "asks": Out(1), "asked": Out(Sink),
-            "answering": Out(1), "answers": Out(1), "left": Out(32), "refused": Out(1), "failed": Out(1),
+            "answering": Out(1), "answers": Out(1), "left": Out(32), "refused": Out(each), "failed": Out(each),
             "sending": Out(1), "sent": Out(1), "fabric_sent": Out(1), "ulpdu": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         x = _Parts(self)
+        x.left = Signal(32, name="rest") if x.many else self.left
         m.submodules.sources = x.sources
         m.submodules.realigner = x.realigner
         m.d.comb += [
@@ -131,10 +186,71 @@ class RdmaSender(wiring.Component):
         self._begin(m, x)
         self._segment(m, x)
         self._collect(m, x)
+        if x.many:
+            self._share(m, x)
         return m
+
+    def _share(self, m, x):
+        """What many connections need: give back the rest of a message, and show what has been sent of it."""
+        refused_left = Signal(32)
+        cells = Cells(m, refused_left, self.connections, Mux(x.in_segment, self.of, self.message_of), self.clear)
+        with m.If(x.refuses):
+            cells.write(m, Mux(x.in_segment, x.left, self.message.payload.octets))
+        begun = Signal(5)  # ULPDUs; as many may be on their way
+        ended = Signal(5)
+        begins = Cells(m, begun, self.connections, self.message_of, self.clear)
+        ends = Cells(m, ended, self.connections, self.ulpdu_of, self.clear)
+        begins.count(m, x.begins)
+        ends.count(m, self.ulpdu)
+        m.d.comb += [
+            self.left.eq(cells.read(m, self.shown)),
+            self.sending.eq(begins.read(m, self.shown) != ends.read(m, self.shown)),
+            self.unfinished.eq(~x.last_begins),
+            self.of.eq(x.connection),
+            self.ends.eq(x.ends),
+            self.busy.eq(x.in_segment | x.saving),
+            self.saves.eq(x.saving),
+            self.save_at.eq(x.header_word),
+            self.saved.eq(x.header_data),
+            self.idle.eq(~(x.in_segment | x.saving | x.sources.o.valid | x.realigner.busy)),
+        ]
+        with m.If(x.ends & ~x.last_segment & ~x.void):
+            m.d.sync += [x.saving.eq(1), x.header_word.eq(0)]
+        with m.If(x.saving):
+            m.d.sync += [x.header_word.eq(x.header_word + 1), x.saving.eq(x.header_word != _SAVED_WORDS - 1)]
+        forget(m, self.clear, self.refused, self.failed, x.ruined)
+
+    def _number_many(self, m, x):
+        """As :meth:`_number`. Numbers are 0 before the first message, and then 1, or 2 behind an RTR."""
+        send_msn = Signal(32)
+        read_msn = Signal(32)
+        sends, reads = (Cells(m, each, self.connections, x.connection, self.clear) for each in (send_msn, read_msn))
+        next_msn = Signal(32)
+        rtrs = []
+        for name, rtr in (("send", self.send_rtr), ("read", self.read_rtr)):
+            behind_rtr = Signal(self.connections, name=f"behind_{name}_rtr")
+            used = Signal(name=f"{name}s_used")
+            with m.If(self.starts):
+                m.d.sync += behind_rtr.bit_select(self.starts_of, 1).eq(rtr)
+            cells = Cells(m, used, self.connections, x.connection, self.clear)
+            rtrs.append((cells, Mux(used, 0, FIRST_MSN << behind_rtr.bit_select(x.connection, 1))))
+        (send_used, first_send), (read_used, first_read) = rtrs
+        m.d.comb += [
+            x.msn.eq(Mux(x.is_request, read_msn | first_read, send_msn | first_send)), next_msn.eq(x.msn + 1)
+        ]
+        with m.If(x.ends_header & x.last_segment & ~x.tagged):
+            with m.If(x.is_request):
+                reads.write(m, next_msn)
+                read_used.write(m, 1)
+            with m.Else():
+                sends.write(m, next_msn)
+                send_used.write(m, 1)
 
     def _number(self, m, x):
         """The MSNs of the next Send and of the next RDMA Read Request; an RTR has the first one of its queue."""
+        if x.many:
+            self._number_many(m, x)
+            return
         send_msn = Signal(32)
         read_msn = Signal(32)
         next_msn = Signal(32)
@@ -148,13 +264,16 @@ class RdmaSender(wiring.Component):
                 m.d.sync += send_msn.eq(next_msn)
 
     def _header(self, m, x):
-        """The header of the segment, in the order of the wire (RFC 5041 §4, RFC 5040 §4.1, §4.4)."""
+        """The header of the segment, in the order of the wire (RFC 5041 §4, RFC 5040 §4.1, §4.4).
+
+        What is left of a message is given back in the order of ``fields``; the first word has the Opcode.
+        """
         control = Cat(
             Const(VERSION, 2), Const(0, 4), x.last_segment, x.tagged, x.opcode, Const(0, 2), Const(VERSION, 2)
         )
         queue = swap_octets(Mux(x.is_request, Const(Queue.READ, 32), Const(Queue.SEND, 32)))
         fields = [swap_octets(value) for value in (
-            Const(0, 32), x.stag, x.to[32:], x.to[:32], x.msn, x.fragment_left, x.address, self.left,
+            Const(0, 32), x.stag, x.to[32:], x.to[:32], x.msn, x.fragment_left, x.address, x.left,
         )]  # fmt: skip
         small, stag, to_high, to_low, msn, sink, address, left = range(len(fields))
         mo = to_low
@@ -174,6 +293,9 @@ class RdmaSender(wiring.Component):
                     for n, field in enumerate(order[lane :: self.lanes]):
                         with m.If(x.header_word == n):
                             m.d.comb += chosen.eq(field)
+            if x.many:
+                with m.If(x.saving):
+                    m.d.comb += chosen.eq(x.header_word)
             word = x.header_data.word_select(lane, 32)
             m.d.comb += word.eq(_chosen([few, *fields[1:]], chosen))
 
@@ -189,10 +311,12 @@ class RdmaSender(wiring.Component):
         fits = Signal()
         fitting = Signal(16)  # octets of the payload
         whole = Signal(16)  # octets of the ULPDU
+        if x.many:
+            goes_on = 0
         m.d.comb += [
             tagged.eq(Mux(goes_on, x.tagged, given.opcode.matches(*TAGGED))),
             is_request.eq(~goes_on & (given.opcode == Opcode.RDMA_READ_REQUEST)),
-            left.eq(Mux(goes_on, self.left, given.octets)),
+            left.eq(Mux(goes_on, x.left, given.octets)),
             limit.eq(self.mulpdu - Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS)),
             fits.eq(~left[16:].any() & (left[:16] <= limit)),
             fitting.eq(Mux(is_request, 0, Mux(fits, left, limit))),
@@ -201,20 +325,23 @@ class RdmaSender(wiring.Component):
         ]  # fmt: skip
         may_begin = Signal()
         m.d.comb += [
-            may_begin.eq(~x.in_segment & self.runs & (goes_on | self.message.valid)),
-            begins.eq(may_begin & (~Mux(goes_on, self.answering, given.response) | self.live)),
+            may_begin.eq(~x.in_segment & self.runs & (goes_on | self.message.valid) & (~x.saving if x.many else 1)),
+            begins.eq(may_begin & (~Mux(goes_on, self.answering, given.response)
+                                   | (self.message_live if x.many else self.live))),
         ]
         with m.If(may_begin & ~begins):
-            m.d.sync += self.refused.eq(1)
+            m.d.comb += x.refuses.eq(1)
+            m.d.sync += (self.refused.bit_select(self.message_of, 1) if x.many else self.refused).eq(1)
         m.d.comb += [
             x.begins.eq(begins),
-            x.takes.eq(may_begin & ~goes_on),
+            x.last_begins.eq(fits | is_request),
+            x.takes.eq(begins if x.many else may_begin & ~goes_on),
             self.message.ready.eq(x.takes),
             self.asks.eq(x.takes & is_request),
         ]
         with m.If(begins):
             m.d.sync += [
-                x.last_segment.eq(fits | is_request),
+                x.last_segment.eq(x.last_begins),
                 x.payload.eq(fitting),
                 x.length.eq(whole),
                 x.header_word.eq(0),
@@ -228,12 +355,13 @@ class RdmaSender(wiring.Component):
                 x.fabric.eq(given.fabric),
                 x.stag.eq(given.stag),
                 self.answering.eq(given.response),
+                *([x.connection.eq(self.message_of)] if x.many else []),
             ]
         # One enable, and one choice, for each register of many bits: the new message or segment, or what is left.
         with m.If(x.takes | (x.ends & ~x.void)):
             m.d.sync += [
-                x.to.eq(Mux(x.in_segment, x.to + x.payload, Mux(tagged | is_request, given.to, 0))),
-                self.left.eq(Mux(x.in_segment, self.left - x.payload, given.octets)),
+                x.to.eq(Mux(x.in_segment, x.to + x.payload, Mux(tagged | is_request | x.resumes, given.to, 0))),
+                x.left.eq(Mux(x.in_segment, x.left - x.payload, given.octets)),
             ]
         with m.If(begins | x.moves_payload):
             m.d.sync += x.payload_left.eq(Mux(x.in_segment, x.payload_left - x.count, fitting))
@@ -276,6 +404,7 @@ class RdmaSender(wiring.Component):
             source.some.eq(x.count),
             source.last.eq(ends),
             source.fabric.eq(x.fabric),
+            *([source.connection.eq(x.connection)] if x.many else []),
             source.done.eq(x.finishes & ~self.answering & ~x.is_request),
             self.read.payload.eq(x.address[len(start):]),
             x.moves_header.eq(moves & x.in_header),
@@ -299,7 +428,7 @@ class RdmaSender(wiring.Component):
             with m.If(x.in_header):
                 m.d.comb += [x.sources.i.valid.eq(1), moves.eq(x.sources.i.ready)]
             with m.Elif(~x.last_fragment & (x.fragment_left == 0)):
-                m.d.comb += x.loads.eq(self.fragment.valid)
+                m.d.comb += [x.loads.eq(self.fragment.valid), *([self.wanted.eq(1)] if x.many else [])]
             with m.Else():
                 m.d.comb += [
                     self.read.valid.eq(~dead & x.sources.i.ready),
@@ -307,15 +436,16 @@ class RdmaSender(wiring.Component):
                     moves.eq(x.sources.i.ready & (dead | self.read.ready)),
                 ]
                 with m.If(dead):
-                    m.d.sync += self.refused.eq(1)
+                    m.d.comb += x.refuses.eq(1)
+                    m.d.sync += (self.refused.bit_select(x.connection, 1) if x.many else self.refused).eq(1)
         m.d.sync += offered.eq(self.read.valid & ~self.read.ready)
         with m.If(x.moves_header):
             m.d.sync += x.header_word.eq(x.header_word + 1)
         with m.If(x.ends_header):
             m.d.sync += x.in_header.eq(0)
         with m.If(x.ends):
-            m.d.sync += [x.in_segment.eq(0), x.goes_on.eq(~x.last_segment)]
-        with m.If(x.finishes):
+            m.d.sync += [x.in_segment.eq(0), x.goes_on.eq(0 if x.many else ~x.last_segment)]
+        with m.If(x.ends if x.many else x.finishes):
             m.d.sync += self.answering.eq(0)
 
     def _collect(self, m, x):
@@ -326,8 +456,12 @@ class RdmaSender(wiring.Component):
         fails = Signal()  # this word, or one before it
         spoilt = Signal()  # some octets of the ULPDU have no meaning; the words of the one before it have left
         octets = word.payload.octets
+        if x.many:
+            failed, ruined = (flags.bit_select(connection_of(source.payload), 1) for flags in (self.failed, x.ruined))
+        else:
+            failed, ruined = self.failed, spoilt
         m.d.comb += [
-            fails.eq(self.failed | (moves & memory & self.fault)),
+            fails.eq(failed | (moves & memory & self.fault)),
             piece.valid.eq(source.valid & (~memory | self.words.valid)),
             moves.eq(piece.valid & piece.ready),
             source.ready.eq(moves),
@@ -337,19 +471,31 @@ class RdmaSender(wiring.Component):
             piece.payload.count.eq(Cat(source.payload.some, source.payload.some == 0)),
             piece.payload.first.eq(~memory & (source.payload.start == _PADDING)),
             piece.payload.at.eq(0),
-            piece.payload.note.eq(source.payload.data[: 8 * _PADDING]),
+            piece.payload.note.length.eq(source.payload.data[: 8 * _PADDING]),
             self.sent.eq(moves & source.payload.done & ~source.payload.fabric & ~fails),
             self.fabric_sent.eq(moves & source.payload.done & source.payload.fabric & ~fails),
             self.o.valid.eq(word.valid),
             word.ready.eq(self.o.ready),
             *(self.o.payload[name].eq(word.payload[name]) for name in ("data", "last")),
             self.o.payload.octets.eq(Mux(spoilt, ((octets - 1) ^ 1) + 1, octets)),
-            self.o.payload.length.eq(word.payload.note),
+            self.o.payload.length.eq(word.payload.note.length),
             self.ulpdu.eq(self.o.valid & self.o.ready & self.o.payload.last),
-            self.sending.eq((x.goes_on & self.runs) | x.in_segment | source.valid | x.realigner.busy),
         ]
         void = ~memory & (source.payload.start == _VOID)
-        m.d.sync += [self.failed.eq(fails), spoilt.eq(spoilt | fails | (moves & void))]
+        if not x.many:
+            m.d.comb += self.sending.eq((x.goes_on & self.runs) | x.in_segment | source.valid | x.realigner.busy)
+            m.d.sync += [self.failed.eq(fails), spoilt.eq(spoilt | fails | (moves & void))]
+            return
+        of = word.payload.note.connection
+        m.d.comb += [
+            spoilt.eq(x.ruined.bit_select(of, 1)),
+            piece.payload.note.connection.eq(source.payload.connection),
+            self.o.payload.connection.eq(of),
+            self.ulpdu_of.eq(of),
+            self.sent_of.eq(source.payload.connection),
+        ]
+        with m.If(moves):
+            m.d.sync += [failed.eq(fails), ruined.eq(ruined | fails | void)]
 
 
 def _exceeds(large: Value, small: Value) -> Value:
@@ -371,8 +517,16 @@ class _Parts:
 
     def __init__(self, sender: RdmaSender):
         lanes = sender.lanes
-        self.sources = Fifo(_Source(lanes), MAX_OUTSTANDING)
-        self.realigner = Realigner(lanes, 16)
+        self.many = sender.connections > 1
+        self.sources = Fifo(_Source(lanes, sender.connections), MAX_OUTSTANDING)
+        self.realigner = Realigner(lanes, _Note(sender.connections))
+        if self.many:
+            self.connection = Signal.like(sender.message_of)  # of the segment
+            self.saving = Signal()  # the rest of its message is given back
+            self.ruined = Signal(sender.connections)  # ULPDUs of the connection are given up
+            self.resumes = sender.resumes
+        else:
+            self.resumes = Const(0)
 
         # The message.
         self.goes_on = Signal()  # it has begun, and not ended
@@ -389,6 +543,8 @@ class _Parts:
 
         # Its segment.
         self.begins = Signal()
+        self.last_begins = Signal()  # it is the last one of its message
+        self.refuses = Signal()  # its source must not be read
         self.takes = Signal()  # the message begins, too
         self.ends = Signal()
         self.in_segment = Signal()

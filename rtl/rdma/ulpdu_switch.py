@@ -21,10 +21,11 @@ class UlpduSwitch(wiring.Component):
     o : Out, stream of :class:`.TxUlpdu`
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
-        ulpdus = stream.Signature(TxUlpdu(lanes))
-        super().__init__({"host": In(ulpdus), "engine": In(ulpdus), "o": Out(stream.Signature(TxUlpdu(lanes)))})
+        ulpdus = stream.Signature(TxUlpdu(lanes, connections))
+        super().__init__({"host": In(ulpdus), "engine": In(ulpdus),
+                          "o": Out(stream.Signature(TxUlpdu(lanes, connections)))})  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -15,7 +15,7 @@ from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.loader import Loader
 from open_rnic.rtl.tcp.pieces import Pieces
 from open_rnic.rtl.tcp.program import tcp_program
-from open_rnic.rtl.tcp.receive_ring import ReceiveRings
+from open_rnic.rtl.tcp.receive_ring import ReceiveRings, shown_octets
 from open_rnic.rtl.tcp.send_ring import SendRings
 from open_rnic.rtl.tcp.tuples import Tuples
 from open_rnic.rtl.tcp.words import Command, State, port, t
@@ -65,6 +65,8 @@ class TcpEngine(wiring.Component):
         opens as they are taken.
     accept : In, 1 bit for each connection
         Octets of the connection are taken.
+    shown : Out, :func:`.shown_octets`
+        With a ``tag``, in place of ``received`` and ``accept``: the rings, for a reader that knows more.
     to_send : In, stream of :class:`.Packet` with ``connection``
         Packets. No segment has octets of two packets. A packet of no octets closes this end's half, behind all octets.
     room : Out, 1 bit for each connection
@@ -82,20 +84,21 @@ class TcpEngine(wiring.Component):
         Pulses when the status changes.
     """
 
-    def __init__(self, connections: int = 4, config: EngineConfig | None = None):
+    def __init__(self, connections: int = 4, config: EngineConfig | None = None, *, tag: ShapeLike | None = None):
         if connections not in (1, 2, 4, 8, 16):
             raise ValueError(f"connections must be 1, 2, 4, 8 or 16, not {connections!r}")
         self.connections = connections
         self.config = config or EngineConfig()
+        self.tag = tag
         index = range(max(2, connections))
+        pieces = {"received": Out(packet(1, connection=index)), "accept": In(connections)}
         super().__init__({
             "tick": In(1),
             "segments_in": In(packet(1, source=32, length=16)),
             "segments_out": Out(packet(1, destination=32, length=16)),
             "soon": In(1),
             "express": Out(Express()),
-            "received": Out(packet(1, connection=index)),
-            "accept": In(connections),
+            **(pieces if tag is None else {"shown": Out(shown_octets(connections, self.config.receive_ring, tag))}),
             "to_send": In(packet(1, connection=index)),
             "room": Out(connections),
             "command": In(stream.Signature(CommandLayout(connections))),
@@ -112,16 +115,22 @@ class TcpEngine(wiring.Component):
         m.submodules.sequencer = sequencer = Sequencer(program, self.connections)
         m.submodules.loader = loader = Loader()
         m.submodules.tuples = tuples = Tuples(self.connections)
-        m.submodules.receive_rings = receive_rings = ReceiveRings(self.connections, self.config.receive_ring)
-        m.submodules.pieces = pieces = Pieces(self.connections, self.config.receive_ring)
+        m.submodules.receive_rings = receive_rings = ReceiveRings(
+            self.connections, self.config.receive_ring, 0 if self.tag is None else self.tag
+        )
         m.submodules.send_rings = send_rings = SendRings(self.connections, self.config.send_ring)
         m.submodules.builder = builder = Builder(len(self.show))
 
         # Segments in: header to the sequencer, payload to the ring, octets in order to the user.
         connect(m, flipped(self.segments_in), loader.i)
         connect(m, loader.o, receive_rings.i)
-        connect(m, receive_rings.shown, pieces.rings)
-        connect(m, pieces.o, flipped(self.received))
+        if self.tag is None:
+            m.submodules.pieces = pieces = Pieces(self.connections, self.config.receive_ring)
+            connect(m, receive_rings.shown, pieces.rings)
+            connect(m, pieces.o, flipped(self.received))
+            m.d.comb += pieces.accept.eq(self.accept)
+        else:
+            connect(m, receive_rings.shown, flipped(self.shown))
         # Packets to the ring, octets of the ring into segments.
         connect(m, flipped(self.to_send), send_rings.i)
         connect(m, send_rings.o, builder.i)
@@ -134,7 +143,6 @@ class TcpEngine(wiring.Component):
             self.peer.eq(tuples.shown_address),
             self.ports.eq(tuples.shown_ports),
             receive_rings.has_payload.eq(loader.has_payload),
-            pieces.accept.eq(self.accept),
             self.room.eq(send_rings.room),
             tuples.peer_of.eq(send_rings.queued_of),
             self.express.destination.eq(tuples.peer_address),

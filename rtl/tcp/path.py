@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, ShapeLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import connect, flipped
 
@@ -26,9 +26,10 @@ class NetworkPath(wiring.Component):
         The members of the two that face outwards.
     """
 
-    def __init__(self, connections: int = 4, config: EngineConfig | None = None, *, udp_ports: Iterable[int] = ()):
+    def __init__(self, connections: int = 4, config: EngineConfig | None = None, *, udp_ports: Iterable[int] = (),
+                 tag: ShapeLike | None = None):  # fmt: skip
         self.net = Net(udp_ports=udp_ports)
-        self.engine = TcpEngine(connections, config)
+        self.engine = TcpEngine(connections, config, tag=tag)
         inner = {"tcp_rx", "tcp_tx", "tcp_sent", "tcp_unresolved", "tcp_soon", "segments_in", "segments_out", "soon",
                  "express", "tick", "resolve_valid", "resolve_address", "resolve_done", "resolve_hit"}  # fmt: skip
         self._outer = {

@@ -191,7 +191,7 @@ def test_an_rnic_that_was_restarted_is_reported():
     ("register", "word", "message"),
     [
         ("RNIC_IDENTITY", 5, "RNIC_IDENTITY is 0x00000005, not 0x524e4931: another design"),
-        ("RNIC_VERSION", rnic_registers.VERSION + (1 << 16), "the board has version 3.0 of the RNIC's registers"),
+        ("RNIC_VERSION", rnic_registers.VERSION + (1 << 16), "the board has version 3.1 of the RNIC's registers"),
     ],
 )
 def test_another_design_and_another_version_are_reported_with_the_address(register, word, message):

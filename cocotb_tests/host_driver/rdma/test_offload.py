@@ -11,6 +11,7 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import INITIATOR, RESPOND
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
+from open_rnic.host_driver.errors import MpaConnectionError, RejectedError
 from open_rnic.host_driver.rdma import Access, offload
 from open_rnic.host_driver.rdma.engine import Engine, MappedMemory
 from open_rnic.host_driver.rdma.offload import OffloadStream
@@ -28,6 +29,30 @@ def test_a_device_with_an_engine_does_ddp_and_the_application_sees_no_difference
             assert isinstance(theirs._stream, OffloadStream)
             await asyncio.gather(exercise(ours, theirs), exercise(theirs, ours))
             assert ours.error is theirs.error is None
+
+    run(test())
+
+
+def test_a_connection_that_does_not_fit_into_a_device_that_must_do_ddp_is_refused():
+    async def test():
+        async def small():
+            device = SoftwareDevice(offload=True, octets=1 << 14)
+            device.needs_engine = True
+            return device
+
+        domain = rdma.ProtectionDomain()
+        region = domain.register(bytearray(1 << 15), Access.REMOTE_WRITE)
+        full = "does not fit into the device: the device has no 32768 consecutive octets of memory left"
+        async with await rdma.listen(config=RESPONDER, device=small, domain=domain) as listener:
+            with pytest.raises(MpaConnectionError, match=full):
+                await rdma.connect(*listener.address, INITIATOR, device=small, domain=domain)
+            connecting = asyncio.create_task(rdma.connect(*listener.address, INITIATOR))
+            request = await listener.request()
+            with pytest.raises(MpaConnectionError, match=full):
+                await request.accept()
+            with pytest.raises(RejectedError):
+                await connecting
+        region.deregister()
 
     run(test())
 
@@ -83,7 +108,7 @@ def test_a_buffer_does_not_get_the_addresses_to_which_an_rdma_write_is_under_way
         device = partial(open_device, kind, lanes=4, offload=True)
         octets = 1 << 16
         async with connected(device=device) as (ours, theirs):
-            theirs.device.memory.space = 2 * octets  # room for one
+            theirs.device.memory.places.space = 2 * octets  # room for one
             region = theirs.register(bytearray(octets), Access.REMOTE_WRITE)
             writes = [ours.post_write(b"\xaa" * octets, region.stag) for _ in range(20)]
             while region.view[0] != 0xAA:
@@ -104,7 +129,7 @@ def test_a_buffer_does_not_get_the_addresses_to_which_an_rdma_write_is_under_way
 def test_the_addresses_of_a_region_are_free_soon_after_it_was_deregistered():
     async def test():
         async with connected(device=offloading) as (ours, _):
-            ours.device.memory.space = 4096
+            ours.device.memory.places.space = 4096
             for _ in range(5):
                 ours.register(bytearray(3000), Access.REMOTE_WRITE).deregister()
                 await asyncio.sleep(0.01)

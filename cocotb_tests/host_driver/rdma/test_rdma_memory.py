@@ -28,6 +28,14 @@ def test_stags_have_32_bits_and_form_no_sequence(domain):
     assert len(steps) > 490
 
 
+def test_as_many_regions_as_a_device_has_rows_have_different_rows(domain):
+    """They may be older than the connection to the device."""
+    for rows in (16, 64, 1024):
+        while len(domain) < rows:
+            domain.register(bytearray(1), Access.REMOTE_READ)
+        assert len({region.stag % rows for region in domain}) == rows
+
+
 def test_regions_are_valid_until_they_are_deregistered(domain):
     buffer = bytearray(4)
     with domain.register(buffer, Access.REMOTE_READ) as region:

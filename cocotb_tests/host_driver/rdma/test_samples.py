@@ -62,6 +62,8 @@ def test_a_reader_that_leaves_in_order_ends_the_writer():
             await generator.start(samples=10000)
             while not (await writer.status()).blocked:
                 await asyncio.sleep(0)
+            while not (await generator.status()).stalls:  # the writer's queue fills
+                await asyncio.sleep(0)
             leaving = group.create_task(reader.close())
             signal = await generator.finished(writer.connection)
             assert signal.stalls

@@ -190,6 +190,27 @@ def test_the_responder_may_speak_first_in_the_peer_to_peer_model(rnic):
         assert listener.end()[0] == 0
 
 
+def test_a_number_of_connections_is_served_at_once_and_the_worst_is_the_exit_status(rnic):
+    with listening("--connections", 3, "--model", "peer-to-peer", "--echo") as (listener, port):
+        with running("connect", "127.0.0.1", port, "--json", "--echo") as held:  # neither end closes
+            assert held.event()["event"] == "established"
+            assert rnic("connect", "127.0.0.1", port, "--send", "first")[0] == 0
+            assert rnic("connect", "127.0.0.1", port, "--model", "client-server")[0] == 3
+            names = [each["event"] for each in listener.events("rejected")]
+            assert (names.count("request"), names.count("established"), names.count("closed")) == (3, 2, 1)
+        status, out, _ = listener.end()
+        assert (status, [each["event"] for each in events_of(out)]) == (3, ["closed"])
+
+
+def test_contradicting_numbers_of_connections_are_refused(rnic):
+    for arguments, message in (
+        (["--connections", -1], "--connections must be at least 0, not -1"),
+        (["--connections", 2, "--once"], "--once contradicts --connections 2"),
+    ):
+        status, _, err = rnic("listen", *arguments)
+        assert (status, err.count(message)) == (2, 1)
+
+
 def test_rejections_are_reported_at_both_ends(rnic, tmp_path):
     path = tmp_path / "why"
     path.write_bytes(b"\xffnot today")

@@ -248,6 +248,24 @@ def test_the_demo_runs_on_the_rtl(rnic):
         assert end["cycles"] > 102400 / 16
 
 
+def test_connections_at_once_have_data_of_their_own(rnic, tmp_path):
+    capture = tmp_path / "capture.pcapng"
+    status, out, err = rnic(
+        "demo", "--device", "software", "--connections", "3", "--size", "100K", "--pcap", str(capture), "--json"
+    )
+    assert (status, err) == (0, "")
+    results = json.loads(out)["connections"]
+    assert [result["verified"] for result in results] == [True] * 3
+    ends = [result[end] for result in results for end in ("initiator", "responder")]
+    assert len({end["sha256_received"] for end in ends}) == 6
+    assert len({tuple(end["address"]) for end in ends}) == 4  # one of them is the listener's
+    status, out, err = rnic("demo", "--device", "software", "--connections", "3", "--size", "1K")
+    assert "verified 1024 octets each way of each of 3 connections" in out.splitlines()
+    for wrong in "0", "17":
+        status, out, err = rnic("demo", "--connections", wrong)
+        assert (status, err) == (2, f"rnic: --connections must be 1 to 16, not {wrong}\n")
+
+
 def test_the_capture_cannot_replace_the_file_to_send(tmp_path, capsys):
     file = tmp_path / "file"
     file.write_bytes(b"precious")

@@ -36,13 +36,15 @@ class Memory:
     ``octets`` has all octets that were written. Reads return octets of a run only after the beat with ``last``, and the
     old ones before. ``touched`` collects the addresses that were written. ``idle`` yields cycles before each word that
     is read, ``busy`` stalls before each address and each write. Words at the addresses in ``faulty`` cannot be read.
-    While it is ``silent``, no word comes.
+    While it is ``silent``, no word comes. ``parts`` counts the transfers of each part of OCTETS octets, of which there
+    is one for each connection.
     """
 
-    def __init__(self, dut: Any, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None):
-        self.octets = bytearray(random.randbytes(OCTETS))
+    def __init__(self, dut: Any, idle: Iterator[int] | None = None, busy: Iterator[int] | None = None, parts: int = 1):
+        self.octets = bytearray(random.randbytes(parts * OCTETS))
         self.touched: set[int] = set()
         self.transfers = self.reads = 0
+        self.parts = [0] * parts
         self.outstanding: deque[tuple[int, bool]] = deque()
         self.faulty: set[int] = set()
         self.silent = False
@@ -73,26 +75,30 @@ class Memory:
             beat = await beats.take()
             word = {name: beat >> lsb & ((1 << width) - 1) for name, (lsb, width) in self._fields.items()}
             start = word["address"] * self._width
-            assert start < OCTETS or not word["mask"], f"a write at {start:#x}"
+            assert start < len(self.octets) or not word["mask"], f"a write at {start:#x}"
             for n in range(self._width):
                 if word["mask"] >> n & 1:
                     self.octets[start + n] = word["data"] >> 8 * n & 0xFF
                     self.touched.add(start + n)
             if word["last"]:
                 self._visible[:] = self.octets
-            self.transfers += 1
+            self._count(start)
 
     async def _read(self, beats: Beats) -> None:
         while True:
             start = await beats.take() * self._width
-            assert start < OCTETS, f"a read at {start:#x}"
+            assert start < len(self.octets), f"a read at {start:#x}"
             self.reads += 1
             if faulty := start in self.faulty:
                 word = random.getrandbits(8 * self._width)
             else:
                 word = int.from_bytes(self._visible[start : start + self._width], "little")
             self.outstanding.append((word, faulty))
-            self.transfers += 1
+            self._count(start)
+
+    def _count(self, address: int) -> None:
+        self.transfers += 1
+        self.parts[address // OCTETS % len(self.parts)] += 1
 
     async def _words(self) -> None:
         valid, word, ready = (getattr(self._dut, f"memory__words__{each}") for each in ("valid", "payload", "ready"))

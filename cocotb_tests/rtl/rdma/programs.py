@@ -105,6 +105,9 @@ class Both(Engine):
         if self._only != "rtl":
             self.coming += [each if isinstance(each, bytes) else each.encode() for each in ulpdus]
 
+    def interrupt(self):
+        return bool(self.dut.irq.value)
+
     def host_sends(self, ulpdu):
         super().host_sends(ulpdu)
         self.from_host.append(ulpdu)
@@ -160,7 +163,7 @@ class Both(Engine):
         """Compare memory, ULPDUs for the host, and registers ``but`` those, or fields of STATUS, with these names."""
         assert self.passed == list(self.twin.passed)
         assert self.memory.octets == self.copy.octets, self._difference()
-        assert "irq" in but or int(self.dut.irq.value) == self.twin.irq, "the interrupt differs"
+        assert "irq" in but or self.interrupt() == self.twin.irq, "the interrupt differs"
         while True:
             found, due = await super().access("RECEIVED"), self.twin.read("RDMA_RECEIVED")
             assert found == due, "completions differ"

@@ -28,8 +28,9 @@ def parameters(name: str) -> tuple[str, ...]:
     board = find(name)
     board.check(Core.RNIC)
     ethernet = board.ethernet
-    sizes = connections or str(ethernet.connections), str(ethernet.ring), str(ethernet.memory)
-    return (*sizes, "samples") if ethernet.samples else sizes
+    number = int(connections or ethernet.connections)
+    sizes = str(number), str(ethernet.ring_of(number)), str(ethernet.memory)
+    return (*sizes, "samples") if ethernet.samples and number == 1 else sizes
 
 
 def connections(name: str) -> int:

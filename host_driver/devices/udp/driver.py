@@ -78,6 +78,7 @@ class DataPath:
     rejected : the last ULPDU with a bad CRC
     octets : octets that were handed over, and have not been written yet
     quiet : the number of successive looks that have found nothing
+    waiting : tasks that wait for the RDMA engine's interrupt
 
     """
 
@@ -87,6 +88,7 @@ class DataPath:
     rejected: bytes = b""
     octets: int = 0
     quiet: int = 0
+    waiting: int = 0
     packets: deque[bytes] = field(default_factory=deque)
     place: int = -1  # octets of the first packet that have been written; -1: it has not begun
     asks_room: bool = False  # STREAM_STATE is being read for the packets
@@ -203,6 +205,8 @@ class RnicDriver(LinkDriver):
                 self._read_words(path)
             found = (events | streams) >> n & 1
             path.quiet = 0 if found or path.reads_events or path.reads_words else path.quiet + 1
+        # The interrupt of an engine for which nobody waits may stay pending.
+        engines &= sum(bool(path.waiting) << n for n, path in enumerate(self.paths))
         return bool(pending | events | engines | streams)
 
     def _own(self, page: Page, register: str, then: Callable[[int], None]) -> None:

@@ -12,7 +12,7 @@ from open_rnic.host_driver.devices.serial.exchange import Exchange, NoAnswerErro
 from open_rnic.host_driver.devices.serial.window import MemoryWindow
 from open_rnic.host_driver.devices.udp.datagrams import Datagrams, datagrams
 from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC, DataPath, Page, RnicDriver
-from open_rnic.host_driver.rdma.engine import CopiedMemory
+from open_rnic.host_driver.rdma.engine import CopiedMemory, Places
 from open_rnic.rtl import registers as mpa
 from open_rnic.rtl import rnic_registers
 from open_rnic.rtl.rdma import registers as rdma
@@ -173,6 +173,11 @@ class UdpRnic(LinkClient):
         self.paths = [UdpPath(self, path) for path in self.driver.paths]
         for path in self.paths:
             await path.meet()
+        if _CAPABILITIES["shared"].get(capabilities):
+            places = Places(1 << _CAPABILITIES["memory"].get(capabilities))
+            for path in self.paths:
+                path.memory = CopiedMemory(path, places.space, places)
+                path.needs_engine = True
         await self._clear()
 
     async def _clear(self) -> None:
@@ -200,6 +205,7 @@ class UdpPath(MemoryWindow, DeviceWithTcp):
 
     name = "udp"
     lanes = 1
+    memory: CopiedMemory | None = None
 
     def __init__(self, rnic: UdpRnic, path: DataPath) -> None:
         self._rnic = rnic
@@ -242,7 +248,11 @@ class UdpPath(MemoryWindow, DeviceWithTcp):
     async def interrupt(self) -> None:
         """See Device."""
         number = self._data.page.number - self._rnic.paths[0]._data.page.number
-        await self._rnic.look(lambda: self._rnic.driver.engines_seen[number])
+        self._data.waiting += 1
+        try:
+            await self._rnic.look(lambda: self._rnic.driver.engines_seen[number])
+        finally:
+            self._data.waiting -= 1
 
     async def next_event(self) -> Event:
         """See Device."""

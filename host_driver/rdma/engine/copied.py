@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from open_rnic.host_driver.rdma.engine.memory import Buffer, EngineMemory, MemoryAccess, Placed
+from open_rnic.host_driver.rdma.engine.memory import Buffer, EngineMemory, MemoryAccess, Placed, Places
 
 if TYPE_CHECKING:
     from open_rnic.host_driver.ddp import Octets
@@ -28,20 +28,21 @@ class _Shared:
 
 
 class CopiedMemory(EngineMemory):
-    """Memory of a device behind ``access``.
+    """Memory of a device behind ``access``: of one data path, or with ``places`` of all that have these.
 
     An octet of a shared buffer is copied from the side that has changed it since the two last agreed. If both have
     changed it, either may be lost.
     """
 
-    def __init__(self, access: MemoryAccess, octets: int) -> None:
-        super().__init__(octets)
+    def __init__(self, access: MemoryAccess, octets: int, places: Places | None = None) -> None:
+        super().__init__(octets, places)
+        self._common = places
         self._access = access
         self._shared: dict[int, _Shared] = {}
 
     def beside(self, access: MemoryAccess) -> CopiedMemory:
-        """See EngineMemory: each data path has memory of its own."""
-        return CopiedMemory(access, self.space)
+        """See EngineMemory: the buffers of each data path are its own, also in a memory that all have."""
+        return CopiedMemory(access, self.space, self._common)
 
     @property
     def room(self) -> int:

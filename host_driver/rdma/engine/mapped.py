@@ -68,10 +68,11 @@ class MappedMemory(EngineMemory):
 
     def _at(self, address: int) -> tuple[int, int, Buffer | None]:
         """Return the buffer at an address, its first address, and the address behind it, or that of the next one."""
-        before = bisect_right(self._starts, address)
+        starts = self.places.starts
+        before = bisect_right(starts, address)
         if before:
-            start = self._starts[before - 1]
+            start = starts[before - 1]
             view = self._views[start]
             if address < start + len(view):
                 return start, start + len(view), view
-        return address, self._starts[before] if before < len(self._starts) else 2 * SPACE, None
+        return address, starts[before] if before < len(starts) else 2 * SPACE, None

@@ -40,22 +40,64 @@ class Placed:
     address: int
 
 
+class Places:
+    """The ranges of addresses that are in use, of ``space`` octets."""
+
+    def __init__(self, space: int) -> None:
+        self.space = space
+        self.starts: list[int] = []  # in ascending order
+        self._ends: dict[int, int] = {}  # by the start
+        self._next = ALIGNMENT
+
+    def reserve(self, octets: int) -> int:
+        """Return the first address of a free range, which was not in use recently; raises ValueError without one."""
+        octets = max(octets, 1)
+        first = self._next
+        address = self._free(first, octets, self.space)
+        if address is None:
+            address = self._free(ALIGNMENT, octets, first)
+        if address is None:
+            raise ValueError(f"the device has no {octets} consecutive octets of memory left for a buffer")
+        self._next = _aligned(address + octets)
+        insort(self.starts, address)
+        self._ends[address] = address + octets
+        return address
+
+    def release(self, address: int) -> None:
+        """Free the range that begins here."""
+        del self.starts[bisect_right(self.starts, address) - 1], self._ends[address]
+
+    def _free(self, address: int, octets: int, limit: int) -> int | None:
+        """Return the first range of addresses from ``address`` on, below ``limit``, of which none is in use."""
+        while address + octets <= limit:
+            before = bisect_right(self.starts, address)
+            if before and (end := self._ends[self.starts[before - 1]]) > address:
+                address = _aligned(end)
+            elif before < len(self.starts) and (start := self.starts[before]) < address + octets:
+                address = _aligned(self._ends[start])
+            else:
+                return address
+        return None
+
+
 class EngineMemory(ABC):
     """A memory with buffers of the application in it, each at the address that ``map`` has given to it.
 
     ``retire`` takes a buffer away while a device may still use its addresses: they are given to no other buffer before
-    ``unmap``. ``room`` is the longest buffer of
-    unknown use, such as one for a Send of any length.
+    ``unmap``. ``room`` is the longest buffer of unknown use, such as one for a Send of any length.
     """
 
-    def __init__(self, space: int = SPACE) -> None:
-        self.space = space  # octets
-        self._next = ALIGNMENT
-        self._starts: list[int] = []  # in ascending order
+    def __init__(self, space: int = SPACE, places: Places | None = None) -> None:
+        self.places = places or Places(space)
         self._views: dict[int, Buffer] = {}  # by their address
 
     def __len__(self) -> int:
         return len(self._views)
+
+    @property
+    def space(self) -> int:
+        """The octets of the memory."""
+        return self.places.space
 
     def beside(self, access: MemoryAccess) -> EngineMemory:
         """Return the memory of another data path of the device, behind ``access``: this one, if they share it."""
@@ -71,14 +113,14 @@ class EngineMemory(ABC):
 
         Raises ValueError if no range of addresses is free.
         """
-        address = self._reserve(len(view))
+        address = self.places.reserve(len(view))
         self._views[address] = view
         return address
 
     def unmap(self, address: int) -> None:
         """Forget the buffer that ``map`` has given this address, and free its place. Idempotent."""
         if self._views.pop(address, None) is not None:
-            del self._starts[bisect_right(self._starts, address) - 1]
+            self.places.release(address)
 
     def retire(self, address: int, *, kept: bool = False) -> bool:
         """Forget the buffer at this address, but keep its place until ``unmap``; returns False if there is none.
@@ -106,33 +148,6 @@ class EngineMemory(ABC):
     @abstractmethod
     async def load_shared(self) -> None:
         """Let the application have all octets that peers have written into shared buffers."""
-
-    def _reserve(self, octets: int) -> int:
-        octets = max(octets, 1)
-        first = self._next
-        address = self._free(first, octets, self.space)
-        if address is None:
-            address = self._free(ALIGNMENT, octets, first)
-        if address is None:
-            raise ValueError(f"the device has no {octets} consecutive octets of memory left for a buffer")
-        self._next = _aligned(address + octets)
-        insort(self._starts, address)
-        return address
-
-    def _free(self, address: int, octets: int, limit: int) -> int | None:
-        """Return the first range of addresses from ``address`` on, below ``limit``, in which no buffer lies."""
-        while address + octets <= limit:
-            before = bisect_right(self._starts, address)
-            if before and (end := self._end(self._starts[before - 1])) > address:
-                address = _aligned(end)
-            elif before < len(self._starts) and (start := self._starts[before]) < address + octets:
-                address = _aligned(self._end(start))
-            else:
-                return address
-        return None
-
-    def _end(self, start: int) -> int:
-        return start + max(len(self._views[start]), 1)
 
 
 class _Retired:

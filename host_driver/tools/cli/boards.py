@@ -104,7 +104,7 @@ def _described(board: Board) -> dict[str, Any]:
             "clock_hz": board.ethernet.clock_hz,
             "connections": board.ethernet.connections,
             "memory_octets": board.ethernet.memory,
-            "ring_octets": board.ethernet.ring,
+            "ring_octets": board.ethernet.ring_of(board.ethernet.connections),
         },
         "toolchain": FLOWS[board.flow].title,
         "openfpgaloader": list(board.loader),

@@ -7,6 +7,7 @@ import re
 import sys
 from contextlib import nullcontext
 from enum import StrEnum
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE = 8 << 20
 _SIZE_WITH_WAVES = 16 << 10  # a waveform file has some 2,000 octets for each octet sent
 _SIZE_OVER_RTL = 128 << 10  # TCP in simulated RTL: some 5 seconds
+_CONNECTIONS = 1, 2, 4, 8, 16  # of a simulated board
 _SIZE_OF_A_BOARD, _SIZE_OF_A_SIMULATED_BOARD = 1 << 20, 16 << 10  # some 10 seconds, by their lines
 
 
@@ -66,7 +68,7 @@ def octets(text: str | int) -> int:
 
 
 def demo(
-    device: DeviceOption = "simulated",
+    device: DeviceOption = "",
     lanes: LanesOption = 4,
     file: Annotated[
         Path | None,
@@ -89,6 +91,10 @@ def demo(
     mulpdu: Annotated[
         int, number("--mulpdu", help="The longest ULPDU in octets; 0: as long as the TCP connection's segments allow.")
     ] = 0,
+    connections: Annotated[
+        int,
+        number("--connections", help=f"The number of connections at once, 1 to {_CONNECTIONS[-1]}."),
+    ] = 1,
     port: Annotated[int, number("--port", help="The responder's TCP port; 0 lets the system choose.")] = 0,
     transport: Annotated[
         Kind,
@@ -120,7 +126,8 @@ def demo(
     Of udp:ADDRESS or udp:sim:BOARD, the TCP and the RDMA engine are used: data goes from memory to memory. The peer of
     a single board is the software twin.
 
-    Both endpoints send at the same time, and the received data is verified by its SHA-256.
+    Both endpoints send at the same time, and the received data is verified by its SHA-256. The default device is
+    simulated, and for several --connections, a simulated ECPIX-5, of which one data path serves all of them.
     """
     from open_rnic.host_driver.ddp import DdpError
     from open_rnic.host_driver.mpa.fpdu import MIN_MULPDU
@@ -134,6 +141,11 @@ def demo(
         raise UsageError(f"--port must be 0 to 65535, not {port}")
     if not 0 <= drop < 1:
         raise UsageError(f"--drop must be from 0 to less than 1, not {drop}")
+    if connections not in range(1, _CONNECTIONS[-1] + 1):
+        raise UsageError(f"--connections must be 1 to {_CONNECTIONS[-1]}, not {connections}")
+    if not device and connections > 1:
+        device = f"udp:sim:ecpix5:{next(size for size in _CONNECTIONS if size >= connections)}"
+    device = device or "simulated"
     names = device.split(",", 1)
     boards = _boards(names)
     simulated = boards and all(not name or name.startswith("udp:sim:") for name in boards)
@@ -158,6 +170,7 @@ def demo(
         rtr=Rtr[rtr.name],
         mulpdu=mulpdu or None,
         pcap=pcap,
+        connections=connections,
         network=Network(transport, drop, pcap, attached, boards),
     )
     ladder = Ladder((lambda _: None) if as_json else _tell, width=console().width)
@@ -173,22 +186,26 @@ def demo(
             where = "over a frame pipe" if simulated else "over the network"
         _tell(f"Two endpoints over TCP {where}, {both}.\n")
     # Both ends open one after the other: the first is the initiator's.
-    next_name = iter((names * 2)[: len(Role)])
+    next_name = cycle((names * 2)[: len(Role)])
     try:
         with _Bars() if sys.stderr.isatty() and not as_json else nullcontext() as bars:
             opener = AttachedDevice.open if attached else lambda: open_device(next(next_name), lanes, waves)
             work = demo_boards.run(options, ladder, bars) if boards else run(options, opener, ladder, bars)
-            result = interruptible(work)
+            results = interruptible(work)
     except (ValueError, DdpError) as error:
         raise CommandError(str(error)) from None
     if as_json:
-        print(json.dumps({**result.as_json(), "ladder": [step.as_json() for step in ladder.steps]}))
+        told = results[0].as_json() if connections == 1 else {"connections": [result.as_json() for result in results]}
+        print(json.dumps({**told, "ladder": [step.as_json() for step in ladder.steps]}))
+    elif connections == 1:
+        _show(*results)
     else:
-        _show(result)
-    for line in result.differences():
+        _show_all(results)
+    for line in (line for result in results for line in result.differences()):
         raise CommandError(line)
     if not as_json:
-        print(f"verified {result.initiator.sent} octets each way")
+        each = f" of each of {connections} connections" if connections > 1 else ""
+        print(f"verified {results[0].initiator.sent} octets each way{each}")
 
 
 def _boards(names: list[str]) -> tuple[str, ...]:
@@ -235,6 +252,26 @@ def _show(result: Result) -> None:
     show_tables([Table("", headings, list(result.rows()), left=(0, 1, 2), caption=caption)])
 
 
+def _show_all(results: list[Result]) -> None:
+    seconds = max(result.seconds for result in results)
+    octets = sum(end.received for result in results for end in (result.initiator, result.responder))
+    headings = "initiator", "responder", "octets each way", "FPDUs", "CRC errors", "SHA-256 forth", "and back"
+    rows = [
+        (
+            *(f"{end.address[0]}:{end.address[1]}" for end in ends),
+            f"{result.initiator.sent:,}",
+            " / ".join(f"{end.counters['TX_FPDUS']:,}" for end in ends),
+            " / ".join(f"{end.counters['RX_CRC_ERRORS']:,}" for end in reversed(ends)),
+            *(end.sha256_received[:16] for end in reversed(ends)),
+        )
+        for result in results
+        for ends in [(result.initiator, result.responder)]
+    ]
+    caption = f"{seconds:.2f} s, {octets / max(seconds, 1e-9):,.0f} octets a second in all"
+    typer.echo()
+    show_tables([Table("", headings, rows, left=(0, 1, 5, 6), caption=caption)])
+
+
 class _Bars:
     """Progress bars on standard error, one for each direction."""
 
@@ -260,9 +297,12 @@ class _Bars:
         self._progress.stop()
 
     def began(self, role: Role, octets: int) -> None:
-        """Start the bar of this end, which expects this many octets."""
+        """Show the bar of this end, which expects this many octets more."""
         self._progress.start()
-        self._bars[role] = self._progress.add_task(f"to the {role.name.lower()}", total=octets)
+        if role not in self._bars:
+            self._bars[role] = self._progress.add_task(f"to the {role.name.lower()}", total=0)
+        [bar] = [task for task in self._progress.tasks if task.id == self._bars[role]]
+        self._progress.update(bar.id, total=(bar.total or 0) + octets)
 
     def moved(self, role: Role, octets: int) -> None:
         """Advance the bar of this end by this many octets."""

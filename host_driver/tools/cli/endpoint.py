@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import partial
@@ -597,7 +597,7 @@ async def serve_requests(
 
 
 async def serve_all(
-    listener: Listener,
+    requests: AsyncIterable[ConnectionRequest],
     handle: Callable[[ConnectionRequest], Awaitable[object]],
     failed: Callable[[Address, Exception], object] = tell_failure,
 ) -> None:
@@ -612,7 +612,7 @@ async def serve_all(
             failed(request.peer, error)
 
     async with asyncio.TaskGroup() as group:
-        async for request in listener:
+        async for request in requests:
             group.create_task(guarded(request))
 
 

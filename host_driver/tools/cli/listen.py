@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import interruptible, number, raise_file_limit, with_options
+from open_rnic.host_driver.tools.cli.common import UsageError, interruptible, number, raise_file_limit, with_options
 from open_rnic.host_driver.tools.cli.endpoint import (
     EndpointOptions,
     OnlyModelOption,
@@ -25,8 +25,10 @@ from open_rnic.host_driver.tools.cli.endpoint import (
 from open_rnic.rtl.registers import Model, Role
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
+    from open_rnic.host_driver import rdma
     from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.rdma import ConnectionRequest
@@ -49,23 +51,32 @@ def listen(
     ] = 0,
     model: OnlyModelOption = None,
     reject: Annotated[bool, typer.Option("--reject", help="Reject every Request.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End after the first Request that is answered.")] = False,
+    connections: Annotated[
+        int,
+        number("--connections", help="Answer this many Requests, serve all at once, and end behind them; 0: no limit."),
+    ] = 0,
+    once: Annotated[bool, typer.Option("--once", help="The same as --connections 1.")] = False,
 ) -> None:
     """Wait for RDMA connections, and report the parameters of each and each message received.
 
-    Each connection has a device of its own. With --once, the exit status is 0 if the connection was closed in order, 1
-    if it failed, 2 if the command cannot be carried out as given, 3 if the connection was rejected, and 4 if a
-    Terminate ended it.
+    Each connection has a device or a data path of its own. With --connections or --once, the exit status is 0 if all
+    connections were closed in order, 1 if one failed, 2 if the command cannot be carried out as given, 3 if a
+    connection was rejected, and 4 if a Terminate ended one; it is the highest of these.
     """
+    if connections < 0:
+        raise UsageError(f"--connections must be at least 0, not {connections}")
+    if once and connections not in (0, 1):
+        raise UsageError(f"--once contradicts --connections {connections}")
+    limit = 1 if once else connections
     config = options.configuration(Role.RESPONDER, model, min_ord=min_ord)
     responder = _Responder(
-        report=Report(options.as_json, several=not once),
+        report=Report(options.as_json, several=limit != 1),
         answer=config.private_data,
         takes=set() if reject else {Model[model.name]} if model else set(Model),
         talk=options.talk(),
     )
     raise_file_limit()
-    raise typer.Exit(interruptible(responder.serve(host, port, config, options.network(), once)))
+    raise typer.Exit(interruptible(responder.serve(host, port, config, options.network(), limit)))
 
 
 @dataclass
@@ -83,19 +94,33 @@ class _Responder:
         port: int,
         config: Config,
         network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-        once: bool,
+        limit: int,
     ) -> int:
-        """Listen, for one connection or until interrupted, and return the exit status."""
+        """Listen until this many Requests are answered, or until interrupted if it is 0; returns the exit status."""
         from open_rnic.host_driver import rdma
 
-        # Exit status of the first Request that is answered; a connection that fails before its Reply does not count.
-        answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        statuses: list[int] = []
+        answered = 0  # Requests; a connection that fails before its Reply does not count
+        enough = asyncio.Event()
+
+        def answers() -> None:
+            nonlocal answered
+            answered += 1
+            if answered == limit:
+                enough.set()
 
         def failed(peer: Address, error: Exception) -> None:
-            if not (once and answered.done()):
+            if not enough.is_set():
                 status = self.report.of(peer).over(error)
-                if isinstance(error, rdma.RejectedError) and not answered.done():  # rejected by the configuration
-                    answered.set_result(status)
+                if isinstance(error, rdma.RejectedError):  # by the configuration
+                    statuses.append(status)
+                    answers()
+
+        def broken(peer: Address, error: Exception) -> None:
+            statuses.append(self.report.of(peer).over(error))
+
+        async def handle(request: rdma.ConnectionRequest) -> None:
+            statuses.append(await self.handle(request))
 
         async with network as (tcp, device), contextlib.AsyncExitStack() as stack:
             with self.report.failing("listen"):
@@ -103,20 +128,26 @@ class _Responder:
                 opened = await rdma.listen(host, port, config, device=device, failed=failed, tcp=tcp)
             listener = await stack.enter_async_context(opened)
             self.report.listening(listener.address)
-            if once:
-                arriving = asyncio.create_task(listener.request())
+
+            async def requests() -> AsyncIterator[rdma.ConnectionRequest]:
+                full = asyncio.create_task(enough.wait())
                 try:
-                    await asyncio.wait((arriving, answered), return_when=asyncio.FIRST_COMPLETED)
-                except asyncio.CancelledError:
-                    arriving.cancel()  # before the listener is closed
-                    raise
-                if not answered.done():
-                    answered.set_result(1)  # no other Request counts
-                    return await self.handle(arriving.result())
-                arriving.cancel()
-                return answered.result()
-            await serve_all(listener, self.handle, failed)
-        return 0
+                    while not enough.is_set():
+                        arriving = asyncio.create_task(listener.request())
+                        try:
+                            await asyncio.wait((arriving, full), return_when=asyncio.FIRST_COMPLETED)
+                        finally:
+                            arriving.cancel()  # before the listener is closed
+                        if not enough.is_set():
+                            answers()
+                            yield arriving.result()
+                        elif arriving.done():
+                            await arriving.result().close()
+                finally:
+                    full.cancel()
+
+            await serve_all(requests(), handle, broken)
+        return max(statuses, default=0)
 
     async def handle(self, request: ConnectionRequest) -> int:
         """Answer a request, serve the connection to its end, and return the exit status."""

@@ -93,6 +93,8 @@ _TABLE = (
     Block("EthernetPort", lambda _: port_and_phy(), wide=False, haste=0.8),
     Block("RdmaDatapath", RdmaDatapath, haste=0.5, delay=12000),
     Block("RdmaEngine", RdmaEngine, haste=0.5, delay=12000),
+    Block("RdmaEngine, 4", lambda _: RdmaEngine(connections=4), wide=False, haste=0.5, delay=12000),
+    Block("RdmaEngine, 16", lambda _: RdmaEngine(regions=64, connections=16), wide=False, haste=0.5, delay=12000),
     Block("SampleWriter", SampleWriter, haste=0.5),
     Block("CRC-32C", Crc32c),
     Block("amaranth.lib.crc", AmaranthCrc),

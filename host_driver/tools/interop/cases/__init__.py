@@ -5,6 +5,7 @@ from __future__ import annotations
 from open_rnic.host_driver.tools.interop.case import Case
 from open_rnic.host_driver.tools.interop.cases import (
     ends,
+    many,
     memory,
     perftest,
     programs,
@@ -24,5 +25,6 @@ MATRIX: tuple[Case, ...] = (
     *streams.CASES,
     *memory.CASES,
     *samples.CASES,
+    *many.CASES,
     *ends.CASES,
 )

@@ -1,0 +1,135 @@
+"""A board whose connections share one data path: each is as if it were alone, whatever the others do."""
+
+import asyncio
+import hashlib
+import random
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
+from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system.test_whole import BOARD, PEER, board_and_twin
+from open_rnic.host_driver import rdma
+from open_rnic.host_driver.errors import MpaConnectionError
+from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.net.pipe import Faults
+from open_rnic.host_driver.rdma import Access, RdmaError
+from open_rnic.rtl.registers import Role
+
+FOUR = "colorlight_5a75b:4"
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+
+
+@asynccontextmanager
+async def connected(board, twin, *, active=False, markers=False, crc=True, private=b""):
+    """Yield the board's end of a connection, and the twin's; if the board is ``active``, it connects."""
+    engine = board.tcp.open_device
+    responder = Config(Role.RESPONDER, timeout=HANG, markers=markers, crc=crc)
+    initiator = Config(Role.INITIATOR, timeout=HANG, markers=markers, crc=crc, private_data=private)
+    if active:
+        listening = rdma.listen(str(PEER.ip), 0, responder, tcp=twin)
+    else:
+        listening = rdma.listen(str(BOARD.ip), 0, responder, tcp=board.tcp, device=engine)
+    async with await listening as listener:
+        client = {"tcp": board.tcp, "device": engine} if active else {"tcp": twin}
+        connecting = asyncio.create_task(rdma.connect(*listener.address, initiator, **client))
+        request = await listener.request()
+        assert request.private_data == private
+        passive, initiating = await request.accept(private[::-1]), await connecting
+    assert initiating.negotiated.private_data == private[::-1]
+    async with passive, initiating:
+        yield (initiating, passive) if active else (passive, initiating)
+
+
+async def exchange(board, ours, theirs, rng):
+    """Move octets in both directions by RDMA Writes, RDMA Reads and Sends, and compare their digests."""
+    for end, other in ((ours, theirs), (theirs, ours)):
+        octets = rng.randrange(1, 1600)
+        source, sink = bytearray(rng.randbytes(octets)), bytearray(octets)
+        with end.register(source, ALL) as given, other.register(sink, ALL) as place:
+            message = rng.randbytes(rng.randrange(1, 1600))
+            answer = other.post_receive(bytearray(1600))
+            await board.rnic.get("IDENTITY")  # behind the registrations
+            await end.write(source, place.stag, place.to)
+            await end.send(message)
+            assert bytes((await answer).data) == message
+            assert digest(sink) == digest(source)
+            assert digest(await other.read(octets, given.stag, given.to)) == digest(source)
+
+
+def digest(octets):
+    return hashlib.sha256(octets).hexdigest()
+
+
+def test_connections_of_mixed_roles_and_options_are_used_at_once_over_a_cable_that_loses_frames():
+    async def body():
+        async with board_and_twin(Faults(drop=0.01), FOUR) as (board, twin):
+
+            async def one(n):
+                rng = random.Random(n)
+                options = {"active": n >= 2, "markers": bool(n & 1), "crc": n != 2, "private": rng.randbytes(120 * n)}
+                async with connected(board, twin, **options) as ends:
+                    for _ in range(3):
+                        await exchange(board, *ends, rng)
+
+            await asyncio.gather(*map(one, range(4)))
+
+    run(body())
+
+
+def test_an_error_a_terminate_and_a_reset_leave_the_other_connections_as_they_are():
+    async def body():
+        async with board_and_twin(name=FOUR) as (board, twin), AsyncExitStack() as stack:
+            first, second, third, last = [
+                await stack.enter_async_context(connected(board, twin, active=active)) for active in (0, 1, 0, 1)
+            ]
+            rng = random.Random(1)
+            memory = bytearray(100)
+            region = last[0].register(memory, ALL)
+            await board.rnic.get("IDENTITY")  # behind the registration
+
+            async def ends(connection, why):
+                with pytest.raises(RdmaError, match=why):
+                    await connection.receive()
+
+            busy = asyncio.create_task(exchange(board, *last, rng))
+            # The STag of another connection is none of this one's.
+            await first[1].post_write(b"not here", region.stag, region.to)
+            await asyncio.gather(ends(first[0], "invalid STag"), ends(first[1], "invalid STag"))
+            await exchange(board, *last, rng)
+            await second[1].abort()
+            await ends(second[0], "reset")
+            await exchange(board, *third, rng)
+            await busy
+            assert memory == bytes(100)
+            await last[1].write(b"here", region.stag, region.to)
+            await exchange(board, *last, rng)
+            assert memory[:4] == b"here"
+
+    run(body())
+
+
+def test_a_connection_that_does_not_receive_stalls_no_other():
+    async def body():
+        async with board_and_twin(name=FOUR) as (board, twin), connected(board, twin) as (ours, theirs):
+            sends = [asyncio.create_task(theirs.send(bytes(1000))) for _ in range(20)]  # no buffer is posted
+            async with connected(board, twin, active=True) as others:
+                for n in range(3):
+                    await exchange(board, *others, random.Random(n))
+            for _ in sends:
+                assert len(await ours.receive(1000)) == 1000
+            await asyncio.gather(*sends)
+
+    run(body())
+
+
+def test_a_connection_beyond_the_last_is_refused():
+    async def body():
+        async with board_and_twin(name=FOUR) as (board, twin), AsyncExitStack() as stack:
+            for _ in range(4):
+                await stack.enter_async_context(connected(board, twin, active=True))
+            with pytest.raises(MpaConnectionError, match="all 4 connections of the device are in use"):
+                await rdma.connect(str(PEER.ip), 7, tcp=board.tcp, device=board.tcp.open_device)
+
+    run(body())

@@ -1,0 +1,314 @@
+"""The host's access to the streams of many connections: octets of stream mode, and a few ULPDUs."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu, packet
+from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
+from open_rnic.rtl.mpa.shared import Sending
+from open_rnic.rtl.mpa.shared_registers import NumberedEvent
+from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
+from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers import Cause, EventKind, Verdict
+
+__all__ = ["LONGEST", "SharedStreams", "Word"]
+
+_ENTRIES = 64  # of a connection, that wait to be sent: a word each, and one for the length of each packet
+_ENOUGH = 32  # entries with which a packet of stream mode is not waited for any longer
+_WORDS = 32  # of a ULPDU that the engine has passed to the host
+LONGEST = 4 * (_ENTRIES // 2 - 1)  # octets of a ULPDU from the host
+
+
+class Word(data.Struct):
+    """Octets of stream mode."""
+
+    data: 32
+    octets: 3
+
+
+class SharedStreams(wiring.Component):
+    """Passes packets of many connections through registers, a page of :data:`.STREAM_MAP` for each.
+
+    Until a connection is in MPA mode, its packets go to TCP as they are (RFC 5044 §7.1); if one exceeds
+    TX_STREAM_OCTETS, it is discarded as a whole, and so are all later ones, with the error TX_STREAM. Such a packet may
+    be of any length: it leaves in several, if the host does not write it at once. In MPA mode, the packets are ULPDUs,
+    of :data:`LONGEST` octets at most; a longer one is the error TX_LENGTH. The host receives octets of stream mode a
+    word at a time, and then the one ULPDU that the engine passes, of which the first 128 octets.
+
+    Throughput: a word in 2 cycles, besides some 5 for each packet.
+
+    Members
+    -------
+    bus : In, :class:`.RegisterBus`
+        The number of the connection is above the 8 bits of the address of a register.
+    waits : Out, 1 bit for each connection
+        A received word waits.
+    has_ulpdu : Out, 1 bit for each connection
+        It is one of a ULPDU.
+    word_of, word, full, pop
+        Of :class:`.Watcher`.
+    passed : In, stream of :class:`.RxUlpdu`
+        What the engine passes to the host. It never stalls.
+    packets : Out, stream of :class:`.Packet` with ``connection``
+        Octets of stream mode.
+    tx_ulpdu : Out, stream of :class:`.TxUlpdu`
+        ULPDUs.
+    room, opens : In, 1 bit for each connection
+        A packet of the connection does not stall; its ULPDUs pass the fence.
+    sending_of, sending
+        Of :class:`.SharedMpa`.
+    is_mpa : In, 1 bit for each connection
+        The connection is in MPA mode.
+    wants_mpa : Out, 1 bit for each connection
+        It may enter MPA mode: all octets of stream mode have left.
+    waiting, stopped : Out, 1 bit for each connection
+        All octets of stream mode have left; there was an error.
+    error : Out, stream of :class:`.NumberedEvent`
+    resets : In, 1 bit
+        Begin no packet.
+    idle : Out, 1 bit
+        No packet is on its way.
+    reset : In, 1 bit for each connection
+        Forget the connection. With it goes ``clear``.
+    clear : In, :class:`.Clear`
+    """
+
+    class State(data.Struct):
+        """The state of a connection's transmit."""
+
+        passed: 32  # octets of stream mode
+        left: 16  # octets of the packet that has begun
+
+    def __init__(self, connections: int):
+        self.connections = connections
+        number, each = connection_shape(connections), connections
+        super().__init__({
+            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "waits": Out(each), "has_ulpdu": Out(each),
+            "word_of": Out(number), "word": In(Word), "full": In(each), "pop": Out(each),
+            "passed": In(stream.Signature(RxUlpdu(1, connections))),
+            "packets": Out(packet(1, connection=number)),
+            "tx_ulpdu": Out(stream.Signature(TxUlpdu(1, connections))),
+            "room": In(each), "opens": In(each),
+            "sending_of": Out(number), "sending": In(Sending),
+            "is_mpa": In(each), "wants_mpa": Out(each), "waiting": Out(each), "stopped": Out(each),
+            "error": Out(stream.Signature(NumberedEvent(connections))),
+            "resets": In(1), "idle": Out(1), "reset": In(each), "clear": In(Clear(connections)),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.bank = bank = RegisterBank(STREAM_MAP)
+        page = Signal(connection_shape(self.connections))
+        bus = self.bus
+        m.d.comb += [
+            page.eq(bus.address[8:]),
+            *(getattr(bank.bus, name).eq(getattr(bus, name)) for name in ("request", "write", "write_data")),
+            bank.bus.address.eq(bus.address[:8]),
+            bus.ack.eq(bank.bus.ack),
+            bus.read_data.eq(bank.bus.read_data),
+        ]
+        self._send(m, bank, page)
+        self._receive(m, bank, page)
+        return m
+
+    def _send(self, m, bank, page):
+        rows = Rows(self.State, self.connections)
+        state, at = rows.state, rows.active
+        m.submodules.entries = memory = Memory(shape=32, depth=_ENTRIES * self.connections, init=[])
+        write, read = memory.write_port(), memory.read_port()
+
+        # The host writes entries: the length of a packet, then its words.
+        tail = Signal(range(_ENTRIES))
+        head = Signal(range(_ENTRIES))
+        tails = Cells(m, tail, self.connections, page, self.clear)
+        heads = Cells(m, head, self.connections, at, self.clear)
+        used = Signal.like(tail)
+        writes = Signal()
+        m.d.comb += [
+            used.eq(tail - heads.read(m, page)),
+            # Each word may begin a packet.
+            bank.STATE.room.eq((_ENTRIES - 2 - used)[1:]),
+            writes.eq((bank.BEGIN.push | bank.WORD.push) & (used != _ENTRIES - 1)),
+            write.addr.eq(Cat(tail, page)),
+            write.data.eq(Mux(bank.BEGIN.push, bank.BEGIN.octets, bank.WORD.value)),
+            write.en.eq(writes),
+        ]
+        with m.If(writes):
+            tails.write(m, tail + 1)
+
+        # Each connection is visited in turn.
+        is_mpa = self.is_mpa.bit_select(at, 1)
+        stopped = self.stopped.bit_select(at, 1)
+        level = Signal.like(tail)  # entries
+        room = Signal(32)  # octets that may still pass in stream mode
+        length = Signal(16)
+        words = Signal(15)  # that are left of the packet
+        count = Signal.like(tail)  # words that are sent now
+        ends = Signal()  # the packet ends with them
+        enough = Signal()
+        passes = Signal()  # what is sent now does not stall
+        leaves = Signal()
+        octets = Signal(3)
+        last = Signal()
+        to, error = self.packets, self.error.payload
+        ulpdu = self.tx_ulpdu
+        taken = Signal()
+        m.d.comb += [
+            self.sending_of.eq(at),
+            passes.eq(self.room.bit_select(at, 1) & (~is_mpa | self.opens.bit_select(at, 1))),
+            read.addr.eq(Cat(head, at)),
+            length.eq(read.data),
+            words.eq((state.left + 3)[2:]),
+            last.eq(count == 1),
+            octets.eq(Mux(last & ends & (state.left < 4), state.left, 4)),
+            taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped),
+            *(each[name].eq(value) for each in (to.payload, ulpdu.payload) for name, value in (
+                ("data", read.data), ("octets", octets), ("last", last), ("connection", at),
+            )),
+        ]  # fmt: skip
+        announced = Signal(16)  # length of the ULPDU, which is sent as a whole
+        m.d.comb += ulpdu.payload.length.eq(announced)
+        with m.FSM() as fsm:
+            m.d.comb += [self.idle.eq(fsm.ongoing("Visit")), read.en.eq(~fsm.ongoing("Give"))]
+            with m.State("Visit"):
+                m.d.sync += [
+                    level.eq(tails.read(m, at) - head),
+                    room.eq(self.sending.stream_octets - state.passed),
+                ]
+                with m.If(self.resets):
+                    m.d.comb += leaves.eq(1)
+                with m.Else():
+                    m.next = "Look"
+            with m.State("Look"):  # the word at ``head`` is there in this cycle
+                m.d.sync += [
+                    self.waiting.bit_select(at, 1).eq(room == 0),
+                    enough.eq((level >= words) | (~is_mpa & (level >= _ENOUGH))),
+                    ends.eq(level >= words),
+                    count.eq(Mux(level >= words, words, level)),
+                ]
+                with m.If(state.left != 0):
+                    m.next = "Choose"
+                with m.Elif(~is_mpa & ~stopped & (room == 0) & self.sending.enable):
+                    m.d.sync += self.wants_mpa.bit_select(at, 1).eq(1)
+                    m.next = "Leave"
+                with m.Elif(level == 0):
+                    m.next = "Leave"
+                with m.Else():
+                    m.next = "Begin"
+            with m.State("Begin"):
+                m.next = "Leave"
+                with m.If((length == 0) & is_mpa & ~stopped):
+                    with m.If(passes):
+                        m.next = "Empty"
+                with m.Else():
+                    heads.write(m, head + 1)
+                    m.d.sync += state.left.eq(length)
+                with m.If(~stopped & Mux(is_mpa, length > LONGEST, length > room)):
+                    m.d.sync += [
+                        error.value.eq(Mux(is_mpa, length, length - room)),
+                        error.detail.eq(Mux(is_mpa, Cause.TX_LENGTH, Cause.TX_STREAM)),
+                        self.error.valid.eq(1),
+                    ]
+                    m.next = "Fail"
+            with m.State("Fail"):
+                with m.If(self.error.ready):
+                    m.d.sync += [self.error.valid.eq(0), self.stopped.bit_select(at, 1).eq(1)]
+                    m.next = "Leave"
+            with m.State("Choose"):
+                m.d.sync += announced.eq(state.left)
+                m.next = "Leave"
+                with m.If(Mux(stopped, count != 0, enough & passes)):
+                    m.next = "Give"
+            with m.State("Give"):
+                m.d.comb += [
+                    to.valid.eq(~is_mpa & ~stopped),
+                    ulpdu.valid.eq(is_mpa & ~stopped),
+                ]
+                with m.If(taken):
+                    heads.write(m, head + 1)
+                    m.d.sync += [
+                        state.left.eq(state.left - octets),
+                        state.passed.eq(Mux(is_mpa, state.passed, state.passed + octets)),
+                        count.eq(count - 1),
+                    ]
+                    m.next = "Fetch"
+                    with m.If(last):
+                        m.next = "Leave"
+            with m.State("Fetch"):
+                m.next = "Give"
+            with m.State("Empty"):
+                m.d.comb += [
+                    ulpdu.valid.eq(1),
+                    ulpdu.payload.length.eq(0), ulpdu.payload.octets.eq(0), ulpdu.payload.last.eq(1),
+                ]  # fmt: skip
+                with m.If(ulpdu.ready):
+                    heads.write(m, head + 1)
+                    m.next = "Leave"
+            with m.State("Leave"):
+                m.d.comb += leaves.eq(1)
+                m.next = "Visit"
+        m.d.comb += [error.kind.eq(EventKind.ERROR), error.connection.eq(at)]
+        with m.If(self.reset.any()):
+            m.d.sync += [flags.eq(flags & ~self.reset) for flags in (self.wants_mpa, self.waiting, self.stopped)]
+        rows.switch(m, Mux(at == self.connections - 1, 0, at + 1), leaves, self.reset)
+
+    def _receive(self, m, bank, page):
+        m.submodules.ulpdus = memory = Memory(shape=32, depth=_WORDS * self.connections, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        given, beat = self.passed, self.passed.payload
+        of = beat.connection
+        place = Signal(range(_WORDS + 1))  # of the next word
+        finding = Signal(data.StructLayout({"octets": range(4 * _WORDS + 1), "verdict": Verdict}))
+        entered = Value.cast(finding)
+        before = Signal.like(entered, name="ulpdu")
+        findings = Cells(m, before, self.connections, of, self.clear)
+        stores = Signal()
+        cut = place == _WORDS
+        m.d.comb += [
+            given.ready.eq(1),
+            stores.eq(given.valid & ~cut & ~self.has_ulpdu.bit_select(of, 1)),
+            write.addr.eq(Cat(place[:-1], of)), write.data.eq(beat.data), write.en.eq(stores),
+            finding.octets.eq(Mux(cut, 4 * _WORDS, Cat(0, 0, place) + beat.octets)),
+            finding.verdict.eq(beat.verdict),
+        ]  # fmt: skip
+        with m.If(given.valid):
+            m.d.sync += place.eq(Mux(beat.last, 0, Mux(cut, place, place + 1)))
+            with m.If(beat.last & ~self.has_ulpdu.bit_select(of, 1)):
+                findings.write(m, entered)
+                m.d.sync += self.has_ulpdu.bit_select(of, 1).eq(1)
+
+        # The host reads a word behind STATE, which announces it.
+        number = Signal(range(_WORDS))  # of the ULPDU's next word
+        numbers = Cells(m, number, self.connections, page, self.clear)
+        announced = Signal(self.connections)
+        shown = data.View(finding.shape(), findings.read(m, page))
+        left = Signal(range(4 * _WORDS + 1))  # octets of the ULPDU
+        in_stream, has = self.full.bit_select(page, 1), self.has_ulpdu.bit_select(page, 1)
+        state, pops = bank.STATE, Signal()
+        m.d.comb += [
+            self.waits.eq(self.full | self.has_ulpdu),
+            self.word_of.eq(page),
+            read.addr.eq(Cat(number, page)),
+            left.eq(shown.octets - Cat(0, 0, number)),
+            state.waits.eq(in_stream | has),
+            state.last.eq(in_stream | (left <= 4)),
+            state.octets.eq(Mux(in_stream, self.word.octets, Mux(left <= 4, left, 4))),
+            state.verdict.eq(Mux(in_stream, Verdict.STREAM, shown.verdict)),
+            pops.eq(bank.RECEIVED.pop & announced.bit_select(page, 1)),
+            bank.RECEIVED.value.eq(
+                Mux(announced.bit_select(page, 1), Mux(in_stream, self.word.data, read.data), 0)
+            ),
+            self.pop.eq((pops & in_stream) << page),
+        ]
+        with m.If(bank.RECEIVED.pop):
+            m.d.sync += announced.bit_select(page, 1).eq(0)
+        with m.Elif(state.pop):
+            m.d.sync += announced.bit_select(page, 1).eq(in_stream | has)
+        with m.If(pops & ~in_stream):
+            numbers.write(m, Mux(left <= 4, 0, number + 1))
+            with m.If(left <= 4):
+                m.d.sync += self.has_ulpdu.bit_select(page, 1).eq(0)
+        forget(m, self.clear, self.has_ulpdu, announced)

@@ -1,0 +1,329 @@
+"""The RDMA engine of many connections: the blocks of the engine, joined."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+
+from open_rnic.rtl.lib.rows import Cells, Clear, forget
+from open_rnic.rtl.rdma.command_loader import CommandLoader
+from open_rnic.rtl.rdma.completion_queue import CompletionQueue
+from open_rnic.rtl.rdma.read_counter import ReadCounter
+from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
+from open_rnic.rtl.rdma.regions import RegionTable
+from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
+from open_rnic.rtl.rdma.sender import RdmaSender
+from open_rnic.rtl.rdma.shared_loader import SharedLoader
+from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
+from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers import Rtr
+
+__all__ = ["OUTSIDE", "SharedEngine"]
+
+OUTSIDE = ("CONTROL", "LIMITS")  # registers that are not kept by the register bank
+_MULPDU = BY_NAME["RDMA_LIMITS"]["mulpdu"].reset
+
+
+class SharedEngine:
+    """What a :class:`.RdmaEngine` of many connections is made of.
+
+    Flags of the connections are in flip-flops, a bit for each; numbers are in LUT RAM (:class:`.Cells`), or in the
+    block RAM of queues.
+    """
+
+    def __init__(self, engine):
+        self._engine = engine
+        self._connections = connections = engine.connections
+        self.registers = RegisterBank(RDMA_MAP, outside=OUTSIDE)
+        self.commands = CommandLoader(engine.regions, engine.buffers, connections)
+        self.table = RegionTable(engine.regions, connections)
+        self.receiver = RdmaReceiver(engine.lanes, engine.regions, engine.reads, connections)
+        self.completions = CompletionQueue(engine.buffers, connections)
+        self.loader = SharedLoader(engine.regions, engine.work, engine.reads, connections)
+        self.sender = RdmaSender(engine.lanes, connections)
+        self.switch = UlpduSwitch(engine.lanes, connections)
+        self.reads = ReadCounter(engine.reads, connections)
+
+    def module(self):
+        """Return the engine's module."""
+        m = Module()
+        for name in (
+            "registers", "commands", "table", "receiver", "completions", "loader", "sender", "switch", "reads",
+        ):  # fmt: skip
+            m.submodules[name] = getattr(self, name)
+        x = _Parts(self._engine)
+        self._clear(m, x)
+        self._access(m, x)
+        self._set(m, x)
+        self._join(m, x)
+        self._count_reads(m, x)
+        self._show(m, x)
+        return m
+
+    def _clear(self, m, x):
+        """Clear each connection after a reset of the engine, and one that is reset."""
+        engine = self._engine
+        started = Signal(range(self._connections + 1))  # connections
+        m.d.comb += [
+            x.starts.eq(~started[-1]),
+            x.clear.now.eq(x.starts | engine.reset.any()),
+            x.clear.of.eq(Mux(x.starts, started, engine.which)),
+            self.table.reset.eq(engine.reset),
+            *(Value.cast(block.clear).eq(x.clear) for block in (
+                self.commands, self.receiver, self.completions, self.loader, self.sender, self.reads,
+            )),
+        ]  # fmt: skip
+        with m.If(x.starts):
+            m.d.sync += started.eq(started + 1)
+        m.d.comb += [
+            x.quiet.eq(engine.resets & self.receiver.idle & self.loader.idle & self.sender.idle
+                       & ~engine.tx_ulpdu.valid),
+            engine.idle.eq(x.quiet & ~x.accessing),
+        ]  # fmt: skip
+
+    def _access(self, m, x):
+        """Accesses of the host, of which some wait until the block can show what they read."""
+        bus, inner, receiver, loader = self._engine.bus, self.registers.bus, self.receiver, self.loader
+        address = bus.address[:8]
+
+        def reads(*names):
+            return address.matches(*(BY_NAME[f"RDMA_{name}"].address >> 2 & 0xFF for name in names))
+
+        begins = Signal()
+        m.d.comb += [
+            x.page.eq(bus.address[8:]),
+            receiver.visit.eq(x.page),
+            receiver.visits.eq(bus.request & reads("RX_SEND_MSN", "RX_READ_MSN", "RX_MO", "RX_ARRIVED")),
+            loader.shows.eq(bus.request & reads("SOURCE")),
+            self.completions.last.eq(reads("RECEIVED_OCTETS", "RECEIVED_STAG")),
+            receiver.shown_word.eq(Mux(reads("REFUSED_LENGTH"), HEADER_WORDS,
+                                       address - (BY_NAME["RDMA_REFUSED_0"].address >> 2 & 0xFF))),
+            begins.eq(~x.starts & ~x.quiet & (~receiver.visits | receiver.visited)
+                      & (~loader.shows | ~loader.requesting)),
+            inner.request.eq(bus.request & (begins | x.accessing)),
+            inner.write.eq(bus.write),
+            inner.address.eq(address),
+            inner.write_data.eq(bus.write_data),
+            bus.ack.eq(inner.ack),
+            bus.read_data.eq(inner.read_data),
+        ]  # fmt: skip
+        m.d.sync += x.accessing.eq(inner.request & ~inner.ack)
+
+    def _set(self, m, x):
+        """The registers that the host writes."""
+        engine, receiver, sender, loader = self._engine, self.receiver, self.sender, self.loader
+        control, limits = self.registers.CONTROL, self.registers.LIMITS
+        for field in BY_NAME["RDMA_CONTROL"].fields:
+            bits = x.flags[field.name]
+            with m.If(control.written):
+                m.d.sync += bits.bit_select(x.page, 1).eq(control.word[field.lsb])
+            forget(m, x.clear, bits)
+            m.d.comb += getattr(control, field.name).eq(bits.bit_select(x.page, 1))
+        cells = {}
+        for field in BY_NAME["RDMA_LIMITS"].fields:
+            number = Signal(field.width, name=field.name)
+            cells[field.name] = Cells(m, number, self._connections, x.page, x.clear)
+            with m.If(limits.written):
+                cells[field.name].write(m, limits.word[field.lsb : field.lsb + field.width] ^ field.reset)
+            m.d.comb += getattr(limits, field.name).eq(number ^ field.reset)
+        enable = x.flags["enable"]
+        starts = Signal()
+        m.d.comb += [
+            starts.eq(control.written & control.word[0] & ~enable.bit_select(x.page, 1)),
+            engine.sends_of.eq(x.page),
+            sender.starts.eq(starts),
+            sender.starts_of.eq(x.page),
+            sender.send_rtr.eq(engine.rtr_sends == Rtr.SEND),
+            sender.read_rtr.eq(engine.rtr_sends == Rtr.READ),
+            self.reads.starts.eq(starts),
+            self.reads.starts_of.eq(x.page),
+            self.reads.read_rtr.eq(engine.rtr_sends == Rtr.READ),
+            sender.mulpdu.eq(cells["mulpdu"].read(m, loader.at) ^ _MULPDU),
+            receiver.ird.eq(cells["ird"].read(m, receiver.active)),
+            loader.may_read.eq(self.reads.outstanding < cells["ord"].read(m, loader.at)),
+            receiver.enable.eq(enable.bit_select(receiver.of, 1)),
+            receiver.stopped.eq(x.refused.bit_select(receiver.of, 1)),
+            receiver.drops.eq(x.flags["drops"].bit_select(receiver.active, 1)),
+            receiver.shut.eq(x.flags["shut"].bit_select(receiver.active, 1)),
+            x.memory_failed.eq(receiver.failed | sender.failed),
+            x.refused.eq(receiver.refused | receiver.passed | sender.refused | x.memory_failed),
+            x.runs.eq(Mux(engine.resets, 0, enable & ~x.flags["stop"] & ~x.refused & engine.room & engine.opens)),
+            loader.runs.eq(x.runs),
+            sender.runs.eq(x.runs.bit_select(loader.at, 1)),
+            engine.blocked.eq(enable & x.flags["waits"] & ~x.flags["drops"] & ~x.refused
+                              & (~self.commands.any | receiver.returns)),
+            engine.checked.eq(receiver.checked),
+            engine.dropped.eq(receiver.dropped),
+            receiver.sends_coming.eq(engine.sends_coming),
+        ]  # fmt: skip
+
+    def _join(self, m, x):
+        """Octets, commands, lookups, and messages."""
+        engine, memory, flipped = self._engine, self._engine.memory, wiring.flipped
+        receiver, sender, loader, table, commands = self.receiver, self.sender, self.loader, self.table, self.commands
+        wiring.connect(m, flipped(engine.rx_ulpdu), receiver.i)
+        wiring.connect(m, receiver.host, flipped(engine.host_rx))
+        wiring.connect(m, sender.o, self.switch.engine)
+        wiring.connect(m, flipped(engine.host_tx), self.switch.host)
+        wiring.connect(m, self.switch.o, flipped(engine.tx_ulpdu))
+        wiring.connect(m, receiver.write, flipped(memory.write))
+        wiring.connect(m, sender.read, flipped(memory.read))
+        wiring.connect(m, flipped(memory.words), sender.words)
+        wiring.connect(m, commands.region, table.write)
+        wiring.connect(m, commands.buffers, receiver.buffer)
+        wiring.connect(m, receiver.lookup, table.receive)
+        wiring.connect(m, loader.lookup, table.transmit)
+        wiring.connect(m, loader.message, sender.message)
+        wiring.connect(m, loader.fragment, sender.fragment)
+        m.d.comb += [
+            sender.fault.eq(memory.fault),
+            receiver.write_fault.eq(memory.write_fault),
+            commands.push.eq(self.registers.COMMAND.push),
+            commands.word.eq(self.registers.COMMAND.value),
+            commands.of.eq(x.page),
+            commands.shown.eq(receiver.active),
+            commands.free.eq(table.free),
+            receiver.settled.eq(commands.settled & self.reads.settled),
+            receiver.withdraws.eq(commands.withdraws),
+            receiver.withdraws_of.eq(commands.withdraws_of),
+            receiver.rtr.eq(engine.rtr_received),
+            receiver.rtr_of.eq(engine.rtr_of),
+            table.revoke.eq(commands.revoke),
+            table.step.eq(receiver.step),
+            table.invalidate.eq(receiver.invalidate),
+            table.invalidate_row.eq(receiver.invalidate_row),
+            loader.of.eq(x.page),
+            loader.write.eq(commands.work),
+            loader.ends.eq(commands.work_ends),
+            loader.word.eq(commands.word),
+            loader.step.eq(receiver.step),
+            loader.arrived.eq(receiver.note == Note.REQUEST),
+            loader.arrived_of.eq(receiver.note_of),
+            *(getattr(loader, name).eq(getattr(receiver, name)) for name in ("request", "request_word", "request_at")),
+            *(getattr(block, name).eq(getattr(table, name))
+              for block in (receiver, loader) for name in ("found", "revokes", "revoked_row")),
+            *(getattr(loader, name).eq(getattr(sender, name))
+              for name in ("unfinished", "wanted", "saves", "save_at", "saved")),
+            loader.sender_ends.eq(sender.ends),
+            loader.sender_busy.eq(sender.busy),
+            loader.sender_answers.eq(sender.answering),
+            loader.sender_of.eq(sender.of),
+            sender.message_of.eq(loader.at),
+            *(getattr(sender, name).eq(getattr(loader, name)) for name in ("resumes", "message_live", "live")),
+        ]  # fmt: skip
+
+    def _count_reads(self, m, x):
+        """RDMA Reads of both ends, and completions."""
+        engine, reads, completions = self._engine, self.reads, self.completions
+        receiver, sender, loader = self.receiver, self.sender, self.loader
+        wiring.connect(m, reads.sinks, receiver.sink)
+        m.d.comb += [
+            reads.loader.eq(loader.at),
+            reads.sender.eq(sender.of),
+            reads.receiver.eq(receiver.active),
+            reads.placed.eq(receiver.note_of),
+            reads.rtr_of.eq(engine.rtr_of),
+            reads.rtr_answered.eq(engine.rtr_answered),
+            reads.asks.eq(sender.asks),
+            reads.asked.eq(sender.asked),
+            reads.answered.eq(receiver.note == Note.READ),
+            reads.requested.eq(receiver.requested),
+            reads.answers.eq(sender.answers),
+            receiver.outstanding.eq(reads.requests),
+            loader.no_reads.eq(reads.none),
+            loader.shown_request.eq(reads.shown_oldest),
+            completions.i.eq(receiver.completed),
+            completions.enters.eq(receiver.completes | receiver.skips),
+            completions.enters_of.eq(receiver.active),
+            completions.complete.eq((receiver.note == Note.SEND) | receiver.skips),
+            completions.completes_of.eq(Mux(receiver.skips, receiver.active, receiver.note_of)),
+        ]
+
+    def _show(self, m, x):
+        """The registers that the host reads, and the interrupts."""
+        engine, registers, completions = self._engine, self.registers, self.completions
+        receiver, sender, reads, page = self.receiver, self.sender, self.reads, x.page
+        received, done, status, ulpdus = (
+            getattr(registers, name) for name in ("RECEIVED", "DONE", "STATUS", "ULPDUS")
+        )
+        blocked = Signal(self._connections)
+        vectors = {
+            "ready": self.table.ready, "refused": receiver.refused | receiver.passed, "source_refused": sender.refused,
+            "passed": receiver.passed, "blocked": blocked, "memory_failed": x.memory_failed,
+        }  # fmt: skip
+        flags = Cat(
+            self.table.ready, receiver.refused, sender.refused, receiver.passed, blocked, x.memory_failed
+        )
+        flags_before = Signal.like(flags)
+        changes = Signal(self._connections)
+        changed = flags ^ flags_before
+        m.d.comb += [
+            blocked.eq(engine.blocked & engine.sends_waiting),
+            changes.eq(Cat(changed[n :: self._connections].any() for n in range(self._connections))),
+            *(block.shown.eq(page) for block in (completions, receiver, self.loader, sender, reads)),
+            registers.IDENTITY.value.eq(IDENTITY),
+            registers.VERSION.minor.eq(VERSION & 0xFFFF),
+            registers.VERSION.major.eq(VERSION >> 16),
+            *(getattr(registers.CAPABILITIES, name).eq(getattr(engine, name).bit_length() - 1)
+              for name in ("regions", "buffers", "work", "reads")),
+            received.valid.eq(completions.o.valid),
+            received.opcode.eq(Mux(completions.o.valid, completions.o.payload.opcode, 0)),
+            completions.o.ready.eq(received.pop),
+            registers.RECEIVED_OCTETS.value.eq(completions.taken.octets),
+            registers.RECEIVED_STAG.value.eq(completions.taken.stag),
+            *(getattr(status, name).eq(bits.bit_select(page, 1)) for name, bits in vectors.items()),
+            status.placing.eq(receiver.placing),
+            status.send_begun.eq(receiver.shown_send_begun),
+            status.write_begun.eq(receiver.shown_write_begun),
+            status.sending.eq(sender.sending),
+            status.reads.eq(reads.shown_outstanding),
+            status.requests.eq(reads.shown_requests),
+            registers.RX_SEND_MSN.value.eq(receiver.send_msn),
+            registers.RX_READ_MSN.value.eq(receiver.read_msn),
+            registers.RX_MO.value.eq(receiver.mo),
+            registers.RX_ARRIVED.value.eq(receiver.arrived),
+            registers.REFUSED_LENGTH.value.eq(receiver.shown_header),
+            *(getattr(registers, f"REFUSED_{n}").value.eq(Cat(receiver.shown_header.word_select(3 - k, 8)
+                                                              for k in range(4))) for n in range(HEADER_WORDS)),
+            registers.SOURCE.value.eq(self.loader.shown_word),
+            self.loader.show.eq(registers.SOURCE.pop),
+            registers.SOURCE_LEFT.value.eq(sender.left),
+            engine.irq.eq(completions.any | x.done_changed | x.status_changed),
+        ]  # fmt: skip
+        done_read = receiver.note == Note.READ
+        for name, happens, of, field in (
+            ("sent_messages", sender.sent, sender.sent_of, done.sent),
+            ("done_reads", done_read, receiver.note_of, done.reads),
+            ("received_ulpdus", receiver.ulpdu, receiver.active, ulpdus.received),
+            ("sent_ulpdus", sender.ulpdu, sender.ulpdu_of, ulpdus.sent),
+        ):
+            number = Signal(16, name=name)
+            cells = Cells(m, number, self._connections, of, x.clear)
+            with m.If(happens):
+                cells.write(m, number + 1)
+            m.d.comb += field.eq(cells.read(m, page))
+        m.d.sync += [
+            x.done_changed.eq((x.done_changed & ~(done.pop << page)) | (sender.sent << sender.sent_of)
+                              | (done_read << receiver.note_of)),
+            flags_before.eq(flags),
+            x.status_changed.eq((x.status_changed & ~(status.pop << page)) | changes),
+        ]  # fmt: skip
+        forget(m, x.clear, x.done_changed, x.status_changed)
+
+
+class _Parts:
+    """The signals that the parts of a :class:`SharedEngine` share."""
+
+    def __init__(self, engine):
+        connections = engine.connections
+        self.page = Signal(range(connections))  # the connection that the host accesses
+        self.accessing = Signal()
+        self.starts = Signal()  # connections are cleared after a reset of the engine
+        self.clear = Signal(Clear(connections))
+        self.quiet = Signal()  # no connection's octets are in the engine, before a reset of one
+        self.flags = {field.name: Signal(connections, name=field.name) for field in BY_NAME["RDMA_CONTROL"].fields}
+
+        # A bit for each connection.
+        self.memory_failed = Signal(connections)
+        self.refused = Signal(connections)  # nothing more is received, and the engine sends nothing
+        self.runs = Signal(connections)
+        self.done_changed = Signal(connections)
+        self.status_changed = Signal(connections)

@@ -1,0 +1,391 @@
+"""Chooses the next message to send among those of many connections, and loads it."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
+from open_rnic.rtl.lib.sizes import check_size
+from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.rdma.layouts import Fragment, Message
+from open_rnic.rtl.rdma.message_loader import WORK_WORDS
+from open_rnic.rtl.rdma.regions import Access, Found, Request
+from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
+
+__all__ = ["SharedLoader"]
+
+_REQUEST_ROW = 8  # words
+_SAVED_ROW = 8
+
+
+class SharedLoader(wiring.Component):
+    """Loads messages as :class:`.MessageLoader` does, for one segment of one connection after another.
+
+    A connection is visited in its turn. It is left if it has nothing to send, or must not send now; otherwise one
+    message of it is offered, and its turn ends when the message has been taken, and all of its pieces that the
+    segment needs. What the sender gives back of a message is loaded again in a later turn.
+
+    A message that has been loaded, and not been taken, is forgotten if the connection must not send any more.
+
+    Latency: a cycle for each connection that has nothing to send, and then 10 cycles for a message from one piece of
+    memory, 9 for the rest of a message, and some 16 for a Read Response.
+
+    Members
+    -------
+    of : In
+        The connection of ``word``.
+    write, ends, word : In
+    request, request_word, request_at, arrived : In
+        See :class:`.MessageLoader`; the number of the connection is above that of the word in ``request_at``.
+    arrived_of : In
+    lookup, found, step, revokes, revoked_row
+        Of :class:`.RegionTable`.
+    runs : In, 1 bit for each connection
+        The connection may send.
+    at : Out
+        The connection that is visited, of which ``may_read`` and ``no_reads`` are expected.
+    may_read, no_reads : In, 1 bit
+        See :class:`.MessageLoader`.
+    message : Out, stream of :class:`.Message`
+    fragment : Out, stream of :class:`.Fragment`
+        The first one comes with the message, the others when they are ``wanted``.
+    resumes, message_live, live : Out, 1 bit
+        See :class:`.RdmaSender`.
+    unfinished, wanted, sender_ends, sender_busy, sender_answers, sender_of, saves, save_at, saved : In
+        The outputs ``unfinished``, ``wanted``, ``ends``, ``busy``, ``answering``, ``of``, ``saves``, ``save_at`` and
+        ``saved`` of the sender.
+    shows : In, 1 bit
+        ``shown_word`` is read.
+    shown : In
+    shown_request : In
+        The number of an RDMA Read Request of this connection.
+    show : In, 1 bit
+        Go on to its next word.
+    shown_word : Out, 32 bits
+        A word of it, a cycle later.
+    requesting : Out, 1 bit
+        ``shown_word`` cannot be read.
+    idle : Out, 1 bit
+        No message is being loaded, nor offered.
+    clear : In, :class:`.Clear`
+    """
+
+    def __init__(self, rows: int, work: int, reads: int, connections: int):
+        check_size("work", work, 2, 256)
+        check_size("reads", reads, 2, 128)
+        self.rows = rows
+        self.work = work
+        self.reads = reads
+        self.connections = connections
+        of, each, all_rows = connection_shape(connections), connections, range(rows * connections)
+        super().__init__({
+            "of": In(of), "write": In(1), "ends": In(1), "word": In(32),
+            "request": In(1), "request_word": In(32), "request_at": In(range(reads * _REQUEST_ROW * connections)),
+            "arrived": In(1), "arrived_of": In(of),
+            "lookup": Out(Request(connections)), "found": In(Found(rows * connections)), "step": In(1),
+            "revokes": In(1), "revoked_row": In(all_rows),
+            "runs": In(each), "at": Out(of), "may_read": In(1), "no_reads": In(1),
+            "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
+            "resumes": Out(1), "message_live": Out(1), "live": Out(1),
+            "unfinished": In(1), "wanted": In(1), "sender_ends": In(1), "sender_busy": In(1), "sender_answers": In(1),
+            "sender_of": In(of), "saves": In(1), "save_at": In(4), "saved": In(32),
+            "shows": In(1), "shown": In(of), "shown_request": In(range(reads)), "show": In(1), "shown_word": Out(32),
+            "requesting": Out(1), "idle": Out(1), "clear": In(Clear(connections)),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        x = _Parts(self, m)
+        self._count(m, x)
+        self._memories(m, x)
+        self._check_source(m, x)
+        self._visit(m, x)
+        return m
+
+    def _count(self, m, x):
+        """Count what has come, and been taken, of each connection."""
+        posted = Signal.like(x.taken_work)
+        asked = Signal.like(x.taken_requests)
+        all_posted = Cells(m, posted, self.connections, self.of, self.clear)
+        all_asked = Cells(m, asked, self.connections, self.arrived_of, self.clear)
+        all_posted.count(m, self.ends)
+        all_asked.count(m, self.arrived)
+        m.d.comb += [
+            x.has_work.eq(all_posted.read(m, self.at) != x.taken_work),
+            x.has_request.eq(all_asked.read(m, self.at) != x.taken_requests),
+        ]
+
+    def _memories(self, m, x):
+        """Commands, RDMA Read Requests, and the rests of messages: a word of each is read in every cycle."""
+        no_check = {"no_rw_check": 1}  # nothing is read before the cycle behind its last write
+        commands = Memory(shape=32, depth=WORK_WORDS * self.work * self.connections, init=[], attrs=no_check)
+        requests = Memory(shape=32, depth=_REQUEST_ROW * self.reads * self.connections, init=[], attrs=no_check)
+        rests = Memory(shape=32, depth=_SAVED_ROW * self.connections, init=[], attrs=no_check)
+        m.submodules.work, m.submodules.requests, m.submodules.rests = commands, requests, rests
+        tail = Signal.like(x.head)
+        tails = Cells(m, tail, self.connections, self.of, self.clear)
+        with m.If(self.write):
+            tails.write(m, tail + 1)
+        shown_number = Signal(range(_REQUEST_ROW))
+        numbers = Cells(m, shown_number, self.connections, self.shown, self.clear)
+        with m.If(self.show):
+            numbers.write(m, shown_number + 1)
+        write, read = commands.write_port(), commands.read_port()
+        put, get = requests.write_port(), requests.read_port()
+        save, load = rests.write_port(), rests.read_port()
+        next_head = Signal.like(x.head)
+        m.d.comb += [
+            write.addr.eq(Cat(tail, self.of)), write.data.eq(self.word), write.en.eq(self.write),
+            next_head.eq(x.head + x.advance),
+            read.addr.eq(Cat(next_head, self.at)),
+            put.addr.eq(self.request_at), put.data.eq(self.request_word), put.en.eq(self.request),
+            get.addr.eq(Mux(
+                self.shows,
+                Cat(shown_number, self.shown_request, self.shown),
+                Cat(x.number[:3], x.taken_requests[:len(self.shown_request)], self.at),
+            )),
+            save.addr.eq(Cat(self.save_at[:3], self.sender_of)), save.data.eq(self.saved), save.en.eq(self.saves),
+            load.addr.eq(Cat(x.number[:3], self.at)),
+            x.command.eq(read.data),
+            x.asked.eq(swap_octets(get.data)),
+            x.rest.eq(load.data),
+            self.shown_word.eq(x.asked),
+        ]  # fmt: skip
+        m.d.sync += x.head.eq(next_head)
+
+    def _check_source(self, m, x):
+        """Whether the source of each connection's Read Response may be read (RFC 5040 §5.2.1, §7.2)."""
+        found, bits = self.found, (self.rows - 1).bit_length()
+        row = Signal(range(self.rows), name="source_row")
+        rows = Cells(m, row, self.connections, self.at, self.clear)
+        readable = Signal(self.connections)
+        empty = Signal()  # the response has no octets
+        all_empty = Cells(m, empty, self.connections, self.at, self.clear)
+        revoked_of = self.revoked_row[bits:]
+        goes = Signal()
+        m.d.comb += [
+            goes.eq(self.revokes & (rows.read(m, revoked_of) == self.revoked_row[:bits])),
+            self.message_live.eq(readable.bit_select(self.at, 1) | empty),
+            self.live.eq(readable.bit_select(self.sender_of, 1) | all_empty.read(m, self.sender_of)),
+        ]
+        with m.If(goes):
+            m.d.sync += readable.bit_select(revoked_of, 1).eq(0)
+        with m.If(x.looked_up):
+            rows.write(m, found.row[:bits])
+            may_read = found.live & found.fits & found.rights[Right.REMOTE_READ.bit]
+            m.d.sync += readable.bit_select(self.at, 1).eq(
+                may_read & ~(self.revokes & (self.revoked_row == found.row))
+            )
+            all_empty.write(m, self.message.payload.octets == 0)
+
+    def _visit(self, m, x):
+        """Visit a connection after the other."""
+        message, fragment = self.message.payload, self.fragment.payload
+        goes_on = Signal()  # a message has begun, and not ended
+        answered = Signal()  # the last message was a Read Response
+        all_goes_on, all_answered = (
+            Cells(m, each, self.connections, self.at, self.clear) for each in (goes_on, answered)
+        )
+        first = Signal(data.StructLayout({"opcode": 4, "fenced": 1}))  # the first word of a command
+        is_first = Signal()  # no piece has been loaded
+        work_row = Signal(range(8))
+        source = Signal(Access, reset_less=True)
+        steps = Signal(2)
+        is_read = Signal()
+        may_run = Signal()
+        may_post = Signal()
+        may_answer = Signal()
+        is_sending = Signal()  # the sender has not finished with this connection
+        m.d.comb += [
+            may_run.eq(self.runs.bit_select(self.at, 1)),
+            is_read.eq(first.opcode == Opcode.RDMA_READ_REQUEST),
+            may_post.eq(x.has_work & (~is_read | self.may_read) & (~first.fenced | self.no_reads)),
+            is_sending.eq(self.sender_busy & (self.sender_of == self.at)),
+            may_answer.eq(x.has_request & ~(is_sending & self.sender_answers)),
+            self.lookup.connection.eq(self.at),
+            self.lookup.access.stag.eq(source.stag),
+            self.lookup.access.to.eq(source.to),
+            self.lookup.access.octets.eq(message.octets),
+            message.fabric.eq(0),
+        ]
+
+        def turn():
+            m.d.sync += self.at.eq(self.at + 1)
+            m.next = "Load"
+
+        def offer(*, resumes):
+            m.d.sync += [self.message.valid.eq(1), self.resumes.eq(resumes)]
+            m.next = "Offer"
+
+        def load(register, word, when):
+            with m.If(when):
+                m.d.sync += register.eq(word)
+
+        with m.If(self.fragment.ready):
+            m.d.sync += self.fragment.valid.eq(0)
+        with m.FSM():
+            with m.State("Load"):
+                m.d.comb += self.idle.eq(1)
+                m.d.sync += [x.head.eq(x.heads.signal), x.pieces.eq(x.rest_pieces), x.number.eq(0), is_first.eq(0)]
+                with m.If(~may_run | ~(x.has_work | x.has_request | goes_on) | (goes_on & is_sending)):
+                    turn()
+                with m.Elif(goes_on):
+                    m.next = "Resume"
+                with m.Else():
+                    m.next = "Read"
+            with m.State("Read"):
+                m.next = "Fetch"
+            with m.State("Fetch"):
+                m.d.comb += x.advance.eq(1)
+                m.d.sync += [first.eq(x.command), x.pieces.eq(x.command[8:14])]
+                m.next = "Choose"
+            with m.State("Choose"):
+                with m.If(may_answer & ~(answered & may_post)):
+                    with m.If(~self.shows):
+                        m.d.sync += [
+                            message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1), x.pieces.eq(0),
+                        ]  # fmt: skip
+                        m.next = "Request"
+                with m.Elif(may_post):
+                    m.d.comb += x.advance.eq(1)
+                    m.d.sync += [
+                        message.opcode.eq(first.opcode), message.response.eq(0), message.octets.eq(x.command),
+                        work_row.eq(0), is_first.eq(1),
+                    ]  # fmt: skip
+                    m.next = "Work"
+                with m.Else():
+                    turn()
+
+            with m.State("Work"):
+                m.d.comb += x.advance.eq(1)
+                m.d.sync += work_row.eq(work_row + 1)
+                for n, register in enumerate((message.stag, message.to[:32], message.to[32:])):
+                    load(register, x.command, work_row == n)
+                with m.If(work_row == 2):
+                    m.next = "Address"
+            with m.State("Address"):
+                with m.If(x.pieces == 0):
+                    offer(resumes=0)
+                with m.Else():
+                    m.d.comb += x.advance.eq(1)
+                    m.d.sync += [
+                        fragment.address.eq(x.command), fragment.last.eq(x.pieces == 1), x.pieces.eq(x.pieces - 1)
+                    ]  # fmt: skip
+                    m.next = "Length"
+            with m.State("Length"):
+                m.d.comb += x.advance.eq(1)
+                m.d.sync += [fragment.octets.eq(x.command), self.fragment.valid.eq(1), is_first.eq(0)]
+                m.next = "Pieces"
+                with m.If(is_first):
+                    offer(resumes=0)
+
+            with m.State("Resume"):
+                m.d.sync += x.number.eq(x.number + 1)
+                # The order of RdmaSender._header; word 4 is not used.
+                registers = None, message.stag, message.to[32:], message.to[:32], None, fragment.octets, \
+                    fragment.address, message.octets
+                with m.If(x.number == 1):
+                    m.d.sync += [
+                        message.opcode.eq(x.rest[24:28]),
+                        message.response.eq(x.rest[24:28] == Opcode.RDMA_READ_RESPONSE),
+                    ]
+                for n, register in enumerate(registers, 1):
+                    if register is not None:
+                        load(register, swap_octets(x.rest), x.number == n)
+                with m.If(x.number == _SAVED_ROW):
+                    m.d.sync += [fragment.last.eq(x.pieces == 0), self.fragment.valid.eq(1)]
+                    offer(resumes=1)
+
+            with m.State("Request"):
+                m.d.comb += self.requesting.eq(1)
+                m.d.sync += x.number.eq(x.number + 1)
+                registers = (
+                    message.stag, message.to[32:], message.to[:32], message.octets,
+                    source.stag, source.to[32:], source.to[:32],
+                )  # fmt: skip
+                for n, register in enumerate(registers, 1):
+                    load(register, x.asked, x.number == n)
+                with m.If(x.number == REQUEST_WORDS):
+                    m.next = "Ask"
+            with m.State("Ask"):
+                m.d.comb += self.lookup.valid.eq(1)
+                m.d.sync += steps.eq(0)
+                with m.If(self.lookup.granted):
+                    m.next = "Look"
+            with m.State("Look"):
+                m.d.sync += steps.eq(steps + self.step)
+                with m.If(steps == 2):
+                    m.d.comb += x.looked_up.eq(1)
+                    m.d.sync += [
+                        fragment.address.eq(self.found.address), fragment.last.eq(1),
+                        self.fragment.valid.eq(message.octets != 0),
+                    ]  # fmt: skip
+                    offer(resumes=0)
+
+            with m.State("Offer"):
+                with m.If(self.message.ready):
+                    m.d.sync += self.message.valid.eq(0)
+                    all_goes_on.write(m, self.unfinished)
+                    x.save_pieces(m)
+                    with m.If(~self.resumes):
+                        all_answered.write(m, message.response)
+                        with m.If(message.response):
+                            x.all_taken_requests.write(m, x.taken_requests + 1)
+                        with m.Else():
+                            x.all_taken_work.write(m, x.taken_work + 1)
+                    with m.If(~(message.response & ~self.resumes)):
+                        x.heads.write(m, x.head)
+                    with m.If(x.pieces == 0):
+                        turn()
+                    with m.Else():
+                        m.next = "Pieces"
+                with m.Elif(~may_run):
+                    m.d.sync += [self.message.valid.eq(0), self.fragment.valid.eq(0)]
+                    turn()
+            with m.State("Pieces"):
+                with m.If(self.sender_ends):
+                    x.save_pieces(m)
+                    # A message that is shorter than its pieces leaves some of them.
+                    x.heads.write(m, Mux(goes_on, x.head, x.head + Cat(0, x.pieces)))
+                    m.d.sync += self.fragment.valid.eq(0)
+                    turn()
+                with m.Elif((x.pieces == 0) & (~self.fragment.valid | self.fragment.ready)):
+                    x.save_pieces(m)
+                    x.heads.write(m, x.head)
+                    turn()
+                with m.Elif(self.wanted & ~self.fragment.valid):
+                    m.next = "Address"
+
+
+class _Parts:
+    """The signals that the parts of a :class:`SharedLoader` share."""
+
+    def __init__(self, loader: SharedLoader, m: Module):
+        def cells(signal):
+            return Cells(m, signal, loader.connections, loader.at, loader.clear)
+
+        # Of the connection that is visited.
+        self.taken_work = Signal(range(2 * loader.work))  # messages
+        self.taken_requests = Signal(range(2 * loader.reads))
+        self.rest_pieces = Signal(6)  # of its message that goes on
+        stored_head = Signal(range(WORK_WORDS * loader.work))  # the first word in memory that is not taken
+        self.heads = cells(stored_head)
+        self.all_taken_work, self.all_taken_requests = cells(self.taken_work), cells(self.taken_requests)
+        self.all_rest_pieces = cells(self.rest_pieces)
+        self.has_work = Signal()
+        self.has_request = Signal()
+
+        # Of the message that is loaded.
+        self.head = Signal.like(stored_head, name="head")
+        self.advance = Signal()  # its word is taken
+        self.pieces = Signal(6)  # that have not been loaded
+        self.command = Signal(32)  # the word at ``head``
+        self.number = Signal(4)  # of a word of the request, or of the rest of a message
+        self.asked = Signal(32)  # the word before
+        self.rest = Signal(32)
+        self.looked_up = Signal()
+
+    def save_pieces(self, m):
+        self.all_rest_pieces.write(m, self.pieces)

@@ -1,0 +1,312 @@
+"""The data path of many connections: from the rings of TCP to memory."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.bus import RegisterBus, connect_pages
+from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu, packet
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
+from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer
+from open_rnic.rtl.mpa.shared import SharedMpa
+from open_rnic.rtl.mpa.shared_streams import SharedStreams
+from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
+from open_rnic.rtl.rdma.block_datapath import WINDOW_PAGE
+from open_rnic.rtl.rdma.datapath import ENGINE_PAGE
+from open_rnic.rtl.rdma.engine import RdmaEngine
+from open_rnic.rtl.rdma.memory import BlockMemory
+from open_rnic.rtl.rdma.memory_window import MemoryWindow
+from open_rnic.rtl.registers import DirectionState, EventKind
+from open_rnic.rtl.tcp.receive_ring import shown_octets
+from open_rnic.rtl.watcher import Tag, Watcher
+
+__all__ = ["SharedDatapath"]
+
+
+class SharedDatapath(wiring.Component):
+    """MPA, RDMA and memory for many connections, 32 bits wide, with a page of registers for each.
+
+    ::
+
+        rings ▸ Watcher ▸ SharedMpa ▸ RdmaEngine ◂▸ MemoryWindow ◂▸ BlockMemory
+                   ▾                      ▴ ▾
+                  SharedStreams, which has the octets of stream mode and a few ULPDUs for the host
+                   ▾                      ▾
+        to_send ◂──┴──── SharedMpa ◂──────┘
+
+    Nothing of a connection waits for a peer, or for another connection, longer than for a packet that has begun.
+
+    Parameters
+    ----------
+    connections : number of connections: 2, 4, 8 or 16
+    ring : octets of a connection's ring for received octets
+    memory : octets of the memory, which serves all connections, a power of 2
+    options
+        The sizes of :class:`.RdmaEngine`.
+
+    Members
+    -------
+    rings : In, :func:`.shown_octets` with :class:`.Tag`
+    to_send : Out, stream of :class:`.Packet` with ``connection``
+    room : In, 1 bit for each connection
+        Of :class:`.NetworkPath`.
+    accept : In, 1 bit for each connection
+        The host wants octets.
+    show : In, the number of a connection
+    packets, octets, finished : Out, 32 bits, 32 bits, 1 bit
+        What this connection has sent and received, and whether that is all, as in :class:`.PathControl`.
+    ends : Out, 1 bit for each connection
+        The last octet has been taken, in this cycle.
+    bus : In, :class:`.RegisterBus`
+        The number of the connection is above the 8 bits of the address of a register.
+    irq, rdma_irq, waits : Out, 1 bit for each connection
+        Interrupts of MPA and of the engine; a received word waits for the host.
+
+    """
+
+    def __init__(self, connections: int, ring: int, memory: int, **options: int):
+        self.connections = connections
+        self.mpa = SharedMpa(connections, store_and_forward=2048, keep_terminates=True)
+        self.engine = RdmaEngine(1, connections=connections, **options)
+        self.memory = BlockMemory(1, memory)
+        self.watcher = Watcher(connections, ring)
+        number, each = connection_shape(connections), connections
+        super().__init__({
+            "rings": In(shown_octets(connections, ring, Tag(connections))),
+            "to_send": Out(packet(1, connection=number)), "room": In(each), "accept": In(each),
+            "show": In(number), "packets": Out(32), "octets": Out(32), "finished": Out(1), "ends": Out(each),
+            "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
+            "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.mpa = mpa = self.mpa
+        m.submodules.engine = engine = self.engine
+        m.submodules.memory = memory = self.memory
+        m.submodules.window = window = MemoryWindow(1, memory.octets, self.connections)
+        m.submodules.watcher = self.watcher
+        m.submodules.streams = streams = SharedStreams(self.connections)
+        wiring.connect(m, engine.memory, window.port)
+        wiring.connect(m, window.main, memory.port)
+        m.d.comb += [self.irq.eq(mpa.irq), self.rdma_irq.eq(engine.irq), self.waits.eq(streams.waits)]
+        clear = self._clear(m)
+        sends, enters = self._modes(m, streams)
+        self._receive(m, streams, clear, enters)
+        idle = self._send(m, streams, clear, sends)
+        m.d.comb += mpa.idle.eq(idle & self.watcher.idle & engine.idle & streams.idle)
+        self._pages(m, window, streams)
+        return m
+
+    def _clear(self, m):
+        """Forget each connection after power-up, and one that is reset."""
+        mpa = self.mpa
+        started = Signal(range(self.connections + 1))
+        clear = Signal(Clear(self.connections))
+        m.d.comb += [
+            clear.now.eq(~started[-1] | mpa.reset.any()),
+            clear.of.eq(Mux(started[-1], mpa.which, started)),
+        ]
+        with m.If(~started[-1]):
+            m.d.sync += started.eq(started + 1)
+        return clear
+
+    def _modes(self, m, streams):
+        """Report to the host that directions enter MPA mode, before anything that follows from it.
+
+        Return which connections transmit in MPA mode, and which of those that receive in it may not begin yet.
+        """
+        mpa, watcher, event = self.mpa, self.watcher, self.mpa.stream_event
+        reported = {name: Signal(self.connections, name=f"{name}_reported") for name in ("tx", "rx")}
+        wanted = {"tx": streams.wants_mpa, "rx": watcher.is_mpa}
+        kinds = {"tx": EventKind.TX_MPA, "rx": EventKind.RX_MPA}
+        chosen = {name: Signal(self.connections, name=f"{name}_chosen") for name in reported}
+        m.d.comb += [
+            event.valid.eq(streams.error.valid), event.payload.eq(streams.error.payload),
+            streams.error.ready.eq(event.ready),
+        ]  # fmt: skip
+        for name, bits in reported.items():
+            due = Signal(self.connections, name=f"{name}_due")
+            m.d.comb += due.eq(wanted[name] & ~bits)
+            for n in range(self.connections):
+                with m.If(due[n]):
+                    m.d.comb += [
+                        *(each.eq(0) for each in chosen.values()), chosen[name].eq(1 << n),
+                        event.valid.eq(1), event.payload.eq(0), event.payload.kind.eq(kinds[name]),
+                        event.payload.connection.eq(n), streams.error.ready.eq(0),
+                    ]  # fmt: skip
+            m.d.sync += bits.eq((bits | Mux(event.ready, chosen[name], 0)) & ~mpa.reset)
+        for n in range(self.connections):
+            for state, is_mpa, waits, stopped in (
+                (mpa.tx_state, reported["tx"], streams.waiting, streams.stopped),
+                (mpa.rx_state, watcher.is_mpa, watcher.waits, Const(0, self.connections)),
+            ):
+                with m.If(stopped[n]):
+                    m.d.comb += state.word_select(n, 2).eq(DirectionState.STOPPED)
+                with m.Elif(is_mpa[n]):
+                    m.d.comb += state.word_select(n, 2).eq(DirectionState.MPA)
+                with m.Else():
+                    m.d.comb += state.word_select(n, 2).eq(
+                        Mux(waits[n], DirectionState.WAITING, DirectionState.STREAM)
+                    )
+        return reported["tx"], watcher.is_mpa & ~reported["rx"]
+
+    def _receive(self, m, streams, clear, enters):
+        mpa, engine, watcher = self.mpa, self.engine, self.watcher
+        connect, flipped = wiring.connect, wiring.flipped
+        connect(m, flipped(self.rings), watcher.rings)
+        connect(m, watcher.trains, mpa.rx_fpdus)
+        # Octets leave the store's block RAM late in the cycle; the engine reads a header from them.
+        m.submodules.rx_buffer = rx_buffer = ReadyBuffer(RxUlpdu(1, self.connections))
+        connect(m, mpa.rx_ulpdu, rx_buffer.i)
+        connect(m, rx_buffer.o, engine.rx_ulpdu)
+        connect(m, engine.host_rx, streams.passed)
+
+        # How many FPDUs of each connection have been given, and what became of them: a Send waits until that is known.
+        given = Signal(8)
+        counts = [Cells(m, given, self.connections, watcher.watch, clear)]
+        counts[0].count(m, watcher.gives.any())
+        told = Signal(self.connections)
+        for name, bits in (("checked", engine.checked), ("dropped", engine.dropped), ("consumed", mpa.consumed)):
+            of = Signal(connection_shape(self.connections), name=f"{name}_of")
+            for n in range(self.connections):
+                with m.If(bits[n]):
+                    m.d.comb += of.eq(n)
+            counts.append(Cells(m, Signal(8, name=name), self.connections, of, clear))
+            counts[-1].count(m, bits.any())
+        ends = [each.read(m, watcher.watch) for each in counts[1:]]
+        unchecked = Signal()
+        m.d.comb += [
+            told.eq(engine.checked | engine.dropped | mpa.consumed),
+            unchecked.eq(given != (ends[0] + ends[1] + ends[2])[:8]),
+            watcher.unchecked.eq(unchecked),
+            watcher.watched.eq(mpa.watched),
+            mpa.watch.eq(watcher.watch),
+            watcher.failed.eq(mpa.rx_failed),
+            watcher.holds.eq(engine.blocked),
+            watcher.reset.eq(mpa.reset),
+            watcher.accept.eq(Mux(mpa.resets, 0, self.accept & ~enters & ~streams.has_ulpdu)),
+            engine.sends_waiting.eq(watcher.sends_waiting),
+        ]
+        m.d.sync += engine.sends_coming.eq(
+            ((engine.sends_coming & ~told) | Mux(watcher.gives_send, watcher.gives, 0)) & ~mpa.reset
+        )
+
+        # The watcher visits a connection again when something about it has changed.
+        seen = Signal(3 * self.connections)
+        now = Cat(watcher.accept, mpa.rx_failed, engine.blocked)
+        changed = Signal.like(seen)
+        written = Signal(self.connections)
+        m.d.comb += [
+            changed.eq(seen ^ now),
+            written.eq((self.bus.ack & self.bus.write) << self.bus.address[8:]),
+        ]
+        m.d.sync += [
+            seen.eq(now),
+            watcher.stirs.eq(
+                changed.word_select(0, self.connections) | changed.word_select(1, self.connections)
+                | changed.word_select(2, self.connections) | told | written
+            ),
+        ]
+
+        m.d.comb += [
+            *(getattr(streams, name).eq(getattr(watcher, name)) for name in ("word", "full")),
+            watcher.pop.eq(streams.pop),
+            watcher.word_of.eq(streams.word_of),
+            watcher.show.eq(self.show),
+            self.octets.eq(watcher.octets),
+            self.finished.eq(watcher.finished.bit_select(self.show, 1)),
+            engine.rtr_of.eq(mpa.rtr_of),
+            engine.rtr_received.eq(mpa.rtr_received),
+            engine.rtr_answered.eq(mpa.rtr_answered),
+            mpa.sends_of.eq(engine.sends_of),
+            engine.rtr_sends.eq(mpa.rtr_sends),
+            engine.resets.eq(mpa.resets),
+            engine.which.eq(mpa.which),
+            engine.reset.eq(mpa.reset),
+        ]
+        finished = Signal(self.connections)
+        m.d.sync += finished.eq(watcher.finished)
+        m.d.comb += self.ends.eq(watcher.finished & ~finished)
+
+    def _send(self, m, streams, clear, is_mpa):
+        """Return whether nothing is on its way."""
+        mpa, engine = self.mpa, self.engine
+        connect = wiring.connect
+        # The engine gives no beat in the first cycle of a ULPDU, and MPA takes none while it inserts a CRC.
+        m.submodules.tx_queue = queue = Fifo(TxUlpdu(1, self.connections), 4)
+        connect(m, streams.tx_ulpdu, engine.host_tx)
+        connect(m, engine.tx_ulpdu, queue.i)
+        connect(m, queue.o, mpa.tx_ulpdu)
+
+        # ULPDUs and FPDUs that are on their way to the ring of each connection, for which there is room then.
+        of_given, of_left = queue.i.payload.connection, mpa.tx_fpdu.payload.connection
+        given, left = Signal(self.connections), Signal(self.connections)
+        inside = Signal()  # a ULPDU of the engine has begun
+        moves = queue.i.valid & queue.i.ready
+        with m.If(moves):
+            m.d.sync += inside.eq(~queue.i.payload.last)
+        m.d.comb += [
+            given.eq((moves & ~inside) << of_given),
+            left.eq((mpa.tx_fpdu.valid & mpa.tx_fpdu.ready & mpa.tx_fpdu.payload.last) << of_left),
+        ]
+        free = Signal(self.connections)
+        for n in range(self.connections):
+            under_way = Signal(3, name=f"under_way_{n}")
+            with m.If(mpa.reset[n]):
+                m.d.sync += under_way.eq(0)
+            with m.Else():
+                m.d.sync += under_way.eq(under_way + given[n] + mpa.made[n] - left[n])
+            m.d.comb += free[n].eq(under_way == 0)
+        room = Signal(self.connections)
+        m.d.comb += [
+            room.eq(self.room & free),
+            mpa.room.eq(self.room),
+            mpa.tx_mpa.eq(is_mpa),
+            engine.room.eq(room & is_mpa),
+            engine.opens.eq(mpa.tx_opens),
+            streams.opens.eq(mpa.tx_opens),
+            streams.room.eq(room),
+            streams.is_mpa.eq(is_mpa),
+            mpa.sending_of.eq(streams.sending_of),
+            streams.sending.eq(mpa.sending),
+            streams.resets.eq(mpa.resets),
+            streams.reset.eq(mpa.reset),
+            streams.clear.eq(clear),
+        ]
+
+        # FPDUs and packets of stream mode, whole.
+        to, fpdus, packets = self.to_send, mpa.tx_fpdu, streams.packets
+        begun = Signal()
+        is_fpdu = Signal()  # that has begun
+        chosen = Signal()
+        moved = Signal()
+        m.d.comb += [
+            chosen.eq(Mux(begun, is_fpdu, fpdus.valid)),
+            to.valid.eq(Mux(chosen, fpdus.valid, packets.valid)),
+            to.payload.eq(Mux(chosen, fpdus.payload.as_value(), packets.payload.as_value())),
+            fpdus.ready.eq(chosen & to.ready),
+            packets.ready.eq(~chosen & to.ready),
+            moved.eq(to.valid & to.ready & to.payload.last),
+        ]
+        with m.If(to.valid):
+            m.d.sync += [begun.eq(~moved), is_fpdu.eq(chosen)]
+        sent = Signal(32, name="packets_sent")
+        all_sent = Cells(m, sent, self.connections, to.payload.connection, clear)
+        with m.If(moved):
+            all_sent.write(m, sent + 1)
+        m.d.comb += self.packets.eq(all_sent.read(m, self.show))
+        return ~begun & ~to.valid & ~queue.o.valid
+
+    def _pages(self, m, window, streams):
+        """Give each access to its block: address bits 7:0 are those of the page of a connection."""
+        place = self.bus.address[:8]
+        of_streams = place[2:] == STREAM_MAP[0].address >> 4
+        of_window = place[4:] == WINDOW_PAGE >> 6
+        of_engine = place[ENGINE_PAGE.bit_length() - 3] & ~of_window
+        connect_pages(m, self.bus, (
+            (streams.bus, of_streams),
+            (window.bus, of_window),
+            (self.engine.bus, of_engine),
+            (self.mpa.bus, ~(of_streams | of_window | of_engine)),
+        ))  # fmt: skip

@@ -1,0 +1,82 @@
+"""TCP, MPA and RDMA for many connections: Ethernet frames at one side, memory at the other."""
+
+from collections.abc import Iterable
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from open_rnic.rtl.bus import RegisterBus, connect_pages
+from open_rnic.rtl.rnic import PAGE_BITS, join
+from open_rnic.rtl.shared_datapath import SharedDatapath
+from open_rnic.rtl.tcp.config import EngineConfig, Station
+from open_rnic.rtl.tcp.path import NetworkPath
+from open_rnic.rtl.tcp.path_control import PathControl
+from open_rnic.rtl.watcher import Tag
+
+__all__ = ["SharedRnic"]
+
+
+class SharedRnic(wiring.Component):
+    """A :class:`.NetworkPath` and a :class:`.SharedDatapath`, which serves all connections.
+
+    The registers are pages of 1 KiB, as in :class:`.Rnic`, with those of the memory and of the streams.
+
+    Parameters
+    ----------
+    connections : 2, 4, 8 or 16
+    memory : octets of block RAM, a power of 2
+    config, station, udp_ports
+        See :class:`.Rnic`.
+    options
+        See :class:`.SharedDatapath`.
+
+    Members
+    -------
+    tick, rx_frames, tx_frames, udp_rx, udp_tx, bus, irq, rdma_irq
+        See :class:`.Rnic`.
+    waits : Out, ``connections`` bits
+        A received word waits for the host.
+
+    """
+
+    has_samples = False
+
+    def __init__(self, connections: int, config: EngineConfig | None = None, *, memory: int,
+                 station: Station | None = None, udp_ports: Iterable[int] = (), **options: int):  # fmt: skip
+        self.path = NetworkPath(connections, config, udp_ports=udp_ports, tag=Tag(connections))
+        self.datapath = SharedDatapath(connections, self.path.engine.config.receive_ring, memory, **options)
+        self.connections = connections
+        self.station = station
+        members = self.path.signature.members
+        self._of_path = [name for name in ("rx_frames", "tx_frames", "udp_rx", "udp_tx") if name in members]
+        super().__init__({
+            "tick": In(1), **{name: members[name] for name in self._of_path},
+            "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
+            "irq": Out(1 + connections), "rdma_irq": Out(connections), "waits": Out(connections),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.path = path = self.path
+        m.submodules.datapath = datapath = self.datapath
+        m.submodules.control = control = PathControl(self.connections, path.engine.config, self.station)
+        join(m, path, control)
+        connect(m, path.shown, datapath.rings)
+        connect(m, datapath.to_send, path.to_send)
+        for name in self._of_path:
+            connect(m, getattr(path, name), flipped(getattr(self, name)))
+        page = self.bus.address[PAGE_BITS:]
+        m.d.comb += [
+            path.tick.eq(self.tick),
+            datapath.room.eq(path.room),
+            datapath.accept.eq(control.accept),
+            datapath.show.eq(control.show),
+            *(getattr(control, name).eq(getattr(datapath, name)) for name in ("packets", "octets", "finished", "ends")),
+            self.irq.eq(Cat(control.irq, datapath.irq)),
+            self.rdma_irq.eq(datapath.rdma_irq),
+            self.waits.eq(datapath.waits),
+        ]
+        connect_pages(m, self.bus, ((control.bus, page == 0), (datapath.bus, page != 0)))
+        m.d.comb += datapath.bus.address.eq(Cat(self.bus.address[:PAGE_BITS], page - 1))
+        return m
