@@ -279,8 +279,9 @@ async def a_read_is_answered_soon(dut):
         [began] = [began for began, _, octets in other.frames if octets[54 + 3] & 0xF == Opcode.RDMA_READ_RESPONSE]
         times.append((began - ended) * NS)
     assert await one.get(SINK_AT, len(message)) == message
-    report(f"RDMA Read of {len(message)} octets: {min(times)} to {max(times)} ns")
-    assert max(times) < 4200
+    mhz = 1000 / parameter("core")
+    report(f"RDMA Read of {len(message)} octets, core at {mhz:.1f} MHz: {min(times)} to {max(times)} ns")
+    assert max(times) < parameter("most")
 
 
 @mac_bench(MICROSECONDS)
@@ -303,6 +304,7 @@ async def frames_are_noted(dut):
 
 
 CLOCKS = {"core": 16, "rx": 8, "tx": 8}
+READS = {13.4: 3000, 16: 3500, 20: 4300}  # ns from a request to its response, by those of a cycle of the core
 
 
 @pytest.mark.parametrize("sides", ["a", "ab"])
@@ -315,8 +317,9 @@ def write(sides, folder, least, ring=16384, core=16):
     simulate(partial(Joined, ring), f"{__package__}.test_wire_rate", name="writes.*", parameters=parameters)
 
 
-def test_an_rdma_read_is_answered_within_4200_ns(tmp_path):
-    parameters = {**CLOCKS, "outcome": str(tmp_path / "figures")}
+@pytest.mark.parametrize(("core", "most"), READS.items())
+def test_an_rdma_read_is_answered_in_time(core, most, tmp_path):
+    parameters = {"core": core, "rx": 8, "tx": 8, "most": most, "outcome": str(tmp_path / "figures")}
     simulate(partial(Joined), f"{__package__}.test_wire_rate", name="a_read.*", parameters=parameters)
 
 
@@ -339,7 +342,8 @@ def main():
                 file.write(f"rings of {ring} octets, core at {1000 / core} MHz:\n")
             for sides in ("a", "ab"):
                 write(sides, Path(folder), 0, ring, core)
-        test_an_rdma_read_is_answered_within_4200_ns(Path(folder))
+        for core, most in READS.items():
+            test_an_rdma_read_is_answered_in_time(core, most, Path(folder))
         print(f"a full frame with {SEGMENT} octets of an RDMA Write: {FRAME} octets on the wire")
         print((Path(folder) / "figures").read_text(), end="")
 
