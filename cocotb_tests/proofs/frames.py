@@ -249,7 +249,7 @@ def early(m, crossing):
     "frame leaves not at all, or ends with a bad beat",
     lambda lanes: TwoClocks(Arrivals(_WORDS)),
     Mutant("a word is shown too early", Arrivals, "exchange.written.eq(tail)", "exchange.written.eq(tail + 1)"),
-    Mutant("a frame begins in the last place", Arrivals, "[:bits] > 1", "[:bits] > 0"),
+    Mutant("a frame begins in the last place", Arrivals, "[:bits] > 2", "[:bits] > 1"),
     Mutant("a frame without room for a word ends well", Arrivals, "write.data.bad.eq(1)", "write.data.bad.eq(0)"),
     Mutant("the rest of a frame passes as another one", Arrivals, "(lost | cut | ~stores)", "(lost | ~stores)"),
     Mutant("a bad frame ends well", Arrivals, "write.data.bad.eq(self.bad)", "write.data.bad.eq(0)"),

@@ -55,7 +55,6 @@ class Arrivals(wiring.Component):
         m.submodules.exchange = exchange = Exchange(bits)
 
         tail = Signal(bits)
-        next_tail = Signal(bits)
         inside = Signal()  # a word of the frame is stored, and a place is free behind it
         roomy = Signal()  # so may this word be; may stay 0 for some cycles too long
         lost = Signal()  # the rest of the frame is discarded
@@ -69,7 +68,6 @@ class Arrivals(wiring.Component):
             write.addr.eq(tail),
             write.data.eq(self.i.payload.as_value()),
             write.en.eq(stores),
-            next_tail.eq(tail + stores),
             exchange.written.eq(tail),
             self.committed.eq(ends & stores & ~self.bad),
             self.dropped.eq(ends & ~stores & ~self.bad),
@@ -79,8 +77,8 @@ class Arrivals(wiring.Component):
         with m.If(cut):
             m.d.comb += [write.data.last.eq(1), write.data.bad.eq(1)]
         m.d.write += [
-            tail.eq(next_tail),
-            roomy.eq(((exchange.read_seen ^ self.words) - next_tail)[:bits] > 1),
+            tail.eq(tail + stores),
+            roomy.eq(((exchange.read_seen ^ self.words) - tail)[:bits] > 2),  # if this cycle takes a place, too
         ]
         with m.If(self.i.valid):
             m.d.write += [
