@@ -313,9 +313,9 @@ class StagTable:
     def _random(self) -> Iterator[int]:
         """Yield random STags, at first those of rows that no other STag has."""
         for rows, used in self._used.items():
-            if free := [row for row in range(rows) if row not in used]:
-                for _ in free:
-                    yield secrets.randbelow((MAX_STAG + 1) // rows) * rows + secrets.choice(free)
+            free = [row for row in range(rows) if row not in used]
+            for _ in free:
+                yield secrets.randbelow((MAX_STAG + 1) // rows) * rows + secrets.choice(free)
         for _ in range(_TRIES * _ROWS[-1]):
             yield secrets.randbelow(MAX_STAG + 1)
 

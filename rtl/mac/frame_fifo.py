@@ -52,7 +52,7 @@ class FrameFifo(wiring.Component):
 
     def __init__(self, words: int, *, longest: int | None = None, early: int | None = None):
         check_depth(words)
-        if longest is not None and not 1 < longest <= (words if early is None else longest):
+        if longest is not None and early is None and not 1 < longest <= words:
             raise ValueError(f"longest must be 2 to {words} words, not {longest!r}")
         if early is not None and (longest is None or not 1 < early < longest or early > words):
             raise ValueError(f"early must be 2 to {words} words, and fewer than longest, not {early!r}")
