@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import UsageError, interruptible, number, raise_file_limit, with_options
+from open_rnic.host_driver.tools.cli.common import (
+    UsageError,
+    check_least,
+    interruptible,
+    number,
+    raise_file_limit,
+    with_options,
+)
 from open_rnic.host_driver.tools.cli.endpoint import (
     EndpointOptions,
     OnlyModelOption,
@@ -63,8 +70,7 @@ def listen(
     connections were closed in order, 1 if one failed, 2 if the command cannot be carried out as given, 3 if a
     connection was rejected, and 4 if a Terminate ended one; it is the highest of these.
     """
-    if connections < 0:
-        raise UsageError(f"--connections must be at least 0, not {connections}")
+    check_least(0, {"--connections": connections})
     if once and connections not in (0, 1):
         raise UsageError(f"--once contradicts --connections {connections}")
     limit = 1 if once else connections
