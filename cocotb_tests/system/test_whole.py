@@ -223,9 +223,10 @@ def test_a_board_tells_about_its_port():
     run(body())
 
 
-def test_a_board_recovers_from_all_that_happens_to_its_connections():
+@pytest.mark.parametrize("name", ["colorlight_5a75b", "colorlight_5a75b:4"])
+def test_a_board_recovers_from_all_that_happens_to_its_connections(name):
     """A short version of ``python -m open_rnic.cocotb_tests.whole_soak``: no cable for three retransmissions."""
-    counts = asyncio.run(campaign(6, 1, 1.6, 1))
+    counts = asyncio.run(campaign(name, 6, 1, 1.6, 1))
     assert counts["opened by the board"] + counts["opened by the peer"] == 6
     happened = "cable pulled", "peer rebooted", "reset after the driver was killed"
     assert [counts[each] for each in happened] == [1, 1, 1]
