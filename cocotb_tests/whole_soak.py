@@ -44,7 +44,6 @@ DRIVER, PEER = (IPv4Interface(f"10.0.0.{n}/24") for n in (3, 4))
 PORT = 7
 SESSIONS = 10  # how often the driver is killed
 PACE, LATENCY = 1e-4, 0.1  # seconds, as for UdpRnic.open
-DISCARDED = ("RX_NO_ROOM", "RX_CHECKSUM", "RX_IGNORED", "CONFLICTS")
 
 
 @dataclass
@@ -247,10 +246,8 @@ async def campaign(name: str, count: int, sessions: int, out: float, seed: int) 
                 except ConnectionResetError:
                     setting.counts["reset after the driver was killed"] += 1
                 await ping(setting, tcp)
-                for name in DISCARDED:
-                    setting.counts[f"path: {name}"] = await rnic.get(name)
-                for name, value in (await rnic.counters()).items():
-                    setting.counts[f"MAC: {name}"] = value
+                for part, counters in (("path", await rnic.discarded()), ("MAC", await rnic.counters())):
+                    setting.counts.update({f"{part}: {name}": value for name, value in counters.items()})
             return setting.counts
     finally:
         await board.close()
