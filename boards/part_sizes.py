@@ -1,8 +1,8 @@
 """Measure the parts of the whole RNIC: ``python -m open_rnic.boards.part_sizes BOARD CONNECTIONS ...``.
 
 Synthesizes the top of a board with an ECP5, each module alone, and adds up the cells of the modules of each part, for
-each number of connections. Prints a table of docs/boards.md. `rnic build` gets along with fewer cells in all, because
-it optimizes across modules.
+each number of connections. Prints a table of docs/rnic.md. `rnic build` gets along with fewer cells in all, because it
+optimizes across modules.
 """
 
 import json
@@ -21,7 +21,7 @@ from open_rnic.boards.board import Core
 from open_rnic.boards.build import NAME, top
 from open_rnic.boards.flows import FLOWS
 
-__all__ = ["PARTS", "Size", "measure", "part_of", "sizes"]
+__all__ = ["BUDGET", "PARTS", "Size", "measure", "part_of", "sizes"]
 
 _SYNTHESIS = (
     f"read_rtlil {NAME}.il; proc -norom; synth_lattice -family ecp5 -noflatten -nowidelut -noabc9 -top {NAME};"
@@ -39,6 +39,17 @@ PARTS = {
     "memory, its port": tuple(f"{_RNIC}.datapath{n}.{part}" for n in ("", "_0") for part in ("memory", "window")),
     "link (UART and UDP)": ("rnic",),
     "clocks, pins": ("",),
+}
+#: The look-up tables and block RAMs of each part, for 4 to 16 connections, as estimated before the first was written.
+BUDGET = {
+    "MAC, RGMII, clock crossing": (1200, 3),
+    "ARP, IPv4, ICMP, UDP": (1300, 1),
+    "TCP": (4500, 33),
+    "MPA": (4200, 1),
+    "RDMA engine": (3500, 4),
+    "memory, its port": (600, 8),
+    "link (UART and UDP)": (1300, 4),
+    "clocks, pins": (0, 0),
 }
 _LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}  # as nextpnr counts them before it packs
 
@@ -89,11 +100,12 @@ def main() -> None:
     """Print the results of :func:`measure` as a table."""
     name, *numbers = sys.argv[1:] or ["colorlight_5a75b", "1", "4"]
     measured = [measure(name, int(number)) for number in numbers]
-    rows = {part: [size for each in measured for size in each[part]] for part in PARTS}
+    rows = {part: [*BUDGET[part], *(size for each in measured for size in each[part])] for part in PARTS}
     rows["sum"] = [sum(column) for column in zip(*rows.values(), strict=True)]
-    headings = [f"{kind}, {number}" for number in numbers for kind in ("LUTs", "registers", "block RAM")]
+    headings = ["budget: LUTs", "block RAM"]
+    headings += [text for number in numbers for text in (f"{number} connections: LUTs", "registers", "block RAM")]
     print("|".join(["| part ", *(f" {heading} " for heading in headings), ""]))
-    print("|---" * (1 + len(headings)) + "|")
+    print("|---" + "|--:" * len(headings) + "|")
     for part, row in rows.items():
         print(f"| {part} | {' | '.join(f'{n:,}' for n in row)} |")
 
