@@ -2,10 +2,12 @@
 # make test: set everything up, and run all tests.
 # make prove: set everything up, and prove what the RTL must never do.
 # make soak: set everything up, and try a million mutated startup frames and MPA streams, then a million Ethernet frames
-#            in software and 100,000 in RTL, then 1,000 programs for the RDMA engine; SOAK and others have more options.
+#            in software and 100,000 in RTL, frames of all sizes at the MAC, then 1,000 programs for the RDMA engine;
+#            SOAK and others have more options.
 # make coverage: set everything up, run what collects functional coverage, and put its table into docs/testing.md.
 # make mutate: set everything up, and try tests and proofs on 500 mutants of the RTL; ARGS=--sample: a few, in minutes.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
+# make interop-boards: the same with the tops of two boards, with and without loss: all programs of Linux; some 15 minutes.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
 # make site: set everything up, and make the pages of docs a site in build/site.
 # All check first for what only the system can give.
@@ -13,9 +15,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PROGRAMS := --case rping --case rdma_ --case ucmatose --case rcopy --case bw --case many
 FOLDERS := rtl host_driver boards cocotb_tests
 
-.PHONY: demo test prove soak mutate coverage interop boards setup lint types lock docs site clean system
+.PHONY: demo test prove soak mutate coverage interop interop-boards boards setup lint types lock docs site clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -29,6 +32,7 @@ prove: setup
 soak: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.soak $(SOAK)
 	$(BIN)/python -m open_rnic.cocotb_tests.frame_soak $(FRAME_SOAK)
+	$(BIN)/python -m open_rnic.cocotb_tests.mac_soak $(MAC_SOAK)
 	$(BIN)/python -m open_rnic.cocotb_tests.path_soak
 	$(BIN)/python -m open_rnic.cocotb_tests.rdma_soak $(RDMA_SOAK)
 
@@ -41,9 +45,14 @@ mutate: setup
 
 interop: setup
 	$(BIN)/rnic interop linux -v
-	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:4 --drop 0.01 --case rping --case rdma_ --case ucmatose \
-	--case rcopy --case bw --case many
+	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:4 --drop 0.01 $(PROGRAMS)
 	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
+
+interop-boards: setup
+	for board in colorlight_5a75b:4 ecpix5:4; do for drop in 0 0.01; do \
+	$(BIN)/rnic interop linux -v --device udp:sim:$$board --drop $$drop $(PROGRAMS) --case memory || exit 1; done; done
+	for drop in 0 0.01; do \
+	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop $$drop --case samples || exit 1; done
 
 # One at a time: each takes minutes, and a gigabyte. A board whose vendor's tool is missing is left out, and said.
 boards: setup

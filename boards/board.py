@@ -1,7 +1,7 @@
 """The description of a board."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -50,7 +50,7 @@ class Ethernet:
     memory : octets of block RAM for the RDMA engine, or with samples for that of each connection, a power of 2
     ring : the most octets of each of a connection's two rings for TCP, a power of 2
     rings : octets of the rings of all connections in each direction, which they share equally
-    samples : whether each connection has a sample writer, with a signal generator
+    samples : whether each connection has a sample writer, with a signal generator; see :meth:`sized`
 
     """
 
@@ -76,6 +76,18 @@ class Ethernet:
         """Return the octets of each ring of each of this number of connections."""
         return min(self.ring, self.rings // connections)
 
+    def sized(
+        self, connections: int | None = None, memory: int | None = None, samples: bool | None = None
+    ) -> "Ethernet":
+        """Return the port with an RNIC of another size; several connections have samples only if asked for."""
+        number = self.connections if connections is None else connections
+        return replace(
+            self,
+            connections=number,
+            memory=self.memory if memory is None else memory,
+            samples=self.samples and number == 1 if samples is None else samples,
+        )
+
     @property
     def clocks(self) -> dict[str, int]:
         """The frequencies in Hz of the clock domains that the FPGA makes, the RNIC's first."""
@@ -85,7 +97,6 @@ class Ethernet:
         if self.reference is not None:
             made["phy"] = 25_000_000
         return made
-
 
     @property
     def phy_clocks(self) -> dict[str, int]:

@@ -130,7 +130,7 @@ def build(
             raise ValueError(f"connections must be one of {', '.join(map(str, _CONNECTIONS))}, not {connections}")
         if memory is not None and (memory not in _MEMORY or memory.bit_count() != 1):
             raise ValueError(f"memory must be a power of 2, {_MEMORY[0]} to {_MEMORY[-1]} octets, not {memory}")
-        board = replace(board, ethernet=replace(board.ethernet, **changes))
+        board = replace(board, ethernet=board.ethernet.sized(connections, memory, samples))
     if baud is not None:
         fastest = board.clocks(core)["sync"] // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:

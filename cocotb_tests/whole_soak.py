@@ -1,10 +1,11 @@
 """A long campaign on the whole RNIC of a board in simulation: it recovers from all that happens to its connections.
 
-    python -m open_rnic.cocotb_tests.whole_soak [--connects N] [--out SECONDS] [--seed N]
+    python -m open_rnic.cocotb_tests.whole_soak [--board BOARD[:CONNECTIONS]] [--connects N] [--out SECONDS] [--seed N]
 
 The shipped driver operates a simulated board over its cable; the peer is the twin's TCP. Connections are opened and
-closed by either end; the driver is killed and started again with a connection open; the peer forgets a connection; and
-the cable is pulled for a long time while RDMA is in progress. After each, RDMA works as before.
+closed by either end, as many at once as the board has; the driver is killed and started again with a connection open;
+the peer forgets a connection; and the cable is pulled for a long time while RDMA is in progress. After each, RDMA works
+as before.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from open_rnic.host_driver.net.host import Host, local_mac
 from open_rnic.host_driver.net.pipe import Pipe, Switch, joined
 from open_rnic.host_driver.rdma import rping
 from open_rnic.host_driver.tcp.attached import AttachedTcp, RegisterTcp
+from open_rnic.host_driver.tcp.engine import Row
 from open_rnic.host_driver.tcp.stack import UserListener, UserTcp
 from open_rnic.host_driver.transport import Transport
 from open_rnic.rtl.mac.registers import BY_NAME
@@ -42,7 +44,6 @@ DRIVER, PEER = (IPv4Interface(f"10.0.0.{n}/24") for n in (3, 4))
 PORT = 7
 SESSIONS = 10  # how often the driver is killed
 PACE, LATENCY = 1e-4, 0.1  # seconds, as for UdpRnic.open
-DISCARDED = ("RX_NO_ROOM", "RX_CHECKSUM", "RX_IGNORED", "CONFLICTS")
 
 
 @dataclass
@@ -83,13 +84,21 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def free(tcp: AttachedTcp) -> None:
-    """Wait until the connection of the board can be used again; one in TIME-WAIT can."""
+    """Wait until a connection of the board can be used; one in TIME-WAIT can."""
 
-    def holds() -> bool:
-        [row] = tcp.rows
+    def is_free(row: Row) -> bool:
         return not row.used or (row.released and (tcp.ended(row) or tcp.status(row) == State.TIME_WAIT))
 
-    await until(holds)
+    await until(lambda: any(map(is_free, tcp.rows)))
+
+
+def row_of(tcp: AttachedTcp, ours: Transport) -> Row:
+    """Return the row of a connection of the board."""
+    ports = ours.local[1], ours.peer[1]
+    return next(
+        row for row, status in zip(tcp.rows, tcp.device.statuses, strict=True)
+        if (status.local_port, status.peer_port) == ports
+    )  # fmt: skip
 
 
 async def opened(tcp: AttachedTcp, listener: UserListener) -> tuple[Transport, Transport]:
@@ -116,27 +125,37 @@ async def connects(setting: Setting, tcp: AttachedTcp, count: int) -> None:
     """Open and close connections: either end does, in any order, with FINs or with a reset."""
     rng, counts = setting.rng, setting.counts
     listener = await setting.peer.listen(str(PEER.ip), PORT)
+    left: list[tuple[Transport, Transport]] = []  # open connections
     for _ in range(count):
+        if len(left) == len(tcp.rows):
+            await closed(setting, tcp, left.pop(rng.randrange(len(left))))
         if rng.random() < 0.5:
             counts["opened by the board"] += 1
-            ends = await opened(tcp, listener)
+            left.append(await opened(tcp, listener))
         else:
             counts["opened by the peer"] += 1
-            ends = await accepted(tcp, setting.peer)
-        number = rng.randrange(2)
-        name, reset = ("board", "peer")[number], rng.random() < 0.2
-        ends[number].close(reset=reset)
-        counts[f"{'reset' if reset else 'closed'} by the {name}"] += 1
-        if number:
-            expected = Reason.RESET if reset else State.CLOSE_WAIT
-            await until(lambda expected=expected: tcp.status(tcp.rows[0]) == expected)
-        else:
-            async with asyncio.timeout(HANG):
-                with contextlib.suppress(ConnectionError):
-                    assert await ends[1].receive() == b""
-                    assert not reset
-        ends[1 - number].close(reset=False)
+            left.append(await accepted(tcp, setting.peer))
+    while left:
+        await closed(setting, tcp, left.pop(rng.randrange(len(left))))
     await listener.close()
+
+
+async def closed(setting: Setting, tcp: AttachedTcp, ends: tuple[Transport, Transport]) -> None:
+    """Close a connection: one of its ends does, and the other one follows."""
+    number = setting.rng.randrange(2)
+    name, reset = ("board", "peer")[number], setting.rng.random() < 0.2
+    row = row_of(tcp, ends[0])
+    ends[number].close(reset=reset)
+    setting.counts[f"{'reset' if reset else 'closed'} by the {name}"] += 1
+    if number:
+        expected = Reason.RESET if reset else State.CLOSE_WAIT
+        await until(lambda: tcp.status(row) == expected)
+    else:
+        async with asyncio.timeout(HANG):
+            with contextlib.suppress(ConnectionError):
+                assert await ends[1].receive() == b""
+                assert not reset
+    ends[1 - number].close(reset=False)
 
 
 @asynccontextmanager
@@ -186,16 +205,16 @@ async def peer_rebooted(setting: Setting, tcp: AttachedTcp) -> None:
     ours, _ = await accepted(tcp, setting.peer)
     setting.peer = await setting.boot()
     ours.shut()
-    row = tcp.rows[0]
+    row = row_of(tcp, ours)
     await until(lambda: tcp.ended(row))
     assert tcp.status(row) == Reason.RESET
     ours.close(reset=False)
     setting.counts["peer rebooted"] += 1
 
 
-async def campaign(count: int, sessions: int, out: float, seed: int) -> Counter[str]:
+async def campaign(name: str, count: int, sessions: int, out: float, seed: int) -> Counter[str]:
     """Run the campaign; return how often each thing happened. Raises AssertionError or TimeoutError if one fails."""
-    board = await SimulatedBoard.open(BOARD)
+    board = await SimulatedBoard.open(name)
     switch = Switch()
     try:
         async with AsyncExitStack() as stack:
@@ -227,28 +246,35 @@ async def campaign(count: int, sessions: int, out: float, seed: int) -> Counter[
                 except ConnectionResetError:
                     setting.counts["reset after the driver was killed"] += 1
                 await ping(setting, tcp)
-                for name in DISCARDED:
-                    setting.counts[f"path: {name}"] = await rnic.get(name)
-                for name, value in (await rnic.counters()).items():
-                    setting.counts[f"MAC: {name}"] = value
+                for part, counters in (("path", await rnic.discarded()), ("MAC", await rnic.counters())):
+                    setting.counts.update({f"{part}: {name}": value for name, value in counters.items()})
             return setting.counts
     finally:
         await board.close()
 
 
+def lost(counts: Counter[str]) -> dict[str, int]:
+    """Return what was discarded of the received frames; those that were to be sent without a cable do not count."""
+    frames = "MAC: RX_FRAMES"
+    return {name: n for name, n in counts.items() if n and name.startswith(("path: ", "MAC: RX_")) and name != frames}
+
+
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="whole_soak", description=__doc__.splitlines()[0])
+    parser.add_argument("--board", default=BOARD, help="the board, or BOARD:CONNECTIONS (default: %(default)s)")
     parser.add_argument("--connects", type=int, default=10_000, help="number of connections (default: %(default)s)")
     parser.add_argument("--out", type=float, default=30, help="seconds without a cable (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="seed of a run to repeat (default: random)")
     options = parser.parse_args()
     seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
-    print(f"{options.connects} connections, seed {seed}", flush=True)
+    print(f"{options.board}, {options.connects} connections, seed {seed}", flush=True)
     begun = time.monotonic()
-    counts = asyncio.run(campaign(options.connects, SESSIONS, options.out, seed))
+    counts = asyncio.run(campaign(options.board, options.connects, SESSIONS, options.out, seed))
     for what, count in counts.items():
         print(f"{count:12,}  {what}")
+    if found := lost(counts):
+        sys.exit(f"seed {seed}: received frames were discarded: {found}")
     print(f"seed {seed}: no failure in {time.monotonic() - begun:,.0f} s")
 
 

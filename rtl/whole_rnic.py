@@ -38,7 +38,7 @@ class WholeRnic(wiring.Component):
         See :class:`.EthernetPort`.
     connections : number of connections
     ring : octets of each of a connection's two rings for TCP, a power of 2
-    memory : octets of block RAM for the RDMA engine of each connection, a power of 2
+    memory : octets of block RAM for the RDMA engine, with samples for that of each connection, a power of 2
     samples : where the samples of each connection's sample writer come from; None: there is none
     period : clock cycles in a bit of the UART
     station : the addresses after configuration; without them, nothing is sent until a host has set some

@@ -14,8 +14,11 @@ from amaranth.lib.wiring import In
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
 from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.mac.arrivals import Arrivals
+from open_rnic.rtl.mac.delivery import deliver
 from open_rnic.rtl.mac.exchange import Exchange
 from open_rnic.rtl.mac.frame_fifo import FrameFifo
+from open_rnic.rtl.net.layouts import Frame
 
 _WORDS = 4
 _BITS = 3  # of its pointers
@@ -242,13 +245,94 @@ def early(m, crossing):
 
 
 @proves(
-    "a beat is held until it is transferred",
-    lambda lanes: TwoClocks(FrameFifo(_WORDS)),
-    Mutant("a beat leaves after one cycle", FrameFifo, "self.o.ready | ~self.o.valid", "1"),
-    of="FrameFifo",
+    "each word of a frame leaves exactly once, unchanged and in order; but if there is no room for one of them, the "
+    "frame leaves not at all, or ends with a bad beat",
+    lambda lanes: TwoClocks(Arrivals(_WORDS)),
+    Mutant("a word is shown too early", Arrivals, "exchange.written.eq(tail)", "exchange.written.eq(tail + 1)"),
+    Mutant("a frame begins in the last place", Arrivals, "[:bits] > 2", "[:bits] > 1"),
+    Mutant("a frame without room for a word ends well", Arrivals, "write.data.bad.eq(1)", "write.data.bad.eq(0)"),
+    Mutant("the rest of a frame passes as another one", Arrivals, "(lost | cut | ~stores)", "(lost | ~stores)"),
+    Mutant("a bad frame ends well", Arrivals, "write.data.bad.eq(self.bad)", "write.data.bad.eq(0)"),
+    of="Arrivals, 4 words",
     lanes=NO_LANES,
+    reach=26,
 )
-def held(m, crossing):
-    o = crossing.o
-    stalled = m.last(o.valid & ~(crossing.reads & o.ready))
-    m.always(~stalled | (o.valid & (Value.cast(o.payload) == m.last(o.payload))))
+def arrivals(m, crossing):
+    i, o, queue = crossing.i, crossing.o, crossing["inside"]
+    exchange = queue["exchange"]
+    m.given(i.payload.data < 4, i.payload.octets == 0, ~crossing.frozen)
+    enters = crossing.writes & i.valid
+    leaves = crossing.reads & o.valid & o.ready
+    stores = Signal()  # whether there is room is the block's to judge
+    given = Signal(Frame())
+    begun = Signal()  # a word of the frame has come
+    kept = Signal()  # all of them have been stored, and no end
+    m.d.comb += [
+        stores.eq(crossing.writes & queue["stores"]),
+        given.eq(i.payload.as_value()),
+    ]
+    with m.If(i.payload.last):
+        m.d.comb += given.bad.eq(crossing.bad)
+    with m.If(queue["cut"]):
+        m.d.comb += [given.last.eq(1), given.bad.eq(1)]
+    with m.If(enters):
+        m.d.sync += [begun.eq(~i.payload.last), kept.eq(~i.payload.last & queue["stores"] & ~queue["cut"])]
+    m.always(~stores | (enters & (kept | ~begun)))
+    m.always(~(enters & kept & begun) | stores)  # a frame that leaves has an end
+    ends = enters & i.payload.last & ~crossing.bad
+    m.always((crossing.writes & crossing.committed) == (ends & stores))
+    m.always((crossing.writes & crossing.dropped) == (ends & ~stores))
+
+    level = Signal(range(2 * _WORDS))  # words that have not left
+    watched = Signal()  # any one of them is
+    ahead = Signal(range(2 * _WORDS))
+    left = Signal(Frame())
+    m.d.sync += level.eq(level + stores - leaves)
+    with m.If(watched & leaves):
+        m.d.sync += ahead.eq(ahead - 1)
+        with m.If(ahead == 0):
+            m.d.sync += watched.eq(0)
+            m.always(Value.cast(o.payload) == left.as_value())
+    with m.If(stores & ~watched & AnySeq(1)):
+        m.d.sync += [watched.eq(1), ahead.eq(level - leaves), left.eq(given)]
+    m.always(~o.valid | (level != 0))
+
+    # Reachable states.
+    seen, head, tail = exchange["read_seen"], queue["head"], queue["tail"]
+    pointers = [seen, exchange["read_copy"], head, exchange["written_seen"], exchange["write_copy"], tail]
+    distances = [(pointer - seen)[:_BITS] for pointer in pointers] + [_WORDS]
+    m.states(*(one <= other for one, other in pairwise(distances)))
+    room = Signal(_BITS)
+    m.d.comb += room.eq(_WORDS - distances[-2])
+    fetched, words_valid = queue["fetched"], queue["words__valid"]
+    m.states(~queue["roomy"] | (room > 1), ~queue["inside"] | (room > 0))
+    m.states(queue["inside"] == (begun & kept), queue["lost"] == (begun & ~kept), begun | ~kept)
+    m.states(level == (tail - head)[:_BITS] + fetched + words_valid, ~watched | (ahead < level))
+    out = (head - fetched - words_valid)[:_BITS]
+    held = Signal(Frame())
+    m.d.comb += held.eq(queue.stored(m, "memory", out + ahead))
+    with m.If(words_valid & (ahead == 0)):
+        m.d.comb += held.eq(queue["register"])
+    with m.Elif(fetched & (ahead == words_valid)):
+        m.d.comb += held.eq(queue["read__data"])
+    m.states(~watched | (held.as_value() == left.as_value()))
+
+
+for _name, _block, _mutant in (
+    ("held", FrameFifo, Mutant("a beat leaves after one cycle", deliver, "o.ready | ~o.valid", "1")),
+    ("waits", Arrivals, Mutant("an end of its own leaves after one cycle", Arrivals, "& empty & begun", "& ~begun")),
+):
+
+    @proves(
+        "a beat is held until it is transferred",
+        lambda lanes, block=_block: TwoClocks(block(_WORDS)),
+        _mutant,
+        name=_name,
+        of=_block.__name__,
+        lanes=NO_LANES,
+    )
+    def held(m, crossing):
+        o = crossing.o
+        m.given(~m.last(crossing.frozen & o.valid) | crossing.frozen)
+        stalled = m.last(o.valid & ~(crossing.reads & o.ready))
+        m.always(~stalled | (o.valid & (Value.cast(o.payload) == m.last(o.payload))))

@@ -39,7 +39,7 @@ from open_rnic.rtl.registers import IDENTITY, EventKind
 BOARD = "serial:sim:colorlight_5a75b"
 FAST = Fraction(4)  # clock cycles in a bit: the minimum of the UART
 PARTS = 4  # the operations on a noisy line are divided into parts with different noise, which run in parallel
-OPERATIONS = 10_000 // PARTS
+OPERATIONS = 4_000 // PARTS
 RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 
 

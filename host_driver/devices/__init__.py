@@ -91,10 +91,9 @@ def samples(spec: str) -> bool:
     place = rnic_place(spec)
     if not isinstance(place, str):
         return True
-    from open_rnic.boards import find
+    from open_rnic.host_driver.devices.udp.board import has_samples
 
-    ethernet = find(place.partition(":")[0]).ethernet
-    return ethernet is not None and ethernet.samples
+    return has_samples(place)
 
 
 async def open_device(

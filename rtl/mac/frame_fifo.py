@@ -1,12 +1,13 @@
 """A queue of frames between two clock domains."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.stream import check_depth
+from open_rnic.rtl.mac.delivery import deliver
 from open_rnic.rtl.mac.exchange import Exchange
 
 __all__ = ["FrameFifo"]
@@ -133,22 +134,6 @@ class FrameFifo(wiring.Component):
         with m.If(cut):
             m.d.write += begin.eq(tail)
 
-        # Words pass from the memory through two registers, of which the first belongs to the memory.
-        head = Signal(bits)
-        more = Signal()
-        fetched = Signal()
-        moves = Signal()
-        register = Signal(Packet(1), reset_less=True)
-        m.d.comb += [
-            more.eq(head != exchange.written_seen),
-            moves.eq(self.o.ready | ~self.o.valid),
-            read.addr.eq(head),
-            read.en.eq(moves),
-            self.o.payload.eq(register),
-            exchange.read.eq(head),
-            exchange.frozen.eq(self.frozen),
-            self.empty.eq(~Cat(more, fetched, self.o.valid).any()),
-        ]
-        with m.If(moves):
-            m.d.read += [head.eq(head + more), fetched.eq(more), self.o.valid.eq(fetched), register.eq(read.data)]
+        head, empty = deliver(m, read, exchange.written_seen, self.o)
+        m.d.comb += [exchange.read.eq(head), exchange.frozen.eq(self.frozen), self.empty.eq(empty)]
         return m

@@ -1,11 +1,12 @@
 """The MAC: frames in the core's clock domain, octets in those of a PHY."""
 
-from amaranth.hdl import Cat, DomainRenamer, Module, ResetInserter, Signal, Value
+from amaranth.hdl import Cat, DomainRenamer, Module, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet, packet
 from open_rnic.rtl.lib.stream import Buffer
+from open_rnic.rtl.mac.arrivals import Arrivals
 from open_rnic.rtl.mac.events import EventCrossing
 from open_rnic.rtl.mac.frame_fifo import FrameFifo
 from open_rnic.rtl.mac.layouts import LONGEST_FRAME, PADDING, Discarded, RxOctets, TxOctets
@@ -81,19 +82,21 @@ class Mac(wiring.Component):
 
     .. code-block:: text
 
-        octets ▸ MacReceiver    ▸ FrameFifo ▸ rx_frames
+        octets ▸ MacReceiver    ▸ FrameFifo ▸ rx_frames (with ``early``: Arrivals)
         octets ◂ MacTransmitter ◂ FrameFifo ◂ tx_frames
 
     There are three clock domains: the core's ``sync``, and ``mac_rx`` and ``mac_tx`` with the clocks of the octets,
     none of which need be related to another. Frames pass from one to another as a whole, so that transmit never runs
     out of octets within a frame, and the core sees good frames only. Frames for which there is no room are discarded.
 
-    With ``early``, transmission begins when a part of a frame has been stored. The core must then give the rest without
-    pauses, at a clock of 40 MHz or more if the PHY runs at 1 Gb/s: it stores a word every 25 ns, and 32 ns are needed
-    to send it. Word n is stored by 25n ns, and seen by the other side 6 cycles of each clock later at most, by
-    25n + 223 ns; it is needed 64 ns of preamble and 32n ns after ``early`` words have been stored and seen, which takes
-    more than 200 ns, so at 32n + 264 ns or later. The queue then has 16 words, which take 512 ns: at 40 MHz, the core
-    has seen within 495 ns that a word has left, and the other side that another one is in its place.
+    With ``early``, both queues have 16 words, which take 512 ns at 1 Gb/s. The core must take and give a word in each
+    cycle, at a clock of 40 MHz or more:
+
+    - :class:`.Arrivals` gives received frames to the core while they arrive; their last beat says whether they are bad.
+    - Transmission begins when a part of a frame has been stored. Word n is stored by 25n ns, and seen by the other side
+      6 cycles of each clock later at most, by 25n + 223 ns; it is needed 64 ns of preamble and 32n ns after ``early``
+      words have been stored and seen, which takes more than 200 ns, so at 32n + 264 ns or later. Within 495 ns, the
+      core has seen that a word has left, and the other side that another one is in its place.
 
     While the MAC does not run, nothing is transmitted, received frames are ignored, and those from the core are
     discarded. When it stops, a frame that is being transmitted is cut off, and one that the core is taking is not. It
@@ -105,16 +108,16 @@ class Mac(wiring.Component):
 
     Parameters
     ----------
-    rx_words, tx_words : room for frames in words, a power of 2: at least 512; ``tx_words`` only without ``early``
+    rx_words, tx_words : room for frames in words without ``early``, a power of 2: at least 512
     longest : octets of the longest received frame, with FCS
-    early : words of a frame with which its transmission begins, at least 8; None: it begins with the whole frame
+    early : words of a frame with which its transmission begins, at least 8; None: frames pass as a whole
 
     Members
     -------
     rx_octets : In, :class:`.RxOctets`; in the domain ``mac_rx``
     tx_octets : Out, :class:`.TxOctets`; in the domain ``mac_tx``
     rx_frames : Out, stream of :class:`.Frame`
-        Frames without FCS, preceded by two octets of padding. ``bad`` is always 0.
+        Frames without FCS, preceded by two octets of padding. Without ``early``, ``bad`` is always 0.
     tx_frames : In, stream of :class:`.Packet`
         Frames without FCS, preceded by two octets of padding, of at most 1,514 octets; padded to 60 octets by the MAC.
         A longer one is discarded, or with ``early`` cut off there; both are counted as ``tx_dropped``.
@@ -136,8 +139,8 @@ class Mac(wiring.Component):
             if words < _WORDS:
                 raise ValueError(f"{name} must be at least {_WORDS}, not {words!r}")
         self.receiver = MacReceiver(longest)
-        self.rx_fifo = FrameFifo(rx_words)
         self.early = early
+        self.rx_fifo = FrameFifo(rx_words) if early is None else Arrivals(_EARLY_WORDS)
         self.tx_fifo = FrameFifo(
             tx_words if early is None else _EARLY_WORDS, longest=(PADDING + LONGEST_FRAME - _FCS) // 4, early=early
         )
@@ -195,7 +198,7 @@ class Mac(wiring.Component):
             rx_fifo.i.payload.eq(receiver.word),
             rx_fifo.i.valid.eq(receiver.valid),
             rx_fifo.bad.eq(receiver.bad),
-            Value.cast(self.rx_frames.payload)[: Packet(1).size].eq(rx_fifo.o.payload),
+            self.rx_frames.payload.as_value()[: rx_fifo.o.payload.shape().size].eq(rx_fifo.o.payload.as_value()),
             self.rx_frames.valid.eq(rx_fifo.o.valid),
             rx_fifo.o.ready.eq(self.rx_frames.ready),
         ]

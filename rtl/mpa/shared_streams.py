@@ -178,7 +178,7 @@ class SharedStreams(wiring.Component):
                     level.eq(tails.read(m, at) - head),
                     room.eq(self.sending.stream_octets - state.passed),
                 ]
-                with m.If(self.resets):
+                with m.If(self.resets | self.clear.now):
                     m.d.comb += leaves.eq(1)
                 with m.Else():
                     m.next = "Look"

@@ -77,14 +77,14 @@ class Station(data.StructLayout):
 
 
 class Counts(data.StructLayout):
-    """Pulses, each for a received frame that was discarded. At most one bit is 1.
+    """Pulses, each for a received frame that was discarded. At most one bit is 1; a bad frame is counted by the MAC.
 
     Members
     -------
     no_room : 1 bit
         The frame was good, but there was no room for its content.
     checksum : 1 bit
-        The MAC reported an error, or the checksum of IPv4, TCP, UDP or ICMP is wrong.
+        The checksum of IPv4, TCP, UDP or ICMP is wrong.
     ignored : 1 bit
         The frame is not for this host, malformed, or of a kind that this host does not process.
     """

@@ -344,7 +344,7 @@ class Receiver(wiring.Component):
         m.d.comb += [
             self.arp.payload.eq(arp),
             self.counts.no_room.eq(good & Mux(is_arp, ~keeps, no_room.any())),
-            self.counts.checksum.eq(ended[2] & (~intact[2] | (sound[2] & ~correct))),
+            self.counts.checksum.eq(ended[2] & intact[2] & sound[2] & ~correct),
             self.counts.ignored.eq(ended[2] & intact[2] & ~sound[2]),
         ]
         with m.If(good & is_arp & keeps):

@@ -51,7 +51,7 @@ def board():
         MAC_HI=0x0200, MAC_LO=0x0A000002, ADDRESS=0x0A000002, PREFIX=0xFFFFFF00, GATEWAY=0x0A000001,
         CAPABILITIES=linked("CAPABILITIES", phy=7, in_band=1),
         LINK=linked("LINK", up=1, speed=2, full_duplex=1, phy_answers=1),
-        RX_FRAMES=1234, RX_FCS=56,
+        RX_FRAMES=1234, RX_FCS=56, RX_IGNORED=78,
     )  # fmt: skip
     master, slave = pty.openpty()
     tty.setraw(slave)
@@ -76,16 +76,18 @@ def test_the_port_of_a_board_is_shown_through_its_uart(rnic, board):  # noqa: F8
     assert (status, err) == (0, "")
     lines = [line.split(maxsplit=1) for line in out.splitlines()]
     assert out.splitlines()[:6] == [
-        "address      10.0.0.2/24, MAC 02:00:0a:00:00:02, gateway 10.0.0.1",
-        "link         up, 1000 Mb/s, full duplex; frames do not pass",
-        "told by      MDIO, by the PHY at 7",
-        "in band      down",
-        "PHY at 0     identifier 03625e62, link down",
-        "PHY at 7     identifier 03625e63, link up",
+        "address         10.0.0.2/24, MAC 02:00:0a:00:00:02, gateway 10.0.0.1",
+        "link            up, 1000 Mb/s, full duplex; frames do not pass",
+        "told by         MDIO, by the PHY at 7",
+        "in band         down",
+        "PHY at 0        identifier 03625e62, link down",
+        "PHY at 7        identifier 03625e63, link up",
     ]
     assert ["RX_FRAMES", "1,234"] in lines
     assert ["RX_FCS", "56"] in lines
-    assert {line[0] for line in lines[6:]} == {name for name in FIELDS if name.startswith(("RX_", "TX_"))}
+    of_mac = [name for name in FIELDS if name.startswith(("RX_", "TX_"))]
+    assert [line[0] for line in lines[6:]] == [*of_mac, *["path"] * 4]
+    assert "path RX_IGNORED 78" in out.splitlines()
 
 
 def test_the_port_of_a_board_is_written_as_json(rnic, board):  # noqa: F811

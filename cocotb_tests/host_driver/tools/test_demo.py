@@ -264,6 +264,9 @@ def test_connections_at_once_have_data_of_their_own(rnic, tmp_path):
     for wrong in "0", "17":
         status, out, err = rnic("demo", "--connections", wrong)
         assert (status, err) == (2, f"rnic: --connections must be 1 to 16, not {wrong}\n")
+    status, _, err = rnic("demo", "--device", "udp:sim:colorlight_5a75b", "--connections", 3)
+    message = "udp:sim:colorlight_5a75b has room for 1 of 3 connections: --device udp:sim:colorlight_5a75b:4"
+    assert (status, err) == (2, f"rnic: {message}\n")
 
 
 def test_the_capture_cannot_replace_the_file_to_send(tmp_path, capsys):

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import cocotb
 from cocotb.clock import Clock
+from cocotb.queue import Queue
 from cocotb.triggers import ClockCycles, RisingEdge, SimTimeoutError, Timer, with_timeout
 from cocotb.utils import get_sim_time
 from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource, RgmiiSink, RgmiiSource
@@ -73,16 +74,42 @@ def _given(name, default):
         return default
 
 
-class Core:
-    """The core's side of a MAC: it sends and receives frames, and adds up the counts."""
+class _GoodFrames:
+    """The frames of a sink that are not bad."""
 
-    def __init__(self, dut, idle=None, backpressure=None):
+    def __init__(self, sink):
+        self._sink = sink
+        self._good = Queue()
+        cocotb.start_soon(self._filter())
+
+    async def _filter(self):
+        while True:
+            received = await self._sink.receive()
+            if not received.fields["bad"]:
+                self._good.put_nowait(received)
+
+    async def receive(self):
+        return await self._good.get()
+
+    def empty(self):
+        return self._good.empty()
+
+
+class Core:
+    """The core's side of a MAC: it sends and receives frames, and adds up the counts.
+
+    With ``early``, the MAC may give it bad frames.
+    """
+
+    def __init__(self, dut, idle=None, backpressure=None, *, early=None):
         self.dut = dut
         if hasattr(dut, "enable"):
             dut.enable.value = 0
             cocotb.start_soon(self._count())
         self.source = Source(dut, "tx_frames", idle)
         self.sink = Sink(dut, "rx_frames", backpressure)
+        if early is not None:
+            self.sink = _GoodFrames(self.sink)
         self.counts = Counter(dict.fromkeys(COUNTS, 0))
 
     async def _count(self):

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 
 from open_rnic.boards import find
-from open_rnic.boards.board import Core
+from open_rnic.boards.board import Core, Ethernet
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.frame_socket import FrameSocket
 from open_rnic.host_driver.devices.sim.path_wire import Damage, Kind
@@ -17,25 +17,35 @@ from open_rnic.host_driver.devices.sim.prepare import prepare
 from open_rnic.host_driver.devices.sim.process import SimulationProcess
 from open_rnic.host_driver.devices.sim.wire import SOCKET, frame
 
-__all__ = ["SimulatedBoard", "connections", "parameters"]
+__all__ = ["SimulatedBoard", "connections", "has_samples", "parameters"]
 
 _SERVER = "open_rnic.host_driver.devices.sim.whole_server"
 
 
 def parameters(name: str) -> tuple[str, ...]:
     """Return the parameters of the simulation of BOARD[:CONNECTIONS]; raises ValueError for an unsuitable board."""
-    name, _, connections = name.partition(":")
-    board = find(name)
-    board.check(Core.RNIC)
-    ethernet = board.ethernet
-    number = int(connections or ethernet.connections)
+    ethernet = _built(name)
+    number = ethernet.connections
     sizes = str(number), str(ethernet.ring_of(number)), str(ethernet.memory)
-    return (*sizes, "samples") if ethernet.samples and number == 1 else sizes
+    return (*sizes, "samples") if ethernet.samples else sizes
 
 
 def connections(name: str) -> int:
     """Return the number of connections of a board; raises what ``parameters`` raises."""
-    return int(parameters(name)[0])
+    return _built(name).connections
+
+
+def has_samples(name: str) -> bool:
+    """Return whether the connections of a board have sample writers; raises what ``parameters`` raises."""
+    return _built(name).samples
+
+
+def _built(name: str) -> Ethernet:
+    """Return what `rnic build` builds behind the Ethernet port of BOARD[:CONNECTIONS]."""
+    name, _, number = name.partition(":")
+    board = find(name)
+    board.check(Core.RNIC)
+    return board.ethernet.sized(int(number) if number else None)
 
 
 class SimulatedBoard(FrameSocket):

@@ -53,6 +53,7 @@ class Inspection:
 
     ``running`` is whether frames pass, ``source`` where the state of the link comes from, and ``phy`` the address at
     which the RNIC reads its PHY. ``in_band`` is what the PHY has told between frames, if the interface is RGMII.
+    ``counters`` are the MAC's, ``discarded`` those of the network path behind it.
     """
 
     address: IPv4Interface
@@ -66,6 +67,7 @@ class Inspection:
     in_band: Link | None
     phys: tuple[Phy, ...]
     counters: dict[str, int]
+    discarded: dict[str, int]
 
 
 async def inspect(rnic: UdpRnic) -> Inspection:
@@ -92,6 +94,7 @@ async def inspect(rnic: UdpRnic) -> Inspection:
         in_band=Link.of("IN_BAND", in_band) if has_in_band else None,
         phys=tuple([phy for address in range(_PHYS) if (phy := await _phy(rnic, address))]),
         counters=await rnic.counters(),
+        discarded=await rnic.discarded(),
     )
 
 

@@ -26,6 +26,7 @@ PACE = 4e-7  # seconds for an octet in a request and its response: 1 Gb/s, and t
 LATENCY = 0.02  # seconds that networks and both ends may take besides
 _FIRST = 40  # transmissions before the first answer
 _PATIENCE = 750  # transmissions later: a minute without a cable
+_DISCARDED = "RX_NO_ROOM", "RX_CHECKSUM", "RX_IGNORED", "CONFLICTS"
 _ROOM = 1 << 16  # octets: a queue that holds more accepts nothing
 _COMMAND = tcp.BY_NAME["COMMAND"]
 _CONTROL = mpa.BY_NAME["CONTROL"]
@@ -94,6 +95,10 @@ class UdpRnic(LinkClient):
         """Return the counters of the MAC."""
         names = [name for name in MAC.registers if name.startswith(("RX_", "TX_"))]
         return dict(zip(names, await asyncio.gather(*(self.read(MAC, name) for name in names)), strict=True))
+
+    async def discarded(self) -> dict[str, int]:
+        """Return how many of the MAC's frames the network path has discarded, and how many address conflicts it saw."""
+        return dict(zip(_DISCARDED, await asyncio.gather(*map(self.get, _DISCARDED)), strict=True))
 
     async def close(self) -> None:
         """Release the board, and make every waiting task raise DeviceError. Idempotent."""

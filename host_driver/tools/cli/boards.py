@@ -50,7 +50,7 @@ def boards(
     ] = FOLDER,
     columns: ColumnsOption = False,
 ) -> None:
-    """List the boards: FPGA, widths of the data path that fit, link to the host, and clock."""
+    """List the boards: what is built for them, and its clock; with --columns, FPGA, widths, link, and Ethernet."""
     need("boards")
     from open_rnic.boards import BOARDS, find
 
@@ -69,15 +69,17 @@ def boards(
 
     from open_rnic.host_driver.tools.bench.table import Table
 
-    headings = "name", "board", "FPGA", "lanes", "MHz", "link", "Ethernet"
+    headings = "name", "board", "core", "FPGA", "lanes", "MHz", "link", "Ethernet"
     rows = [
-        (each.name, each.title, each.part, _widths(each), f"{each.clock_hz / 1e6:g}", each.uart,
+        (each.name, each.title, each.core, each.part, _widths(each), _megahertz(each), each.uart,
          "" if each.ethernet is None else each.ethernet.phy)
         for each in every
     ]  # fmt: skip
-    show_tables([Table("", headings, rows, left=(0, 1, 2, 3, 5, 6), extra=(2, 5, 6))], everything=columns)
-    typer.echo("lanes: widths that fit, in units of 32 bits; * marks the default of --lanes")
+    show_tables([Table("", headings, rows, left=(0, 1, 2, 3, 4, 6, 7), extra=(3, 4, 6, 7))], everything=columns)
+    typer.echo("core: what `rnic build` makes: rnic is a whole RNIC at the Ethernet port, mpa the MPA data path alone")
+    typer.echo("MHz: the clock of this core")
     if columns:
+        typer.echo("lanes: widths of mpa that fit, in units of 32 bits; * marks the default of --lanes")
         typer.echo("link: location of the UART, at 3 Mbaud unless `rnic boards --json` shows another rate")
         typer.echo("Ethernet: the PHY of the port at which the whole RNIC is built")
 
@@ -109,6 +111,10 @@ def _described(board: Board) -> dict[str, Any]:
         "toolchain": FLOWS[board.flow].title,
         "openfpgaloader": list(board.loader),
     }
+
+
+def _megahertz(board: Board) -> str:
+    return f"{board.clocks(board.core)['sync'] / 1e6:g}"
 
 
 def _widths(board: Board) -> str:

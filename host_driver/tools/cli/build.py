@@ -51,7 +51,7 @@ def build(
         int | None,
         typer.Option(
             metavar="OCTETS", parser=whole_number,
-            help="The memory of each connection of the RNIC, in block RAM; default: the board's.",
+            help="The memory of the RNIC, in block RAM, with --samples of each connection; default: the board's.",
         ),
     ] = None,
     samples: Annotated[

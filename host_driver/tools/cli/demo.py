@@ -144,10 +144,10 @@ def demo(
     if connections not in range(1, _CONNECTIONS[-1] + 1):
         raise UsageError(f"--connections must be 1 to {_CONNECTIONS[-1]}, not {connections}")
     if not device and connections > 1:
-        device = f"udp:sim:ecpix5:{next(size for size in _CONNECTIONS if size >= connections)}"
+        device = f"udp:sim:ecpix5:{_enough(connections)}"
     device = device or "simulated"
     names = device.split(",", 1)
-    boards = _boards(names)
+    boards = _boards(names, connections)
     simulated = boards and all(not name or name.startswith("udp:sim:") for name in boards)
     if boards and transport is not Kind.KERNEL:
         raise UsageError(f"{device} has TCP of its own: leave --transport {transport} out")
@@ -208,12 +208,19 @@ def demo(
         print(f"verified {results[0].initiator.sent} octets each way{each}")
 
 
-def _boards(names: list[str]) -> tuple[str, ...]:
+def _enough(connections: int) -> int:
+    """Return the fewest connections of a board with room for this many."""
+    return next(size for size in _CONNECTIONS if size >= connections)
+
+
+def _boards(names: list[str], connections: int) -> tuple[str, ...]:
     """Return the boards of both ends, without a name for the software twin; nothing if there is none."""
     from open_rnic.host_driver.devices import check, is_rnic, rnic_place
 
     if not any(map(is_rnic, names)):
         return ()
+    from open_rnic.host_driver.devices.udp.board import connections as room
+
     ends = names if len(names) == len(Role) else ["software", *names]
     for name in ends:
         if not is_rnic(name) and name != "software":
@@ -222,7 +229,12 @@ def _boards(names: list[str]) -> tuple[str, ...]:
             check(name, lanes=1)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    kinds = {type(rnic_place(name)) for name in ends if is_rnic(name)}
+    places = {name: rnic_place(name) for name in ends if is_rnic(name)}
+    for name, place in places.items():
+        if isinstance(place, str) and connections > room(place):
+            more = f"udp:sim:{place.partition(':')[0]}:{_enough(connections)}"
+            raise UsageError(f"{name} has room for {room(place)} of {connections} connections: --device {more}")
+    kinds = {type(place) for place in places.values()}
     if len(kinds) > 1:
         raise UsageError(f"{' and '.join(ends)} have no common network")
     if kinds == {tuple} and not is_rnic(ends[1]):

@@ -39,7 +39,7 @@ def inspect(
         print(json.dumps(asdict(found) | {"mac": found.mac.hex(":"), "source": found.source.name.lower()}, default=str))
         return
     for name, text in _lines(found):
-        print(f"{name:<12} {text}")
+        print(f"{name:<15} {text}")
 
 
 def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
@@ -64,6 +64,8 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
         yield "PHYs", "none answers on MDIO"
     for name, count in found.counters.items():
         yield name, f"{count:,}"
+    for name, count in found.discarded.items():
+        yield f"path {name}", f"{count:,}"
 
 
 def _told(link: Link) -> str:

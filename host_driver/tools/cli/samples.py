@@ -76,14 +76,16 @@ def samples(
     check_range(0, _MOST, {"--count": count})
     check_range(1, _MOST, {"--period": period})
     check_range(2, _MOST, {"--turn": turn})
+    network = options.network()
     if options.offload is OffloadName.NONE or not has_samples(options.device):
         offload = " --offload none" if options.offload else ""
-        raise UsageError(f"--device {options.device}{offload} has no sample writer")
+        who = f"--device {options.device}{offload}"
+        raise UsageError(f"{who} has no sample writer; simulated and udp:sim:ecpix5 have one")
     config = options.configuration(Role.RESPONDER, model)
     signal = {"pattern": Pattern[pattern.name], "samples": count, "period": period, "turns": 1 / turn}
     handle = partial(_stream, delivery=Delivery(drops=drop), signal=signal)
     raise_file_limit()
-    interruptible(_serve(bind, port, config, options.network(), handle, once))
+    interruptible(_serve(bind, port, config, network, handle, once))
 
 
 async def _serve(

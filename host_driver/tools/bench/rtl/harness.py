@@ -8,7 +8,7 @@ from amaranth.lib.crc.catalog import CRC32_ISCSI
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
-from open_rnic.rtl.mac.mac import Mac
+from open_rnic.rtl.mac.mac import EARLY, Mac
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.port import EthernetPort
 from open_rnic.rtl.mac.registers import Speed
@@ -184,6 +184,6 @@ def mac_and_phy() -> wiring.Component:
 
 
 def port_and_phy() -> wiring.Component:
-    """An :class:`.EthernetPort` whose octets pass registers in their clock domains."""
+    """An :class:`.EthernetPort`, as boards have it, whose octets pass registers in their clock domains."""
     phy = _Phy()
-    return _AtPhy(EthernetPort(phy, 62_500_000, PhySettings()), phy, join=False)
+    return _AtPhy(EthernetPort(phy, 62_500_000, PhySettings(), early=EARLY), phy, join=False)
