@@ -46,7 +46,7 @@ mutate: setup
 interop: setup
 	$(BIN)/rnic interop linux -v
 	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:4 --drop 0.01 $(PROGRAMS)
-	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
+	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples --case memory
 
 interop-boards: setup
 	for board in colorlight_5a75b:4 ecpix5:4; do for drop in 0 0.01; do \

@@ -133,6 +133,13 @@ def test_samples_of_the_boards_fabric_reach_the_memory_of_a_peer():
     run(body())
 
 
+def test_the_demonstration_verifies_what_two_boards_send(capsys):
+    boards = "udp:sim:colorlight_5a75b,udp:sim:colorlight_i5"
+    assert cli.run(["demo", "--device", boards, "--size", "1500"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.splitlines()[-1], err) == ("verified 1500 octets each way", "")
+
+
 def test_the_demonstration_verifies_what_a_board_and_the_twin_send(capsys):
     assert cli.run(["demo", "--device", "udp:sim:colorlight_5a75b", "--size", "2500", "--drop", "0.01"]) == 0
     out, err = capsys.readouterr()
