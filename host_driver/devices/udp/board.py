@@ -32,12 +32,12 @@ def parameters(name: str) -> tuple[str, ...]:
 
 def connections(name: str) -> int:
     """Return the number of connections of a board; raises what ``parameters`` raises."""
-    return _built(name).connections
+    return int(_built(name).connections)
 
 
 def has_samples(name: str) -> bool:
     """Return whether the connections of a board have sample writers; raises what ``parameters`` raises."""
-    return _built(name).samples
+    return bool(_built(name).samples)
 
 
 def _built(name: str) -> Ethernet:
