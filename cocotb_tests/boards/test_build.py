@@ -133,7 +133,7 @@ def test_boards_are_listed(capsys):
     rows = [line.split() for line in shown.splitlines() if "colorlight_5a75b" in line]
     assert [(row[-4], row[-2]) for row in rows] == [("rnic", "50"), ("mpa", "25")]
     assert run(["boards", "--columns"]) == 0
-    assert " 1, 2*, 4, 8 " in capsys.readouterr().out
+    assert "1, 2*, 4, 8" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("board", "cells", "row"), [
