@@ -4,6 +4,7 @@ Cycles are those of GMII, 8 ns each; the core has half of their frequency. The l
 accesses the registers itself.
 """
 
+import os
 import random
 import tempfile
 from collections import Counter
@@ -323,13 +324,14 @@ async def frames_are_noted(dut):
 READS = {13.4: 3000, 16: 3500, 20: 4300}  # ns from a request to its response, by those of a cycle of the core
 
 
-@pytest.mark.parametrize("sides", ["a", "ab"])
-def test_rdma_writes_fill_the_wire(sides, tmp_path):
-    write(sides, tmp_path, least=0.98)
+@pytest.mark.parametrize(("sides", "least"), [("a", 0.98), ("ab", 0.97)])
+def test_rdma_writes_fill_the_wire(sides, least, tmp_path):
+    """One way, and both ways at once, where some ACKs take a frame of their own."""
+    write(sides, tmp_path, least)
 
 
 def test_rdma_writes_of_several_connections_fill_the_wire(tmp_path):
-    write("ab", tmp_path, least=0.96, ring=4096, core=20, connections=4)
+    write("ab", tmp_path, least=0.93, ring=4096, core=20, connections=4)
 
 
 def write(sides, folder, least, ring=16384, core=16, connections=1):
@@ -337,11 +339,11 @@ def write(sides, folder, least, ring=16384, core=16, connections=1):
     run("writes.*", folder, ring, core, connections, parameters)
 
 
-def run(name, folder, ring=16384, core=16, connections=1, parameters=None, *, is_dirty=False):
+def run(name, folder, ring=16384, core=16, connections=1, parameters=None, *, is_dirty=False, seed=None):
     clocks = {"core": core, "rx": 8, "tx": 8}
     given = {**clocks, "connections": connections, "outcome": str(folder / "figures"), **(parameters or {})}
     made = partial(dirty, partial(Joined, ring, connections), 1) if is_dirty else partial(Joined, ring, connections)
-    simulate(made, f"{__package__}.test_wire_rate", name=name, parameters=given, seed=1)
+    simulate(made, f"{__package__}.test_wire_rate", name=name, parameters=given, seed=seed)
 
 
 @pytest.mark.parametrize(("core", "most"), READS.items())
@@ -355,7 +357,7 @@ def test_frames_do_not_depend_on_memory_that_nobody_has_written(connections, tmp
     for is_dirty in (False, True):
         folder = tmp_path / str(is_dirty)
         folder.mkdir()
-        run("frames.*", folder, 16384 // connections, connections=connections, is_dirty=is_dirty)
+        run("frames.*", folder, 16384 // connections, connections=connections, is_dirty=is_dirty, seed=1)
         frames.append((folder / "figures").read_text().splitlines())
     assert len(frames[0]) > 5
     assert frames[0] == frames[1]
@@ -366,6 +368,7 @@ CASES = (16384, 16, 1), (16384, 20, 1), (8192, 16, 1), (4096, 20, 1), (4096, 20,
 
 def main():
     """Print the figures: ``python -m open_rnic.cocotb_tests.system.test_wire_rate``."""
+    os.environ.setdefault("COCOTB_RANDOM_SEED", "1")
     with tempfile.TemporaryDirectory() as folder:
         for ring, core, connections in CASES:
             with (Path(folder) / "figures").open("a") as file:

@@ -91,9 +91,11 @@ def samples(spec: str) -> bool:
     place = rnic_place(spec)
     if not isinstance(place, str):
         return True
-    from open_rnic.host_driver.devices.udp.board import has_samples
+    from open_rnic.boards import find
 
-    return has_samples(place)
+    name, _, connections = place.partition(":")
+    ethernet = find(name).ethernet
+    return bool(ethernet.sized(int(connections) if connections else None).samples)
 
 
 async def open_device(

@@ -17,7 +17,7 @@ from open_rnic.host_driver.devices.sim.prepare import prepare
 from open_rnic.host_driver.devices.sim.process import SimulationProcess
 from open_rnic.host_driver.devices.sim.wire import SOCKET, frame
 
-__all__ = ["SimulatedBoard", "connections", "has_samples", "parameters"]
+__all__ = ["SimulatedBoard", "connections", "parameters"]
 
 _SERVER = "open_rnic.host_driver.devices.sim.whole_server"
 
@@ -33,11 +33,6 @@ def parameters(name: str) -> tuple[str, ...]:
 def connections(name: str) -> int:
     """Return the number of connections of a board; raises what ``parameters`` raises."""
     return int(_built(name).connections)
-
-
-def has_samples(name: str) -> bool:
-    """Return whether the connections of a board have sample writers; raises what ``parameters`` raises."""
-    return bool(_built(name).samples)
 
 
 def _built(name: str) -> Ethernet:

@@ -76,7 +76,7 @@ def boards(
         for each in every
     ]  # fmt: skip
     show_tables([Table("", headings, rows, left=(0, 1, 2, 3, 4, 6, 7), extra=(3, 4, 6, 7))], everything=columns)
-    typer.echo("core: what `rnic build` makes: rnic is a whole RNIC at the Ethernet port, mpa the MPA data path alone")
+    typer.echo("core: rnic, a whole RNIC at the Ethernet port; mpa, the MPA data path alone")
     typer.echo("MHz: the clock of this core")
     if columns:
         typer.echo("lanes: widths of mpa that fit, in units of 32 bits; * marks the default of --lanes")
