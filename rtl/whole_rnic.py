@@ -28,8 +28,9 @@ class WholeRnic(wiring.Component):
     :class:`.Net` have no pauses.
 
     Throughput: RDMA Writes at the rate of the wire, both ways at once at 97 % of it or more, from a clock of 50 MHz at
-    1 Gb/s, if ``ring`` holds what is on its way. Latency: some 209 cycles from the last octet of an RDMA Read Request to the first
-    one of its Response. Frames with errors, and packets for which there is no room, are discarded and counted.
+    1 Gb/s, if ``ring`` holds what is on its way. Latency: some 209 cycles from the last octet of an RDMA Read Request
+    to the first one of its Response. Frames with errors, and packets for which there is no room, are discarded and
+    counted.
 
     After configuration, the PHY is in reset, if the board resets it, and the MAC is stopped until the PHY has told that
     the link is up. Nothing is sent before.
