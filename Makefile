@@ -15,7 +15,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PROGRAMS := --case rping --case rdma_ --case ucmatose --case rcopy --case bw --case many
+PROGRAMS := --case rping --case rdma_ --case ucmatose --case rcopy --case bw --case many --case memory
 FOLDERS := rtl host_driver boards cocotb_tests
 
 .PHONY: demo test prove soak mutate coverage interop interop-boards boards setup lint types lock docs site clean system
@@ -46,11 +46,11 @@ mutate: setup
 interop: setup
 	$(BIN)/rnic interop linux -v
 	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:4 --drop 0.01 $(PROGRAMS)
-	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples --case memory
+	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
 
 interop-boards: setup
 	for board in colorlight_5a75b:4 ecpix5:4; do for drop in 0 0.01; do \
-	$(BIN)/rnic interop linux -v --device udp:sim:$$board --drop $$drop $(PROGRAMS) --case memory || exit 1; done; done
+	$(BIN)/rnic interop linux -v --device udp:sim:$$board --drop $$drop $(PROGRAMS) || exit 1; done; done
 	for drop in 0 0.01; do \
 	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop $$drop --case samples || exit 1; done
 
