@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from open_rnic.boards.board import Board
+from open_rnic.boards.board import Board, Core, Ethernet
 
 BOARDS = (
     "arty_a7",
@@ -30,3 +30,14 @@ def find(name: str) -> Board:
         raise ValueError(f"no board is called {name!r}; there are {', '.join(BOARDS)}")
     found: Board = import_module(f"{__name__}.{name}").BOARD
     return found
+
+
+def find_rnic(place: str) -> Ethernet:
+    """Return the port of BOARD[:CONNECTIONS], with the size of the whole RNIC that `rnic build` makes for it.
+
+    Raises what :func:`find` raises, and ValueError for a board that cannot have an RNIC.
+    """
+    name, _, connections = place.partition(":")
+    board = find(name)
+    board.check(Core.RNIC)
+    return board.ethernet.sized(int(connections) if connections else None)

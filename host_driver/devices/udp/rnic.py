@@ -93,12 +93,14 @@ class UdpRnic(LinkClient):
 
     async def counters(self) -> dict[str, int]:
         """Return the counters of the MAC."""
-        names = [name for name in MAC.registers if name.startswith(("RX_", "TX_"))]
-        return dict(zip(names, await asyncio.gather(*(self.read(MAC, name) for name in names)), strict=True))
+        return await self._all(MAC, [name for name in MAC.registers if name.startswith(("RX_", "TX_"))])
 
     async def discarded(self) -> dict[str, int]:
         """Return how many of the MAC's frames the network path has discarded, and how many address conflicts it saw."""
-        return dict(zip(_DISCARDED, await asyncio.gather(*map(self.get, _DISCARDED)), strict=True))
+        return await self._all(PATH, _DISCARDED)
+
+    async def _all(self, page: Page, names: Sequence[str]) -> dict[str, int]:
+        return dict(zip(names, await asyncio.gather(*(self.read(page, name) for name in names)), strict=True))
 
     async def close(self) -> None:
         """Release the board, and make every waiting task raise DeviceError. Idempotent."""
