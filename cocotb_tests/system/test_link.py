@@ -124,7 +124,7 @@ def test_operations_on_a_noisy_line_give_correct_results(part):
             await device.set_fields("CONFIG", rdmap=0)
             await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
             done, sent = 0, deque()
-            ulpdus = OPERATIONS * 18 // 100 | 1
+            ulpdus = OPERATIONS * 18 // 100
 
             async def write():
                 nonlocal done
