@@ -17,6 +17,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROGRAMS := --case rping --case rdma_ --case ucmatose --case rcopy --case bw --case many --case memory
 FOLDERS := rtl host_driver boards cocotb_tests
+# Tools that are compiled when they run first, into a cache of the user. If two of a kind did so at once, the one would
+# read what the other has not written yet, and crash.
+COMPILED := yosys nextpnr-ecp5 nextpnr-ice40 nextpnr-himbaechel-gowin boolector
 
 .PHONY: demo test prove soak mutate coverage interop interop-boards boards setup lint types lock docs site clean system
 
@@ -80,6 +83,7 @@ $(VENV)/done: requirements.lock pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	for tool in $(COMPILED); do $(BIN)/yowasp-$$tool --version >/dev/null || exit 1; done
 	touch $@
 
 system:
