@@ -18,6 +18,7 @@ from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.rtl.net.bench import BROADCAST, BROADCAST_MAC, OTHER, OTHER_MAC, ethernet, udp
 from open_rnic.cocotb_tests.whole_soak import campaign, lost
 from open_rnic.host_driver import rdma
+from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.layout import STATION
 from open_rnic.host_driver.devices.sim.path_wire import Damage
@@ -83,6 +84,37 @@ def test_rping_runs_both_ways_over_a_cable_that_loses_frames():
             assert await ping(twin, str(PEER.ip), board.tcp, active=engine) is OffloadStream
             await ping(board.tcp, str(BOARD.ip), twin, passive=engine)
             assert board.rnic.driver.exchange.repeats
+
+    run(body())
+
+
+@pytest.mark.parametrize("first", ["board", "peer"])
+def test_a_listener_of_a_board_with_one_connection_serves_one_peer_after_the_other(first):
+    """Whichever end closes first; soon after that, the board listens again."""
+
+    async def connect(*place, tcp):
+        while True:
+            try:
+                return await rdma.connect(*place, INITIATOR, tcp=tcp)
+            except MpaConnectionError as error:
+                if "refused" not in str(error):
+                    raise
+                await asyncio.sleep(0.01)
+
+    async def body():
+        async with board_and_twin() as (board, twin):
+            place = str(BOARD.ip), 7
+            async with await rdma.listen(*place, RESPONDER, device=board.tcp.open_device, tcp=board.tcp) as listener:
+                for n in range(3):
+                    async with asyncio.timeout(HANG):
+                        connecting = asyncio.create_task(connect(*place, tcp=twin))
+                        ours, theirs = await (await listener.request()).accept(), await connecting
+                        await theirs.send(bytes([n]))
+                        assert bytes(await ours.receive()) == bytes([n])
+                        one, other = (ours, theirs) if first == "board" else (theirs, ours)
+                        closing = asyncio.create_task(one.close())
+                        assert await other.disconnected() is None
+                        await asyncio.gather(closing, other.close())
 
     run(body())
 

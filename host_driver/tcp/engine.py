@@ -310,6 +310,7 @@ class EngineConnection:
             row.received.clear()
             tcp._accept(row)
             tcp.later(self._give_up())
+        tcp.serve()  # no change of a status follows if both ends had closed
 
     async def _give_up(self) -> None:
         """Abort a connection that the peer does not close."""

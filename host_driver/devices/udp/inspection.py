@@ -103,7 +103,9 @@ async def _phy(rnic: UdpRnic, address: int) -> Phy | None:
     high = await _phy_register(rnic, address, _ID_HIGH)
     if high is None:
         return None
-    low, status = [await _phy_register(rnic, address, number) or 0 for number in (_ID_LOW, _STATUS)]
+    # The first read of the status tells that the link has been down since the one before (IEEE 802.3 §22.2.4.2.13).
+    numbers = _ID_LOW, _STATUS, _STATUS
+    low, _, status = [await _phy_register(rnic, address, number) or 0 for number in numbers]
     return Phy(address, high << 16 | low, bool(status & _LINK_STATUS))
 
 

@@ -68,6 +68,7 @@ class Case:
     timeout: float = 300.0
     connections: int = 1  # that our end has at a time
     smaller: Case | None = None  # takes its place if the device's memory is that of a board: some ten KiB
+    large: bool = False  # whether no message is small enough for such a memory
 
 
 @dataclass

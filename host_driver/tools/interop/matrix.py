@@ -148,10 +148,12 @@ async def run(
             for case in cases:
                 if attached and (case.octets or (case.samples and not board)):
                     continue
-                if board and case.connections > connections(str(board)):
+                if board and (case.large or case.connections > connections(str(board))):
                     continue
                 if board and case.smaller:
                     case = case.smaller
+                if board and not case.offloads and connections(str(board)) > 1:
+                    continue  # the data path that connections share leaves DDP to its engine
                 if case.samples and (offload is False or not samples(name)):
                     continue
                 for _ in range(TRIES):

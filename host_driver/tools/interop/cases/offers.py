@@ -31,7 +31,7 @@ class Offers:
 
 
 @contextlib.asynccontextmanager
-async def exchanged(connection: rdma.Connection, octets: int = 65536) -> AsyncIterator[Offers]:
+async def exchanged(connection: rdma.Connection, octets: int = 4096) -> AsyncIterator[Offers]:
     """Exchange offers. Our memory has this number of octets, all of them 0."""
     everything = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.LOCAL_WRITE
     with connection.register(bytearray(octets), everything) as ours:

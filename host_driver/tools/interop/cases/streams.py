@@ -17,12 +17,10 @@ from open_rnic.host_driver.tools.interop.relay import Treatment
 from open_rnic.rtl.registers import Model, Role
 
 _SIZE = 65000  # octets of a ping
-_BULK = 1 << 20  # octets of a transfer
 _SEVERAL = 4
 _PINGS = 5  # on each of several connections
 _CUT, _JOIN = SMALL, 20000  # octets
 _SMALL = 510  # MULPDU of the cases that join FPDUs; also avoids PAD
-_LONG_MESSAGE = 65536
 
 _INITIATOR = Config(Role.INITIATOR, ird=1, ord=1)
 _RESPONDER = Config(Role.RESPONDER, ird=1, ord=1)
@@ -70,16 +68,16 @@ def _were(*treatments: Treatment) -> None:
             check(treatment.joins >= _PINGS, f"the relay has joined {treatment.joins} times, not at least {_PINGS}")
 
 
-async def _several_to_guest(setting: Setting) -> Finding:
+async def _several_to_guest(setting: Setting, size: int) -> Finding:
     shown = "server ping data: rdma-ping-"  # first words of each ping's line, which is longer than the buffer of stdio
-    rping_ = f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {_SIZE} -v -V"
+    rping_ = f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {size} -v -V"
     server = await setting.serve(f"{rping_} 2>&1 | cut -c1-{len(shown) + 1}")
     connections = [await setting.connect(_INITIATOR, nudged=False) for _ in range(_SEVERAL)]
     for connection, seen in zip(connections, setting.seen, strict=True):
         setting.nudge(connection, seen)
     try:
-        with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
-            await asyncio.gather(*(rping.client(c, count=_PINGS, size=_SIZE, validate=True) for c in connections))
+        with setting.measured(2 * size * _PINGS * _SEVERAL, *connections):
+            await asyncio.gather(*(rping.client(c, count=_PINGS, size=size, validate=True) for c in connections))
     finally:
         await asyncio.gather(*(connection.close() for connection in connections))
     await setting.guest.run("killall rping")
@@ -89,12 +87,12 @@ async def _several_to_guest(setting: Setting) -> Finding:
         what = f"the server received ping {number} {got} times, not {_SEVERAL}: {' | '.join(lines[-3:])}"
         check(got == _SEVERAL, what)
     siw = f"{_SEVERAL} connections: {setting.reply}; the server showed every ping"
-    return Finding(siw, f"{_PINGS} pings of {_SIZE} octets on each")
+    return Finding(siw, f"{_PINGS} pings of {size} octets on each")
 
 
-async def _several_from_guest(setting: Setting) -> Finding:
+async def _several_from_guest(setting: Setting, size: int) -> Finding:
     listener = await setting.listen(_RESPONDER)
-    command = f"rping -c -a {setting.host} -p {listener.address[1]} -C {_PINGS} -S {_SIZE} -V"
+    command = f"rping -c -a {setting.host} -p {listener.address[1]} -C {_PINGS} -S {size} -V"
     clients = [setting.run(command) for _ in range(_SEVERAL)]
 
     async def answer(connection: rdma.Connection) -> int:
@@ -102,44 +100,44 @@ async def _several_from_guest(setting: Setting) -> Finding:
             return await rping.server(connection)
 
     connections = [await (await listener.request()).accept() for _ in range(_SEVERAL)]
-    with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
+    with setting.measured(2 * size * _PINGS * _SEVERAL, *connections):
         served = await asyncio.gather(*(answer(connection) for connection in connections))
     check(served == [_PINGS] * _SEVERAL, f"pings on each connection: {served}")
     for output in await asyncio.gather(*clients):
         ended(output)
-    return Finding(f"{_SEVERAL} connections: {setting.reply}", f"answered {_PINGS} pings of {_SIZE} octets on each")
+    return Finding(f"{_SEVERAL} connections: {setting.reply}", f"answered {_PINGS} pings of {size} octets on each")
 
 
-async def _bulk_to_guest(setting: Setting) -> Finding:
+async def _bulk_to_guest(setting: Setting, octets: int, message: int) -> Finding:
     """We send, write and read; ``peer`` checks the received octets."""
-    words = f"memory={_BULK} receive check hold"
+    words = f"memory={octets} receive check hold"
     server = await setting.serve(f"peer listen {setting.guest.service} ird=16 ord=16 {words}")
-    data = work(_BULK)
+    data = work(octets)
     async with await setting.connect() as connection, exchanged(connection) as offers:
-        with setting.measured(2 * _BULK + _LONG_MESSAGE, connection):
-            octets = await connection.read(_BULK, offers.stag, offers.to)
+        with setting.measured(2 * octets + message, connection):
+            read = await connection.read(octets, offers.stag, offers.to)
             await connection.write(data, offers.stag, offers.to)
-            await connection.send(data[:_LONG_MESSAGE])
+            await connection.send(data[:message])
             await connection.read(1, offers.stag, offers.to)  # the response follows all octets written before
-        check(octets == theirs(_BULK), "the octets read differ from the guest's memory")
-    sent = f"received {_LONG_MESSAGE} crc {crc(data[:_LONG_MESSAGE])}"
+        check(read == theirs(octets), "the octets read differ from the guest's memory")
+    sent = f"received {message} crc {crc(data[:message])}"
     printed(await server, sent, f"memory crc {crc(data)}")
-    return Finding(setting.reply, f"1 MiB read, 1 MiB written and {_LONG_MESSAGE} octets sent, all unchanged")
+    return Finding(setting.reply, f"{octets} octets read, {octets} written and {message} sent, all unchanged")
 
 
-async def _bulk_from_guest(setting: Setting) -> Finding:
+async def _bulk_from_guest(setting: Setting, octets: int, message: int) -> Finding:
     """The guest writes, reads and sends."""
     listener = await setting.listen()
-    words = f"ird=16 ord=16 write={_BULK} read={_BULK} send={_LONG_MESSAGE} hold"
+    words = f"ird=16 ord=16 write={octets} read={octets} send={message} hold"
     client = setting.run(f"peer connect {setting.host} {listener.address[1]} {words}")
-    data = work(_BULK)
-    async with await (await listener.request()).accept() as connection, exchanged(connection, _BULK) as offers:
-        with setting.measured(2 * _BULK + _LONG_MESSAGE, connection):
+    data = work(octets)
+    async with await (await listener.request()).accept() as connection, exchanged(connection, octets) as offers:
+        with setting.measured(2 * octets + message, connection):
             received = await connection.receive()
         check(bytes(offers.ours.view) == data, "the octets in our memory differ from those that the guest wrote")
-        check(bytes(received) == data[:_LONG_MESSAGE], "the octets received differ from those that the guest sent")
-    printed(await client, f"write {_BULK}: success", f"read {_BULK}: success", f"crc {crc(data)}")
-    ours = f"{setting.ours}; the guest wrote 1 MiB, read 1 MiB back, and sent {_LONG_MESSAGE} octets"
+        check(bytes(received) == data[:message], "the octets received differ from those that the guest sent")
+    printed(await client, f"write {octets}: success", f"read {octets}: success", f"crc {crc(data)}")
+    ours = f"{setting.ours}; the guest wrote {octets} octets, read {octets} back, and sent {message}"
     return Finding(setting.reply, ours)
 
 
@@ -168,30 +166,36 @@ def _relayed() -> list[Case]:
     return cases
 
 
-CASES = (
-    *_relayed(),
-    Case(
-        "several-to-guest",
-        f"{_SEVERAL} connections at once; we ping",
-        "RFC 5044 §3: connections are independent streams",
-        _several_to_guest,
-    ),
-    Case(
-        "several-from-guest",
-        f"{_SEVERAL} connections at once; the guest pings",
-        "RFC 5044 §3: connections are independent streams",
-        _several_from_guest,
-    ),
-    Case(
-        "bulk-to-guest",
-        "we read 1 MiB, write 1 MiB, and send 64 KiB",
-        "RFC 5040 §5: octets arrive unchanged and in order",
-        _bulk_to_guest,
-    ),
-    Case(
-        "bulk-from-guest",
-        "the guest writes 1 MiB, reads 1 MiB, and sends 64 KiB",
-        "RFC 5040 §5: octets arrive unchanged and in order",
-        _bulk_from_guest,
-    ),
-)
+def _several(size: int, *, small: int = 0) -> tuple[Case, Case]:
+    """Return the cases, whose pings have ``small`` octets if the device is a board."""
+    smaller = _several(small) if small else (None, None)
+    rule = "RFC 5044 §3: connections are independent streams"
+    told = f"{_SEVERAL} connections at once"
+    to, back = partial(_several_to_guest, size=size), partial(_several_from_guest, size=size)
+    return (
+        Case("several-to-guest", f"{told}; we ping", rule, to, connections=_SEVERAL, smaller=smaller[0]),
+        Case("several-from-guest", f"{told}; the guest pings", rule, back, connections=_SEVERAL, smaller=smaller[1]),
+    )
+
+
+def _bulk(octets: int, message: int, *, small: tuple[int, int] | None = None) -> tuple[Case, Case]:
+    """Return the cases, whose transfer and message are ``small`` if the device is a board."""
+    smaller = _bulk(*small) if small else (None, None)
+    rule = "RFC 5040 §5: octets arrive unchanged and in order"
+    size = f"{octets >> 20} MiB" if octets >> 20 else f"{octets} octets"
+    sent = f"{message // 1024} KiB"
+    to = partial(_bulk_to_guest, octets=octets, message=message)
+    back = partial(_bulk_from_guest, octets=octets, message=message)
+    return (
+        Case("bulk-to-guest", f"we read {size}, write {size}, and send {sent}", rule, to, smaller=smaller[0]),
+        Case(
+            "bulk-from-guest",
+            f"the guest writes {size}, reads {size}, and sends {sent}",
+            rule,
+            back,
+            smaller=smaller[1],
+        ),
+    )
+
+
+CASES = (*_relayed(), *_several(_SIZE, small=1000), *_bulk(1 << 20, 1 << 16, small=(1 << 12, 1 << 11)))
