@@ -305,12 +305,13 @@ class EngineConnection:
         row.released = True
         if reset or row.received:
             tcp.device.command(Command.ABORT, row.number)
-        elif not tcp.ended(row):
+        elif tcp.ended(row) or tcp.status(row) == State.TIME_WAIT:
+            tcp.serve()  # both ends have closed, so no change of the status will call for this
+        else:
             self.shut()
             row.received.clear()
             tcp._accept(row)
             tcp.later(self._give_up())
-        tcp.serve()  # no change of a status follows if both ends had closed
 
     async def _give_up(self) -> None:
         """Abort a connection that the peer does not close."""

@@ -68,16 +68,16 @@ def _were(*treatments: Treatment) -> None:
             check(treatment.joins >= _PINGS, f"the relay has joined {treatment.joins} times, not at least {_PINGS}")
 
 
-async def _several_to_guest(setting: Setting, size: int) -> Finding:
+async def _several_to_guest(setting: Setting) -> Finding:
     shown = "server ping data: rdma-ping-"  # first words of each ping's line, which is longer than the buffer of stdio
-    rping_ = f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {size} -v -V"
+    rping_ = f"rping -s -P -a {setting.address} -p {setting.guest.service} -S {_SIZE} -v -V"
     server = await setting.serve(f"{rping_} 2>&1 | cut -c1-{len(shown) + 1}")
     connections = [await setting.connect(_INITIATOR, nudged=False) for _ in range(_SEVERAL)]
     for connection, seen in zip(connections, setting.seen, strict=True):
         setting.nudge(connection, seen)
     try:
-        with setting.measured(2 * size * _PINGS * _SEVERAL, *connections):
-            await asyncio.gather(*(rping.client(c, count=_PINGS, size=size, validate=True) for c in connections))
+        with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
+            await asyncio.gather(*(rping.client(c, count=_PINGS, size=_SIZE, validate=True) for c in connections))
     finally:
         await asyncio.gather(*(connection.close() for connection in connections))
     await setting.guest.run("killall rping")
@@ -87,12 +87,12 @@ async def _several_to_guest(setting: Setting, size: int) -> Finding:
         what = f"the server received ping {number} {got} times, not {_SEVERAL}: {' | '.join(lines[-3:])}"
         check(got == _SEVERAL, what)
     siw = f"{_SEVERAL} connections: {setting.reply}; the server showed every ping"
-    return Finding(siw, f"{_PINGS} pings of {size} octets on each")
+    return Finding(siw, f"{_PINGS} pings of {_SIZE} octets on each")
 
 
-async def _several_from_guest(setting: Setting, size: int) -> Finding:
+async def _several_from_guest(setting: Setting) -> Finding:
     listener = await setting.listen(_RESPONDER)
-    command = f"rping -c -a {setting.host} -p {listener.address[1]} -C {_PINGS} -S {size} -V"
+    command = f"rping -c -a {setting.host} -p {listener.address[1]} -C {_PINGS} -S {_SIZE} -V"
     clients = [setting.run(command) for _ in range(_SEVERAL)]
 
     async def answer(connection: rdma.Connection) -> int:
@@ -100,12 +100,12 @@ async def _several_from_guest(setting: Setting, size: int) -> Finding:
             return await rping.server(connection)
 
     connections = [await (await listener.request()).accept() for _ in range(_SEVERAL)]
-    with setting.measured(2 * size * _PINGS * _SEVERAL, *connections):
+    with setting.measured(2 * _SIZE * _PINGS * _SEVERAL, *connections):
         served = await asyncio.gather(*(answer(connection) for connection in connections))
     check(served == [_PINGS] * _SEVERAL, f"pings on each connection: {served}")
     for output in await asyncio.gather(*clients):
         ended(output)
-    return Finding(f"{_SEVERAL} connections: {setting.reply}", f"answered {_PINGS} pings of {size} octets on each")
+    return Finding(f"{_SEVERAL} connections: {setting.reply}", f"answered {_PINGS} pings of {_SIZE} octets on each")
 
 
 async def _bulk_to_guest(setting: Setting, octets: int, message: int) -> Finding:
@@ -166,18 +166,6 @@ def _relayed() -> list[Case]:
     return cases
 
 
-def _several(size: int, *, small: int = 0) -> tuple[Case, Case]:
-    """Return the cases, whose pings have ``small`` octets if the device is a board."""
-    smaller = _several(small) if small else (None, None)
-    rule = "RFC 5044 §3: connections are independent streams"
-    told = f"{_SEVERAL} connections at once"
-    to, back = partial(_several_to_guest, size=size), partial(_several_from_guest, size=size)
-    return (
-        Case("several-to-guest", f"{told}; we ping", rule, to, connections=_SEVERAL, smaller=smaller[0]),
-        Case("several-from-guest", f"{told}; the guest pings", rule, back, connections=_SEVERAL, smaller=smaller[1]),
-    )
-
-
 def _bulk(octets: int, message: int, *, small: tuple[int, int] | None = None) -> tuple[Case, Case]:
     """Return the cases, whose transfer and message are ``small`` if the device is a board."""
     smaller = _bulk(*small) if small else (None, None)
@@ -198,4 +186,21 @@ def _bulk(octets: int, message: int, *, small: tuple[int, int] | None = None) ->
     )
 
 
-CASES = (*_relayed(), *_several(_SIZE, small=1000), *_bulk(1 << 20, 1 << 16, small=(1 << 12, 1 << 11)))
+CASES = (
+    *_relayed(),
+    Case(
+        "several-to-guest",
+        f"{_SEVERAL} connections at once; we ping",
+        "RFC 5044 §3: connections are independent streams",
+        _several_to_guest,
+        large=True,
+    ),
+    Case(
+        "several-from-guest",
+        f"{_SEVERAL} connections at once; the guest pings",
+        "RFC 5044 §3: connections are independent streams",
+        _several_from_guest,
+        large=True,
+    ),
+    *_bulk(1 << 20, 1 << 16, small=(1 << 12, 1 << 11)),
+)
