@@ -11,9 +11,11 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, never, parameter, simulate, stalls
+from open_rnic.host_driver.devices.sim.slow_memory import SlowMemory
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.mpa.shared import Watched
 from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings
 from open_rnic.rtl.watcher import Tag, Watcher
 
@@ -22,19 +24,27 @@ BITS = (1 << 32) - 1
 
 
 class WatchedRings(wiring.Component):
-    """A watcher at its rings, with the settings of each connection as an input."""
+    """A watcher at its rings, with the settings of each connection as an input.
 
-    def __init__(self, connections: int):
-        self.rings = ReceiveRings(connections, SIZE, Tag(connections))
+    With ``latency``, the rings lie in a slow memory; with ``seed``, too, it pauses at random.
+    """
+
+    def __init__(self, connections: int, latency: int = 0, seed: int = 0):
+        self.slow = SlowMemory(connections * SIZE, latency, seed) if latency else None
+        self.rings = ReceiveRings(connections, SIZE, Tag(connections), RingMemory() if latency else None)
         self.watcher = Watcher(connections, SIZE)
         of_rings, of_watcher = (dict(each.signature.members) for each in (self.rings, self.watcher))
-        del of_rings["shown"], of_watcher["rings"], of_watcher["watch"], of_watcher["watched"]
+        of_rings = {name: each for name, each in of_rings.items() if name != "shown" and "memory" not in name}
+        del of_watcher["rings"], of_watcher["watch"], of_watcher["watched"]
         super().__init__(of_rings | of_watcher | {"settings": In(Watched).array(connections)})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.rings, m.submodules.watcher = self.rings, self.watcher
         connect(m, self.rings.shown, self.watcher.rings)
+        if self.slow is not None:
+            m.submodules.slow = self.slow
+            connect(m, self.rings.memory, self.slow.port)
         m.d.comb += self.watcher.watched.eq(Array(self.settings)[self.watcher.watch])
         for part in (self.rings, self.watcher):
             for name, member in part.signature.members.items():
@@ -298,3 +308,9 @@ async def a_connection_ends_and_another_takes_its_place(dut):
 @pytest.mark.parametrize("connections", [1, 2, 16])
 def test_watcher(connections):
     simulate(partial(WatchedRings, connections), __name__, parameters={"connections": connections})
+
+
+@pytest.mark.parametrize(("latency", "seed"), [(40, 0), (10, 1)])
+def test_watcher_of_rings_in_a_slow_memory(latency, seed):
+    made = partial(WatchedRings, 4, latency, seed)
+    simulate(made, __name__, name=r"(fpdus|a_connection|an_fpdu)\w*", parameters={"connections": 4})
