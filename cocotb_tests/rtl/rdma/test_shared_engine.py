@@ -52,7 +52,7 @@ def test_each_connection_is_its_twin(connections, lives, steps, seed):
 
 
 def test_parameters_are_checked():
-    with pytest.raises(ValueError, match="connections must be a power of 2 from 1 to 16, not 3"):
+    with pytest.raises(ValueError, match="connections must be a power of 2 from 1 to 64, not 3"):
         RdmaEngine(connections=3)
     with pytest.raises(ValueError, match="an engine of many connections has 1 lane, and no port for logic beside it"):
         RdmaEngine(2, connections=2)
