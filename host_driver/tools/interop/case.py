@@ -67,8 +67,10 @@ class Case:
     kills: bool = False  # whether the case kills the guest, or leaves it unusable for other cases
     timeout: float = 300.0
     connections: int = 1  # that our end has at a time
-    smaller: Case | None = None  # takes its place if the device's memory is that of a board: some ten KiB
-    large: bool = False  # whether no message is small enough for such a memory
+    # With a board, which has some ten KiB of memory, fewer RDMA Reads, and shows no FPDU with a wrong CRC, another case
+    # takes its place, or none if no message is small enough.
+    smaller: Case | None = None
+    large: bool = False
 
 
 @dataclass

@@ -132,6 +132,7 @@ async def run(
             plain: OpenDevice = partial(open_device, name, lanes=LANES)
             device: OpenDevice = partial(open_device, name, lanes=LANES, offload=offload)
             board = rnic_place(name) if is_rnic(name) else ""
+            most = connections(str(board)) if board else 0
             attached = bool(board) or (plan is not None and plan.rtl and name == "simulated")
             if plan and (attached, board) != (plan.attached, plan.board):
                 await bench.drop()
@@ -148,11 +149,11 @@ async def run(
             for case in cases:
                 if attached and (case.octets or (case.samples and not board)):
                     continue
-                if board and (case.large or case.connections > connections(str(board))):
+                if board and (case.large or case.connections > most):
                     continue
                 if board and case.smaller:
                     case = case.smaller
-                if board and not case.offloads and connections(str(board)) > 1:
+                if most > 1 and not case.offloads:
                     continue  # the data path that connections share leaves DDP to its engine
                 if case.samples and (offload is False or not samples(name)):
                     continue

@@ -147,8 +147,7 @@ def _cases() -> list[Case]:
         seen = _OF_SIW[what]
         expected = Expected(terminates=(f"siw {seen}",))
         act = partial(_we_err, what=what, seen=seen)
-        large = what == "longsend"
-        cases.append(Case(f"{what}-to-guest", f"{told}; sent by us", rule, act, expected, large=large))
+        cases.append(Case(f"{what}-to-guest", f"{told}; sent by us", rule, act, expected, large=what == "longsend"))
         expected = Expected(terminates=(f"ours {_DUE[what]}",))
         refuse = partial(_guest_errs, what=what, code=_DUE[what])
         cases.append(Case(f"{what}-from-guest", f"{told}; sent by the guest", rule, refuse, expected))
