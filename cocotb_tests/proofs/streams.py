@@ -24,6 +24,7 @@ from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
 from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
+from open_rnic.rtl.mpa.rx.train_aligner import TrainAligner
 from open_rnic.rtl.mpa.shared_streams import SharedStreams
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.stream_window import StreamWindow
@@ -227,6 +228,18 @@ def _(m, delineator):
 
 
 @proves(
+    "a beat of a train is output only 2 cycles after room was reported",
+    lambda lanes: TrainAligner(lanes, 2),
+    Mutant("beats are output without room", TrainAligner, "self.o.valid.eq(goes & sends)", "self.o.valid.eq(sends)"),
+    name="room_of_trains_is_kept_to",
+    of="TrainAligner, 2 connections",
+    lanes=(2,),
+)
+def _(m, aligner):
+    m.always(~aligner.o.valid | m.last(m.last(aligner.o.room)))
+
+
+@proves(
     "there is room for beats that arrive 2 cycles after room was reported",
     FpduChecker,
     Mutant("the reserve is one beat too small", FpduChecker, "spare=ROOM", "spare=ROOM - 1"),
@@ -393,14 +406,14 @@ _block(
     lanes=(1,),
 )
 _block(
-    lambda lanes: SharedStreams(2),
+    lambda lanes: SharedStreams(2, lanes),
     SharedStreams,
     "the block continues before the transfer",
-    "taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped)",
+    "taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped | ~completes)",
     "taken.eq(1)",
     given=lambda m, streams: ~streams.reset.any() & ~streams.clear.now & (streams.is_mpa == m.last(streams.is_mpa)),
     states=lambda streams: ~streams.error.valid | streams.within("Fail"),
-    lanes=(1,),
+    lanes=(1, 2),
 )
 _block(
     lambda lanes: MemoryWindow(lanes, 1024),
