@@ -11,7 +11,7 @@ from open_rnic.rtl.tcp.ring import PacketReader, RingWriter
 __all__ = ["ReceiveRings", "shown_octets"]
 
 
-def shown_octets(connections: int, size: int, tag: ShapeLike) -> wiring.Signature:
+def shown_octets(connections: int, size: int, tag: ShapeLike, lanes: int = 1) -> wiring.Signature:
     """The ports at which :class:`ReceiveRings` shows octets, and at which they leave.
 
     Members
@@ -30,13 +30,13 @@ def shown_octets(connections: int, size: int, tag: ShapeLike) -> wiring.Signatur
         Octets of ``look_at`` to read: ``octets`` of those that wait, at least 1, behind the first ``offset`` ones. They
         are taken from the ring, and ``offset`` is 0, unless ``keeps``.
     o : Out, stream of :class:`.Packet` with ``tag``
-        The octets, in the order of ``reads``, without a pause between packets.
+        The octets, in the order of ``reads``, without a pause between packets, ``lanes`` wide.
     """
     read = data.StructLayout({"offset": 16, "octets": 16, "keeps": 1, "tag": tag})
     return wiring.Signature({
         "look_at": In(range(max(2, connections))), "available": Out(range(size + 1)), "begins": Out(1),
         "ended": Out(connections), "changes": Out(connections),
-        "reads": In(stream.Signature(read)), "o": Out(packet(1, tag=tag)),
+        "reads": In(stream.Signature(read)), "o": Out(packet(lanes, tag=tag)),
     })  # fmt: skip
 
 
