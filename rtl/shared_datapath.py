@@ -243,7 +243,8 @@ class SharedDatapath(wiring.Component):
 
         # ULPDUs and FPDUs that are on their way to the ring of each connection, for which there is room then.
         of_given, of_left = queue.i.payload.connection, mpa.tx_fpdu.payload.connection
-        given, left = Signal(self.connections), Signal(self.connections)
+        given = Signal(self.connections)
+        left = Signal(self.connections)
         inside = Signal()  # a ULPDU of the engine has begun
         moves = queue.i.valid & queue.i.ready
         with m.If(moves):
