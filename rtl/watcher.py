@@ -182,7 +182,7 @@ class Watcher(wiring.Component):
             x.filling.eq((x.filling | x.fills) & ~(streams << tag.connection) & ~self.reset),
             x.looking.eq((x.looking | x.asks_lane) & ~(looks << tag.connection) & ~self.reset),
         ]
-        outstanding = Signal(4)
+        outstanding = Signal(7)  # reads: a word each, at least, of those that a reader is ahead
         asked = self.rings.reads
         count_up_down(m, outstanding, asked.valid & asked.ready, read.valid & read.ready & read.payload.last)
         m.d.comb += [x.quiet.eq(outstanding == 0), self.idle.eq(x.quiet & ~x.decides)]

@@ -54,6 +54,8 @@ from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.registers import DirectionState
+from open_rnic.rtl.tcp.ring import AheadReader
+from open_rnic.rtl.tcp.ring_memory import WriteQueue
 
 
 def _keeps(given, fixed, states):
@@ -423,6 +425,24 @@ _block(
     "with m.If(writes):",
     given=_host_waits,
     states=_window_states,
+)
+_block(
+    lambda lanes: WriteQueue(4, 0, 8),
+    WriteQueue,
+    "a word leaves before its transfer",
+    "queue.o.ready.eq(self.write.ready)",
+    "queue.o.ready.eq(1)",
+    states=lambda queue: fifo_states(queue["queue"]),
+    lanes=NO_LANES,
+)
+_block(
+    lambda lanes: AheadReader(8, 1, ahead=2),
+    AheadReader,
+    "a word takes the place of one that has not left",
+    "steps.eq(there.o.valid & (~beat.valid | moves))",
+    "steps.eq(there.o.valid)",
+    states=lambda reader: fifo_states(reader["due"]) & fifo_states(reader["there"]),
+    lanes=NO_LANES,
 )
 _block(
     lambda lanes: SampleSchedule(1, 8),

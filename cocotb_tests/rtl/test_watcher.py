@@ -12,9 +12,11 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, never, parameter, simulate, stalls
 from open_rnic.cocotb_tests.rings import Rings
+from open_rnic.host_driver.devices.sim.slow_memory import SlowMemory
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.mpa.shared import Watched
 from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings
 from open_rnic.rtl.watcher import Tag, Watcher
 
@@ -24,17 +26,22 @@ LOST = 4  # cycles without a beat, between FPDUs that wait
 
 
 class WatchedRings(wiring.Component):
-    """A watcher at its rings, with the settings of each connection as an input; without ``lanes``, at real rings."""
+    """A watcher at its rings, with the settings of each connection as an input; without ``lanes``, at real rings.
 
-    def __init__(self, connections: int, lanes: int = 0):
+    With ``latency``, real rings lie in a slow memory; with ``seed``, too, it pauses at random.
+    """
+
+    def __init__(self, connections: int, lanes: int = 0, latency: int = 0, seed: int = 0):
         self.watcher = Watcher(connections, SIZE, lanes or 1)
         self.parts = {"watcher": self.watcher}
         members = dict(self.watcher.signature.members)
         del members["watch"], members["watched"]
+        self.slow = SlowMemory(connections * SIZE, latency, seed) if latency else None
         if not lanes:
-            self.parts["rings"] = ReceiveRings(connections, SIZE, Tag(connections))
+            self.parts["rings"] = ReceiveRings(connections, SIZE, Tag(connections), RingMemory() if latency else None)
             of_rings = dict(self.parts["rings"].signature.members)
-            del of_rings["shown"], members["rings"]
+            of_rings = {name: each for name, each in of_rings.items() if name != "shown" and "memory" not in name}
+            del members["rings"]
             members |= of_rings
         super().__init__(members | {"settings": In(Watched).array(connections)})
 
@@ -44,6 +51,9 @@ class WatchedRings(wiring.Component):
             m.submodules[name] = part
         if "rings" in self.parts:
             connect(m, self.parts["rings"].shown, self.watcher.rings)
+        if self.slow is not None:
+            m.submodules.slow = self.slow
+            connect(m, self.parts["rings"].memory, self.slow.port)
         m.d.comb += self.watcher.watched.eq(Array(self.settings)[self.watcher.watch])
         for part in self.parts.values():
             for name, member in part.signature.members.items():
@@ -337,3 +347,9 @@ def test_watcher_at_each_width(connections, lanes):
     simulate(
         partial(WatchedRings, connections, lanes), __name__, parameters={"connections": connections, "lanes": lanes}
     )
+
+
+@pytest.mark.parametrize(("latency", "seed"), [(40, 0), (10, 1)])
+def test_watcher_of_rings_in_a_slow_memory(latency, seed):
+    made = partial(WatchedRings, 4, 0, latency, seed)
+    simulate(made, __name__, name=r"(fpdus|a_connection|an_fpdu)\w*", parameters={"connections": 4, "lanes": 0})

@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.host_driver.devices.sim.layout import path_control, path_status
 from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
-from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
+from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.path import NetworkPath
 
 TICK_CYCLES = 32  # from one tick to the next, at least: time for the timers of all connections
@@ -38,15 +39,16 @@ class Ticks(wiring.Component):  # type: ignore[misc]
 
 
 class SimulatedPath(wiring.Component):  # type: ignore[misc]
-    """A ``rtl.tcp.path.NetworkPath`` with a ring at each stream.
+    """A ``rtl.tcp.path.NetworkPath`` with a ring at each stream, and slow memories for its own rings, if it has none.
 
     Members
     -------
     control, status : words with the fields of ``path_control`` and ``path_status`` in ``layout``
     """
 
-    def __init__(self, path: NetworkPath):
+    def __init__(self, path: NetworkPath, latency: int = 0, seed: int = 0):
         self._path = path
+        self._slow = latency, seed
         self._connections = path.engine.connections
         super().__init__({
             "control": In(data.StructLayout(path_control(self._connections))),
@@ -57,6 +59,9 @@ class SimulatedPath(wiring.Component):  # type: ignore[misc]
         m = Module()
         control, status, connections = self.control, self.status, self._connections
         m.submodules.path = path = self._path
+        for name, slow in slow_memories(path, *self._slow).items():
+            m.submodules[name] = slow
+            wiring.connect(m, getattr(path, name), slow.port)
         for name in ("rx_frames", "to_send"):
             ring = InRing(getattr(path, name).payload.shape())
             m.submodules[name] = ResetInserter(control.flush)(ring)
@@ -99,7 +104,10 @@ class SimulatedPath(wiring.Component):  # type: ignore[misc]
         return m
 
 
-def make(connections: str, send_ring: str, receive_ring: str) -> SimulatedPath:
-    """Return a path for so many connections, with rings of so many octets."""
-    config = EngineConfig(send_ring=int(send_ring), receive_ring=int(receive_ring))
-    return SimulatedPath(NetworkPath(int(connections), config))
+def make(
+    connections: str, send_ring: str, receive_ring: str, latency: str = "", seed: str = "0"
+) -> SimulatedPath:
+    """Return a path for so many connections, with rings of so many octets, with ``latency`` in slow memories."""
+    outside = RingMemory() if latency else None
+    config = EngineConfig(send_ring=int(send_ring), receive_ring=int(receive_ring), memory=outside)
+    return SimulatedPath(NetworkPath(int(connections), config), int(latency or 0), int(seed))
