@@ -38,7 +38,7 @@ class SharedDatapath(wiring.Component):
 
     Parameters
     ----------
-    connections : number of connections: 2, 4, 8 or 16
+    connections : number of connections, a power of 2 from 2 to 64
     ring : octets of a connection's ring for received octets
     memory : octets of the memory, which serves all connections, a power of 2
     lanes : width of the rings, of all streams and of memory in 32-bit lanes

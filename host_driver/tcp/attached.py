@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from open_rnic.host_driver.device import AttachedDevice, Device
 from open_rnic.host_driver.tcp.engine import EngineConnection, EngineStatus, EngineTcp, Row
 from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.registers import WORD, words_of
 from open_rnic.rtl.tcp.config import Station
 from open_rnic.rtl.tcp.registers import BY_NAME
 from open_rnic.rtl.tcp.words import Command
@@ -82,7 +83,9 @@ class RegisterTcp:
     async def let_pass(self, connection: int, wanted: bool) -> None:
         """Let octets pass to the data path, or stop them."""
         self._accepts = self._accepts & ~(1 << connection) | wanted << connection
-        await self._registers.set("ACCEPT", self._accepts)
+        word = connection // WORD
+        accepts = self._accepts >> word * WORD & ((1 << WORD) - 1)
+        await self._registers.set(words_of("ACCEPT", len(self.statuses))[word], accepts)
         await self._show(connection)
 
     async def counter(self, name: str, connection: int) -> int:
@@ -111,11 +114,12 @@ class RegisterTcp:
         """Follow the changes of connections."""
         while True:
             await self._registers.interrupt()
-            changed = await self._registers.get("CHANGED")
-            await self._registers.set("CHANGED", changed)
-            for connection in range(len(self.statuses)):
-                if changed >> connection & 1:
-                    await self._show(connection)
+            for word, name in enumerate(words_of("CHANGED", len(self.statuses))):
+                changed = await self._registers.get(name)
+                await self._registers.set(name, changed)
+                for bit in range(WORD):
+                    if changed >> bit & 1:
+                        await self._show(word * WORD + bit)
 
     async def _show(self, connection: int) -> None:
         async with self._one:

@@ -53,7 +53,7 @@ def test_each_connection_is_its_twin(connections, lives, steps, lanes, seed):
 
 
 def test_parameters_are_checked():
-    with pytest.raises(ValueError, match="connections must be a power of 2 from 1 to 16, not 3"):
+    with pytest.raises(ValueError, match="connections must be a power of 2 from 1 to 64, not 3"):
         RdmaEngine(connections=3)
     with pytest.raises(ValueError, match="an engine of many connections has no port for logic beside it"):
         RdmaEngine(connections=2, fabric=True)
