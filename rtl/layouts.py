@@ -8,6 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.rows import connection_field, connection_shape
 from open_rnic.rtl.registers import Cause, Verdict
 
@@ -26,6 +27,7 @@ __all__ = [
     "aligned",
     "carried",
     "packet",
+    "room_latency",
 ]
 
 INTERVAL = 128  # lanes from one marker to the next, itself included: 512 octets
@@ -208,6 +210,13 @@ class AlignedBeat(data.StructLayout):
         })  # fmt: skip
 
 
+def room_latency(lanes: int) -> int:
+    """The number of cycles from ``room``, which promises a place, to the beat of :func:`aligned` that takes it."""
+    return 2 if lanes <= AT_ONCE else 4
+
+
 def aligned(lanes: int, connections: int = 1) -> wiring.Signature:
-    """Beats that cannot be stalled: a beat is sent only 2 cycles after ``room``, which promises a place for it."""
+    """Beats that cannot be stalled: a beat is sent only :func:`room_latency` cycles after ``room``, which promises a
+    place for it.
+    """
     return wiring.Signature({"valid": Out(1), "payload": Out(AlignedBeat(lanes, connections)), "room": In(1)})

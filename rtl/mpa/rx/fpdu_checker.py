@@ -4,17 +4,18 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, aligned
+from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, aligned, room_latency
 from open_rnic.rtl.lib.crc32c import Crc32c, residue
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.rows import connection_field
-from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer, swap_octets
+from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, swap_octets
 from open_rnic.rtl.registers import Cause
 
 __all__ = ["FpduChecker"]
 
 DEPTH = 16  # beats that wait for a verdict: more than its latency, so that one-beat FPDUs do not stall each other
-ROOM = 4  # beats: one, and those that may arrive in the 3 cycles until ``room`` takes effect
+ROOM = 2  # beats: one, and one until ``room`` has been told; those that were promised a place before come in addition
 
 _NOTE = {"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8}
 
@@ -59,7 +60,7 @@ class FpduChecker(wiring.Component):
         i, o = self.i.payload, self.o.payload
         many = self.connections > 1
         shape = Packet(lanes, length=16, **connection_field(self.connections))
-        m.submodules.ulpdus = ulpdus = Fifo(shape, DEPTH, spare=ROOM)
+        m.submodules.ulpdus = ulpdus = Fifo(shape, DEPTH, spare=ROOM + room_latency(lanes))
         m.submodules.crc = crc = Crc32c(lanes, markers=True)
         m.submodules.crcs = crcs = Fifo(1, DEPTH)
         m.submodules.notes = notes = Fifo(data.StructLayout(_NOTE | ({"crc": 1} if many else {})), DEPTH)
@@ -166,7 +167,8 @@ class FpduChecker(wiring.Component):
 
         # Beat and verdict.
         ulpdu, checked = ulpdus.o.payload, notes.o.payload
-        m.submodules.given = given = ReadyBuffer(o.shape())
+        # In wide beats, the clock enables of a ReadyBuffer are too many for ``ready``, which comes late.
+        m.submodules.given = given = (ReadyBuffer if lanes <= AT_ONCE else Buffer)(o.shape())
         out = given.i.payload
         with m.If(checked.too_long):
             m.d.comb += [out.cause.eq(Cause.RX_LENGTH), out.value.eq(checked.length)]
