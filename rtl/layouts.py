@@ -211,12 +211,12 @@ class AlignedBeat(data.StructLayout):
 
 
 def room_latency(lanes: int) -> int:
-    """The number of cycles from ``room``, which promises a place, to the beat of :func:`aligned` that takes it."""
+    """The most cycles that pass from ``room``, which promises a place, to the beat of :func:`aligned` that takes it."""
     return 2 if lanes <= AT_ONCE else 4
 
 
 def aligned(lanes: int, connections: int = 1) -> wiring.Signature:
-    """Beats that cannot be stalled: a beat is sent only :func:`room_latency` cycles after ``room``, which promises a
+    """Beats that cannot be stalled: a beat is sent at most :func:`room_latency` cycles after ``room``, which promises a
     place for it.
     """
     return wiring.Signature({"valid": Out(1), "payload": Out(AlignedBeat(lanes, connections)), "room": In(1)})

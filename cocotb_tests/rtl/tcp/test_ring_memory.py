@@ -15,7 +15,9 @@ from cocotbext.axi import AxiBus, AxiRam
 
 from open_rnic.cocotb_tests.harness import bench, simulate
 from open_rnic.cocotb_tests.rtl.tcp.test_rate import SIDES, Both, expose, outside
+from open_rnic.rtl.linked_rnic import LinkedRnic
 from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
+from open_rnic.rtl.rnic import Rnic
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.engine import TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath
@@ -98,3 +100,11 @@ def test_rings_on_axi():
 def test_unsuitable_places_of_rings_are_rejected(memory, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         TcpEngine(CONNECTIONS, EngineConfig(memory=memory))
+
+
+def test_an_rnic_without_ports_for_the_memory_of_its_rings_is_rejected():
+    config = EngineConfig(memory=RingMemory())
+    with pytest.raises(ValueError, match="an Rnic has the rings of TCP in block RAM"):
+        Rnic(2, config)
+    with pytest.raises(ValueError, match="for more than one connection, without samples"):
+        LinkedRnic(1, config, memory=4096, period=8)
