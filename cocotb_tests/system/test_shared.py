@@ -153,8 +153,10 @@ async def each_connection_is_as_if_alone(dut):
     await gather(*(live(path, n, parameter("lives")) for n in range(connections)))
 
 
-@pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize(("connections", "lives"), [(2, 16), (4, 8), (16, 3)])
+@pytest.mark.parametrize(("connections", "lives", "lanes"), [
+    *((connections, lives, lanes) for connections, lives in ((2, 16), (4, 8), (16, 3)) for lanes in LANES),
+    (4, 4, 8),  # above 4 lanes, receive has another queue, and more room in it
+])  # fmt: skip
 def test_each_connection_is_as_if_alone(connections, lives, lanes):
     simulate(functools.partial(SharedMpa, connections, lanes), __name__, name="each_connection_is_as_if_alone",
              parameters={"connections": connections, "lives": lives, "lanes": lanes})  # fmt: skip

@@ -10,11 +10,17 @@ from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.path import NetworkPath
 
-TICK_CYCLES = 32  # from one tick to the next, at least: time for the timers of all connections
+
+def tick_cycles(connections: int) -> int:
+    """Return the number of cycles from one tick to the next, at least: time for the timers of all connections."""
+    return 8 * max(4, connections)
 
 
 class Ticks(wiring.Component):  # type: ignore[misc]
-    """Ticks at a distance that the RTL can follow.
+    """Ticks at a distance that the RTL of so many connections can follow.
+
+    A tick for each millisecond of real time may be too much for it: the timers of the last connections, and segments to
+    send, would then wait for those of the first ones for ever. Its time goes more slowly instead.
 
     Members
     -------
@@ -23,16 +29,16 @@ class Ticks(wiring.Component):  # type: ignore[misc]
     tick : a pulse
     """
 
-    due: In(16)  # type: ignore[valid-type]
-    done: Out(16)  # type: ignore[valid-type]
-    tick: Out(1)  # type: ignore[valid-type]
+    def __init__(self, connections: int):
+        self._cycles = tick_cycles(connections)
+        super().__init__({"due": In(16), "done": Out(16), "tick": Out(1)})
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
-        pause = Signal(range(TICK_CYCLES))
+        pause = Signal(range(self._cycles))
         m.d.comb += self.tick.eq((self.done != self.due) & (pause == 0))
         with m.If(self.tick):
-            m.d.sync += [self.done.eq(self.done + 1), pause.eq(TICK_CYCLES - 1)]
+            m.d.sync += [self.done.eq(self.done + 1), pause.eq(self._cycles - 1)]
         with m.Elif(pause != 0):
             m.d.sync += pause.eq(pause - 1)
         return m
@@ -88,7 +94,7 @@ class SimulatedPath(wiring.Component):  # type: ignore[misc]
         with m.If(command.valid & command.ready):
             m.d.sync += turn.eq(control.turn)
 
-        m.submodules.ticks = ticks = Ticks()
+        m.submodules.ticks = ticks = Ticks(connections)
         m.d.comb += [ticks.due.eq(control.ticks), status.ticks.eq(ticks.done), path.tick.eq(ticks.tick)]
 
         show = Signal(range(max(2, connections)))

@@ -158,7 +158,7 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
         for name, memory in slow_memories(whole.core.rnic.path, LATENCY, seed=1).items():
             m.submodules[name] = slow = in_core(memory)
             wiring.connect(m, getattr(rnic, name), slow.port)
-        m.submodules.ticks = ticks = in_core(Ticks())
+        m.submodules.ticks = ticks = in_core(Ticks(whole.core.rnic.connections))
         m.d.comb += [
             rnic.tick.eq(ticks.tick),
             rnic.rx.eq(1),
