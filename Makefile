@@ -2,8 +2,8 @@
 # make test: set everything up, and run all tests.
 # make prove: set everything up, and prove what the RTL must never do.
 # make soak: set everything up, and try a million mutated startup frames and MPA streams, then a million Ethernet frames
-#            in software and 100,000 in RTL, frames of all sizes at the MAC, then 1,000 programs for the RDMA engine;
-#            SOAK and others have more options.
+#            in software and 100,000 in RTL, frames of all sizes at the MAC, then 1,000 programs for the RDMA engine, and
+#            10,000 connections of a whole board; SOAK and others have more options.
 # make coverage: set everything up, run what collects functional coverage, and put its table into docs/testing.md.
 # make mutate: set everything up, and try tests and proofs on 500 mutants of the RTL; ARGS=--sample: a few, in minutes.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
@@ -38,6 +38,7 @@ soak: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.mac_soak $(MAC_SOAK)
 	$(BIN)/python -m open_rnic.cocotb_tests.path_soak
 	$(BIN)/python -m open_rnic.cocotb_tests.rdma_soak $(RDMA_SOAK)
+	$(BIN)/python -m open_rnic.cocotb_tests.whole_soak $(WHOLE_SOAK)
 
 coverage: setup
 	$(BIN)/pytest -n auto --dist worksteal cocotb_tests/system/test_coverage.py

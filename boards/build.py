@@ -22,7 +22,7 @@ from open_rnic.boards.flows import FLOWS, Flow
 from open_rnic.boards.top import BoardTop, RnicTop
 from open_rnic.rtl.tcp.config import Station
 
-__all__ = ["BuildError", "Result", "bitstream", "build", "recall"]
+__all__ = ["BuildError", "Result", "UnevaluatedError", "bitstream", "build", "recall"]
 
 NAME = "top"
 SLOWEST = 1200  # baud
@@ -34,6 +34,10 @@ _MEMORY = range(1 << 10, (1 << 20) + 1)  # octets
 
 class BuildError(Exception):
     """A tool failed or is missing; the message names the tool, and its log."""
+
+
+class UnevaluatedError(Exception):
+    """A vendor's tool has made a bitstream, but nothing here reads its reports; the message names both."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,8 @@ def build(
     ``seed`` is that of placement. Without it, some are tried, in the same order, until all clocks are fast enough. The
     same source, tools and seed give the same bitstream. Raises ValueError for an unknown board, a core or a width that
     does not fit, a number of connections or a size of memory that no RNIC has, a rate that the clock does not permit,
-    or an invalid seed; raises BuildError if a tool fails or is missing. A clock that is too slow is not an error: see
-    ``Result.met``.
+    or an invalid seed; raises BuildError if a tool fails or is missing, and UnevaluatedError if a vendor's has passed.
+    A clock that is too slow is not an error: see ``Result.met``.
     """
     board = find(name)
     flow = FLOWS[board.flow]
@@ -235,7 +239,7 @@ def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[
 def _read(board: Board, flow: Flow, core: Core, lanes: int, seed: int, folder: Path, *, again: bool) -> Result:
     made = folder / flow.bitstream
     if flow.vendor is not None:
-        raise BuildError(f"{flow.vendor} has ended: {made}; its reports are beside it, and are not evaluated here")
+        raise UnevaluatedError(f"{flow.vendor} has made {made}; its reports are beside it, and are not evaluated here")
     report = json.loads((folder / "report.json").read_text())
     nets = _nets(report["fmax"], board.all_clocks(core), folder)
     clocks = {domain: (figures["achieved"] * 1e6, figures["constraint"] * 1e6) for domain, (_, figures) in nets.items()}

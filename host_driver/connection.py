@@ -69,7 +69,7 @@ from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.host_driver.transport import Address, AttachedTransport, Tcp, TcpListener, Transport
 from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.rdma.registers import BY_NAME as RDMA_REGISTERS
-from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Role, Verdict
+from open_rnic.rtl.registers import BY_NAME, Cause, DirectionState, EventKind, Role, Verdict
 
 __all__ = [
     "LINGER",
@@ -127,6 +127,7 @@ class Connection:
         self._first = b""  # the first received octets
         self._enabled = False  # the device is in MPA mode, or its stream octets lead there
         self._prepare: Prepare | None = None  # for ``initiate`` and ``Request.accept``
+        self._startup_packets = 0  # in which TCP has taken the startup frame, if the data path counts its packets
 
     # For the ULP
 
@@ -364,6 +365,8 @@ class Connection:
         )
         if prepare:
             await prepare(self)
+        if isinstance(self._transport, AttachedTransport):
+            await self._until(lambda: self._life.startup_left)
         self._spawn(self._fetch_ulpdus)
         await self.device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
         self._enabled = True
@@ -438,12 +441,26 @@ class Connection:
             await asyncio.sleep(POLL)
 
     async def _count(self, transport: AttachedTransport) -> list[Action]:
+        if not self._life.startup_left and not await self._startup_leaves(transport):
+            return []
         before = await self.device.get("TX_STALLS")
-        packets, fpdus = await transport.packets(), await self.device.get("TX_FPDUS")
-        at_rest = packets == 1 + fpdus and before == await self.device.get("TX_STALLS")
-        if more := max(0, packets - 1) - self._life.fpdus_left:
+        left, made = await transport.packets() - self._startup_packets, await self.device.get("TX_FPDUS")
+        at_rest = left == made and before == await self.device.get("TX_STALLS")
+        if more := left - self._life.fpdus_left:
             self._observe(Counted(Direction.TX, more))
-        return self._life.left(packets, at_rest=at_rest)
+        return self._life.left(left, at_rest=at_rest)
+
+    async def _startup_leaves(self, transport: AttachedTransport) -> bool:
+        """Return whether TCP has taken the startup frame, and learn in how many packets.
+
+        There are several if the host did not write the frame fast enough. MPA must not be enabled yet.
+        """
+        # A data path may look at TX_STREAM_OCTETS as late as with the first packet.
+        if not await transport.packets() or _TX.get(await self.device.get("STATE")) == DirectionState.STREAM:
+            return False
+        self._startup_packets = await transport.packets()
+        self._life.startup_leaves()
+        return True
 
     async def _await_end(self, transport: AttachedTransport) -> None:
         """Follow the end of a stream that the data path takes from its own TCP."""
@@ -767,5 +784,5 @@ async def initiate(
 Prepare = Callable[[Connection], Awaitable[None]]
 
 _ULPDUS = RDMA_REGISTERS["RDMA_ULPDUS"]
-_FENCE = BY_NAME["STATE"]["fence_open"]
+_TX, _FENCE = (BY_NAME["STATE"][name] for name in ("tx", "fence_open"))
 _REASONS = {reason.code: reason for reason in Reason}

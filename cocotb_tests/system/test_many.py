@@ -15,6 +15,7 @@ from open_rnic.host_driver import rdma
 from open_rnic.host_driver.errors import MpaConnectionError
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.pipe import Faults
+from open_rnic.host_driver.observer import Counted, Direction, silent
 from open_rnic.host_driver.rdma import Access, RdmaError
 from open_rnic.rtl.registers import Role
 
@@ -24,7 +25,7 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
 
 @asynccontextmanager
-async def connected(board, twin, *, active=False, markers=False, crc=True, private=b""):
+async def connected(board, twin, *, active=False, markers=False, crc=True, private=b"", observer=silent):
     """Yield the board's end of a connection, and the twin's; if the board is ``active``, it connects."""
     engine = board.tcp.open_device
     responder = Config(Role.RESPONDER, timeout=HANG, markers=markers, crc=crc)
@@ -34,7 +35,7 @@ async def connected(board, twin, *, active=False, markers=False, crc=True, priva
     else:
         listening = rdma.listen(str(BOARD.ip), 0, responder, tcp=board.tcp, device=engine)
     async with await listening as listener:
-        client = {"tcp": board.tcp, "device": engine} if active else {"tcp": twin}
+        client = {"tcp": board.tcp, "device": engine, "observer": observer} if active else {"tcp": twin}
         connecting = asyncio.create_task(rdma.connect(*listener.address, initiator, **client))
         request = await listener.request()
         assert request.private_data == private
@@ -130,6 +131,20 @@ def test_64_connections_with_rings_in_slow_memories_are_used_at_once_over_a_cabl
         rng = random.Random(n)
         for _ in range(1 if n % 8 else 3):  # some 4,500 octets each way, in each eighth connection; a ring holds 4,096
             await exchange(board, ours, theirs, rng, most=1000)
+
+    run(body())
+
+
+def test_the_packets_of_a_startup_frame_are_not_counted_as_fpdus():
+    async def body():
+        async with board_and_twin(name=FOUR) as (board, twin):
+            seen = []
+            options = {"active": True, "private": bytes(500), "observer": seen.append}
+            async with connected(board, twin, **options) as (ours, theirs):
+                await exchange(board, ours, theirs, random.Random(1))
+                fpdus = await ours.device.get("TX_FPDUS")
+            counted = [each.fpdus for each in seen if isinstance(each, Counted) and each.direction is Direction.TX]
+            assert sum(counted) == fpdus
 
     run(body())
 

@@ -60,18 +60,20 @@ def rnic_place(spec: str) -> str | tuple[IPv4Address, int]:
 
         where = where.removeprefix(_SIMULATED)
         name, colon, connections = where.partition(":")
-        find(name).check(Core.RNIC)
+        if not find(name).supports(Core.RNIC):
+            raise ValueError(f"{name} has no Ethernet that an RNIC could use: `rnic boards` lists those with core rnic")
         if colon and connections not in map(str, _CONNECTIONS):
             raise ValueError(f"an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not {connections!r}")
         return where
-    address, colon, port = where.partition(":")
+    text, colon, number = where.partition(":")
     try:
-        place = IPv4Address(address), int(port) if colon else LINK_PORT
-        if 0 < place[1] < 1 << 16:
-            return place
+        address = IPv4Address(text)
     except ValueError:
-        pass
-    raise ValueError(f"udp: needs the IPv4 address of a board, as in udp:10.0.0.2, not {where!r}")
+        raise ValueError(f"udp: needs the IPv4 address of a board, as in udp:10.0.0.2, not {where!r}") from None
+    port = int(number) if number.isdecimal() else 0 if colon else LINK_PORT
+    if 0 < port < 1 << 16:
+        return address, port
+    raise ValueError(f"{spec}: a UDP port is a number from 1 to 65535, not {number!r}")
 
 
 def offloads(spec: str) -> bool:

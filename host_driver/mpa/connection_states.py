@@ -394,14 +394,16 @@ class Life:
         """The number of FPDUs that have been reported as sent."""
         return self._left
 
-    def left(self, packets: int, *, at_rest: bool) -> list[Action]:
-        """Report how many packets TCP has taken so far: the startup frame, then FPDUs.
+    def startup_leaves(self) -> None:
+        """Report that TCP has taken the whole startup frame."""
+        self.octets_sent = self.startup_sent
+
+    def left(self, fpdus: int, *, at_rest: bool) -> list[Action]:
+        """Report how many FPDUs TCP has taken so far.
 
         With ``at_rest``, no FPDU is on its way: a Terminate that the device has sent has been taken, too.
         """
-        if packets:
-            self.octets_sent = self.startup_sent
-            self._left = packets - 1
+        self._left = fpdus
         if self._terminate_sent and at_rest:
             self._terminate_sent = False
             return self.transmit.take(TransmitInput.TERMINATE_LEFT)

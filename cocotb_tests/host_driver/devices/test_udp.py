@@ -238,7 +238,13 @@ def test_an_address_at_which_nobody_answers_is_reported_with_the_port():
     run(body())
 
 
-@pytest.mark.parametrize("spec", ["udp:", "udp:board", "udp:10.0.0.2:", "udp:10.0.0.2:0", "udp:10.0.0.2:70000"])
+@pytest.mark.parametrize("spec", ["udp:10.0.0.2:", "udp:10.0.0.2:0", "udp:10.0.0.2:70000", "udp:10.0.0.2:-1"])
+def test_a_port_is_a_number(spec):
+    with pytest.raises(ValueError, match=f"{spec}: a UDP port is a number from 1 to 65535, not"):
+        check(spec, lanes=1)
+
+
+@pytest.mark.parametrize("spec", ["udp:", "udp:board"])
 def test_a_name_without_an_address_is_reported(spec):
     with pytest.raises(ValueError, match="udp: needs the IPv4 address of a board"):
         check(spec, lanes=1)

@@ -94,8 +94,9 @@ def _open(name: str, baud: int) -> serial.Serial:
                 ) from None
             case errno.EBUSY | errno.EAGAIN:
                 raise DeviceError(f"{name} is in use by another program") from None
-        # The text of pyserial begins with the error number and repeats the port's name.
-        why = os.strerror(error.errno) if error.errno else error
+        # The text of pyserial begins with the error number and repeats the port's name. Without errno, the port has
+        # opened, and termios has refused the settings: the last of its arguments is a text.
+        why = os.strerror(error.errno) if error.errno else getattr(error.__context__, "args", (error,))[-1]
         raise DeviceError(f"{name} cannot be opened as a serial port: {why}") from None
     except (ValueError, OSError, OverflowError) as error:
         raise DeviceError(f"{name} cannot be set to {baud} baud: {error}") from None

@@ -91,7 +91,6 @@ class TwinDatagrams:
     """UDP of a twin, whose host is in the board's network."""
 
     def __init__(self, twin: UserTcp, address: IPv4Address, port: int = LINK_PORT) -> None:
-        self.place = f"{address} port {port}"
         self.trouble = ""
         self.receive: Callable[[bytes], None] = lambda octets: None
         self._peer_port = port
@@ -99,6 +98,7 @@ class TwinDatagrams:
 
     def move(self, twin: UserTcp, address: IPv4Address) -> None:
         """Go on from another twin, to another address of the board."""
+        self.place = f"{address} port {self._peer_port}"
         self._twin, self._address = twin, address
         self._port = next(each for each in _EPHEMERAL if each not in twin.host.udp)
         twin.host.udp[self._port] = self._received

@@ -100,7 +100,7 @@ def build(
 
     need("boards")
     from open_rnic.boards import find
-    from open_rnic.boards.build import BuildError
+    from open_rnic.boards.build import BuildError, UnevaluatedError
     from open_rnic.boards.build import build as build_bitstream
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
@@ -127,6 +127,9 @@ def build(
             )  # fmt: skip
         except ValueError as error:
             raise UsageError(str(error)) from None
+        except UnevaluatedError as made:
+            typer.echo(f"{board}: {made}")
+            return
         except BuildError as error:
             raise CommandError(f"{board}: {error}") from None
     _tell(result, address)

@@ -130,6 +130,7 @@ def demo(
     simulated, and for several --connections, a simulated ECPIX-5, of which one data path serves all of them.
     """
     from open_rnic.host_driver.ddp import DdpError
+    from open_rnic.host_driver.devices import check
     from open_rnic.host_driver.mpa.fpdu import MIN_MULPDU
     from open_rnic.host_driver.tools import demo_boards
     from open_rnic.host_driver.tools.demo import Options, run
@@ -160,6 +161,11 @@ def demo(
     attached = transport is Kind.RTL and device == "simulated"
     if attached and waves:
         raise UsageError("--waves needs another --transport than rtl")
+    for name in () if boards else names:
+        try:
+            check(name, lanes=lanes)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
     options = Options(
         file=file,
         size=size if size is not None else _size(device, bool(waves), transport),

@@ -254,6 +254,13 @@ class ConnectionOptions:
         except ValueError as error:
             raise UsageError(str(error)) from None
 
+    @property
+    def has_address(self) -> bool:
+        """Whether the endpoint has an address of its own, not those of this machine."""
+        from open_rnic.host_driver.devices import is_rnic
+
+        return self.transport != "kernel" or is_rnic(self.device)
+
     def network(self) -> AbstractAsyncContextManager[tuple[Tcp, OpenDevice]]:
         """Return the TCP endpoint, which is not open yet, with the function that opens each connection's device.
 

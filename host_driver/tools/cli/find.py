@@ -58,9 +58,10 @@ def find(
             {"address": str(each.address), "mac": each.mac, "in_use": each.used, "link_version": each.version}
             for each in found
         ]))  # fmt: skip
-        return
     if not found:
         raise CommandError(f"no board has answered from {', '.join(map(str, places))} within {seconds:g} s")
+    if as_json:
+        return
     rows = [
         (
             str(each.address),

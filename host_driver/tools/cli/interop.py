@@ -76,7 +76,8 @@ def linux(
     drop: Annotated[
         float,
         typer.Option(
-            "--drop", metavar="P", help="With --transport qemu or qemu-rtl, the probability that a frame is lost."
+            "--drop", metavar="P",
+            help="The probability that a frame is lost, with --transport qemu or qemu-rtl, or --device udp:sim:BOARD.",
         ),
     ] = 0.0,
     offload: OffloadOption = None,
@@ -118,7 +119,7 @@ def linux(
     if not 0 <= drop < 1:
         raise UsageError(f"--drop must be at least 0 and less than 1, not {drop:g}")
     if drop and transport is Transport.KERNEL:
-        raise UsageError("--drop needs --transport qemu or qemu-rtl")
+        raise UsageError("--drop needs --transport qemu or qemu-rtl, or --device udp:sim:BOARD")
     cases = [each for each in MATRIX if not case or any(text in each.name for text in case)]
     cases = [each for each in cases if long or not each.long]
     if transport is not Transport.KERNEL:
@@ -161,9 +162,8 @@ async def _run(
     from open_rnic.host_driver.tools.interop.prepare import prepare
 
     image, found = await prepare(folder)
-    print(
-        f"Linux {found.release} ({found.version}) with siw, {len(cases)} cases with {' and '.join(devices)}", flush=True
-    )
+    kernel = f"Linux {found.release} ({found.version}) with siw"
+    print(f"{kernel}, up to {len(cases)} cases with {' and '.join(devices)}", flush=True)
     rows, began = [], time.perf_counter()
     async for row in matrix.run(image, folder, cases, devices, plan, offload=offload):
         rows.append(row)

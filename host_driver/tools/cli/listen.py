@@ -46,7 +46,13 @@ if TYPE_CHECKING:
 @with_options
 def listen(
     options: EndpointOptions,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at.")] = "127.0.0.1",
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host", metavar="ADDRESS",
+            help="The address to listen at; default: 127.0.0.1, or that of the board, or of the TAP device.",
+        ),
+    ] = None,
     port: PortOption = 0,
     min_ord: Annotated[
         int,
@@ -82,6 +88,7 @@ def listen(
         talk=options.talk(),
     )
     raise_file_limit()
+    host = host or ("0.0.0.0" if options.has_address else "127.0.0.1")
     raise typer.Exit(interruptible(responder.serve(host, port, config, options.network(), limit)))
 
 
