@@ -365,7 +365,7 @@ class Connection:
         )
         if prepare:
             await prepare(self)
-        if isinstance(self._transport, AttachedTransport):
+        if isinstance(self._transport, AttachedTransport):  # packets from here on are FPDUs
             await self._until(lambda: self._life.startup_left)
         self._spawn(self._fetch_ulpdus)
         await self.device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
@@ -446,7 +446,7 @@ class Connection:
         before = await self.device.get("TX_STALLS")
         left, made = await transport.packets() - self._startup_packets, await self.device.get("TX_FPDUS")
         at_rest = left == made and before == await self.device.get("TX_STALLS")
-        if more := left - self._life.fpdus_left:
+        if (more := left - self._life.fpdus_left) > 0:
             self._observe(Counted(Direction.TX, more))
         return self._life.left(left, at_rest=at_rest)
 
@@ -455,7 +455,8 @@ class Connection:
 
         There are several if the host did not write the frame fast enough. MPA must not be enabled yet.
         """
-        # A data path may look at TX_STREAM_OCTETS as late as with the first packet.
+        # A data path may look at TX_STREAM_OCTETS as late as with the first packet. Once it has no stream octets
+        # left, TCP has taken the last packet.
         if not await transport.packets() or _TX.get(await self.device.get("STATE")) == DirectionState.STREAM:
             return False
         self._startup_packets = await transport.packets()

@@ -262,7 +262,7 @@ def test_errors_of_ports_are_distinguished(tmp_path, monkeypatch):
         with pytest.raises(DeviceError, match=f"there is no serial port {tmp_path}/none"):
             await SerialDevice.open(f"{tmp_path}/none")
         (tmp_path / "file").write_text("")
-        with pytest.raises(DeviceError, match=f"{tmp_path}/file cannot be opened as a serial port"):
+        with pytest.raises(DeviceError, match=f"{tmp_path}/file cannot be opened as a serial port: Inapprop"):
             await SerialDevice.open(f"{tmp_path}/file")
         monkeypatch.setattr(os, "open", forbidden)
         with pytest.raises(DeviceError, match="no permission for /dev/ttyUSB0: its group must have you as a member"):

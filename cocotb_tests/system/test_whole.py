@@ -271,20 +271,20 @@ def test_rdma_goes_on_in_a_storm_at_line_rate_whose_frames_are_counted(name):
 
 def test_a_second_host_takes_the_board_over_and_finds_it_without_connections():
     async def body():
-        async with simulated("colorlight_5a75b") as board:
+        async with simulated("colorlight_5a75b", BOARD) as board:
             device = board.tcp.open_device
-            listener = await rdma.listen(str(STATION.ip), 0, RESPONDER, device=device, tcp=board.tcp)
+            listener = await rdma.listen(str(BOARD.ip), 0, RESPONDER, device=device, tcp=board.tcp)
             assert await board.rnic.get("STATUS") == State.LISTEN
             ours, port = joined()
             async with (
                 Pipe(port, board.port),
-                UserTcp(ours, Host(bytes.fromhex("020000000009"), IPv4Interface("10.0.0.9/24"))) as host,
+                UserTcp(ours, Host(bytes.fromhex("020000000009"), IPv4Interface("10.9.0.9/24"))) as host,
             ):
-                other = await UdpRnic.open(TwinDatagrams(host, STATION.ip), pace=1e-4, latency=0.1)
+                other = await UdpRnic.open(TwinDatagrams(host, BOARD.ip), pace=1e-4, latency=0.1)
                 assert await other.get("STATUS") == Reason.ABORTED
                 await listener.request()  # the first host has lost it
 
-    with pytest.raises(DeviceError, match=r"10\.0\.0\.2 port 57767: another .* has taken the board"):
+    with pytest.raises(DeviceError, match=r"10\.9\.0\.1 port 57767: another .* has taken the board"):
         run(body())
 
 

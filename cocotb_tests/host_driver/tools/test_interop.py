@@ -55,7 +55,11 @@ def one_line(capsys):
     ("arguments", "said"),
     [
         (["--device", "board"], "no device is called 'board'"),
-        (["--case", "nothing"], "no case has 'nothing' in its name"),
+        (["--case", "nothing"], "no case with 'nothing' in its name runs with software and simulated"),
+        (
+            ["--device", "udp:sim:ecpix5", "--case", "many"],
+            "no case with 'many' in its name runs with udp:sim:ecpix5; --list names those that do, and --long",
+        ),
         (["--drop", "0.1"], "--drop needs --transport qemu"),
         (["--transport", "qemu", "--drop", "1"], "--drop must be at least 0 and less than 1, not 1"),
         (["--case", "nothing", "--case", "more"], "'nothing' or 'more'"),

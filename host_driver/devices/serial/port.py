@@ -95,8 +95,9 @@ def _open(name: str, baud: int) -> serial.Serial:
             case errno.EBUSY | errno.EAGAIN:
                 raise DeviceError(f"{name} is in use by another program") from None
         # The text of pyserial begins with the error number and repeats the port's name. Without errno, the port has
-        # opened, and termios has refused the settings: the last of its arguments is a text.
-        why = os.strerror(error.errno) if error.errno else getattr(error.__context__, "args", (error,))[-1]
+        # opened, and termios has refused its settings.
+        number = error.__context__.args[0] if isinstance(error.__context__, termios.error) else error.errno
+        why = os.strerror(number) if number else error
         raise DeviceError(f"{name} cannot be opened as a serial port: {why}") from None
     except (ValueError, OSError, OverflowError) as error:
         raise DeviceError(f"{name} cannot be set to {baud} baud: {error}") from None

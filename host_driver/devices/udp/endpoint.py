@@ -75,6 +75,7 @@ async def simulated(
                 written = [rnic.write(PATH, name, word) for name, word in station.registers.items()]
                 await asyncio.sleep(0)  # the request leaves
                 way.move(await stack.enter_async_context(_host(switch, address)), address.ip)
+                rnic.moved()
                 await asyncio.gather(*written)
 
             serving = _serving(way, _SIMULATED_PACE, _SIMULATED_LATENCY, move if address != STATION else None)

@@ -63,6 +63,10 @@ class UdpRnic(LinkClient):
         self._way = way
         way.receive = self._received
 
+    def moved(self) -> None:
+        """Note that the way leads to another address now."""
+        self._place = self._way.place
+
     # --- the registers of the network path
 
     async def get(self, register: str) -> int:

@@ -96,7 +96,7 @@ def linux(
     from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.cases import MATRIX
     from open_rnic.host_driver.tools.interop.errors import InteropError
-    from open_rnic.host_driver.tools.interop.matrix import LANES
+    from open_rnic.host_driver.tools.interop.matrix import LANES, fitting
 
     devices = tuple(dict.fromkeys(device or DEVICES))
     for name in devices:
@@ -126,19 +126,22 @@ def linux(
         # A relay has sockets of the kernel at both ends. A killed guest vanishes silently behind a cable, which TCP
         # reports after minutes (RFC 9293 §3.8.3).
         cases = [each for each in cases if not (each.relayed or each.kills)]
-    if not cases:
-        raise UsageError(f"no case has {' or '.join(map(repr, case or ()))} in its name; --list names them")
+    plan = None if transport is Transport.KERNEL else Plan(Faults(drop=drop), rtl=transport is Transport.QEMU_RTL)
+    rows = [each for name in devices for each in fitting(cases, name, plan, offload=OFFLOADS[offload])]
+    if not rows:
+        texts = f" with {' or '.join(map(repr, case))} in its name" if case else ""
+        with_it = " and ".join(devices)
+        raise UsageError(f"no case{texts} runs with {with_it}; --list names those that do, and --long adds some")
     if list_cases:
-        for each in cases:
+        for each in {each.name: each for each in rows}.values():
             print(f"{each.name:<24} {each.description}")
         return
     check_page(markdown, COMMAND)
     try:
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))
-        plan = None if transport is Transport.KERNEL else Plan(Faults(drop=drop), rtl=transport is Transport.QEMU_RTL)
         failed = interruptible(
-            _run(folder, cases, devices, verbose, markdown, plan, offload=OFFLOADS[offload])
+            _run(folder, cases, devices, len(rows), verbose, markdown, plan, offload=OFFLOADS[offload])
         )
     except InteropError as error:
         raise CommandError(str(error)) from None
@@ -150,20 +153,20 @@ async def _run(
     folder: Path,
     cases: Sequence[Case],
     devices: Sequence[str],
+    expected: int,
     verbose: bool,
     markdown: Path | None,
     plan: Plan | None,
     *,
     offload: bool | None,
 ) -> int:
-    """Return the number of rows that failed. ``plan`` is None without a cable."""
+    """Return the number of rows that failed, of ``expected`` ones. ``plan`` is None without a cable."""
     from open_rnic.host_driver.tools.bench.table import keep
     from open_rnic.host_driver.tools.interop import matrix, report
     from open_rnic.host_driver.tools.interop.prepare import prepare
 
     image, found = await prepare(folder)
-    kernel = f"Linux {found.release} ({found.version}) with siw"
-    print(f"{kernel}, up to {len(cases)} cases with {' and '.join(devices)}", flush=True)
+    print(f"Linux {found.release} ({found.version}) with siw, {expected} rows", flush=True)
     rows, began = [], time.perf_counter()
     async for row in matrix.run(image, folder, cases, devices, plan, offload=offload):
         rows.append(row)

@@ -102,6 +102,32 @@ class Bench:
             await guest.kill()
 
 
+def fitting(cases: Sequence[Case], name: str, plan: Plan | None = None, *, offload: bool | None = None) -> list[Case]:
+    """Return the cases as they run with this device, without those that need a part that it has not."""
+    board = rnic_place(name) if is_rnic(name) else ""
+    most = connections(str(board)) if board else 0
+    attached = _attached(name, plan)
+    fit = []
+    for case in cases:
+        if attached and (case.octets or (case.samples and not board)):
+            continue
+        if board and (case.large or case.connections > most):
+            continue
+        if board and case.smaller:
+            case = case.smaller
+        if most > 1 and not case.offloads:
+            continue  # the data path that connections share leaves DDP to its engine
+        if case.samples and (offload is False or not samples(name)):
+            continue
+        fit.append(case)
+    return fit
+
+
+def _attached(name: str, plan: Plan | None) -> bool:
+    """Whether the device has the TCP of the RTL."""
+    return is_rnic(name) or (plan is not None and plan.rtl and name == "simulated")
+
+
 async def run(
     image: Image,
     folder: Path,
@@ -115,7 +141,7 @@ async def run(
 
     With ``plan``, over the TCP of the twin or the RTL and a cable with these faults. The simulated device then has
     the TCP of the RTL in the same simulation; a whole RNIC always has. ``offload`` is that of ``open_device``. A case
-    is left out with a device that has no part that the case needs. It runs again, and at most TRIES times, only if its
+    that does not fit a device is left out (:func:`fitting`). It runs again, and at most TRIES times, only if its
     capture proves that it failed because the network had cut one of our CRCs.
 
     Captures go to ``folder`` and ``folder/aligned``. Earlier captures of the same rows are deleted first, so that a row
@@ -132,8 +158,7 @@ async def run(
             plain: OpenDevice = partial(open_device, name, lanes=LANES)
             device: OpenDevice = partial(open_device, name, lanes=LANES, offload=offload)
             board = rnic_place(name) if is_rnic(name) else ""
-            most = connections(str(board)) if board else 0
-            attached = bool(board) or (plan is not None and plan.rtl and name == "simulated")
+            attached = _attached(name, plan)
             if plan and (attached, board) != (plan.attached, plan.board):
                 await bench.drop()
                 bench.plan = plan = replace(plan, attached=attached, offload=offload is not False, board=str(board))
@@ -146,17 +171,7 @@ async def run(
                 device = plain if board and offload is False else bench.device
             else:
                 await (await device()).close()
-            for case in cases:
-                if attached and (case.octets or (case.samples and not board)):
-                    continue
-                if board and (case.large or case.connections > most):
-                    continue
-                if board and case.smaller:
-                    case = case.smaller
-                if most > 1 and not case.offloads:
-                    continue  # the data path that connections share leaves DDP to its engine
-                if case.samples and (offload is False or not samples(name)):
-                    continue
+            for case in fitting(cases, name, plan, offload=offload):
                 for _ in range(TRIES):
                     row = await _row(bench, case, name, device if case.offloads else plain)
                     if not row.split:
