@@ -461,7 +461,7 @@ def test_earlier_captures_of_other_rows_are_kept(monkeypatch, tmp_path):
         (tmp_path / name).write_bytes(b"")
 
     async def test():
-        async for _ in matrix.run(None, tmp_path, [row().case], ["software"]):
+        async for _ in matrix.run(None, tmp_path, {"software": [row().case]}):
             pass
 
     with pytest.raises(InteropError):
@@ -488,7 +488,7 @@ def test_a_row_runs_again_only_if_the_network_cut_a_crc(monkeypatch, tmp_path, c
     monkeypatch.setattr(matrix, "_row", one_row)
 
     async def test():
-        rows = [each async for each in matrix.run(None, tmp_path, [row().case], ["software"])]
+        rows = [each async for each in matrix.run(None, tmp_path, {"software": [row().case]})]
         assert [each.passed for each in rows] == [passes]
 
     run(test())

@@ -14,7 +14,7 @@ from open_rnic.host_driver.tools.cli.endpoint import OFFLOADS, OffloadName, Offl
 from open_rnic.host_driver.tools.cli.figures import check_page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.case import Case
@@ -127,22 +127,20 @@ def linux(
         # reports after minutes (RFC 9293 §3.8.3).
         cases = [each for each in cases if not (each.relayed or each.kills)]
     plan = None if transport is Transport.KERNEL else Plan(Faults(drop=drop), rtl=transport is Transport.QEMU_RTL)
-    rows = [each for name in devices for each in fitting(cases, name, plan, offload=OFFLOADS[offload])]
-    if not rows:
+    fit = {name: fitting(cases, name, plan, offload=OFFLOADS[offload]) for name in devices}
+    if not any(fit.values()):
         texts = f" with {' or '.join(map(repr, case))} in its name" if case else ""
         with_it = " and ".join(devices)
         raise UsageError(f"no case{texts} runs with {with_it}; --list names those that do, and --long adds some")
     if list_cases:
-        for each in {each.name: each for each in rows}.values():
+        for each in {each.name: each for every in fit.values() for each in every}.values():
             print(f"{each.name:<24} {each.description}")
         return
     check_page(markdown, COMMAND)
     try:
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))
-        failed = interruptible(
-            _run(folder, cases, devices, len(rows), verbose, markdown, plan, offload=OFFLOADS[offload])
-        )
+        failed = interruptible(_run(folder, fit, verbose, markdown, plan, offload=OFFLOADS[offload]))
     except InteropError as error:
         raise CommandError(str(error)) from None
     if failed:
@@ -151,24 +149,22 @@ def linux(
 
 async def _run(
     folder: Path,
-    cases: Sequence[Case],
-    devices: Sequence[str],
-    expected: int,
+    cases: Mapping[str, Sequence[Case]],
     verbose: bool,
     markdown: Path | None,
     plan: Plan | None,
     *,
     offload: bool | None,
 ) -> int:
-    """Return the number of rows that failed, of ``expected`` ones. ``plan`` is None without a cable."""
+    """Return the number of rows that failed. ``plan`` is None without a cable."""
     from open_rnic.host_driver.tools.bench.table import keep
     from open_rnic.host_driver.tools.interop import matrix, report
     from open_rnic.host_driver.tools.interop.prepare import prepare
 
     image, found = await prepare(folder)
-    print(f"Linux {found.release} ({found.version}) with siw, {expected} rows", flush=True)
+    print(f"Linux {found.release} ({found.version}) with siw, {sum(map(len, cases.values()))} rows", flush=True)
     rows, began = [], time.perf_counter()
-    async for row in matrix.run(image, folder, cases, devices, plan, offload=offload):
+    async for row in matrix.run(image, folder, cases, plan, offload=offload):
         rows.append(row)
         print(report.line(row), flush=True)
         if verbose or not row.passed:
@@ -178,7 +174,7 @@ async def _run(
                 print(f"    {more}", flush=True)
     print(report.summary(rows, time.perf_counter() - began))
     if markdown:
-        title = f"Linux {found.release} ({found.version}), {' and '.join(devices)}"
+        title = f"Linux {found.release} ({found.version}), {' and '.join(cases)}"
         keep(markdown, COMMAND, [report.table(rows, title)])
     return sum(not row.passed for row in rows)
 

@@ -8,10 +8,10 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import chain
 from pathlib import Path
 
 from open_rnic.host_driver.connection import MpaConnectionError
@@ -131,29 +131,28 @@ def _attached(name: str, plan: Plan | None) -> bool:
 async def run(
     image: Image,
     folder: Path,
-    cases: Sequence[Case],
-    devices: Sequence[str],
+    cases: Mapping[str, Sequence[Case]],
     plan: Plan | None = None,
     *,
     offload: bool | None = None,
 ) -> AsyncIterator[Row]:
-    """Run every case with every device, and yield each row when it is complete. Raises InteropError.
+    """Run each device's cases, those of :func:`fitting`, and yield each row when it is complete. Raises InteropError.
 
     With ``plan``, over the TCP of the twin or the RTL and a cable with these faults. The simulated device then has
     the TCP of the RTL in the same simulation; a whole RNIC always has. ``offload`` is that of ``open_device``. A case
-    that does not fit a device is left out (:func:`fitting`). It runs again, and at most TRIES times, only if its
-    capture proves that it failed because the network had cut one of our CRCs.
+    runs again, and at most TRIES times, only if its capture proves that it failed because the network had cut one of
+    our CRCs.
 
     Captures go to ``folder`` and ``folder/aligned``. Earlier captures of the same rows are deleted first, so that a row
     that did not finish has none.
     """
     (folder / "aligned").mkdir(parents=True, exist_ok=True)
-    for name, case in product(devices, cases):
-        for old in _files(folder, case, name):
+    for name, fit in cases.items():
+        for old in chain.from_iterable(_files(folder, case, name) for case in fit):
             old.unlink(missing_ok=True)
     bench = Bench(image, folder.resolve(), plan)
     try:
-        for name in devices:
+        for name, fit in cases.items():
             # Each simulation is built first, so that no case's time includes the build.
             plain: OpenDevice = partial(open_device, name, lanes=LANES)
             device: OpenDevice = partial(open_device, name, lanes=LANES, offload=offload)
@@ -171,7 +170,7 @@ async def run(
                 device = plain if board and offload is False else bench.device
             else:
                 await (await device()).close()
-            for case in fitting(cases, name, plan, offload=offload):
+            for case in fit:
                 for _ in range(TRIES):
                     row = await _row(bench, case, name, device if case.offloads else plain)
                     if not row.split:
