@@ -14,6 +14,9 @@ __all__ = ["LEAST_PERIOD", "Board", "Core", "Ethernet", "Interface"]
 #: Smallest number of clock cycles in a bit of the UART, so that it samples reliably.
 LEAST_PERIOD = 8
 
+#: Largest number of connections whose rings are in block RAM.
+INSIDE = 16
+
 _NO_DELAYS = RgmiiDelays()
 
 
@@ -49,7 +52,7 @@ class Ethernet:
     connections : number of connections
     memory : octets of block RAM for the RDMA engine, or with samples for that of each connection, a power of 2
     ring : the most octets of each of a connection's two rings for TCP, a power of 2
-    rings : octets of the rings of all connections in each direction, which they share equally
+    rings : octets of block RAM for the rings of all connections in each direction, which they share equally
     samples : whether each connection has a sample writer, with a signal generator; see :meth:`sized`
 
     """
@@ -72,19 +75,27 @@ class Ethernet:
         """The platform's resource with the pins."""
         return f"eth_{self.interface}", self.port
 
+    @property
+    def outside(self) -> bool:
+        """Whether there are too many connections for rings in block RAM. Such an RNIC can be simulated, not built."""
+        return self.connections > INSIDE
+
     def ring_of(self, connections: int) -> int:
         """Return the octets of each ring of each of this number of connections."""
-        return min(self.ring, self.rings // connections)
+        return min(self.ring, self.rings // min(connections, INSIDE))
 
     def sized(
         self, connections: int | None = None, memory: int | None = None, samples: bool | None = None
     ) -> "Ethernet":
-        """Return the port with an RNIC of another size; several connections have samples only if asked for."""
+        """Return the port with an RNIC of another size; several connections have samples only if asked for.
+
+        Too many connections for block RAM have as much memory each as the most that are not.
+        """
         number = self.connections if connections is None else connections
         return replace(
             self,
             connections=number,
-            memory=self.memory if memory is None else memory,
+            memory=self.memory * max(1, number // INSIDE) if memory is None else memory,
             samples=self.samples and number == 1 if samples is None else samples,
         )
 

@@ -91,12 +91,12 @@ class RnicModel(DeviceModel):
             path.move()
         if page == RNIC:
             match name:
-                case "RNIC_EVENTS":
-                    return self._bits(lambda path: path.events)
-                case "RNIC_STREAMS":
-                    return self._bits(lambda path: path.waiting)
-                case "RNIC_ENGINES":
-                    return self._bits(lambda path: path.engine)
+                case "RNIC_EVENTS" | "RNIC_EVENTS_32":
+                    return self._bits(name, lambda path: path.events)
+                case "RNIC_STREAMS" | "RNIC_STREAMS_32":
+                    return self._bits(name, lambda path: path.waiting)
+                case "RNIC_ENGINES" | "RNIC_ENGINES_32":
+                    return self._bits(name, lambda path: path.engine)
         elif page != PATH:
             path = self.paths[page.number - 1]
             match name:
@@ -143,5 +143,6 @@ class RnicModel(DeviceModel):
         events = any(path.events or path.waiting for path in self.paths)
         return Status.EVENT * events | Status.INTERRUPT * any(path.engine for path in self.paths)
 
-    def _bits(self, holds) -> int:
-        return sum(bool(holds(path)) << n for n, path in enumerate(self.paths))
+    def _bits(self, name, holds) -> int:
+        first = rnic_registers.BY_NAME[name]["value"].first
+        return sum(bool(holds(path)) << n for n, path in enumerate(self.paths[first : first + mpa.WORD]))

@@ -8,6 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.rows import connection_field, connection_shape
 from open_rnic.rtl.registers import Cause, Verdict
 
@@ -26,6 +27,7 @@ __all__ = [
     "aligned",
     "carried",
     "packet",
+    "room_latency",
 ]
 
 INTERVAL = 128  # lanes from one marker to the next, itself included: 512 octets
@@ -93,10 +95,10 @@ class RxUlpdu(Packet):
 
 
 class Train(Packet):
-    """A beat of a train: one or more whole FPDUs of one connection, with their markers, one behind the other.
+    """A beat of a train: a whole FPDU of one connection, with its markers.
 
-    A train has whole lanes, and ends with the CRC of its last FPDU. Of an FPDU whose ULPDU_Length is over the maximum,
-    no more than the first lane has to be in the train, which then ends.
+    A train has whole lanes, and ends with the CRC. Of an FPDU whose ULPDU_Length is over the maximum, no more than the
+    first lane, and a marker before it, has to be in the train, which then ends.
 
     ``connection`` is the number of the train's connection, on every beat. ``place`` (7 bits), valid on the first beat,
     is the number of lanes from the last place of a marker to the train's first lane; 0 if that lane is a marker.
@@ -195,16 +197,26 @@ class AlignedBeat(data.StructLayout):
         The ULPDU ends in this beat.
     octets : range(4 * ``lanes`` + 1)
         With ``ends``, the number of octets of the ULPDU; otherwise all octets are.
+
+    With many connections, ``connection`` is the number of the FPDU's, and ``crc`` is CONFIG.crc_rx of it.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         super().__init__({
             "data": 32 * lanes + 16, "count": range(lanes + 1), "last": 1, "length": 16, "too_long": 1,
             "marked": 1, "place": range(2 * lanes), "marker": 32,
             "gives": 1, "ends": 1, "octets": range(4 * lanes + 1),
+            **({**connection_field(connections), "crc": 1} if connections > 1 else {}),
         })  # fmt: skip
 
 
-def aligned(lanes: int) -> wiring.Signature:
-    """Beats that cannot be stalled: a beat is sent only 2 cycles after ``room``, which promises a place for it."""
-    return wiring.Signature({"valid": Out(1), "payload": Out(AlignedBeat(lanes)), "room": In(1)})
+def room_latency(lanes: int) -> int:
+    """The most cycles that pass from ``room``, which promises a place, to the beat of :func:`aligned` that takes it."""
+    return 2 if lanes <= AT_ONCE else 4
+
+
+def aligned(lanes: int, connections: int = 1) -> wiring.Signature:
+    """Beats that cannot be stalled: a beat is sent at most :func:`room_latency` cycles after ``room``, which promises a
+    place for it.
+    """
+    return wiring.Signature({"valid": Out(1), "payload": Out(AlignedBeat(lanes, connections)), "room": In(1)})

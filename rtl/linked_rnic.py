@@ -17,6 +17,7 @@ from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.net.layouts import Frame
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers import of_connections, words_of
 from open_rnic.rtl.rnic import PAGE_BITS, Rnic
 from open_rnic.rtl.rnic_registers import IDENTITY, MAC_PAGE, RNIC_MAP, RNIC_PAGE, VERSION
 from open_rnic.rtl.shared_rnic import SharedRnic
@@ -43,7 +44,8 @@ class LinkedRnic(wiring.Component):
     Parameters
     ----------
     connections, config, memory, samples, station
-        See :class:`.Rnic`.
+        See :class:`.Rnic`. With ``config.memory``, the rings of TCP lie behind memory ports; only for more than one
+        connection, without samples.
     period : length of a bit of the UART in clock cycles
     size : octets of the memory for a frame of the link, at most 1024
 
@@ -59,6 +61,8 @@ class LinkedRnic(wiring.Component):
         The wires of the UART.
     active : Out, 1 bit
         See :class:`.Link`; suitable for an LED.
+    receive_memory, send_memory : Out, :class:`.MemoryPort`
+        With ``config.memory``: of the rings of TCP, see :func:`.ring_members`.
 
     """
 
@@ -67,6 +71,10 @@ class LinkedRnic(wiring.Component):
                  station: Station | None = None):  # fmt: skip
         options = {"memory": memory, "station": station, "udp_ports": (LINK_PORT,)}
         self.is_shared = connections > 1 and samples is None
+        has_memory = config is not None and config.memory is not None
+        if has_memory and not self.is_shared:
+            raise ValueError("rings outside of block RAM are for more than one connection, without samples")
+        self._memories = ["receive_memory", "send_memory"] if has_memory else []
         self.rnic = (
             SharedRnic(connections, config, regions=_REGIONS, **options)
             if self.is_shared
@@ -81,6 +89,7 @@ class LinkedRnic(wiring.Component):
             "mac_bus": Out(RegisterBus()), "mac_irq": In(1), "tick": In(1),
             "rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1),
             **({"samples": self.rnic.signature.members["samples"]} if self.rnic.has_samples else {}),
+            **{name: self.rnic.signature.members[name] for name in self._memories},
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -88,7 +97,7 @@ class LinkedRnic(wiring.Component):
         connect, flipped = wiring.connect, wiring.flipped
         m.submodules.rnic = rnic = self.rnic
         m.submodules.link = link = self.link
-        m.submodules.bank = bank = RegisterBank(RNIC_MAP)
+        m.submodules.bank = bank = RegisterBank(of_connections(RNIC_MAP, self.rnic.connections))
         windows = [] if self.is_shared else [StreamWindow() for _ in range(rnic.connections)]
         for n, window in enumerate(windows):
             m.submodules[f"window_{n}"] = window
@@ -100,6 +109,9 @@ class LinkedRnic(wiring.Component):
         if rnic.has_samples:
             for given, taken in zip(self.samples, rnic.samples, strict=True):
                 connect(m, flipped(given), taken)
+        for name in self._memories:
+            connect(m, getattr(rnic, name), flipped(getattr(self, name)))
+        failed = rnic.receive_memory_failed | rnic.send_memory_failed if self._memories else 0
         waits = rnic.waits if self.is_shared else Cat(window.waits for window in windows)
         m.d.comb += [
             rnic.tick.eq(self.tick),
@@ -112,9 +124,9 @@ class LinkedRnic(wiring.Component):
             bank.CAPABILITIES.memory.eq(self.memory.bit_length() - 1),
             bank.PENDING.path.eq(rnic.irq[0]),
             bank.PENDING.mac.eq(self.mac_irq),
-            bank.EVENTS.value.eq(rnic.irq[1:]),
-            bank.ENGINES.value.eq(rnic.rdma_irq),
-            bank.STREAMS.value.eq(waits),
+            bank.PENDING.rings.eq(failed),
+            *(Cat(getattr(bank, each).value for each in words_of(name, rnic.connections)).eq(bits)
+              for name, bits in (("EVENTS", rnic.irq[1:]), ("ENGINES", rnic.rdma_irq), ("STREAMS", waits))),
         ]
         m.d.sync += link.irq.eq(Cat(
             rnic.irq.any() | self.mac_irq | waits.any(), rnic.rdma_irq.any(),

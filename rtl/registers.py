@@ -107,7 +107,10 @@ class DirectionState(IntEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a register: ``width`` bits, of which bit ``lsb`` is the least significant."""
+    """A field of a register: ``width`` bits, of which bit ``lsb`` is the least significant.
+
+    Of a field with a bit for each connection, ``first`` is the connection of the least significant one.
+    """
 
     name: str
     lsb: int
@@ -116,6 +119,7 @@ class Field:
     access: Access = Access.RO
     reset: int = 0
     enum: type[IntEnum] | None = None
+    first: int | None = None
 
     @property
     def mask(self) -> int:
@@ -166,6 +170,46 @@ def with_resets(registers: Iterable[Register], resets: Mapping[str, Mapping[str,
             ),
         )
         for register in registers
+    )
+
+
+WORD = 32  # bits of a register
+
+
+def each_connection(
+    name: str, addresses: Iterable[int], doc: str, bit: str, access: Access = Access.RO
+) -> tuple[Register, ...]:
+    """Return registers with a bit for each connection: NAME, and for those from number 32 on NAME_32.
+
+    ``bit`` describes the bit of a connection, which it calls {}.
+    """
+    registers = []
+    for word, address in enumerate(addresses):
+        first = word * WORD
+        connection = f"connection {first} + n" if first else "connection n"
+        value = Field("value", 0, WORD, f"bit n: {bit.format(connection)}", access, first=first)
+        more = f" From connection {first} on." if first else ""
+        registers.append(Register(f"{name}_{first}" if first else name, address, doc + more, (value,)))
+    return tuple(registers)
+
+
+def words_of(name: str, connections: int) -> tuple[str, ...]:
+    """Return the names of the registers of :func:`each_connection` that a device with so many connections has."""
+    return tuple(f"{name}_{first}" if first else name for first in range(0, connections, WORD))
+
+
+def of_connections(registers: Iterable[Register], connections: int) -> tuple[Register, ...]:
+    """Return the registers of a device with so many connections, which has no bits for others."""
+    return tuple(
+        replace(
+            register,
+            fields=tuple(
+                each if each.first is None else replace(each, width=min(each.width, connections - each.first))
+                for each in register.fields
+            ),
+        )
+        for register in registers
+        if all(each.first is None or each.first < connections for each in register.fields)
     )
 
 

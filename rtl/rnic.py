@@ -58,7 +58,7 @@ class Rnic(wiring.Component):
     ----------
     connections : 1, 2, 4, 8 or 16
     config
-        See :class:`.NetworkPath`.
+        See :class:`.NetworkPath`. The rings of TCP are in block RAM.
     rdma : the parameters of each :class:`.RdmaDatapath`; None: there is none, unless ``memory`` is given
     memory : octets of block RAM for each RDMA engine, a power of 2; 0: the memory is outside
     samples : with ``memory``: where the samples of each connection's sample writer come from; None: there is none
@@ -91,6 +91,8 @@ class Rnic(wiring.Component):
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *,
                  rdma: Mapping[str, int] | None = None, memory: int = 0, samples: Samples | None = None,
                  station: Station | None = None, udp_ports: Iterable[int] = ()):  # fmt: skip
+        if config is not None and config.memory is not None:
+            raise ValueError("an Rnic has the rings of TCP in block RAM; a SharedRnic may have them outside")
         self.path = NetworkPath(connections, config, udp_ports=udp_ports)
         self.connections = connections
         self.station = station

@@ -3,20 +3,20 @@
 :class:`.LinkedRnic` is their gateware. This module imports no hardware library.
 """
 
-from open_rnic.rtl.registers import Field, Register
+from open_rnic.rtl.registers import Field, Register, each_connection
 
 __all__ = ["BY_NAME", "IDENTITY", "MAC_PAGE", "RNIC_MAP", "RNIC_PAGE", "VERSION"]
 
 IDENTITY = int.from_bytes(b"RNI1", "big")
-VERSION = 0x0002_0001
+VERSION = 0x0002_0002
 RNIC_PAGE = 0xFE  # of these registers; page 0 is that of TCP, page 1 + n that of connection n
 MAC_PAGE = 0xFF
 
 
-def _connections(doc: str) -> tuple[Field, ...]:
-    return (Field("value", 0, 16, f"bit n: {doc}"),)
-
-
+_EVENTS = each_connection("EVENTS", (0x010, 0x01C), "The connections with an event.", "{} has one")
+_ENGINES = each_connection("ENGINES", (0x014, 0x020), "The interrupts of the RDMA engines.", "that of {}")
+_STREAMS = each_connection("STREAMS", (0x018, 0x024), "The connections with received words for the host.",
+                           "a word waits in RECEIVED of {}")  # fmt: skip
 RNIC_MAP: tuple[Register, ...] = (
     Register("IDENTITY", 0x000, "Identifies the page.", (
         Field("value", 0, 32, '"RNI1" in ASCII', reset=IDENTITY),
@@ -33,11 +33,14 @@ RNIC_MAP: tuple[Register, ...] = (
     Register("PENDING", 0x00C, "The interrupts of pages that exist once.", (
         Field("path", 0, 1, "CHANGED of page 0 is not 0"),
         Field("mac", 1, 1, "LINK.changed of page ff is set"),
+        Field("rings", 2, 1, "the memory of TCP's rings has reported an error: no octet passes any more"),
     )),
-    Register("EVENTS", 0x010, "The connections with an event.", _connections("connection n has one")),
-    Register("ENGINES", 0x014, "The interrupts of the RDMA engines.", _connections("that of connection n")),
-    Register("STREAMS", 0x018, "The connections with received words for the host.",
-             _connections("a word waits in RECEIVED of connection n")),
+    _EVENTS[0],
+    _ENGINES[0],
+    _STREAMS[0],
+    *_EVENTS[1:],
+    *_ENGINES[1:],
+    *_STREAMS[1:],
 )  # fmt: skip
 
 BY_NAME: dict[str, Register] = {f"RNIC_{each.name}": each for each in RNIC_MAP}  # as a host names them

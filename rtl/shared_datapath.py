@@ -24,7 +24,7 @@ __all__ = ["SharedDatapath"]
 
 
 class SharedDatapath(wiring.Component):
-    """MPA, RDMA and memory for many connections, 32 bits wide, with a page of registers for each.
+    """MPA, RDMA and memory for many connections, with a page of registers for each.
 
     ::
 
@@ -38,9 +38,10 @@ class SharedDatapath(wiring.Component):
 
     Parameters
     ----------
-    connections : number of connections: 2, 4, 8 or 16
+    connections : number of connections, a power of 2 from 2 to 64
     ring : octets of a connection's ring for received octets
     memory : octets of the memory, which serves all connections, a power of 2
+    lanes : width of the rings, of all streams and of memory in 32-bit lanes
     options
         The sizes of :class:`.RdmaEngine`.
 
@@ -64,16 +65,17 @@ class SharedDatapath(wiring.Component):
 
     """
 
-    def __init__(self, connections: int, ring: int, memory: int, **options: int):
+    def __init__(self, connections: int, ring: int, memory: int, lanes: int = 1, **options: int):
         self.connections = connections
-        self.mpa = SharedMpa(connections, store_and_forward=2048, keep_terminates=True)
-        self.engine = RdmaEngine(1, connections=connections, **options)
-        self.memory = BlockMemory(1, memory)
-        self.watcher = Watcher(connections, ring)
+        self.lanes = lanes
+        self.mpa = SharedMpa(connections, lanes, store_and_forward=2048, keep_terminates=True)
+        self.engine = RdmaEngine(lanes, connections=connections, **options)
+        self.memory = BlockMemory(lanes, memory)
+        self.watcher = Watcher(connections, ring, lanes)
         number, each = connection_shape(connections), connections
         super().__init__({
-            "rings": In(shown_octets(connections, ring, Tag(connections))),
-            "to_send": Out(packet(1, connection=number)), "room": In(each), "accept": In(each),
+            "rings": In(shown_octets(connections, ring, Tag(connections), lanes)),
+            "to_send": Out(packet(lanes, connection=number)), "room": In(each), "accept": In(each),
             "show": In(number), "packets": Out(32), "octets": Out(32), "finished": Out(1), "ends": Out(each),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
             "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each),
@@ -84,9 +86,9 @@ class SharedDatapath(wiring.Component):
         m.submodules.mpa = mpa = self.mpa
         m.submodules.engine = engine = self.engine
         m.submodules.memory = memory = self.memory
-        m.submodules.window = window = MemoryWindow(1, memory.octets, self.connections)
+        m.submodules.window = window = MemoryWindow(self.lanes, memory.octets, self.connections)
         m.submodules.watcher = self.watcher
-        m.submodules.streams = streams = SharedStreams(self.connections)
+        m.submodules.streams = streams = SharedStreams(self.connections, self.lanes)
         wiring.connect(m, engine.memory, window.port)
         wiring.connect(m, window.main, memory.port)
         m.d.comb += [self.irq.eq(mpa.irq), self.rdma_irq.eq(engine.irq), self.waits.eq(streams.waits)]
@@ -157,7 +159,7 @@ class SharedDatapath(wiring.Component):
         connect(m, flipped(self.rings), watcher.rings)
         connect(m, watcher.trains, mpa.rx_fpdus)
         # Octets leave the store's block RAM late in the cycle; the engine reads a header from them.
-        m.submodules.rx_buffer = rx_buffer = ReadyBuffer(RxUlpdu(1, self.connections))
+        m.submodules.rx_buffer = rx_buffer = ReadyBuffer(RxUlpdu(self.lanes, self.connections))
         connect(m, mpa.rx_ulpdu, rx_buffer.i)
         connect(m, rx_buffer.o, engine.rx_ulpdu)
         connect(m, engine.host_rx, streams.passed)
@@ -234,14 +236,15 @@ class SharedDatapath(wiring.Component):
         mpa, engine = self.mpa, self.engine
         connect = wiring.connect
         # The engine gives no beat in the first cycle of a ULPDU, and MPA takes none while it inserts a CRC.
-        m.submodules.tx_queue = queue = Fifo(TxUlpdu(1, self.connections), 4)
+        m.submodules.tx_queue = queue = Fifo(TxUlpdu(self.lanes, self.connections), 4)
         connect(m, streams.tx_ulpdu, engine.host_tx)
         connect(m, engine.tx_ulpdu, queue.i)
         connect(m, queue.o, mpa.tx_ulpdu)
 
         # ULPDUs and FPDUs that are on their way to the ring of each connection, for which there is room then.
         of_given, of_left = queue.i.payload.connection, mpa.tx_fpdu.payload.connection
-        given, left = Signal(self.connections), Signal(self.connections)
+        given = Signal(self.connections)
+        left = Signal(self.connections)
         inside = Signal()  # a ULPDU of the engine has begun
         moves = queue.i.valid & queue.i.ready
         with m.If(moves):

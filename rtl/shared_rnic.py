@@ -24,10 +24,10 @@ class SharedRnic(wiring.Component):
 
     Parameters
     ----------
-    connections : 2, 4, 8 or 16
+    connections : a power of 2 from 2 to 64
     memory : octets of block RAM, a power of 2
     config, station, udp_ports
-        See :class:`.Rnic`.
+        See :class:`.Rnic`. With ``config.memory``, the rings of TCP lie behind memory ports.
     options
         See :class:`.SharedDatapath`.
 
@@ -37,6 +37,7 @@ class SharedRnic(wiring.Component):
         See :class:`.Rnic`.
     waits : Out, ``connections`` bits
         A received word waits for the host.
+    receive_memory, receive_memory_failed, send_memory, send_memory_failed : :func:`.ring_members`
 
     """
 
@@ -49,9 +50,13 @@ class SharedRnic(wiring.Component):
         self.connections = connections
         self.station = station
         members = self.path.signature.members
-        self._of_path = [name for name in ("rx_frames", "tx_frames", "udp_rx", "udp_tx") if name in members]
+        self._of_path = [
+            name for name in ("rx_frames", "tx_frames", "udp_rx", "udp_tx", "receive_memory", "send_memory")
+            if name in members
+        ]  # fmt: skip
+        self._failures = [name for name in ("receive_memory_failed", "send_memory_failed") if name in members]
         super().__init__({
-            "tick": In(1), **{name: members[name] for name in self._of_path},
+            "tick": In(1), **{name: members[name] for name in (*self._of_path, *self._failures)},
             "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
             "irq": Out(1 + connections), "rdma_irq": Out(connections), "waits": Out(connections),
         })  # fmt: skip
@@ -73,6 +78,7 @@ class SharedRnic(wiring.Component):
             datapath.accept.eq(control.accept),
             datapath.show.eq(control.show),
             *(getattr(control, name).eq(getattr(datapath, name)) for name in ("packets", "octets", "finished", "ends")),
+            *(getattr(self, name).eq(getattr(path, name)) for name in self._failures),
             self.irq.eq(Cat(control.irq, datapath.irq)),
             self.rdma_irq.eq(datapath.rdma_irq),
             self.waits.eq(datapath.waits),

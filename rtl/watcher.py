@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Train
 from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Rows, connection_shape
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.mpa.shared import Watched
@@ -40,8 +41,14 @@ class Watcher(wiring.Component):
     lane of each FPDU, and reads the FPDU when all of it is there. Of an FPDU over ``maximum``, MPA gets the first lane
     alone, and the rest of the stream is discarded. So MPA never waits for a peer, and no connection for another one.
 
-    Throughput: an FPDU of 6 lanes and more takes as many cycles as it has lanes, and up to 3 more: to look at the one
+    Throughput: an FPDU of 6 beats and more takes as many cycles as it has beats, and up to 3 more: to look at the one
     behind it, and because it may begin inside a word.
+
+    Parameters
+    ----------
+    connections : number of connections
+    size : octets of a ring
+    lanes : width of the rings' words and of trains in 32-bit lanes
 
     Members
     -------
@@ -83,6 +90,7 @@ class Watcher(wiring.Component):
         The host has read the word.
     idle : Out, 1 bit
         No octet is on its way.
+
     """
 
     class State(data.Struct):
@@ -92,17 +100,19 @@ class Watcher(wiring.Component):
         begun: 1  # an FPDU has been given
         place: 7  # of the next FPDU's first lane
 
-    def __init__(self, connections: int, size: int):
+    def __init__(self, connections: int, size: int, lanes: int = 1):
+        check_lanes(lanes)
         self.connections = connections
         self.size = size
+        self.lanes = lanes
         index = connection_shape(connections)
         each = connections
         super().__init__({
-            "rings": In(shown_octets(connections, size, Tag(connections))),
+            "rings": In(shown_octets(connections, size, Tag(connections), lanes)),
             "accept": In(each), "watch": Out(index), "watched": In(Watched), "unchecked": In(1),
             "failed": In(each), "holds": In(each), "stirs": In(each), "reset": In(each),
             "sends_waiting": Out(each), "gives": Out(each), "gives_send": Out(1),
-            "trains": Out(stream.Signature(Train(1, connections))),
+            "trains": Out(stream.Signature(Train(lanes, connections))),
             "is_mpa": Out(each), "waits": Out(each), "finished": Out(each),
             "show": In(index), "octets": Out(32),
             "word_of": In(index), "word": Out(Word), "full": Out(each), "pop": In(each),
@@ -154,10 +164,10 @@ class Watcher(wiring.Component):
             *(self.trains.payload[name].eq(read.payload[name]) for name in ("data", "octets", "last")),
             *(self.trains.payload[name].eq(tag[name]) for name in ("connection", "place")),
             *(port.addr.eq(tag.connection) for port in (write_word, write_lane)),
-            write_word.data.data.eq(read.payload.data),
+            write_word.data.data.eq(read.payload.data[:32]),
             write_word.data.octets.eq(read.payload.octets),
             write_word.en.eq(streams),
-            write_lane.data.eq(read.payload.data),
+            write_lane.data.eq(read.payload.data[:32]),
             write_lane.en.eq(looks),
             word.addr.eq(self.word_of),
             self.word.eq(word.data),
@@ -172,7 +182,7 @@ class Watcher(wiring.Component):
             x.filling.eq((x.filling | x.fills) & ~(streams << tag.connection) & ~self.reset),
             x.looking.eq((x.looking | x.asks_lane) & ~(looks << tag.connection) & ~self.reset),
         ]
-        outstanding = Signal(4)
+        outstanding = Signal(7)  # reads: a word each, at least, of those that a reader is ahead
         asked = self.rings.reads
         count_up_down(m, outstanding, asked.valid & asked.ready, read.valid & read.ready & read.payload.last)
         m.d.comb += [x.quiet.eq(outstanding == 0), self.idle.eq(x.quiet & ~x.decides)]

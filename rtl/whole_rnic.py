@@ -12,7 +12,7 @@ from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.port import EthernetPort
 from open_rnic.rtl.mac.registers import LinkSource
 from open_rnic.rtl.rdma.sampling import Samples
-from open_rnic.rtl.tcp.config import EngineConfig, Station
+from open_rnic.rtl.tcp.config import EngineConfig, RingMemory, Station
 
 __all__ = ["WholeRnic"]
 
@@ -43,6 +43,7 @@ class WholeRnic(wiring.Component):
         See :class:`.EthernetPort`.
     connections : number of connections
     ring : octets of each of a connection's two rings for TCP, a power of 2
+    rings : where these lie, if they are not in block RAM
     memory : octets of block RAM for the RDMA engine, with samples for that of each connection, a power of 2
     samples : where the samples of each connection's sample writer come from; None: there is none
     period : clock cycles in a bit of the UART
@@ -52,7 +53,7 @@ class WholeRnic(wiring.Component):
     -------
     tick : In, 1 bit
         A pulse each millisecond.
-    rx, tx, active, samples
+    rx, tx, active, samples, receive_memory, send_memory
         See :class:`.LinkedRnic`.
     phy_reset, mdc, mdio_o, mdio_oe, mdio_i
         See :class:`.EthernetPort`.
@@ -61,18 +62,22 @@ class WholeRnic(wiring.Component):
 
     def __init__(self, adapter, clock_hz: int, settings: PhySettings, *, connections: int, ring: int, memory: int,
                  period: Fraction | int, source: LinkSource = LinkSource.MDIO,
-                 samples: Samples | None = None, station: Station | None = None):  # fmt: skip
+                 samples: Samples | None = None, station: Station | None = None,
+                 rings: RingMemory | None = None):  # fmt: skip
+        config = EngineConfig(send_ring=ring, receive_ring=ring, memory=rings)
         self.core = LinkedRnic(
-            connections, EngineConfig(send_ring=ring, receive_ring=ring), memory=memory, samples=samples, period=period,
-            station=station,
+            connections, config, memory=memory, samples=samples, period=period, station=station
         )  # fmt: skip
+        self._given = [
+            name for name in ("samples", "receive_memory", "send_memory") if name in self.core.signature.members
+        ]  # fmt: skip
         self.port = EthernetPort(
             adapter, clock_hz, settings, source=source, early=EARLY if clock_hz >= _FAST else None
         )
         super().__init__({
             "tick": In(1),
             **{name: self.core.signature.members[name] for name in _CORE},
-            **({"samples": self.core.signature.members["samples"]} if samples is Samples.PORT else {}),
+            **{name: self.core.signature.members[name] for name in self._given},
             **{name: self.port.signature.members[name] for name in _PHY},
         })
 
@@ -84,9 +89,12 @@ class WholeRnic(wiring.Component):
         connect(m, port.rx_frames, core.rx_frames)
         connect(m, core.tx_frames, port.tx_frames)
         connect(m, core.mac_bus, port.bus)
-        if "samples" in self.signature.members:
-            for given, taken in zip(self.samples, core.samples, strict=True):
-                connect(m, wiring.flipped(given), taken)
+        for name in self._given:
+            if name == "samples":
+                for given, taken in zip(self.samples, core.samples, strict=True):
+                    connect(m, wiring.flipped(given), taken)
+            else:
+                connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
         m.d.comb += [
             core.tick.eq(self.tick),
             port.tick.eq(self.tick),

@@ -346,8 +346,8 @@ def _(m, rings):
     Mutant(
         "octets are delivered while they arrive",
         ReceiveRings,
-        "(self.delivering & self.at_rest)",
-        "self.delivering",
+        "waits & self.at_rest & room",
+        "waits",
     ),
     Mutant(
         "octets may be overwritten before the last of a packet leave",

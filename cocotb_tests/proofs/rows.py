@@ -109,13 +109,22 @@ def _(m, visits):
 
 @proves(
     "what is added for a connection is given on once, and for no other",
+    lambda lanes: Tally(3, rx=False, fields={"octets": 3}, dense=True),
+    Mutant("a sum that is added to is given on twice", Tally,
+           "| ((gives & (turn == self.connection)) if self.dense else 0)", ""),
+    name="tally_dense",
+    of="Tally, 3 connections, dense",
+    lanes=NO_LANES,
+    depth=1,
+)  # fmt: skip
+@proves(
+    "what is added for a connection is given on once, and for no other",
     lambda lanes: Tally(3, rx=False, fields={"octets": 3}),
     Mutant("a sum is given on twice", Tally, "& ~(gives << turn)", ""),
-    Mutant("a sum begins with the last one", Tally, "Mux(some.bit_select(self.connection, 1), read.data[name], 0)",
-           "read.data[name]"),
+    Mutant("a sum begins with the last one", Tally, "Mux(begins, 0, read.data[name])", "read.data[name]"),
     Mutant("a sum is given on as that of another connection", Tally, "self.o.payload.connection.eq(turn)",
            "self.o.payload.connection.eq(self.connection)"),
-    Mutant("an increment is lost while a sum is given on", Tally, "takes & ~self.adds & some", "takes & some"),
+    Mutant("an increment is lost while a sum is given on", Tally, "takes & free & some", "takes & some"),
     name="tally",
     of="Tally, 3 connections",
     lanes=NO_LANES,

@@ -13,7 +13,7 @@ from open_rnic.cocotb_tests.proofs.rules import (
     ready_fifo_states,
 )
 from open_rnic.rtl.events import EventQueue
-from open_rnic.rtl.layouts import Packet, RxUlpdu
+from open_rnic.rtl.layouts import Packet, RxUlpdu, room_latency
 from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
 from open_rnic.rtl.mpa.length import LengthFifo
 from open_rnic.rtl.mpa.rx.delineator import Delineator
@@ -24,6 +24,7 @@ from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
 from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
+from open_rnic.rtl.mpa.rx.train_aligner import TrainAligner
 from open_rnic.rtl.mpa.shared_streams import SharedStreams
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.stream_window import StreamWindow
@@ -53,6 +54,8 @@ from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.registers import DirectionState
+from open_rnic.rtl.tcp.ring import AheadReader
+from open_rnic.rtl.tcp.ring_memory import WriteQueue
 
 
 def _keeps(given, fixed, states):
@@ -216,25 +219,48 @@ _block(
 )
 
 
+def _room(m, port):
+    """Whether room was reported at ``port`` not longer ago than a beat may take."""
+    rooms = [m.last(port.room)]
+    while len(rooms) < room_latency(len(port.payload.data) // 32):
+        rooms.append(m.last(rooms[-1]))
+    return Cat(rooms).any()
+
+
 @proves(
-    "a beat is output only 2 cycles after room was reported",
+    "a beat is output only 1 to 2 cycles after room was reported; above 4 lanes, 1 to 4",
     Delineator,
     Mutant("beats are output without room", FpduAligner, "(whole | enough) & self.o.room", "whole | enough"),
     name="room_is_kept_to",
+    lanes=(1, 2, 8),
+    depth=4,
 )
 def _(m, delineator):
-    m.always(~delineator.o.valid | m.last(m.last(delineator.o.room)))
+    m.always(~delineator.o.valid | _room(m, delineator.o))
 
 
 @proves(
-    "there is room for beats that arrive 2 cycles after room was reported",
+    "a beat of a train is output only 1 to 2 cycles after room was reported; above 4 lanes, 1 to 4",
+    lambda lanes: TrainAligner(lanes, 2),
+    Mutant("beats are output without room", TrainAligner, "self.o.valid.eq(goes & sends)", "self.o.valid.eq(sends)"),
+    name="room_of_trains_is_kept_to",
+    of="TrainAligner, 2 connections",
+    lanes=(2, 8),
+)
+def _(m, aligner):
+    m.always(~aligner.o.valid | _room(m, aligner.o))
+
+
+@proves(
+    "there is room for beats that arrive 1 to 2 cycles after room was reported; above 4 lanes, 1 to 4",
     FpduChecker,
     Mutant("the reserve is one beat too small", FpduChecker, "spare=ROOM", "spare=ROOM - 1"),
     name="room_is_there",
-    depth=5,
+    lanes=(1, 2, 8),
+    depth=7,
 )
 def _(m, checker):
-    m.given(~checker.i.valid | m.last(m.last(checker.i.room)))
+    m.given(~checker.i.valid | _room(m, checker.i))
     ulpdus = checker["ulpdus"]
     m.states(fifo_states(ulpdus))
     m.always(~ulpdus.i.valid | ulpdus.i.ready)
@@ -393,14 +419,14 @@ _block(
     lanes=(1,),
 )
 _block(
-    lambda lanes: SharedStreams(2),
+    lambda lanes: SharedStreams(2, lanes),
     SharedStreams,
     "the block continues before the transfer",
-    "taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped)",
+    "taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped | ~completes)",
     "taken.eq(1)",
     given=lambda m, streams: ~streams.reset.any() & ~streams.clear.now & (streams.is_mpa == m.last(streams.is_mpa)),
     states=lambda streams: ~streams.error.valid | streams.within("Fail"),
-    lanes=(1,),
+    lanes=(1, 2),
 )
 _block(
     lambda lanes: MemoryWindow(lanes, 1024),
@@ -410,6 +436,24 @@ _block(
     "with m.If(writes):",
     given=_host_waits,
     states=_window_states,
+)
+_block(
+    lambda lanes: WriteQueue(4, 0, 8),
+    WriteQueue,
+    "a word leaves before its transfer",
+    "queue.o.ready.eq(self.write.ready)",
+    "queue.o.ready.eq(1)",
+    states=lambda queue: fifo_states(queue["queue"]),
+    lanes=NO_LANES,
+)
+_block(
+    lambda lanes: AheadReader(8, 1, ahead=2),
+    AheadReader,
+    "a word takes the place of one that has not left",
+    "steps.eq(there.o.valid & (~beat.valid | moves))",
+    "steps.eq(there.o.valid)",
+    states=lambda reader: fifo_states(reader["due"]) & fifo_states(reader["there"]),
+    lanes=NO_LANES,
 )
 _block(
     lambda lanes: SampleSchedule(1, 8),

@@ -9,6 +9,7 @@ from open_rnic.host_driver.tools.split.segment import receive, transmit
 from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
+from open_rnic.rtl.shared_datapath import SharedDatapath
 
 DESIGNS = {
     "axi-1": lambda: AxiMpaDatapath(1),
@@ -20,6 +21,8 @@ DESIGNS = {
     "transmit-2": lambda: transmit(2),
     "receive-1": lambda: receive(1),
     "receive-2": lambda: receive(2),
+    "shared-1": lambda: SharedDatapath(4, 4096, 4096),
+    "shared-4": lambda: SharedDatapath(4, 4096, 4096, 4),
 }
 
 

@@ -11,32 +11,51 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, never, parameter, simulate, stalls
+from open_rnic.cocotb_tests.rings import Rings
+from open_rnic.host_driver.devices.sim.slow_memory import SlowMemory
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.mpa.shared import Watched
 from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings
 from open_rnic.rtl.watcher import Tag, Watcher
 
 SIZE = 2048
 BITS = (1 << 32) - 1
+LOST = 4  # cycles without a beat, between FPDUs that wait
 
 
 class WatchedRings(wiring.Component):
-    """A watcher at its rings, with the settings of each connection as an input."""
+    """A watcher at its rings, with the settings of each connection as an input; without ``lanes``, at real rings.
 
-    def __init__(self, connections: int):
-        self.rings = ReceiveRings(connections, SIZE, Tag(connections))
-        self.watcher = Watcher(connections, SIZE)
-        of_rings, of_watcher = (dict(each.signature.members) for each in (self.rings, self.watcher))
-        del of_rings["shown"], of_watcher["rings"], of_watcher["watch"], of_watcher["watched"]
-        super().__init__(of_rings | of_watcher | {"settings": In(Watched).array(connections)})
+    With ``latency``, real rings lie in a slow memory; with ``seed``, too, it pauses at random.
+    """
+
+    def __init__(self, connections: int, lanes: int = 0, latency: int = 0, seed: int = 0):
+        self.watcher = Watcher(connections, SIZE, lanes or 1)
+        self.parts = {"watcher": self.watcher}
+        members = dict(self.watcher.signature.members)
+        del members["watch"], members["watched"]
+        self.slow = SlowMemory(connections * SIZE, latency, seed) if latency else None
+        if not lanes:
+            self.parts["rings"] = ReceiveRings(connections, SIZE, Tag(connections), RingMemory() if latency else None)
+            of_rings = dict(self.parts["rings"].signature.members)
+            of_rings = {name: each for name, each in of_rings.items() if name != "shown" and "memory" not in name}
+            del members["rings"]
+            members |= of_rings
+        super().__init__(members | {"settings": In(Watched).array(connections)})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rings, m.submodules.watcher = self.rings, self.watcher
-        connect(m, self.rings.shown, self.watcher.rings)
+        for name, part in self.parts.items():
+            m.submodules[name] = part
+        if "rings" in self.parts:
+            connect(m, self.parts["rings"].shown, self.watcher.rings)
+        if self.slow is not None:
+            m.submodules.slow = self.slow
+            connect(m, self.parts["rings"].memory, self.slow.port)
         m.d.comb += self.watcher.watched.eq(Array(self.settings)[self.watcher.watch])
-        for part in (self.rings, self.watcher):
+        for part in self.parts.values():
             for name, member in part.signature.members.items():
                 if name not in self.signature.members:
                     continue
@@ -79,21 +98,24 @@ class Stream:
 
 
 class Bench:
-    """The program of TCP, the host and MPA."""
+    """The program of TCP, the host and MPA; with ``lanes``, at a model of the rings of this width."""
 
     def __init__(self, dut, streams, backpressure=None):
         self.dut = dut
         self.streams = streams
-        self.payload = Source(dut, "i")
         self.sink = Sink(dut, "trains", backpressure or stalls(0.2))
-        for name in ("place", "first", "take", "deliver", "finish", "begin_receive", "noted", "failed", "holds",
-                     "stirs", "reset", "unchecked", "pop", "show", "word_of"):  # fmt: skip
+        for name in ("failed", "holds", "stirs", "reset", "unchecked", "pop", "show", "word_of"):
             getattr(dut, name).value = 0
         self.stirred = 0
-        dut.has_payload.value = 1
         dut.accept.value = (1 << len(streams)) - 1
         for each in streams:
             self.set(each, enable=1)
+        self.model = Rings(dut, "rings", len(streams), SIZE) if parameter("lanes") else None
+        if self.model is None:
+            for name in ("place", "first", "take", "deliver", "finish", "begin_receive", "noted"):
+                getattr(dut, name).value = 0
+            dut.has_payload.value = 1
+            self.payload = Source(dut, "i")
         cocotb.start_soon(self._stir())
         cocotb.start_soon(self._note())
         cocotb.start_soon(self._receive())
@@ -109,6 +131,14 @@ class Bench:
 
     async def write(self, name, value, connection):
         dut = self.dut
+        if self.model is not None:
+            match name:
+                case "begin_receive":
+                    await self.model.begin(connection, value)
+                case "finish":
+                    self.model.finish(connection)
+            await RisingEdge(dut.clk)
+            return
         getattr(dut, name).value, dut.value.value, dut.connection.value = 1, value & BITS, connection
         await FallingEdge(dut.clk)
         while not dut.ready.value:
@@ -123,6 +153,10 @@ class Bench:
     async def deliver(self, stream, octets):
         """A segment of ``octets`` arrives."""
         payload = stream.octets[stream.delivered : stream.delivered + octets]
+        if self.model is not None:
+            self.model.deliver(stream.number, payload)
+            stream.delivered += len(payload)
+            return
         await self.write("place", stream.start + stream.delivered, stream.number)
         await self.write("first", 0, stream.number)
         await self.write("take", len(payload), stream.number)
@@ -140,6 +174,10 @@ class Bench:
 
     async def _note(self):
         dut = self.dut
+        while self.model is not None:
+            await RisingEdge(dut.clk)
+            for each in self.streams:
+                each.noted = self.model.left[each.number]
         while True:
             await RisingEdge(dut.clk)
             dut.noted.value = 0
@@ -200,7 +238,10 @@ async def fpdus_of_all_connections_arrive_whole(dut):
 
 @bench(cycles=400_000)
 async def between_fpdus_that_wait_few_cycles_are_lost(dut):
-    streams = [Stream(n, length=random.choice((18, 22, 100))) for n in range(parameter("connections"))]
+    shortest = 4 * 6 * (parameter("lanes") or 1) - 6  # octets of a ULPDU: its FPDU has 6 beats
+    streams = [
+        Stream(n, length=random.choice((shortest, shortest + 4, 100))) for n in range(parameter("connections"))
+    ]
     tested = Bench(dut, streams, never())
     for each in streams:
         tested.set(each, enable=0)
@@ -221,7 +262,7 @@ async def between_fpdus_that_wait_few_cycles_are_lost(dut):
             lost.append(0)
         elif lost:
             lost[-1] += 1
-    assert max(lost[:-1]) <= 4, lost
+    assert max(lost[:-1]) <= LOST, lost
 
 
 @bench(cycles=100_000)
@@ -297,4 +338,18 @@ async def a_connection_ends_and_another_takes_its_place(dut):
 
 @pytest.mark.parametrize("connections", [1, 2, 16])
 def test_watcher(connections):
-    simulate(partial(WatchedRings, connections), __name__, parameters={"connections": connections})
+    simulate(partial(WatchedRings, connections), __name__, parameters={"connections": connections, "lanes": 0})
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize("connections", [1, 4])
+def test_watcher_at_each_width(connections, lanes):
+    simulate(
+        partial(WatchedRings, connections, lanes), __name__, parameters={"connections": connections, "lanes": lanes}
+    )
+
+
+@pytest.mark.parametrize(("latency", "seed"), [(40, 0), (10, 1)])
+def test_watcher_of_rings_in_a_slow_memory(latency, seed):
+    made = partial(WatchedRings, 4, 0, latency, seed)
+    simulate(made, __name__, name=r"(fpdus|a_connection|an_fpdu)\w*", parameters={"connections": 4, "lanes": 0})

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from open_rnic.host_driver.rdma import Access, RdmaError
 from open_rnic.rtl.registers import Role
 
 FOUR = "colorlight_5a75b:4"
+MANY = "ecpix5:64"  # with rings in memories of random latency that stall
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
 
@@ -43,14 +45,14 @@ async def connected(board, twin, *, active=False, markers=False, crc=True, priva
         yield (initiating, passive) if active else (passive, initiating)
 
 
-async def exchange(board, ours, theirs, rng):
+async def exchange(board, ours, theirs, rng, most=1600):
     """Move octets in both directions by RDMA Writes, RDMA Reads and Sends, and compare their digests."""
     for end, other in ((ours, theirs), (theirs, ours)):
-        octets = rng.randrange(1, 1600)
+        octets = rng.randrange(1, most)
         source, sink = bytearray(rng.randbytes(octets)), bytearray(octets)
         with end.register(source, ALL) as given, other.register(sink, ALL) as place:
-            message = rng.randbytes(rng.randrange(1, 1600))
-            answer = other.post_receive(bytearray(1600))
+            message = rng.randbytes(rng.randrange(1, most))
+            answer = other.post_receive(bytearray(most))
             await board.rnic.get("IDENTITY")  # behind the registrations
             await end.write(source, place.stag, place.to)
             await end.send(message)
@@ -75,6 +77,60 @@ def test_connections_of_mixed_roles_and_options_are_used_at_once_over_a_cable_th
                         await exchange(board, *ends, rng)
 
             await asyncio.gather(*map(one, range(4)))
+
+    run(body())
+
+
+@asynccontextmanager
+async def all_connected(board, twin, connections):
+    """Yield the ends of so many connections, the board's first, of which each end has opened half."""
+    responder, initiator = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIATOR, timeout=HANG)
+    ours, theirs = {"tcp": board.tcp, "device": board.tcp.open_device}, {"tcp": twin}
+    arrivals = asyncio.Semaphore(8)  # at a time, of those for which the board listens
+
+    async def answer(listener):
+        for _ in range(connections // 2):
+            request = await listener.request()
+            yield request.private_data, asyncio.create_task(request.accept())
+
+    async def opened(address, passive, active):
+        """Return the passive and the active ends, which know each other by the private data."""
+
+        async def connect(number):
+            async with arrivals:
+                config = replace(initiator, private_data=number)
+                return number, await rdma.connect(*listener.address, config, **active)
+
+        async with await rdma.listen(str(address), 0, responder, **passive) as listener:
+            connecting = [asyncio.create_task(connect(bytes([n]))) for n in range(connections // 2)]
+            accepting = {number: accepted async for number, accepted in answer(listener)}
+            initiators = dict([await each for each in connecting])
+            return [(await accepting[number], initiators[number]) for number in initiators]
+
+    passive, active = await asyncio.gather(opened(BOARD.ip, ours, theirs), opened(PEER.ip, theirs, ours))
+    pairs = [*passive, *(ends[::-1] for ends in active)]
+    ends = [end for pair in pairs for end in pair]
+    try:
+        yield pairs
+    except BaseException:
+        await asyncio.gather(*(end.abort() for end in ends))
+        raise
+    await asyncio.gather(*(end.close() for end in ends))
+
+
+def test_64_connections_with_rings_in_slow_memories_are_used_at_once_over_a_cable_that_loses_frames():
+    async def body():
+        async with board_and_twin(name=MANY) as (board, twin), all_connected(board, twin, 64) as pairs:
+            with pytest.raises(MpaConnectionError, match="all 64 connections of the device are in use"):
+                await rdma.connect(str(PEER.ip), 7, tcp=board.tcp, device=board.tcp.open_device)
+            board.cable.change(Faults(drop=0.005))
+            await asyncio.gather(*(use(board, *ends, n) for n, ends in enumerate(pairs)))
+            assert all(direction.lost for direction in board.cable.directions)
+
+    async def use(board, ours, theirs, n):
+        rng = random.Random(n)
+        for _ in range(1 if n % 8 else 3):  # some 4,500 octets each way, in each eighth connection; a ring holds 4,096
+            await exchange(board, ours, theirs, rng, most=1000)
 
     run(body())
 

@@ -15,7 +15,7 @@ from open_rnic.cocotb_tests.tcp_scripts.script import HERE, OTHER, PORT, Case, S
 from open_rnic.cocotb_tests.tcp_scripts.subjects import Engine, Twin, engine_status
 from open_rnic.host_driver.devices.sim.dut import PERIOD, start
 from open_rnic.host_driver.devices.sim.layout import pack, unpack
-from open_rnic.host_driver.devices.sim.path import TICK_CYCLES
+from open_rnic.host_driver.devices.sim.path import tick_cycles
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, EtherType, Ipv4
 from open_rnic.host_driver.tcp.segment import PROTOCOL
 from open_rnic.rtl.tcp.words import Command
@@ -36,7 +36,7 @@ class Path(path.Path):
             self.control["ticks"] = (self.control["ticks"] + ticks) % (1 << 16)
             self.time = self.now
             self.dut.control.set(Immediate(pack(path.CONTROL, self.control)))
-            await Timer(ticks * TICK_CYCLES * PERIOD, "step")
+            await Timer(ticks * tick_cycles(path.CONNECTIONS) * PERIOD, "step")
         await super().settle()
         self.status = unpack(path.STATUS, int(self.dut.status.value))
 

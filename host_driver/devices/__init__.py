@@ -16,7 +16,7 @@ NAMES = (
     "udp:sim:BOARD[:CONNECTIONS]",
 )  # fmt: skip
 UDP = "udp:"
-_CONNECTIONS = (1, 2, 4, 8, 16)  # of an RNIC
+_CONNECTIONS = (1, 2, 4, 8, 16, 32, 64)  # of an RNIC
 _SERIAL = "serial:"
 _SIMULATED = "sim:"
 
@@ -63,7 +63,7 @@ def rnic_place(spec: str) -> str | tuple[IPv4Address, int]:
         if not find(name).supports(Core.RNIC):
             raise ValueError(f"{name} has no Ethernet that an RNIC could use: `rnic boards` lists those with core rnic")
         if colon and connections not in map(str, _CONNECTIONS):
-            raise ValueError(f"an RNIC has 1, 2, 4, 8 or 16 connections, not {connections!r}")
+            raise ValueError(f"an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not {connections!r}")
         return where
     text, colon, number = where.partition(":")
     try:

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Interface
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 from open_rnic.host_driver.device import AttachedDevice, Device
 from open_rnic.host_driver.tcp.engine import EngineConnection, EngineStatus, EngineTcp, Row
 from open_rnic.host_driver.waiting import Gate
+from open_rnic.rtl.registers import WORD, words_of
 from open_rnic.rtl.tcp.config import Station
 from open_rnic.rtl.tcp.registers import BY_NAME
 from open_rnic.rtl.tcp.words import Command
@@ -45,7 +46,6 @@ class RegisterTcp:
         self._given = self._done = 0  # commands, modulo 2**16
         self._commands: asyncio.Queue[tuple[Command, int, int, int, int]] = asyncio.Queue()
         self._accepts = 0
-        self._one = asyncio.Lock()  # for accesses that belong together
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -82,14 +82,14 @@ class RegisterTcp:
     async def let_pass(self, connection: int, wanted: bool) -> None:
         """Let octets pass to the data path, or stop them."""
         self._accepts = self._accepts & ~(1 << connection) | wanted << connection
-        await self._registers.set("ACCEPT", self._accepts)
+        word = connection // WORD
+        accepts = self._accepts >> word * WORD & ((1 << WORD) - 1)
+        await self._registers.set(words_of("ACCEPT", len(self.statuses))[word], accepts)
         await self._show(connection)
 
     async def counter(self, name: str, connection: int) -> int:
         """Return the register ``name`` of a connection."""
-        async with self._one:
-            _, value = await asyncio.gather(self._registers.set("CONNECTION", connection), self._registers.get(name))
-            return value
+        return (await self._shown(connection, name))[0]
 
     async def _carry_out(self) -> None:
         registers = self._registers
@@ -111,17 +111,25 @@ class RegisterTcp:
         """Follow the changes of connections."""
         while True:
             await self._registers.interrupt()
-            changed = await self._registers.get("CHANGED")
-            await self._registers.set("CHANGED", changed)
-            for connection in range(len(self.statuses)):
-                if changed >> connection & 1:
-                    await self._show(connection)
+            for word, name in enumerate(words_of("CHANGED", len(self.statuses))):
+                changed = await self._registers.get(name)
+                await self._registers.set(name, changed)
+                for bit in range(WORD):
+                    if changed >> bit & 1:
+                        await self._show(word * WORD + bit)
+
+    async def _shown(self, connection: int, *names: str) -> list[int]:
+        """Return registers that show the connection of register CONNECTION.
+
+        The accesses begin one behind the other, with no other task's between them, and none is waited for.
+        """
+        chosen = self._registers.set("CONNECTION", connection)
+        _, *values = await asyncio.gather(chosen, *map(self._registers.get, names))
+        return cast("list[int]", values)
 
     async def _show(self, connection: int) -> None:
-        async with self._one:
-            done, accepted = self._done, self._accepts >> connection & 1
-            chosen, get = self._registers.set("CONNECTION", connection), self._registers.get
-            _, status, peer, ports = await asyncio.gather(chosen, get("STATUS"), get("PEER"), get("PORTS"))
+        done, accepted = self._done, self._accepts >> connection & 1
+        status, peer, ports = await self._shown(connection, "STATUS", "PEER", "PORTS")
         address = IPv4Address(peer)
         self.statuses[connection] = EngineStatus(
             _STATUS["status"].get(status), address, ports >> 16, ports & 0xFFFF, done

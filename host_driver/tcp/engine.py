@@ -26,6 +26,7 @@ __all__ = ["EngineConnection", "EngineStatus", "EngineTcp", "Row", "TcpDevice"]
 
 _MSS = 1460
 _ROOM = 1 << 18  # received octets of a connection that wait for the application
+_BACKLOG = 16  # connections of a listener in LISTEN
 _PATIENCE = 60  # seconds that a connection without a user waits for the peer's FIN
 _EPHEMERAL = range(49152, 65536)  # RFC 6335 §6
 _OPENING = 0, State.LISTEN, State.SYN_SENT, State.SYN_RECEIVED
@@ -88,8 +89,9 @@ class Row:
 class EngineTcp:
     """The TCP of a device as a :class:`.Tcp`: an asynchronous context manager.
 
-    Listeners share the free connections of the engine, which are in LISTEN: each takes one arrival. Arrivals for which
-    there is none are answered with a reset. Connections in TIME-WAIT give their places up if there are no others.
+    Listeners share the free connections of the engine, of which each has up to 16 in LISTEN: each takes one arrival.
+    Arrivals for which there is none are answered with a reset. Connections in TIME-WAIT give their places up if there
+    are no others.
     """
 
     def __init__(self, device: TcpDevice, address: IPv4Address) -> None:
@@ -178,6 +180,8 @@ class EngineTcp:
         """Let the listeners have the free connections in LISTEN."""
         while self._listeners:
             port, listener = min(self._listeners.items(), key=lambda item: len(item[1].rows))
+            if len(listener.rows) >= _BACKLOG:
+                return
             row = self._unused() or self._waiting()
             if row is None and not listener.rows:
                 row = self._shared()

@@ -1,8 +1,20 @@
-"""Rotates a beat by whole lanes, or by octets."""
+"""Rotates a beat by whole lanes, or by octets.
+
+Beats of more than :data:`AT_ONCE` lanes are rotated in several cycles, in each of them by :data:`TURNED` bits of the
+distance: so the area of a rotator grows with n log n, and its delay not at all.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
-__all__ = ["rotate_lanes"]
+__all__ = ["AT_ONCE", "TURNED", "rotate_lanes", "turn_of"]
+
+AT_ONCE = 4  # lanes of the widest beat that is rotated in one cycle
+TURNED = 2  # bits of the distance by which a cycle rotates a wider beat
+
+
+def turn_of(by: Value, at: int) -> Value:
+    """The part of the distance ``by`` whose TURNED bits begin at bit ``at``."""
+    return by & ((1 << TURNED) - 1) << at
 
 
 def rotate_lanes(m: Module, value: Value, by: Value, *, lane: int = 32) -> Value:

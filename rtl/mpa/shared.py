@@ -6,9 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import INTERVAL, Packet, RxUlpdu, Train, TxUlpdu
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import connection_shape
 from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
-from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver, check_shared
+from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent, SharedRegisters
@@ -98,7 +99,7 @@ class SharedMpa(wiring.Component):
     Parameters
     ----------
     connections : number of connections, at least 2
-    lanes : width of the streams in 32-bit lanes: 1
+    lanes : width of the streams in 32-bit lanes
     store_and_forward, keep_terminates : see :class:`.MpaDatapath`
 
     Members
@@ -156,7 +157,7 @@ class SharedMpa(wiring.Component):
                  keep_terminates: bool = False):  # fmt: skip
         if connections < 2:
             raise ValueError(f"a data path is shared by at least 2 connections, not {connections!r}")
-        check_shared(lanes, connections)
+        check_lanes(lanes)
         check_store(store_and_forward)
         self.connections = connections
         self.lanes = lanes
@@ -263,9 +264,10 @@ class SharedMpa(wiring.Component):
         return queue.spare
 
     def _count(self, m, name, to, adds, connection, *, rx, **fields):
-        """Add up what the registers count."""
+        """Add up what the registers count. At 1 lane, an FPDU has several beats; at others, it may have one."""
         bits = {field: len(Value.cast(value)) for field, value in fields.items()}
-        m.submodules[f"{name}_counts"] = tally = Tally(self.connections, rx=rx, fields=bits)
+        dense = self.lanes > 1
+        m.submodules[f"{name}_counts"] = tally = Tally(self.connections, rx=rx, fields=bits, dense=dense)
         m.d.comb += [
             tally.adds.eq(adds),
             tally.connection.eq(connection),
@@ -323,8 +325,9 @@ class SharedMpa(wiring.Component):
         ends = Signal()
         octets = Signal(17)
         inserted = Signal(8)
-        m.submodules.markers = markers = Fifo(8, 8)
-        within = Signal(range(16))  # FPDUs that have passed the fence, and not left
+        most = 16 if lanes == 1 else 32  # FPDUs that have passed the fence, and not left: one in each beat
+        m.submodules.markers = markers = Fifo(8, most // 2 if lanes == 1 else most)
+        within = Signal(range(most))
         passes = fence.o.valid & fence.o.ready & fence.o.payload.last
         m.d.comb += [
             ends.eq(leaves & leaving.last),

@@ -1,12 +1,13 @@
 """The host's access to the streams of many connections: octets of stream mode, and a few ULPDUs."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu, packet
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
 from open_rnic.rtl.mpa.shared import Sending
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent
@@ -38,7 +39,12 @@ class SharedStreams(wiring.Component):
     of :data:`LONGEST` octets at most; a longer one is the error TX_LENGTH. The host receives octets of stream mode a
     word at a time, and then the one ULPDU that the engine passes, of which the first 128 octets.
 
-    Throughput: a word in 2 cycles, besides some 5 for each packet.
+    Throughput: a word of 32 bits in 2 cycles, besides some 5 for each packet.
+
+    Parameters
+    ----------
+    connections : number of pages
+    lanes : width of the streams of packets in 32-bit lanes; registers have words of 32 bits
 
     Members
     -------
@@ -74,6 +80,7 @@ class SharedStreams(wiring.Component):
     reset : In, 1 bit for each connection
         Forget the connection. With it goes ``clear``.
     clear : In, :class:`.Clear`
+
     """
 
     class State(data.Struct):
@@ -82,15 +89,17 @@ class SharedStreams(wiring.Component):
         passed: 32  # octets of stream mode
         left: 16  # octets of the packet that has begun
 
-    def __init__(self, connections: int):
+    def __init__(self, connections: int, lanes: int = 1):
+        check_lanes(lanes)
         self.connections = connections
+        self.lanes = lanes
         number, each = connection_shape(connections), connections
         super().__init__({
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "waits": Out(each), "has_ulpdu": Out(each),
             "word_of": Out(number), "word": In(Word), "full": In(each), "pop": Out(each),
-            "passed": In(stream.Signature(RxUlpdu(1, connections))),
-            "packets": Out(packet(1, connection=number)),
-            "tx_ulpdu": Out(stream.Signature(TxUlpdu(1, connections))),
+            "passed": In(stream.Signature(RxUlpdu(lanes, connections))),
+            "packets": Out(packet(lanes, connection=number)),
+            "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes, connections))),
             "room": In(each), "opens": In(each),
             "sending_of": Out(number), "sending": In(Sending),
             "is_mpa": In(each), "wants_mpa": Out(each), "waiting": Out(each), "stopped": Out(each),
@@ -156,6 +165,8 @@ class SharedStreams(wiring.Component):
         to, error = self.packets, self.error.payload
         ulpdu = self.tx_ulpdu
         taken = Signal()
+        gives = Signal()  # a word of a packet is given
+        beat, beat_octets, completes = self._assemble(m, read.data, octets, last, gives)
         m.d.comb += [
             self.sending_of.eq(at),
             passes.eq(self.room.bit_select(at, 1) & (~is_mpa | self.opens.bit_select(at, 1))),
@@ -164,9 +175,9 @@ class SharedStreams(wiring.Component):
             words.eq((state.left + 3)[2:]),
             last.eq(count == 1),
             octets.eq(Mux(last & ends & (state.left < 4), state.left, 4)),
-            taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped),
+            taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped | ~completes),
             *(each[name].eq(value) for each in (to.payload, ulpdu.payload) for name, value in (
-                ("data", read.data), ("octets", octets), ("last", last), ("connection", at),
+                ("data", beat), ("octets", beat_octets), ("last", last), ("connection", at),
             )),
         ]  # fmt: skip
         announced = Signal(16)  # length of the ULPDU, which is sent as a whole
@@ -224,10 +235,11 @@ class SharedStreams(wiring.Component):
                     m.next = "Give"
             with m.State("Give"):
                 m.d.comb += [
-                    to.valid.eq(~is_mpa & ~stopped),
-                    ulpdu.valid.eq(is_mpa & ~stopped),
+                    to.valid.eq(~is_mpa & ~stopped & completes),
+                    ulpdu.valid.eq(is_mpa & ~stopped & completes),
                 ]
                 with m.If(taken):
+                    m.d.comb += gives.eq(1)
                     heads.write(m, head + 1)
                     m.d.sync += [
                         state.left.eq(state.left - octets),
@@ -255,23 +267,38 @@ class SharedStreams(wiring.Component):
             m.d.sync += [flags.eq(flags & ~self.reset) for flags in (self.wants_mpa, self.waiting, self.stopped)]
         rows.switch(m, Mux(at == self.connections - 1, 0, at + 1), leaves, self.reset)
 
+    def _assemble(self, m, word, octets, last, moves):
+        """The beat that ends with ``word``, its octets, and whether it is complete; ``moves``: the word is taken."""
+        if self.lanes == 1:
+            return word, octets, Const(1)
+        number = Signal(range(self.lanes))  # of the word
+        before = Signal(32 * self.lanes, reset_less=True)  # words of the beat that have been taken
+        completes = Signal()
+        m.d.comb += completes.eq(last | number.all())
+        with m.If(moves):
+            m.d.sync += [number.eq(Mux(last, 0, number + 1)), before.word_select(number, 32).eq(word)]
+        beat = Cat(Mux(number == n, word, before.word_select(n, 32)) for n in range(self.lanes))
+        return beat, Cat(Const(0, 2), number) + octets, completes
+
     def _receive(self, m, bank, page):
-        m.submodules.ulpdus = memory = Memory(shape=32, depth=_WORDS * self.connections, init=[])
+        lanes = self.lanes
+        lane_bits = (lanes - 1).bit_length()
+        m.submodules.ulpdus = memory = Memory(shape=32 * lanes, depth=_WORDS // lanes * self.connections, init=[])
         write, read = memory.write_port(), memory.read_port()
         given, beat = self.passed, self.passed.payload
         of = beat.connection
-        place = Signal(range(_WORDS + 1))  # of the next word
+        place = Signal(range(_WORDS // lanes + 1))  # of the next beat
         finding = Signal(data.StructLayout({"octets": range(4 * _WORDS + 1), "verdict": Verdict}))
         entered = Value.cast(finding)
         before = Signal.like(entered, name="ulpdu")
         findings = Cells(m, before, self.connections, of, self.clear)
         stores = Signal()
-        cut = place == _WORDS
+        cut = place == _WORDS // lanes
         m.d.comb += [
             given.ready.eq(1),
             stores.eq(given.valid & ~cut & ~self.has_ulpdu.bit_select(of, 1)),
             write.addr.eq(Cat(place[:-1], of)), write.data.eq(beat.data), write.en.eq(stores),
-            finding.octets.eq(Mux(cut, 4 * _WORDS, Cat(0, 0, place) + beat.octets)),
+            finding.octets.eq(Mux(cut, 4 * _WORDS, Cat(Const(0, 2 + lane_bits), place) + beat.octets)),
             finding.verdict.eq(beat.verdict),
         ]  # fmt: skip
         with m.If(given.valid):
@@ -288,10 +315,12 @@ class SharedStreams(wiring.Component):
         left = Signal(range(4 * _WORDS + 1))  # octets of the ULPDU
         in_stream, has = self.full.bit_select(page, 1), self.has_ulpdu.bit_select(page, 1)
         state, pops = bank.STATE, Signal()
+        lane = Signal(lane_bits)  # of the word that is read
+        m.d.sync += lane.eq(number)
         m.d.comb += [
             self.waits.eq(self.full | self.has_ulpdu),
             self.word_of.eq(page),
-            read.addr.eq(Cat(number, page)),
+            read.addr.eq(Cat(number[lane_bits:], page)),
             left.eq(shown.octets - Cat(0, 0, number)),
             state.waits.eq(in_stream | has),
             state.last.eq(in_stream | (left <= 4)),
@@ -299,7 +328,7 @@ class SharedStreams(wiring.Component):
             state.verdict.eq(Mux(in_stream, Verdict.STREAM, shown.verdict)),
             pops.eq(bank.RECEIVED.pop & announced.bit_select(page, 1)),
             bank.RECEIVED.value.eq(
-                Mux(announced.bit_select(page, 1), Mux(in_stream, self.word.data, read.data), 0)
+                Mux(announced.bit_select(page, 1), Mux(in_stream, self.word.data, read.data.word_select(lane, 32)), 0)
             ),
             self.pop.eq((pops & in_stream) << page),
         ]

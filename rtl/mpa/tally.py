@@ -26,18 +26,20 @@ class Tally(wiring.Component):
     to in one cycle. A sum must be given on before it overflows: that of each connection is, as often as ``o`` has taken
     one of every other connection.
 
-    Latency: some cycles for each connection. Throughput: an increment in every second cycle.
+    Latency: some cycles for each connection. Throughput: an increment in every second cycle; if ``dense``, in every
+    cycle.
 
     Parameters
     ----------
     connections : number of rows
     rx : the direction
     fields : the fields of :class:`Counted` that are counted, and the bits of an increment
+    dense : there may be increments in consecutive cycles, which takes a read port more
 
     Members
     -------
     adds : In, 1 bit
-        Add the increments to the sums of connection ``connection``. Not in two consecutive cycles.
+        Add the increments to the sums of connection ``connection``. Not in two consecutive cycles, unless ``dense``.
     connection : In, the number of a connection
     NAME : In, for each field
         An increment.
@@ -46,8 +48,9 @@ class Tally(wiring.Component):
 
     """
 
-    def __init__(self, connections: int, *, rx: bool, fields: dict[str, int]):
+    def __init__(self, connections: int, *, rx: bool, fields: dict[str, int], dense: bool = False):
         self.connections = connections
+        self.dense = dense
         self.rx = rx
         self.fields = fields
         number = connection_shape(connections)
@@ -65,20 +68,27 @@ class Tally(wiring.Component):
         turn = Signal.like(self.connection)
         gives = Signal()
         takes = Signal()
+        free = Signal()  # a row may be given on
+        begins = Signal()  # the row to which is added has no sum, or its sum is given on now
+        given = sums.read_port(domain="comb") if self.dense else read
         m.d.comb += [
             takes.eq(~self.o.valid | self.o.ready),
-            gives.eq(takes & ~self.adds & some.bit_select(turn, 1)),
-            read.addr.eq(Mux(self.adds, self.connection, turn)),
+            free.eq(1 if self.dense else ~self.adds),
+            gives.eq(takes & free & some.bit_select(turn, 1)),
+            read.addr.eq(self.connection if self.dense else Mux(self.adds, self.connection, turn)),
+            *([given.addr.eq(turn)] if self.dense else []),
+            begins.eq(~some.bit_select(self.connection, 1)
+                      | ((gives & (turn == self.connection)) if self.dense else 0)),
             write.addr.eq(self.connection),
             write.en.eq(self.adds),
             *(write.data[name].eq(
-                Mux(some.bit_select(self.connection, 1), read.data[name], 0) + getattr(self, name)
+                Mux(begins, 0, read.data[name]) + getattr(self, name)
             ) for name in self.fields),
-        ]
-        m.d.sync += some.eq((some | (self.adds << self.connection)) & ~(gives << turn))
-        with m.If(takes & ~self.adds):
+        ]  # fmt: skip
+        m.d.sync += some.eq((some & ~(gives << turn)) | (self.adds << self.connection))
+        with m.If(takes & free):
             m.d.sync += [turn.eq(Mux(turn == self.connections - 1, 0, turn + 1)), self.o.valid.eq(gives)]
-            m.d.sync += [self.o.payload[name].eq(read.data[name]) for name in self.fields]
+            m.d.sync += [self.o.payload[name].eq(given.data[name]) for name in self.fields]
             m.d.sync += [self.o.payload.connection.eq(turn), self.o.payload.rx.eq(self.rx)]
         with m.Elif(self.o.ready):
             m.d.sync += self.o.valid.eq(0)

@@ -55,8 +55,8 @@ class RdmaEngine(wiring.Component):
         the fabric
     reads : the largest IRD and ORD, a power of 2 from 2 to 128
     fabric : with the ports for logic beside the engine; one connection only
-    connections : number of connections, a power of 2 from 1 to 16; many have 1 lane. Each has as many regions, buffers,
-        messages and RDMA Reads as the parameters above say
+    connections : number of connections, a power of 2 from 1 to 64. Each has as many regions, buffers, messages and RDMA
+        Reads as the parameters above say
 
     Members
     -------
@@ -119,9 +119,9 @@ class RdmaEngine(wiring.Component):
     def __init__(self, lanes: int = 1, *, regions: int = 256, buffers: int = 16, work: int = 16, reads: int = 16,
                  fabric: bool = False, connections: int = 1):  # fmt: skip
         check_lanes(lanes)
-        check_size("connections", connections, 1, 16)
-        if connections > 1 and (lanes > 1 or fabric):
-            raise ValueError("an engine of many connections has 1 lane, and no port for logic beside it")
+        check_size("connections", connections, 1, 64)
+        if connections > 1 and fabric:
+            raise ValueError("an engine of many connections has no port for logic beside it")
         check_size("regions", regions, 2, MAX_REGIONS)
         check_size("buffers", buffers, 2, 256)
         check_size("work", work, 1, 128)

@@ -131,15 +131,18 @@ class RdmaReceiver(wiring.Component):
         A ULPDU has been processed.
 
     With many connections, ``failed``, ``refused`` and ``passed`` have a bit for each. The checks
-    process one connection at a time, and turn to another one while no ULPDU is between its lookup and its checks. The
-    header of a refused ULPDU is stored in block RAM. A Send for which no buffer is posted never stalls: it must not be
+    process one connection at a time, and turn to another one, in a cycle, while no header is between its lookup and its
+    checks; the beats behind a header go on. The header of a refused ULPDU is stored in block RAM; all checks wait
+    meanwhile. A Send for which no buffer is posted never stalls: it must not be
     given. ``rtr`` is of connection ``rtr_of``, and there are
 
     of : Out
         The connection of the beat at ``i``, of which ``enable`` and ``stopped`` are expected.
     active : Out
         The connection of the checks, of which all other settings, ``buffer`` and ``sink`` are expected; the outputs
-        from ``send_msn`` to ``arrived`` and ``ulpdu`` are those of it.
+        from ``send_msn`` to ``arrived`` are those of it.
+    ulpdu_of : Out
+        The connection of ``ulpdu``.
     note_of : Out
         The connection of ``note``.
     settled : In, 1 bit
@@ -182,7 +185,7 @@ class RdmaReceiver(wiring.Component):
         many = {
             "of": Out(of), "active": Out(of), "returns": Out(each), "sends_coming": In(each),
             "note_of": Out(of), "settled": In(1), "withdraws": In(1), "withdraws_of": In(of),
-            "visits": In(1), "visit": In(of), "visited": Out(1),
+            "visits": In(1), "visit": In(of), "visited": Out(1), "ulpdu_of": Out(of),
             "checked": Out(each), "dropped": Out(each), "shown": In(of), "shown_word": In(3), "shown_header": Out(32),
             "shown_send_begun": Out(1), "shown_write_begun": Out(1), "idle": Out(1), "rtr_of": In(of),
             "clear": In(Clear(connections)),
@@ -225,7 +228,7 @@ class RdmaReceiver(wiring.Component):
         wiring.connect(m, reader.host, wiring.flipped(self.host))
         refuses = Signal()  # the ULPDU that is being checked, or placed, is refused
         withdrawn = Signal()  # the oldest buffer is, before a Send has begun
-        beat, header, beat_valid, behind, order = self._look_up(m, x, reader, refuses, withdrawn)
+        beat, header, beat_valid, behind, heading, order = self._look_up(m, x, reader, refuses, withdrawn)
         m.d.comb += [
             withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~self.send_begun),
             self.skips.eq(withdrawn & reader.idle & (~self.sends_coming.bit_select(self.active, 1) if many else 1)),
@@ -233,14 +236,14 @@ class RdmaReceiver(wiring.Component):
             reader.discard.eq(self.stopped if many else self.refused | self.stopped),
             reader.idle.eq(~behind & ~realigner.busy),
             self.passed.eq(reader.passed),
-            self.step.eq(realigner.i.ready),
+            self.step.eq(realigner.i.ready & ~(x.storing | x.cut) if many else realigner.i.ready),
             self.header.eq(header),
         ]
         self._check(m, x, beat, header, beat_valid, order, refuses, realigner)
         self._place(m, x, realigner)
         if many:
-            self._turn(m, x, reader, realigner, behind, withdrawn)
-            self._store(m, x, header, refuses)
+            self._turn(m, x, reader, realigner, behind, heading, withdrawn)
+            self._store(m, x, header, beat, refuses)
             m.d.comb += self.idle.eq(~(reader.inside | reader.o.valid | behind | realigner.busy | x.storing | x.cut)
                                      & (x.due == 0))
         else:
@@ -248,14 +251,14 @@ class RdmaReceiver(wiring.Component):
             m.d.comb += self.placing.eq(behind | realigner.moving | (realigner.busy & ~self.refused))
         return m
 
-    def _turn(self, m, x, reader, realigner, behind, withdrawn):
+    def _turn(self, m, x, reader, realigner, behind, heading, withdrawn):
         """Turn to another connection between ULPDUs: for one of it, to give back its buffers, or to show its state."""
         active, given = self.active, reader.o.payload.connection
         piece, word = realigner.i, realigner.o
         begun = Signal(3)  # runs of octets that are placed
         ended = Signal(3)
         begins = Cells(m, begun, self.connections, active, self.clear)
-        ends = Cells(m, ended, self.connections, Mux(realigner.forgets, active, self.note_of), self.clear)
+        ends = Cells(m, ended, self.connections, Mux(realigner.forgets, x.refused_of, self.note_of), self.clear)
         begins.count(m, piece.valid & piece.ready & piece.payload.first)
         ends.count(m, realigner.forgets | (word.valid & word.ready & word.payload.last))
         mine = Signal()  # this connection may have a buffer to give back
@@ -277,15 +280,17 @@ class RdmaReceiver(wiring.Component):
         inside = Signal()  # a ULPDU has begun, and has not ended
         with m.If(reader.o.valid & reader.o.ready):
             m.d.sync += inside.eq(~reader.o.payload.last)
-        with m.If(~behind & ~inside & ~x.cut & ~x.storing):
-            with m.If(due != 0):
+        with m.If(~heading & ~inside & ~x.cut & ~x.storing):
+            with m.If((due != 0) & ~behind):
                 m.d.comb += done.eq(mine & self.settled & ~withdrawn)
                 with m.If(~mine):
                     m.d.sync += active.eq(active + 1)
-            with m.Elif(self.visits):
+            with m.Elif((due == 0) & self.visits & ~behind):
                 with m.If(self.visit != active):
                     m.d.sync += active.eq(self.visit)
-            with m.Elif(reader.o.valid & reader.o.payload.header & (given != active)):
+            # A free place stays in front of the header: if the ULPDU before it is refused now, its header is stored.
+            with m.Elif((due == 0) & ~self.visits & self.step
+                        & reader.o.valid & reader.o.payload.header & (given != active)):
                 m.d.sync += active.eq(given)
         m.d.sync += x.due.eq(
             (x.due & ~(done << active)) | (self.withdraws << self.withdraws_of)
@@ -299,18 +304,18 @@ class RdmaReceiver(wiring.Component):
             self.shown_write_begun.eq(x.write_begun.read(m, self.shown)),
         ]
 
-    def _store(self, m, x, header, refuses):
+    def _store(self, m, x, header, beat, refuses):
         """Store the header of a refused ULPDU."""
         m.submodules.headers = memory = Memory(shape=32, depth=8 * self.connections, init=[])
         write, read = memory.write_port(), memory.read_port()
         number = Signal(range(8))
         words = Array([*(header.octets.word_select(n, 32) for n in range(HEADER_WORDS)), header.length])
         with m.If(refuses):
-            m.d.sync += [x.storing.eq(1), number.eq(0)]
+            m.d.sync += [x.storing.eq(1), x.refused_of.eq(beat.connection), number.eq(0)]
         with m.Elif(x.storing):
             m.d.sync += [number.eq(number + 1), x.storing.eq(number != HEADER_WORDS)]
         m.d.comb += [
-            write.addr.eq(Cat(number, self.active)), write.data.eq(words[number]), write.en.eq(x.storing),
+            write.addr.eq(Cat(number, x.refused_of)), write.data.eq(words[number]), write.en.eq(x.storing),
             read.addr.eq(Cat(self.shown_word, self.shown)), self.shown_header.eq(read.data),
         ]  # fmt: skip
 
@@ -319,8 +324,8 @@ class RdmaReceiver(wiring.Component):
 
         The header of a ULPDU that is refused stays.
 
-        Return the delayed beat and its header, whether it is valid, and whether any beat is under way; and the results
-        of the checks in the meantime.
+        Return the delayed beat and its header, whether it is valid, and whether any beat, or any header, is under way;
+        and the results of the checks in the meantime.
         """
         arriving, header = reader.o.payload, reader.header
         is_send = Signal()
@@ -345,7 +350,7 @@ class RdmaReceiver(wiring.Component):
         ]  # fmt: skip
 
         beat, valid = arriving, reader.o.valid & ~holds & (1 if x.many else ~self.refused)
-        headers, valids, ordereds = [header], [], []
+        headers, valids, headings, ordereds = [header], [], [], []
         for n in range(_LOOKUP):
             later = Signal(PayloadBeat(self.lanes, self.connections), name=f"beat_{n}", reset_less=True)
             later_valid = Signal(name=f"beat_valid_{n}")
@@ -353,15 +358,18 @@ class RdmaReceiver(wiring.Component):
             later_header = Signal(Header(), name=f"header_{n}", reset_less=True)
             with m.If(self.step):
                 m.d.sync += [later.eq(beat), later_valid.eq(valid), later_ordered.eq(valid & ordered)]
-                stays = self.refused | refuses if n == _LOOKUP - 1 and not x.many else Const(0)
+                refused = x.storing if x.many else self.refused
+                stays = refused | refuses if n == _LOOKUP - 1 else Const(0)
                 with m.If(valid & beat.header & ~stays):
                     m.d.sync += later_header.eq(headers[-1])
             beat, valid, ordered = later, later_valid, later_ordered
             headers.append(later_header)
             valids.append(valid)
+            headings.append(valid & later.header)
             ordereds.append(ordered)
         m.d.comb += under_way.eq(Cat(ordereds).any())
-        return beat, headers[-1], valid, Cat(valids).any(), self._check_order(m, x, headers[1])
+        order = self._check_order(m, x, headers[1])
+        return beat, headers[-1], valid, Cat(valids).any(), Cat(headings).any(), order
 
     def _check_order(self, m, active, header):
         """Compare the header with the state that ordered ULPDUs change, in the last two of the lookup's cycles.
@@ -457,7 +465,7 @@ class RdmaReceiver(wiring.Component):
         accepts = Signal()
         placed = Signal(_Placed(self.lanes, self.connections))
         at = Signal(32)
-        refused = x.refused
+        refused = self.refused.bit_select(beat.connection, 1) if x.many else self.refused
         request_row = x.request_row.signal
         m.d.comb += [
             now.eq(valid & beat.header & self.step & ~refused),
@@ -501,10 +509,12 @@ class RdmaReceiver(wiring.Component):
         with m.Elif(self.revokes & (self.revoked_row == row) & header.tagged):
             m.d.sync += live.eq(0)
         with m.If(refuses):
-            m.d.sync += x.refused.eq(1)
+            m.d.sync += refused.eq(1)
         m.d.comb += self.ulpdu.eq(valid & beat.last & self.step & ~refused & ~refuses)
         if x.many:
-            m.d.comb += self.checked.eq((valid & beat.header & self.step) << self.active)
+            m.d.comb += [
+                self.checked.eq((valid & beat.header & self.step) << self.active), self.ulpdu_of.eq(beat.connection),
+            ]  # fmt: skip
             with m.If(refuses & ~beat.header):
                 m.d.sync += x.cut.eq(1)
 
@@ -591,6 +601,7 @@ class _Active:
             self.holds = Signal()  # no ULPDU's lookup begins
             self.due = Signal(connections)  # the connection may have buffers to give back
             self.storing = Signal()  # the header of a refused ULPDU is being stored
+            self.refused_of = Signal.like(active)  # its connection
             self.cut = Signal()  # a ULPDU was cut off whose octets may be in the realigner
             # Numbers of 0 are those after a reset; a connection that has used a MSN has a bit in these.
             sends_used = Signal()
@@ -605,7 +616,6 @@ class _Active:
         self.all_arrived, self.send_begun, self.write_begun = (
             cells(each) for each in (all_arrived, receiver.send_begun, receiver.write_begun)
         )
-        self.refused = self.mine(receiver.refused)
         self.send_msn, self.read_msn = receiver.send_msn, receiver.read_msn
         if self.many:
             sends, reads = (Signal(32, name=name) for name in ("next_send", "next_read"))

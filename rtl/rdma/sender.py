@@ -28,7 +28,8 @@ __all__ = ["MAX_OUTSTANDING", "RdmaSender"]
 
 MAX_OUTSTANDING = 16  # words of memory that may be read ahead
 _PADDING = 2  # octets in front of a header, so that its fields of 32 bits lie in lanes; they hold its ULPDU's length
-_SAVED_WORDS = 8
+_SAVED = 8  # words of 32 bits
+_EARLY = 6  # of these, those that are known when the header has left
 _VOID = 1  # the ``start`` of octets that have no meaning
 
 
@@ -134,7 +135,7 @@ class RdmaSender(wiring.Component):
     saves : Out, 1 bit
         ``saved`` is word ``save_at`` of what is left: see :meth:`_header`.
     save_at : Out, 4 bits
-    saved : Out, 32 bits
+    saved : Out, 32 * ``lanes`` bits
     sent_of : Out
         The connection of ``sent``.
     ulpdu_of : Out
@@ -155,7 +156,7 @@ class RdmaSender(wiring.Component):
         each, of = connections, connection_shape(connections)
         many = {
             "message_of": In(of), "resumes": In(1), "message_live": In(1), "wanted": Out(1), "unfinished": Out(1),
-            "of": Out(of), "ends": Out(1), "busy": Out(1), "saves": Out(1), "save_at": Out(4), "saved": Out(32),
+            "of": Out(of), "ends": Out(1), "busy": Out(1), "saves": Out(1), "save_at": Out(4), "saved": Out(32 * lanes),
             "sent_of": Out(of), "ulpdu_of": Out(of), "starts_of": In(of), "shown": In(of), "idle": Out(1),
             "clear": In(Clear(connections)),
         }  # fmt: skip
@@ -192,10 +193,10 @@ class RdmaSender(wiring.Component):
 
     def _share(self, m, x):
         """What many connections need: give back the rest of a message, and show what has been sent of it."""
-        refused_left = Signal(32)
-        cells = Cells(m, refused_left, self.connections, Mux(x.in_segment, self.of, self.message_of), self.clear)
-        with m.If(x.refuses):
-            cells.write(m, Mux(x.in_segment, x.left, self.message.payload.octets))
+        last_left = Signal(32)  # of the last message, when its last segment was to begin
+        cells = Cells(m, last_left, self.connections, self.message_of, self.clear)
+        with m.If(x.may_begin):
+            cells.write(m, self.message.payload.octets)
         begun = Signal(5)  # ULPDUs; as many may be on their way
         ended = Signal(5)
         begins = Cells(m, begun, self.connections, self.message_of, self.clear)
@@ -209,15 +210,20 @@ class RdmaSender(wiring.Component):
             self.of.eq(x.connection),
             self.ends.eq(x.ends),
             self.busy.eq(x.in_segment | x.saving),
-            self.saves.eq(x.saving),
+            self.saves.eq(x.saving | (x.in_segment & ~x.in_header & ~x.last_segment
+                                      & (x.header_word < _EARLY // self.lanes))),
             self.save_at.eq(x.header_word),
             self.saved.eq(x.header_data),
             self.idle.eq(~(x.in_segment | x.saving | x.sources.o.valid | x.realigner.busy)),
         ]
+        with m.If(x.ends_header):
+            m.d.sync += x.header_word.eq(0)
+        with m.If(self.saves):
+            m.d.sync += x.header_word.eq(x.header_word + 1)
         with m.If(x.ends & ~x.last_segment & ~x.void):
-            m.d.sync += [x.saving.eq(1), x.header_word.eq(0)]
+            m.d.sync += x.saving.eq(1)
         with m.If(x.saving):
-            m.d.sync += [x.header_word.eq(x.header_word + 1), x.saving.eq(x.header_word != _SAVED_WORDS - 1)]
+            m.d.sync += x.saving.eq(x.header_word != max(1, _SAVED // self.lanes) - 1)
         forget(m, self.clear, self.refused, self.failed, x.ruined)
 
     def _number_many(self, m, x):
@@ -266,16 +272,17 @@ class RdmaSender(wiring.Component):
     def _header(self, m, x):
         """The header of the segment, in the order of the wire (RFC 5041 §4, RFC 5040 §4.1, §4.4).
 
-        What is left of a message is given back in the order of ``fields``; the first word has the Opcode.
+        What is left of a message is given back in the order of ``fields``; the first word has the Opcode. What does not
+        change behind the header is given back while the octets of the segment are named.
         """
         control = Cat(
             Const(VERSION, 2), Const(0, 4), x.last_segment, x.tagged, x.opcode, Const(0, 2), Const(VERSION, 2)
         )
         queue = swap_octets(Mux(x.is_request, Const(Queue.READ, 32), Const(Queue.SEND, 32)))
         fields = [swap_octets(value) for value in (
-            Const(0, 32), x.stag, x.to[32:], x.to[:32], x.msn, x.fragment_left, x.address, x.left,
+            Const(0, 32), x.stag, x.to[32:], x.to[:32], x.msn, x.left, x.fragment_left, x.address,
         )]  # fmt: skip
-        small, stag, to_high, to_low, msn, sink, address, left = range(len(fields))
+        small, stag, to_high, to_low, msn, left, sink, address = range(len(fields))
         mo = to_low
         tagged = (small, stag, to_high, to_low)
         send = (small, small, small, msn, mo)
@@ -294,8 +301,8 @@ class RdmaSender(wiring.Component):
                         with m.If(x.header_word == n):
                             m.d.comb += chosen.eq(field)
             if x.many:
-                with m.If(x.saving):
-                    m.d.comb += chosen.eq(x.header_word)
+                with m.If(~x.in_header):
+                    m.d.comb += chosen.eq(x.header_word * self.lanes + lane)
             word = x.header_data.word_select(lane, 32)
             m.d.comb += word.eq(_chosen([few, *fields[1:]], chosen))
 
@@ -323,14 +330,13 @@ class RdmaSender(wiring.Component):
             whole.eq(Mux(is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS,
                          Mux(fits, left + Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS), self.mulpdu))),
         ]  # fmt: skip
-        may_begin = Signal()
+        may_begin = x.may_begin
         m.d.comb += [
             may_begin.eq(~x.in_segment & self.runs & (goes_on | self.message.valid) & (~x.saving if x.many else 1)),
             begins.eq(may_begin & (~Mux(goes_on, self.answering, given.response)
                                    | (self.message_live if x.many else self.live))),
         ]
         with m.If(may_begin & ~begins):
-            m.d.comb += x.refuses.eq(1)
             m.d.sync += (self.refused.bit_select(self.message_of, 1) if x.many else self.refused).eq(1)
         m.d.comb += [
             x.begins.eq(begins),
@@ -358,7 +364,7 @@ class RdmaSender(wiring.Component):
                 *([x.connection.eq(self.message_of)] if x.many else []),
             ]
         # One enable, and one choice, for each register of many bits: the new message or segment, or what is left.
-        with m.If(x.takes | (x.ends & ~x.void)):
+        with m.If(x.takes | (x.ends_header if x.many else x.ends & ~x.void)):
             m.d.sync += [
                 x.to.eq(Mux(x.in_segment, x.to + x.payload, Mux(tagged | is_request | x.resumes, given.to, 0))),
                 x.left.eq(Mux(x.in_segment, x.left - x.payload, given.octets)),
@@ -436,7 +442,6 @@ class RdmaSender(wiring.Component):
                     moves.eq(x.sources.i.ready & (dead | self.read.ready)),
                 ]
                 with m.If(dead):
-                    m.d.comb += x.refuses.eq(1)
                     m.d.sync += (self.refused.bit_select(x.connection, 1) if x.many else self.refused).eq(1)
         m.d.sync += offered.eq(self.read.valid & ~self.read.ready)
         with m.If(x.moves_header):
@@ -542,9 +547,9 @@ class _Parts:
         self.void = Signal()  # octets of no meaning, because its source has been revoked
 
         # Its segment.
+        self.may_begin = Signal()
         self.begins = Signal()
         self.last_begins = Signal()  # it is the last one of its message
-        self.refuses = Signal()  # its source must not be read
         self.takes = Signal()  # the message begins, too
         self.ends = Signal()
         self.in_segment = Signal()

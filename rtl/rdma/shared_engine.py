@@ -37,7 +37,7 @@ class SharedEngine:
         self.table = RegionTable(engine.regions, connections)
         self.receiver = RdmaReceiver(engine.lanes, engine.regions, engine.reads, connections)
         self.completions = CompletionQueue(engine.buffers, connections)
-        self.loader = SharedLoader(engine.regions, engine.work, engine.reads, connections)
+        self.loader = SharedLoader(engine.lanes, engine.regions, engine.work, engine.reads, connections)
         self.sender = RdmaSender(engine.lanes, connections)
         self.switch = UlpduSwitch(engine.lanes, connections)
         self.reads = ReadCounter(engine.reads, connections)
@@ -292,7 +292,7 @@ class SharedEngine:
         for name, happens, of, field in (
             ("sent_messages", sender.sent, sender.sent_of, done.sent),
             ("done_reads", done_read, receiver.note_of, done.reads),
-            ("received_ulpdus", receiver.ulpdu, receiver.active, ulpdus.received),
+            ("received_ulpdus", receiver.ulpdu, receiver.ulpdu_of, ulpdus.received),
             ("sent_ulpdus", sender.ulpdu, sender.ulpdu_of, ulpdus.sent),
         ):
             number = Signal(16, name=name)

@@ -5,19 +5,19 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.opcodes import Opcode
-from open_rnic.rtl.rdma.layouts import Fragment, Message
+from open_rnic.rtl.rdma.layouts import Fragment, Message, request_row_octets
 from open_rnic.rtl.rdma.message_loader import WORK_WORDS
 from open_rnic.rtl.rdma.regions import Access, Found, Request
 from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
 
 __all__ = ["SharedLoader"]
 
-_REQUEST_ROW = 8  # words
-_SAVED_ROW = 8
+_SAVED = 8  # words of 32 bits
 
 
 class SharedLoader(wiring.Component):
@@ -30,7 +30,7 @@ class SharedLoader(wiring.Component):
     A message that has been loaded, and not been taken, is forgotten if the connection must not send any more.
 
     Latency: a cycle for each connection that has nothing to send, and then 10 cycles for a message from one piece of
-    memory, 9 for the rest of a message, and some 16 for a Read Response.
+    memory, 9 for the rest of a message (5 at 2 lanes, 3 at 4), and some 16 for a Read Response.
 
     Members
     -------
@@ -72,17 +72,22 @@ class SharedLoader(wiring.Component):
     clear : In, :class:`.Clear`
     """
 
-    def __init__(self, rows: int, work: int, reads: int, connections: int):
+    def __init__(self, lanes: int, rows: int, work: int, reads: int, connections: int):
+        check_lanes(lanes)
         check_size("work", work, 2, 256)
         check_size("reads", reads, 2, 128)
+        self.lanes = lanes
         self.rows = rows
         self.work = work
         self.reads = reads
         self.connections = connections
+        self.row_words = request_row_octets(lanes) // (4 * lanes)
+        self.saved_words = max(1, _SAVED // lanes)
         of, each, all_rows = connection_shape(connections), connections, range(rows * connections)
         super().__init__({
             "of": In(of), "write": In(1), "ends": In(1), "word": In(32),
-            "request": In(1), "request_word": In(32), "request_at": In(range(reads * _REQUEST_ROW * connections)),
+            "request": In(1), "request_word": In(32 * lanes),
+            "request_at": In(range(reads * self.row_words * connections)),
             "arrived": In(1), "arrived_of": In(of),
             "lookup": Out(Request(connections)), "found": In(Found(rows * connections)), "step": In(1),
             "revokes": In(1), "revoked_row": In(all_rows),
@@ -90,7 +95,7 @@ class SharedLoader(wiring.Component):
             "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
             "resumes": Out(1), "message_live": Out(1), "live": Out(1),
             "unfinished": In(1), "wanted": In(1), "sender_ends": In(1), "sender_busy": In(1), "sender_answers": In(1),
-            "sender_of": In(of), "saves": In(1), "save_at": In(4), "saved": In(32),
+            "sender_of": In(of), "saves": In(1), "save_at": In(4), "saved": In(32 * lanes),
             "shows": In(1), "shown": In(of), "shown_request": In(range(reads)), "show": In(1), "shown_word": Out(32),
             "requesting": Out(1), "idle": Out(1), "clear": In(Clear(connections)),
         })  # fmt: skip
@@ -121,14 +126,15 @@ class SharedLoader(wiring.Component):
         """Commands, RDMA Read Requests, and the rests of messages: a word of each is read in every cycle."""
         no_check = {"no_rw_check": 1}  # nothing is read before the cycle behind its last write
         commands = Memory(shape=32, depth=WORK_WORDS * self.work * self.connections, init=[], attrs=no_check)
-        requests = Memory(shape=32, depth=_REQUEST_ROW * self.reads * self.connections, init=[], attrs=no_check)
-        rests = Memory(shape=32, depth=_SAVED_ROW * self.connections, init=[], attrs=no_check)
+        wide = 32 * self.lanes
+        requests = Memory(shape=wide, depth=self.row_words * self.reads * self.connections, init=[], attrs=no_check)
+        rests = Memory(shape=wide, depth=self.saved_words * self.connections, init=[], attrs=no_check)
         m.submodules.work, m.submodules.requests, m.submodules.rests = commands, requests, rests
         tail = Signal.like(x.head)
         tails = Cells(m, tail, self.connections, self.of, self.clear)
         with m.If(self.write):
             tails.write(m, tail + 1)
-        shown_number = Signal(range(_REQUEST_ROW))
+        shown_number = Signal(3)
         numbers = Cells(m, shown_number, self.connections, self.shown, self.clear)
         with m.If(self.show):
             numbers.write(m, shown_number + 1)
@@ -136,6 +142,10 @@ class SharedLoader(wiring.Component):
         put, get = requests.write_port(), requests.read_port()
         save, load = rests.write_port(), rests.read_port()
         next_head = Signal.like(x.head)
+        lane_bits = (self.lanes - 1).bit_length()
+        row_bits, saved_bits = ((each - 1).bit_length() for each in (self.row_words, self.saved_words))
+        lane = Signal(lane_bits)  # of the word of a request
+        m.d.sync += lane.eq(Mux(self.shows, shown_number, x.number))
         m.d.comb += [
             write.addr.eq(Cat(tail, self.of)), write.data.eq(self.word), write.en.eq(self.write),
             next_head.eq(x.head + x.advance),
@@ -143,13 +153,14 @@ class SharedLoader(wiring.Component):
             put.addr.eq(self.request_at), put.data.eq(self.request_word), put.en.eq(self.request),
             get.addr.eq(Mux(
                 self.shows,
-                Cat(shown_number, self.shown_request, self.shown),
-                Cat(x.number[:3], x.taken_requests[:len(self.shown_request)], self.at),
+                Cat(shown_number[lane_bits:][:row_bits], self.shown_request, self.shown),
+                Cat(x.number[lane_bits:][:row_bits], x.taken_requests[:len(self.shown_request)], self.at),
             )),
-            save.addr.eq(Cat(self.save_at[:3], self.sender_of)), save.data.eq(self.saved), save.en.eq(self.saves),
-            load.addr.eq(Cat(x.number[:3], self.at)),
+            save.addr.eq(Cat(self.save_at[:saved_bits], self.sender_of)), save.data.eq(self.saved),
+            save.en.eq(self.saves),
+            load.addr.eq(Cat(x.number[:saved_bits], self.at)),
             x.command.eq(read.data),
-            x.asked.eq(swap_octets(get.data)),
+            x.asked.eq(swap_octets(get.data.word_select(lane, 32))),
             x.rest.eq(load.data),
             self.shown_word.eq(x.asked),
         ]  # fmt: skip
@@ -284,17 +295,18 @@ class SharedLoader(wiring.Component):
             with m.State("Resume"):
                 m.d.sync += x.number.eq(x.number + 1)
                 # The order of RdmaSender._header; word 4 is not used.
-                registers = None, message.stag, message.to[32:], message.to[:32], None, fragment.octets, \
-                    fragment.address, message.octets
+                registers = None, message.stag, message.to[32:], message.to[:32], None, message.octets, \
+                    fragment.octets, fragment.address
                 with m.If(x.number == 1):
                     m.d.sync += [
                         message.opcode.eq(x.rest[24:28]),
                         message.response.eq(x.rest[24:28] == Opcode.RDMA_READ_RESPONSE),
                     ]
-                for n, register in enumerate(registers, 1):
+                for n, register in enumerate(registers):
+                    word, lane = divmod(n, self.lanes)
                     if register is not None:
-                        load(register, swap_octets(x.rest), x.number == n)
-                with m.If(x.number == _SAVED_ROW):
+                        load(register, swap_octets(x.rest.word_select(lane, 32)), x.number == word + 1)
+                with m.If(x.number == self.saved_words):
                     m.d.sync += [fragment.last.eq(x.pieces == 0), self.fragment.valid.eq(1)]
                     offer(resumes=1)
 
@@ -384,7 +396,7 @@ class _Parts:
         self.command = Signal(32)  # the word at ``head``
         self.number = Signal(4)  # of a word of the request, or of the rest of a message
         self.asked = Signal(32)  # the word before
-        self.rest = Signal(32)
+        self.rest = Signal(32 * loader.lanes)
         self.looked_up = Signal()
 
     def save_pieces(self, m):

@@ -4,14 +4,41 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Self
 
-__all__ = ["EngineConfig", "Station"]
+from open_rnic.rtl.lib.sizes import check_size
+
+__all__ = ["EngineConfig", "RingMemory", "Station"]
+
+
+@dataclass(frozen=True)
+class RingMemory:
+    """Where the rings lie in a memory that is not block RAM.
+
+    ``receive`` and ``send`` are the addresses of the first octets of the rings for received octets and of those for
+    octets to send, multiples of the size of all rings of their kind. Up to ``ahead`` words are asked for before they
+    are used, and up to ``writes`` words wait to be written: powers of 2 from 8 to 64.
+    """
+
+    receive: int = 0
+    send: int = 0
+    ahead: int = 32
+    writes: int = 32
+
+    def check(self, connections: int, config: "EngineConfig") -> None:
+        """Raise ValueError if the rings cannot lie there."""
+        for name, size in (("receive", config.receive_ring), ("send", config.send_ring)):
+            start, octets = getattr(self, name), connections * size
+            if not 0 <= start <= (1 << 32) - octets or start % octets:
+                raise ValueError(f"{name} must be a multiple of {octets:#x}, the size of its rings, not {start:#x}")
+        check_size("ahead", self.ahead, 8, 64)
+        check_size("writes", self.writes, 8, 64)
 
 
 @dataclass(frozen=True)
 class EngineConfig:
     """Parameters that are fixed when the engine is built. Times are in ticks of 1 ms, sizes in octets.
 
-    The names and values are those of :class:`.TcpConfig`, which has the sources of the values.
+    The names and values are those of :class:`.TcpConfig`, which has the sources of the values. ``memory`` is where the
+    rings are; without it, they are in block RAM.
     """
 
     mss: int = 1460
@@ -26,6 +53,7 @@ class EngineConfig:
     time_wait: int = 60_000
     initial_window: int = 10
     challenges: int = 10
+    memory: RingMemory | None = None
 
 
 @dataclass(frozen=True)

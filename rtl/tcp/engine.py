@@ -2,11 +2,13 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, ShapeLike, Signal
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.net.express import Express
 from open_rnic.rtl.sequencer.isa import PORTS, SCRATCH
 from open_rnic.rtl.sequencer.sequencer import Sequencer
@@ -16,6 +18,7 @@ from open_rnic.rtl.tcp.loader import Loader
 from open_rnic.rtl.tcp.pieces import Pieces
 from open_rnic.rtl.tcp.program import tcp_program
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings, shown_octets
+from open_rnic.rtl.tcp.ring_memory import KINDS, ring_members
 from open_rnic.rtl.tcp.send_ring import SendRings
 from open_rnic.rtl.tcp.tuples import Tuples
 from open_rnic.rtl.tcp.words import Command, State, port, t
@@ -38,7 +41,7 @@ class CommandLayout(data.StructLayout):
 
 
 class TcpEngine(wiring.Component):
-    """TCP for ``connections`` connections: 1, 2, 4, 8 or 16.
+    """TCP for ``connections`` connections: 1, 2, 4, 8, 16, 32 or 64.
 
     What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Each event
     ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a received
@@ -82,13 +85,15 @@ class TcpEngine(wiring.Component):
     ports : Out, 32 bits
     changed : Out, 1 bit for each connection
         Pulses when the status changes.
+    receive_memory, receive_memory_failed, send_memory, send_memory_failed : :func:`.ring_members`
     """
 
     def __init__(self, connections: int = 4, config: EngineConfig | None = None, *, tag: ShapeLike | None = None):
-        if connections not in (1, 2, 4, 8, 16):
-            raise ValueError(f"connections must be 1, 2, 4, 8 or 16, not {connections!r}")
+        check_size("connections", connections, 1, 64)
         self.connections = connections
         self.config = config or EngineConfig()
+        if self.config.memory is not None:
+            self.config.memory.check(connections, self.config)
         self.tag = tag
         index = range(max(2, connections))
         pieces = {"received": Out(packet(1, connection=index)), "accept": In(connections)}
@@ -107,6 +112,7 @@ class TcpEngine(wiring.Component):
             "peer": Out(32),
             "ports": Out(32),
             "changed": Out(connections),
+            **ring_members(self.config.memory),
         })
 
     def elaborate(self, platform):
@@ -116,9 +122,9 @@ class TcpEngine(wiring.Component):
         m.submodules.loader = loader = Loader()
         m.submodules.tuples = tuples = Tuples(self.connections)
         m.submodules.receive_rings = receive_rings = ReceiveRings(
-            self.connections, self.config.receive_ring, 0 if self.tag is None else self.tag
+            self.connections, self.config.receive_ring, 0 if self.tag is None else self.tag, self.config.memory
         )
-        m.submodules.send_rings = send_rings = SendRings(self.connections, self.config.send_ring)
+        m.submodules.send_rings = send_rings = SendRings(self.connections, self.config.send_ring, self.config.memory)
         m.submodules.builder = builder = Builder(len(self.show))
 
         # Segments in: header to the sequencer, payload to the ring, octets in order to the user.
@@ -131,6 +137,10 @@ class TcpEngine(wiring.Component):
             m.d.comb += pieces.accept.eq(self.accept)
         else:
             connect(m, receive_rings.shown, flipped(self.shown))
+        if self.config.memory is not None:
+            for kind, rings in zip(KINDS, (receive_rings, send_rings), strict=True):
+                connect(m, rings.memory, flipped(getattr(self, f"{kind}_memory")))
+                m.d.comb += getattr(self, f"{kind}_memory_failed").eq(rings.memory_failed)
         # Packets to the ring, octets of the ring into segments.
         connect(m, flipped(self.to_send), send_rings.i)
         connect(m, send_rings.o, builder.i)
@@ -179,22 +189,24 @@ class TcpEngine(wiring.Component):
     def _status(self, m, sequencer, send_rings):
         """Keep the status of each connection, and whether it wants to send."""
         wanted = Signal(self.connections)
-        statuses = []
+        m.submodules.statuses = statuses = Memory(shape=16, depth=max(2, self.connections), init=[])
+        write, show = statuses.write_port(), statuses.read_port(domain="comb")
+        current = Signal(self.connections)
+        m.d.comb += [
+            current.eq(1 << sequencer.current),
+            self.changed.eq(Mux(self._written["status"], current, 0)),
+            write.en.eq(self._written["status"]),
+            write.addr.eq(sequencer.current),
+            write.data.eq(sequencer.value),
+            show.addr.eq(self.show),
+            self.status.eq(show.data),
+        ]
+        sends = (sequencer.value & (State.ESTABLISHED | State.CLOSE_WAIT)).any()
         for at in range(self.connections):
-            status = Signal(16, name=f"status_{at}")
-            statuses.append(status)
-            mine = Signal(name=f"current_{at}")
-            m.d.comb += [
-                mine.eq(sequencer.current == at),
-                self.changed[at].eq(self._written["status"] & mine),
-                send_rings.sends[at].eq((status & (State.ESTABLISHED | State.CLOSE_WAIT)).any()),
-            ]
             with m.If(self.changed[at]):
-                m.d.sync += status.eq(sequencer.value)
-            with m.If(self._written["want"] & mine):
+                m.d.sync += send_rings.sends[at].eq(sends)
+            with m.If(self._written["want"] & current[at]):
                 m.d.sync += wanted[at].eq(1)
-            with m.If(self.show == at):
-                m.d.comb += self.status.eq(status)
         return wanted
 
     def _events(self, m, program, sequencer, loader, tuples, receive_rings, send_rings, builder, wanted):

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.net.layouts import Counts
 from open_rnic.rtl.register_bank import RegisterBank
-from open_rnic.rtl.registers import with_resets
+from open_rnic.rtl.registers import of_connections, with_resets, words_of
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.engine import CommandLayout
 from open_rnic.rtl.tcp.registers import IDENTITY, PATH_MAP, VERSION
@@ -57,9 +57,10 @@ class PathControl(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         resets = {name: {"value": word} for name, word in self.station.registers.items()}
-        m.submodules.bank = bank = RegisterBank(with_resets(PATH_MAP, resets))
+        m.submodules.bank = bank = RegisterBank(of_connections(with_resets(PATH_MAP, resets), self.connections))
         wiring.connect(m, wiring.flipped(self.bus), bank.bus)
         changed = Signal(self.connections)
+        changes = [getattr(bank, name) for name in words_of("CHANGED", self.connections)]
         command = self.command.payload
         m.d.comb += [
             bank.IDENTITY.value.eq(IDENTITY),
@@ -70,14 +71,15 @@ class PathControl(wiring.Component):
             bank.CAPABILITIES.receive_ring.eq(self.config.receive_ring.bit_length() - 1),
             self.mac.eq(Cat(bank.MAC_LO.value, bank.MAC_HI.value)),
             *(getattr(self, name).eq(getattr(bank, name.upper()).value)
-              for name in ("address", "prefix", "gateway", "accept")),
+              for name in ("address", "prefix", "gateway")),
+            self.accept.eq(Cat(getattr(bank, name).value for name in words_of("ACCEPT", self.connections))),
             command.kind.eq(bank.COMMAND.kind),
             command.connection.eq(bank.COMMAND.connection),
             command.ports.eq(Cat(bank.COMMAND_PORTS.peer, bank.COMMAND_PORTS.local)),
             command.address.eq(bank.COMMAND_ADDRESS.value),
             command.iss.eq(bank.COMMAND_ISS.value),
             bank.COMMAND.pending.eq(self.command.valid),
-            bank.CHANGED.value.eq(changed),
+            Cat(each.value for each in changes).eq(changed),
             self.irq.eq(changed.any()),
             self.show.eq(bank.CONNECTION.value),
             bank.STATUS.status.eq(self.status),
@@ -87,7 +89,7 @@ class PathControl(wiring.Component):
             bank.PACKETS.value.eq(self.packets),
             bank.OCTETS.value.eq(self.octets),
         ]
-        m.d.sync += changed.eq((changed & ~bank.CHANGED.clear_value) | self.changed | self.ends)
+        m.d.sync += changed.eq((changed & ~Cat(each.clear_value for each in changes)) | self.changed | self.ends)
         for register, counted in (
             (bank.RX_NO_ROOM, self.counts.no_room), (bank.RX_CHECKSUM, self.counts.checksum),
             (bank.RX_IGNORED, self.counts.ignored), (bank.CONFLICTS, self.conflict),

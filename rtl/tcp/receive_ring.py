@@ -1,17 +1,19 @@
 """Holds received octets until the user takes them, those behind a hole included."""
 
-from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import packet
-from open_rnic.rtl.tcp.ring import PacketReader, RingWriter
+from open_rnic.rtl.tcp.config import RingMemory
+from open_rnic.rtl.tcp.ring import AheadReader, PacketReader, RingWriter
+from open_rnic.rtl.tcp.ring_memory import WriteQueue, connect_memory, memory_members
 
 __all__ = ["ReceiveRings", "shown_octets"]
 
 
-def shown_octets(connections: int, size: int, tag: ShapeLike) -> wiring.Signature:
+def shown_octets(connections: int, size: int, tag: ShapeLike, lanes: int = 1) -> wiring.Signature:
     """The ports at which :class:`ReceiveRings` shows octets, and at which they leave.
 
     Members
@@ -30,18 +32,21 @@ def shown_octets(connections: int, size: int, tag: ShapeLike) -> wiring.Signatur
         Octets of ``look_at`` to read: ``octets`` of those that wait, at least 1, behind the first ``offset`` ones. They
         are taken from the ring, and ``offset`` is 0, unless ``keeps``.
     o : Out, stream of :class:`.Packet` with ``tag``
-        The octets, in the order of ``reads``, without a pause between packets.
+        The octets, in the order of ``reads``, without a pause between packets, ``lanes`` wide.
     """
     read = data.StructLayout({"offset": 16, "octets": 16, "keeps": 1, "tag": tag})
     return wiring.Signature({
         "look_at": In(range(max(2, connections))), "available": Out(range(size + 1)), "begins": Out(1),
         "ended": Out(connections), "changes": Out(connections),
-        "reads": In(stream.Signature(read)), "o": Out(packet(1, tag=tag)),
+        "reads": In(stream.Signature(read)), "o": Out(packet(lanes, tag=tag)),
     })  # fmt: skip
 
 
 class ReceiveRings(wiring.Component):
     """A ring of ``size`` octets, a power of 2, for each connection.
+
+    With ``memory``, the rings lie behind a memory port. Octets wait for the user when they can be read there. A payload
+    waits while words wait to be written, and so does a connection that begins anew.
 
     Members
     -------
@@ -64,12 +69,15 @@ class ReceiveRings(wiring.Component):
     count : Out
     taken_of : Out
     noted : In, 1 bit
+    memory, memory_failed
+        With ``memory``: :func:`.memory_members`.
     """
 
-    def __init__(self, connections: int, size: int, tag: ShapeLike = 0):
+    def __init__(self, connections: int, size: int, tag: ShapeLike = 0, memory: RingMemory | None = None):
         self.connections = connections
         self.size = size
         self.tag = tag
+        self.outside = memory
         index = range(max(2, connections))
         super().__init__({
             **{name: In(1) for name in ("place", "first", "take", "deliver", "finish", "begin_receive")},
@@ -77,37 +85,74 @@ class ReceiveRings(wiring.Component):
             "i": In(packet(1)),
             "shown": Out(shown_octets(connections, size, tag)),
             "taken": Out(1), "count": Out(range(size + 1)), "taken_of": Out(index), "noted": In(1),
+            **memory_members(memory),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=32, depth=self.connections * self.size // 4, init=[])
         self.at_rest = Signal()  # no payload is on its way to the ring
         self.delivering = Signal()  # a write of ``deliver`` waits for that
         self.finishing = Signal()  # as does one of ``finish``
-        self._write(m, memory.write_port(granularity=8))
-        self._read(m, memory.read_port())
+        self.begins = Signal()  # a connection begins anew
+        write = data.StructLayout({
+            "of": self.connection.shape(), "due": self.size.bit_length(), "delivers": 1, "finishes": 1,
+        })  # fmt: skip
+        self.given = Signal(write)  # the write that waits
+        self.gives = Signal()  # its payload has been given to the memory
+        self.told = Signal(write)
+        self.tells = Signal()  # the payload of ``told`` can be read
+        noted = data.StructLayout({"connection": self.connection.shape(), "octets": 16, "era": 1, "keeps": 1})
+        tag = data.StructLayout({"noted": noted, "given": self.tag})
+        if self.outside is None:
+            m.submodules.memory = memory = Memory(shape=32, depth=self.connections * self.size // 4, init=[])
+            m.submodules.reader = reader = PacketReader(self.size, tag)
+            port = memory.read_port()
+            m.d.comb += [
+                reader.word.eq(port.data),
+                port.en.eq(reader.read),
+                port.addr.eq(Cat(reader.address, reader.tag.noted.connection)),
+                self.told.eq(self.given),
+                self.tells.eq(self.gives),
+            ]
+            self._write(m, memory.write_port(granularity=8), room=Const(1), begins_now=Const(1))
+        else:
+            words, start = self.connections * self.size // 4, self.outside.receive
+            m.submodules.queue = queue = WriteQueue(words, start, self.outside.writes)
+            m.submodules.reader = reader = AheadReader(self.size, tag, ahead=self.outside.ahead)
+            connect_memory(m, self, queue, reader, reader.read.payload.tag.noted.connection)
+            stale = Signal()  # a connection has begun anew, whose octets from before may be on their way
+            m.d.comb += [
+                queue.notes.eq(self.gives),
+                queue.note.eq(self.given),
+                self.told.eq(queue.settled),
+                self.tells.eq(queue.settles),
+            ]
+            m.d.sync += stale.eq((stale & ~reader.idle) | self.begins)
+            self._write(m, queue, room=queue.room, begins_now=queue.empty & (reader.idle | ~stale))
+        self._read(m, reader)
         return m
 
-    def _write(self, m, port):
+    def _write(self, m, port, room, begins_now):
         m.submodules.writer = writer = RingWriter(self.size)
         first = Signal(12, name="first_offset")
         end = Signal(12, name="end_offset")
         word = Signal(10, name="payload_word")  # number of the current word of the payload
         ring = Signal.like(self.connection)
         copies = Signal()
+        moves = Signal()
         beat = self.i.payload
         waits = self.delivering | self.finishing
         m.d.comb += [
             self.at_rest.eq(~copies & writer.ready),
             # What is delivered may still be on its way to the ring: the program goes on, and its write waits instead.
-            self.ready.eq(~waits & (self.at_rest | self.deliver | self.finish)),
+            self.ready.eq(~waits & (self.at_rest | self.deliver | self.finish) & (begins_now | ~self.begin_receive)),
             writer.place.eq(self.value),
             writer.start.eq(self.place & self.ready),
             writer.data.eq(beat.data),
             writer.last.eq(beat.last),
-            writer.valid.eq(copies & self.i.valid),
-            self.i.ready.eq(copies),
+            moves.eq(copies & self.i.valid & room),
+            writer.valid.eq(moves),
+            self.i.ready.eq(copies & room),
             port.addr.eq(Cat(writer.address, ring)),
             port.data.eq(writer.word),
             port.en.eq(writer.write),
@@ -121,44 +166,49 @@ class ReceiveRings(wiring.Component):
             m.d.sync += first.eq(self.value)
         with m.If(self.take & self.ready & self.has_payload):
             m.d.sync += [end.eq(self.value), copies.eq(1), word.eq(0), ring.eq(self.connection)]
-        with m.If(copies & self.i.valid):
+        with m.If(moves):
             m.d.sync += [word.eq(word + 1), copies.eq(~beat.last)]
 
-    def _read(self, m, port):
-        shown = self.shown
-        noted = data.StructLayout({"connection": self.connection.shape(), "octets": 16, "era": 1, "keeps": 1})
-        tag = data.StructLayout({"noted": noted, "given": self.tag})
-        m.submodules.reader = reader = PacketReader(self.size, tag)
-        bits = len(reader.i.payload.place) + 1
-        rows = max(2, self.connections)
-        m.submodules.heads = heads = Memory(shape=bits, depth=rows, init=[])
-        m.submodules.limits = limits = Memory(shape=bits, depth=rows, init=[])
-        write_head, write_limit = heads.write_port(), limits.write_port()
-        head, limit = heads.read_port(domain="comb"), limits.read_port(domain="comb")
-        begins = Signal()
-        due = Signal(bits)  # the number that is to be delivered
+        due = Signal(self.size.bit_length())  # the number that is to be delivered
         due_of = Signal.like(self.connection)
         m.d.comb += [
-            begins.eq(self.begin_receive & self.ready),
-            shown.begins.eq(begins & (self.connection == shown.look_at)),
-            write_limit.en.eq((self.delivering & self.at_rest) | begins),
-            write_limit.addr.eq(Mux(begins, self.connection, due_of)),
-            write_limit.data.eq(Mux(begins, self.value, due)),
-            head.addr.eq(shown.look_at),
-            limit.addr.eq(shown.look_at),
-            shown.available.eq(limit.data - head.data),
+            self.begins.eq(self.begin_receive & self.ready),
+            self.gives.eq(waits & self.at_rest & room),
+            self.given.of.eq(due_of),
+            self.given.due.eq(due),
+            self.given.delivers.eq(self.delivering),
+            self.given.finishes.eq(self.finishing),
         ]
-        m.d.sync += shown.changes.eq((self.at_rest & (self.delivering | self.finishing)) << due_of)
-        with m.If(self.at_rest):
+        with m.If(self.gives):
             m.d.sync += [self.delivering.eq(0), self.finishing.eq(0)]
-            with m.If(self.finishing):
-                m.d.sync += shown.ended.bit_select(due_of, 1).eq(1)
         with m.If((self.deliver | self.finish) & self.ready):
             m.d.sync += due_of.eq(self.connection)
         with m.If(self.deliver & self.ready):
             m.d.sync += [self.delivering.eq(1), due.eq(self.value)]
         with m.If(self.finish & self.ready):
             m.d.sync += self.finishing.eq(1)
+
+    def _read(self, m, reader):
+        shown = self.shown
+        bits = len(reader.i.payload.place) + 1
+        rows = max(2, self.connections)
+        m.submodules.heads = heads = Memory(shape=bits, depth=rows, init=[])
+        m.submodules.limits = limits = Memory(shape=bits, depth=rows, init=[])
+        write_head, write_limit = heads.write_port(), limits.write_port()
+        head, limit = heads.read_port(domain="comb"), limits.read_port(domain="comb")
+        begins, told = self.begins, self.told
+        m.d.comb += [
+            shown.begins.eq(begins & (self.connection == shown.look_at)),
+            write_limit.en.eq((self.tells & told.delivers) | begins),
+            write_limit.addr.eq(Mux(begins, self.connection, told.of)),
+            write_limit.data.eq(Mux(begins, self.value, told.due)),
+            head.addr.eq(shown.look_at),
+            limit.addr.eq(shown.look_at),
+            shown.available.eq(limit.data - head.data),
+        ]
+        m.d.sync += shown.changes.eq(self.tells << told.of)
+        with m.If(self.tells & told.finishes):
+            m.d.sync += shown.ended.bit_select(told.of, 1).eq(1)
 
         # What is read is no longer there for the next read, but belongs to the ring until it has left.
         asked, place = shown.reads.payload, reader.i.payload
@@ -178,9 +228,6 @@ class ReceiveRings(wiring.Component):
             write_head.en.eq(begins | takes),
             write_head.addr.eq(Mux(begins, self.connection, shown.look_at)),
             write_head.data.eq(Mux(begins, self.value, head.data + asked.octets)),
-            reader.word.eq(port.data),
-            port.en.eq(reader.read),
-            port.addr.eq(Cat(reader.address, reader.tag.noted.connection)),
             *(shown.o.payload[name].eq(reader.o.payload[name]) for name in ("data", "octets", "last")),
             shown.o.payload.tag.eq(reader.o.payload.tag.given),
             shown.o.valid.eq(reader.o.valid),

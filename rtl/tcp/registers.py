@@ -3,20 +3,25 @@
 :class:`.PathControl` is their gateware.
 """
 
-from open_rnic.rtl.registers import Access, Field, Register
+from open_rnic.rtl.registers import Access, Field, Register, each_connection
 from open_rnic.rtl.tcp.words import Command
 
-__all__ = ["BY_NAME", "CONNECTIONS", "IDENTITY", "PATH_MAP", "VERSION"]
+__all__ = ["BY_NAME", "IDENTITY", "PATH_MAP", "VERSION"]
 
 IDENTITY = int.from_bytes(b"TCP1", "big")
-VERSION = 0x0001_0001
-CONNECTIONS = 16  # at most
+VERSION = 0x0001_0002
 
 
 def _word(doc: str, access: Access = Access.RO, reset: int = 0, width: int = 32) -> tuple[Field, ...]:
     return (Field("value", 0, width, doc, access, reset),)
 
 
+_ACCEPT = each_connection("ACCEPT", (0x024, 0x064), "The connections whose octets are taken into their data paths.",
+                          "{}", Access.RW)  # fmt: skip
+_CHANGED = each_connection(
+    "CHANGED", (0x038, 0x068), "The connections whose status has changed, or whose peer has sent its last octet. The "
+    "interrupt is set while there is one.", "{}; write 1 to clear", Access.CLEAR,
+)  # fmt: skip
 PATH_MAP: tuple[Register, ...] = (
     Register("IDENTITY", 0x000, "Identifies the page.", _word('"TCP1" in ASCII', reset=IDENTITY)),
     Register("VERSION", 0x004, "The version of the register map.", (
@@ -33,8 +38,7 @@ PATH_MAP: tuple[Register, ...] = (
     Register("ADDRESS", 0x018, "The IPv4 address. At 0 the path is silent.", _word("the address", Access.RW)),
     Register("PREFIX", 0x01C, "The mask of the network.", _word("the mask", Access.RW)),
     Register("GATEWAY", 0x020, "The next hop for other networks.", _word("the address; 0: none", Access.RW)),
-    Register("ACCEPT", 0x024, "The connections whose octets are taken into their data paths.",
-             _word("bit n: connection n", Access.RW, width=CONNECTIONS)),
+    _ACCEPT[0],
     Register("COMMAND_PORTS", 0x028, "The ports of the next command.", (
         Field("peer", 0, 16, "the port of the peer; 0 to listen", Access.RW),
         Field("local", 16, 16, "the port of this end", Access.RW),
@@ -44,15 +48,13 @@ PATH_MAP: tuple[Register, ...] = (
              "nobody can guess it (RFC 6528).", _word("the number", Access.RW)),
     Register("COMMAND", 0x034, "Gives a command to the TCP engine, if none is pending.", (
         Field("kind", 0, 3, "kind of command", Access.RW, enum=Command),
-        Field("connection", 8, 4, "number of the connection", Access.RW),
+        Field("connection", 8, 6, "number of the connection", Access.RW),
         Field("go", 16, 1, "give the command", Access.PULSE),
         Field("pending", 17, 1, "the engine has not taken the last command"),
     )),
-    Register("CHANGED", 0x038, "The connections whose status has changed, or whose peer has sent its last octet. The "
-             "interrupt is set while there is one.", _word("bit n: connection n; write 1 to clear", Access.CLEAR,
-                                                           width=CONNECTIONS)),
+    _CHANGED[0],
     Register("CONNECTION", 0x03C, "The connection that the registers below show.",
-             _word("its number", Access.RW, width=4)),
+             _word("its number", Access.RW, width=6)),
     Register("STATUS", 0x040, "The state of the connection.", (
         Field("status", 0, 16, "a bit for each state of RFC 9293 §3.3.2; or the reason for which it ended: 0x1000 "
               "closed, 0x2000 aborted, 0x3000 reset, 0x4000 refused, 0x5000 timed out"),
@@ -72,6 +74,8 @@ PATH_MAP: tuple[Register, ...] = (
              _word("frames")),
     Register("CONFLICTS", 0x060, "Packets of ARP in which another host uses ADDRESS (RFC 5227 §2.4).",
              _word("packets")),
+    *_ACCEPT[1:],
+    *_CHANGED[1:],
 )  # fmt: skip
 
 BY_NAME: dict[str, Register] = {each.name: each for each in PATH_MAP}

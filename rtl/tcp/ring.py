@@ -6,8 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import packet
 from open_rnic.rtl.lib.rotate import rotate_lanes
+from open_rnic.rtl.lib.stream import Fifo
 
-__all__ = ["PacketReader", "RingReader", "RingWriter"]
+__all__ = ["AheadReader", "PacketReader", "RingReader", "RingWriter"]
 
 
 class RingWriter(wiring.Component):
@@ -161,55 +162,152 @@ class PacketReader(wiring.Component):
 
     def __init__(self, size: int, tag: ShapeLike = 0):
         super().__init__({
-            "i": In(stream.Signature(data.StructLayout({"place": range(size), "length": 16, "tag": tag}))),
+            "i": In(stream.Signature(_Asked(size, tag))),
             "address": Out(range(size // 4)), "read": Out(1), "word": In(32), "tag": Out(tag),
             "o": Out(packet(1, tag=tag)),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        asked = self.i.payload
         advance = Signal()  # all stages go on
         m.d.comb += [advance.eq(~self.o.valid | self.o.ready), self.read.eq(advance)]
-
-        # The word that is asked for: of a packet that has ``left`` octets from its octet 0 on.
-        busy = Signal()
-        shift = Signal(2)  # the place in a word of the packet's octet 0, and so of each beat's
-        left = Signal(signed(17))  # negative: the word has the rest of the last beat only
-        ends = Signal()  # it is the packet's last word
-        m.d.comb += [ends.eq(left + shift <= 4), self.i.ready.eq(advance & (~busy | ends))]
-        with m.If(advance):
-            m.d.sync += [self.address.eq(self.address + 1), left.eq(left - 4)]
-            with m.If(~busy | ends):
-                m.d.sync += [
-                    busy.eq(self.i.valid),
-                    self.address.eq(asked.place >> 2),
-                    shift.eq(asked.place[:2]),
-                    left.eq(asked.length),
-                    self.tag.eq(asked.tag),
-                ]
+        _, asks = self._ask(m, advance, self.address, self.tag)
 
         # The word that memory returns begins a beat; a cycle later, the word behind it is there, too.
         returned, beat = (Signal(_Beat(self.tag.shape()), name=name) for name in ("returned", "beat"))
         before = Signal(32, reset_less=True)
-        both = Signal(64)
         with m.If(advance):
-            m.d.sync += [
-                returned.valid.eq(busy & (left > 0)),
-                returned.shift.eq(shift),
-                returned.last.eq(left <= 4),
-                returned.octets.eq(left),
-                returned.tag.eq(self.tag),
-                beat.eq(returned),
-                before.eq(self.word),
-            ]
+            m.d.sync += [returned.eq(asks), beat.eq(returned), before.eq(self.word)]
+        m.d.comb += self.o.valid.eq(beat.valid)
+        self._give(m, beat, before, self.word)
+        return m
+
+    def _ask(self, m, advance, address, tag):
+        """Go on to the next word of a packet as it may ``advance``; return whether there is one, and its beat."""
+        asked = self.i.payload
+        busy = Signal()
+        shift = Signal(2)  # the place in a word of the packet's octet 0, and so of each beat's
+        left = Signal(signed(17))  # from the word's beat on; negative: the word has the rest of the last beat only
+        ends = Signal()  # it is the packet's last word
+        m.d.comb += [ends.eq(left + shift <= 4), self.i.ready.eq(advance & (~busy | ends))]
+        with m.If(advance):
+            m.d.sync += [address.eq(address + 1), left.eq(left - 4)]
+            with m.If(~busy | ends):
+                m.d.sync += [
+                    busy.eq(self.i.valid),
+                    address.eq(asked.place >> 2),
+                    shift.eq(asked.place[:2]),
+                    left.eq(asked.length),
+                    tag.eq(asked.tag),
+                ]
+        asks = Signal(_Beat(asked.tag.shape()))
         m.d.comb += [
-            both.eq(Cat(before, self.word)),
-            self.o.valid.eq(beat.valid),
+            asks.valid.eq(busy & (left > 0)),
+            asks.shift.eq(shift),
+            asks.last.eq(left <= 4),
+            asks.octets.eq(left),
+            asks.tag.eq(tag),
+        ]
+        return busy, asks
+
+    def _give(self, m, beat, before, word):
+        """Output a beat, which begins in the word ``before``."""
+        both = Signal(64)
+        m.d.comb += [
+            both.eq(Cat(before, word)),
             self.o.payload.data.eq(Cat(both[8 * s : 8 * s + 32] for s in range(4)).word_select(beat.shift, 32)),
             *(self.o.payload[name].eq(beat[name]) for name in ("last", "octets", "tag")),
         ]
+
+
+class AheadReader(PacketReader):
+    """A :class:`PacketReader` for a memory that takes its time.
+
+    Up to ``ahead`` words have been asked for and not used. There is a place for each of them, so that they are always
+    taken. A word with ``fault`` and all that follow it are not used: nothing leaves any more.
+
+    Latency: 3 cycles, and those of the memory. Throughput: that of the memory, up to a beat in every cycle, if its
+    latency is less than ``ahead`` - 1 cycles; a packet whose octets reach into one word more than it has beats takes a
+    cycle more.
+
+    Parameters
+    ----------
+    size, tag
+        See :class:`PacketReader`.
+    ahead : a power of 2, at least 2
+
+    Members
+    -------
+    i, o
+        See :class:`PacketReader`.
+    read : Out, stream of ``address`` and ``tag``
+        Words of the ring to read, with the tag of their packet.
+    words : In, stream of 32 bits
+        The words, in the order of the reads. ``words.ready`` is always 1.
+    fault : In, 1 bit
+        With a word: it could not be read.
+    failed : Out, 1 bit
+        A word could not be read, since the reset.
+    idle : Out, 1 bit
+        No word is on its way.
+
+    """
+
+    def __init__(self, size: int, tag: ShapeLike = 0, *, ahead: int):
+        self.ahead = ahead
+        wiring.Component.__init__(self, {
+            "i": In(stream.Signature(_Asked(size, tag))),
+            "read": Out(stream.Signature(data.StructLayout({"address": range(size // 4), "tag": tag}))),
+            "words": In(stream.Signature(32)), "fault": In(1),
+            "failed": Out(1), "idle": Out(1),
+            "o": Out(packet(1, tag=tag)),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        word = self.read.payload
+        m.submodules.due = due = Fifo(_Beat(word.tag.shape()), self.ahead)  # of words that have been asked for
+        m.submodules.there = there = Fifo(32, self.ahead)  # words that have come: as many as are due, at most
+        advance = Signal()
+        busy, asks = self._ask(m, advance, word.address, word.tag)
+        m.d.comb += [
+            self.read.valid.eq(busy & due.i.ready),
+            advance.eq(~busy | (self.read.ready & due.i.ready)),
+            due.i.valid.eq(busy & self.read.ready),
+            due.i.payload.eq(asks),
+            self.words.ready.eq(1),
+            there.i.valid.eq(self.words.valid & ~self.fault & ~self.failed),
+            there.i.payload.eq(self.words.payload),
+        ]
+        m.d.sync += self.failed.eq(self.failed | (self.words.valid & self.fault))
+
+        beat = Signal(_Beat(word.tag.shape()))
+        before = Signal(32, reset_less=True)
+        reaches = Signal()  # the beat reaches into the word behind ``before``
+        moves = Signal()
+        steps = Signal()  # a word takes the place of the one before
+        m.d.comb += [
+            reaches.eq(beat.shift + Mux(beat.last, beat.octets, 4) > 4),
+            self.o.valid.eq(beat.valid & (~reaches | there.o.valid)),
+            moves.eq(self.o.valid & self.o.ready),
+            steps.eq(there.o.valid & (~beat.valid | moves)),
+            there.o.ready.eq(steps),
+            due.o.ready.eq(steps),
+            self.idle.eq(~busy & ~due.o.valid & ~beat.valid),
+        ]
+        with m.If(steps):
+            m.d.sync += [beat.eq(due.o.payload), before.eq(there.o.payload)]
+        with m.Elif(moves):
+            m.d.sync += beat.valid.eq(0)
+        self._give(m, beat, before, there.o.payload)
         return m
+
+
+class _Asked(data.StructLayout):
+    """A packet to read."""
+
+    def __init__(self, size: int, tag: ShapeLike):
+        super().__init__({"place": range(size), "length": 16, "tag": tag})
 
 
 class _Beat(data.StructLayout):

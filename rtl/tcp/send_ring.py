@@ -1,12 +1,15 @@
 """Holds octets of the user until the peer has acknowledged them. Retransmissions are read from here."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet, packet
-from open_rnic.rtl.tcp.ring import RingReader, RingWriter
+from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.tcp.config import RingMemory
+from open_rnic.rtl.tcp.ring import AheadReader, RingReader, RingWriter
+from open_rnic.rtl.tcp.ring_memory import WriteQueue, connect_memory, memory_members
 
 __all__ = ["ROOM", "SendRings"]
 
@@ -19,6 +22,9 @@ class SendRings(wiring.Component):
     A packet for which there is no room stalls until octets before it have been acknowledged, so that it is not split
     into segments of any size; if it has filled half the ring, its octets so far are queued. A packet of a connection
     that cannot send is discarded. A packet of no octets closes this end's half, behind all octets.
+
+    With ``memory``, the rings lie behind a memory port. A read waits until the octets that were queued before it can be
+    read; the user, while words wait to be written.
 
     Members
     -------
@@ -48,11 +54,14 @@ class SendRings(wiring.Component):
         Read ``reads_octets`` octets of the connection ``reads_of``, from number ``reads_from`` on.
     o : Out, stream of :class:`.Packet`
         The octets that are read.
+    memory, memory_failed
+        With ``memory``: :func:`.memory_members`.
     """
 
-    def __init__(self, connections: int, size: int):
+    def __init__(self, connections: int, size: int, memory: RingMemory | None = None):
         self.connections = connections
         self.size = size
+        self.outside = memory
         index = range(max(2, connections))
         super().__init__({
             "begin_send": In(1), "release": In(1), "value": In(32), "connection": In(index),
@@ -61,13 +70,23 @@ class SendRings(wiring.Component):
             "queued": Out(1), "count": Out(16), "queued_of": Out(index), "noted": In(1),
             "begins": Out(1), "stored": Out(1), "beat": Out(Packet(1)), "spoilt": Out(1),
             "reads": In(1), "reads_from": In(32), "reads_octets": In(16), "reads_of": In(index), "o": Out(packet(1)),
+            **memory_members(memory),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=32, depth=self.connections * self.size // 4, init=[])
-        self._read(m, memory.read_port())
-        self._write(m, memory.write_port(granularity=8))
+        self.flushes = Signal()  # the octets of a packet have been given to the memory in this cycle, or before
+        if self.outside is None:
+            m.submodules.memory = memory = Memory(shape=32, depth=self.connections * self.size // 4, init=[])
+            self._read(m, memory.read_port())
+            self._write(m, memory.write_port(granularity=8), room=Const(1))
+        else:
+            start = self.outside.send
+            m.submodules.queue = queue = WriteQueue(self.connections * self.size // 4, start, self.outside.writes)
+            m.submodules.reader = reader = AheadReader(self.size, self.connection.shape(), ahead=self.outside.ahead)
+            connect_memory(m, self, queue, reader, reader.read.payload.tag)
+            self._read_ahead(m, queue, reader)
+            self._write(m, queue, room=queue.room)
         return m
 
     def _read(self, m, port):
@@ -81,7 +100,34 @@ class SendRings(wiring.Component):
         with m.If(self.reads):
             m.d.sync += ring.eq(self.reads_of)
 
-    def _write(self, m, port):
+    def _read_ahead(self, m, queue, reader):
+        """Read what is asked for when the packets that have been queued before it can be read."""
+        told = Signal()  # a packet has been given to the queue
+        unsettled = Signal(range(self.outside.writes + 2))  # packets that cannot be read yet
+        ahead = Signal.like(unsettled)  # those before the read that waits
+        waits = Signal()
+        asked = reader.i.payload
+        m.d.comb += [
+            queue.notes.eq(told),
+            reader.i.valid.eq(waits & (ahead == 0)),
+            *(self.o.payload[name].eq(reader.o.payload[name]) for name in ("data", "octets", "last")),
+            self.o.valid.eq(reader.o.valid),
+            reader.o.ready.eq(self.o.ready),
+        ]
+        m.d.sync += told.eq(self.flushes)
+        count_up_down(m, unsettled, told, queue.settles)
+        with m.If(self.reads):
+            m.d.sync += [
+                waits.eq(1), ahead.eq(unsettled + told - queue.settles),
+                asked.place.eq(self.reads_from), asked.length.eq(self.reads_octets), asked.tag.eq(self.reads_of),
+            ]  # fmt: skip
+        with m.Else():
+            with m.If(queue.settles & (ahead != 0)):
+                m.d.sync += ahead.eq(ahead - 1)
+            with m.If(reader.i.valid & reader.i.ready):
+                m.d.sync += waits.eq(0)
+
+    def _write(self, m, port, room):
         m.submodules.writer = writer = RingWriter(self.size)
         bits = len(writer.place) + 1
         m.submodules.tails = tails = Memory(shape=bits, depth=max(2, self.connections), init=[])
@@ -144,16 +190,17 @@ class SendRings(wiring.Component):
                 with m.If(~sends):
                     m.next = "Discard"
                 with m.Elif(fits):
-                    m.d.comb += [moves.eq(self.i.valid), self.i.ready.eq(1)]
-                    with m.If(self.i.valid):
+                    m.d.comb += [moves.eq(self.i.valid & room), self.i.ready.eq(room)]
+                    with m.If(moves):
                         m.d.sync += [tail.eq(tail + octets), self.count.eq(self.count + octets), ends.eq(beat.last)]
                         m.d.sync += closes.eq(octets == 0)
                         with m.If(beat.last):
                             m.next = "Flush"
-                with m.Elif(self.count >= self.size // 2):
+                with m.Elif((self.count >= self.size // 2) & room):
                     m.d.comb += [writer.valid.eq(1), writer.mask.eq(0), writer.last.eq(1)]
                     m.next = "Flush"
             with m.State("Flush"):
+                m.d.comb += self.flushes.eq(1)
                 m.d.sync += has_room.bit_select(ring, 1).eq(0)
                 m.next = "Tell"
             with m.State("Tell"):

@@ -115,19 +115,33 @@ def test_a_reset_discards_what_is_on_its_way_and_only_for_its_connection():
     assert [len(each.octets) for each in other.ulpdus] == [500, 500, 500, 6]
 
 
-def test_an_interrupt_is_one_from_after_the_wait_began():
+@pytest.mark.parametrize("connections", [2, 64])
+def test_an_interrupt_is_one_from_after_the_wait_began(connections):
     rng = random.Random(1)
     driver = RnicDriver(Exchange(7, PACE, LATENCY))
-    driver.open(2)
-    network = Network(driver, RnicModel(rng), rng, 0)
+    driver.open(connections)
+    network = Network(driver, RnicModel(rng, connections), rng, 0)
     driver.curious = True
-    network.rnic.paths[1].engine = True
-    network.run(lambda: driver.engines_seen[1])
-    assert not driver.engines_seen[0]
-    network.rnic.paths[1].engine = False
+    network.rnic.paths[-1].engine = True
+    network.run(lambda: driver.engines_seen[-1])
+    assert not any(driver.engines_seen[:-1])
+    network.rnic.paths[-1].engine = False
     before = driver.looks
     network.run(lambda: driver.looks > before + 2)
-    assert driver.engines_seen[1] <= before
+    assert driver.engines_seen[-1] <= before
+
+
+def test_packets_pass_on_each_of_64_connections():
+    rng = random.Random(1)
+    driver = RnicDriver(Exchange(7, PACE, LATENCY))
+    driver.open(64)
+    network = Network(driver, RnicModel(rng, 64), rng, 0)
+    driver.curious = True
+    packets = [rng.randbytes(9) for _ in driver.paths]
+    for path, packet in zip(driver.paths, packets, strict=True):
+        driver.give(path, packet)
+    network.run(lambda: all(path.ulpdus and path.events for path in driver.paths))
+    assert [path.ulpdus[0].octets for path in driver.paths] == packets
 
 
 class Way:
@@ -145,6 +159,17 @@ class Way:
 
     def close(self):
         self.receive = lambda octets: None
+
+
+def test_an_error_of_the_memory_of_the_rings_is_reported():
+    async def body():
+        model = RnicModel(random.Random(1))
+        rnic = await UdpRnic.open(Way(model))
+        model.registers[RNIC.address("RNIC_PENDING") // 4] = rnic_registers.BY_NAME["RNIC_PENDING"]["rings"].mask
+        with pytest.raises(DeviceError, match=r"^10\.0\.0\.2 port 57767: the memory of TCP's rings has failed$"):
+            await rnic.interrupt()
+
+    run(body())
 
 
 def test_opening_an_rnic_aborts_its_connections_and_resets_their_data_paths():
@@ -191,7 +216,7 @@ def test_an_rnic_that_was_restarted_is_reported():
     ("register", "word", "message"),
     [
         ("RNIC_IDENTITY", 5, "RNIC_IDENTITY is 0x00000005, not 0x524e4931: another design"),
-        ("RNIC_VERSION", rnic_registers.VERSION + (1 << 16), "the board has version 3.1 of the RNIC's registers"),
+        ("RNIC_VERSION", rnic_registers.VERSION + (1 << 16), "the board has version 3.2 of the RNIC's registers"),
     ],
 )
 def test_another_design_and_another_version_are_reported_with_the_address(register, word, message):
@@ -230,7 +255,7 @@ def test_names_of_rnics():
     assert rnic_place("udp:10.0.0.2:5") == (IPv4Address("10.0.0.2"), 5)
     assert rnic_place("udp:sim:colorlight_5a75b") == "colorlight_5a75b"
     assert parameters(rnic_place("udp:sim:ecpix5:4"))[0] == "4"
-    with pytest.raises(ValueError, match="an RNIC has 1, 2, 4, 8 or 16 connections, not '3'"):
+    with pytest.raises(ValueError, match="an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not '3'"):
         check("udp:sim:ecpix5:3", lanes=1)
     with pytest.raises(ValueError, match="ulx3s has no Ethernet"):
         check("udp:sim:ulx3s", lanes=1)

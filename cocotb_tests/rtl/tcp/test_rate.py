@@ -17,8 +17,10 @@ from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, parameter,
 from open_rnic.cocotb_tests.rtl.tcp.cycles import table
 from open_rnic.cocotb_tests.rtl.tcp.shadow import HERE, THERE, decode
 from open_rnic.cocotb_tests.rtl.tcp.wire import LEAST_FRAME, Wire, cycles_of
+from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, Ethernet, EtherType, Ipv4
 from open_rnic.host_driver.tcp.segment import PROTOCOL, Flag, Segment
+from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.engine import CommandLayout, TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.words import Command, State
@@ -32,18 +34,41 @@ ADDRESSES = {"a": HERE, "b": THERE}
 PORTS = {"a": 7000, "b": 8000}
 
 
-class Pair(wiring.Component):
-    """Two network paths, ``a`` and ``b``, of which the test is the wires."""
+def outside(path):
+    """The members of a network path without those for the memory of its rings."""
+    return wiring.Signature({name: each for name, each in path.signature.members.items() if "memory" not in name})
 
-    def __init__(self):
-        self.paths = {side: NetworkPath(CONNECTIONS) for side in SIDES}
-        super().__init__({side: wiring.Out(path.signature) for side, path in self.paths.items()})
+
+def expose(m, path, interface):
+    """Connect a network path to an interface with the signature of ``outside``."""
+    for name, member in interface.signature.members.items():
+        inner, outer = getattr(path, name), getattr(interface, name)
+        if member.is_signature:
+            wiring.connect(m, inner, wiring.flipped(outer))
+        else:
+            m.d.comb += outer.eq(inner) if member.flow is wiring.Out else inner.eq(outer)
+
+
+class Pair(wiring.Component):
+    """Two network paths, ``a`` and ``b``, of which the test is the wires.
+
+    With ``latency``, their rings have 16 KiB, and lie in memories that take so many cycles.
+    """
+
+    def __init__(self, latency: int = 0):
+        config = EngineConfig(send_ring=16384, receive_ring=16384, memory=RingMemory()) if latency else EngineConfig()
+        self.latency = latency
+        self.paths = {side: NetworkPath(CONNECTIONS, config) for side in SIDES}
+        super().__init__({side: wiring.Out(outside(path)) for side, path in self.paths.items()})
 
     def elaborate(self, platform):
         m = Module()
         for side, path in self.paths.items():
             m.submodules[side] = path
-            wiring.connect(m, path, wiring.flipped(getattr(self, side)))
+            expose(m, path, getattr(self, side))
+            for name, memory in slow_memories(path, self.latency).items():
+                m.submodules[f"{side}_{name}"] = memory
+                wiring.connect(m, getattr(path, name), memory.port)
         return m
 
 
@@ -60,10 +85,10 @@ def quiet(dut, prefix=""):
             getattr(dut, prefix + name).value = 0
 
 
-async def ticks(dut, *ports):
-    """Drive ``tick``: a pulse each millisecond."""
+async def ticks(dut, *ports, every=TICK):
+    """Drive ``tick``: a pulse each millisecond, which has so many cycles."""
     while True:
-        await cycles(dut, TICK - 1)
+        await cycles(dut, every - 1)
         for port in ports:
             port.value = 1
         await cycles(dut, 1)
@@ -95,7 +120,7 @@ class Packets(Source):
 class Both:
     """Two paths, joined by two wires, with a connection between them."""
 
-    def __init__(self, dut, **lost):
+    def __init__(self, dut, tick=TICK, **lost):
         self.dut = dut
         self.wires, self.sources, self.sinks = {}, {}, {}
         for side, other in (SIDES, SIDES[::-1]):
@@ -108,7 +133,7 @@ class Both:
             self.wires[side] = Wire(dut, f"{side}__", f"{other}__", *([lost[side]] if side in lost else []))
             self.sources[side] = Packets(dut, f"{side}__to_send")
             self.sinks[side] = Sink(dut, f"{side}__received")
-        cocotb.start_soon(ticks(dut, *(getattr(dut, f"{side}__tick") for side in SIDES)))
+        cocotb.start_soon(ticks(dut, *(getattr(dut, f"{side}__tick") for side in SIDES), every=tick))
 
     async def open(self):
         """Open the connection."""
@@ -178,6 +203,16 @@ def test_full_segments_leave_back_to_back(sides):
     simulate(
         functools.partial(Pair), __name__, name="streams",
         parameters={"count": 220, "octets": MSS, "sides": sides, "losses": [], "extra": 0},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("sides", "lost"), [("a", 0), ("ab", 0.02)])
+def test_full_segments_leave_back_to_back_with_rings_in_a_memory_of_40_cycles(sides, lost):
+    """Both ways at once, 2 % of the time may be lost."""
+    extra = int(lost * 200 * cycles_of(54 + MSS))
+    simulate(
+        functools.partial(Pair, 40), __name__, name="streams",
+        parameters={"count": 220, "octets": MSS, "sides": sides, "losses": [], "extra": extra},
     )  # fmt: skip
 
 

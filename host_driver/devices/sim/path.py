@@ -6,14 +6,21 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.host_driver.devices.sim.layout import path_control, path_status
 from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
-from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
+from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.path import NetworkPath
 
-TICK_CYCLES = 32  # from one tick to the next, at least: time for the timers of all connections
+
+def tick_cycles(connections: int) -> int:
+    """Return the number of cycles from one tick to the next, at least: time for the timers of all connections."""
+    return 8 * max(4, connections)
 
 
 class Ticks(wiring.Component):  # type: ignore[misc]
-    """Ticks at a distance that the RTL can follow.
+    """Ticks at a distance that the RTL of so many connections can follow.
+
+    A tick for each millisecond of real time may be too much for it: the timers of the last connections, and segments to
+    send, would then wait for those of the first ones for ever. Its time goes more slowly instead.
 
     Members
     -------
@@ -22,31 +29,32 @@ class Ticks(wiring.Component):  # type: ignore[misc]
     tick : a pulse
     """
 
-    due: In(16)  # type: ignore[valid-type]
-    done: Out(16)  # type: ignore[valid-type]
-    tick: Out(1)  # type: ignore[valid-type]
+    def __init__(self, connections: int):
+        self._cycles = tick_cycles(connections)
+        super().__init__({"due": In(16), "done": Out(16), "tick": Out(1)})
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
-        pause = Signal(range(TICK_CYCLES))
+        pause = Signal(range(self._cycles))
         m.d.comb += self.tick.eq((self.done != self.due) & (pause == 0))
         with m.If(self.tick):
-            m.d.sync += [self.done.eq(self.done + 1), pause.eq(TICK_CYCLES - 1)]
+            m.d.sync += [self.done.eq(self.done + 1), pause.eq(self._cycles - 1)]
         with m.Elif(pause != 0):
             m.d.sync += pause.eq(pause - 1)
         return m
 
 
 class SimulatedPath(wiring.Component):  # type: ignore[misc]
-    """A ``rtl.tcp.path.NetworkPath`` with a ring at each stream.
+    """A ``rtl.tcp.path.NetworkPath`` with a ring at each stream, and slow memories for its own rings, if it has none.
 
     Members
     -------
     control, status : words with the fields of ``path_control`` and ``path_status`` in ``layout``
     """
 
-    def __init__(self, path: NetworkPath):
+    def __init__(self, path: NetworkPath, latency: int = 0, seed: int = 0):
         self._path = path
+        self._slow = latency, seed
         self._connections = path.engine.connections
         super().__init__({
             "control": In(data.StructLayout(path_control(self._connections))),
@@ -57,6 +65,9 @@ class SimulatedPath(wiring.Component):  # type: ignore[misc]
         m = Module()
         control, status, connections = self.control, self.status, self._connections
         m.submodules.path = path = self._path
+        for name, slow in slow_memories(path, *self._slow).items():
+            m.submodules[name] = slow
+            wiring.connect(m, getattr(path, name), slow.port)
         for name in ("rx_frames", "to_send"):
             ring = InRing(getattr(path, name).payload.shape())
             m.submodules[name] = ResetInserter(control.flush)(ring)
@@ -83,7 +94,7 @@ class SimulatedPath(wiring.Component):  # type: ignore[misc]
         with m.If(command.valid & command.ready):
             m.d.sync += turn.eq(control.turn)
 
-        m.submodules.ticks = ticks = Ticks()
+        m.submodules.ticks = ticks = Ticks(connections)
         m.d.comb += [ticks.due.eq(control.ticks), status.ticks.eq(ticks.done), path.tick.eq(ticks.tick)]
 
         show = Signal(range(max(2, connections)))
@@ -99,7 +110,10 @@ class SimulatedPath(wiring.Component):  # type: ignore[misc]
         return m
 
 
-def make(connections: str, send_ring: str, receive_ring: str) -> SimulatedPath:
-    """Return a path for so many connections, with rings of so many octets."""
-    config = EngineConfig(send_ring=int(send_ring), receive_ring=int(receive_ring))
-    return SimulatedPath(NetworkPath(int(connections), config))
+def make(
+    connections: str, send_ring: str, receive_ring: str, latency: str = "", seed: str = "0"
+) -> SimulatedPath:
+    """Return a path for so many connections, with rings of so many octets, with ``latency`` in slow memories."""
+    outside = RingMemory() if latency else None
+    config = EngineConfig(send_ring=int(send_ring), receive_ring=int(receive_ring), memory=outside)
+    return SimulatedPath(NetworkPath(int(connections), config), int(latency or 0), int(seed))

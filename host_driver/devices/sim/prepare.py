@@ -36,7 +36,7 @@ def find(what: str, *arguments: str, waves: bool = False) -> tuple[Path, Simulat
 
     ``what`` is a key of MAKERS; ``arguments`` are those of the function ``make`` in its module.
     """
-    sources = ("open_rnic.rtl", MAKERS[what], "open_rnic.host_driver.devices.sim.layout")
+    sources = "open_rnic.rtl", MAKERS[what], *(f"{__package__}.{name}" for name in ("layout", "slow_memory"))
     return recall(" ".join((what, *arguments)), sources, waves=waves)
 
 

@@ -78,7 +78,7 @@ class SimulatedRnic(wiring.Component):  # type: ignore[misc]
         with m.If(bus.request & bus.ack):
             m.d.sync += [turn.eq(control.turn), read_data.eq(bus.read_data)]
 
-        m.submodules.ticks = ticks = Ticks()
+        m.submodules.ticks = ticks = Ticks(rnic.connections)
         m.d.comb += [ticks.due.eq(control.ticks), status.ticks.eq(ticks.done), rnic.tick.eq(ticks.tick)]
         return m
 

@@ -14,18 +14,20 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.host_driver.devices.sim.layout import STATION, WHOLE_CONTROL, WHOLE_STATUS
 from open_rnic.host_driver.devices.sim.path import Ticks
 from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
+from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
 from open_rnic.host_driver.net.host import local_mac
 from open_rnic.rtl.layouts import Packet, packet
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource, Speed
 from open_rnic.rtl.rdma.sampling import Samples, SamplingDatapath
-from open_rnic.rtl.tcp.config import Station
+from open_rnic.rtl.tcp.config import RingMemory, Station
 from open_rnic.rtl.whole_rnic import WholeRnic
 
 _GAP = 12  # octets between two frames (IEEE 802.3 §4A.4.2)
 _GMII_HZ = 125_000_000
 _UART = 21  # clock cycles of the core in a bit of the UART, which nothing is connected to
+LATENCY = 20  # cycles of the core from a read of a memory outside to its word, at least
 _QUIET = 1 << 11  # cycles of GMII without anything to see, after which nothing more is expected to happen
 
 
@@ -118,7 +120,7 @@ class GmiiCable(wiring.Component):  # type: ignore[misc]
 class SimulatedWhole(wiring.Component):  # type: ignore[misc]
     """The RNIC that boards contain, with a cable, whose ends are rings.
 
-    ``options`` are those of :class:`.WholeRnic`.
+    ``options`` are those of :class:`.WholeRnic`. With ``rings``, the rings of TCP lie in slow memories.
 
     Members
     -------
@@ -153,7 +155,10 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
         cable = GmiiCable()
         whole = WholeRnic(cable, _GMII_HZ // 2, PhySettings(), source=LinkSource.IN_BAND, **self._options)
         m.submodules.rnic = rnic = in_core(whole)
-        m.submodules.ticks = ticks = in_core(Ticks())
+        for name, memory in slow_memories(whole.core.rnic.path, LATENCY, seed=1).items():
+            m.submodules[name] = slow = in_core(memory)
+            wiring.connect(m, getattr(rnic, name), slow.port)
+        m.submodules.ticks = ticks = in_core(Ticks(whole.core.rnic.connections))
         m.d.comb += [
             rnic.tick.eq(ticks.tick),
             rnic.rx.eq(1),
@@ -189,12 +194,13 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
         return m
 
 
-def make(connections: str, ring: str, memory: str, samples: str = "") -> SimulatedWhole:
-    """Return an RNIC: its connections, the octets of their rings each way and of their memory, and ``samples`` if any.
+def make(connections: str, ring: str, memory: str, *options: str) -> SimulatedWhole:
+    """Return an RNIC: its connections, the octets of their rings each way and of their memory.
 
-    The samples are those of a generator.
+    Options are ``samples``, those of a generator, and ``outside``: rings in a memory outside of the FPGA.
     """
     return SimulatedWhole(
         connections=int(connections), ring=int(ring), memory=int(memory), period=_UART,
-        samples=Samples.GENERATOR if samples else None, station=Station.of(local_mac(STATION.ip), STATION),
+        samples=Samples.GENERATOR if "samples" in options else None, station=Station.of(local_mac(STATION.ip), STATION),
+        rings=RingMemory() if "outside" in options else None,
     )  # fmt: skip

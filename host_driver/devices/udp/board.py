@@ -26,7 +26,7 @@ def parameters(name: str) -> tuple[str, ...]:
     ethernet = find_rnic(name)
     number = ethernet.connections
     sizes = str(number), str(ethernet.ring_of(number)), str(ethernet.memory)
-    return (*sizes, "samples") if ethernet.samples else sizes
+    return *sizes, *(name for name in ("samples", "outside") if getattr(ethernet, name))
 
 
 def connections(name: str) -> int:

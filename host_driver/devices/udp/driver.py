@@ -8,13 +8,13 @@ interrupt is not woken by one from before it began to wait.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
 from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.devices.serial.driver import EVENTS, LinkDriver, Made
-from open_rnic.host_driver.devices.serial.exchange import Exchange
+from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError
 from open_rnic.host_driver.devices.serial.frames import Request, Response
 from open_rnic.rtl import registers, rnic_registers
 from open_rnic.rtl.link.protocol import MARGIN, Ask, Status
@@ -25,11 +25,11 @@ from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.registers import BY_NAME, Register, Verdict
 from open_rnic.rtl.tcp import registers as path_registers
 
-__all__ = ["MAC", "PATH", "RNIC", "DataPath", "Page", "RnicDriver", "page_of"]
+__all__ = ["MAC", "PATH", "RNIC", "DataPath", "Page", "RnicDriver", "joined", "page_of"]
 
 _PAGE = 1 << 10  # octets
 _WORD = 4
-_LOOK = tuple(f"RNIC_{name}" for name in ("PENDING", "EVENTS", "ENGINES", "STREAMS"))
+_EACH = "RNIC_EVENTS", "RNIC_ENGINES", "RNIC_STREAMS"  # with a bit for each connection
 _EVENT = "EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI"
 _STATE = stream_registers.BY_NAME["STREAM_STATE"]
 _PENDING = rnic_registers.BY_NAME["RNIC_PENDING"]
@@ -61,6 +61,11 @@ _OF_CONNECTION = {
 PATH = Page(0, path_registers.BY_NAME)
 RNIC = Page(rnic_registers.RNIC_PAGE, rnic_registers.BY_NAME)
 MAC = Page(rnic_registers.MAC_PAGE, mac_registers.BY_NAME)
+
+
+def joined(words: Iterable[int]) -> int:
+    """Return the bits of all connections, of which each word has 32."""
+    return sum(word << at * registers.WORD for at, word in enumerate(words))
 
 
 def page_of(connection: int) -> Page:
@@ -117,6 +122,7 @@ class RnicDriver(LinkDriver):
         self.looks = 0
         self.path_seen = self.mac_seen = 0
         self.engines_seen: list[int] = []
+        self._looks_at: tuple[str, ...] = ()
         self._answered_looks = 0
         self._then: dict[int, Callable[[int], None]] = {}  # what to do with the values of accesses of the driver itself
         self._flagged = False  # the last response said that something is pending
@@ -126,6 +132,7 @@ class RnicDriver(LinkDriver):
         """Begin to serve this number of connections."""
         self.paths = [DataPath(page_of(n)) for n in range(connections)]
         self.engines_seen = [0] * connections
+        self._looks_at = "RNIC_PENDING", *(word for name in _EACH for word in registers.words_of(name, connections))
 
     # --- for the program
 
@@ -160,13 +167,13 @@ class RnicDriver(LinkDriver):
             return False
         request, made = Request(self.exchange.size), Made()
         # The response is at most as long as a request, and has the look behind the accesses.
-        room = min(request.room, self.exchange.size - 2 * MARGIN) - _OPERATION * len(_LOOK)
+        room = min(request.room, self.exchange.size - 2 * MARGIN) - _OPERATION * len(self._looks_at)
         self._fill(request, made, room)
         if looks:
             self.looks += 1
             self._looking.append(self.looks)
             made.looks = True
-            for name in _LOOK:
+            for name in self._looks_at:
                 request.read(RNIC.address(name))
         self._send(request, made, Ask(0), now)
         return True
@@ -180,7 +187,7 @@ class RnicDriver(LinkDriver):
                 then(value.value)
         flagged = bool(answer.status & (Status.EVENT | Status.INTERRUPT))
         if made.looks:
-            found = self._looked(self._looking.popleft(), *(next(values) for _ in _LOOK))
+            found = self._looked(self._looking.popleft(), [next(values) for _ in self._looks_at])
             self._pace(found or bool(made.accesses))
             self._look = now + self._interval
         elif made.accesses or (flagged and not self._flagged):
@@ -188,8 +195,13 @@ class RnicDriver(LinkDriver):
             self._look = min(self._look, now + self._interval)
         self._flagged = flagged
 
-    def _looked(self, number: int, pending: int, events: int, engines: int, streams: int) -> bool:
-        """Take the results of a look; returns whether anything was found."""
+    def _looked(self, number: int, values: list[int]) -> bool:
+        """Take the results of a look; returns whether anything was found. Raises LinkFailureError."""
+        pending, *words = values
+        each = len(words) // len(_EACH)
+        events, engines, streams = (joined(words[at : at + each]) for at in range(0, len(words), each))
+        if _PENDING["rings"].get(pending):
+            raise LinkFailureError("the memory of TCP's rings has failed")
         if _PENDING["path"].get(pending):
             self.path_seen = number
         if _PENDING["mac"].get(pending):

@@ -193,7 +193,8 @@ class UdpRnic(LinkClient):
 
     async def _clear(self) -> None:
         """Abort all connections, and reset their data paths: nobody uses what another host or program has left."""
-        await self.set("ACCEPT", 0)
+        for name in mpa.words_of("ACCEPT", len(self.paths)):
+            await self.set(name, 0)
         for n, path in enumerate(self.paths):
             while _COMMAND["pending"].get(await self.get("COMMAND")):
                 pass
@@ -204,7 +205,8 @@ class UdpRnic(LinkClient):
             while _COMMAND["pending"].get(await self.get("COMMAND")):
                 pass
             await path.set("CONTROL", _CONTROL["reset"].mask)
-        await self.set("CHANGED", (1 << len(self.paths)) - 1)
+        for name in mpa.words_of("CHANGED", len(self.paths)):
+            await self.set(name, (1 << mpa.WORD) - 1)
 
 
 class UdpPath(MemoryWindow, DeviceWithTcp):

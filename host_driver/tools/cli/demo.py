@@ -37,7 +37,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE = 8 << 20
 _SIZE_WITH_WAVES = 16 << 10  # a waveform file has some 2,000 octets for each octet sent
 _SIZE_OVER_RTL = 128 << 10  # TCP in simulated RTL: some 5 seconds
-_CONNECTIONS = 1, 2, 4, 8, 16  # of a simulated board
+_CONNECTIONS = 1, 2, 4, 8, 16, 32, 64  # of a simulated board
 _SIZE_OF_A_BOARD, _SIZE_OF_A_SIMULATED_BOARD = 1 << 20, 16 << 10  # some 10 seconds, by their lines
 
 

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Found, StreamBeat, aligned
+from open_rnic.rtl.layouts import AlignedBeat, Found, StreamBeat, aligned
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import rotate_lanes
+from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_lanes, turn_of
 
 __all__ = ["FpduAligner"]
 
@@ -19,7 +19,11 @@ class FpduAligner(wiring.Component):
 
     After an FPDU that is ``too_long``, the input is discarded.
 
-    Latency: 2 cycles from both inputs. Throughput: in each cycle a full beat, or the end of an FPDU.
+    Above 4 lanes, octets follow one cycle behind the decisions about them, so that each decision that many octets wait
+    for comes from a register, and they are rotated in several cycles.
+
+    Latency: 2 cycles from both inputs, 4 cycles above 4 lanes. Throughput: in each cycle a full beat, or the end of an
+    FPDU.
 
     Members
     -------
@@ -119,14 +123,18 @@ class FpduAligner(wiring.Component):
         m.d.sync += needs_far.eq(needs_far_next)
 
         # The window. The far beat is empty while the near beat is incomplete.
-        near = Signal(StreamBeat(lanes))
-        far = Signal(StreamBeat(lanes))
+        near_count = Signal(range(lanes + 1))
+        far_count = Signal(range(lanes + 1))
         near_full = Signal()
         far_full = Signal()
         near_full_next = Signal()
         far_full_next = Signal()
         far_open = Signal(init=1)  # ``~far_full``, duplicated because of its fan-out
         moves = Signal()
+        near_takes = Signal()  # the near register takes a beat: the input's, or else the far one
+        near_takes_input = Signal()
+        far_takes = Signal()  # the far register takes the input's beat
+        far_empties = Signal()
         given = self.i.payload
         given_full = given.count[-1]
         stopped = Signal()
@@ -134,21 +142,25 @@ class FpduAligner(wiring.Component):
             self.i.ready.eq(moves | ~far_full | stopped),
             near_full_next.eq(near_full),
             far_full_next.eq(far_full),
+            near_takes.eq(Mux(near_full, moves, self.i.valid)),
+            near_takes_input.eq(self.i.valid & far_open),
+            far_takes.eq(Mux(far_full, moves, self.i.valid & near_full)),
+            far_empties.eq(moves & ~(self.i.valid & far_full)),
         ]
         m.d.sync += [near_full.eq(near_full_next), far_full.eq(far_full_next), far_open.eq(~far_full_next)]
-        with m.If(Mux(near_full, moves, self.i.valid)):
-            with m.If(self.i.valid & far_open):
+        with m.If(near_takes):
+            with m.If(near_takes_input):
                 m.d.comb += near_full_next.eq(given_full)
-                m.d.sync += near.eq(given)
+                m.d.sync += near_count.eq(given.count)
             with m.Else():
                 m.d.comb += near_full_next.eq(far_full)
-                m.d.sync += near.eq(far)
-        with m.If(Mux(far_full, moves, self.i.valid & near_full)):
+                m.d.sync += near_count.eq(far_count)
+        with m.If(far_takes):
             m.d.comb += far_full_next.eq(given_full)
-            m.d.sync += far.eq(given)
-        with m.If(moves & ~(self.i.valid & far_full)):
+            m.d.sync += far_count.eq(given.count)
+        with m.If(far_empties):
             m.d.comb += far_full_next.eq(0)
-            m.d.sync += [far.count.eq(0), far.marked.eq(0)]
+            m.d.sync += far_count.eq(0)
 
         # A beat that is not the FPDU's last one also needs the next lane, for 2 octets of it. If the
         # stream's beats are incomplete, comparing their lanes takes a cycle.
@@ -158,7 +170,7 @@ class FpduAligner(wiring.Component):
         whole = Signal()  # because the stream's beat will be complete
         enough = Signal()  # because the lanes that it needs have arrived
         m.d.comb += [
-            has.eq(Mux(needs_far, far.count, near.count)),
+            has.eq(Mux(needs_far, far_count, near_count)),
             needs.eq(Mux(last, fpdu.needs, fpdu.lane + 1)),
             whole.eq(Mux(takes, self.found.valid, 1) & Mux(needs_far_next, far_full_next, near_full_next)),
             enough.eq(valid & ~fires & (has >= needs)),
@@ -168,23 +180,81 @@ class FpduAligner(wiring.Component):
             m.d.sync += stopped.eq(1)
         m.d.sync += fires.eq((whole | enough) & self.o.room)
 
-        window = Cat(
-            Mux(n >= fpdu.lane, near.data.word_select(n, 32), far.data.word_select(n, 32)) for n in range(lanes)
-        )
-        turned = rotate_lanes(m, window, fpdu.turn)
-        m.d.sync += [
-            self.o.valid.eq(fires),
-            o.data.eq(Cat(turned, far.data.word_select(fpdu.lane, 32)[:16])),
-            o.count.eq(Mux(last, fpdu.lanes, lanes)),
-            o.last.eq(last),
-            o.length.eq(fpdu.length),
-            o.too_long.eq(fpdu.too_long),
+        # The octets in the window.
+        near = Signal(StreamBeat(lanes), reset_less=True)
+        far = Signal(StreamBeat(lanes))
+        follows = self._later(m, given, reset_less=True)
+        from_input = self._later(m, near_takes_input)
+        with m.If(self._later(m, near_takes)):
+            m.d.sync += near.eq(Mux(from_input, follows, far))
+        with m.If(self._later(m, far_takes)):
+            m.d.sync += far.eq(follows)
+        with m.If(self._later(m, far_empties)):
+            m.d.sync += far.marked.eq(0)
+
+        # Each lane of the window that is in the beat: from the near register, or else from the far one.
+        from_near = self._later(m, Cat(n >= fpdu.lane for n in range(lanes)))
+        valid = self._later(m, fires)
+        beat = Signal(_Turned(lanes))
+        m.d.comb += [
+            beat.lane.eq(self._later(m, fpdu.lane)),
+            beat.turn.eq(self._later(m, fpdu.turn)),
+            beat.window.eq(Cat(
+                Mux(from_near[n], near.data.word_select(n, 32), far.data.word_select(n, 32)) for n in range(lanes)
+            )),
+            beat.beyond.eq(Cat(far.data.word_select(n, 32)[:16] for n in range(lanes))),
+            beat.count.eq(self._later(m, Mux(last, fpdu.lanes, lanes))),
+            *(beat[name].eq(self._later(m, value)) for name, value in {
+                "last": last, "length": fpdu.length, "too_long": fpdu.too_long, "gives": gives, "ends": ends,
+                "octets": fpdu.octets,
+            }.items()),
             # At most one of the two beats has a marker: markers are many beats apart.
-            o.marked.eq(near.marked | far.marked),
-            o.place.eq(Mux(near.marked, near.place, far.place + lanes) - fpdu.lane),
-            o.marker.eq(Mux(near.marked, near.marker, far.marker)),
-            o.gives.eq(gives),
-            o.ends.eq(ends),
-            o.octets.eq(fpdu.octets),
+            beat.marked.eq(near.marked | far.marked),
+            beat.place.eq(Mux(near.marked, near.place, far.place + lanes) - beat.lane),
+            beat.marker.eq(Mux(near.marked, near.marker, far.marker)),
+        ]
+        steps = range(0, bits, TURNED)
+        for at in steps:
+            chosen = beat.lane[at:at + TURNED]
+            group = 16 << len(chosen)
+            turned = Signal.like(beat, name=f"beat_{at}")
+            m.d.comb += [
+                turned.eq(beat),
+                turned.window.eq(rotate_lanes(m, beat.window, turn_of(beat.turn, at))),
+                turned.beyond.eq(Cat(
+                    beat.beyond.word_select(n, group).word_select(chosen, 16) for n in range(16 * lanes // group)
+                )),
+            ]
+            beat = turned
+            if at < steps[-1]:
+                valid = self._later(m, valid)
+                beat = self._later(m, turned, reset_less=True)
+        m.d.sync += [
+            self.o.valid.eq(valid),
+            o.data.eq(Cat(beat.window, beat.beyond[:16])),
+            *(o[name].eq(beat[name]) for name in o.shape().members if name != "data"),
         ]
         return m
+
+    def _later(self, m, value, *, reset_less=False):
+        """``value`` one cycle later, above 4 lanes; otherwise itself."""
+        if self.lanes <= AT_ONCE:
+            return value
+        later = Signal.like(value, name="later", reset_less=reset_less)
+        m.d.sync += later.eq(value)
+        return later
+
+
+class _Turned(data.StructLayout):
+    """A beat that is being rotated, with the fields of :class:`.AlignedBeat` but ``data``.
+
+    ``window``: its lanes, of which lane ``n`` moves to lane ``n + turn``, and ``lane`` to lane 0. ``beyond``: 2 octets
+    of each lane of the far beat, of which those of ``lane`` follow the beat; each step leaves fewer.
+    """
+
+    def __init__(self, lanes: int):
+        members = AlignedBeat(lanes).members
+        super().__init__({
+            "lane": range(lanes), "turn": range(lanes), "window": 32 * lanes, "beyond": 16 * lanes,
+            **{name: shape for name, shape in members.items() if name != "data"},
+        })  # fmt: skip

@@ -4,18 +4,20 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, aligned
+from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, aligned, room_latency
 from open_rnic.rtl.lib.crc32c import Crc32c, residue
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer, swap_octets
+from open_rnic.rtl.lib.rotate import AT_ONCE
+from open_rnic.rtl.lib.rows import connection_field
+from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, swap_octets
 from open_rnic.rtl.registers import Cause
 
 __all__ = ["FpduChecker"]
 
 DEPTH = 16  # beats that wait for a verdict: more than its latency, so that one-beat FPDUs do not stall each other
-ROOM = 4  # beats: one, and those that may arrive in the 3 cycles until ``room`` takes effect
+ROOM = 2  # beats: one, and one until ``room`` has been told; those that were promised a place before come in addition
 
-_NOTE = data.StructLayout({"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8})
+_NOTE = {"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8}
 
 
 class FpduChecker(wiring.Component):
@@ -37,26 +39,31 @@ class FpduChecker(wiring.Component):
     o : Out, stream of :class:`.CheckedUlpdu`
         ULPDUs; the additional fields are valid on the last beat.
     enable : In, 1 bit
-        Check CRCs.
+        Check CRCs. Only with one connection.
+    idle : Out, 1 bit
+        No beat is in the block. Only with many connections.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
+        self.connections = connections
         super().__init__({
-            "i": In(aligned(lanes)),
-            "o": Out(stream.Signature(CheckedUlpdu(lanes))),
-            "enable": In(1),
+            "i": In(aligned(lanes, connections)),
+            "o": Out(stream.Signature(CheckedUlpdu(lanes, connections))),
+            **({"idle": Out(1)} if connections > 1 else {"enable": In(1)}),
         })
 
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
         i, o = self.i.payload, self.o.payload
-        m.submodules.ulpdus = ulpdus = Fifo(Packet(lanes, length=16), DEPTH, spare=ROOM)
+        many = self.connections > 1
+        shape = Packet(lanes, length=16, **connection_field(self.connections))
+        m.submodules.ulpdus = ulpdus = Fifo(shape, DEPTH, spare=ROOM + room_latency(lanes))
         m.submodules.crc = crc = Crc32c(lanes, markers=True)
         m.submodules.crcs = crcs = Fifo(1, DEPTH)
-        m.submodules.notes = notes = Fifo(_NOTE, DEPTH)
+        m.submodules.notes = notes = Fifo(data.StructLayout(_NOTE | ({"crc": 1} if many else {})), DEPTH)
 
         # The ULPDU, from the third octet of the FPDU on.
         m.d.sync += self.i.room.eq(ulpdus.spare)
@@ -66,12 +73,13 @@ class FpduChecker(wiring.Component):
             ulpdus.i.payload.octets.eq(i.octets),
             ulpdus.i.payload.last.eq(i.ends),
             ulpdus.i.payload.length.eq(i.length),
+            *([ulpdus.i.payload.connection.eq(i.connection)] if many else []),
         ]
 
         # The beat, for the checks; the place of its marker is decoded on the way.
         valid = Signal()
         first = Signal(init=1)
-        beat = Signal(AlignedBeat(lanes), reset_less=True)
+        beat = Signal(AlignedBeat(lanes, self.connections), reset_less=True)
         marked = Signal()
         before = Signal(lanes + 1)  # lanes before the marker
         here = Signal(lanes + 1)  # the marker's lane
@@ -148,6 +156,7 @@ class FpduChecker(wiring.Component):
             note.size.eq(size + (markers + checks)),
             note.markers.eq(markers + checks),
         ]
+        enable = self._enable(m, beat, notes) if many else self.enable
         m.d.comb += notes.i.valid.eq(ends)
         with m.If(ended):
             m.d.sync += [astray.eq(0), markers.eq(0)]
@@ -158,11 +167,12 @@ class FpduChecker(wiring.Component):
 
         # Beat and verdict.
         ulpdu, checked = ulpdus.o.payload, notes.o.payload
-        m.submodules.given = given = ReadyBuffer(o.shape())
+        # In wide beats, the clock enables of a ReadyBuffer are too many for ``ready``, which comes late.
+        m.submodules.given = given = (ReadyBuffer if lanes <= AT_ONCE else Buffer)(o.shape())
         out = given.i.payload
         with m.If(checked.too_long):
             m.d.comb += [out.cause.eq(Cause.RX_LENGTH), out.value.eq(checked.length)]
-        with m.Elif(self.enable & ~crcs.o.payload):
+        with m.Elif(enable & ~crcs.o.payload):
             m.d.comb += [out.cause.eq(Cause.CRC), out.value.eq(checked.length)]
         with m.Elif(checked.astray):
             m.d.comb += [out.cause.eq(Cause.FPDUPTR), out.value.eq(checked.pointer)]
@@ -181,4 +191,12 @@ class FpduChecker(wiring.Component):
             notes.o.ready.eq(crcs.o.valid & crcs.o.ready),
         ]
         wiring.connect(m, given.o, wiring.flipped(self.o))
+        if many:
+            m.d.comb += self.idle.eq(~(self.i.valid | ulpdus.o.valid | given.o.valid))
         return m
+
+    def _enable(self, m, beat, notes):
+        """Whether the CRC of the FPDU that is judged is checked."""
+        crc = Signal()
+        m.d.sync += [crc.eq(beat.crc), notes.i.payload.crc.eq(crc)]
+        return notes.o.payload.crc

@@ -10,14 +10,9 @@ from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
 from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
 from open_rnic.rtl.mpa.rx.markers import ChunkPacker
+from open_rnic.rtl.mpa.rx.train_aligner import TrainAligner
 
-__all__ = ["FpduReceiver", "check_shared"]
-
-
-def check_shared(lanes: int, connections: int) -> None:
-    """Raise ValueError if a data path of this width cannot be shared by this number of connections."""
-    if connections > 1 and lanes != 1:
-        raise ValueError(f"a data path that {connections} connections share has 1 lane, not {lanes!r}")
+__all__ = ["FpduReceiver"]
 
 
 class FpduReceiver(wiring.Component):
@@ -27,6 +22,7 @@ class FpduReceiver(wiring.Component):
 
         i ▸ ChunkPacker ▸ Delineator ▸ FpduChecker ▸ o      2 lanes and more
         i ▸ ChunkPacker ▸ LaneReceiver ▸ o                  1 lane
+        i ▸ TrainAligner ▸ FpduChecker ▸ o                  many connections, 2 lanes and more
         i ▸ LaneReceiver ▸ o                                many connections, 1 lane
 
     Latency: the sum of the blocks' latencies. Throughput: one beat per cycle.
@@ -55,7 +51,6 @@ class FpduReceiver(wiring.Component):
 
     def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
-        check_shared(lanes, connections)
         self.lanes = lanes
         self.connections = connections
         many = connections > 1
@@ -71,11 +66,17 @@ class FpduReceiver(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         if self.connections > 1:
-            m.submodules.receiver = receiver = LaneReceiver(self.connections)
-            wiring.connect(m, wiring.flipped(self.i), receiver.i)
-            wiring.connect(m, receiver.o, wiring.flipped(self.o))
-            m.d.comb += [getattr(receiver, name).eq(getattr(self, name)) for name in ("markers", "maximum", "enable")]
-            m.d.comb += self.idle.eq(receiver.idle)
+            if self.lanes == 1:
+                m.submodules.receiver = first = last = LaneReceiver(self.connections)
+                m.d.comb += self.idle.eq(first.idle)
+            else:
+                m.submodules.aligner = first = TrainAligner(self.lanes, self.connections)
+                m.submodules.checker = last = FpduChecker(self.lanes, self.connections)
+                wiring.connect(m, first.o, last.i)
+                m.d.comb += self.idle.eq(first.idle & last.idle)
+            wiring.connect(m, wiring.flipped(self.i), first.i)
+            wiring.connect(m, last.o, wiring.flipped(self.o))
+            m.d.comb += [getattr(first, name).eq(getattr(self, name)) for name in ("markers", "maximum", "enable")]
             return m
         m.submodules.packer = packer = ChunkPacker(self.lanes)
         if self.lanes == 1:

@@ -1,12 +1,13 @@
 """Packs the chunks of the MPA stream into full beats, and removes its markers (RFC 5044 §4.3)."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet, StreamBeat
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import rotate_lanes
+from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_lanes, turn_of
+from open_rnic.rtl.lib.stream import Stage, Through
 
 __all__ = ["ChunkPacker"]
 
@@ -32,8 +33,8 @@ class ChunkPacker(wiring.Component):
     An incomplete beat is sent when no chunk is waiting, and again once it is complete. Only the last 1 to 3 octets of
     an incomplete lane are held back.
 
-    Latency: 2 cycles. Throughput: one beat per cycle. The block stalls as a whole while ``o.ready`` is 0, so
-    ``o.ready`` must not depend on ``o.valid``.
+    Latency: 2 cycles, 4 cycles above 4 lanes. Throughput: one beat per cycle. The block stalls as a whole while
+    ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``.
 
     Members
     -------
@@ -61,22 +62,25 @@ class ChunkPacker(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         x = _Parts(self.lanes)
+        located = stream.Signature(_Located(self.lanes)).create()
         m.d.comb += self.i.ready.eq(self.o.ready)
-        self._locate(m, x)
-        self._turn(m, x)
+        self._locate(m, x, located)
+        self._turn(m, x, located)
         self._join(m, x)
         self._join_marker(m, x)
         self._show(m, x)
         return m
 
-    def _locate(self, m, x):
+    def _locate(self, m, x, o):
         """Where in its beat the chunk ends, and where a marker lies in it.
 
         Lanes are counted on into the next beat. Octets before a marker belong into their lanes, those behind it arrive
         one lane too high.
         """
         lanes, bits, width = self.lanes, x.bits, x.width
+        located = o.payload
         count = self.i.payload.octets
+        octet = located.octet
         started = Signal()
         passed = Signal(range(OCTETS))  # octets of the stream since the end of the last marker
         home = Signal(range(lanes))  # the lane of the beat to which the next marker belongs
@@ -96,54 +100,72 @@ class ChunkPacker(wiring.Component):
             """The stream, with this chunk, reaches octet ``n`` of the next marker."""
             return (due & (through > width - 4 + n)) | (near & (through > 2 * width - 4 + n))
 
+        takes = Signal()
         m.d.comb += [
-            x.completes.eq(self.markers & due & (through >= width)),
+            o.valid.eq(self.i.valid & (count != 0)),
+            takes.eq(o.valid & self.o.ready),
+            located.data.eq(self.i.payload.data),
+            located.octet.eq(x.octet),
+            located.completes.eq(self.markers & due & (through >= width)),
             inside.eq(due & (low > width - 4)),
-            x.has_marker.eq(self.markers & (inside | reaches_octet(0))),
-            *(x.adds[n].eq(reaches_octet(n) & ~(due & (low > width - 4 + n))) for n in range(4)),
-            next_beat.eq(~inside & (Cat(Const(0, 2), home) < x.octet)),
-            x.marker_lane.eq(Cat(home, next_beat)),
-            behind.eq(_sum(x.octet, count)),
-            closed.eq(_sum(x.octet, Cat(count[:2], (count[2:] - 1)[:bits + 1]))),  # 4 octets less
+            located.has_marker.eq(self.markers & (inside | reaches_octet(0))),
+            *(located.adds[n].eq(reaches_octet(n) & ~(due & (low > width - 4 + n))) for n in range(4)),
+            next_beat.eq(~inside & (Cat(Const(0, 2), home) < octet)),
+            located.marker_lane.eq(Cat(home, next_beat)),
+            behind.eq(_sum(octet, count)),
+            closed.eq(_sum(octet, Cat(count[:2], (count[2:] - 1)[:bits + 1]))),  # 4 octets less
         ]
-        with m.If(x.completes):
-            m.d.comb += x.end.eq(closed)
-        with m.Elif(x.has_marker):
-            m.d.comb += x.end.eq(Cat(Const(0, 2), x.marker_lane))
+        with m.If(located.completes):
+            m.d.comb += located.end.eq(closed)
+        with m.Elif(located.has_marker):
+            m.d.comb += located.end.eq(Cat(Const(0, 2), located.marker_lane))
         with m.Else():
-            m.d.comb += x.end.eq(behind)
+            m.d.comb += located.end.eq(behind)
 
-        m.d.comb += [x.comes.eq(self.i.valid & (count != 0)), x.takes.eq(self.o.ready & x.comes)]
         with m.If(~started):
             # There are 127 lanes from the end of a marker to the next one.
             m.d.sync += [passed.eq(Cat(Const(0, 2), (self.start - 1)[:7])), home.eq(-self.start)]
-        with m.If(x.takes):
+        with m.If(takes):
             m.d.sync += [
                 started.eq(1),
-                x.octet.eq(Mux(x.completes, closed, behind)),
+                x.octet.eq(Mux(located.completes, closed, behind)),
                 passed.eq(Cat(through[:bits + 2], passed[bits + 2:] + through[bits + 2])),
             ]
-            with m.If(x.completes):
+            with m.If(located.completes):
                 m.d.sync += home.eq(home - 1)
 
-    def _turn(self, m, x):
+    def _turn(self, m, x, i):
         """Rotate the chunk to its place in the beat, and register what the next cycle does with each octet."""
         lanes = self.lanes
         filled = Signal(range(x.width))  # octets of the beat that are not a marker's
-        in_place = rotate_lanes(m, self.i.payload.data, x.octet, lane=8)
-        with m.If(x.takes):
-            m.d.sync += filled.eq(x.end)
-        with m.If(self.o.ready):
-            m.d.sync += [
-                x.turned_valid.eq(x.comes),
-                x.turned.eq(in_place),
-                x.keeps.eq(Cat(~x.comes | (n < filled) for n in range(x.width))),  # a chunk of no octets keeps all
-                x.moves.eq(Cat(x.has_marker & (n >= x.marker_lane) for n in range(2 * lanes))),
-                x.reaches.eq(x.end),
-                x.marks.eq(x.comes & x.completes),
-                x.at.eq(x.marker_lane),
-                x.of_marker.eq(x.adds),
+        steps = range(0, x.bits + 2, TURNED)  # the bits of ``octet`` by which they rotate
+        for at in steps[:-1]:
+            m.submodules[f"turned_{at}"] = turned = (Stage if lanes > AT_ONCE else Through)(_Located(lanes))
+            m.d.comb += [
+                turned.i.valid.eq(i.valid),
+                turned.i.payload.eq(i.payload),
+                turned.i.payload.data.eq(self._rotated(m, i.payload, at)),
+                turned.o.ready.eq(self.o.ready),
             ]
+            i = turned.o
+        chunk = i.payload
+        with m.If(self.o.ready):
+            with m.If(i.valid):
+                m.d.sync += filled.eq(chunk.end)
+            m.d.sync += [
+                x.turned_valid.eq(i.valid),
+                x.turned.eq(self._rotated(m, chunk, steps[-1])),
+                x.keeps.eq(Cat(~i.valid | (n < filled) for n in range(x.width))),  # a chunk of no octets keeps all
+                x.moves.eq(Cat(chunk.has_marker & (n >= chunk.marker_lane) for n in range(2 * lanes))),
+                x.reaches.eq(chunk.end),
+                x.marks.eq(i.valid & chunk.completes),
+                x.at.eq(chunk.marker_lane),
+                x.of_marker.eq(chunk.adds),
+            ]
+
+    def _rotated(self, m, chunk, at):
+        """The octets of a chunk, rotated by one part of the distance to its place."""
+        return rotate_lanes(m, chunk.data, turn_of(chunk.octet, at), lane=8)
 
     def _join(self, m, x):
         """Join the octets with those that the beat has, and close the gap that a marker leaves."""
@@ -177,27 +199,26 @@ class ChunkPacker(wiring.Component):
         marked = Signal()  # the kept beat has a marker
         place = Signal(range(lanes))  # of that marker
         value = Signal(32, reset_less=True)  # of that marker
-        full = Signal()
         early = Signal()
         marks_this = Signal()  # the marker belongs to this beat, not to the next one
         m.d.comb += [
-            full.eq(x.turned_valid & (x.reaches >= x.width)),
+            x.fills.eq(x.turned_valid & (x.reaches >= x.width)),
             early.eq(~x.turned_valid & (held[2:] > shown)),
             marks_this.eq(x.marks & (x.at < lanes)),
         ]
         with m.If(self.o.ready):
             m.d.sync += [
-                self.o.valid.eq(full | early),
+                self.o.valid.eq(x.fills | early),
                 o.data.eq(x.joined),
-                o.count.eq(Mux(full, lanes, held[2:])),
+                o.count.eq(Mux(x.fills, lanes, held[2:])),
                 o.marked.eq(marked | marks_this),
                 o.place.eq(Mux(marks_this, x.at, place)),
                 o.marker.eq(Mux(marks_this, x.marker, value)),
-                x.kept.eq(Mux(full, x.over, x.joined)),
+                x.kept.eq(Mux(x.fills, x.over, x.joined)),
             ]
             with m.If(x.turned_valid):
                 m.d.sync += held.eq(x.reaches)  # modulo the width
-            with m.If(full):
+            with m.If(x.fills):
                 m.d.sync += [shown.eq(0), marked.eq(x.marks & ~marks_this)]
             with m.Elif(x.marks):
                 m.d.sync += marked.eq(1)
@@ -207,6 +228,34 @@ class ChunkPacker(wiring.Component):
                 m.d.sync += [place.eq(x.at), value.eq(x.marker)]
 
 
+class _Located(data.StructLayout):
+    """A chunk and its place.
+
+    Members
+    -------
+    data : 32 * ``lanes`` bits
+        The octets.
+    octet : range(4 * ``lanes``)
+        Where in its beat the chunk begins; inside a marker, the lane is the marker's.
+    end : range(8 * ``lanes``)
+        Where its octets that are not a marker's end.
+    has_marker : 1 bit
+        It has octets of a marker.
+    completes : 1 bit
+        It has the last octet of a marker.
+    marker_lane : range(2 * ``lanes``)
+        The lane of that marker.
+    adds : 4 bits
+        The octets of the marker that it has.
+    """
+
+    def __init__(self, lanes: int):
+        super().__init__({
+            "data": 32 * lanes, "octet": range(4 * lanes), "end": range(8 * lanes),
+            "has_marker": 1, "completes": 1, "marker_lane": range(2 * lanes), "adds": 4,
+        })  # fmt: skip
+
+
 class _Parts:
     """The signals that the parts of a :class:`ChunkPacker` share."""
 
@@ -214,17 +263,9 @@ class _Parts:
         self.bits = (lanes - 1).bit_length()
         self.width = width = 4 * lanes
 
-        # The chunk at the input.
-        self.octet = Signal(range(width))  # where in its beat it begins; inside a marker, the lane is the marker's
-        self.comes = Signal()  # it has octets
-        self.takes = Signal()  # it is taken
-        self.has_marker = Signal()
-        self.completes = Signal()  # it has the last octet of a marker
-        self.marker_lane = Signal(range(2 * lanes))
-        self.adds = Signal(4)  # octets of the marker that it has
-        self.end = Signal(range(2 * width))  # where its octets that are not a marker's end
+        self.octet = Signal(range(width))  # :attr:`_Located.octet` of the next chunk
 
-        # The chunk one cycle later, rotated.
+        # The chunk, rotated.
         self.turned_valid = Signal()
         self.turned = Signal(8 * width, reset_less=True)
         self.keeps = Signal(width)  # octets of the beat that have arrived before
@@ -235,6 +276,7 @@ class _Parts:
         self.of_marker = Signal(4, reset_less=True)  # octets of the marker that this chunk has
 
         # The beat.
+        self.fills = Signal()  # it is full
         self.kept = Signal(8 * width, reset_less=True)  # what has arrived of it
         self.joined = Signal(8 * width)  # with this chunk
         self.over = Signal(8 * width)  # octets for the next beat

@@ -4,9 +4,10 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.layouts import Packet, carried
 from open_rnic.rtl.lib.crc32c import BASIS, Crc32c, times, undone
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import connection_field
 from open_rnic.rtl.lib.stream import Fifo, ReadyFifo
 from open_rnic.rtl.mpa.tx.crc_lane_appender import LaneAppender
 
@@ -50,16 +51,20 @@ class CrcAppender(wiring.Component):
     o : Out, stream of :class:`.Packet`
         Complete FPDUs.
     enable : In, 1 bit
-        Generate CRCs; otherwise the field is zero.
+        Generate CRCs; otherwise the field is zero. Only with one connection.
+
+    With many connections, ``i`` has the fields of :func:`.carried`, and ``o`` has ``connection``.
     """
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
+        self.carried = carried(connections)
+        self.connection = connection_field(connections)
         super().__init__({
-            "i": In(stream.Signature(Packet(lanes, abort=1))),
-            "o": Out(stream.Signature(Packet(lanes))),
-            "enable": In(1),
+            "i": In(stream.Signature(Packet(lanes, abort=1, **self.carried))),
+            "o": Out(stream.Signature(Packet(lanes, **self.connection))),
+            **({} if self.carried else {"enable": In(1)}),
         })
 
     def elaborate(self, platform):
@@ -69,19 +74,21 @@ class CrcAppender(wiring.Component):
 
         # One queue for beats that wait for their CRC, another one for CRCs that wait for their beat.
         m.submodules.beats = beats = ReadyFifo(
-            data.StructLayout({"data": 32 * lanes, "used": range(lanes), **_LAST}), DEPTH
+            data.StructLayout({"data": 32 * lanes, "used": range(lanes), **_LAST, **self.connection}), DEPTH
         )
         m.submodules.crc = crc = Crc32c(lanes)
         m.submodules.crcs = crcs = Fifo(32, DEPTH)
         _feed(m, self.i, beats, crc)
+        enable = i.crc if self.carried else self.enable
         cuts = Signal()  # the last lane is left out
         fills = i.octets[-1] & ~cuts  # all lanes are in use
         m.d.comb += [
-            cuts.eq(i.last & i.abort & ~self.enable),
+            cuts.eq(i.last & i.abort & ~enable),
             beats.i.payload.data.eq(i.data),
             beats.i.payload.used.eq(i.octets[2:] - cuts),
             beats.i.payload.ends.eq(i.last & ~fills),
             beats.i.payload.full.eq(i.last & fills),
+            *(beats.i.payload[name].eq(i[name]) for name in self.connection),
         ]
 
         # Undo the lanes of zeros, UNDONE bits of their number per cycle; the result is the CRC.
@@ -98,10 +105,15 @@ class CrcAppender(wiring.Component):
             before = abort
             abort = Signal(name=f"abort_{stage}", reset_less=True)
             m.d.sync += abort.eq(before)
+        if self.carried:
+            for stage in range(crc.latency + len(stages)):
+                before = enable
+                enable = Signal(name=f"enable_{stage}", reset_less=True)
+                m.d.sync += enable.eq(before)
         # Wire order: the CRC register's least significant octet first (RFC 5044 §4.4), so no swap.
         m.d.sync += [
             crcs.i.valid.eq(done),
-            crcs.i.payload.eq(Mux(self.enable, times(BASIS, z) ^ (~abort).replicate(32), 0)),
+            crcs.i.payload.eq(Mux(enable, times(BASIS, z) ^ (~abort).replicate(32), 0)),
         ]
 
         beat, field = beats.o.payload, crcs.o.payload
@@ -114,6 +126,7 @@ class CrcAppender(wiring.Component):
             )),
             o.octets.eq(Array(range(4, 4 * lanes + 4, 4))[lane]),
             o.last.eq(alone | beat.ends),
+            *(o[name].eq(beat[name]) for name in self.connection),
             self.o.valid.eq(Mux(alone, crcs.o.valid, beats.o.valid & (crcs.o.valid | ~beat.ends))),
             beats.o.ready.eq(self.o.ready & Mux(alone | beat.ends, crcs.o.valid, ~beat.full)),
             crcs.o.ready.eq(self.o.ready & (alone | (beats.o.valid & beat.ends))),
@@ -124,5 +137,5 @@ class CrcAppender(wiring.Component):
 
 
 def crc_appender(lanes: int, connections: int = 1) -> CrcAppender | LaneAppender:
-    """The block that appends the CRC field at this width; many connections share only one of 1 lane."""
-    return LaneAppender(connections) if lanes == 1 else CrcAppender(lanes)
+    """The block that appends the CRC field at this width."""
+    return LaneAppender(connections) if lanes == 1 else CrcAppender(lanes, connections)

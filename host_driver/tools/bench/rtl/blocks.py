@@ -32,6 +32,7 @@ from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.shared_datapath import SharedDatapath
 from open_rnic.rtl.tcp.engine import TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath
 
@@ -82,8 +83,8 @@ _TABLE = (
     Block("FpduChecker", FpduChecker, least=2),
     Block("RtrDetector", RtrDetector),
     Block("StoreAndForward", lambda lanes: StoreAndForward(lanes, 4096)),
-    Block("SharedMpa, 4", lambda _: SharedMpa(4), wide=False, haste=0.8),
-    Block("SharedMpa, 16", lambda _: SharedMpa(16), wide=False, haste=0.8),
+    Block("SharedMpa, 4", lambda lanes: SharedMpa(4, lanes), haste=0.8),
+    Block("SharedMpa, 16", lambda lanes: SharedMpa(16, lanes), haste=0.8),
     Block("RegisterBank", lambda _: RegisterBank(), wide=False),
     Block("EventQueue", lambda _: EventQueue(2, 16), wide=False),
     Block("NetworkPath", lambda _: NetworkPath(4), wide=False, haste=0.5),
@@ -93,8 +94,9 @@ _TABLE = (
     Block("EthernetPort", lambda _: port_and_phy(), wide=False, haste=0.8),
     Block("RdmaDatapath", RdmaDatapath, haste=0.5, delay=12000),
     Block("RdmaEngine", RdmaEngine, haste=0.5, delay=12000),
-    Block("RdmaEngine, 4", lambda _: RdmaEngine(connections=4), wide=False, haste=0.5, delay=12000),
-    Block("RdmaEngine, 16", lambda _: RdmaEngine(regions=64, connections=16), wide=False, haste=0.5, delay=12000),
+    Block("RdmaEngine, 4", lambda lanes: RdmaEngine(lanes, connections=4), haste=0.5, delay=12000),
+    Block("RdmaEngine, 16", lambda lanes: RdmaEngine(lanes, regions=64, connections=16), haste=0.5, delay=12000),
+    Block("SharedDatapath, 4", lambda lanes: SharedDatapath(4, 4096, 4096, lanes), haste=0.5, delay=12000),
     Block("SampleWriter", SampleWriter, haste=0.5),
     Block("CRC-32C", Crc32c),
     Block("amaranth.lib.crc", AmaranthCrc),
