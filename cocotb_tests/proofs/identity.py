@@ -62,8 +62,8 @@ class BackToBack(Component):
     Mutant(
         "the end of a ULPDU that spills into another beat is lost",
         FpduFramer,
-        "padded.spills.eq(i.last & (octets > width - 2))",
-        "padded.spills.eq(0)",
+        "counted.spills.eq(i.last & (octets > width - 2))",
+        "counted.spills.eq(0)",
     ),
     name="identity",
     of="FpduFramer to FpduChecker, or to LaneReceiver",

@@ -2,6 +2,7 @@
 
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Mux, Signal
+from amaranth.lib import data
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import (
@@ -11,7 +12,7 @@ from open_rnic.cocotb_tests.proofs.rules import (
     ready_buffer_states,
     ready_fifo_states,
 )
-from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, ReadyBuffer, ReadyFifo, Stage
 
 _WIDTH, _DEPTH = 2, 4
 
@@ -57,6 +58,24 @@ _SENTENCE = "each beat leaves exactly once, unchanged and in order"
 def _(m, stage):
     _level, watched, _before, beat = _in_order(m, stage, 1)
     m.states(~watched | (stage.o.payload == beat))
+
+
+@proves(
+    "a beat is accepted in the same cycles as by a Stage",
+    lambda lanes: EarlyStage(data.StructLayout({"octets": _WIDTH, "more": 1}), twice="more"),
+    Mutant(
+        "a beat overwrites one that is transferred once more",
+        EarlyStage,
+        "self.soon & ~stays_next",
+        "self.soon",
+    ),
+    name="early_stage",
+    of="EarlyStage, 2 bits",
+    lanes=NO_LANES,
+)
+def _(m, stage):
+    m.given(stage.o.ready == m.last(stage.soon))
+    m.always(stage.i.ready == (stage.o.ready & ~stage["stays"]))
 
 
 @proves(

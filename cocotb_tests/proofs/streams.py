@@ -189,8 +189,8 @@ _block(
     CrcAppender,
     CrcAppender,
     "the block continues before the transfer",
-    "with m.If(self.o.valid & self.o.ready):",
-    "with m.If(self.o.valid):",
+    "with m.If(given.i.valid & given.i.ready):",
+    "with m.If(given.i.valid):",
     states=lambda appender: ready_fifo_states(appender["beats"]) & fifo_states(appender["crcs"]),
 )
 _block(

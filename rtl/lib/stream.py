@@ -23,6 +23,7 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = [
     "Buffer",
+    "EarlyStage",
     "Fifo",
     "ReadyBuffer",
     "ReadyFifo",
@@ -174,6 +175,45 @@ class Stage(wiring.Component):
         if self.twice:
             with m.If(self.o.ready):
                 m.d.sync += [self.again.eq(stays), stays.eq(self.i.valid & self.i.payload[self.twice] & ~stays)]
+        return m
+
+
+class EarlyStage(wiring.Component):
+    """A :class:`Stage` whose ``i.ready`` comes from a register, because ``o.ready`` is told a cycle ahead.
+
+    Parameters
+    ----------
+    shape, twice : see :class:`Stage`
+
+    Members
+    -------
+    i, o, again : see :class:`Stage`
+    soon : In, 1 bit
+        ``o.ready`` of the next cycle.
+
+    """
+
+    def __init__(self, shape, *, twice: str):
+        super().__init__({
+            "i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), "again": Out(1), "soon": In(1),
+        })  # fmt: skip
+        self.twice = twice
+
+    def elaborate(self, platform):
+        m = Module()
+        held = Signal(Value.cast(self.i.payload).shape(), reset_less=True)
+        ready = Signal()
+        stays = Signal()  # the beat is transferred once more
+        stays_next = Signal()
+        m.d.comb += [self.i.ready.eq(ready), Value.cast(self.o.payload).eq(held)]
+        with m.If(ready):
+            m.d.comb += stays_next.eq(self.i.valid & self.i.payload[self.twice])
+            m.d.sync += [self.o.valid.eq(self.i.valid), held.eq(self.i.payload)]
+        with m.Else():
+            m.d.comb += stays_next.eq(stays & ~self.o.ready)
+        with m.If(self.o.ready):
+            m.d.sync += self.again.eq(stays)
+        m.d.sync += [stays.eq(stays_next), ready.eq(self.soon & ~stays_next)]
         return m
 
 

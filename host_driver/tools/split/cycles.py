@@ -121,22 +121,24 @@ def _transmit(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[
     marked, fpdus = _beats([size - _LANE for size in sizes.marked], width), _beats(sizes.marked, width)
     given = {Stage.FENCE: ulpdus, Stage.FRAMING: ulpdus, Stage.MARKER_INSERTION: framed, Stage.CRC_GENERATION: marked}
     packets = _offered(given[stages[0]])
+    wide = lanes > 4  # decisions about a beat are made a cycle before it, and it is rotated in steps
     for stage in stages:
         match stage:
             case Stage.FENCE:  # two Buffers, one before and one behind the decision
                 packets = _block(packets, ulpdus, 2)
-            case Stage.FRAMING:  # a Stage
-                packets = _block(packets, framed, 1)
+            case Stage.FRAMING:  # a Stage, or two
+                packets = _block(packets, framed, 2 if wide else 1)
             case Stage.MARKER_INSERTION:
-                # A Buffer; three Stages, which measure, rotate and register; wide beats rotate in two steps.
-                packets = _block(packets, marked, 5 if lanes > 8 else 4)
+                # A Buffer; three Stages, which measure, rotate and register; wide beats rotate in two steps, behind a
+                # Stage of their own and before a queue.
+                packets = _block(packets, marked, 7 if wide else 4)
             case Stage.CRC_GENERATION if lanes == 1:  # the CRC has a beat of its own, and is known when it is due
                 packets = _block(packets, fpdus, 1, 3)
             case Stage.CRC_GENERATION:
                 # A queue; the CRC's pipeline; removal of trailing zero lanes, 2 bits of their number per cycle; the
-                # insertion; a queue.
+                # insertion; a queue. Wide beats have a Buffer behind it.
                 undo = ((lanes - 1).bit_length() + 1) // 2
-                packets = _block(packets, fpdus, 1, (3 if lanes <= 2 else 4) + undo + 2)
+                packets = _block(packets, fpdus, 1 + wide, (3 if lanes <= 2 else 4) + undo + 2 + wide)
     return iter(packets)
 
 

@@ -7,8 +7,9 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import Packet, carried
 from open_rnic.rtl.lib.crc32c import BASIS, Crc32c, times, undone
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.rows import connection_field
-from open_rnic.rtl.lib.stream import Fifo, ReadyFifo
+from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyFifo, Through
 from open_rnic.rtl.mpa.tx.crc_lane_appender import LaneAppender
 
 __all__ = ["CrcAppender", "crc_appender"]
@@ -33,15 +34,12 @@ def _feed(m: Module, i: stream.Interface, beats: Fifo, crc: Crc32c):
         m.d.sync += first.eq(i.payload.last)
 
 
-# In a queued beat. ``ends``: the FPDU ends with this beat and its CRC. ``full``: it ends; the CRC needs another beat.
-_LAST = {"ends": 1, "full": 1}
-
-
 class CrcAppender(wiring.Component):
     """Appends the CRC field to each FPDU.
 
-    Latency: 2 cycles for a beat that is not the last, 6 to 9 cycles for the CRC, depending on the width. Throughput:
-    one beat per cycle at ``o``. An FPDU that fills its last beat becomes one beat longer.
+    Latency: 2 cycles for a beat that is not the last, 6 to 9 cycles for the CRC, depending on the width; above 4 lanes
+    1 cycle more for either. Throughput: one beat per cycle at ``o``. An FPDU that fills its last beat becomes one beat
+    longer.
 
     Members
     -------
@@ -73,18 +71,28 @@ class CrcAppender(wiring.Component):
         i, o = self.i.payload, self.o.payload
 
         # One queue for beats that wait for their CRC, another one for CRCs that wait for their beat.
-        m.submodules.beats = beats = ReadyFifo(
-            data.StructLayout({"data": 32 * lanes, "used": range(lanes), **_LAST, **self.connection}), DEPTH
-        )
+        # Octets of wide beats come straight from memory: a register for them would be stalled by too late a signal.
+        wide = lanes > AT_ONCE
+        m.submodules.beats = beats = ReadyFifo(_Queued(lanes, self.connection), DEPTH)
         m.submodules.crc = crc = Crc32c(lanes)
-        m.submodules.crcs = crcs = Fifo(32, DEPTH)
+        m.submodules.crcs = crcs = (ReadyFifo if wide else Fifo)(32, DEPTH)
         _feed(m, self.i, beats, crc)
+        if wide:
+            m.submodules.octets = octets = Fifo(32 * lanes, DEPTH)
+            m.d.comb += [
+                octets.i.valid.eq(self.i.valid),
+                octets.i.payload.eq(i.data),
+                octets.o.ready.eq(beats.o.ready),
+            ]
+            queued = octets.o.payload
+        else:
+            m.d.comb += beats.i.payload.data.eq(i.data)
+            queued = beats.o.payload.data
         enable = i.crc if self.carried else self.enable
         cuts = Signal()  # the last lane is left out
         fills = i.octets[-1] & ~cuts  # all lanes are in use
         m.d.comb += [
             cuts.eq(i.last & i.abort & ~enable),
-            beats.i.payload.data.eq(i.data),
             beats.i.payload.used.eq(i.octets[2:] - cuts),
             beats.i.payload.ends.eq(i.last & ~fills),
             beats.i.payload.full.eq(i.last & fills),
@@ -116,22 +124,32 @@ class CrcAppender(wiring.Component):
             crcs.i.payload.eq(Mux(enable, times(BASIS, z) ^ (~abort).replicate(32), 0)),
         ]
 
+        # A wide beat is registered with its CRC: too many octets depend on ``ready``, which may come late.
+        m.submodules.given = given = (Buffer if wide else Through)(self.o.payload.shape())
+        wiring.connect(m, given.o, wiring.flipped(self.o))
+        o = given.i.payload
         beat, field = beats.o.payload, crcs.o.payload
         alone = Signal()  # the full last beat has been sent, but stays at the queue's output; the CRC follows
         lane = Signal(range(lanes))  # of the CRC
         m.d.comb += lane.eq(Mux(alone, 0, beat.used))
+        if wide:
+            m.d.comb += beats.i.payload.place.eq(Cat(
+                i.last & ~fills & (beats.i.payload.used == n) for n in range(lanes)
+            ))
+            # Of a beat with the CRC alone, no other lane has a meaning.
+            holds = beat.place | alone
+        else:
+            holds = Cat((alone | beat.ends) & (lane == n) for n in range(lanes))
         m.d.comb += [
-            o.data.eq(Cat(
-                Mux((alone | beat.ends) & (lane == n), field, beat.data.word_select(n, 32)) for n in range(lanes)
-            )),
+            o.data.eq(Cat(Mux(holds[n], field, queued.word_select(n, 32)) for n in range(lanes))),
             o.octets.eq(Array(range(4, 4 * lanes + 4, 4))[lane]),
             o.last.eq(alone | beat.ends),
             *(o[name].eq(beat[name]) for name in self.connection),
-            self.o.valid.eq(Mux(alone, crcs.o.valid, beats.o.valid & (crcs.o.valid | ~beat.ends))),
-            beats.o.ready.eq(self.o.ready & Mux(alone | beat.ends, crcs.o.valid, ~beat.full)),
-            crcs.o.ready.eq(self.o.ready & (alone | (beats.o.valid & beat.ends))),
+            given.i.valid.eq(Mux(alone, crcs.o.valid, beats.o.valid & (crcs.o.valid | ~beat.ends))),
+            beats.o.ready.eq(given.i.ready & Mux(alone | beat.ends, crcs.o.valid, ~beat.full)),
+            crcs.o.ready.eq(given.i.ready & (alone | (beats.o.valid & beat.ends))),
         ]
-        with m.If(self.o.valid & self.o.ready):
+        with m.If(given.i.valid & given.i.ready):
             m.d.sync += alone.eq(~alone & beat.full)
         return m
 
@@ -139,3 +157,18 @@ class CrcAppender(wiring.Component):
 def crc_appender(lanes: int, connections: int = 1) -> CrcAppender | LaneAppender:
     """The block that appends the CRC field at this width."""
     return LaneAppender(connections) if lanes == 1 else CrcAppender(lanes, connections)
+
+
+class _Queued(data.StructLayout):
+    """A beat that waits for its CRC.
+
+    ``ends``: the FPDU ends with this beat and its CRC. ``full``: it ends; the CRC needs another beat. ``used``: with
+    ``ends``, the lane of the CRC. Above 4 lanes, ``place`` has the same as a bit for each lane, which is its choice;
+    the octets are in a queue of their own.
+    """
+
+    def __init__(self, lanes: int, also):
+        wide = lanes > AT_ONCE
+        super().__init__({
+            **({"place": lanes} if wide else {"data": 32 * lanes}), "used": range(lanes), "ends": 1, "full": 1, **also,
+        })  # fmt: skip

@@ -5,7 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet, carried
-from open_rnic.rtl.lib.stream import Stage, keep_octets, swap_octets
+from open_rnic.rtl.lib.rotate import AT_ONCE
+from open_rnic.rtl.lib.stream import Stage, Through, swap_octets
 
 __all__ = ["FpduFramer"]
 
@@ -13,9 +14,9 @@ __all__ = ["FpduFramer"]
 class FpduFramer(wiring.Component):
     """Prepends ULPDU_Length to each ULPDU, and appends zeros up to a multiple of 4 octets.
 
-    Latency: 1 cycle. Throughput: one beat per cycle. An FPDU whose last 2 octets need a beat of their own stalls the
-    input for 1 cycle. The block stalls as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend on
-    ``o.valid``.
+    Latency: 1 cycle, 2 cycles above 4 lanes. Throughput: one beat per cycle. An FPDU whose last 2 octets need a beat of
+    their own stalls the input for 1 cycle. The block stalls as a whole while ``o.ready`` is 0, so ``o.ready`` must not
+    depend on ``o.valid``.
 
     Members
     -------
@@ -37,23 +38,39 @@ class FpduFramer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.padded = padded = Stage(_Padded(self.lanes, self.carried), twice="spills")
-        self._pad(m, padded.i)
+        lanes = self.lanes
+        # Which octets of a wide beat are cleared is decided a cycle earlier.
+        m.submodules.counted = counted = (Through if lanes <= AT_ONCE else Stage)(_Counted(lanes, self.carried))
+        m.submodules.padded = padded = Stage(_Padded(lanes, self.carried), twice="spills")
+        self._count(m, counted.i)
+        self._pad(m, counted.o, padded.i)
         self._frame(m, padded.o, padded.again)
         return m
 
-    def _pad(self, m, o):
-        """Clear the octets after the ULPDU, and determine whether its end still fits in the beat after the shift."""
-        i, padded = self.i.payload, o.payload
+    def _count(self, m, o):
+        """Determine the ULPDU's octets, and whether its end still fits in the beat after the shift."""
+        i, counted = self.i.payload, o.payload
         width = 4 * self.lanes
         octets = Mux(i.last, i.octets, width)
         m.d.comb += [
             o.valid.eq(self.i.valid),
             self.i.ready.eq(o.ready),
-            *(padded[name].eq(i[name]) for name in ("length", "last", "abort", *self.carried)),
-            padded.data.eq(Mux(i.last, keep_octets(i.data, i.octets), i.data)),
-            padded.octets.eq(Cat(Const(0, 2), (octets + 2 + 3)[2:])),
-            padded.spills.eq(i.last & (octets > width - 2)),
+            *(counted[name].eq(i[name]) for name in ("data", "length", "last", "abort", *self.carried)),
+            counted.keeps.eq(Cat(~i.last | (n < i.octets) for n in range(width))),
+            counted.octets.eq(Cat(Const(0, 2), (octets + 2 + 3)[2:])),
+            counted.spills.eq(i.last & (octets > width - 2)),
+        ]
+
+    def _pad(self, m, i, o):
+        """Clear the octets after the ULPDU."""
+        counted, padded = i.payload, o.payload
+        m.d.comb += [
+            o.valid.eq(i.valid),
+            i.ready.eq(o.ready),
+            *(padded[name].eq(counted[name]) for name in padded.shape().members if name != "data"),
+            padded.data.eq(Cat(
+                Mux(keeps, counted.data.word_select(n, 8), 0) for n, keeps in enumerate(counted.keeps)
+            )),
         ]
 
     def _frame(self, m, i, alone):
@@ -80,6 +97,13 @@ class FpduFramer(wiring.Component):
                 carry.eq(padded.data[-16:]),
                 first.eq(o.last),
             ]
+
+
+class _Counted(Packet):
+    """A beat of a ULPDU. ``keeps``: its octets that are valid. The other fields are those of :class:`_Padded`."""
+
+    def __init__(self, lanes: int, also):
+        super().__init__(lanes, keeps=4 * lanes, length=16, abort=1, spills=1, **also)
 
 
 class _Padded(Packet):

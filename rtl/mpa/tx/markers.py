@@ -6,13 +6,13 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet, carried
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import rotate_lanes
+from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_lanes, turn_of
 from open_rnic.rtl.lib.rows import Rows, connection_shape
-from open_rnic.rtl.lib.stream import Stage, Through, swap_octets
+from open_rnic.rtl.lib.stream import EarlyStage, Fifo, Stage, swap_octets
 
 __all__ = ["MarkerInserter"]
 
-AT_ONCE = 8  # lanes that are rotated without a register in between
+DEPTH = 16  # beats in the queue at ``o``, above 4 lanes: so many that a beat has arrived before the queue is empty
 
 
 class MarkerInserter(wiring.Component):
@@ -25,8 +25,9 @@ class MarkerInserter(wiring.Component):
     lanes, modulo the width, wait for the FPDU's next beat. Waiting lanes are sent in a beat of their own, which stalls
     the input for 1 cycle, if they fill a beat or if the FPDU's last beat has no room for them.
 
-    Latency: 2 cycles, 3 cycles above 8 lanes. Throughput: one beat per cycle at ``o``. The block stalls as a whole
-    while ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``.
+    Latency: 2 cycles, 5 cycles above 4 lanes. Throughput: one beat per cycle at ``o``. Up to 4 lanes, the block stalls
+    as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``. Wider beats are rotated in several
+    cycles, in which nothing stalls: a beat begins only once it has a place in a queue at ``o``.
 
     Members
     -------
@@ -75,8 +76,6 @@ class MarkerInserter(wiring.Component):
         m = Module()
         lanes = self.lanes
         m.submodules.measured = measured = Stage(_Measured(lanes, self.carried))
-        m.submodules.placed = placed = (Stage if lanes > AT_ONCE else Through)(_Placed(lanes, self.carried))
-        m.submodules.turned = turned = Stage(_Turned(lanes, self.carried), twice="more")
         i, beat = self.i.payload, measured.i.payload
         used = i.octets[2:]
         m.d.comb += [
@@ -86,13 +85,55 @@ class MarkerInserter(wiring.Component):
             beat.reach.eq(Mux(i.last, Array(range(1, lanes + 2))[used], lanes)),
             beat.highest.eq(Mux(i.last, Array([0, *range(lanes)])[used], lanes - 1)),
         ]
-        self._place(m, measured.o, placed.i)
-        self._turn(m, placed.o, turned.i)
-        self._insert(m, turned.o, turned.again)
+        turned_shape = _Turned(lanes, self.carried)
+        if lanes > AT_ONCE:
+            m.submodules.placed = placed = EarlyStage(_Placed(lanes, self.carried), twice="more")
+            m.submodules.turned = turned = Stage(turned_shape)
+            self._place(m, measured.o, placed.i)
+            self._in_steps(m, placed, turned)
+        else:
+            placed = stream.Signature(_Placed(lanes, self.carried)).create()
+            m.submodules.turned = turned = Stage(turned_shape, twice="more")
+            self._place(m, measured.o, placed)
+            self._turn(m, placed, turned.i)
+            self._insert(m, turned.o, turned.again, self.o)
         return m
 
+    def _in_steps(self, m, placed, turned):
+        """Rotate the beat in several cycles, once it has a place in the queue at ``o``."""
+        *steps, last = range(0, len(placed.o.payload.waiting), TURNED)
+        m.submodules.queue = queue = Fifo(self.o.payload.shape(), DEPTH, spare=len(steps) + 3)
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        # Told a cycle late; so there are places for the beats in the steps and in ``turned``, and for 2 more.
+        room = Signal()
+        begun = stream.Signature(placed.o.payload.shape()).create()
+        given = stream.Signature(self.o.payload.shape()).create()
+        m.d.sync += room.eq(queue.spare)
+        m.d.comb += [
+            begun.valid.eq(placed.o.valid & room),
+            begun.payload.eq(placed.o.payload),
+            begun.payload.alone.eq(placed.again),
+            placed.o.ready.eq(room),
+            placed.soon.eq(queue.spare),
+            queue.i.valid.eq(given.valid),
+            queue.i.payload.eq(given.payload),
+            given.ready.eq(1),
+        ]
+        i = begun
+        for at in steps:
+            m.submodules[f"turned_{at}"] = step = Stage(_Placed(self.lanes, self.carried))
+            m.d.comb += [
+                step.i.valid.eq(i.valid),
+                step.i.payload.eq(i.payload),
+                step.i.payload.data.eq(self._rotated(m, i.payload, at)),
+                i.ready.eq(step.i.ready),
+            ]
+            i = step.o
+        self._turn(m, i, turned.i, last)
+        self._insert(m, turned.o, 0, given)
+
     def _place(self, m, i, o):
-        """Find the marker's place in the beat, and begin to rotate the beat."""
+        """Find the marker's place in the beat, and the beat's place behind the waiting lanes."""
         lanes = self.lanes
         beat, placed = i.payload, o.payload
         moves = i.valid & i.ready
@@ -152,10 +193,12 @@ class MarkerInserter(wiring.Component):
             o.valid.eq(i.valid & goes if many else i.valid),
             i.ready.eq(o.ready & (goes | ~i.valid) if many else o.ready),
             self.inserted.eq(moves & marked),
-            placed.data.eq(rotate_lanes(m, beat.data, waiting & 3)),
+            placed.data.eq(beat.data),
+            placed.highest.eq(beat.data[-32:]),
             placed.waiting.eq(waiting),
             placed.marked.eq(marked),
             placed.at.eq(state.place[:lanes.bit_length()] + waiting),
+            placed.behind.eq(state.place[lanes.bit_length() - 1]),  # a place in reach is not beyond ``lanes``
             placed.pointer.eq(pointer),
             placed.more.eq(Mux(beat.last, over, marked & (waiting == lanes - 1))),
             placed.used.eq(Array(range(1, lanes + 1))[ends]),
@@ -173,46 +216,56 @@ class MarkerInserter(wiring.Component):
             with m.Elif(~state.started):
                 m.d.sync += state.place.eq(-self.start)
 
-    def _turn(self, m, i, o):
+    def _rotated(self, m, placed, at):
+        """The lanes of a beat, rotated by one part of the distance to their places."""
+        return rotate_lanes(m, placed.data, turn_of(placed.waiting, at))
+
+    def _turn(self, m, i, o, at=0):
         """Rotate the beat to its place behind the waiting lanes, and decode the flags of its lanes."""
         lanes = self.lanes
         placed, turned = i.payload, o.payload
+        waits = Signal(lanes)
 
-        def marker(lane):
-            return placed.marked & (placed.at == lane)
-
-        def moved(lane):
-            return placed.marked & placed.at.matches(*range(lane))
+        def either(test):
+            """``test`` of the place of each lane, which is in the next beat if the lane waits."""
+            return Cat(placed.marked & Mux(waits[n], test(lanes + n), test(n)) for n in range(lanes))
 
         m.d.comb += [
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
-            turned.data.eq(rotate_lanes(m, placed.data, placed.waiting & ~3)),
-            turned.waits.eq(Cat(~placed.waiting.matches(*range(n + 1)) for n in range(lanes))),
-            turned.marker.eq(Cat(marker(n) for n in range(lanes))),
-            turned.moved.eq(Cat(moved(n) for n in range(lanes))),
-            turned.next_marker.eq(Cat(marker(lanes + n) for n in range(lanes))),
-            turned.next_moved.eq(Cat(moved(lanes + n) for n in range(lanes))),
-            *(turned[name].eq(placed[name]) for name in ("pointer", "more", "used", "last", "abort", *self.carried)),
+            waits.eq(Cat(~placed.waiting.matches(*range(n + 1)) for n in range(lanes))),
+            turned.data.eq(self._rotated(m, placed, at)),
+            turned.takes.eq(waits | placed.alone.replicate(lanes)),
+            turned.marker.eq(either(lambda place: placed.at == place)),
+            turned.moved.eq(either(lambda place: placed.at.matches(*range(place)))),
+            turned.behind.eq(placed.marked & placed.behind),
+            turned.more.eq(placed.more & ~placed.alone),
+            *(turned[name].eq(placed[name]) for name in (
+                "highest", "pointer", "used", "last", "abort", *self.carried,
+            )),
         ]
 
-    def _insert(self, m, i, alone):
-        """Insert the marker between the lanes of the beat, and join the beat with the waiting lanes."""
+    def _insert(self, m, i, alone, o):
+        """Insert the marker between the lanes of the beat, and join the beat with the waiting lanes.
+
+        ``alone``: the waiting lanes are a beat of their own.
+        """
         lanes = self.lanes
-        beat, o = i.payload, self.o
-        kept = Signal(32 * lanes, reset_less=True)  # the waiting lanes; ``alone``: they are a beat of their own
+        beat = i.payload
+        kept = Signal(32 * lanes, reset_less=True)  # the waiting lanes
         marker = Cat(Const(0, 16), swap_octets(Cat(Const(0, 2), beat.pointer)))
-
-        def inserted(is_marker, is_moved):
-            words = [beat.data.word_select(n, 32) for n in range(lanes)]
-            return [Mux(is_marker[n], marker, Mux(is_moved[n], words[n - 1], words[n])) for n in range(lanes)]
-
+        words = [beat.data.word_select(n, 32) for n in range(lanes)]
+        placed = Signal(32 * lanes, name="with_marker")
+        beyond = Signal(32)  # waits in addition, if there is a marker
         m.d.comb += [
+            placed.eq(Cat(
+                Mux(beat.marker[n], marker, Mux(beat.moved[n], words[n - 1], words[n])) for n in range(lanes)
+            )),
+            beyond.eq(Mux(beat.behind, marker, beat.highest)),
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
             o.payload.data.eq(Cat(
-                Mux(alone | waits, kept.word_select(n, 32), word)
-                for n, (waits, word) in enumerate(zip(beat.waits, inserted(beat.marker, beat.moved), strict=True))
+                Mux(alone | beat.takes[n], kept.word_select(n, 32), placed.word_select(n, 32)) for n in range(lanes)
             )),
             o.payload.octets.eq(Cat(Const(0, 2), beat.used)),
             o.payload.last.eq(beat.last & (alone | ~beat.more)),
@@ -220,7 +273,9 @@ class MarkerInserter(wiring.Component):
             *(o.payload[name].eq(beat[name]) for name in self.carried),
         ]
         with m.If(o.valid & o.ready):
-            m.d.sync += kept.eq(Cat(inserted(beat.next_marker, beat.next_moved)))
+            m.d.sync += kept.eq(Cat(
+                Mux(beat.takes[n], placed.word_select(n, 32), beyond) for n in range(lanes)
+            ))
 
 
 class _Measured(data.StructLayout):
@@ -238,15 +293,18 @@ class _Measured(data.StructLayout):
 
 
 class _Placed(data.StructLayout):
-    """A beat and the place of its marker.
+    """A beat and its place.
 
-    ``waiting``: the number of waiting lanes. ``marked``: a marker is due in lane ``at``, counted from the first waiting
-    lane. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: see :class:`_Turned`.
+    ``waiting``: the number of waiting lanes, by which the beat is rotated. ``alone``: the beat comes for the second
+    time, for the waiting lanes alone. ``highest``: its last lane. ``marked``: a marker is due in lane ``at``, counted
+    from the first waiting lane; ``behind``: in the lane behind the beat. ``pointer``: its FPDUPTR, in lanes. ``more``,
+    ``used``: see :class:`_Turned`.
     """
 
     def __init__(self, lanes: int, also):
         super().__init__({
-            "data": 32 * lanes, "waiting": range(lanes), "marked": 1, "at": range(2 * lanes), "pointer": 14,
+            "data": 32 * lanes, "highest": 32, "waiting": range(lanes), "alone": 1,
+            "marked": 1, "at": range(2 * lanes), "behind": 1, "pointer": 14,
             "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1, **also,
         })  # fmt: skip
 
@@ -254,15 +312,14 @@ class _Placed(data.StructLayout):
 class _Turned(data.StructLayout):
     """A beat, rotated by the number of waiting lanes, and the use of its lanes.
 
-    ``waits``: output lanes that come from the waiting lanes. Of the other output lanes, ``marker`` is the marker, with
-    FPDUPTR ``pointer``, and those in ``moved`` take the previous lane. ``next_marker``, ``next_moved``: the same for
-    the lanes that were rotated past the end, and wait. ``more``: these need another beat. ``used``: the number of
-    lanes of the last beat.
+    ``takes``: output lanes that come from the waiting lanes; those that were rotated there wait, and so does the lane
+    behind them if the beat has a marker. It is ``highest``, or with ``behind`` the marker. Of all lanes, ``marker`` is
+    the marker, with FPDUPTR ``pointer``, and those in ``moved`` take the previous lane. ``more``: the waiting lanes
+    need another beat. ``used``: the number of lanes of the last beat.
     """
 
     def __init__(self, lanes: int, also):
         super().__init__({
-            "data": 32 * lanes,
-            **dict.fromkeys(("waits", "marker", "moved", "next_marker", "next_moved"), lanes),
+            "data": 32 * lanes, "highest": 32, **dict.fromkeys(("takes", "marker", "moved"), lanes), "behind": 1,
             "pointer": 14, "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1, **also,
         })  # fmt: skip
