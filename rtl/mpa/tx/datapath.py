@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.stream import Buffer, Stage
+from open_rnic.rtl.lib.rotate import AT_ONCE
+from open_rnic.rtl.lib.stream import Buffer, Stage, Through
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
@@ -100,7 +101,7 @@ class TxDatapath(wiring.Component):
         m.submodules.switch = switch = TxModeSwitch(lanes)
         m.submodules.fence = fence = Fence(lanes)
         m.submodules.framer = framer = FpduFramer(lanes)
-        m.submodules.framed = framed = Buffer(framer.o.payload.shape())
+        m.submodules.framed = framed = (Buffer if lanes <= AT_ONCE else Through)(framer.o.payload.shape())
         m.submodules.inserter = inserter = MarkerInserter(lanes)
         m.submodules.marked = marked = Stage(Packet(lanes, abort=1))
         m.submodules.appender = appender = crc_appender(lanes)

@@ -5,8 +5,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet, carried
+from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.rotate import AT_ONCE
-from open_rnic.rtl.lib.stream import Stage, Through, swap_octets
+from open_rnic.rtl.lib.stream import Stage, swap_octets
 
 __all__ = ["FpduFramer"]
 
@@ -14,9 +15,9 @@ __all__ = ["FpduFramer"]
 class FpduFramer(wiring.Component):
     """Prepends ULPDU_Length to each ULPDU, and appends zeros up to a multiple of 4 octets.
 
-    Latency: 1 cycle, 2 cycles above 4 lanes. Throughput: one beat per cycle. An FPDU whose last 2 octets need a beat of
-    their own stalls the input for 1 cycle. The block stalls as a whole while ``o.ready`` is 0, so ``o.ready`` must not
-    depend on ``o.valid``.
+    Latency: 1 cycle. Throughput: one beat per cycle. An FPDU whose last 2 octets need a beat of their own stalls the
+    input for 1 cycle. Up to 4 lanes, the block stalls as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend
+    on ``o.valid``. Wider beats are padded in a :class:`.Conveyor`, which takes 2 cycles.
 
     Members
     -------
@@ -39,12 +40,20 @@ class FpduFramer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        # Which octets of a wide beat are cleared is decided a cycle earlier.
-        m.submodules.counted = counted = (Through if lanes <= AT_ONCE else Stage)(_Counted(lanes, self.carried))
-        m.submodules.padded = padded = Stage(_Padded(lanes, self.carried), twice="spills")
-        self._count(m, counted.i)
-        self._pad(m, counted.o, padded.i)
-        self._frame(m, padded.o, padded.again)
+        counted_shape, padded_shape = _Counted(lanes, self.carried), _Padded(lanes, self.carried)
+        if lanes > AT_ONCE:
+            m.submodules.conveyor = conveyor = Conveyor(counted_shape, self.o.payload.shape(), twice="spills", steps=0)
+            padded = stream.Signature(padded_shape).create()
+            self._count(m, conveyor.i)
+            self._pad(m, conveyor.begun, padded)
+            self._frame(m, padded, conveyor.again, conveyor.given)
+            wiring.connect(m, conveyor.o, wiring.flipped(self.o))
+        else:
+            m.submodules.padded = padded = Stage(padded_shape, twice="spills")
+            counted = stream.Signature(counted_shape).create()
+            self._count(m, counted)
+            self._pad(m, counted, padded.i)
+            self._frame(m, padded.o, padded.again, self.o)
         return m
 
     def _count(self, m, o):
@@ -73,9 +82,9 @@ class FpduFramer(wiring.Component):
             )),
         ]
 
-    def _frame(self, m, i, alone):
+    def _frame(self, m, i, alone, given):
         """Shift the ULPDU by 2 octets, to make room for its length."""
-        padded, o = i.payload, self.o.payload
+        padded, o = i.payload, given.payload
         carry = Signal(16, reset_less=True)
         first = Signal(init=1)
         with m.If(alone):  # ``carry`` has the ULPDU's last octets, which need a beat of their own
@@ -86,13 +95,13 @@ class FpduFramer(wiring.Component):
                 o.octets.eq(padded.octets),
             ]
         m.d.comb += [
-            self.o.valid.eq(i.valid),
-            i.ready.eq(self.o.ready),
+            given.valid.eq(i.valid),
+            i.ready.eq(given.ready),
             o.last.eq(padded.last & (alone | ~padded.spills)),
             o.abort.eq(padded.abort),
             *(o[name].eq(padded[name]) for name in self.carried),
         ]
-        with m.If(self.o.valid & self.o.ready):
+        with m.If(given.valid & given.ready):
             m.d.sync += [
                 carry.eq(padded.data[-16:]),
                 first.eq(o.last),

@@ -5,14 +5,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet, carried
+from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_lanes, turn_of
 from open_rnic.rtl.lib.rows import Rows, connection_shape
-from open_rnic.rtl.lib.stream import EarlyStage, Fifo, Stage, swap_octets
+from open_rnic.rtl.lib.stream import Stage, swap_octets
 
 __all__ = ["MarkerInserter"]
-
-DEPTH = 16  # beats in the queue at ``o``, above 4 lanes: so many that a beat has arrived before the queue is empty
 
 
 class MarkerInserter(wiring.Component):
@@ -26,8 +25,8 @@ class MarkerInserter(wiring.Component):
     the input for 1 cycle, if they fill a beat or if the FPDU's last beat has no room for them.
 
     Latency: 2 cycles, 5 cycles above 4 lanes. Throughput: one beat per cycle at ``o``. Up to 4 lanes, the block stalls
-    as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``. Wider beats are rotated in several
-    cycles, in which nothing stalls: a beat begins only once it has a place in a queue at ``o``.
+    as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``. Wider beats are rotated in the
+    steps of a :class:`.Conveyor`.
 
     Members
     -------
@@ -87,10 +86,24 @@ class MarkerInserter(wiring.Component):
         ]
         turned_shape = _Turned(lanes, self.carried)
         if lanes > AT_ONCE:
-            m.submodules.placed = placed = EarlyStage(_Placed(lanes, self.carried), twice="more")
+            *steps, last = range(0, (lanes - 1).bit_length(), TURNED)
+            shape = _Placed(lanes, self.carried)
+            m.submodules.conveyor = conveyor = Conveyor(
+                shape, self.o.payload.shape(), twice="more", steps=len(steps) + 1
+            )
             m.submodules.turned = turned = Stage(turned_shape)
-            self._place(m, measured.o, placed.i)
-            self._in_steps(m, placed, turned)
+            self._place(m, measured.o, conveyor.i)
+            placed = stream.Signature(shape).create()
+            wiring.connect(m, conveyor.begun, wiring.flipped(placed))
+            m.d.comb += placed.payload.alone.eq(conveyor.again)
+            for at in steps:
+                m.submodules[f"turned_{at}"] = step = Stage(shape)
+                wiring.connect(m, placed, step.i)
+                m.d.comb += step.i.payload.data.eq(self._rotated(m, placed.payload, at))
+                placed = step.o
+            self._turn(m, placed, turned.i, last)
+            self._insert(m, turned.o, 0, conveyor.given)
+            wiring.connect(m, conveyor.o, wiring.flipped(self.o))
         else:
             placed = stream.Signature(_Placed(lanes, self.carried)).create()
             m.submodules.turned = turned = Stage(turned_shape, twice="more")
@@ -98,39 +111,6 @@ class MarkerInserter(wiring.Component):
             self._turn(m, placed, turned.i)
             self._insert(m, turned.o, turned.again, self.o)
         return m
-
-    def _in_steps(self, m, placed, turned):
-        """Rotate the beat in several cycles, once it has a place in the queue at ``o``."""
-        *steps, last = range(0, len(placed.o.payload.waiting), TURNED)
-        m.submodules.queue = queue = Fifo(self.o.payload.shape(), DEPTH, spare=len(steps) + 3)
-        wiring.connect(m, queue.o, wiring.flipped(self.o))
-        # Told a cycle late; so there are places for the beats in the steps and in ``turned``, and for 2 more.
-        room = Signal()
-        begun = stream.Signature(placed.o.payload.shape()).create()
-        given = stream.Signature(self.o.payload.shape()).create()
-        m.d.sync += room.eq(queue.spare)
-        m.d.comb += [
-            begun.valid.eq(placed.o.valid & room),
-            begun.payload.eq(placed.o.payload),
-            begun.payload.alone.eq(placed.again),
-            placed.o.ready.eq(room),
-            placed.soon.eq(queue.spare),
-            queue.i.valid.eq(given.valid),
-            queue.i.payload.eq(given.payload),
-            given.ready.eq(1),
-        ]
-        i = begun
-        for at in steps:
-            m.submodules[f"turned_{at}"] = step = Stage(_Placed(self.lanes, self.carried))
-            m.d.comb += [
-                step.i.valid.eq(i.valid),
-                step.i.payload.eq(i.payload),
-                step.i.payload.data.eq(self._rotated(m, i.payload, at)),
-                i.ready.eq(step.i.ready),
-            ]
-            i = step.o
-        self._turn(m, i, turned.i, last)
-        self._insert(m, turned.o, 0, given)
 
     def _place(self, m, i, o):
         """Find the marker's place in the beat, and the beat's place behind the waiting lanes."""
