@@ -12,6 +12,7 @@ from open_rnic.cocotb_tests.proofs.rules import (
     ready_buffer_states,
     ready_fifo_states,
 )
+from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, ReadyBuffer, ReadyFifo, Stage
 
 _WIDTH, _DEPTH = 2, 4
@@ -76,6 +77,25 @@ def _(m, stage):
 def _(m, stage):
     m.given(stage.o.ready == m.last(stage.soon))
     m.always(stage.i.ready == (stage.o.ready & ~stage["stays"]))
+
+
+@proves(
+    "each beat that is in the steps has a place in the queue",
+    lambda lanes: Conveyor(data.StructLayout({"octets": _WIDTH, "more": 1}), _WIDTH, twice="more", steps=2),
+    Mutant("a beat begins without a place", Conveyor, "spare=self.steps + 2", "spare=self.steps"),
+    name="conveyor",
+    of="Conveyor, 2 bits, 2 steps",
+    lanes=NO_LANES,
+    reach=30,
+)
+def _(m, conveyor):
+    first = m.last(conveyor.begun.valid)
+    second = m.last(first)
+    queue = conveyor["queue"]
+    free = queue.depth - fifo_level(queue)
+    m.given(conveyor.given.valid == second)
+    m.always(~conveyor.given.valid | (free != 0))
+    m.states(fifo_states(queue), free >= first + second, ~conveyor["room"] | (free >= 3))
 
 
 @proves(

@@ -126,12 +126,12 @@ def _transmit(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[
         match stage:
             case Stage.FENCE:  # two Buffers, one before and one behind the decision
                 packets = _block(packets, ulpdus, 2)
-            case Stage.FRAMING:  # a Stage, or two
+            case Stage.FRAMING:  # a Stage, or for wide beats a Conveyor
                 packets = _block(packets, framed, 2 if wide else 1)
             case Stage.MARKER_INSERTION:
-                # A Buffer; three Stages, which measure, rotate and register; wide beats rotate in two steps, behind a
-                # Stage of their own and before a queue.
-                packets = _block(packets, marked, 7 if wide else 4)
+                # A Buffer; three Stages, which measure, rotate and register. Wide beats need no Buffer, and rotate in
+                # two steps of a Conveyor.
+                packets = _block(packets, marked, 6 if wide else 4)
             case Stage.CRC_GENERATION if lanes == 1:  # the CRC has a beat of its own, and is known when it is due
                 packets = _block(packets, fpdus, 1, 3)
             case Stage.CRC_GENERATION:
