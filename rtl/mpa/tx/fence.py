@@ -7,7 +7,6 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu, carried
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.rows import Rows, connection_field, connection_shape
 from open_rnic.rtl.lib.stream import ReadyBuffer
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
@@ -179,12 +178,10 @@ class Fence(wiring.Component):
             ),
             own.sink.eq(x.sink if self.carried else kept_sink),
         ]
-        # Most octets of a wide beat depend on the kind, which is known a cycle before it is wanted.
-        known = "comb" if lanes <= AT_ONCE else "sync"
         with m.If(state.responds):
-            m.d[known] += own.kind.eq(Ulpdu.RESPONSE)
+            m.d.comb += own.kind.eq(Ulpdu.RESPONSE)
         with m.Else():
-            m.d[known] += own.kind.eq(self.rtr_send)
+            m.d.comb += own.kind.eq(self.rtr_send)
         with m.If(~initiator & Mux(peer_to_peer, x.rtr, x.good)):
             m.d.sync += [state.granted.eq(1), state.responds.eq(x.respond & peer_to_peer)]
         if not self.carried:
