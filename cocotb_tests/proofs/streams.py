@@ -14,7 +14,8 @@ from open_rnic.cocotb_tests.proofs.rules import (
 )
 from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.layouts import Packet, RxUlpdu, room_latency
-from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.lib.conveyor import Conveyor
+from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, ReadyBuffer, ReadyFifo, Stage
 from open_rnic.rtl.mpa.length import LengthFifo
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner
@@ -129,6 +130,25 @@ _block(
     "self.i.ready.eq(1)",
 )
 _block(
+    lambda lanes: EarlyStage(Packet(lanes), twice="last"),
+    EarlyStage,
+    "a beat overwrites another one",
+    "ready.eq(self.soon & ~stays_next)",
+    "ready.eq(~stays_next)",
+    given=lambda m, stage: stage.o.ready == m.last(stage.soon),
+    states=lambda stage: stage.o.ready | ~stage["ready"],
+)
+_block(
+    lambda lanes: Conveyor(Packet(lanes), Packet(lanes), twice="last", steps=2),
+    Conveyor,
+    "a beat from the steps withdraws an output beat",
+    "wiring.connect(m, queue.o, wiring.flipped(self.o))",
+    "m.d.comb += [self.o.valid.eq(queue.o.valid & ~self.given.valid), self.o.payload.eq(queue.o.payload), "
+    "queue.o.ready.eq(self.o.ready)]",
+    given=lambda m, conveyor: conveyor.begun.ready,
+    states=lambda conveyor: fifo_states(conveyor["queue"]),
+)
+_block(
     lambda lanes: Fifo(Packet(lanes), 4),
     Fifo,
     "a beat leaves after one cycle",
@@ -173,9 +193,11 @@ _block(
 _block(
     FpduFramer,
     FpduFramer,
-    "the block continues before the transfer",
-    "with m.If(self.o.valid & self.o.ready):",
-    "with m.If(self.o.valid):",
+    "an input beat withdraws an output beat",
+    "wiring.connect(m, given.o, wiring.flipped(self.o))",
+    "m.d.comb += [self.o.valid.eq(given.o.valid & ~self.i.valid), self.o.payload.eq(given.o.payload), "
+    "given.o.ready.eq(self.o.ready)]",
+    states=lambda framer: buffer_states(framer["given"]),
 )
 _block(
     MarkerInserter,

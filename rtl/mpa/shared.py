@@ -8,7 +8,7 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import INTERVAL, Packet, RxUlpdu, Train, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import connection_shape
-from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
+from open_rnic.rtl.lib.stream import Fifo, Stage
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
@@ -288,13 +288,11 @@ class SharedMpa(wiring.Component):
         lanes, connections = self.lanes, self.connections
         m.submodules.fence = fence = Fence(lanes, connections)
         m.submodules.framer = framer = FpduFramer(lanes, connections)
-        m.submodules.framed = framed = Buffer(framer.o.payload.shape())
         m.submodules.inserter = inserter = MarkerInserter(lanes, connections)
         m.submodules.marked = marked = Stage(inserter.o.payload.shape())
         m.submodules.appender = appender = crc_appender(lanes, connections)
         wiring.connect(m, fence.o, framer.i)
-        wiring.connect(m, framer.o, framed.i)
-        wiring.connect(m, framed.o, inserter.i)
+        wiring.connect(m, framer.o, inserter.i)
         wiring.connect(m, inserter.o, marked.i)
         wiring.connect(m, marked.o, appender.i)
         wiring.connect(m, appender.o, wiring.flipped(self.tx_fpdu))

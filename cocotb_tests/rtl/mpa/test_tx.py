@@ -19,17 +19,14 @@ from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 
 
 def blocks(lanes, ice40=False):
-    # The first two do nothing while ``o.ready`` is 0, so sinks whose ``ready`` waits for ``valid`` need a buffer.
+    # The inserter does nothing while ``o.ready`` is 0, so a sink whose ``ready`` waits for ``valid`` needs a buffer.
+    inserter = MarkerInserter(lanes)
     together = Together(
-        framer=buffered(FpduFramer(lanes)),
-        inserter=buffered(MarkerInserter(lanes)),
+        framer=FpduFramer(lanes),
+        inserter=Chain(inserter, Buffer(inserter.o.payload.shape())),
         appender=crc_appender(lanes),
     )
     return Ice40(together) if ice40 else together
-
-
-def buffered(block):
-    return Chain(block, Buffer(block.o.payload.shape()))
 
 
 def around(dut, name, chance=0.3):

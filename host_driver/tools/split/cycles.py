@@ -27,6 +27,7 @@ from open_rnic.host_driver.tools.split.stages import MPA, RDMA, RTL, Direction, 
 
 __all__ = ["device_cycles"]
 
+_NARROW = 16  # octets of the widest beat that is rotated at once, as AT_ONCE of rtl.lib.rotate
 _BUFFER = 1  # latency of rtl.lib.stream.Buffer, at the end of a segment
 _LANE = 4  # octets of a lane, a marker and a CRC
 
@@ -121,17 +122,16 @@ def _transmit(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[
     marked, fpdus = _beats([size - _LANE for size in sizes.marked], width), _beats(sizes.marked, width)
     given = {Stage.FENCE: ulpdus, Stage.FRAMING: ulpdus, Stage.MARKER_INSERTION: framed, Stage.CRC_GENERATION: marked}
     packets = _offered(given[stages[0]])
-    wide = lanes > 4  # decisions about a beat are made a cycle before it, and it is rotated in steps
+    wide = width > _NARROW  # decisions about a beat are made a cycle before it, and it is rotated in steps
     for stage in stages:
         match stage:
             case Stage.FENCE:  # two Buffers, one before and one behind the decision
                 packets = _block(packets, ulpdus, 2)
-            case Stage.FRAMING:  # a Stage, or for wide beats a Conveyor
-                packets = _block(packets, framed, 2 if wide else 1)
+            case Stage.FRAMING:  # a Stage and a Buffer, or a Conveyor
+                packets = _block(packets, framed, 2)
             case Stage.MARKER_INSERTION:
-                # A Buffer; three Stages, which measure, rotate and register. Wide beats need no Buffer, and rotate in
-                # two steps of a Conveyor.
-                packets = _block(packets, marked, 6 if wide else 4)
+                # Three Stages, which measure, rotate and register. Wide beats rotate in two steps of a Conveyor.
+                packets = _block(packets, marked, 6 if wide else 3)
             case Stage.CRC_GENERATION if lanes == 1:  # the CRC has a beat of its own, and is known when it is due
                 packets = _block(packets, fpdus, 1, 3)
             case Stage.CRC_GENERATION:
@@ -179,8 +179,10 @@ def _stream(sizes: _Sizes, width: int) -> Iterator[_Packet]:
 def _packed(sizes: _Sizes, width: int) -> Iterator[_Packet]:
     """The same stream at the output of the packer, whose input has one chunk for each FPDU.
 
-    A beat leaves 2 cycles after the octet that completes it has arrived. An incomplete beat leaves 1 cycle later.
+    A beat leaves 2 cycles after the octet that completes it has arrived, a wide beat 5. An incomplete beat leaves 1
+    cycle later.
     """
+    latency = 5 if width > _NARROW else 2
     begins = sizes.begins
     chunks = list(_offered(_beats(sizes.marked, width)))
 
@@ -191,7 +193,7 @@ def _packed(sizes: _Sizes, width: int) -> Iterator[_Packet]:
         filling = min(filling, begins[-1] - 1)
         number = bisect_right(begins, filling) - 1
         before = sizes.markers_before(filling + 1) - sizes.markers_before(begins[number])
-        return chunks[number].first + (filling - begins[number] + _LANE * before) // width + 2 + tail
+        return chunks[number].first + (filling - begins[number] + _LANE * before) // width + latency + tail
 
     for begin, end in pairwise(begins):
         yield _Packet(leaves(begin), leaves(end - 1))
@@ -203,16 +205,18 @@ def _delineated(packets: Iterator[_Packet], beats: Iterable[int], sizes: _Sizes,
     The finder has a queue and a register at its input; it passes each FPDU on through another queue, and a register
     holds how to cut it out. The octets pass a queue and a window meanwhile. A register follows, and the queue of the
     Segment. A beat other than an FPDU's last one is cut out as soon as the lane behind it has arrived. If that lane is
-    in the stream's last beat, and this beat is incomplete, it takes one more cycle to see that it suffices.
+    in the stream's last beat, and this beat is incomplete, it takes one more cycle to see that it suffices. The octets
+    of wide beats follow a cycle behind, and are rotated in two.
     """
     free = 0
+    late = 2 if width > _NARROW else 0
     partial = sizes.begins[-1] // width  # the beat that is incomplete, if there is one
     for packet, each, (begin, end) in zip(packets, beats, pairwise(sizes.begins), strict=True):
         ends = (end - 1) // width
         before = begin // width + each - 1 if each > 1 else -1  # the stream beat that the last beat but one needs
         looks = (ends == partial) + (before == partial)
-        first = max(packet.first + 6, free)
-        last = max(first + each - 1, packet.last + 4 + (before == ends)) + looks
+        first = max(packet.first + 6 + late, free)
+        last = max(first + each - 1, packet.last + 4 + late + (before == ends)) + looks
         yield _Packet(first + (each == 1 and looks), last)
         free = last + 1
 

@@ -59,7 +59,7 @@ BLOCKS = {
     Direction.TRANSMIT: {
         Stage.FENCE: ("fence", "fence"),
         Stage.FRAMING: ("framer", "framer"),
-        Stage.MARKER_INSERTION: ("framed", "marked"),
+        Stage.MARKER_INSERTION: ("inserter", "marked"),
         Stage.CRC_GENERATION: ("appender", "appender"),
     },
     Direction.RECEIVE: {
@@ -411,7 +411,7 @@ def _blocks(stage: Stage, case: Case) -> tuple[str, str]:
 def _inputs(case: Case, first_block: str, last_block: str) -> dict[str, int]:
     """Return the values of the device's inputs other than streams."""
     responder = {"role": Role.RESPONDER, "model": Model.PEER_TO_PEER}
-    names = ["fence", "framer", "framed", "inserter", "marked", "appender"]
+    names = ["fence", "framer", "inserter", "marked", "appender"]
     inputs: dict[str, dict[str, int]] = {
         "fence": responder | {"mpa": 1, "maximum": MAX_ULPDU},
         "inserter": {"enable": case.markers},

@@ -138,7 +138,6 @@ def transmit(lanes: int) -> Segment:
     return Segment(
         fence=Fence(lanes),
         framer=FpduFramer(lanes),
-        framed=Buffer(Packet(lanes, abort=1)),
         inserter=MarkerInserter(lanes),
         marked=Stage(Packet(lanes, abort=1)),
         appender=crc_appender(lanes),

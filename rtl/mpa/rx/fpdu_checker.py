@@ -167,8 +167,7 @@ class FpduChecker(wiring.Component):
 
         # Beat and verdict.
         ulpdu, checked = ulpdus.o.payload, notes.o.payload
-        # In wide beats, the clock enables of a ReadyBuffer are too many for ``ready``, which comes late.
-        m.submodules.given = given = (ReadyBuffer if lanes <= AT_ONCE else Buffer)(o.shape())
+        m.submodules.given = given = ReadyBuffer(o.shape())
         out = given.i.payload
         with m.If(checked.too_long):
             m.d.comb += [out.cause.eq(Cause.RX_LENGTH), out.value.eq(checked.length)]
@@ -191,6 +190,16 @@ class FpduChecker(wiring.Component):
             notes.o.ready.eq(crcs.o.valid & crcs.o.ready),
         ]
         wiring.connect(m, given.o, wiring.flipped(self.o))
+        if lanes > AT_ONCE:
+            # The clock enables of a wide ReadyBuffer are too many for ``ready``, which comes late. The octets therefore
+            # have a buffer of their own, and only the fields that say what becomes of them come from registers.
+            m.submodules.octets = octets = Buffer(32 * lanes)
+            m.d.comb += [
+                octets.i.valid.eq(given.i.valid),
+                octets.i.payload.eq(out.data),
+                octets.o.ready.eq(given.o.ready),
+                o.data.eq(octets.o.payload),
+            ]
         if many:
             m.d.comb += self.idle.eq(~(self.i.valid | ulpdus.o.valid | given.o.valid))
         return m

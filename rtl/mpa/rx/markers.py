@@ -33,7 +33,7 @@ class ChunkPacker(wiring.Component):
     An incomplete beat is sent when no chunk is waiting, and again once it is complete. Only the last 1 to 3 octets of
     an incomplete lane are held back.
 
-    Latency: 2 cycles, 4 cycles above 4 lanes. Throughput: one beat per cycle. The block stalls as a whole while
+    Latency: 2 cycles, 5 cycles above 4 lanes. Throughput: one beat per cycle. The block stalls as a whole while
     ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``.
 
     Members
@@ -62,32 +62,24 @@ class ChunkPacker(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         x = _Parts(self.lanes)
+        m.submodules.measured = measured = (Stage if self.lanes > AT_ONCE else Through)(_Measured(self.lanes))
         located = stream.Signature(_Located(self.lanes)).create()
-        m.d.comb += self.i.ready.eq(self.o.ready)
-        self._locate(m, x, located)
+        m.d.comb += [self.i.ready.eq(self.o.ready), measured.o.ready.eq(self.o.ready)]
+        self._measure(m, x, measured.i)
+        self._locate(m, x, measured.o, located)
         self._turn(m, x, located)
         self._join(m, x)
         self._join_marker(m, x)
         self._show(m, x)
         return m
 
-    def _locate(self, m, x, o):
-        """Where in its beat the chunk ends, and where a marker lies in it.
-
-        Lanes are counted on into the next beat. Octets before a marker belong into their lanes, those behind it arrive
-        one lane too high.
-        """
-        lanes, bits, width = self.lanes, x.bits, x.width
-        located = o.payload
+    def _measure(self, m, x, o):
+        """Which octets of a marker the chunk has."""
+        bits, width = x.bits, x.width
+        measured = o.payload
         count = self.i.payload.octets
-        octet = located.octet
         started = Signal()
         passed = Signal(range(OCTETS))  # octets of the stream since the end of the last marker
-        home = Signal(range(lanes))  # the lane of the beat to which the next marker belongs
-        inside = Signal()  # the chunk begins inside a marker
-        next_beat = Signal()  # ``home`` is in the next beat
-        behind = Signal(range(2 * width))
-        closed = Signal(range(2 * width))
 
         # The marker is near if it may begin in these octets: a short sum then finds its place.
         near = passed[bits + 2:] == OCTETS // width - 2
@@ -100,17 +92,42 @@ class ChunkPacker(wiring.Component):
             """The stream, with this chunk, reaches octet ``n`` of the next marker."""
             return (due & (through > width - 4 + n)) | (near & (through > 2 * width - 4 + n))
 
-        takes = Signal()
         m.d.comb += [
             o.valid.eq(self.i.valid & (count != 0)),
-            takes.eq(o.valid & self.o.ready),
-            located.data.eq(self.i.payload.data),
+            measured.data.eq(self.i.payload.data),
+            measured.count.eq(count),
+            measured.inside.eq(due & (low > width - 4)),
+            measured.completes.eq(self.markers & due & (through >= width)),
+            measured.has_marker.eq(self.markers & (measured.inside | reaches_octet(0))),
+            *(measured.adds[n].eq(reaches_octet(n) & ~(due & (low > width - 4 + n))) for n in range(4)),
+        ]
+        with m.If(~started):
+            m.d.sync += passed.eq(Cat(Const(0, 2), (self.start - 1)[:7]))
+        with m.If(o.valid & self.o.ready):
+            m.d.sync += [
+                started.eq(1),
+                passed.eq(Cat(through[:bits + 2], passed[bits + 2:] + through[bits + 2])),
+            ]
+
+    def _locate(self, m, x, i, o):
+        """Where in its beat the chunk ends, and where a marker lies in it.
+
+        Lanes are counted on into the next beat. Octets before a marker belong into their lanes, those behind it arrive
+        one lane too high.
+        """
+        lanes, bits, width = self.lanes, x.bits, x.width
+        measured, located = i.payload, o.payload
+        count, octet = measured.count, located.octet
+        started = Signal()
+        home = Signal(range(lanes))  # the lane of the beat to which the next marker belongs
+        next_beat = Signal()  # ``home`` is in the next beat
+        behind = Signal(range(2 * width))
+        closed = Signal(range(2 * width))
+        m.d.comb += [
+            o.valid.eq(i.valid),
+            *(located[name].eq(measured[name]) for name in ("data", "has_marker", "completes", "adds")),
             located.octet.eq(x.octet),
-            located.completes.eq(self.markers & due & (through >= width)),
-            inside.eq(due & (low > width - 4)),
-            located.has_marker.eq(self.markers & (inside | reaches_octet(0))),
-            *(located.adds[n].eq(reaches_octet(n) & ~(due & (low > width - 4 + n))) for n in range(4)),
-            next_beat.eq(~inside & (Cat(Const(0, 2), home) < octet)),
+            next_beat.eq(~measured.inside & (Cat(Const(0, 2), home) < octet)),
             located.marker_lane.eq(Cat(home, next_beat)),
             behind.eq(_sum(octet, count)),
             closed.eq(_sum(octet, Cat(count[:2], (count[2:] - 1)[:bits + 1]))),  # 4 octets less
@@ -123,14 +140,9 @@ class ChunkPacker(wiring.Component):
             m.d.comb += located.end.eq(behind)
 
         with m.If(~started):
-            # There are 127 lanes from the end of a marker to the next one.
-            m.d.sync += [passed.eq(Cat(Const(0, 2), (self.start - 1)[:7])), home.eq(-self.start)]
-        with m.If(takes):
-            m.d.sync += [
-                started.eq(1),
-                x.octet.eq(Mux(located.completes, closed, behind)),
-                passed.eq(Cat(through[:bits + 2], passed[bits + 2:] + through[bits + 2])),
-            ]
+            m.d.sync += home.eq(-self.start)  # there are 127 lanes from the end of a marker to the next one
+        with m.If(o.valid & self.o.ready):
+            m.d.sync += [started.eq(1), x.octet.eq(Mux(located.completes, closed, behind))]
             with m.If(located.completes):
                 m.d.sync += home.eq(home - 1)
 
@@ -226,6 +238,27 @@ class ChunkPacker(wiring.Component):
                 m.d.sync += shown.eq(held[2:])
             with m.If(x.marks):
                 m.d.sync += [place.eq(x.at), value.eq(x.marker)]
+
+
+class _Measured(data.StructLayout):
+    """A chunk and its octets of a marker.
+
+    Members
+    -------
+    data : 32 * ``lanes`` bits
+        The octets.
+    count : range(4 * ``lanes`` + 1)
+        Their number.
+    inside : 1 bit
+        It begins inside a marker.
+    has_marker, completes, adds
+        As in :class:`_Located`.
+    """
+
+    def __init__(self, lanes: int):
+        super().__init__({
+            "data": 32 * lanes, "count": range(4 * lanes + 1), "inside": 1, "has_marker": 1, "completes": 1, "adds": 4,
+        })  # fmt: skip
 
 
 class _Located(data.StructLayout):

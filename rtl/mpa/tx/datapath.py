@@ -7,8 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE
-from open_rnic.rtl.lib.stream import Buffer, Stage, Through
+from open_rnic.rtl.lib.stream import Stage
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
@@ -101,15 +100,13 @@ class TxDatapath(wiring.Component):
         m.submodules.switch = switch = TxModeSwitch(lanes)
         m.submodules.fence = fence = Fence(lanes)
         m.submodules.framer = framer = FpduFramer(lanes)
-        m.submodules.framed = framed = (Buffer if lanes <= AT_ONCE else Through)(framer.o.payload.shape())
         m.submodules.inserter = inserter = MarkerInserter(lanes)
         m.submodules.marked = marked = Stage(Packet(lanes, abort=1))
         m.submodules.appender = appender = crc_appender(lanes)
         wiring.connect(m, wiring.flipped(self.ulpdu), switch.i)
         wiring.connect(m, switch.mpa, fence.i)
         wiring.connect(m, fence.o, framer.i)
-        wiring.connect(m, framer.o, framed.i)
-        wiring.connect(m, framed.o, inserter.i)
+        wiring.connect(m, framer.o, inserter.i)
         wiring.connect(m, inserter.o, marked.i)
         wiring.connect(m, marked.o, appender.i)
         in_turn(m, switch, appender.o, wiring.flipped(self.mpa))

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import Packet, carried
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.rotate import AT_ONCE
-from open_rnic.rtl.lib.stream import Stage, swap_octets
+from open_rnic.rtl.lib.stream import Buffer, Stage, swap_octets
 
 __all__ = ["FpduFramer"]
 
@@ -15,9 +15,8 @@ __all__ = ["FpduFramer"]
 class FpduFramer(wiring.Component):
     """Prepends ULPDU_Length to each ULPDU, and appends zeros up to a multiple of 4 octets.
 
-    Latency: 1 cycle. Throughput: one beat per cycle. An FPDU whose last 2 octets need a beat of their own stalls the
-    input for 1 cycle. Up to 4 lanes, the block stalls as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend
-    on ``o.valid``. Wider beats are padded in a :class:`.Conveyor`, which takes 2 cycles.
+    Latency: 2 cycles. Throughput: one beat per cycle. An FPDU whose last 2 octets need a beat of their own stalls the
+    input for 1 cycle. No combinational path leads from ``o`` to ``i``.
 
     Members
     -------
@@ -40,20 +39,23 @@ class FpduFramer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        counted_shape, padded_shape = _Counted(lanes, self.carried), _Padded(lanes, self.carried)
+        counted_shape, padded_shape, shape = (
+            _Counted(lanes, self.carried), _Padded(lanes, self.carried), self.o.payload.shape()
+        )  # fmt: skip
         if lanes > AT_ONCE:
-            m.submodules.conveyor = conveyor = Conveyor(counted_shape, self.o.payload.shape(), twice="spills", steps=0)
+            m.submodules.conveyor = given = conveyor = Conveyor(counted_shape, shape, twice="spills", steps=0)
             padded = stream.Signature(padded_shape).create()
             self._count(m, conveyor.i)
             self._pad(m, conveyor.begun, padded)
             self._frame(m, padded, conveyor.again, conveyor.given)
-            wiring.connect(m, conveyor.o, wiring.flipped(self.o))
         else:
             m.submodules.padded = padded = Stage(padded_shape, twice="spills")
+            m.submodules.given = given = Buffer(shape)
             counted = stream.Signature(counted_shape).create()
             self._count(m, counted)
             self._pad(m, counted, padded.i)
-            self._frame(m, padded.o, padded.again, self.o)
+            self._frame(m, padded.o, padded.again, given.i)
+        wiring.connect(m, given.o, wiring.flipped(self.o))
         return m
 
     def _count(self, m, o):

@@ -97,6 +97,7 @@ _TABLE = (
     Block("RdmaEngine, 4", lambda lanes: RdmaEngine(lanes, connections=4), haste=0.5, delay=12000),
     Block("RdmaEngine, 16", lambda lanes: RdmaEngine(lanes, regions=64, connections=16), haste=0.5, delay=12000),
     Block("SharedDatapath, 4", lambda lanes: SharedDatapath(4, 4096, 4096, lanes), haste=0.5, delay=12000),
+    Block("SharedDatapath, 16", lambda lanes: SharedDatapath(16, 4096, 4096, lanes), haste=0.5, delay=12000),
     Block("SampleWriter", SampleWriter, haste=0.5),
     Block("CRC-32C", Crc32c),
     Block("amaranth.lib.crc", AmaranthCrc),
