@@ -205,11 +205,11 @@ def _delineated(packets: Iterator[_Packet], beats: Iterable[int], sizes: _Sizes,
     The finder has a queue and a register at its input; it passes each FPDU on through another queue, and a register
     holds how to cut it out. The octets pass a queue and a window meanwhile. A register follows, and the queue of the
     Segment. A beat other than an FPDU's last one is cut out as soon as the lane behind it has arrived. If that lane is
-    in the stream's last beat, and this beat is incomplete, it takes one more cycle to see that it suffices. The octets
-    of wide beats follow a cycle behind, and are rotated in two.
+    in the stream's last beat, and this beat is incomplete, it takes one more cycle to see that it suffices. A wide
+    beat takes 3 cycles more: a register for how to cut, one behind the window, and one between two rotations.
     """
     free = 0
-    late = 2 if width > _NARROW else 0
+    late = 3 if width > _NARROW else 0
     partial = sizes.begins[-1] // width  # the beat that is incomplete, if there is one
     for packet, each, (begin, end) in zip(packets, beats, pairwise(sizes.begins), strict=True):
         ends = (end - 1) // width

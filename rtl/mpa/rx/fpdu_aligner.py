@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import AlignedBeat, Found, StreamBeat, aligned
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_lanes, turn_of
+from open_rnic.rtl.lib.stream import ReadyBuffer, Through
 
 __all__ = ["FpduAligner"]
 
@@ -22,8 +23,8 @@ class FpduAligner(wiring.Component):
     Above 4 lanes, octets follow one cycle behind the decisions about them, so that each decision that many octets wait
     for comes from a register, and they are rotated in several cycles.
 
-    Latency: 2 cycles from both inputs, 4 cycles above 4 lanes. Throughput: in each cycle a full beat, or the end of an
-    FPDU.
+    Latency: 2 cycles from both inputs; above 4 lanes 4 cycles from ``i``, and 5 from ``found``. Throughput: in each
+    cycle a full beat, or the end of an FPDU.
 
     Members
     -------
@@ -61,19 +62,26 @@ class FpduAligner(wiring.Component):
             "trailing": 2,  # beats at its end without octets of the ULPDU
             "octets": range(4 * lanes + 1),  # of the ULPDU in the last beat that has octets of it
         })  # fmt: skip
-        found = self.found.payload
-        cut = Signal(cuts)
+        # Of wide beats, found out a cycle before the FPDU begins.
+        planned = data.StructLayout({
+            "cut": cuts, "left": 15 - bits,  # beats after the first
+            "single": 1,  # the first beat of the FPDU is its last
+            "brief": 1,  # the first beat of the FPDU is the last of its ULPDU
+        })  # fmt: skip
+        m.submodules.plans = plans = (Through if lanes <= AT_ONCE else ReadyBuffer)(planned)
+        found, cut = self.found.payload, plans.i.payload.cut
         width = 4 * lanes
         final = Mux(found.too_long, 0, found.final[:bits])  # the FPDU's last lane, in its beat
         until = Signal(range(2 * lanes))  # the FPDU's last lane, in the window
         octet = Signal(range(width))  # the ULPDU's last octet, in its beat; 0 if the ULPDU is empty
-        single = Signal()  # the first beat of the FPDU is its last
-        brief = Signal()  # the first beat of the FPDU is the last of its ULPDU
         empty = found.length == 0
         m.d.comb += [
             *(cut[name].eq(found[name]) for name in ("length", "too_long", "lane")),
-            single.eq(found.too_long | found.single),
-            brief.eq(found.too_long | found.brief),
+            plans.i.valid.eq(self.found.valid),
+            self.found.ready.eq(plans.i.ready),
+            plans.i.payload.left.eq(found.final[bits:]),
+            plans.i.payload.single.eq(found.too_long | found.single),
+            plans.i.payload.brief.eq(found.too_long | found.brief),
             until.eq(final + found.lane),
             octet.eq(Mux(empty, 0, found.length[:bits + 2] - 1)),
             cut.turn.eq(-found.lane),
@@ -86,6 +94,7 @@ class FpduAligner(wiring.Component):
         ]
 
         # The FPDU that is being cut, and its next beat.
+        plan, single = plans.o.payload, plans.o.payload.single
         valid = Signal()
         fpdu = Signal(cuts, reset_less=True)
         left = Signal(15 - bits, reset_less=True)  # beats after this one
@@ -97,18 +106,18 @@ class FpduAligner(wiring.Component):
         needs_far_next = Signal()
         fires = Signal()  # a beat leaves; decided a cycle before
         takes = Signal()  # the next FPDU can be loaded
-        m.d.comb += [takes.eq(~valid | (fires & last)), self.found.ready.eq(takes)]
+        m.d.comb += [takes.eq(~valid | (fires & last)), plans.o.ready.eq(takes)]
         m.d.comb += needs_far_next.eq(needs_far)
         with m.If(takes):
-            m.d.comb += needs_far_next.eq(~single | cut.reaches)
+            m.d.comb += needs_far_next.eq(~single | plan.cut.reaches)
             m.d.sync += [
-                valid.eq(self.found.valid),
-                fpdu.eq(cut),
-                left.eq(found.final[bits:]),
+                valid.eq(plans.o.valid),
+                fpdu.eq(plan.cut),
+                left.eq(plan.left),
                 last.eq(single),
-                frees_near.eq(~single | cut.crosses),
+                frees_near.eq(~single | plan.cut.crosses),
                 gives.eq(1),
-                ends.eq(brief),
+                ends.eq(plan.brief),
             ]
         with m.Elif(fires):
             m.d.comb += needs_far_next.eq((left != 1) | fpdu.reaches)
@@ -172,7 +181,7 @@ class FpduAligner(wiring.Component):
         m.d.comb += [
             has.eq(Mux(needs_far, far_count, near_count)),
             needs.eq(Mux(last, fpdu.needs, fpdu.lane + 1)),
-            whole.eq(Mux(takes, self.found.valid, 1) & Mux(needs_far_next, far_full_next, near_full_next)),
+            whole.eq(Mux(takes, plans.o.valid, 1) & Mux(needs_far_next, far_full_next, near_full_next)),
             enough.eq(valid & ~fires & (has >= needs)),
             moves.eq(fires & frees_near),
         ]
