@@ -99,6 +99,7 @@ class FpduAligner(wiring.Component):
         fpdu = Signal(cuts, reset_less=True)
         left = Signal(15 - bits, reset_less=True)  # beats after this one
         last = Signal()
+        one_left = Signal()  # the FPDU's last beat is the next one
         gives = Signal()
         ends = Signal()
         needs_far = Signal()  # the beat extends into the far register
@@ -115,16 +116,18 @@ class FpduAligner(wiring.Component):
                 fpdu.eq(plan.cut),
                 left.eq(plan.left),
                 last.eq(single),
+                one_left.eq(plan.left == 1),
                 frees_near.eq(~single | plan.cut.crosses),
                 gives.eq(1),
                 ends.eq(plan.brief),
             ]
         with m.Elif(fires):
-            m.d.comb += needs_far_next.eq((left != 1) | fpdu.reaches)
+            m.d.comb += needs_far_next.eq(~one_left | fpdu.reaches)
             m.d.sync += [
                 left.eq(left - 1),
-                last.eq(left == 1),
-                frees_near.eq((left != 1) | fpdu.crosses),
+                last.eq(one_left),
+                one_left.eq(left == 2),
+                frees_near.eq(~one_left | fpdu.crosses),
                 gives.eq(gives & ~ends),
                 ends.eq(left == fpdu.trailing + 1),
             ]
