@@ -291,7 +291,7 @@ class Slow(Bench):
     async def move(self, given, wanted):
         ulpdus = self.read("tx_ulpdu", list(enumerate(given["tx_ulpdu"]))).packets
         if self.spoils:
-            ulpdus[3] = b"\0" + ulpdus[3][1:]
+            ulpdus[3] = bytes([ulpdus[3][0] ^ 1]) + ulpdus[3][1:]
         framer = FpduFramer(markers=self._config["markers"], crc=self._config["crc"], offset=OFFSET)
         words = self.streams["tx_mpa"].words([framer.frame(ulpdu) for ulpdu in ulpdus])
         return {"tx_mpa": [(7 + self._each * n, word) for n, word in enumerate(words)]}
