@@ -192,6 +192,8 @@ class TcpEngine(wiring.Component):
         m.submodules.statuses = statuses = Memory(shape=16, depth=max(2, self.connections), init=[])
         write, show = statuses.write_port(), statuses.read_port(domain="comb")
         current = Signal(self.connections)
+        known = Signal(self.connections)  # its status has been written since the reset, which memory outlasts
+        m.d.sync += known.eq(known | self.changed)
         m.d.comb += [
             current.eq(1 << sequencer.current),
             self.changed.eq(Mux(self._written["status"], current, 0)),
@@ -199,7 +201,7 @@ class TcpEngine(wiring.Component):
             write.addr.eq(sequencer.current),
             write.data.eq(sequencer.value),
             show.addr.eq(self.show),
-            self.status.eq(show.data),
+            self.status.eq(Mux(known.bit_select(self.show, 1), show.data, 0)),
         ]
         sends = (sequencer.value & (State.ESTABLISHED | State.CLOSE_WAIT)).any()
         for at in range(self.connections):
