@@ -58,6 +58,18 @@ async def board_and_twin(faults=None, name="colorlight_5a75b"):
         yield board, twin
 
 
+async def connect(host, port, device, tcp):
+    """Connect, as soon as the connection of the peer's board that closed last has gone."""
+    async with asyncio.timeout(HANG):
+        while True:
+            try:
+                return await rdma.connect(host, port, INITIATOR, device=device, tcp=tcp)
+            except MpaConnectionError as error:
+                if "refused" not in str(error):
+                    raise
+                await asyncio.sleep(0.01)
+
+
 async def ping(server, server_address, client, *, passive=None, active=None):
     """Ping 3 times between two ends; returns the kind of the client's stream."""
     listening = rdma.listen(server_address, 0, RESPONDER, device=passive or rdma.software, tcp=server)
@@ -69,8 +81,7 @@ async def ping(server, server_address, client, *, passive=None, active=None):
 
         serving = asyncio.create_task(serve())
         place = server_address, listener.address[1]
-        connecting = rdma.connect(*place, INITIATOR, device=active or rdma.software, tcp=client)
-        async with await connecting as connection:
+        async with await connect(*place, active or rdma.software, client) as connection:
             kind = type(connection._stream)
             assert await rping.client(connection, count=3, validate=True) == 3
         assert await serving == 3
@@ -92,22 +103,13 @@ def test_rping_runs_both_ways_over_a_cable_that_loses_frames():
 def test_a_listener_of_a_board_with_one_connection_serves_one_peer_after_the_other(first):
     """Whichever end closes first; soon after that, the board listens again."""
 
-    async def connect(*place, tcp):
-        while True:
-            try:
-                return await rdma.connect(*place, INITIATOR, tcp=tcp)
-            except MpaConnectionError as error:
-                if "refused" not in str(error):
-                    raise
-                await asyncio.sleep(0.01)
-
     async def body():
         async with board_and_twin() as (board, twin):
             place = str(BOARD.ip), 7
             async with await rdma.listen(*place, RESPONDER, device=board.tcp.open_device, tcp=board.tcp) as listener:
                 for n in range(3):
                     async with asyncio.timeout(HANG):
-                        connecting = asyncio.create_task(connect(*place, tcp=twin))
+                        connecting = asyncio.create_task(connect(*place, rdma.software, twin))
                         ours, theirs = await (await listener.request()).accept(), await connecting
                         await theirs.send(bytes([n]))
                         assert bytes(await ours.receive()) == bytes([n])
