@@ -40,8 +40,7 @@ def program(rng, steps):
     return {"setting": rng.getrandbits(64), "steps": [(name, rng.getrandbits(256)) for name in names]}
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize(("lanes", "seed"), [(1, 0), (1, 1), (1, 2), (2, 0), (4, 1)])
 @pytest.mark.parametrize(("connections", "lives", "steps"), [(2, 5, 30), (4, 4, 20), (16, 3, 10)])
 def test_each_connection_is_its_twin(connections, lives, steps, lanes, seed):
     rng = random.Random(100 * connections + seed)
