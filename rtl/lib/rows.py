@@ -88,10 +88,8 @@ class Rows:
 
     :attr:`state` is the row of the active connection: a block reads it, and assigns to its fields, as if there were no
     other connection. The other rows are in memory with an asynchronous read port (LUT RAM). :meth:`switch` stores the
-    active row and loads another in one cycle.
-
-    A row that has not been stored since its reset is loaded as its initial value, so memory is never initialised, and
-    a reset of any connection takes effect at once. With one connection, the row is all that there is.
+    active row and loads another in one cycle. Each row is cleared after power-up, and when its connection is reset.
+    With one connection, the row is all that there is.
 
     Parameters
     ----------
@@ -118,26 +116,27 @@ class Rows:
         """Whether the active row is that of ``connection``."""
         return Const(1) if self.connections == 1 else self.active == connection
 
-    def switch(self, m: Module, to: ValueLike, when: ValueLike, reset: ValueLike = 0) -> None:
+    def switch(self, m: Module, to: ValueLike, when: ValueLike, clear=None) -> None:
         """Make ``to`` the active connection in cycles in which ``when`` is 1.
 
-        ``reset`` has a bit for each connection, which sets its row to the initial value. Both take precedence over
-        what the block assigns in the same cycle, so the call comes after all statements that assign.
+        ``clear`` is a :class:`Clear`, with many connections: the row becomes its initial value, and the active
+        connection stays. Both take precedence over what the block assigns in the same cycle, so the call comes after
+        all statements that assign.
         """
         if self.connections == 1:
             return
         row = Value.cast(self.state)
         m.submodules.rows = memory = Memory(shape=len(row), depth=self.connections, init=[])
         store, load = memory.write_port(), memory.read_port(domain="comb")
-        stored = Signal(self.connections)  # rows that memory has
         changes = Signal()
         m.d.comb += [
-            changes.eq(when & ~self.are_of(to)),
-            store.addr.eq(self.active), store.data.eq(row), store.en.eq(changes), load.addr.eq(to),
-        ]  # fmt: skip
-        m.d.sync += stored.eq((stored | (changes << self.active)) & ~Value.cast(reset))
+            changes.eq(when & ~self.are_of(to) & ~clear.now),
+            store.addr.eq(Mux(clear.now, clear.of, self.active)),
+            store.data.eq(Mux(clear.now, row.init, row)),
+            store.en.eq(changes | clear.now),
+            load.addr.eq(to),
+        ]
         with m.If(changes):
-            has_row = (stored & ~Value.cast(reset)).bit_select(to, 1)
-            m.d.sync += [self.active.eq(to), row.eq(Mux(has_row, load.data, row.init))]
-        with m.Elif(Value.cast(reset).bit_select(self.active, 1)):
+            m.d.sync += [self.active.eq(to), row.eq(load.data)]
+        with m.Elif(clear.now & self.are_of(clear.of)):
             m.d.sync += row.eq(row.init)

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import INTERVAL, Packet, RxUlpdu, Train, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
@@ -133,16 +133,17 @@ class SharedMpa(wiring.Component):
         An FPDU of the device's own has passed the fence. For one cycle.
     stream_event : In, stream of :class:`.NumberedEvent`
         Events of the logic around: RX_MPA; TX_MPA, before ``tx_mpa`` is 1; errors of stream mode.
-    tx_state, rx_state : In, 2 bits for each connection, :class:`.DirectionState`
-        The state, as far as the logic around knows it.
+    state_of : Out, the number of a connection
+    tx_state, rx_state : In, :class:`.DirectionState`
+        The state of this connection, as far as the logic around knows it.
     resets : Out, 1 bit
         Connection ``which`` is about to be reset: the logic around begins nothing new, and the data path takes nothing
         new once ``idle`` is 1.
     which : Out, the number of a connection
     idle : In, 1 bit
         Nothing of any connection is on its way in front of the data path or behind it.
-    reset : Out, 1 bit for each connection
-        The connection is reset in this cycle; ``tx_mpa`` is 0 in the next one.
+    clear : Out, :class:`.Clear`
+        The connection is reset in this cycle; ``tx_mpa`` is 0 in the next one. After power-up, all are.
     rtr_of : Out, the number of a connection
     rtr_received : Out, :class:`.Rtr`
     rtr_answered : Out, 1 bit
@@ -182,12 +183,13 @@ class SharedMpa(wiring.Component):
             "consumed": Out(connections),
             "made": Out(connections),
             "stream_event": In(stream.Signature(NumberedEvent(connections))),
-            "tx_state": In(2 * connections),
-            "rx_state": In(2 * connections),
+            "state_of": Out(number),
+            "tx_state": In(DirectionState),
+            "rx_state": In(DirectionState),
             "resets": Out(1),
             "which": Out(number),
             "idle": In(1),
-            "reset": Out(connections),
+            "clear": Out(Clear(connections)),
             "rtr_of": Out(number),
             "rtr_received": Out(Rtr),
             "rtr_answered": Out(1),
@@ -208,26 +210,20 @@ class SharedMpa(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         wiring.connect(m, wiring.flipped(self.stream_event), registers.events[2])
         m.d.comb += [
-            getattr(self, name).eq(getattr(registers, name)) for name in ("irq", "resets", "which", "reset")
+            Value.cast(getattr(self, name)).eq(getattr(registers, name)) for name in ("irq", "resets", "which", "clear")
         ]
         self._watch(m, registers)
         fence, tx_idle = self._transmit(m, registers)
         detector, rx_idle = self._receive(m, registers)
         self._couple(m, fence, detector)
         self._tell_rtrs(m, registers, detector)
-        m.d.comb += registers.idle.eq(self.idle & tx_idle & rx_idle)
-        for n in range(self.connections):
-            stopped = Const(DirectionState.STOPPED, 2)
-            m.d.comb += [
-                registers.tx_state.word_select(n, 2).eq(
-                    Mux(fence.stopped[n], stopped, self.tx_state.word_select(n, 2))
-                ),
-                registers.rx_state.word_select(n, 2).eq(
-                    Mux(detector.failed[n], stopped, self.rx_state.word_select(n, 2))
-                ),
-            ]
+        of = registers.state_of
         m.d.comb += [
-            registers.open.eq(fence.open),
+            registers.idle.eq(self.idle & tx_idle & rx_idle),
+            self.state_of.eq(of),
+            registers.tx_state.eq(Mux(fence.stopped.bit_select(of, 1), DirectionState.STOPPED, self.tx_state)),
+            registers.rx_state.eq(Mux(detector.failed.bit_select(of, 1), DirectionState.STOPPED, self.rx_state)),
+            registers.open.eq(fence.open.bit_select(of, 1)),
             self.tx_opens.eq(fence.passes),
             self.rx_failed.eq(detector.failed),
         ]
@@ -314,8 +310,8 @@ class SharedMpa(wiring.Component):
             fence.mpa.eq(self.tx_mpa),
             fence.room.eq(Mux(holds, 0, self.room)),
             inserter.start.eq(registers.inserter.TX_MPA_OFFSET[2:]),
-            fence.reset.eq(self.reset),
-            inserter.reset.eq(self.reset),
+            Value.cast(fence.clear).eq(self.clear),
+            Value.cast(inserter.clear).eq(self.clear),
             holds.eq(~has_places | (self.resets & self.idle)),
         ]
         begun = _gate(m, "tx", self.tx_ulpdu, fence.i, holds)
@@ -371,7 +367,7 @@ class SharedMpa(wiring.Component):
                 "role", "model", "rtr_accept", "permissive",
             )),
             detector.start.eq(registers.detector.RX_MPA_OFFSET & ~3),
-            detector.reset.eq(self.reset),
+            Value.cast(detector.clear).eq(self.clear),
         ]
 
         trains, ulpdus = self.rx_fpdus, detector.i

@@ -8,7 +8,7 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.command_loader import CommandLoader
@@ -87,9 +87,9 @@ class RdmaEngine(wiring.Component):
         The Read Response to this end's Read RTR has arrived.
 
     With many connections, ULPDUs have a ``connection``, ``bus`` has the number of the connection above the 8 bits of
-    the address of a register, and ``irq`` and ``reset`` have a bit for each connection. ULPDUs of a connection are
-    taken whatever the others do, so the host must take ``host_rx`` at once. The engine sends one segment of a
-    connection, and then one of the next connection that has one and may send it. There are
+    the address of a register, and ``irq`` has a bit for each connection. ULPDUs of a connection are taken whatever the
+    others do, so the host must take ``host_rx`` at once. The engine sends one segment of a connection, and then one of
+    the next connection that has one and may send it. Instead of ``reset``, there are
 
     room : In, 1 bit for each connection
         There is room for a ULPDU of MULPDU octets, besides all that has been transferred at ``tx_ulpdu`` and 20 words.
@@ -105,10 +105,11 @@ class RdmaEngine(wiring.Component):
     sends_waiting : In, 1 bit for each connection
         A Send is not given because of ``blocked``; for STATUS.
     resets : In, 1 bit
-        Connection ``which`` is about to be reset: no message of any connection begins, and no ULPDU is given.
-    which : In, the number of a connection
+        A connection is about to be reset: no message of any connection begins, and no ULPDU is given.
     idle : Out, 1 bit
-        Nothing of any connection is in the engine while ``resets`` is 1. ``reset`` is set only then.
+        Nothing of any connection is in the engine while ``resets`` is 1.
+    clear : In, :class:`.Clear`
+        The connection is reset, which happens only with ``resets`` and ``idle``. After power-up, all are.
     rtr_of : In, the number of a connection
         ``rtr_received`` and ``rtr_answered`` are of this connection.
     sends_of : Out, the number of a connection
@@ -138,14 +139,15 @@ class RdmaEngine(wiring.Component):
         many = {
             **{name: In(each) for name in ("room", "opens", "sends_coming", "sends_waiting")},
             **{name: Out(each) for name in ("blocked", "checked", "dropped")},
-            "resets": In(1), "which": In(number), "idle": Out(1), "rtr_of": In(number), "sends_of": Out(number),
+            "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
+            "rtr_of": In(number), "sends_of": Out(number),
         }  # fmt: skip
         super().__init__({
             "rx_ulpdu": In(rx), "tx_ulpdu": Out(tx), "host_tx": In(tx), "host_rx": Out(rx),
-            **(many if connections > 1 else {}),
+            **(many if connections > 1 else {"reset": In(1)}),
             "memory": Out(MemoryPort(lanes)),
             **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
-            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "irq": Out(each), "reset": In(each),
+            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "irq": Out(each),
             "rtr_sends": In(Rtr), "rtr_received": In(Rtr), "rtr_answered": In(1),
         })  # fmt: skip
 

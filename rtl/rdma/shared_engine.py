@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
-from open_rnic.rtl.lib.rows import Cells, Clear, forget
+from open_rnic.rtl.lib.rows import Cells, forget
 from open_rnic.rtl.rdma.command_loader import CommandLoader
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.read_counter import ReadCounter
@@ -59,21 +59,12 @@ class SharedEngine:
         return m
 
     def _clear(self, m, x):
-        """Clear each connection after a reset of the engine, and one that is reset."""
+        """Clear a connection when the engine has come to rest."""
         engine = self._engine
-        started = Signal(range(self._connections + 1))  # connections
         m.d.comb += [
-            x.starts.eq(~started[-1]),
-            x.clear.now.eq(x.starts | engine.reset.any()),
-            x.clear.of.eq(Mux(x.starts, started, engine.which)),
-            self.table.reset.eq(engine.reset),
             *(Value.cast(block.clear).eq(x.clear) for block in (
-                self.commands, self.receiver, self.completions, self.loader, self.sender, self.reads,
+                self.commands, self.table, self.receiver, self.completions, self.loader, self.sender, self.reads,
             )),
-        ]  # fmt: skip
-        with m.If(x.starts):
-            m.d.sync += started.eq(started + 1)
-        m.d.comb += [
             x.quiet.eq(engine.resets & self.receiver.idle & self.loader.idle & self.sender.idle
                        & ~engine.tx_ulpdu.valid),
             engine.idle.eq(x.quiet & ~x.accessing),
@@ -96,7 +87,7 @@ class SharedEngine:
             self.completions.last.eq(reads("RECEIVED_OCTETS", "RECEIVED_STAG")),
             receiver.shown_word.eq(Mux(reads("REFUSED_LENGTH"), HEADER_WORDS,
                                        address - (BY_NAME["RDMA_REFUSED_0"].address >> 2 & 0xFF))),
-            begins.eq(~x.starts & ~x.quiet & (~receiver.visits | receiver.visited)
+            begins.eq(~x.clear.now & ~x.quiet & (~receiver.visits | receiver.visited)
                       & (~loader.shows | ~loader.requesting)),
             inner.request.eq(bus.request & (begins | x.accessing)),
             inner.write.eq(bus.write),
@@ -316,8 +307,7 @@ class _Parts:
         connections = engine.connections
         self.page = Signal(range(connections))  # the connection that the host accesses
         self.accessing = Signal()
-        self.starts = Signal()  # connections are cleared after a reset of the engine
-        self.clear = Signal(Clear(connections))
+        self.clear = engine.clear
         self.quiet = Signal()  # no connection's octets are in the engine, before a reset of one
         self.flags = {field.name: Signal(connections, name=field.name) for field in BY_NAME["RDMA_CONTROL"].fields}
 

@@ -35,7 +35,8 @@ class SharedBench:
         self.connections = connections
         self.edge = RisingEdge(dut.clk)
         self.bus, self.rtrs, self.turn = Lock(), Lock(), Lock()
-        dut.bus__request.value = dut.reset.value = dut.resets.value = dut.which.value = 0
+        dut.bus__request.value = dut.resets.value = 0
+        dut.clear.value = 1
         dut.rtr_sends.value = dut.rtr_received.value = dut.rtr_answered.value = dut.rtr_of.value = 0
         dut.sends_coming.value = dut.sends_waiting.value = 0
         dut.room.value = dut.opens.value = (1 << connections) - 1
@@ -45,8 +46,14 @@ class SharedBench:
         self.ends = [Connection(self, n) for n in range(connections)]
         self.full = full
         self.close = random.getrandbits(1)
-        for task in (self._give(), self._watch(), self._fill(), *(self._take(name) for name in ("tx", "host_rx"))):
+        for task in (self._clear(), self._give(), self._watch(), self._fill(), *(self._take(name) for name in ("tx", "host_rx"))):
             cocotb.start_soon(task)
+
+    async def _clear(self) -> None:
+        for n in range(self.connections):
+            self.dut.clear.value = 1 | n << 1
+            await self.edge
+        self.dut.clear.value = 0
 
     async def _give(self) -> None:
         while True:
@@ -114,7 +121,7 @@ class SharedBench:
         async with self.turn:
             await self.host_tx.drained()
             await self.rx.drained()
-            self.dut.resets.value, self.dut.which.value = 1, n
+            self.dut.resets.value = 1
             await self.edge
             for _ in range(20_000):
                 await self.edge
@@ -123,9 +130,9 @@ class SharedBench:
             else:
                 raise AssertionError("the engine does not come to rest")
             assert self.ends[n].unchecked == 0
-            self.dut.reset.value = 1 << n
+            self.dut.clear.value = 1 | n << 1
             await self.edge
-            self.dut.reset.value = self.dut.resets.value = 0
+            self.dut.clear.value = self.dut.resets.value = 0
             for _ in range(4):
                 await self.edge
 

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Rows, connection_shape
+from open_rnic.rtl.lib.rows import Clear, Rows, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.mpa.rtr import HEADER
 from open_rnic.rtl.opcodes import Opcode
@@ -92,8 +92,8 @@ class RtrDetector(wiring.Component):
         With ``good``: no FPDU of this connection was good before.
     idle : Out, 1 bit
         No ULPDU is in the block, or at its input.
-    reset : In, 1 bit for each connection
-        Forget the connection, of which nothing is on its way.
+    clear : In, :class:`.Clear`
+        Nothing of the connection is on its way.
     """
 
     class State(data.Struct):
@@ -111,7 +111,7 @@ class RtrDetector(wiring.Component):
         self.connections = connections
         connection = connection_shape(connections)
         many = {"connection": Out(connection), "event_of": Out(connection), "first": Out(1), "idle": Out(1),
-                "reset": In(connections)}  # fmt: skip
+                "clear": In(Clear(connections))}  # fmt: skip
         super().__init__({
             "i": In(stream.Signature(CheckedUlpdu(lanes, connections))),
             "o": Out(stream.Signature(RxUlpdu(lanes, connections))),
@@ -158,15 +158,16 @@ class RtrDetector(wiring.Component):
         changes = Signal()
         m.d.comb += [
             changes.eq(self.i.valid & ~x.valid & x.rests & ~(x.ended | x.inside | x.kept.o.valid)),
-            x.restarts.eq(changes | self.reset.bit_select(active, 1)),
+            x.restarts.eq(changes | (self.clear.now & x.rows.are_of(self.clear.of))),
             self.connection.eq(active),
             self.idle.eq(x.rests & ~(self.i.valid | x.ended | x.inside | x.kept.o.valid)),
         ]
         m.d.sync += [
             self.event_of.eq(active),
-            self.failed.eq((self.failed | (x.state.failed << active)) & ~self.reset),
+            self.failed.eq(self.failed | (x.state.failed << active)),
         ]
-        x.rows.switch(m, self.i.payload.connection, changes, self.reset)
+        forget(m, self.clear, self.failed)
+        x.rows.switch(m, self.i.payload.connection, changes, self.clear)
 
     def _expect(self, m, x):
         """Whether the next FPDU may be an RTR, or the response to one."""

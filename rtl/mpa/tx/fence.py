@@ -1,6 +1,6 @@
 """The MPA fence: decides when ULPDUs may be sent, and which (RFC 5044 §7.1.2, RFC 6581 §5)."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,7 +8,7 @@ from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu, carried
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import AT_ONCE
-from open_rnic.rtl.lib.rows import Rows, connection_field, connection_shape
+from open_rnic.rtl.lib.rows import Clear, Rows, connection_field, connection_shape, forget
 from open_rnic.rtl.lib.stream import ReadyBuffer
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
 from open_rnic.rtl.mpa.tx.visits import Visits
@@ -95,8 +95,8 @@ class Fence(wiring.Component):
         The connection of ``event``.
     idle : Out, 1 bit
         No ULPDU is in the block, and none is being made.
-    reset : In, 1 bit for each connection
-        Forget the connection, of which nothing is on its way.
+    clear : In, :class:`.Clear`
+        Nothing of the connection is on its way.
     """
 
     class State(data.Struct):
@@ -118,7 +118,7 @@ class Fence(wiring.Component):
         many = {
             "connection": Out(connection), "rdmap_next": In(1), "markers": In(1), "told": In(1), "of": In(connection),
             "room": In(connections), "passes": Out(connections), "event_of": Out(connection), "idle": Out(1),
-            "reset": In(connections),
+            "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
             "i": In(stream.Signature(TxUlpdu(lanes, connections))),
@@ -337,7 +337,8 @@ class _Shared:
         )
         m.d.comb += [
             *(visits.mail[name].eq(getattr(fence, name)) for name in ("good", "rtr", "respond", "sink")),
-            *(getattr(visits, name).eq(getattr(fence, name)) for name in ("told", "of", "mpa", "room", "reset")),
+            *(getattr(visits, name).eq(getattr(fence, name)) for name in ("told", "of", "mpa", "room")),
+            Value.cast(visits.clear).eq(fence.clear),
             visits.connection.eq(active),
             visits.reads.eq(self._reads),
             fence.connection.eq(active),
@@ -352,7 +353,8 @@ class _Shared:
         this = (Const(1) << active)[: fence.connections]
         for name, flag in flags.items():
             bits = getattr(fence, name)
-            self._m.d.sync += bits.eq(((bits & ~this) | (flag << active)) & ~fence.reset)
+            self._m.d.sync += bits.eq((bits & ~this) | (flag << active))
+            forget(self._m, fence.clear, bits)
         return []
 
     def carries(self, o):
@@ -367,7 +369,7 @@ class _Shared:
         turns = Signal()
         ends = Signal()  # the visit ends with this cycle
         m.d.comb += [
-            self._starts.eq(visits.calls & ~(inside | makes_own | self.visits)),
+            self._starts.eq(visits.calls & ~(inside | makes_own | self.visits | fence.clear.now)),
             turns.eq(given.valid & ~self._is_own & ~(inside | makes_own | self.visits)),
             ends.eq(self.visits & settles[1] & ~(makes_own | busy)),
             fence.idle.eq(~(given.valid | fence.o.valid | inside | makes_own | self.visits)),
@@ -379,4 +381,4 @@ class _Shared:
             fence.event_of.eq(self._rows.active),
         ]
         to = Mux(self._starts, visits.caller, given.payload.connection)
-        self._rows.switch(m, to, self._starts | turns, fence.reset)
+        self._rows.switch(m, to, self._starts | turns, fence.clear)
