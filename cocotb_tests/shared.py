@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import cocotb
-from cocotb.triggers import Lock, RisingEdge
+from cocotb.triggers import FallingEdge, Lock, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import Sink, Source
@@ -52,15 +52,15 @@ class SharedPath:
 
     async def _give_ulpdus(self) -> None:
         while True:
-            opens = int(self.dut.tx_opens.value)
-            ready = [n for n in range(self.connections) if opens >> n & 1 and self.ulpdus[n]]
-            if ready:
-                n = random.choice(ready)
+            n = random.randrange(self.connections)
+            self.dut.opens_of__0.value = n
+            await FallingEdge(self.dut.clk)
+            opens = int(self.dut.tx_opens__0.value)
+            await self.edge
+            if opens and self.ulpdus[n]:
                 octets, length = self.ulpdus[n].popleft()
                 self.tx_ulpdu.send(octets, length=length, connection=n)
                 await self.tx_ulpdu.drained()
-            else:
-                await self.edge
 
     async def _give_trains(self) -> None:
         while True:

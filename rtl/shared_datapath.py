@@ -1,6 +1,6 @@
 """The data path of many connections: from the rings of TCP to memory."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -130,48 +130,43 @@ class SharedDatapath(wiring.Component):
         # How many FPDUs of each connection have been given, and what became of them: a Send waits until that is known.
         given = Signal(8)
         counts = [Cells(m, given, self.connections, watcher.watch, mpa.clear)]
-        counts[0].count(m, watcher.gives.any())
+        counts[0].count(m, watcher.gives)
         told = Signal(self.connections)
-        for name, bits in (("checked", engine.checked), ("dropped", engine.dropped), ("consumed", mpa.consumed)):
-            of = Signal(connection_shape(self.connections), name=f"{name}_of")
-            for n in range(self.connections):
-                with m.If(bits[n]):
-                    m.d.comb += of.eq(n)
+        for name, now, of in (
+            ("checked", engine.checked, engine.checked_of), ("dropped", engine.dropped, engine.dropped_of),
+            ("consumed", mpa.consumed, mpa.received_of),
+        ):  # fmt: skip
             counts.append(Cells(m, Signal(8, name=name), self.connections, of, mpa.clear))
-            counts[-1].count(m, bits.any())
+            counts[-1].count(m, now)
         ends = [each.read(m, watcher.watch) for each in counts[1:]]
         unchecked = Signal()
         m.d.comb += [
-            told.eq(engine.checked | engine.dropped | mpa.consumed),
+            told.eq((engine.checked << engine.checked_of) | (engine.dropped << engine.dropped_of)
+                    | (mpa.consumed << mpa.received_of)),
             unchecked.eq(given != (ends[0] + ends[1] + ends[2])[:8]),
             watcher.unchecked.eq(unchecked),
             watcher.watched.eq(mpa.watched),
             mpa.watch.eq(watcher.watch),
             watcher.failed.eq(mpa.rx_failed),
+            engine.blocked_of.eq(watcher.watch),
             watcher.holds.eq(engine.blocked),
             Value.cast(watcher.clear).eq(mpa.clear),
             watcher.accept.eq(Mux(mpa.resets, 0, self.accept & ~streams.has_ulpdu)),
             engine.sends_waiting.eq(watcher.sends_waiting),
-        ]
+        ]  # fmt: skip
         m.d.sync += engine.sends_coming.eq(
-            (engine.sends_coming & ~told) | Mux(watcher.gives_send, watcher.gives, 0)
+            (engine.sends_coming & ~told) | ((watcher.gives & watcher.gives_send) << watcher.watch)
         )
         forget(m, mpa.clear, engine.sends_coming)
 
         # The watcher visits a connection again when something about it has changed.
-        seen = Signal(3 * self.connections)
-        now = Cat(watcher.accept, mpa.rx_failed, engine.blocked)
-        changed = Signal.like(seen)
-        written = Signal(self.connections)
-        m.d.comb += [
-            changed.eq(seen ^ now),
-            written.eq((self.bus.ack & self.bus.write) << self.bus.address[8:]),
-        ]
+        accepted, returned = Signal(self.connections), Signal(self.connections)
         m.d.sync += [
-            seen.eq(now),
+            accepted.eq(watcher.accept),
+            returned.eq(engine.returns),
             watcher.stirs.eq(
-                changed.word_select(0, self.connections) | changed.word_select(1, self.connections)
-                | changed.word_select(2, self.connections) | told | written
+                (watcher.accept ^ accepted) | (engine.returns ^ returned) | told | (mpa.fails << mpa.received_of)
+                | ((self.bus.ack & self.bus.write) << self.bus.address[8:])
             ),
         ]
 
@@ -204,35 +199,35 @@ class SharedDatapath(wiring.Component):
         connect(m, engine.tx_ulpdu, queue.i)
         connect(m, queue.o, mpa.tx_ulpdu)
 
-        # ULPDUs and FPDUs that are on their way to the ring of each connection, for which there is room then.
-        of_given, of_left = queue.i.payload.connection, mpa.tx_fpdu.payload.connection
-        given = Signal(self.connections)
-        left = Signal(self.connections)
+        # ULPDUs and FPDUs on their way to the ring of a connection, for which there is room then.
         inside = Signal()  # a ULPDU of the engine has begun
         moves = queue.i.valid & queue.i.ready
         with m.If(moves):
             m.d.sync += inside.eq(~queue.i.payload.last)
+        leaves = mpa.tx_fpdu.valid & mpa.tx_fpdu.ready & mpa.tx_fpdu.payload.last
+        ulpdus, made, left = counts = [
+            Cells(m, Signal(3, name=name), self.connections, of, mpa.clear) for name, of in (
+                ("given_ulpdus", queue.i.payload.connection), ("made_fpdus", mpa.made_of),
+                ("left_fpdus", mpa.tx_fpdu.payload.connection),
+            )
+        ]  # fmt: skip
+        for count, happens in zip(counts, (moves & ~inside, mpa.made, leaves), strict=True):
+            count.count(m, happens)
+
+        def has_room(at):
+            """Whether there is room in the ring, and nothing is on its way."""
+            under_way = (ulpdus.read(m, at) + made.read(m, at) - left.read(m, at))[:3]
+            return self.room.bit_select(at, 1) & (under_way == 0)
+
         m.d.comb += [
-            given.eq((moves & ~inside) << of_given),
-            left.eq((mpa.tx_fpdu.valid & mpa.tx_fpdu.ready & mpa.tx_fpdu.payload.last) << of_left),
-        ]
-        free = Signal(self.connections)
-        for n in range(self.connections):
-            under_way = Signal(3, name=f"under_way_{n}")
-            with m.If(mpa.clear.now & (mpa.clear.of == n)):
-                m.d.sync += under_way.eq(0)
-            with m.Else():
-                m.d.sync += under_way.eq(under_way + given[n] + mpa.made[n] - left[n])
-            m.d.comb += free[n].eq(under_way == 0)
-        room = Signal(self.connections)
-        m.d.comb += [
-            room.eq(self.room & free),
             mpa.room.eq(self.room),
             mpa.tx_mpa.eq(streams.is_mpa),
-            engine.room.eq(room & streams.is_mpa),
-            engine.opens.eq(mpa.tx_opens),
-            streams.opens.eq(mpa.tx_opens),
-            streams.room.eq(room),
+            engine.room.eq(has_room(engine.at) & streams.is_mpa.bit_select(engine.at, 1)),
+            streams.room.eq(has_room(streams.sending_of)),
+            mpa.opens_of[0].eq(engine.at),
+            engine.opens.eq(mpa.tx_opens[0]),
+            mpa.opens_of[1].eq(streams.sending_of),
+            streams.opens.eq(mpa.tx_opens[1]),
             mpa.sending_of.eq(streams.sending_of),
             streams.sending.eq(mpa.sending),
             streams.resets.eq(mpa.resets),

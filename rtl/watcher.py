@@ -61,14 +61,14 @@ class Watcher(wiring.Component):
         The settings of the connection ``watch``.
     unchecked : In, 1 bit
         FPDUs of it have been given, and not been checked: a Send waits for them.
-    failed : In, 1 bit for each connection
-        Its octets are discarded.
-    holds : In, 1 bit for each connection
-        FPDUs with Sends wait, and all octets behind them.
+    failed : In, 1 bit
+        The octets of it are discarded.
+    holds : In, 1 bit
+        FPDUs of it with Sends wait, and all octets behind them.
     sends_waiting : Out, 1 bit for each connection
         A Send, of which all octets are there, waits because of ``holds`` alone.
-    gives : Out, 1 bit for each connection
-        A train begins. For one cycle.
+    gives : Out, 1 bit
+        A train of connection ``watch`` begins. For one cycle.
     gives_send : Out, 1 bit
         With ``gives``, it carries a Send that is not an RTR.
     stirs : In, 1 bit for each connection
@@ -115,8 +115,8 @@ class Watcher(wiring.Component):
         super().__init__({
             "rings": In(shown_octets(connections, size, Tag(connections), lanes)),
             "accept": In(each), "watch": Out(index), "watched": In(Watched), "unchecked": In(1),
-            "failed": In(each), "holds": In(each), "stirs": In(each), "clear": In(Clear(connections)),
-            "sends_waiting": Out(each), "gives": Out(each), "gives_send": Out(1),
+            "failed": In(1), "holds": In(1), "stirs": In(each), "clear": In(Clear(connections)),
+            "sends_waiting": Out(each), "gives": Out(1), "gives_send": Out(1),
             "trains": Out(stream.Signature(Train(lanes, connections))),
             "enters": Out(stream.Signature(index)), "state_of": In(index), "state": Out(DirectionState),
             "finished": Out(each),
@@ -212,10 +212,13 @@ class Watcher(wiring.Component):
         lanes = Signal(15)  # of the FPDU, with markers
         left = Signal(15)  # lanes behind the last marker that has been counted
         gap = Signal(8)  # lanes before the next marker
-        need = Signal(17)
+        kind = Signal(_Kind)  # of the read
+        few = Signal(4)  # octets of a read that is neither of a whole FPDU nor of all that there is; or 0
+        ahead = Signal()  # the first lane of the FPDU behind the one that is given is read
         next_place = Signal(7)
         has_all = Signal()
         next_leads = Signal()
+        next_lane = Signal(16)  # the first one of the FPDU behind this one, without the marker before it
         has_next = Signal()  # the first lane of the FPDU behind it is there, too
         first = Signal(4)  # octets up to the end of the FPDU's first lane
         m.d.comb += [
@@ -226,11 +229,11 @@ class Watcher(wiring.Component):
             self.watch.eq(x.at),
             tag.connection.eq(x.at),
             announced.eq(swap_octets(x.lane[:16])),
-            need.eq(Cat(Const(0, 2), lanes)),
             next_place.eq(state.place + lanes),
             next_leads.eq(settings.markers & (next_place == 0)),
-            has_all.eq(available >= need),
-            has_next.eq(available >= need + Mux(next_leads, 8, 4)),
+            next_lane.eq(lanes + next_leads),
+            has_all.eq(available[2:] >= lanes),
+            has_next.eq(available[2:] > next_lane),
             leads.eq(settings.markers & (state.place == 0)),
             first.eq(Mux(leads, 8, 4)),
         ]
@@ -274,8 +277,10 @@ class Watcher(wiring.Component):
                 m.d.comb += x.stays.eq(done & ~mine(self.finished))
                 with m.If(rings.begins):
                     pass
-                with m.Elif(state.lost | mine(self.failed)):
-                    self._ask(m, _Kind.DISCARD, available, available != 0)
+                with m.Elif(state.lost | self.failed):
+                    m.d.comb += kind.eq(_Kind.DISCARD)
+                    with m.If(available != 0):
+                        m.next = "Read"
                 with m.Elif(~is_mpa & (room == 0)):
                     x.states.write(m, DirectionState.WAITING)
                     with m.If(settings.enable):
@@ -283,23 +288,28 @@ class Watcher(wiring.Component):
                 with m.Elif(~is_mpa):
                     x.states.write(m, DirectionState.STREAM)
                     octets = Mux(available > room, room, available)
-                    self._ask(m, _Kind.STREAM, Mux(octets > 4, 4, octets),
-                              (available != 0) & ~mine(self.full) & ~mine(x.filling))  # fmt: skip
+                    m.d.comb += [kind.eq(_Kind.STREAM), few.eq(Mux(octets > 4, 4, octets))]
+                    with m.If((available != 0) & ~mine(self.full) & ~mine(x.filling)):
+                        m.next = "Read"
                 with m.Elif(~known):
-                    self._ask(m, _Kind.LOOK, 4, ~mine(x.known | x.looking) & (available >= first), offset=first - 4)
+                    m.d.comb += [kind.eq(_Kind.LOOK), few.eq(4)]
+                    with m.If(~mine(x.known | x.looking) & (available >= first)):
+                        m.next = "Read"
                 with m.Elif(too_long):
+                    m.d.comb += [kind.eq(_Kind.TRAIN), few.eq(first)]
                     m.d.sync += state.lost.eq(1)
-                    self._ask(m, _Kind.TRAIN, first, 1)
-                with m.Elif(has_all & sends & (mine(self.holds) | unchecked)):
+                    m.next = "Read"
+                with m.Elif(has_all & sends & (self.holds | unchecked)):
                     m.d.comb += waits_for_buffer.eq(~unchecked)
                 with m.Elif(has_all):
                     m.d.comb += x.forgets.eq(1 << x.at)
                     m.d.sync += [state.place.eq(next_place), state.begun.eq(1)]
+                    m.next = "Read"
                     with m.If(has_next):  # it is looked at before this FPDU is read, which takes longer
                         m.d.sync += x.then_reads.eq(1)
-                        self._ask(m, _Kind.LOOK, 4, 1, offset=need + Mux(next_leads, 4, 0))
+                        m.d.comb += [kind.eq(_Kind.LOOK), few.eq(4), ahead.eq(1)]
                     with m.Else():
-                        self._ask(m, _Kind.TRAIN, need, 1)
+                        m.d.comb += kind.eq(_Kind.TRAIN)
             with m.State("Enter"):
                 m.d.comb += [self.enters.valid.eq(1), x.stays.eq(1)]
                 with m.If(self.enters.ready):
@@ -312,13 +322,13 @@ class Watcher(wiring.Component):
                 m.d.comb += [
                     moves.eq(rings.reads.valid & rings.reads.ready),
                     x.asks_lane.eq((moves & asked.keeps) << x.at),
-                    self.gives.eq((moves & (tag.kind == _Kind.TRAIN)) << x.at),
+                    self.gives.eq(moves & (tag.kind == _Kind.TRAIN)),
                     self.gives_send.eq(sends),
                     x.fills.eq((moves & (tag.kind == _Kind.STREAM)) << x.at),
                 ]
+                m.d.comb += kind.eq(_Kind.TRAIN)
                 with m.If(moves & x.then_reads):
                     m.d.sync += x.then_reads.eq(0)
-                    self._ask(m, _Kind.TRAIN, need, 1)
                 with m.Elif(moves | rings.begins):
                     m.d.sync += x.then_reads.eq(0)
                     m.d.comb += x.leaves.eq(1)
@@ -327,18 +337,15 @@ class Watcher(wiring.Component):
                 m.d.comb += x.leaves.eq(1)
                 m.next = "Load"
         forget(m, self.clear, self.sends_waiting, self.finished)
-
-    def _ask(self, m, kind, octets, when, offset=0):
-        """Read octets next, as ``kind``."""
-        asked = self.rings.reads.payload
-        m.d.sync += [
-            asked.octets.eq(octets),
-            asked.offset.eq(offset),
-            asked.keeps.eq(kind == _Kind.LOOK),
-            asked.tag.kind.eq(kind),
-        ]
-        with m.If(when):
-            m.next = "Read"
+        # The read that follows, once one is decided, or the one before is taken.
+        asked = rings.reads.payload
+        with m.If(~rings.reads.valid | rings.reads.ready):
+            m.d.sync += [
+                asked.octets.eq(Mux(few != 0, few, Mux(kind == _Kind.DISCARD, available, Cat(Const(0, 2), lanes)))),
+                asked.offset.eq(Cat(Const(0, 2), Mux(ahead, next_lane, (kind == _Kind.LOOK) & leads))),
+                asked.keeps.eq(kind == _Kind.LOOK),
+                asked.tag.kind.eq(kind),
+            ]
 
 
 class _Parts:

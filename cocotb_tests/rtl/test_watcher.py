@@ -35,7 +35,7 @@ class WatchedRings(wiring.Component):
         self.watcher = Watcher(connections, SIZE, lanes or 1)
         self.parts = {"watcher": self.watcher}
         members = dict(self.watcher.signature.members)
-        del members["watch"], members["watched"]
+        del members["watched"]
         self.slow = SlowMemory(connections * SIZE, latency, seed) if latency else None
         if not lanes:
             self.parts["rings"] = ReceiveRings(connections, SIZE, Tag(connections), RingMemory() if latency else None)
@@ -117,6 +117,8 @@ class Bench:
                 getattr(dut, name).value = 0
             dut.has_payload.value = 1
             self.payload = Source(dut, "i")
+        self.flags = {"failed": 0, "holds": 0}
+        cocotb.start_soon(self._flag())
         cocotb.start_soon(self._stir())
         cocotb.start_soon(self._note())
         cocotb.start_soon(self._receive())
@@ -176,6 +178,13 @@ class Bench:
         while True:
             await RisingEdge(self.dut.clk)
             self.dut.stirs.value, self.stirred = self.stirred, 0
+
+    async def _flag(self):
+        dut = self.dut
+        while True:
+            for name, flags in self.flags.items():
+                getattr(dut, name).value = flags >> int(dut.watch.value) & 1
+            await FallingEdge(dut.clk)
 
     async def _note(self):
         dut = self.dut
@@ -275,12 +284,12 @@ async def a_connection_that_failed_or_holds_delays_no_other(dut):
     streams = [Stream(n, fpdus=8) for n in range(parameter("connections"))]
     failed, held = streams[0], streams[-1]
     tested = Bench(dut, streams)
-    dut.failed.value = 1 << failed.number
+    tested.flags["failed"] = 1 << failed.number
     send = FpduFramer(markers=held.markers, crc=True, offset=held.offset).frame(bytes([0x41, 0x40 | Opcode.SEND]) * 9)
     held.fpdus = [send]
     held.octets = held.before + send
     if held is not failed:
-        dut.holds.value = 1 << held.number
+        tested.flags["holds"] = 1 << held.number
     await tested.begin()
     free = [each for each in streams if each is not held]
     for each in streams:
@@ -294,7 +303,7 @@ async def a_connection_that_failed_or_holds_delays_no_other(dut):
     assert all(each.trains == each.fpdus for each in free if each is not failed)
     if held is not failed:
         assert held.trains == []
-        dut.holds.value = 0
+        tested.flags["holds"] = 0
         tested.stir(held)
         while held.noted < len(held.octets):
             await RisingEdge(dut.clk)

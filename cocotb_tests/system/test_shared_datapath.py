@@ -262,8 +262,12 @@ async def disturb(failing, refusing, rng):
             case "terminate":
                 await refusing.write_stream(TERMINATE)
             case "room":
+                await refusing.until("the Terminate leaves", functools.partial(has_terminated, refusing))
                 refusing.dut.room.value = refusing.dut.room.value.to_unsigned() & ~(1 << refusing.n)
-    assert failing.shared.ends[refusing.n].sent[-1][2:-4] == TERMINATE
+
+
+async def has_terminated(end):
+    return end.sent[-1][2:-4] == TERMINATE
 
 
 async def has_failed(end):

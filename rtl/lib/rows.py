@@ -48,12 +48,14 @@ class Cells:
     signal : the number of connection ``at``; with one connection, the register itself
     at : the connection whose number may be written
     clear : with many connections, a :class:`Clear`: the number becomes 0. Nothing is written in the same cycle.
+    value : all that is ever written, if that is the same everywhere. It saves a look-up table for each bit.
 
     """
 
-    def __init__(self, m: Module, signal: Signal, connections: int = 1, at: ValueLike = 0, clear=None):
+    def __init__(self, m: Module, signal: Signal, connections: int = 1, at: ValueLike = 0, clear=None, value=None):
         self.signal = signal
         self._memory = None
+        self._value = value
         if connections > 1:
             m.submodules[f"{signal.name}_cells"] = self._memory = Memory(
                 shape=len(signal), depth=max(_LUT_RAM, connections), init=[]
@@ -61,6 +63,8 @@ class Cells:
             self._port = self._memory.write_port()
             m.d.comb += [self._port.addr.eq(Mux(clear.now, clear.of, at)), self._port.en.eq(clear.now)]
             m.d.comb += signal.eq(self.read(m, at))
+            if value is not None:
+                m.d.comb += self._port.data.eq(Mux(clear.now, 0, value))
 
     def read(self, m: Module, at: ValueLike) -> Value:
         """Return the number of connection ``at``."""
@@ -70,10 +74,14 @@ class Cells:
         m.d.comb += port.addr.eq(at)
         return port.data
 
-    def write(self, m: Module, value: ValueLike) -> None:
+    def write(self, m: Module, value: ValueLike | None = None) -> None:
         """Write the number, under the conditions of ``m``; it is there in the next cycle."""
+        if value is None:
+            value = self._value
         if self._memory is None:
             m.d.sync += self.signal.eq(value)
+        elif value is self._value:
+            m.d.comb += self._port.en.eq(1)
         else:
             m.d.comb += [self._port.data.eq(value), self._port.en.eq(1)]
 

@@ -114,10 +114,11 @@ class SharedMpa(wiring.Component):
         Good ULPDUs.
     tx_mpa, room : In, 1 bit for each connection
         Transmit is in MPA mode; there is room for an FPDU of the device's own, besides all that is on its way.
-    tx_opens : Out, 1 bit for each connection
+    opens_of : In, array of 2 numbers of connections
+    tx_opens : Out, array of 1 bit
         A ULPDU of this connection passes or is discarded, and does not wait. No other ULPDUs are given.
-    rx_failed : Out, 1 bit for each connection
-        Receive has ended with an error; FPDUs are discarded.
+    rx_failed : Out, 1 bit
+        Receive of connection ``watch`` has ended with an error; FPDUs are discarded.
     bus : In, :class:`.RegisterBus`
     irq : Out, 1 bit for each connection
         See :class:`.SharedRegisters`.
@@ -127,9 +128,13 @@ class SharedMpa(wiring.Component):
     sending_of : In, the number of a connection
     sending : Out, :class:`Sending`
         The settings of this connection.
-    consumed : Out, 1 bit for each connection
+    received_of : Out, the number of a connection
+    fails : Out, 1 bit
+        Receive of connection ``received_of`` has ended with an error. For one cycle.
+    consumed : Out, 1 bit
         A good FPDU has been consumed: an RTR, or the response to one. For one cycle.
-    made : Out, 1 bit for each connection
+    made_of : Out, the number of a connection
+    made : Out, 1 bit
         An FPDU of the device's own has passed the fence. For one cycle.
     stream_event : In, stream of :class:`.NumberedEvent`
         Events of the logic around: RX_MPA; TX_MPA, before ``tx_mpa`` is 1; errors of stream mode.
@@ -172,16 +177,20 @@ class SharedMpa(wiring.Component):
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes, connections))),
             "tx_mpa": In(connections),
             "room": In(connections),
-            "tx_opens": Out(connections),
-            "rx_failed": Out(connections),
+            "opens_of": In(number).array(2),
+            "tx_opens": Out(1).array(2),
+            "rx_failed": Out(1),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
             "irq": Out(connections),
             "watch": In(number),
             "watched": Out(Watched),
             "sending_of": In(number),
             "sending": Out(Sending),
-            "consumed": Out(connections),
-            "made": Out(connections),
+            "received_of": Out(number),
+            "fails": Out(1),
+            "consumed": Out(1),
+            "made_of": Out(number),
+            "made": Out(1),
             "stream_event": In(stream.Signature(NumberedEvent(connections))),
             "state_of": Out(number),
             "tx_state": In(DirectionState),
@@ -221,11 +230,15 @@ class SharedMpa(wiring.Component):
         m.d.comb += [
             registers.idle.eq(self.idle & tx_idle & rx_idle),
             self.state_of.eq(of),
-            registers.tx_state.eq(Mux(fence.stopped.bit_select(of, 1), DirectionState.STOPPED, self.tx_state)),
-            registers.rx_state.eq(Mux(detector.failed.bit_select(of, 1), DirectionState.STOPPED, self.rx_state)),
-            registers.open.eq(fence.open.bit_select(of, 1)),
-            self.tx_opens.eq(fence.passes),
-            self.rx_failed.eq(detector.failed),
+            fence.state_of.eq(of),
+            detector.failed_of[0].eq(of),
+            registers.tx_state.eq(Mux(fence.stopped, DirectionState.STOPPED, self.tx_state)),
+            registers.rx_state.eq(Mux(detector.failed[0], DirectionState.STOPPED, self.rx_state)),
+            registers.open.eq(fence.open),
+            *(fence.passes_of[n].eq(self.opens_of[n]) for n in range(2)),
+            *(self.tx_opens[n].eq(fence.passes[n]) for n in range(2)),
+            detector.failed_of[1].eq(self.watch),
+            self.rx_failed.eq(detector.failed[1]),
         ]
         return m
 
@@ -397,10 +410,11 @@ class SharedMpa(wiring.Component):
         received, sent = detector.event, fence.event
         is_consumed = (received.kind == EventKind.RTR_RECEIVED) & (received.detail != Rtr.NONE)
         m.d.comb += [
-            self.consumed.eq((is_consumed | (received.kind == EventKind.RESPONSE_RECEIVED)) << detector.event_of),
-            self.made.eq(
-                ((sent.kind == EventKind.RTR_SENT) | (sent.kind == EventKind.RESPONSE_SENT)) << fence.event_of
-            ),
+            self.received_of.eq(detector.event_of),
+            self.fails.eq(received.kind == EventKind.ERROR),
+            self.consumed.eq(is_consumed | (received.kind == EventKind.RESPONSE_RECEIVED)),
+            self.made_of.eq(fence.event_of),
+            self.made.eq((sent.kind == EventKind.RTR_SENT) | (sent.kind == EventKind.RESPONSE_SENT)),
         ]
         told = Signal()
         m.d.sync += [
@@ -408,11 +422,13 @@ class SharedMpa(wiring.Component):
             *(getattr(fence, name).eq(getattr(detector, name)) for name in ("good", "rtr", "respond")),
         ]
         m.d.comb += [
-            fence.told.eq(told | (detector.event.kind == EventKind.ERROR)),
+            fence.told.eq(told | self.fails),
             fence.of.eq(detector.event_of),
             fence.sink.eq(detector.sink),
-            fence.failed.eq(detector.failed),
-            detector.asked.eq(fence.asked.bit_select(detector.connection, 1)),
+            detector.failed_of[2].eq(fence.connection),
+            fence.failed.eq(detector.failed[2]),
+            fence.asked_of.eq(detector.connection),
+            detector.asked.eq(fence.asked),
         ]
 
     def _tell_rtrs(self, m, registers, detector):

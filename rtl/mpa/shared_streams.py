@@ -62,10 +62,10 @@ class SharedStreams(wiring.Component):
         Octets of stream mode.
     tx_ulpdu : Out, stream of :class:`.TxUlpdu`
         ULPDUs.
-    room, opens : In, 1 bit for each connection
-        A packet of the connection does not stall; its ULPDUs pass the fence.
     sending_of, sending
         Of :class:`.SharedMpa`.
+    room, opens : In, 1 bit
+        A packet of connection ``sending_of`` does not stall; its ULPDUs pass the fence.
     is_mpa : Out, 1 bit for each connection
         The connection is in MPA mode: all octets of stream mode have left, and the host has been told.
     state_of : In, the number of a connection
@@ -76,7 +76,7 @@ class SharedStreams(wiring.Component):
     resets : In, 1 bit
         Begin no packet.
     idle : Out, 1 bit
-        No packet is on its way.
+        No packet is on its way, and no access of the host.
     clear : In, :class:`.Clear`
 
     """
@@ -98,7 +98,7 @@ class SharedStreams(wiring.Component):
             "passed": In(stream.Signature(RxUlpdu(lanes, connections))),
             "packets": Out(packet(lanes, connection=number)),
             "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes, connections))),
-            "room": In(each), "opens": In(each),
+            "room": In(1), "opens": In(1),
             "sending_of": Out(number), "sending": In(Sending),
             "is_mpa": Out(each), "state_of": In(number), "state": Out(DirectionState),
             "event": Out(stream.Signature(NumberedEvent(connections))),
@@ -110,18 +110,21 @@ class SharedStreams(wiring.Component):
         m.submodules.bank = bank = RegisterBank(STREAM_MAP)
         page = Signal(connection_shape(self.connections))
         bus = self.bus
+        accessing = Signal()
+        m.d.sync += accessing.eq(bank.bus.request & ~bank.bus.ack)
         m.d.comb += [
             page.eq(bus.address[8:]),
-            *(getattr(bank.bus, name).eq(getattr(bus, name)) for name in ("request", "write", "write_data")),
+            bank.bus.request.eq(bus.request & (accessing | ~(self.clear.now | (self.resets & self.idle)))),
+            *(getattr(bank.bus, name).eq(getattr(bus, name)) for name in ("write", "write_data")),
             bank.bus.address.eq(bus.address[:8]),
             bus.ack.eq(bank.bus.ack),
             bus.read_data.eq(bank.bus.read_data),
         ]
-        self._send(m, bank, page)
+        self._send(m, bank, page, accessing)
         self._receive(m, bank, page)
         return m
 
-    def _send(self, m, bank, page):
+    def _send(self, m, bank, page, accessing):
         rows = Rows(self.State, self.connections)
         state, at = rows.state, rows.active
         m.submodules.entries = memory = Memory(shape=32, depth=_ENTRIES * self.connections, init=[])
@@ -170,7 +173,7 @@ class SharedStreams(wiring.Component):
         m.d.comb += [
             self.sending_of.eq(at),
             self.state.eq(states.read(m, self.state_of)),
-            passes.eq(self.room.bit_select(at, 1) & (~is_mpa | self.opens.bit_select(at, 1))),
+            passes.eq(self.room & (~is_mpa | self.opens)),
             read.addr.eq(Cat(head, at)),
             length.eq(read.data),
             words.eq((state.left + 3)[2:]),
@@ -184,7 +187,7 @@ class SharedStreams(wiring.Component):
         announced = Signal(16)  # length of the ULPDU, which is sent as a whole
         m.d.comb += ulpdu.payload.length.eq(announced)
         with m.FSM() as fsm:
-            m.d.comb += [self.idle.eq(fsm.ongoing("Visit")), read.en.eq(~fsm.ongoing("Give"))]
+            m.d.comb += [self.idle.eq(fsm.ongoing("Visit") & ~accessing), read.en.eq(~fsm.ongoing("Give"))]
             with m.State("Visit"):
                 m.d.sync += [
                     level.eq(tails.read(m, at) - head),
@@ -319,7 +322,8 @@ class SharedStreams(wiring.Component):
         # The host reads a word behind STATE, which announces it.
         number = Signal(range(_WORDS))  # of the ULPDU's next word
         numbers = Cells(m, number, self.connections, page, self.clear)
-        announced = Signal(self.connections)
+        announced = Signal()
+        all_announced = Cells(m, announced, self.connections, page, self.clear)
         shown = data.View(finding.shape(), findings.read(m, page))
         left = Signal(range(4 * _WORDS + 1))  # octets of the ULPDU
         in_stream, has = self.full.bit_select(page, 1), self.has_ulpdu.bit_select(page, 1)
@@ -335,18 +339,18 @@ class SharedStreams(wiring.Component):
             state.last.eq(in_stream | (left <= 4)),
             state.octets.eq(Mux(in_stream, self.word.octets, Mux(left <= 4, left, 4))),
             state.verdict.eq(Mux(in_stream, Verdict.STREAM, shown.verdict)),
-            pops.eq(bank.RECEIVED.pop & announced.bit_select(page, 1)),
+            pops.eq(bank.RECEIVED.pop & announced),
             bank.RECEIVED.value.eq(
-                Mux(announced.bit_select(page, 1), Mux(in_stream, self.word.data, read.data.word_select(lane, 32)), 0)
+                Mux(announced, Mux(in_stream, self.word.data, read.data.word_select(lane, 32)), 0)
             ),
             self.pop.eq((pops & in_stream) << page),
         ]
         with m.If(bank.RECEIVED.pop):
-            m.d.sync += announced.bit_select(page, 1).eq(0)
+            all_announced.write(m, 0)
         with m.Elif(state.pop):
-            m.d.sync += announced.bit_select(page, 1).eq(in_stream | has)
+            all_announced.write(m, in_stream | has)
         with m.If(pops & ~in_stream):
             numbers.write(m, Mux(left <= 4, 0, number + 1))
             with m.If(left <= 4):
                 m.d.sync += self.has_ulpdu.bit_select(page, 1).eq(0)
-        forget(m, self.clear, self.has_ulpdu, announced)
+        forget(m, self.clear, self.has_ulpdu)

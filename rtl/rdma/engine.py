@@ -91,15 +91,21 @@ class RdmaEngine(wiring.Component):
     others do, so the host must take ``host_rx`` at once. The engine sends one segment of a connection, and then one of
     the next connection that has one and may send it. Instead of ``reset``, there are
 
-    room : In, 1 bit for each connection
-        There is room for a ULPDU of MULPDU octets, besides all that has been transferred at ``tx_ulpdu`` and 20 words.
-    opens : In, 1 bit for each connection
-        The fence of the connection is open.
-    blocked : Out, 1 bit for each connection
-        No Send may be given at ``rx_ulpdu``: no buffer is posted for it.
-    checked, dropped : Out, 1 bit for each connection
+    at : Out, the number of a connection
+    room : In, 1 bit
+        There is room for a ULPDU of MULPDU octets of connection ``at``, besides all that has been transferred at
+        ``tx_ulpdu`` and 20 words.
+    opens : In, 1 bit
+        The fence of connection ``at`` is open.
+    blocked_of : In, the number of a connection
+    blocked : Out, 1 bit
+        No Send of this connection may be given at ``rx_ulpdu``: no buffer is posted for it.
+    returns : Out, 1 bit for each connection
+        A reason for ``blocked``, other than the host's commands and flags, that may end by itself.
+    checked, dropped : Out, 1 bit
         A ULPDU that was given at ``rx_ulpdu`` has been checked; or it has been discarded, or passed to the host. For
         one cycle: a Send may be given when all ULPDUs of its connection that were given before have been told so.
+    checked_of, dropped_of : Out, the number of a connection
     sends_coming : In, 1 bit for each connection
         A Send has been given, and not been told so.
     sends_waiting : In, 1 bit for each connection
@@ -137,8 +143,9 @@ class RdmaEngine(wiring.Component):
         each, number = connections, connection_shape(connections)
         rx, tx = stream.Signature(RxUlpdu(lanes, connections)), stream.Signature(TxUlpdu(lanes, connections))
         many = {
-            **{name: In(each) for name in ("room", "opens", "sends_coming", "sends_waiting")},
-            **{name: Out(each) for name in ("blocked", "checked", "dropped")},
+            "at": Out(number), "room": In(1), "opens": In(1), "sends_coming": In(each), "sends_waiting": In(each),
+            "blocked_of": In(number), "blocked": Out(1), "returns": Out(each),
+            "checked": Out(1), "checked_of": Out(number), "dropped": Out(1), "dropped_of": Out(number),
             "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
             "rtr_of": In(number), "sends_of": Out(number),
         }  # fmt: skip
