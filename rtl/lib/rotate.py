@@ -6,15 +6,10 @@ distance: so the area of a rotator grows with n log n, and its delay not at all.
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
-__all__ = ["AT_ONCE", "TURNED", "rotate_lanes", "turn_of"]
+__all__ = ["AT_ONCE", "TURNED", "rotate_lanes", "rotate_part"]
 
 AT_ONCE = 4  # lanes of the widest beat that is rotated in one cycle
 TURNED = 2  # bits of the distance by which a cycle rotates a wider beat
-
-
-def turn_of(by: Value, at: int) -> Value:
-    """The part of the distance ``by`` whose TURNED bits begin at bit ``at``."""
-    return by & ((1 << TURNED) - 1) << at
 
 
 def rotate_lanes(m: Module, value: Value, by: Value, *, lane: int = 32) -> Value:
@@ -26,3 +21,8 @@ def rotate_lanes(m: Module, value: Value, by: Value, *, lane: int = 32) -> Value
         step = lane << i
         m.d.comb += value.eq(Mux(by[i], Cat(before[-step:], before[:-step]), before))
     return value
+
+
+def rotate_part(m: Module, value: Value, by: Value, at: int, *, lane: int = 32) -> Value:
+    """``value`` rotated by the part of the distance ``by`` whose TURNED bits begin at bit ``at``."""
+    return rotate_lanes(m, value, by & ((1 << TURNED) - 1) << at, lane=lane)

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import AlignedBeat, Found, StreamBeat, aligned
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_lanes, turn_of
+from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_part
 from open_rnic.rtl.lib.stream import ReadyBuffer, Through
 
 __all__ = ["FpduAligner"]
@@ -232,7 +232,7 @@ class FpduAligner(wiring.Component):
             turned = Signal.like(beat, name=f"beat_{at}")
             m.d.comb += [
                 turned.eq(beat),
-                turned.window.eq(rotate_lanes(m, beat.window, turn_of(beat.turn, at))),
+                turned.window.eq(rotate_part(m, beat.window, beat.turn, at)),
                 turned.beyond.eq(Cat(
                     beat.beyond.word_select(n, group).word_select(chosen, 16) for n in range(16 * lanes // group)
                 )),

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import INTERVAL, Packet, carried
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_lanes, turn_of
+from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_part
 from open_rnic.rtl.lib.rows import Rows, connection_shape
 from open_rnic.rtl.lib.stream import Stage, swap_octets
 
@@ -99,7 +99,7 @@ class MarkerInserter(wiring.Component):
             for at in steps:
                 m.submodules[f"turned_{at}"] = step = Stage(shape)
                 wiring.connect(m, placed, step.i)
-                m.d.comb += step.i.payload.data.eq(self._rotated(m, placed.payload, at))
+                m.d.comb += step.i.payload.data.eq(rotate_part(m, placed.payload.data, placed.payload.waiting, at))
                 placed = step.o
             self._turn(m, placed, turned.i, last)
             self._insert(m, turned.o, 0, conveyor.given)
@@ -196,10 +196,6 @@ class MarkerInserter(wiring.Component):
             with m.Elif(~state.started):
                 m.d.sync += state.place.eq(-self.start)
 
-    def _rotated(self, m, placed, at):
-        """The lanes of a beat, rotated by one part of the distance to their places."""
-        return rotate_lanes(m, placed.data, turn_of(placed.waiting, at))
-
     def _turn(self, m, i, o, at=0):
         """Rotate the beat to its place behind the waiting lanes, and decode the flags of its lanes."""
         lanes = self.lanes
@@ -214,7 +210,7 @@ class MarkerInserter(wiring.Component):
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
             waits.eq(Cat(~placed.waiting.matches(*range(n + 1)) for n in range(lanes))),
-            turned.data.eq(self._rotated(m, placed, at)),
+            turned.data.eq(rotate_part(m, placed.data, placed.waiting, at)),
             turned.takes.eq(waits | placed.alone.replicate(lanes)),
             turned.marker.eq(either(lambda place: placed.at == place)),
             turned.moved.eq(either(lambda place: placed.at.matches(*range(place)))),
