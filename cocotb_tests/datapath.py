@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from cocotb.triggers import RisingEdge, Timer
 
-from open_rnic.cocotb_tests.harness import PERIOD, Received, Sink, Source
+from open_rnic.cocotb_tests.harness import PERIOD, Received, Sink, Source, access_register
 from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Software
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL, FpduFramer
@@ -70,24 +70,13 @@ class Datapath:
         self.rx_mpa = Source(dut, "rx_mpa", idle)
         self.rx_ulpdu = Sink(dut, "rx_ulpdu", busy)
 
-    async def _access(self, name: str, write: bool, value: int) -> int:
-        self.dut.bus__address.value = BY_NAME[name].address >> 2
-        self.dut.bus__write.value = write
-        self.dut.bus__write_data.value = value
-        self.dut.bus__request.value = 1
-        await self._edge
-        while not self.dut.bus__ack.value:
-            await self._edge
-        self.dut.bus__request.value = 0
-        return self.dut.bus__read_data.value.to_unsigned()
-
     async def get(self, name: str) -> int:
         """Read a register."""
-        return await self._access(name, False, 0)
+        return await access_register(self.dut, BY_NAME[name].address >> 2)
 
     async def set(self, name: str, value: int) -> None:
         """Write a register."""
-        await self._access(name, True, value)
+        await access_register(self.dut, BY_NAME[name].address >> 2, value)
 
     async def set_fields(self, name: str, **fields: int) -> None:
         """Write a register with these fields; other fields get their reset values."""

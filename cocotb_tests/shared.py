@@ -9,7 +9,7 @@ import cocotb
 from cocotb.triggers import Lock, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import word_of
-from open_rnic.cocotb_tests.harness import Sink, Source
+from open_rnic.cocotb_tests.harness import Sink, Source, access_register
 from open_rnic.host_driver.device import Event
 from open_rnic.rtl.registers import BY_NAME, DirectionState, EventKind
 
@@ -83,26 +83,17 @@ class SharedPath:
             assert fields["length"] == len(octets), fields
             self.delivered[fields["connection"]].append(octets)
 
-    async def _access(self, n: int, name: str, write: bool, value: int) -> int:
+    async def _access(self, n: int, name: str, value: int | None) -> int:
         async with self._bus:
-            dut = self.dut
-            dut.bus__address.value = n << 8 | BY_NAME[name].address >> 2
-            dut.bus__write.value = write
-            dut.bus__write_data.value = value
-            dut.bus__request.value = 1
-            await self.edge
-            while not dut.bus__ack.value:
-                await self.edge
-            dut.bus__request.value = 0
-            return dut.bus__read_data.value.to_unsigned()
+            return await access_register(self.dut, n << 8 | BY_NAME[name].address >> 2, value)
 
     async def get(self, n: int, name: str) -> int:
         """Read a register of connection ``n``."""
-        return await self._access(n, name, False, 0)
+        return await self._access(n, name, None)
 
     async def set(self, n: int, name: str, value: int) -> None:
         """Write a register of connection ``n``."""
-        await self._access(n, name, True, value)
+        await self._access(n, name, value)
 
     async def events(self, n: int) -> list[Event]:
         """Read all pending events of connection ``n``."""

@@ -8,7 +8,7 @@ import cocotb
 from cocotb.triggers import Lock, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import COUNTERS, word_of
-from open_rnic.cocotb_tests.harness import Probe, Sink
+from open_rnic.cocotb_tests.harness import Probe, Sink, access_register
 from open_rnic.cocotb_tests.rings import Rings
 from open_rnic.cocotb_tests.rtl.rdma import bench
 from open_rnic.host_driver.device import Event
@@ -103,16 +103,7 @@ class Shared:
     async def access(self, n: int, register: Register, value: int | None) -> int:
         """Write a register of connection ``n``, or read it."""
         async with self.bus:
-            dut = self.dut
-            dut.bus__address.value = n << 8 | register.address >> 2
-            dut.bus__write.value = value is not None
-            dut.bus__write_data.value = value or 0
-            dut.bus__request.value = 1
-            await self.edge
-            while not dut.bus__ack.value:
-                await self.edge
-            dut.bus__request.value = 0
-            return dut.bus__read_data.value.to_unsigned()
+            return await access_register(self.dut, n << 8 | register.address >> 2, value)
 
 
 class End(bench.Engine):

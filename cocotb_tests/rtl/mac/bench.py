@@ -17,7 +17,7 @@ from cocotb.triggers import ClockCycles, RisingEdge, SimTimeoutError, Timer, wit
 from cocotb.utils import get_sim_time
 from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource, RgmiiSink, RgmiiSource
 
-from open_rnic.cocotb_tests.harness import Sink, Source, parameter
+from open_rnic.cocotb_tests.harness import Sink, Source, access_register, parameter
 from open_rnic.rtl.mac.mac import MacCounts
 from open_rnic.rtl.mac.registers import BY_NAME, Speed
 
@@ -164,16 +164,7 @@ class Registers:
         dut.bus__request.value = 0
 
     async def access(self, name, word=None):
-        dut = self.dut
-        dut.bus__address.value = BY_NAME[name].address >> 2
-        dut.bus__write.value = word is not None
-        dut.bus__write_data.value = word or 0
-        dut.bus__request.value = 1
-        await RisingEdge(dut.clk)
-        while not dut.bus__ack.value:
-            await RisingEdge(dut.clk)
-        dut.bus__request.value = 0
-        return dut.bus__read_data.value.to_unsigned()
+        return await access_register(self.dut, BY_NAME[name].address >> 2, word)
 
     async def read(self, name):
         """Return the fields of a register."""

@@ -5,7 +5,7 @@ import random
 import pytest
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, simulate, stalls
+from open_rnic.cocotb_tests.harness import Sink, Source, access_register, bench, simulate, stalls
 from open_rnic.rtl.mpa.stream_registers import BY_NAME, ROOM
 from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.registers import Verdict
@@ -21,18 +21,8 @@ class Host:
         dut.bus__request.value = dut.reset.value = 0
 
     async def access(self, name, word=None):
-        dut = self.dut
-        dut.bus__request.value = 1
-        dut.bus__write.value = word is not None
-        dut.bus__address.value = BY_NAME[f"STREAM_{name}"].address >> 2 & 0xFF
-        dut.bus__write_data.value = word or 0
-        while True:
-            await RisingEdge(dut.clk)
-            if dut.bus__ack.value:
-                break
-        word = int(dut.bus__read_data.value)
-        dut.bus__request.value = 0
-        await RisingEdge(dut.clk)
+        word = await access_register(self.dut, BY_NAME[f"STREAM_{name}"].address >> 2 & 0xFF, word)
+        await RisingEdge(self.dut.clk)
         return word
 
     async def state(self):

@@ -10,7 +10,7 @@ import cocotb
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import taken, word_of
-from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench, never
+from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench, access_register, never
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl import registers
@@ -157,15 +157,7 @@ class Engine:
         return await self._access(register, value)
 
     async def _access(self, register: registers.Register, value: int | None) -> int:
-        self.dut.bus__address.value = register.address >> 2 & 0xFF
-        self.dut.bus__write.value = value is not None
-        self.dut.bus__write_data.value = value or 0
-        self.dut.bus__request.value = 1
-        await self._edge
-        while not self.dut.bus__ack.value:
-            await self._edge
-        self.dut.bus__request.value = 0
-        return self.dut.bus__read_data.value.to_unsigned()
+        return await access_register(self.dut, register.address >> 2 & 0xFF, value)
 
     async def field(self, name: str) -> int:
         """Read a field of STATUS, DONE or ULPDUS, by its name."""

@@ -7,7 +7,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import Lock, RisingEdge
 
-from open_rnic.cocotb_tests.harness import Received, Sink, Source
+from open_rnic.cocotb_tests.harness import Received, Sink, Source, access_register
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Memory
 from open_rnic.cocotb_tests.rtl.rdma.programs import SIZES, Both, _Octets
 from open_rnic.host_driver.rdma.engine import Engine as Twin
@@ -230,17 +230,8 @@ class Connection(Both):
         if register.name == "COMMAND" and value is not None:
             value = self._moved(value)
         async with self.shared.bus:
-            dut = self.dut
-            dut.rtr_sends.value = self.rtr_sends
-            dut.bus__address.value = self.n << 8 | register.address >> 2 & 0xFF
-            dut.bus__write.value = value is not None
-            dut.bus__write_data.value = value or 0
-            dut.bus__request.value = 1
-            await self._edge
-            while not dut.bus__ack.value:
-                await self._edge
-            dut.bus__request.value = 0
-            return dut.bus__read_data.value.to_unsigned()
+            self.dut.rtr_sends.value = self.rtr_sends
+            return await access_register(self.dut, self.n << 8 | register.address >> 2 & 0xFF, value)
 
     def _moved(self, word: int) -> int:
         """Return a word of a command with addresses of this connection's part of memory."""
