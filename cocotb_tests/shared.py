@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import cocotb
-from cocotb.triggers import Lock, RisingEdge
+from cocotb.triggers import FallingEdge, Lock, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import Sink, Source, access_register
@@ -45,21 +45,22 @@ class SharedPath:
         self.sent: list[list[bytes]] = [[] for _ in range(connections)]
         self.delivered: list[list[bytes]] = [[] for _ in range(connections)]
         self._mpa = 0
-        self._states = {"tx_state": 0, "rx_state": 0}
-        for task in (self._give_ulpdus(), self._give_trains(), self._take_fpdus(), self._take_ulpdus()):
+        self._states = {name: [DirectionState.STREAM] * connections for name in ("tx_state", "rx_state")}
+        for task in (self._give_ulpdus(), self._give_trains(), self._take_fpdus(), self._take_ulpdus(),
+                     self._tell_states()):  # fmt: skip
             cocotb.start_soon(task)
 
     async def _give_ulpdus(self) -> None:
         while True:
-            opens = int(self.dut.tx_opens.value)
-            ready = [n for n in range(self.connections) if opens >> n & 1 and self.ulpdus[n]]
-            if ready:
-                n = random.choice(ready)
+            n = random.randrange(self.connections)
+            self.dut.opens_of__0.value = n
+            await FallingEdge(self.dut.clk)
+            opens = int(self.dut.tx_opens__0.value)
+            await self.edge
+            if opens and self.ulpdus[n]:
                 octets, length = self.ulpdus[n].popleft()
                 self.tx_ulpdu.send(octets, length=length, connection=n)
                 await self.tx_ulpdu.drained()
-            else:
-                await self.edge
 
     async def _give_trains(self) -> None:
         while True:
@@ -107,7 +108,7 @@ class SharedPath:
         """Let directions of connection ``n`` enter MPA mode, as logic that counts octets of stream mode would."""
         await self.set(n, "CONTROL", word_of("CONTROL", tx_enable=tx, rx_enable=rx))
         for enabled, name, kind in ((tx, "tx_state", EventKind.TX_MPA), (rx, "rx_state", EventKind.RX_MPA)):
-            if enabled and self._states[name] >> 2 * n & 3 != DirectionState.MPA:
+            if enabled and self._states[name][n] != DirectionState.MPA:
                 await self._report(n, kind)
                 self._show(n, name, DirectionState.MPA)
                 if name == "tx_state":
@@ -126,8 +127,14 @@ class SharedPath:
             dut.stream_event__valid.value = 0
 
     def _show(self, n: int, name: str, state: DirectionState) -> None:
-        self._states[name] = (self._states[name] & ~(3 << 2 * n)) | state << 2 * n
-        getattr(self.dut, name).value = self._states[name]
+        self._states[name][n] = state
+        getattr(self.dut, name).value = self._states[name][int(self.dut.state_of.value)]
+
+    async def _tell_states(self) -> None:
+        while True:
+            await self.dut.state_of.value_change
+            for name, states in self._states.items():
+                getattr(self.dut, name).value = states[int(self.dut.state_of.value)]
 
     async def reset(self, n: int) -> None:
         """Reset connection ``n``, for which nothing waits any more, and forget its packets."""
@@ -136,7 +143,7 @@ class SharedPath:
         await self.tx_ulpdu.drained()
         await self.rx_fpdus.drained()
         await self.set(n, "CONTROL", word_of("CONTROL", reset=1))
-        while not int(self.dut.reset.value) >> n & 1:
+        while int(self.dut.clear.value) != (1 | n << 1):
             await self.edge
         self._mpa &= ~(1 << n)
         self.dut.tx_mpa.value = self._mpa

@@ -1,12 +1,12 @@
 """The data path of many connections: from the rings of TCP to memory."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus, connect_pages
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu, packet
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
+from open_rnic.rtl.lib.rows import Cells, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer
 from open_rnic.rtl.mpa.shared import SharedMpa
 from open_rnic.rtl.mpa.shared_streams import SharedStreams
@@ -16,7 +16,7 @@ from open_rnic.rtl.rdma.datapath import ENGINE_PAGE
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.memory import BlockMemory
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
-from open_rnic.rtl.registers import DirectionState, EventKind
+from open_rnic.rtl.registers import EventKind
 from open_rnic.rtl.tcp.receive_ring import shown_octets
 from open_rnic.rtl.watcher import Tag, Watcher
 
@@ -92,68 +92,31 @@ class SharedDatapath(wiring.Component):
         wiring.connect(m, engine.memory, window.port)
         wiring.connect(m, window.main, memory.port)
         m.d.comb += [self.irq.eq(mpa.irq), self.rdma_irq.eq(engine.irq), self.waits.eq(streams.waits)]
-        clear = self._clear(m)
-        sends, enters = self._modes(m, streams)
-        self._receive(m, streams, clear, enters)
-        idle = self._send(m, streams, clear, sends)
+        self._report(m, streams)
+        self._receive(m, streams)
+        idle = self._send(m, streams)
         m.d.comb += mpa.idle.eq(idle & self.watcher.idle & engine.idle & streams.idle)
         self._pages(m, window, streams)
         return m
 
-    def _clear(self, m):
-        """Forget each connection after power-up, and one that is reset."""
-        mpa = self.mpa
-        started = Signal(range(self.connections + 1))
-        clear = Signal(Clear(self.connections))
+    def _report(self, m, streams):
+        """Report changes of mode to the host, before anything that follows from them; and show the states."""
+        mpa, entered, event = self.mpa, self.watcher.enters, self.mpa.stream_event
         m.d.comb += [
-            clear.now.eq(~started[-1] | mpa.reset.any()),
-            clear.of.eq(Mux(started[-1], mpa.which, started)),
+            event.valid.eq(streams.event.valid | entered.valid),
+            streams.event.ready.eq(event.ready),
+            entered.ready.eq(event.ready & ~streams.event.valid),
+            streams.state_of.eq(mpa.state_of),
+            self.watcher.state_of.eq(mpa.state_of),
+            mpa.tx_state.eq(streams.state),
+            mpa.rx_state.eq(self.watcher.state),
         ]
-        with m.If(~started[-1]):
-            m.d.sync += started.eq(started + 1)
-        return clear
+        with m.If(streams.event.valid):
+            m.d.comb += event.payload.eq(streams.event.payload)
+        with m.Else():
+            m.d.comb += [event.payload.kind.eq(EventKind.RX_MPA), event.payload.connection.eq(entered.payload)]
 
-    def _modes(self, m, streams):
-        """Report to the host that directions enter MPA mode, before anything that follows from it.
-
-        Return which connections transmit in MPA mode, and which of those that receive in it may not begin yet.
-        """
-        mpa, watcher, event = self.mpa, self.watcher, self.mpa.stream_event
-        reported = {name: Signal(self.connections, name=f"{name}_reported") for name in ("tx", "rx")}
-        wanted = {"tx": streams.wants_mpa, "rx": watcher.is_mpa}
-        kinds = {"tx": EventKind.TX_MPA, "rx": EventKind.RX_MPA}
-        chosen = {name: Signal(self.connections, name=f"{name}_chosen") for name in reported}
-        m.d.comb += [
-            event.valid.eq(streams.error.valid), event.payload.eq(streams.error.payload),
-            streams.error.ready.eq(event.ready),
-        ]  # fmt: skip
-        for name, bits in reported.items():
-            due = Signal(self.connections, name=f"{name}_due")
-            m.d.comb += due.eq(wanted[name] & ~bits)
-            for n in range(self.connections):
-                with m.If(due[n]):
-                    m.d.comb += [
-                        *(each.eq(0) for each in chosen.values()), chosen[name].eq(1 << n),
-                        event.valid.eq(1), event.payload.eq(0), event.payload.kind.eq(kinds[name]),
-                        event.payload.connection.eq(n), streams.error.ready.eq(0),
-                    ]  # fmt: skip
-            m.d.sync += bits.eq((bits | Mux(event.ready, chosen[name], 0)) & ~mpa.reset)
-        for n in range(self.connections):
-            for state, is_mpa, waits, stopped in (
-                (mpa.tx_state, reported["tx"], streams.waiting, streams.stopped),
-                (mpa.rx_state, watcher.is_mpa, watcher.waits, Const(0, self.connections)),
-            ):
-                with m.If(stopped[n]):
-                    m.d.comb += state.word_select(n, 2).eq(DirectionState.STOPPED)
-                with m.Elif(is_mpa[n]):
-                    m.d.comb += state.word_select(n, 2).eq(DirectionState.MPA)
-                with m.Else():
-                    m.d.comb += state.word_select(n, 2).eq(
-                        Mux(waits[n], DirectionState.WAITING, DirectionState.STREAM)
-                    )
-        return reported["tx"], watcher.is_mpa & ~reported["rx"]
-
-    def _receive(self, m, streams, clear, enters):
+    def _receive(self, m, streams):
         mpa, engine, watcher = self.mpa, self.engine, self.watcher
         connect, flipped = wiring.connect, wiring.flipped
         connect(m, flipped(self.rings), watcher.rings)
@@ -166,48 +129,44 @@ class SharedDatapath(wiring.Component):
 
         # How many FPDUs of each connection have been given, and what became of them: a Send waits until that is known.
         given = Signal(8)
-        counts = [Cells(m, given, self.connections, watcher.watch, clear)]
-        counts[0].count(m, watcher.gives.any())
+        counts = [Cells(m, given, self.connections, watcher.watch, mpa.clear)]
+        counts[0].count(m, watcher.gives)
         told = Signal(self.connections)
-        for name, bits in (("checked", engine.checked), ("dropped", engine.dropped), ("consumed", mpa.consumed)):
-            of = Signal(connection_shape(self.connections), name=f"{name}_of")
-            for n in range(self.connections):
-                with m.If(bits[n]):
-                    m.d.comb += of.eq(n)
-            counts.append(Cells(m, Signal(8, name=name), self.connections, of, clear))
-            counts[-1].count(m, bits.any())
+        for name, now, of in (
+            ("checked", engine.checked, engine.checked_of), ("dropped", engine.dropped, engine.dropped_of),
+            ("consumed", mpa.consumed, mpa.received_of),
+        ):  # fmt: skip
+            counts.append(Cells(m, Signal(8, name=name), self.connections, of, mpa.clear))
+            counts[-1].count(m, now)
         ends = [each.read(m, watcher.watch) for each in counts[1:]]
         unchecked = Signal()
         m.d.comb += [
-            told.eq(engine.checked | engine.dropped | mpa.consumed),
+            told.eq((engine.checked << engine.checked_of) | (engine.dropped << engine.dropped_of)
+                    | (mpa.consumed << mpa.received_of)),
             unchecked.eq(given != (ends[0] + ends[1] + ends[2])[:8]),
             watcher.unchecked.eq(unchecked),
             watcher.watched.eq(mpa.watched),
             mpa.watch.eq(watcher.watch),
             watcher.failed.eq(mpa.rx_failed),
+            engine.blocked_of.eq(watcher.watch),
             watcher.holds.eq(engine.blocked),
-            watcher.reset.eq(mpa.reset),
-            watcher.accept.eq(Mux(mpa.resets, 0, self.accept & ~enters & ~streams.has_ulpdu)),
+            Value.cast(watcher.clear).eq(mpa.clear),
+            watcher.accept.eq(Mux(mpa.resets, 0, self.accept & ~streams.has_ulpdu)),
             engine.sends_waiting.eq(watcher.sends_waiting),
-        ]
+        ]  # fmt: skip
         m.d.sync += engine.sends_coming.eq(
-            ((engine.sends_coming & ~told) | Mux(watcher.gives_send, watcher.gives, 0)) & ~mpa.reset
+            (engine.sends_coming & ~told) | ((watcher.gives & watcher.gives_send) << watcher.watch)
         )
+        forget(m, mpa.clear, engine.sends_coming)
 
         # The watcher visits a connection again when something about it has changed.
-        seen = Signal(3 * self.connections)
-        now = Cat(watcher.accept, mpa.rx_failed, engine.blocked)
-        changed = Signal.like(seen)
-        written = Signal(self.connections)
-        m.d.comb += [
-            changed.eq(seen ^ now),
-            written.eq((self.bus.ack & self.bus.write) << self.bus.address[8:]),
-        ]
+        accepted, returned = Signal(self.connections), Signal(self.connections)
         m.d.sync += [
-            seen.eq(now),
+            accepted.eq(watcher.accept),
+            returned.eq(engine.returns),
             watcher.stirs.eq(
-                changed.word_select(0, self.connections) | changed.word_select(1, self.connections)
-                | changed.word_select(2, self.connections) | told | written
+                (watcher.accept ^ accepted) | (engine.returns ^ returned) | told | (mpa.fails << mpa.received_of)
+                | ((self.bus.ack & self.bus.write) << self.bus.address[8:])
             ),
         ]
 
@@ -224,14 +183,13 @@ class SharedDatapath(wiring.Component):
             mpa.sends_of.eq(engine.sends_of),
             engine.rtr_sends.eq(mpa.rtr_sends),
             engine.resets.eq(mpa.resets),
-            engine.which.eq(mpa.which),
-            engine.reset.eq(mpa.reset),
+            Value.cast(engine.clear).eq(mpa.clear),
         ]
         finished = Signal(self.connections)
         m.d.sync += finished.eq(watcher.finished)
         m.d.comb += self.ends.eq(watcher.finished & ~finished)
 
-    def _send(self, m, streams, clear, is_mpa):
+    def _send(self, m, streams):
         """Return whether nothing is on its way."""
         mpa, engine = self.mpa, self.engine
         connect = wiring.connect
@@ -241,41 +199,39 @@ class SharedDatapath(wiring.Component):
         connect(m, engine.tx_ulpdu, queue.i)
         connect(m, queue.o, mpa.tx_ulpdu)
 
-        # ULPDUs and FPDUs that are on their way to the ring of each connection, for which there is room then.
-        of_given, of_left = queue.i.payload.connection, mpa.tx_fpdu.payload.connection
-        given = Signal(self.connections)
-        left = Signal(self.connections)
+        # ULPDUs and FPDUs on their way to the ring of a connection, for which there is room then.
         inside = Signal()  # a ULPDU of the engine has begun
         moves = queue.i.valid & queue.i.ready
         with m.If(moves):
             m.d.sync += inside.eq(~queue.i.payload.last)
+        leaves = mpa.tx_fpdu.valid & mpa.tx_fpdu.ready & mpa.tx_fpdu.payload.last
+        ulpdus, made, left = counts = [
+            Cells(m, Signal(3, name=name), self.connections, of, mpa.clear) for name, of in (
+                ("given_ulpdus", queue.i.payload.connection), ("made_fpdus", mpa.made_of),
+                ("left_fpdus", mpa.tx_fpdu.payload.connection),
+            )
+        ]  # fmt: skip
+        for count, happens in zip(counts, (moves & ~inside, mpa.made, leaves), strict=True):
+            count.count(m, happens)
+
+        def has_room(at):
+            """Whether there is room in the ring, and nothing is on its way."""
+            under_way = (ulpdus.read(m, at) + made.read(m, at) - left.read(m, at))[:3]
+            return self.room.bit_select(at, 1) & (under_way == 0)
+
         m.d.comb += [
-            given.eq((moves & ~inside) << of_given),
-            left.eq((mpa.tx_fpdu.valid & mpa.tx_fpdu.ready & mpa.tx_fpdu.payload.last) << of_left),
-        ]
-        free = Signal(self.connections)
-        for n in range(self.connections):
-            under_way = Signal(3, name=f"under_way_{n}")
-            with m.If(mpa.reset[n]):
-                m.d.sync += under_way.eq(0)
-            with m.Else():
-                m.d.sync += under_way.eq(under_way + given[n] + mpa.made[n] - left[n])
-            m.d.comb += free[n].eq(under_way == 0)
-        room = Signal(self.connections)
-        m.d.comb += [
-            room.eq(self.room & free),
             mpa.room.eq(self.room),
-            mpa.tx_mpa.eq(is_mpa),
-            engine.room.eq(room & is_mpa),
-            engine.opens.eq(mpa.tx_opens),
-            streams.opens.eq(mpa.tx_opens),
-            streams.room.eq(room),
-            streams.is_mpa.eq(is_mpa),
+            mpa.tx_mpa.eq(streams.is_mpa),
+            engine.room.eq(has_room(engine.at) & streams.is_mpa.bit_select(engine.at, 1)),
+            streams.room.eq(has_room(streams.sending_of)),
+            mpa.opens_of[0].eq(engine.at),
+            engine.opens.eq(mpa.tx_opens[0]),
+            mpa.opens_of[1].eq(streams.sending_of),
+            streams.opens.eq(mpa.tx_opens[1]),
             mpa.sending_of.eq(streams.sending_of),
             streams.sending.eq(mpa.sending),
             streams.resets.eq(mpa.resets),
-            streams.reset.eq(mpa.reset),
-            streams.clear.eq(clear),
+            Value.cast(streams.clear).eq(mpa.clear),
         ]
 
         # FPDUs and packets of stream mode, whole.
@@ -295,7 +251,7 @@ class SharedDatapath(wiring.Component):
         with m.If(to.valid):
             m.d.sync += [begun.eq(~moved), is_fpdu.eq(chosen)]
         sent = Signal(32, name="packets_sent")
-        all_sent = Cells(m, sent, self.connections, to.payload.connection, clear)
+        all_sent = Cells(m, sent, self.connections, to.payload.connection, mpa.clear)
         with m.If(moved):
             all_sent.write(m, sent + 1)
         m.d.comb += self.packets.eq(all_sent.read(m, self.show))

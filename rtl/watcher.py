@@ -8,11 +8,12 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import INTERVAL, Train
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Rows, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.mpa.shared import Watched
 from open_rnic.rtl.mpa.shared_streams import Word
 from open_rnic.rtl.opcodes import SENDS, UNTAGGED_OCTETS
+from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.tcp.receive_ring import shown_octets
 
 __all__ = ["Tag", "Watcher"]
@@ -60,25 +61,29 @@ class Watcher(wiring.Component):
         The settings of the connection ``watch``.
     unchecked : In, 1 bit
         FPDUs of it have been given, and not been checked: a Send waits for them.
-    failed : In, 1 bit for each connection
-        Its octets are discarded.
-    holds : In, 1 bit for each connection
-        FPDUs with Sends wait, and all octets behind them.
+    failed : In, 1 bit
+        The octets of it are discarded.
+    holds : In, 1 bit
+        FPDUs of it with Sends wait, and all octets behind them.
     sends_waiting : Out, 1 bit for each connection
         A Send, of which all octets are there, waits because of ``holds`` alone.
-    gives : Out, 1 bit for each connection
-        A train begins. For one cycle.
+    gives : Out, 1 bit
+        A train of connection ``watch`` begins. For one cycle.
     gives_send : Out, 1 bit
         With ``gives``, it carries a Send that is not an RTR.
     stirs : In, 1 bit for each connection
         One of its inputs, or of its settings, has changed.
-    reset : In, 1 bit for each connection
+    clear : In, :class:`.Clear`
         The connection is in stream mode again, and no octet has passed. Only while ``idle``.
     trains : Out, stream of :class:`.Train`
         An FPDU each.
-    is_mpa, waits, finished : Out, 1 bit for each connection
-        The connection is in MPA mode; in stream mode, all octets have passed; all octets of the peer, up to its FIN,
-        have been read.
+    enters : Out, stream of the number of a connection
+        All octets of stream mode have passed: it enters MPA mode when this has been taken.
+    state_of : In, the number of a connection
+    state : Out, :class:`.DirectionState`
+        The state of this connection.
+    finished : Out, 1 bit for each connection
+        All octets of the peer, up to its FIN, have been read.
     show : In
     octets : Out, 32 bits
         The number of octets of the connection ``show`` that have been read.
@@ -110,10 +115,11 @@ class Watcher(wiring.Component):
         super().__init__({
             "rings": In(shown_octets(connections, size, Tag(connections), lanes)),
             "accept": In(each), "watch": Out(index), "watched": In(Watched), "unchecked": In(1),
-            "failed": In(each), "holds": In(each), "stirs": In(each), "reset": In(each),
-            "sends_waiting": Out(each), "gives": Out(each), "gives_send": Out(1),
+            "failed": In(1), "holds": In(1), "stirs": In(each), "clear": In(Clear(connections)),
+            "sends_waiting": Out(each), "gives": Out(1), "gives_send": Out(1),
             "trains": Out(stream.Signature(Train(lanes, connections))),
-            "is_mpa": Out(each), "waits": Out(each), "finished": Out(each),
+            "enters": Out(stream.Signature(index)), "state_of": In(index), "state": Out(DirectionState),
+            "finished": Out(each),
             "show": In(index), "octets": Out(32),
             "word_of": In(index), "word": Out(Word), "full": Out(each), "pop": In(each),
             "idle": Out(1),
@@ -121,32 +127,20 @@ class Watcher(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x = _Parts(self)
+        x = _Parts(self, m)
         self._count(m, x)
         self._give(m, x)
         self._choose(m, x)
         self._visit(m, x)
-        x.rows.switch(m, x.next, when=x.leaves, reset=self.reset)
+        x.rows.switch(m, x.next, x.leaves, self.clear)
         return m
 
     def _count(self, m, x):
         """Count the octets that are read."""
-        m.submodules.counts = counts = Memory(shape=32, depth=max(2, self.connections), init=[])
-        write, read, shown = counts.write_port(), counts.read_port(domain="comb"), counts.read_port(domain="comb")
-        begun = Signal(self.connections)  # octets have been read since the reset
-        takes = Signal()
         asked = self.rings.reads
-        m.d.comb += [
-            takes.eq(asked.valid & asked.ready & ~asked.payload.keeps),
-            read.addr.eq(x.at),
-            x.passed.eq(Mux(begun.bit_select(x.at, 1), read.data, 0)),
-            shown.addr.eq(self.show),
-            self.octets.eq(Mux(begun.bit_select(self.show, 1), shown.data, 0)),
-            write.addr.eq(x.at),
-            write.data.eq(x.passed + asked.payload.octets),
-            write.en.eq(takes),
-        ]
-        m.d.sync += begun.eq((begun | (takes << x.at)) & ~self.reset)
+        m.d.comb += self.octets.eq(x.counts.read(m, self.show))
+        with m.If(asked.valid & asked.ready & ~asked.payload.keeps):
+            x.counts.write(m, x.passed + asked.payload.octets)
 
     def _give(self, m, x):
         """Give the octets that have been read to MPA, to the host, or to nobody; keep the first lanes of FPDUs."""
@@ -175,13 +169,14 @@ class Watcher(wiring.Component):
             x.lane.eq(lane.data),
         ]
         m.d.sync += [
-            self.full.eq((self.full & ~self.pop | (streams << tag.connection)) & ~self.reset),
-            x.known.eq((x.known | (looks << tag.connection)) & ~x.forgets & ~self.reset),
+            self.full.eq(self.full & ~self.pop | (streams << tag.connection)),
+            x.known.eq((x.known | (looks << tag.connection)) & ~x.forgets),
             x.wakes.eq((x.wakes & ~(x.leaves << x.next)) | (looks << tag.connection) | self.pop | self.stirs
                        | self.rings.changes | (x.stays << x.at)),
-            x.filling.eq((x.filling | x.fills) & ~(streams << tag.connection) & ~self.reset),
-            x.looking.eq((x.looking | x.asks_lane) & ~(looks << tag.connection) & ~self.reset),
+            x.filling.eq((x.filling | x.fills) & ~(streams << tag.connection)),
+            x.looking.eq((x.looking | x.asks_lane) & ~(looks << tag.connection)),
         ]
+        forget(m, self.clear, self.full, x.known, x.filling, x.looking)
         outstanding = Signal(7)  # reads: a word each, at least, of those that a reader is ahead
         asked = self.rings.reads
         count_up_down(m, outstanding, asked.valid & asked.ready, read.valid & read.ready & read.payload.last)
@@ -213,31 +208,39 @@ class Watcher(wiring.Component):
         waits_for_buffer = Signal()
         too_long = Signal()
         leads = Signal()  # a marker precedes ULPDU_Length
+        is_mpa = Signal()
         lanes = Signal(15)  # of the FPDU, with markers
         left = Signal(15)  # lanes behind the last marker that has been counted
         gap = Signal(8)  # lanes before the next marker
-        need = Signal(17)
+        kind = Signal(_Kind)  # of the read
+        few = Signal(4)  # octets of a read that is neither of a whole FPDU nor of all that there is; or 0
+        ahead = Signal()  # the first lane of the FPDU behind the one that is given is read
         next_place = Signal(7)
         has_all = Signal()
         next_leads = Signal()
+        next_lane = Signal(16)  # the first one of the FPDU behind this one, without the marker before it
         has_next = Signal()  # the first lane of the FPDU behind it is there, too
         first = Signal(4)  # octets up to the end of the FPDU's first lane
         m.d.comb += [
             rings.look_at.eq(x.at),
+            is_mpa.eq(x.state == DirectionState.MPA),
+            self.state.eq(x.states.read(m, self.state_of)),
+            self.enters.payload.eq(x.at),
             self.watch.eq(x.at),
             tag.connection.eq(x.at),
             announced.eq(swap_octets(x.lane[:16])),
-            need.eq(Cat(Const(0, 2), lanes)),
             next_place.eq(state.place + lanes),
             next_leads.eq(settings.markers & (next_place == 0)),
-            has_all.eq(available >= need),
-            has_next.eq(available >= need + Mux(next_leads, 8, 4)),
+            next_lane.eq(lanes + next_leads),
+            has_all.eq(available[2:] >= lanes),
+            has_next.eq(available[2:] > next_lane),
             leads.eq(settings.markers & (state.place == 0)),
             first.eq(Mux(leads, 8, 4)),
         ]
-        m.d.sync += self.sends_waiting.eq(self.sends_waiting & ~self.reset)
         with m.FSM() as fsm:
-            m.d.comb += x.decides.eq(fsm.ongoing("Mark") | fsm.ongoing("Decide") | fsm.ongoing("Read"))
+            m.d.comb += x.decides.eq(
+                fsm.ongoing("Mark") | fsm.ongoing("Decide") | fsm.ongoing("Enter") | fsm.ongoing("Read")
+            )
             with m.State("Load"):
                 m.d.sync += [
                     available.eq(rings.available),
@@ -252,9 +255,9 @@ class Watcher(wiring.Component):
                     left.eq((announced + 2 + 3)[2:] + 1),
                     gap.eq(Mux(state.place == 0, 0, INTERVAL - state.place)),
                 ]
-                with m.If(~mine(self.accept) | rings.begins):
+                with m.If(~mine(self.accept) | rings.begins | self.clear.now):
                     m.d.comb += x.leaves.eq(1)
-                with m.Elif(mine(self.is_mpa) & self.watched.markers & mine(x.known)):
+                with m.Elif(is_mpa & self.watched.markers & mine(x.known)):
                     m.next = "Mark"
                 with m.Else():
                     m.next = "Decide"
@@ -274,46 +277,58 @@ class Watcher(wiring.Component):
                 m.d.comb += x.stays.eq(done & ~mine(self.finished))
                 with m.If(rings.begins):
                     pass
-                with m.Elif(state.lost | mine(self.failed)):
-                    self._ask(m, _Kind.DISCARD, available, available != 0)
-                with m.Elif(~mine(self.is_mpa) & (room == 0)):
-                    m.d.sync += self.waits.bit_select(x.at, 1).eq(~settings.enable)
+                with m.Elif(state.lost | self.failed):
+                    m.d.comb += kind.eq(_Kind.DISCARD)
+                    with m.If(available != 0):
+                        m.next = "Read"
+                with m.Elif(~is_mpa & (room == 0)):
+                    x.states.write(m, DirectionState.WAITING)
                     with m.If(settings.enable):
-                        m.d.comb += x.stays.eq(1)
-                        m.d.sync += [self.is_mpa.bit_select(x.at, 1).eq(1), state.place.eq(settings.start)]
-                with m.Elif(~mine(self.is_mpa)):
-                    m.d.sync += self.waits.bit_select(x.at, 1).eq(0)
+                        m.next = "Enter"
+                with m.Elif(~is_mpa):
+                    x.states.write(m, DirectionState.STREAM)
                     octets = Mux(available > room, room, available)
-                    self._ask(m, _Kind.STREAM, Mux(octets > 4, 4, octets),
-                              (available != 0) & ~mine(self.full) & ~mine(x.filling))  # fmt: skip
+                    m.d.comb += [kind.eq(_Kind.STREAM), few.eq(Mux(octets > 4, 4, octets))]
+                    with m.If((available != 0) & ~mine(self.full) & ~mine(x.filling)):
+                        m.next = "Read"
                 with m.Elif(~known):
-                    self._ask(m, _Kind.LOOK, 4, ~mine(x.known | x.looking) & (available >= first), offset=first - 4)
+                    m.d.comb += [kind.eq(_Kind.LOOK), few.eq(4)]
+                    with m.If(~mine(x.known | x.looking) & (available >= first)):
+                        m.next = "Read"
                 with m.Elif(too_long):
+                    m.d.comb += [kind.eq(_Kind.TRAIN), few.eq(first)]
                     m.d.sync += state.lost.eq(1)
-                    self._ask(m, _Kind.TRAIN, first, 1)
-                with m.Elif(has_all & sends & (mine(self.holds) | unchecked)):
+                    m.next = "Read"
+                with m.Elif(has_all & sends & (self.holds | unchecked)):
                     m.d.comb += waits_for_buffer.eq(~unchecked)
                 with m.Elif(has_all):
                     m.d.comb += x.forgets.eq(1 << x.at)
                     m.d.sync += [state.place.eq(next_place), state.begun.eq(1)]
+                    m.next = "Read"
                     with m.If(has_next):  # it is looked at before this FPDU is read, which takes longer
                         m.d.sync += x.then_reads.eq(1)
-                        self._ask(m, _Kind.LOOK, 4, 1, offset=need + Mux(next_leads, 4, 0))
+                        m.d.comb += [kind.eq(_Kind.LOOK), few.eq(4), ahead.eq(1)]
                     with m.Else():
-                        self._ask(m, _Kind.TRAIN, need, 1)
+                        m.d.comb += kind.eq(_Kind.TRAIN)
+            with m.State("Enter"):
+                m.d.comb += [self.enters.valid.eq(1), x.stays.eq(1)]
+                with m.If(self.enters.ready):
+                    x.states.write(m, DirectionState.MPA)
+                    m.d.sync += state.place.eq(settings.start)
+                    m.next = "Leave"
             with m.State("Read"):
                 m.d.comb += rings.reads.valid.eq(~rings.begins)
                 moves = Signal()
                 m.d.comb += [
                     moves.eq(rings.reads.valid & rings.reads.ready),
                     x.asks_lane.eq((moves & asked.keeps) << x.at),
-                    self.gives.eq((moves & (tag.kind == _Kind.TRAIN)) << x.at),
+                    self.gives.eq(moves & (tag.kind == _Kind.TRAIN)),
                     self.gives_send.eq(sends),
                     x.fills.eq((moves & (tag.kind == _Kind.STREAM)) << x.at),
                 ]
+                m.d.comb += kind.eq(_Kind.TRAIN)
                 with m.If(moves & x.then_reads):
                     m.d.sync += x.then_reads.eq(0)
-                    self._ask(m, _Kind.TRAIN, need, 1)
                 with m.Elif(moves | rings.begins):
                     m.d.sync += x.then_reads.eq(0)
                     m.d.comb += x.leaves.eq(1)
@@ -321,30 +336,22 @@ class Watcher(wiring.Component):
             with m.State("Leave"):
                 m.d.comb += x.leaves.eq(1)
                 m.next = "Load"
-        with m.If(self.reset.any()):
+        forget(m, self.clear, self.sends_waiting, self.finished)
+        # The read that follows, once one is decided, or the one before is taken.
+        asked = rings.reads.payload
+        with m.If(~rings.reads.valid | rings.reads.ready):
             m.d.sync += [
-                self.is_mpa.eq(self.is_mpa & ~self.reset),
-                self.waits.eq(self.waits & ~self.reset),
-                self.finished.eq(self.finished & ~self.reset),
+                asked.octets.eq(Mux(few != 0, few, Mux(kind == _Kind.DISCARD, available, Cat(Const(0, 2), lanes)))),
+                asked.offset.eq(Cat(Const(0, 2), Mux(ahead, next_lane, (kind == _Kind.LOOK) & leads))),
+                asked.keeps.eq(kind == _Kind.LOOK),
+                asked.tag.kind.eq(kind),
             ]
-
-    def _ask(self, m, kind, octets, when, offset=0):
-        """Read octets next, as ``kind``."""
-        asked = self.rings.reads.payload
-        m.d.sync += [
-            asked.octets.eq(octets),
-            asked.offset.eq(offset),
-            asked.keeps.eq(kind == _Kind.LOOK),
-            asked.tag.kind.eq(kind),
-        ]
-        with m.If(when):
-            m.next = "Read"
 
 
 class _Parts:
     """The signals that the parts of a :class:`Watcher` share."""
 
-    def __init__(self, watcher: Watcher):
+    def __init__(self, watcher: Watcher, m: Module):
         each = watcher.connections
         self.rows = Rows(watcher.State, each)
         self.at = self.rows.active  # the connection that is visited
@@ -355,6 +362,10 @@ class _Parts:
         self.decides = Signal()  # a read may begin
 
         self.passed = Signal(32)  # octets of the connection that have been read
+        self.state = Signal(2)
+        self.counts, self.states = (
+            Cells(m, number, max(2, each), self.at, watcher.clear) for number in (self.passed, self.state)
+        )
         self.lane = Signal(32)  # the first lane of its FPDU, if ``known``
 
         # A bit for each connection.

@@ -5,7 +5,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
-from open_rnic.rtl.lib.rows import Rows, connection_shape
+from open_rnic.rtl.lib.rows import Clear, Rows, connection_shape
 from open_rnic.rtl.mpa.tally import Tally
 from open_rnic.rtl.mpa.tx.visits import Visits
 
@@ -25,7 +25,7 @@ class Block(Component):
         self.connections = connections
         super().__init__({
             "writes": In(1), "value": In(3), "to": In(connection_shape(connections)), "when": In(1),
-            "reset": In(connections), "state": Out(Row), "active": Out(connection_shape(connections)),
+            "clear": In(Clear(connections)), "state": Out(Row), "active": Out(connection_shape(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -33,39 +33,37 @@ class Block(Component):
         rows = Rows(Row, self.connections)
         with m.If(self.writes):
             m.d.sync += rows.state.value.eq(self.value)
-        rows.switch(m, self.to, self.when, self.reset)
+        rows.switch(m, self.to, self.when, self.clear)
         m.d.comb += [self.state.eq(rows.state), self.active.eq(rows.active)]
         return m
 
 
 @proves(
-    "a connection finds its row as it left it, or reset, whatever the others do",
+    "a connection that has been cleared finds its row as it left it, whatever the others do",
     lambda lanes: Block(),
-    Mutant("the row is stored as that of the next connection", Rows, "store.addr.eq(self.active)", "store.addr.eq(to)"),
-    Mutant("memory is loaded after a reset", Rows, "Mux(has_row, load.data, row.init)", "load.data"),
-    Mutant("a reset misses the row that is loaded in its cycle", Rows,
-           "(stored & ~Value.cast(reset)).bit_select(to, 1)", "stored.bit_select(to, 1)"),
-    Mutant("the active row is not reset", Rows, "Value.cast(reset).bit_select(self.active, 1)", "Const(0)"),
-    Mutant("the row of the active connection is loaded", Rows, "changes.eq(when & ~self.are_of(to))",
-           "changes.eq(when)"),
+    Mutant("the row is stored as that of the next connection", Rows, "clear.of, self.active)", "clear.of, to)"),
+    Mutant("a row that is cleared is stored", Rows, "Mux(clear.now, row.init, row)", "row"),
+    Mutant("the active row is cleared for another", Rows, "Mux(clear.now, clear.of, self.active)", "self.active"),
+    Mutant("a row is loaded while it is cleared", Rows, "& ~clear.now", ""),
+    Mutant("the active row is not cleared", Rows, "clear.now & self.are_of(clear.of)", "Const(0)"),
+    Mutant("the row of the active connection is loaded", Rows, "when & ~self.are_of(to)", "when"),
     name="mix",
     of="Rows, 3 rows of 3 bits",
     lanes=NO_LANES,
     depth=1,
 )  # fmt: skip
 def _(m, block):
-    watched, expected = Signal(range(3)), Signal(3, init=_INITIAL)
+    watched, expected, cleared = Signal(range(3)), Signal(3, init=_INITIAL), Signal()
     m.fixed(watched)
-    m.given(watched < block.connections, block.to < block.connections)
-    leaves = block.when & (block.to != block.active)
-    with m.If(block.reset.bit_select(watched, 1)):
-        m.d.sync += expected.eq(_INITIAL)
+    m.given(watched < block.connections, block.to < block.connections, block.clear.of < block.connections)
+    leaves = block.when & (block.to != block.active) & ~block.clear.now
+    with m.If(block.clear.now & (block.clear.of == watched)):
+        m.d.sync += [expected.eq(_INITIAL), cleared.eq(1)]
     with m.Elif(block.writes & (block.active == watched) & ~leaves):
         m.d.sync += expected.eq(block.value)
     own = block.active == watched
-    m.always(~own | (block.state.value == expected))
-    row, stored = block.stored(m, "rows", watched), block["stored"].bit_select(watched, 1)
-    m.states(own | (expected == _INITIAL) | stored, own | ~stored | (row == expected), block.active < 3)
+    m.always(~own | ~cleared | (block.state.value == expected))
+    m.states(own | ~cleared | (block.stored(m, "rows", watched) == expected), block.active < 3)
 
 
 @proves(
@@ -90,10 +88,10 @@ def _(m, visits):
     watched, unread = Signal(range(3)), Signal()
     last = Signal.like(Value.cast(visits.mail))
     m.fixed(watched)
-    m.given(watched < 3, visits.of < 3, visits.connection < 3)
+    m.given(watched < 3, visits.of < 3, visits.connection < 3, visits.clear.of < 3)
     reads = visits.reads & (visits.connection == watched)
     comes = visits.told & (visits.of == watched) & (visits.mail.good | visits.mail.rtr)
-    with m.If(visits.reset.bit_select(watched, 1)):
+    with m.If(visits.clear.now & (visits.clear.of == watched)):
         m.d.sync += unread.eq(0)
     with m.Elif(comes):
         m.d.sync += [unread.eq(1), last.eq(visits.mail)]

@@ -446,8 +446,8 @@ _block(
     "the block continues before the transfer",
     "taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped | ~completes)",
     "taken.eq(1)",
-    given=lambda m, streams: ~streams.reset.any() & ~streams.clear.now & (streams.is_mpa == m.last(streams.is_mpa)),
-    states=lambda streams: ~streams.error.valid | streams.within("Fail"),
+    given=lambda m, streams: ~streams.clear.now,
+    states=lambda streams: ~streams.event.valid | streams.within("Tell"),
     lanes=(1, 2),
 )
 _block(

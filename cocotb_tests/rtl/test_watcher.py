@@ -35,7 +35,7 @@ class WatchedRings(wiring.Component):
         self.watcher = Watcher(connections, SIZE, lanes or 1)
         self.parts = {"watcher": self.watcher}
         members = dict(self.watcher.signature.members)
-        del members["watch"], members["watched"]
+        del members["watched"]
         self.slow = SlowMemory(connections * SIZE, latency, seed) if latency else None
         if not lanes:
             self.parts["rings"] = ReceiveRings(connections, SIZE, Tag(connections), RingMemory() if latency else None)
@@ -104,8 +104,9 @@ class Bench:
         self.dut = dut
         self.streams = streams
         self.sink = Sink(dut, "trains", backpressure or stalls(0.2))
-        for name in ("failed", "holds", "stirs", "reset", "unchecked", "pop", "show", "word_of"):
+        for name in ("failed", "holds", "stirs", "clear", "unchecked", "pop", "show", "word_of", "state_of"):
             getattr(dut, name).value = 0
+        dut.enters__ready.value = 1
         self.stirred = 0
         dut.accept.value = (1 << len(streams)) - 1
         for each in streams:
@@ -116,6 +117,8 @@ class Bench:
                 getattr(dut, name).value = 0
             dut.has_payload.value = 1
             self.payload = Source(dut, "i")
+        self.flags = {"failed": 0, "holds": 0}
+        cocotb.start_soon(self._flag())
         cocotb.start_soon(self._stir())
         cocotb.start_soon(self._note())
         cocotb.start_soon(self._receive())
@@ -148,6 +151,10 @@ class Bench:
 
     async def begin(self):
         for each in self.streams:
+            self.dut.clear.value = 1 | each.number << 1
+            await RisingEdge(self.dut.clk)
+        self.dut.clear.value = 0
+        for each in self.streams:
             await self.write("begin_receive", each.start, each.number)
 
     async def deliver(self, stream, octets):
@@ -171,6 +178,13 @@ class Bench:
         while True:
             await RisingEdge(self.dut.clk)
             self.dut.stirs.value, self.stirred = self.stirred, 0
+
+    async def _flag(self):
+        dut = self.dut
+        while True:
+            for name, flags in self.flags.items():
+                getattr(dut, name).value = flags >> int(dut.watch.value) & 1
+            await FallingEdge(dut.clk)
 
     async def _note(self):
         dut = self.dut
@@ -270,12 +284,12 @@ async def a_connection_that_failed_or_holds_delays_no_other(dut):
     streams = [Stream(n, fpdus=8) for n in range(parameter("connections"))]
     failed, held = streams[0], streams[-1]
     tested = Bench(dut, streams)
-    dut.failed.value = 1 << failed.number
+    tested.flags["failed"] = 1 << failed.number
     send = FpduFramer(markers=held.markers, crc=True, offset=held.offset).frame(bytes([0x41, 0x40 | Opcode.SEND]) * 9)
     held.fpdus = [send]
     held.octets = held.before + send
     if held is not failed:
-        dut.holds.value = 1 << held.number
+        tested.flags["holds"] = 1 << held.number
     await tested.begin()
     free = [each for each in streams if each is not held]
     for each in streams:
@@ -289,7 +303,7 @@ async def a_connection_that_failed_or_holds_delays_no_other(dut):
     assert all(each.trains == each.fpdus for each in free if each is not failed)
     if held is not failed:
         assert held.trains == []
-        dut.holds.value = 0
+        tested.flags["holds"] = 0
         tested.stir(held)
         while held.noted < len(held.octets):
             await RisingEdge(dut.clk)
@@ -325,9 +339,9 @@ async def a_connection_ends_and_another_takes_its_place(dut):
         await RisingEdge(dut.clk)
     while not dut.idle.value:
         await RisingEdge(dut.clk)
-    dut.reset.value = 1 << ended.number
+    dut.clear.value = 1 | ended.number << 1
     await RisingEdge(dut.clk)
-    dut.reset.value = 0
+    dut.clear.value = 0
     streams[ended.number] = again = Stream(ended.number)
     tested.set(again, enable=1)
     await tested.write("begin_receive", again.start, again.number)

@@ -48,12 +48,14 @@ class Cells:
     signal : the number of connection ``at``; with one connection, the register itself
     at : the connection whose number may be written
     clear : with many connections, a :class:`Clear`: the number becomes 0. Nothing is written in the same cycle.
+    value : all that is ever written, if that is the same everywhere. It saves a look-up table for each bit.
 
     """
 
-    def __init__(self, m: Module, signal: Signal, connections: int = 1, at: ValueLike = 0, clear=None):
+    def __init__(self, m: Module, signal: Signal, connections: int = 1, at: ValueLike = 0, clear=None, value=None):
         self.signal = signal
         self._memory = None
+        self._value = value
         if connections > 1:
             m.submodules[f"{signal.name}_cells"] = self._memory = Memory(
                 shape=len(signal), depth=max(_LUT_RAM, connections), init=[]
@@ -61,6 +63,8 @@ class Cells:
             self._port = self._memory.write_port()
             m.d.comb += [self._port.addr.eq(Mux(clear.now, clear.of, at)), self._port.en.eq(clear.now)]
             m.d.comb += signal.eq(self.read(m, at))
+            if value is not None:
+                m.d.comb += self._port.data.eq(Mux(clear.now, 0, value))
 
     def read(self, m: Module, at: ValueLike) -> Value:
         """Return the number of connection ``at``."""
@@ -70,10 +74,14 @@ class Cells:
         m.d.comb += port.addr.eq(at)
         return port.data
 
-    def write(self, m: Module, value: ValueLike) -> None:
+    def write(self, m: Module, value: ValueLike | None = None) -> None:
         """Write the number, under the conditions of ``m``; it is there in the next cycle."""
+        if value is None:
+            value = self._value
         if self._memory is None:
             m.d.sync += self.signal.eq(value)
+        elif value is self._value:
+            m.d.comb += self._port.en.eq(1)
         else:
             m.d.comb += [self._port.data.eq(value), self._port.en.eq(1)]
 
@@ -88,10 +96,8 @@ class Rows:
 
     :attr:`state` is the row of the active connection: a block reads it, and assigns to its fields, as if there were no
     other connection. The other rows are in memory with an asynchronous read port (LUT RAM). :meth:`switch` stores the
-    active row and loads another in one cycle.
-
-    A row that has not been stored since its reset is loaded as its initial value, so memory is never initialised, and
-    a reset of any connection takes effect at once. With one connection, the row is all that there is.
+    active row and loads another in one cycle. Each row is cleared after power-up, and when its connection is reset.
+    With one connection, the row is all that there is.
 
     Parameters
     ----------
@@ -118,26 +124,27 @@ class Rows:
         """Whether the active row is that of ``connection``."""
         return Const(1) if self.connections == 1 else self.active == connection
 
-    def switch(self, m: Module, to: ValueLike, when: ValueLike, reset: ValueLike = 0) -> None:
+    def switch(self, m: Module, to: ValueLike, when: ValueLike, clear=None) -> None:
         """Make ``to`` the active connection in cycles in which ``when`` is 1.
 
-        ``reset`` has a bit for each connection, which sets its row to the initial value. Both take precedence over
-        what the block assigns in the same cycle, so the call comes after all statements that assign.
+        ``clear`` is a :class:`Clear`, with many connections: the row becomes its initial value, and the active
+        connection stays. Both take precedence over what the block assigns in the same cycle, so the call comes after
+        all statements that assign.
         """
         if self.connections == 1:
             return
         row = Value.cast(self.state)
         m.submodules.rows = memory = Memory(shape=len(row), depth=self.connections, init=[])
         store, load = memory.write_port(), memory.read_port(domain="comb")
-        stored = Signal(self.connections)  # rows that memory has
         changes = Signal()
         m.d.comb += [
-            changes.eq(when & ~self.are_of(to)),
-            store.addr.eq(self.active), store.data.eq(row), store.en.eq(changes), load.addr.eq(to),
-        ]  # fmt: skip
-        m.d.sync += stored.eq((stored | (changes << self.active)) & ~Value.cast(reset))
+            changes.eq(when & ~self.are_of(to) & ~clear.now),
+            store.addr.eq(Mux(clear.now, clear.of, self.active)),
+            store.data.eq(Mux(clear.now, row.init, row)),
+            store.en.eq(changes | clear.now),
+            load.addr.eq(to),
+        ]
         with m.If(changes):
-            has_row = (stored & ~Value.cast(reset)).bit_select(to, 1)
-            m.d.sync += [self.active.eq(to), row.eq(Mux(has_row, load.data, row.init))]
-        with m.Elif(Value.cast(reset).bit_select(self.active, 1)):
+            m.d.sync += [self.active.eq(to), row.eq(load.data)]
+        with m.Elif(clear.now & self.are_of(clear.of)):
             m.d.sync += row.eq(row.init)

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import INTERVAL, Packet, RxUlpdu, Train, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.lib.stream import Fifo, Stage
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
@@ -114,10 +114,11 @@ class SharedMpa(wiring.Component):
         Good ULPDUs.
     tx_mpa, room : In, 1 bit for each connection
         Transmit is in MPA mode; there is room for an FPDU of the device's own, besides all that is on its way.
-    tx_opens : Out, 1 bit for each connection
+    opens_of : In, array of 2 numbers of connections
+    tx_opens : Out, array of 1 bit
         A ULPDU of this connection passes or is discarded, and does not wait. No other ULPDUs are given.
-    rx_failed : Out, 1 bit for each connection
-        Receive has ended with an error; FPDUs are discarded.
+    rx_failed : Out, 1 bit
+        Receive of connection ``watch`` has ended with an error; FPDUs are discarded.
     bus : In, :class:`.RegisterBus`
     irq : Out, 1 bit for each connection
         See :class:`.SharedRegisters`.
@@ -127,22 +128,27 @@ class SharedMpa(wiring.Component):
     sending_of : In, the number of a connection
     sending : Out, :class:`Sending`
         The settings of this connection.
-    consumed : Out, 1 bit for each connection
+    received_of : Out, the number of a connection
+    fails : Out, 1 bit
+        Receive of connection ``received_of`` has ended with an error. For one cycle.
+    consumed : Out, 1 bit
         A good FPDU has been consumed: an RTR, or the response to one. For one cycle.
-    made : Out, 1 bit for each connection
+    made_of : Out, the number of a connection
+    made : Out, 1 bit
         An FPDU of the device's own has passed the fence. For one cycle.
     stream_event : In, stream of :class:`.NumberedEvent`
         Events of the logic around: RX_MPA; TX_MPA, before ``tx_mpa`` is 1; errors of stream mode.
-    tx_state, rx_state : In, 2 bits for each connection, :class:`.DirectionState`
-        The state, as far as the logic around knows it.
+    state_of : Out, the number of a connection
+    tx_state, rx_state : In, :class:`.DirectionState`
+        The state of this connection, as far as the logic around knows it.
     resets : Out, 1 bit
         Connection ``which`` is about to be reset: the logic around begins nothing new, and the data path takes nothing
         new once ``idle`` is 1.
     which : Out, the number of a connection
     idle : In, 1 bit
         Nothing of any connection is on its way in front of the data path or behind it.
-    reset : Out, 1 bit for each connection
-        The connection is reset in this cycle; ``tx_mpa`` is 0 in the next one.
+    clear : Out, :class:`.Clear`
+        The connection is reset in this cycle; ``tx_mpa`` is 0 in the next one. After power-up, all are.
     rtr_of : Out, the number of a connection
     rtr_received : Out, :class:`.Rtr`
     rtr_answered : Out, 1 bit
@@ -171,23 +177,28 @@ class SharedMpa(wiring.Component):
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes, connections))),
             "tx_mpa": In(connections),
             "room": In(connections),
-            "tx_opens": Out(connections),
-            "rx_failed": Out(connections),
+            "opens_of": In(number).array(2),
+            "tx_opens": Out(1).array(2),
+            "rx_failed": Out(1),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
             "irq": Out(connections),
             "watch": In(number),
             "watched": Out(Watched),
             "sending_of": In(number),
             "sending": Out(Sending),
-            "consumed": Out(connections),
-            "made": Out(connections),
+            "received_of": Out(number),
+            "fails": Out(1),
+            "consumed": Out(1),
+            "made_of": Out(number),
+            "made": Out(1),
             "stream_event": In(stream.Signature(NumberedEvent(connections))),
-            "tx_state": In(2 * connections),
-            "rx_state": In(2 * connections),
+            "state_of": Out(number),
+            "tx_state": In(DirectionState),
+            "rx_state": In(DirectionState),
             "resets": Out(1),
             "which": Out(number),
             "idle": In(1),
-            "reset": Out(connections),
+            "clear": Out(Clear(connections)),
             "rtr_of": Out(number),
             "rtr_received": Out(Rtr),
             "rtr_answered": Out(1),
@@ -208,28 +219,26 @@ class SharedMpa(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         wiring.connect(m, wiring.flipped(self.stream_event), registers.events[2])
         m.d.comb += [
-            getattr(self, name).eq(getattr(registers, name)) for name in ("irq", "resets", "which", "reset")
+            Value.cast(getattr(self, name)).eq(getattr(registers, name)) for name in ("irq", "resets", "which", "clear")
         ]
         self._watch(m, registers)
         fence, tx_idle = self._transmit(m, registers)
         detector, rx_idle = self._receive(m, registers)
         self._couple(m, fence, detector)
         self._tell_rtrs(m, registers, detector)
-        m.d.comb += registers.idle.eq(self.idle & tx_idle & rx_idle)
-        for n in range(self.connections):
-            stopped = Const(DirectionState.STOPPED, 2)
-            m.d.comb += [
-                registers.tx_state.word_select(n, 2).eq(
-                    Mux(fence.stopped[n], stopped, self.tx_state.word_select(n, 2))
-                ),
-                registers.rx_state.word_select(n, 2).eq(
-                    Mux(detector.failed[n], stopped, self.rx_state.word_select(n, 2))
-                ),
-            ]
+        of = registers.state_of
         m.d.comb += [
+            registers.idle.eq(self.idle & tx_idle & rx_idle),
+            self.state_of.eq(of),
+            fence.state_of.eq(of),
+            detector.failed_of[0].eq(of),
+            registers.tx_state.eq(Mux(fence.stopped, DirectionState.STOPPED, self.tx_state)),
+            registers.rx_state.eq(Mux(detector.failed[0], DirectionState.STOPPED, self.rx_state)),
             registers.open.eq(fence.open),
-            self.tx_opens.eq(fence.passes),
-            self.rx_failed.eq(detector.failed),
+            *(fence.passes_of[n].eq(self.opens_of[n]) for n in range(2)),
+            *(self.tx_opens[n].eq(fence.passes[n]) for n in range(2)),
+            detector.failed_of[1].eq(self.watch),
+            self.rx_failed.eq(detector.failed[1]),
         ]
         return m
 
@@ -312,8 +321,8 @@ class SharedMpa(wiring.Component):
             fence.mpa.eq(self.tx_mpa),
             fence.room.eq(Mux(holds, 0, self.room)),
             inserter.start.eq(registers.inserter.TX_MPA_OFFSET[2:]),
-            fence.reset.eq(self.reset),
-            inserter.reset.eq(self.reset),
+            Value.cast(fence.clear).eq(self.clear),
+            Value.cast(inserter.clear).eq(self.clear),
             holds.eq(~has_places | (self.resets & self.idle)),
         ]
         begun = _gate(m, "tx", self.tx_ulpdu, fence.i, holds)
@@ -369,7 +378,7 @@ class SharedMpa(wiring.Component):
                 "role", "model", "rtr_accept", "permissive",
             )),
             detector.start.eq(registers.detector.RX_MPA_OFFSET & ~3),
-            detector.reset.eq(self.reset),
+            Value.cast(detector.clear).eq(self.clear),
         ]
 
         trains, ulpdus = self.rx_fpdus, detector.i
@@ -399,10 +408,11 @@ class SharedMpa(wiring.Component):
         received, sent = detector.event, fence.event
         is_consumed = (received.kind == EventKind.RTR_RECEIVED) & (received.detail != Rtr.NONE)
         m.d.comb += [
-            self.consumed.eq((is_consumed | (received.kind == EventKind.RESPONSE_RECEIVED)) << detector.event_of),
-            self.made.eq(
-                ((sent.kind == EventKind.RTR_SENT) | (sent.kind == EventKind.RESPONSE_SENT)) << fence.event_of
-            ),
+            self.received_of.eq(detector.event_of),
+            self.fails.eq(received.kind == EventKind.ERROR),
+            self.consumed.eq(is_consumed | (received.kind == EventKind.RESPONSE_RECEIVED)),
+            self.made_of.eq(fence.event_of),
+            self.made.eq((sent.kind == EventKind.RTR_SENT) | (sent.kind == EventKind.RESPONSE_SENT)),
         ]
         told = Signal()
         m.d.sync += [
@@ -410,11 +420,13 @@ class SharedMpa(wiring.Component):
             *(getattr(fence, name).eq(getattr(detector, name)) for name in ("good", "rtr", "respond")),
         ]
         m.d.comb += [
-            fence.told.eq(told | (detector.event.kind == EventKind.ERROR)),
+            fence.told.eq(told | self.fails),
             fence.of.eq(detector.event_of),
             fence.sink.eq(detector.sink),
-            fence.failed.eq(detector.failed),
-            detector.asked.eq(fence.asked.bit_select(detector.connection, 1)),
+            detector.failed_of[2].eq(fence.connection),
+            fence.failed.eq(detector.failed[2]),
+            fence.asked_of.eq(detector.connection),
+            detector.asked.eq(fence.asked),
         ]
 
     def _tell_rtrs(self, m, registers, detector):

@@ -9,9 +9,9 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.events import Event
-from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.mpa.tally import Counted
-from open_rnic.rtl.registers import BY_NAME, MAP, Access, Cause, EventKind
+from open_rnic.rtl.registers import BY_NAME, MAP, Access, Cause, DirectionState, EventKind
 
 __all__ = ["EVENTS", "NumberedEvent", "SharedRegisters"]
 
@@ -72,9 +72,10 @@ class SharedRegisters(wiring.Component):
         Events, of a kind other than NONE.
     counts : In, array of streams of :class:`.Counted`
         Increments of counters.
-    tx_state, rx_state : In, 2 bits for each connection, :class:`.DirectionState`
-    open : In, 1 bit for each connection
-        For the register STATE.
+    state_of : Out, the number of a connection
+    tx_state, rx_state : In, :class:`.DirectionState`
+    open : In, 1 bit
+        For the register STATE of this connection.
     NAME_of : In, the number of a connection
     NAME : Out, a struct of the registers of the reader NAME
         The settings of this connection, as words without their reserved bits.
@@ -83,8 +84,8 @@ class SharedRegisters(wiring.Component):
     which : Out, the number of a connection
     idle : In, 1 bit
         Nothing of any connection is on its way.
-    reset : Out, 1 bit for each connection
-        The connection is reset: everything about it is forgotten in this cycle.
+    clear : Out, :class:`.Clear`
+        Everything about the connection is forgotten in this cycle: it is reset. After power-up, all are.
 
     """
 
@@ -103,15 +104,16 @@ class SharedRegisters(wiring.Component):
             "irq": Out(connections),
             "events": In(stream.Signature(NumberedEvent(connections))).array(sources),
             "counts": In(stream.Signature(Counted(connections))).array(counters),
-            "tx_state": In(2 * connections),
-            "rx_state": In(2 * connections),
-            "open": In(connections),
+            "state_of": Out(number),
+            "tx_state": In(DirectionState),
+            "rx_state": In(DirectionState),
+            "open": In(1),
             **{f"{name}_of": In(number) for name in readers},
             **{name: Out(layout) for name, layout in self.readers.items()},
             "resets": Out(1),
             "which": Out(number),
             "idle": In(1),
-            "reset": Out(connections),
+            "clear": Out(Clear(connections), init={"now": 1}),
         })
 
     def elaborate(self, platform):
@@ -190,10 +192,13 @@ class SharedRegisters(wiring.Component):
             x.page.eq(bus.address[8:]),
             x.asks.eq(bus.request & ~bus.ack & ~waits),
             x.pending.eq(Cat(each.valid for each in x.sources).any()),
-            x.resets.eq(self.resets & quiet.all() & self.idle),
+            x.resets.eq(self.resets & quiet.all() & self.idle & ~self.clear.now),
         ]
+        starts = Signal(init=1)  # connections are cleared, one after the other
+        with m.If(starts):
+            m.d.sync += [self.clear.of.eq(self.clear.of + 1), starts.eq(self.clear.of != self.connections - 1)]
         m.d.sync += [
-            bus.ack.eq(0), self.reset.eq(0),
+            bus.ack.eq(0), self.clear.now.eq(starts & (self.clear.of != self.connections - 1)),
             quiet.eq(Mux(self.idle & ~x.pending, Cat(1, quiet[0]), 0)),
         ]  # fmt: skip
 
@@ -224,7 +229,8 @@ class SharedRegisters(wiring.Component):
                                 m.d.sync += [x.counted.eq(source.payload), x.first.eq(1), x.adds.eq(0), x.carry.eq(0)]
                                 m.next = "Add"
             with m.Elif(x.resets):
-                m.d.sync += [x.connection.eq(self.which), x.count.eq(0), self.reset.eq(1 << self.which)]
+                m.d.sync += [x.connection.eq(self.which), x.count.eq(0)]
+                m.d.sync += [self.clear.now.eq(1), self.clear.of.eq(self.which)]
                 m.next = "Wipe"
 
     def _access(self, m, x):
@@ -233,7 +239,7 @@ class SharedRegisters(wiring.Component):
         known = sum(1 << (register.address >> 2) for register in MAP)
         queue = data.View(_Queue(), x.word[:_Queue().size])
         with m.State("Access"):
-            m.d.comb += [x.of.eq(of), x.to.eq(address), x.at.eq(address)]
+            m.d.comb += [x.of.eq(of), x.to.eq(address), x.at.eq(address), self.state_of.eq(of)]
             m.d.sync += [bus.ack.eq(1), bus.read_data.eq(x.word), x.hosts_turn.eq(0), x.queue.eq(queue)]
             m.next = "Choose"
             with m.If(address[6:].any() | ~Const(known, _WORDS).bit_select(address[:6], 1)):
@@ -256,10 +262,7 @@ class SharedRegisters(wiring.Component):
             with m.Else():
                 with m.Switch(address):
                     with m.Case(_word("STATE")):
-                        m.d.sync += bus.read_data.eq(Cat(
-                            self.tx_state.word_select(of, 2), self.rx_state.word_select(of, 2),
-                            self.open.bit_select(of, 1),
-                        ))
+                        m.d.sync += bus.read_data.eq(Cat(self.tx_state, self.rx_state, self.open))
                     with m.Case(_word("EVENT_STATUS")):
                         m.d.sync += bus.read_data.eq(Cat(queue.level, Const(0, 8 - len(queue.level)), queue.overflow))
                     with m.Case(_word("CYCLES_LO")):

@@ -13,7 +13,7 @@ from open_rnic.rtl.mpa.shared import Sending
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.register_bank import RegisterBank
-from open_rnic.rtl.registers import Cause, EventKind, Verdict
+from open_rnic.rtl.registers import Cause, DirectionState, EventKind, Verdict
 
 __all__ = ["LONGEST", "SharedStreams", "Word"]
 
@@ -62,23 +62,21 @@ class SharedStreams(wiring.Component):
         Octets of stream mode.
     tx_ulpdu : Out, stream of :class:`.TxUlpdu`
         ULPDUs.
-    room, opens : In, 1 bit for each connection
-        A packet of the connection does not stall; its ULPDUs pass the fence.
     sending_of, sending
         Of :class:`.SharedMpa`.
-    is_mpa : In, 1 bit for each connection
-        The connection is in MPA mode.
-    wants_mpa : Out, 1 bit for each connection
-        It may enter MPA mode: all octets of stream mode have left.
-    waiting, stopped : Out, 1 bit for each connection
-        All octets of stream mode have left; there was an error.
-    error : Out, stream of :class:`.NumberedEvent`
+    room, opens : In, 1 bit
+        A packet of connection ``sending_of`` does not stall; its ULPDUs pass the fence.
+    is_mpa : Out, 1 bit for each connection
+        The connection is in MPA mode: all octets of stream mode have left, and the host has been told.
+    state_of : In, the number of a connection
+    state : Out, :class:`.DirectionState`
+        The state of this connection's transmit.
+    event : Out, stream of :class:`.NumberedEvent`
+        TX_MPA, and errors.
     resets : In, 1 bit
         Begin no packet.
     idle : Out, 1 bit
-        No packet is on its way.
-    reset : In, 1 bit for each connection
-        Forget the connection. With it goes ``clear``.
+        No packet is on its way, and no access of the host.
     clear : In, :class:`.Clear`
 
     """
@@ -100,11 +98,11 @@ class SharedStreams(wiring.Component):
             "passed": In(stream.Signature(RxUlpdu(lanes, connections))),
             "packets": Out(packet(lanes, connection=number)),
             "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes, connections))),
-            "room": In(each), "opens": In(each),
+            "room": In(1), "opens": In(1),
             "sending_of": Out(number), "sending": In(Sending),
-            "is_mpa": In(each), "wants_mpa": Out(each), "waiting": Out(each), "stopped": Out(each),
-            "error": Out(stream.Signature(NumberedEvent(connections))),
-            "resets": In(1), "idle": Out(1), "reset": In(each), "clear": In(Clear(connections)),
+            "is_mpa": Out(each), "state_of": In(number), "state": Out(DirectionState),
+            "event": Out(stream.Signature(NumberedEvent(connections))),
+            "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -112,18 +110,21 @@ class SharedStreams(wiring.Component):
         m.submodules.bank = bank = RegisterBank(STREAM_MAP)
         page = Signal(connection_shape(self.connections))
         bus = self.bus
+        accessing = Signal()
+        m.d.sync += accessing.eq(bank.bus.request & ~bank.bus.ack)
         m.d.comb += [
             page.eq(bus.address[8:]),
-            *(getattr(bank.bus, name).eq(getattr(bus, name)) for name in ("request", "write", "write_data")),
+            bank.bus.request.eq(bus.request & (accessing | ~(self.clear.now | (self.resets & self.idle)))),
+            *(getattr(bank.bus, name).eq(getattr(bus, name)) for name in ("write", "write_data")),
             bank.bus.address.eq(bus.address[:8]),
             bus.ack.eq(bank.bus.ack),
             bus.read_data.eq(bank.bus.read_data),
         ]
-        self._send(m, bank, page)
+        self._send(m, bank, page, accessing)
         self._receive(m, bank, page)
         return m
 
-    def _send(self, m, bank, page):
+    def _send(self, m, bank, page, accessing):
         rows = Rows(self.State, self.connections)
         state, at = rows.state, rows.active
         m.submodules.entries = memory = Memory(shape=32, depth=_ENTRIES * self.connections, init=[])
@@ -149,8 +150,10 @@ class SharedStreams(wiring.Component):
             tails.write(m, tail + 1)
 
         # Each connection is visited in turn.
-        is_mpa = self.is_mpa.bit_select(at, 1)
-        stopped = self.stopped.bit_select(at, 1)
+        now = Signal(2, name="state_now")
+        states = Cells(m, now, self.connections, at, self.clear)
+        is_mpa = now == DirectionState.MPA
+        stopped = now == DirectionState.STOPPED
         level = Signal.like(tail)  # entries
         room = Signal(32)  # octets that may still pass in stream mode
         length = Signal(16)
@@ -162,14 +165,15 @@ class SharedStreams(wiring.Component):
         leaves = Signal()
         octets = Signal(3)
         last = Signal()
-        to, error = self.packets, self.error.payload
+        to, event = self.packets, self.event.payload
         ulpdu = self.tx_ulpdu
         taken = Signal()
         gives = Signal()  # a word of a packet is given
         beat, beat_octets, completes = self._assemble(m, read.data, octets, last, gives)
         m.d.comb += [
             self.sending_of.eq(at),
-            passes.eq(self.room.bit_select(at, 1) & (~is_mpa | self.opens.bit_select(at, 1))),
+            self.state.eq(states.read(m, self.state_of)),
+            passes.eq(self.room & (~is_mpa | self.opens)),
             read.addr.eq(Cat(head, at)),
             length.eq(read.data),
             words.eq((state.left + 3)[2:]),
@@ -183,7 +187,7 @@ class SharedStreams(wiring.Component):
         announced = Signal(16)  # length of the ULPDU, which is sent as a whole
         m.d.comb += ulpdu.payload.length.eq(announced)
         with m.FSM() as fsm:
-            m.d.comb += [self.idle.eq(fsm.ongoing("Visit")), read.en.eq(~fsm.ongoing("Give"))]
+            m.d.comb += [self.idle.eq(fsm.ongoing("Visit") & ~accessing), read.en.eq(~fsm.ongoing("Give"))]
             with m.State("Visit"):
                 m.d.sync += [
                     level.eq(tails.read(m, at) - head),
@@ -194,8 +198,9 @@ class SharedStreams(wiring.Component):
                 with m.Else():
                     m.next = "Look"
             with m.State("Look"):  # the word at ``head`` is there in this cycle
+                with m.If(~is_mpa & ~stopped):
+                    states.write(m, Mux(room == 0, DirectionState.WAITING, DirectionState.STREAM))
                 m.d.sync += [
-                    self.waiting.bit_select(at, 1).eq(room == 0),
                     enough.eq((level >= words) | (~is_mpa & (level >= _ENOUGH))),
                     ends.eq(level >= words),
                     count.eq(Mux(level >= words, words, level)),
@@ -203,8 +208,10 @@ class SharedStreams(wiring.Component):
                 with m.If(state.left != 0):
                     m.next = "Choose"
                 with m.Elif(~is_mpa & ~stopped & (room == 0) & self.sending.enable):
-                    m.d.sync += self.wants_mpa.bit_select(at, 1).eq(1)
-                    m.next = "Leave"
+                    m.d.sync += [
+                        event.kind.eq(EventKind.TX_MPA), event.value.eq(0), event.detail.eq(0), self.event.valid.eq(1),
+                    ]  # fmt: skip
+                    m.next = "Tell"
                 with m.Elif(level == 0):
                     m.next = "Leave"
                 with m.Else():
@@ -219,14 +226,20 @@ class SharedStreams(wiring.Component):
                     m.d.sync += state.left.eq(length)
                 with m.If(~stopped & Mux(is_mpa, length > LONGEST, length > room)):
                     m.d.sync += [
-                        error.value.eq(Mux(is_mpa, length, length - room)),
-                        error.detail.eq(Mux(is_mpa, Cause.TX_LENGTH, Cause.TX_STREAM)),
-                        self.error.valid.eq(1),
+                        event.kind.eq(EventKind.ERROR),
+                        event.value.eq(Mux(is_mpa, length, length - room)),
+                        event.detail.eq(Mux(is_mpa, Cause.TX_LENGTH, Cause.TX_STREAM)),
+                        self.event.valid.eq(1),
                     ]
-                    m.next = "Fail"
-            with m.State("Fail"):
-                with m.If(self.error.ready):
-                    m.d.sync += [self.error.valid.eq(0), self.stopped.bit_select(at, 1).eq(1)]
+                    m.next = "Tell"
+            with m.State("Tell"):
+                with m.If(self.event.ready):
+                    m.d.sync += self.event.valid.eq(0)
+                    with m.If(event.kind == EventKind.ERROR):
+                        states.write(m, DirectionState.STOPPED)
+                    with m.Else():
+                        states.write(m, DirectionState.MPA)
+                        m.d.sync += self.is_mpa.bit_select(at, 1).eq(1)
                     m.next = "Leave"
             with m.State("Choose"):
                 m.d.sync += announced.eq(state.left)
@@ -262,10 +275,9 @@ class SharedStreams(wiring.Component):
             with m.State("Leave"):
                 m.d.comb += leaves.eq(1)
                 m.next = "Visit"
-        m.d.comb += [error.kind.eq(EventKind.ERROR), error.connection.eq(at)]
-        with m.If(self.reset.any()):
-            m.d.sync += [flags.eq(flags & ~self.reset) for flags in (self.wants_mpa, self.waiting, self.stopped)]
-        rows.switch(m, Mux(at == self.connections - 1, 0, at + 1), leaves, self.reset)
+        m.d.comb += event.connection.eq(at)
+        forget(m, self.clear, self.is_mpa)
+        rows.switch(m, Mux(at == self.connections - 1, 0, at + 1), leaves, self.clear)
 
     def _assemble(self, m, word, octets, last, moves):
         """The beat that ends with ``word``, its octets, and whether it is complete; ``moves``: the word is taken."""
@@ -310,7 +322,8 @@ class SharedStreams(wiring.Component):
         # The host reads a word behind STATE, which announces it.
         number = Signal(range(_WORDS))  # of the ULPDU's next word
         numbers = Cells(m, number, self.connections, page, self.clear)
-        announced = Signal(self.connections)
+        announced = Signal()
+        all_announced = Cells(m, announced, self.connections, page, self.clear)
         shown = data.View(finding.shape(), findings.read(m, page))
         left = Signal(range(4 * _WORDS + 1))  # octets of the ULPDU
         in_stream, has = self.full.bit_select(page, 1), self.has_ulpdu.bit_select(page, 1)
@@ -326,18 +339,18 @@ class SharedStreams(wiring.Component):
             state.last.eq(in_stream | (left <= 4)),
             state.octets.eq(Mux(in_stream, self.word.octets, Mux(left <= 4, left, 4))),
             state.verdict.eq(Mux(in_stream, Verdict.STREAM, shown.verdict)),
-            pops.eq(bank.RECEIVED.pop & announced.bit_select(page, 1)),
+            pops.eq(bank.RECEIVED.pop & announced),
             bank.RECEIVED.value.eq(
-                Mux(announced.bit_select(page, 1), Mux(in_stream, self.word.data, read.data.word_select(lane, 32)), 0)
+                Mux(announced, Mux(in_stream, self.word.data, read.data.word_select(lane, 32)), 0)
             ),
             self.pop.eq((pops & in_stream) << page),
         ]
         with m.If(bank.RECEIVED.pop):
-            m.d.sync += announced.bit_select(page, 1).eq(0)
+            all_announced.write(m, 0)
         with m.Elif(state.pop):
-            m.d.sync += announced.bit_select(page, 1).eq(in_stream | has)
+            all_announced.write(m, in_stream | has)
         with m.If(pops & ~in_stream):
             numbers.write(m, Mux(left <= 4, 0, number + 1))
             with m.If(left <= 4):
                 m.d.sync += self.has_ulpdu.bit_select(page, 1).eq(0)
-        forget(m, self.clear, self.has_ulpdu, announced)
+        forget(m, self.clear, self.has_ulpdu)

@@ -94,5 +94,10 @@ class CompletionQueue(wiring.Component):
         visibles.count(m, self.complete)
         heads.count(m, takes)
         cleared = (ends << self.shown) | (self.clear.now << self.clear.of)
-        m.d.sync += self.any.eq((self.any & ~cleared) | (self.complete << self.completes_of))
+        completes = Signal()  # a cycle later: an entry may become visible when it enters, and is then read
+        of = Signal.like(self.completes_of)
+        m.d.sync += [
+            completes.eq(self.complete), of.eq(self.completes_of),
+            self.any.eq((self.any & ~cleared) | (completes << of)),
+        ]  # fmt: skip
         return m

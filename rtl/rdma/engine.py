@@ -8,7 +8,7 @@ from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.command_loader import CommandLoader
@@ -87,28 +87,35 @@ class RdmaEngine(wiring.Component):
         The Read Response to this end's Read RTR has arrived.
 
     With many connections, ULPDUs have a ``connection``, ``bus`` has the number of the connection above the 8 bits of
-    the address of a register, and ``irq`` and ``reset`` have a bit for each connection. ULPDUs of a connection are
-    taken whatever the others do, so the host must take ``host_rx`` at once. The engine sends one segment of a
-    connection, and then one of the next connection that has one and may send it. There are
+    the address of a register, and ``irq`` has a bit for each connection. ULPDUs of a connection are taken whatever the
+    others do, so the host must take ``host_rx`` at once. The engine sends one segment of a connection, and then one of
+    the next connection that has one and may send it. Instead of ``reset``, there are
 
-    room : In, 1 bit for each connection
-        There is room for a ULPDU of MULPDU octets, besides all that has been transferred at ``tx_ulpdu`` and 20 words.
-    opens : In, 1 bit for each connection
-        The fence of the connection is open.
-    blocked : Out, 1 bit for each connection
-        No Send may be given at ``rx_ulpdu``: no buffer is posted for it.
-    checked, dropped : Out, 1 bit for each connection
+    at : Out, the number of a connection
+    room : In, 1 bit
+        There is room for a ULPDU of MULPDU octets of connection ``at``, besides all that has been transferred at
+        ``tx_ulpdu`` and 20 words.
+    opens : In, 1 bit
+        The fence of connection ``at`` is open.
+    blocked_of : In, the number of a connection
+    blocked : Out, 1 bit
+        No Send of this connection may be given at ``rx_ulpdu``: no buffer is posted for it.
+    returns : Out, 1 bit for each connection
+        A reason for ``blocked``, other than the host's commands and flags, that may end by itself.
+    checked, dropped : Out, 1 bit
         A ULPDU that was given at ``rx_ulpdu`` has been checked; or it has been discarded, or passed to the host. For
         one cycle: a Send may be given when all ULPDUs of its connection that were given before have been told so.
+    checked_of, dropped_of : Out, the number of a connection
     sends_coming : In, 1 bit for each connection
         A Send has been given, and not been told so.
     sends_waiting : In, 1 bit for each connection
         A Send is not given because of ``blocked``; for STATUS.
     resets : In, 1 bit
-        Connection ``which`` is about to be reset: no message of any connection begins, and no ULPDU is given.
-    which : In, the number of a connection
+        A connection is about to be reset: no message of any connection begins, and no ULPDU is given.
     idle : Out, 1 bit
-        Nothing of any connection is in the engine while ``resets`` is 1. ``reset`` is set only then.
+        Nothing of any connection is in the engine while ``resets`` is 1.
+    clear : In, :class:`.Clear`
+        The connection is reset, which happens only with ``resets`` and ``idle``. After power-up, all are.
     rtr_of : In, the number of a connection
         ``rtr_received`` and ``rtr_answered`` are of this connection.
     sends_of : Out, the number of a connection
@@ -136,16 +143,18 @@ class RdmaEngine(wiring.Component):
         each, number = connections, connection_shape(connections)
         rx, tx = stream.Signature(RxUlpdu(lanes, connections)), stream.Signature(TxUlpdu(lanes, connections))
         many = {
-            **{name: In(each) for name in ("room", "opens", "sends_coming", "sends_waiting")},
-            **{name: Out(each) for name in ("blocked", "checked", "dropped")},
-            "resets": In(1), "which": In(number), "idle": Out(1), "rtr_of": In(number), "sends_of": Out(number),
+            "at": Out(number), "room": In(1), "opens": In(1), "sends_coming": In(each), "sends_waiting": In(each),
+            "blocked_of": In(number), "blocked": Out(1), "returns": Out(each),
+            "checked": Out(1), "checked_of": Out(number), "dropped": Out(1), "dropped_of": Out(number),
+            "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
+            "rtr_of": In(number), "sends_of": Out(number),
         }  # fmt: skip
         super().__init__({
             "rx_ulpdu": In(rx), "tx_ulpdu": Out(tx), "host_tx": In(tx), "host_rx": Out(rx),
-            **(many if connections > 1 else {}),
+            **(many if connections > 1 else {"reset": In(1)}),
             "memory": Out(MemoryPort(lanes)),
             **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
-            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "irq": Out(each), "reset": In(each),
+            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "irq": Out(each),
             "rtr_sends": In(Rtr), "rtr_received": In(Rtr), "rtr_answered": In(1),
         })  # fmt: skip
 

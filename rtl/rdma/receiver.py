@@ -157,10 +157,10 @@ class RdmaReceiver(wiring.Component):
         Make ``visit`` the active connection, and check no other ULPDU meanwhile.
     visited : Out, 1 bit
         It is.
-    checked : Out, 1 bit for each connection
-        A ULPDU has been checked. For one cycle.
-    dropped : Out, 1 bit for each connection
-        A ULPDU has been discarded, or passed to the host. For one cycle.
+    checked : Out, 1 bit
+        A ULPDU of the active connection has been checked. For one cycle.
+    dropped : Out, 1 bit
+        A ULPDU of connection ``of`` has been discarded, or passed to the host. For one cycle.
     shown : In
         The connection of ``placing``, and of
     shown_send_begun, shown_write_begun : Out, 1 bit
@@ -186,7 +186,7 @@ class RdmaReceiver(wiring.Component):
             "of": Out(of), "active": Out(of), "returns": Out(each), "sends_coming": In(each),
             "note_of": Out(of), "settled": In(1), "withdraws": In(1), "withdraws_of": In(of),
             "visits": In(1), "visit": In(of), "visited": Out(1), "ulpdu_of": Out(of),
-            "checked": Out(each), "dropped": Out(each), "shown": In(of), "shown_word": In(3), "shown_header": Out(32),
+            "checked": Out(1), "dropped": Out(1), "shown": In(of), "shown_word": In(3), "shown_header": Out(32),
             "shown_send_begun": Out(1), "shown_write_begun": Out(1), "idle": Out(1), "rtr_of": In(of),
             "clear": In(Clear(connections)),
         }  # fmt: skip
@@ -274,7 +274,7 @@ class RdmaReceiver(wiring.Component):
             realigner.forgets.eq(x.cut & ~realigner.moving),
             Value.cast(reader.clear).eq(self.clear),
             self.of.eq(reader.of),
-            self.dropped.eq(reader.ends << reader.of),
+            self.dropped.eq(reader.ends),
         ]
         done = Signal()
         inside = Signal()  # a ULPDU has begun, and has not ended
@@ -298,7 +298,7 @@ class RdmaReceiver(wiring.Component):
         )  # fmt: skip
         with m.If(realigner.forgets):
             m.d.sync += x.cut.eq(0)
-        forget(m, self.clear, self.refused, self.failed, x.rtr_send, x.rtr_read)
+        forget(m, self.clear, self.refused, self.failed)
         m.d.comb += [
             self.shown_send_begun.eq(x.send_begun.read(m, self.shown)),
             self.shown_write_begun.eq(x.write_begun.read(m, self.shown)),
@@ -513,7 +513,7 @@ class RdmaReceiver(wiring.Component):
         m.d.comb += self.ulpdu.eq(valid & beat.last & self.step & ~refused & ~refuses)
         if x.many:
             m.d.comb += [
-                self.checked.eq((valid & beat.header & self.step) << self.active), self.ulpdu_of.eq(beat.connection),
+                self.checked.eq(valid & beat.header & self.step), self.ulpdu_of.eq(beat.connection),
             ]  # fmt: skip
             with m.If(refuses & ~beat.header):
                 m.d.sync += x.cut.eq(1)
@@ -531,6 +531,8 @@ class RdmaReceiver(wiring.Component):
             self.completed.stag.eq(header.stag),
             self.invalidate_row.eq(row),
         ]
+        if x.many:
+            m.d.comb += x.next_msn.eq(next_msn)
         m.d.sync += self.invalidate.eq(self.completes & invalidates)
         with m.If(accepts):
             with m.If(is_send):
@@ -603,14 +605,12 @@ class _Active:
             self.storing = Signal()  # the header of a refused ULPDU is being stored
             self.refused_of = Signal.like(active)  # its connection
             self.cut = Signal()  # a ULPDU was cut off whose octets may be in the realigner
-            # Numbers of 0 are those after a reset; a connection that has used a MSN has a bit in these.
+            # Numbers of 0 are those after a reset; a connection that has used a MSN has 1 in these.
             sends_used = Signal()
             reads_used = Signal()
-            self.rtr_send = Signal(connections)
-            self.rtr_read = Signal(connections)
 
-        def cells(signal):
-            return Cells(m, signal, connections, active, receiver.clear if self.many else None)
+        def cells(signal, value=None):
+            return Cells(m, signal, connections, active, receiver.clear if self.many else None, value)
 
         self.mo, self.arrived, self.request_row = cells(receiver.mo), cells(receiver.arrived), cells(request_row)
         self.all_arrived, self.send_begun, self.write_begun = (
@@ -619,39 +619,38 @@ class _Active:
         self.send_msn, self.read_msn = receiver.send_msn, receiver.read_msn
         if self.many:
             sends, reads = (Signal(32, name=name) for name in ("next_send", "next_read"))
-            self._sends, self._reads = cells(sends), cells(reads)
+            self.next_msn = Signal(32)  # of the queue of the ULPDU that is accepted
+            self._sends, self._reads = cells(sends, self.next_msn), cells(reads, self.next_msn)
             self._sends_used, self._reads_used = cells(sends_used), cells(reads_used)
+            rtrs = Signal(2)  # the first Send, or the first RDMA Read Request, was a RTR
+            self._rtrs = Cells(m, rtrs, connections, receiver.rtr_of, receiver.clear)
+            by_rtr = self._rtrs.read(m, active)
             m.d.comb += [
-                receiver.send_msn.eq(sends | Mux(sends_used, 0, FIRST_MSN << self.mine(self.rtr_send))),
-                receiver.read_msn.eq(reads | Mux(reads_used, 0, FIRST_MSN << self.mine(self.rtr_read))),
+                receiver.send_msn.eq(sends | Mux(sends_used, 0, FIRST_MSN << by_rtr[0])),
+                receiver.read_msn.eq(reads | Mux(reads_used, 0, FIRST_MSN << by_rtr[1])),
             ]
-
-    def mine(self, bits):
-        return bits.bit_select(self._receiver.active, 1) if self.many else bits
 
     def next_send(self, m, msn):
         if self.many:
-            self._sends.write(m, msn)
+            self._sends.write(m)
             self._sends_used.write(m, 1)
         else:
             m.d.sync += self.send_msn.eq(msn)
 
     def next_read(self, m, msn):
         if self.many:
-            self._reads.write(m, msn)
+            self._reads.write(m)
             self._reads_used.write(m, 1)
         else:
             m.d.sync += self.read_msn.eq(msn)
 
     def note_rtrs(self, m):
         """A RTR is the first message of its queue."""
-        receiver = self._receiver
-        for rtr, used, msn in (
-            (Rtr.SEND, self.rtr_send if self.many else None, self.send_msn),
-            (Rtr.READ, self.rtr_read if self.many else None, self.read_msn),
-        ):
-            with m.If(receiver.rtr == rtr):
-                if self.many:
-                    m.d.sync += used.bit_select(receiver.rtr_of, 1).eq(1)
-                else:
-                    m.d.sync += msn.eq(FIRST_MSN + 1)
+        rtr = self._receiver.rtr
+        if self.many:
+            with m.If((rtr == Rtr.SEND) | (rtr == Rtr.READ)):
+                self._rtrs.write(m, Cat(rtr == Rtr.SEND, rtr == Rtr.READ))
+            return
+        for kind, msn in ((Rtr.SEND, self.send_msn), (Rtr.READ, self.read_msn)):
+            with m.If(rtr == kind):
+                m.d.sync += msn.eq(FIRST_MSN + 1)

@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.lib.rows import connection_field
+from open_rnic.rtl.lib.rows import Clear, connection_field, forget
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 
@@ -110,8 +110,8 @@ class RegionTable(wiring.Component):
 
     With many connections, ``ready`` has a bit for each, and
 
-    reset : In, 1 bit for each connection
-        The rows of the connection are cleared.
+    clear : In, :class:`.Clear`
+        The rows of the connection are cleared from now on.
     """
 
     def __init__(self, rows: int, connections: int = 1):
@@ -126,7 +126,7 @@ class RegionTable(wiring.Component):
             "free": Out(1), "ready": Out(connections), "revokes": Out(1), "revoked_row": Out(row),
             "receive": In(Request(connections)), "transmit": In(Request(connections)),
             "found": Out(Found(self.all_rows)), "step": In(1),
-            **({"reset": In(connections)} if connections > 1 else {}),
+            **({"clear": In(Clear(connections))} if connections > 1 else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -256,5 +256,6 @@ class RegionTable(wiring.Component):
                 m.d.sync += self.ready.bit_select(of, 1).eq(1)
         with m.Elif(self.ready.bit_select(of, 1)):
             m.d.sync += of.eq(of + 1)
-        with m.If(self.reset.any()):
-            m.d.sync += [self.ready.eq(self.ready & ~self.reset), cleared[:row_bits].eq(0)]
+        forget(m, self.clear, self.ready)
+        with m.If(self.clear.now):
+            m.d.sync += cleared[:row_bits].eq(0)

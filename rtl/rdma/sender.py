@@ -230,26 +230,29 @@ class RdmaSender(wiring.Component):
         """As :meth:`_number`. Numbers are 0 before the first message, and then 1, or 2 behind an RTR."""
         send_msn = Signal(32)
         read_msn = Signal(32)
-        sends, reads = (Cells(m, each, self.connections, x.connection, self.clear) for each in (send_msn, read_msn))
         next_msn = Signal(32)
+        sends, reads = (
+            Cells(m, each, self.connections, x.connection, self.clear, next_msn) for each in (send_msn, read_msn)
+        )
+        sent = Signal(2, name="sent_rtrs")
+        sent_rtrs = Cells(m, sent, self.connections, self.starts_of, self.clear)
+        with m.If(self.starts):
+            sent_rtrs.write(m, Cat(self.send_rtr, self.read_rtr))
         rtrs = []
-        for name, rtr in (("send", self.send_rtr), ("read", self.read_rtr)):
-            behind_rtr = Signal(self.connections, name=f"behind_{name}_rtr")
+        for name, behind_rtr in zip(("send", "read"), sent_rtrs.read(m, x.connection), strict=True):
             used = Signal(name=f"{name}s_used")
-            with m.If(self.starts):
-                m.d.sync += behind_rtr.bit_select(self.starts_of, 1).eq(rtr)
             cells = Cells(m, used, self.connections, x.connection, self.clear)
-            rtrs.append((cells, Mux(used, 0, FIRST_MSN << behind_rtr.bit_select(x.connection, 1))))
+            rtrs.append((cells, Mux(used, 0, FIRST_MSN << behind_rtr)))
         (send_used, first_send), (read_used, first_read) = rtrs
         m.d.comb += [
             x.msn.eq(Mux(x.is_request, read_msn | first_read, send_msn | first_send)), next_msn.eq(x.msn + 1)
         ]
         with m.If(x.ends_header & x.last_segment & ~x.tagged):
             with m.If(x.is_request):
-                reads.write(m, next_msn)
+                reads.write(m)
                 read_used.write(m, 1)
             with m.Else():
-                sends.write(m, next_msn)
+                sends.write(m)
                 send_used.write(m, 1)
 
     def _number(self, m, x):

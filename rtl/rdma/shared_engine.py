@@ -1,9 +1,9 @@
 """The RDMA engine of many connections: the blocks of the engine, joined."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 
-from open_rnic.rtl.lib.rows import Cells, Clear, forget
+from open_rnic.rtl.lib.rows import Cells, forget
 from open_rnic.rtl.rdma.command_loader import CommandLoader
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.read_counter import ReadCounter
@@ -25,8 +25,8 @@ _MULPDU = BY_NAME["RDMA_LIMITS"]["mulpdu"].reset
 class SharedEngine:
     """What a :class:`.RdmaEngine` of many connections is made of.
 
-    Flags of the connections are in flip-flops, a bit for each; numbers are in LUT RAM (:class:`.Cells`), or in the
-    block RAM of queues.
+    Numbers, and the flags that the host writes, are in LUT RAM (:class:`.Cells`), or in the block RAM of queues; other
+    flags are in flip-flops, a bit for each connection.
     """
 
     def __init__(self, engine):
@@ -59,21 +59,12 @@ class SharedEngine:
         return m
 
     def _clear(self, m, x):
-        """Clear each connection after a reset of the engine, and one that is reset."""
+        """Clear a connection when the engine has come to rest."""
         engine = self._engine
-        started = Signal(range(self._connections + 1))  # connections
         m.d.comb += [
-            x.starts.eq(~started[-1]),
-            x.clear.now.eq(x.starts | engine.reset.any()),
-            x.clear.of.eq(Mux(x.starts, started, engine.which)),
-            self.table.reset.eq(engine.reset),
             *(Value.cast(block.clear).eq(x.clear) for block in (
-                self.commands, self.receiver, self.completions, self.loader, self.sender, self.reads,
+                self.commands, self.table, self.receiver, self.completions, self.loader, self.sender, self.reads,
             )),
-        ]  # fmt: skip
-        with m.If(x.starts):
-            m.d.sync += started.eq(started + 1)
-        m.d.comb += [
             x.quiet.eq(engine.resets & self.receiver.idle & self.loader.idle & self.sender.idle
                        & ~engine.tx_ulpdu.valid),
             engine.idle.eq(x.quiet & ~x.accessing),
@@ -89,14 +80,14 @@ class SharedEngine:
 
         begins = Signal()
         m.d.comb += [
-            x.page.eq(bus.address[8:]),
+            x.page.eq(Mux(bus.request, bus.address[8:], x.turn)),
             receiver.visit.eq(x.page),
             receiver.visits.eq(bus.request & reads("RX_SEND_MSN", "RX_READ_MSN", "RX_MO", "RX_ARRIVED")),
             loader.shows.eq(bus.request & reads("SOURCE")),
             self.completions.last.eq(reads("RECEIVED_OCTETS", "RECEIVED_STAG")),
             receiver.shown_word.eq(Mux(reads("REFUSED_LENGTH"), HEADER_WORDS,
                                        address - (BY_NAME["RDMA_REFUSED_0"].address >> 2 & 0xFF))),
-            begins.eq(~x.starts & ~x.quiet & (~receiver.visits | receiver.visited)
+            begins.eq(~x.clear.now & ~x.quiet & (~receiver.visits | receiver.visited)
                       & (~loader.shows | ~loader.requesting)),
             inner.request.eq(bus.request & (begins | x.accessing)),
             inner.write.eq(bus.write),
@@ -106,17 +97,29 @@ class SharedEngine:
             bus.read_data.eq(inner.read_data),
         ]  # fmt: skip
         m.d.sync += x.accessing.eq(inner.request & ~inner.ack)
+        with m.If(~bus.request):
+            m.d.sync += x.turn.eq(x.turn + 1)
 
     def _set(self, m, x):
         """The registers that the host writes."""
         engine, receiver, sender, loader = self._engine, self.receiver, self.sender, self.loader
         control, limits = self.registers.CONTROL, self.registers.LIMITS
-        for field in BY_NAME["RDMA_CONTROL"].fields:
-            bits = x.flags[field.name]
-            with m.If(control.written):
-                m.d.sync += bits.bit_select(x.page, 1).eq(control.word[field.lsb])
-            forget(m, x.clear, bits)
-            m.d.comb += getattr(control, field.name).eq(bits.bit_select(x.page, 1))
+        shape = data.StructLayout({field.name: 1 for field in BY_NAME["RDMA_CONTROL"].fields})
+        flags = Signal(shape)  # in the order of the register
+        all_flags = Cells(m, Value.cast(flags), self._connections, x.page, x.clear)
+        with m.If(control.written):
+            all_flags.write(m, control.word[: shape.size])
+
+        def flags_of(connection):
+            return data.View(shape, all_flags.read(m, connection))
+
+        def is_blocked(flags, connection):
+            """Whether no Send of the connection may be given."""
+            any_buffer = self.commands.any.bit_select(connection, 1) & ~receiver.returns.bit_select(connection, 1)
+            return flags.enable & flags.waits & ~flags.drops & ~x.refused.bit_select(connection, 1) & ~any_buffer
+
+        m.d.comb += [getattr(control, name).eq(flags[name]) for name in shape.members]
+        checked, sending = flags_of(receiver.active), flags_of(loader.at)
         cells = {}
         for field in BY_NAME["RDMA_LIMITS"].fields:
             number = Signal(field.width, name=field.name)
@@ -124,10 +127,9 @@ class SharedEngine:
             with m.If(limits.written):
                 cells[field.name].write(m, limits.word[field.lsb : field.lsb + field.width] ^ field.reset)
             m.d.comb += getattr(limits, field.name).eq(number ^ field.reset)
-        enable = x.flags["enable"]
         starts = Signal()
         m.d.comb += [
-            starts.eq(control.written & control.word[0] & ~enable.bit_select(x.page, 1)),
+            starts.eq(control.written & control.word[0] & ~flags.enable),
             engine.sends_of.eq(x.page),
             sender.starts.eq(starts),
             sender.starts_of.eq(x.page),
@@ -139,19 +141,23 @@ class SharedEngine:
             sender.mulpdu.eq(cells["mulpdu"].read(m, loader.at) ^ _MULPDU),
             receiver.ird.eq(cells["ird"].read(m, receiver.active)),
             loader.may_read.eq(self.reads.outstanding < cells["ord"].read(m, loader.at)),
-            receiver.enable.eq(enable.bit_select(receiver.of, 1)),
+            receiver.enable.eq(flags_of(receiver.of).enable),
             receiver.stopped.eq(x.refused.bit_select(receiver.of, 1)),
-            receiver.drops.eq(x.flags["drops"].bit_select(receiver.active, 1)),
-            receiver.shut.eq(x.flags["shut"].bit_select(receiver.active, 1)),
+            receiver.drops.eq(checked.drops),
+            receiver.shut.eq(checked.shut),
             x.memory_failed.eq(receiver.failed | sender.failed),
             x.refused.eq(receiver.refused | receiver.passed | sender.refused | x.memory_failed),
-            x.runs.eq(Mux(engine.resets, 0, enable & ~x.flags["stop"] & ~x.refused & engine.room & engine.opens)),
-            loader.runs.eq(x.runs),
-            sender.runs.eq(x.runs.bit_select(loader.at, 1)),
-            engine.blocked.eq(enable & x.flags["waits"] & ~x.flags["drops"] & ~x.refused
-                              & (~self.commands.any | receiver.returns)),
+            engine.at.eq(loader.at),
+            loader.runs.eq(sending.enable & ~sending.stop & ~x.refused.bit_select(loader.at, 1)
+                           & engine.room & engine.opens & ~engine.resets),
+            sender.runs.eq(loader.runs),
+            engine.blocked.eq(is_blocked(flags_of(engine.blocked_of), engine.blocked_of)),
+            x.blocked.eq(is_blocked(flags, x.page) & engine.sends_waiting.bit_select(x.page, 1)),
+            engine.returns.eq(receiver.returns),
             engine.checked.eq(receiver.checked),
+            engine.checked_of.eq(receiver.active),
             engine.dropped.eq(receiver.dropped),
+            engine.dropped_of.eq(receiver.of),
             receiver.sends_coming.eq(engine.sends_coming),
         ]  # fmt: skip
 
@@ -244,20 +250,20 @@ class SharedEngine:
         received, done, status, ulpdus = (
             getattr(registers, name) for name in ("RECEIVED", "DONE", "STATUS", "ULPDUS")
         )
-        blocked = Signal(self._connections)
-        vectors = {
-            "ready": self.table.ready, "refused": receiver.refused | receiver.passed, "source_refused": sender.refused,
-            "passed": receiver.passed, "blocked": blocked, "memory_failed": x.memory_failed,
+        passed = receiver.passed.bit_select(page, 1)
+        flags = {
+            "ready": self.table.ready.bit_select(page, 1), "refused": receiver.refused.bit_select(page, 1) | passed,
+            "source_refused": sender.refused.bit_select(page, 1), "passed": passed, "blocked": x.blocked,
+            "memory_failed": x.memory_failed.bit_select(page, 1),
         }  # fmt: skip
-        flags = Cat(
-            self.table.ready, receiver.refused, sender.refused, receiver.passed, blocked, x.memory_failed
-        )
-        flags_before = Signal.like(flags)
-        changes = Signal(self._connections)
-        changed = flags ^ flags_before
+        # Between accesses, one connection after the other is looked at for changes.
+        seen = Signal(len(flags))
+        all_seen = Cells(m, seen, self._connections, page, x.clear)
+        changed = Signal()
+        with m.If(~x.clear.now & (~engine.bus.request | status.pop)):
+            all_seen.write(m, Cat(flags.values()))
+            m.d.comb += changed.eq(~engine.bus.request & (seen != Cat(flags.values())))
         m.d.comb += [
-            blocked.eq(engine.blocked & engine.sends_waiting),
-            changes.eq(Cat(changed[n :: self._connections].any() for n in range(self._connections))),
             *(block.shown.eq(page) for block in (completions, receiver, self.loader, sender, reads)),
             registers.IDENTITY.value.eq(IDENTITY),
             registers.VERSION.minor.eq(VERSION & 0xFFFF),
@@ -269,7 +275,7 @@ class SharedEngine:
             completions.o.ready.eq(received.pop),
             registers.RECEIVED_OCTETS.value.eq(completions.taken.octets),
             registers.RECEIVED_STAG.value.eq(completions.taken.stag),
-            *(getattr(status, name).eq(bits.bit_select(page, 1)) for name, bits in vectors.items()),
+            *(getattr(status, name).eq(flag) for name, flag in flags.items()),
             status.placing.eq(receiver.placing),
             status.send_begun.eq(receiver.shown_send_begun),
             status.write_begun.eq(receiver.shown_write_begun),
@@ -303,8 +309,7 @@ class SharedEngine:
         m.d.sync += [
             x.done_changed.eq((x.done_changed & ~(done.pop << page)) | (sender.sent << sender.sent_of)
                               | (done_read << receiver.note_of)),
-            flags_before.eq(flags),
-            x.status_changed.eq((x.status_changed & ~(status.pop << page)) | changes),
+            x.status_changed.eq((x.status_changed & ~(status.pop << page)) | (changed << page)),
         ]  # fmt: skip
         forget(m, x.clear, x.done_changed, x.status_changed)
 
@@ -316,14 +321,13 @@ class _Parts:
         connections = engine.connections
         self.page = Signal(range(connections))  # the connection that the host accesses
         self.accessing = Signal()
-        self.starts = Signal()  # connections are cleared after a reset of the engine
-        self.clear = Signal(Clear(connections))
+        self.clear = engine.clear
         self.quiet = Signal()  # no connection's octets are in the engine, before a reset of one
-        self.flags = {field.name: Signal(connections, name=field.name) for field in BY_NAME["RDMA_CONTROL"].fields}
+        self.turn = Signal(range(connections))  # the connection that is looked at when the host accesses none
+        self.blocked = Signal()  # a Send of connection ``page`` waits for a buffer
 
         # A bit for each connection.
         self.memory_failed = Signal(connections)
         self.refused = Signal(connections)  # nothing more is received, and the engine sends nothing
-        self.runs = Signal(connections)
         self.done_changed = Signal(connections)
         self.status_changed = Signal(connections)

@@ -42,10 +42,10 @@ class SharedLoader(wiring.Component):
     arrived_of : In
     lookup, found, step, revokes, revoked_row
         Of :class:`.RegionTable`.
-    runs : In, 1 bit for each connection
-        The connection may send.
     at : Out
-        The connection that is visited, of which ``may_read`` and ``no_reads`` are expected.
+        The connection that is visited, of which ``runs``, ``may_read`` and ``no_reads`` are expected.
+    runs : In, 1 bit
+        The connection may send.
     may_read, no_reads : In, 1 bit
         See :class:`.MessageLoader`.
     message : Out, stream of :class:`.Message`
@@ -83,7 +83,7 @@ class SharedLoader(wiring.Component):
         self.connections = connections
         self.row_words = request_row_octets(lanes) // (4 * lanes)
         self.saved_words = max(1, _SAVED // lanes)
-        of, each, all_rows = connection_shape(connections), connections, range(rows * connections)
+        of, all_rows = connection_shape(connections), range(rows * connections)
         super().__init__({
             "of": In(of), "write": In(1), "ends": In(1), "word": In(32),
             "request": In(1), "request_word": In(32 * lanes),
@@ -91,7 +91,7 @@ class SharedLoader(wiring.Component):
             "arrived": In(1), "arrived_of": In(of),
             "lookup": Out(Request(connections)), "found": In(Found(rows * connections)), "step": In(1),
             "revokes": In(1), "revoked_row": In(all_rows),
-            "runs": In(each), "at": Out(of), "may_read": In(1), "no_reads": In(1),
+            "runs": In(1), "at": Out(of), "may_read": In(1), "no_reads": In(1),
             "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
             "resumes": Out(1), "message_live": Out(1), "live": Out(1),
             "unfinished": In(1), "wanted": In(1), "sender_ends": In(1), "sender_busy": In(1), "sender_answers": In(1),
@@ -205,12 +205,10 @@ class SharedLoader(wiring.Component):
         source = Signal(Access, reset_less=True)
         steps = Signal(2)
         is_read = Signal()
-        may_run = Signal()
         may_post = Signal()
         may_answer = Signal()
         is_sending = Signal()  # the sender has not finished with this connection
         m.d.comb += [
-            may_run.eq(self.runs.bit_select(self.at, 1)),
             is_read.eq(first.opcode == Opcode.RDMA_READ_REQUEST),
             may_post.eq(x.has_work & (~is_read | self.may_read) & (~first.fenced | self.no_reads)),
             is_sending.eq(self.sender_busy & (self.sender_of == self.at)),
@@ -240,7 +238,7 @@ class SharedLoader(wiring.Component):
             with m.State("Load"):
                 m.d.comb += self.idle.eq(1)
                 m.d.sync += [x.head.eq(x.heads.signal), x.pieces.eq(x.rest_pieces), x.number.eq(0), is_first.eq(0)]
-                with m.If(~may_run | ~(x.has_work | x.has_request | goes_on) | (goes_on & is_sending)):
+                with m.If(~self.runs | ~(x.has_work | x.has_request | goes_on) | (goes_on & is_sending)):
                     turn()
                 with m.Elif(goes_on):
                     m.next = "Resume"
@@ -353,7 +351,7 @@ class SharedLoader(wiring.Component):
                         turn()
                     with m.Else():
                         m.next = "Pieces"
-                with m.Elif(~may_run):
+                with m.Elif(~self.runs):
                     m.d.sync += [self.message.valid.eq(0), self.fragment.valid.eq(0)]
                     turn()
             with m.State("Pieces"):

@@ -14,19 +14,26 @@ from open_rnic.rtl.lib.rows import Rows
 async def each_connection_finds_its_own_row(dut):
     connections = parameter("connections")
     rows, active = [_INITIAL] * connections, 0
+    dut.writes.value = dut.when.value = dut.to.value = 0
+    for n in range(connections):
+        await FallingEdge(dut.clk)
+        dut.clear.value = 1 | n << 1
     for _ in range(2000):
         await FallingEdge(dut.clk)
         assert dut.active.value == active
         assert dut.state.value == rows[active]
         writes, value, to = random.getrandbits(1), random.getrandbits(3), random.randrange(connections)
         when = random.random() < 0.5
-        reset = 1 << random.randrange(connections) if random.random() < 0.1 else 0
-        for name, given in (("writes", writes), ("value", value), ("to", to), ("when", when), ("reset", reset)):
+        clears, of = random.random() < 0.1, random.randrange(connections)
+        for name, given in (("writes", writes), ("value", value), ("to", to), ("when", when),
+                            ("clear", clears | of << 1)):  # fmt: skip
             getattr(dut, name).value = int(given)
-        if writes and not (when and to != active):
+        turns = when and not clears
+        if writes and not (turns and to != active):
             rows[active] = value
-        rows = [_INITIAL if reset >> n & 1 else row for n, row in enumerate(rows)]
-        active = to if when else active
+        if clears:
+            rows[of] = _INITIAL
+        active = to if turns else active
 
 
 @pytest.mark.parametrize("connections", [2, 3, 16])

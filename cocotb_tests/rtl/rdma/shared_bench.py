@@ -5,7 +5,7 @@ from collections import deque
 from typing import Any
 
 import cocotb
-from cocotb.triggers import Lock, RisingEdge
+from cocotb.triggers import FallingEdge, Lock, RisingEdge, Timer
 
 from open_rnic.cocotb_tests.harness import Received, Sink, Source, access_register
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Memory
@@ -35,36 +35,49 @@ class SharedBench:
         self.connections = connections
         self.edge = RisingEdge(dut.clk)
         self.bus, self.rtrs, self.turn = Lock(), Lock(), Lock()
-        dut.bus__request.value = dut.reset.value = dut.resets.value = dut.which.value = 0
+        dut.bus__request.value = dut.resets.value = 0
+        dut.clear.value = 1
         dut.rtr_sends.value = dut.rtr_received.value = dut.rtr_answered.value = dut.rtr_of.value = 0
         dut.sends_coming.value = dut.sends_waiting.value = 0
-        dut.room.value = dut.opens.value = (1 << connections) - 1
+        dut.room.value = dut.opens.value = 1
+        self.room = (1 << connections) - 1
         self.memory = Memory(dut, idle, busy, connections)
         self.rx, self.host_tx = Source(dut, "rx_ulpdu", idle), Source(dut, "host_tx", idle)
         self.tx, self.host_rx = Sink(dut, "tx_ulpdu", busy), Sink(dut, "host_rx", busy)
         self.ends = [Connection(self, n) for n in range(connections)]
         self.full = full
         self.close = random.getrandbits(1)
-        for task in (self._give(), self._watch(), self._fill(), *(self._take(name) for name in ("tx", "host_rx"))):
+        for task in (self._clear(), self._tell(), self._give(), self._watch(), self._fill(),
+                     *(self._take(name) for name in ("tx", "host_rx"))):  # fmt: skip
             cocotb.start_soon(task)
 
-    async def _give(self) -> None:
+    async def _clear(self) -> None:
+        for n in range(self.connections):
+            self.dut.clear.value = 1 | n << 1
+            await self.edge
+        self.dut.clear.value = 0
+
+    async def _tell(self) -> None:
         while True:
-            blocked, ready, waiting = int(self.dut.blocked.value), [], 0
-            for end in self.ends:
-                if not end.rx.queue:
-                    continue
-                sends = _is_send(end.rx.queue[0][0])
-                if sends and (end.unchecked or blocked >> end.n & 1):
-                    waiting |= (not end.unchecked) << end.n
-                elif end.unchecked < 3:
-                    ready.append((end, sends))
+            await FallingEdge(self.dut.clk)
+            self.dut.room.value = self.room >> int(self.dut.at.value) & 1
+
+    async def _give(self) -> None:
+        waiting = 0
+        while True:
+            ends = [end for end in self.ends if end.rx.queue]
+            if not ends or self.turn.locked():
+                await self.edge
+                continue
+            end = random.choice(ends)
+            sends = _is_send(end.rx.queue[0][0])
+            stays = sends and not end.unchecked and await self._blocked(end.n)
+            waiting = waiting & ~(1 << end.n) | stays << end.n
             self.dut.sends_waiting.value = waiting
-            if not ready or self.turn.locked():
+            if stays or end.unchecked >= (1 if sends else 3) or self.turn.locked():
                 await self.edge
                 continue
             async with self.turn:
-                end, sends = random.choice(ready)
                 octets, fields = end.rx.queue.popleft()
                 end.unchecked += 1
                 if sends:
@@ -79,6 +92,11 @@ class SharedBench:
                 else:
                     await self.rx.drained()
 
+    async def _blocked(self, n: int) -> bool:
+        self.dut.blocked_of.value = n
+        await Timer(1, "step")
+        return bool(self.dut.blocked.value)
+
     def _show_coming(self) -> None:
         self.dut.sends_coming.value = sum(end.sends_coming << end.n for end in self.ends)
 
@@ -86,7 +104,10 @@ class SharedBench:
         now = 0, 0
         while True:
             await self.edge  # ``blocked`` knows the ULPDU a cycle later, as would a register of the watcher
-            (checked, dropped), now = now, (int(self.dut.checked.value), int(self.dut.dropped.value))
+            (checked, dropped), now = now, tuple(
+                int(getattr(self.dut, name).value) << int(getattr(self.dut, f"{name}_of").value)
+                for name in ("checked", "dropped")
+            )
             for end in self.ends if checked | dropped else ():
                 if told := (checked >> end.n & 1) + (dropped >> end.n & 1):
                     end.unchecked -= told
@@ -97,8 +118,7 @@ class SharedBench:
 
     async def _fill(self) -> None:
         while True:
-            room = sum((end.settles or random.random() >= self.full) << end.n for end in self.ends)
-            self.dut.room.value = room
+            self.room = sum((end.settles or random.random() >= self.full) << end.n for end in self.ends)
             for _ in range(random.randrange(1, 60)):
                 await self.edge
 
@@ -114,7 +134,7 @@ class SharedBench:
         async with self.turn:
             await self.host_tx.drained()
             await self.rx.drained()
-            self.dut.resets.value, self.dut.which.value = 1, n
+            self.dut.resets.value = 1
             await self.edge
             for _ in range(20_000):
                 await self.edge
@@ -123,9 +143,10 @@ class SharedBench:
             else:
                 raise AssertionError("the engine does not come to rest")
             assert self.ends[n].unchecked == 0
-            self.dut.reset.value = 1 << n
-            await self.edge
-            self.dut.reset.value = self.dut.resets.value = 0
+            async with self.rtrs:
+                self.dut.clear.value = 1 | n << 1
+                await self.edge
+                self.dut.clear.value = self.dut.resets.value = 0
             for _ in range(4):
                 await self.edge
 

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Rows, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.mpa.rtr import HEADER
 from open_rnic.rtl.opcodes import Opcode
@@ -15,6 +15,7 @@ from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr, Verdict
 
 __all__ = ["RtrDetector"]
 
+_FAILED = 3  # readers of ``failed``
 _SINK_AT = 18  # octet of a Read Request at which its Sink STag begins (RFC 5040 §4.4)
 
 
@@ -70,7 +71,7 @@ class RtrDetector(wiring.Component):
         With ``rtr``: it is a Read RTR, and must be answered.
     sink : Out, 96 bits
         With ``respond``, the Sink STag and Sink TO for the Read Response, in wire order.
-    failed : Out, 1 bit for each connection
+    failed : Out, 1 bit
         An error has occurred; nothing more is delivered.
     crc_error : Out, 1 bit
         An FPDU with a wrong CRC has ended. Set for 1 cycle.
@@ -92,8 +93,10 @@ class RtrDetector(wiring.Component):
         With ``good``: no FPDU of this connection was good before.
     idle : Out, 1 bit
         No ULPDU is in the block, or at its input.
-    reset : In, 1 bit for each connection
-        Forget the connection, of which nothing is on its way.
+    failed_of : In, array of numbers of connections
+        ``failed`` has a bit for each of these, 1 cycle late.
+    clear : In, :class:`.Clear`
+        Nothing of the connection is on its way.
     """
 
     class State(data.Struct):
@@ -111,7 +114,8 @@ class RtrDetector(wiring.Component):
         self.connections = connections
         connection = connection_shape(connections)
         many = {"connection": Out(connection), "event_of": Out(connection), "first": Out(1), "idle": Out(1),
-                "reset": In(connections)}  # fmt: skip
+                "failed_of": In(connection).array(_FAILED), "failed": Out(1).array(_FAILED),
+                "clear": In(Clear(connections))}  # fmt: skip
         super().__init__({
             "i": In(stream.Signature(CheckedUlpdu(lanes, connections))),
             "o": Out(stream.Signature(RxUlpdu(lanes, connections))),
@@ -126,7 +130,7 @@ class RtrDetector(wiring.Component):
             "kind": Out(Rtr),
             "respond": Out(1),
             "sink": Out(SINK),
-            "failed": Out(connections),
+            "failed": Out(1),
             "crc_error": Out(1),
             "size": Out(15),
             "markers": Out(8),
@@ -158,15 +162,19 @@ class RtrDetector(wiring.Component):
         changes = Signal()
         m.d.comb += [
             changes.eq(self.i.valid & ~x.valid & x.rests & ~(x.ended | x.inside | x.kept.o.valid)),
-            x.restarts.eq(changes | self.reset.bit_select(active, 1)),
+            x.restarts.eq(changes | (self.clear.now & x.rows.are_of(self.clear.of))),
             self.connection.eq(active),
             self.idle.eq(x.rests & ~(self.i.valid | x.ended | x.inside | x.kept.o.valid)),
         ]
-        m.d.sync += [
-            self.event_of.eq(active),
-            self.failed.eq((self.failed | (x.state.failed << active)) & ~self.reset),
+        m.d.sync += self.event_of.eq(active)
+        failed = Signal()
+        all_failed = Cells(m, failed, self.connections, active, self.clear)
+        with m.If(~self.clear.now):
+            all_failed.write(m, x.state.failed)
+        m.d.comb += [
+            bit.eq(all_failed.read(m, of)) for bit, of in zip(self.failed, self.failed_of, strict=True)
         ]
-        x.rows.switch(m, self.i.payload.connection, changes, self.reset)
+        x.rows.switch(m, self.i.payload.connection, changes, self.clear)
 
     def _expect(self, m, x):
         """Whether the next FPDU may be an RTR, or the response to one."""

@@ -1,13 +1,13 @@
 """The MPA fence: decides when ULPDUs may be sent, and which (RFC 5044 §7.1.2, RFC 6581 §5)."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu, carried
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Rows, connection_field, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_field, connection_shape
 from open_rnic.rtl.lib.stream import ReadyBuffer
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
 from open_rnic.rtl.mpa.tx.visits import Visits
@@ -16,6 +16,7 @@ from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 __all__ = ["Fence"]
 
+_PASSES = 2  # readers of ``passes``
 
 class Fence(wiring.Component):
     """Holds the host's ULPDUs back until the connection allows them, and sends the device's own ULPDUs before them.
@@ -62,21 +63,24 @@ class Fence(wiring.Component):
     maximum : In, 16 bits
         The longest ULPDU that may be sent, in octets.
     good, rtr, respond : In, 1 bit
-    failed : In, 1 bit for each connection
+    failed : In, 1 bit
     sink : In, 96 bits
         From :class:`.RtrDetector`.
-    open : Out, 1 bit for each connection
+    open : Out, 1 bit
         The fence is open.
-    asked : Out, 1 bit for each connection
+    asked : Out, 1 bit
         A Read RTR has been sent.
     rtr_sent : Out, 1 bit
         The RTR ``rtr_send`` has been sent. A Send RTR has used MSN 1 of queue 0, a Read RTR has used MSN 1 of queue 1.
-    stopped : Out, 1 bit for each connection
+    stopped : Out, 1 bit
         Nothing more is sent.
     event : Out, :class:`.Event`
         FENCE_OPEN, RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR.
 
     Only with many connections, where ``open``, ``asked`` and ``stopped`` are 1 cycle late, and ``rtr_sent`` is missing:
+
+    state_of, asked_of : In
+        The connections of ``open`` and ``stopped``, and of ``asked``.
 
     connection : Out
         The active connection. The settings are expected to be those of this connection, ``maximum`` and
@@ -88,14 +92,15 @@ class Fence(wiring.Component):
     of : In
     room : In, 1 bit for each connection
         A ULPDU of the device may be sent.
-    passes : Out, 1 bit for each connection
+    passes_of : In, array of numbers of connections
+    passes : Out, array of 1 bit
         ULPDUs of the host pass, or are discarded.
     event_of : Out
         The connection of ``event``.
     idle : Out, 1 bit
         No ULPDU is in the block, and none is being made.
-    reset : In, 1 bit for each connection
-        Forget the connection, of which nothing is on its way.
+    clear : In, :class:`.Clear`
+        Nothing of the connection is on its way.
     """
 
     class State(data.Struct):
@@ -116,8 +121,9 @@ class Fence(wiring.Component):
         connection = connection_shape(connections)
         many = {
             "connection": Out(connection), "rdmap_next": In(1), "markers": In(1), "told": In(1), "of": In(connection),
-            "room": In(connections), "passes": Out(connections), "event_of": Out(connection), "idle": Out(1),
-            "reset": In(connections),
+            "room": In(connections), "state_of": In(connection), "asked_of": In(connection),
+            "passes_of": In(connection).array(_PASSES), "passes": Out(1).array(_PASSES),
+            "event_of": Out(connection), "idle": Out(1), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
             "i": In(stream.Signature(TxUlpdu(lanes, connections))),
@@ -133,11 +139,11 @@ class Fence(wiring.Component):
             "rtr": In(1),
             "respond": In(1),
             "sink": In(SINK),
-            "failed": In(connections),
-            "open": Out(connections),
-            "asked": Out(connections),
+            "failed": In(1),
+            "open": Out(1),
+            "asked": Out(1),
             **(many if self.carried else {"rtr_sent": Out(1)}),
-            "stopped": Out(connections),
+            "stopped": Out(1),
             "event": Out(Event),
         })
 
@@ -328,13 +334,14 @@ class _Shared:
         self._is_own = Signal()  # the ULPDU of the host is one of the active connection
         self.own = Signal()  # and may pass
         self.mpa = fence.mpa.bit_select(active, 1)
-        self.failed = fence.failed.bit_select(active, 1)
+        self.failed = fence.failed
         self.good, self.rtr, self.respond, self.sink = (
             visits.letter[name] for name in ("good", "rtr", "respond", "sink")
         )
         m.d.comb += [
             *(visits.mail[name].eq(getattr(fence, name)) for name in ("good", "rtr", "respond", "sink")),
-            *(getattr(visits, name).eq(getattr(fence, name)) for name in ("told", "of", "mpa", "room", "reset")),
+            *(getattr(visits, name).eq(getattr(fence, name)) for name in ("told", "of", "mpa", "room")),
+            Value.cast(visits.clear).eq(fence.clear),
             visits.connection.eq(active),
             visits.reads.eq(self._reads),
             fence.connection.eq(active),
@@ -344,13 +351,21 @@ class _Shared:
         ]
 
     def show(self, rtr_sent, **flags):
-        """Show the flags of the active connection in the bits of all connections."""
-        fence, active = self._fence, self._rows.active
-        this = (Const(1) << active)[: fence.connections]
-        for name, flag in flags.items():
-            bits = getattr(fence, name)
-            self._m.d.sync += bits.eq(((bits & ~this) | (flag << active)) & ~fence.reset)
-        return []
+        """Keep the flags of the active connection for those who ask about it."""
+        m, fence = self._m, self._fence
+        kept = Signal(data.StructLayout(dict.fromkeys(flags, 1)))
+        cells = Cells(m, Value.cast(kept), fence.connections, self._rows.active, fence.clear)
+        with m.If(~fence.clear.now):
+            cells.write(m, Cat(flags.values()))
+
+        def of(connection):
+            return data.View(kept.shape(), cells.read(m, connection))
+
+        shown = of(fence.state_of)
+        return [
+            fence.open.eq(shown.open), fence.stopped.eq(shown.stopped), fence.asked.eq(of(fence.asked_of).asked),
+            *(passes.eq(of(at).passes) for passes, at in zip(fence.passes, fence.passes_of, strict=True)),
+        ]  # fmt: skip
 
     def carries(self, o):
         """What a ULPDU carries along for the blocks behind the fence."""
@@ -364,7 +379,7 @@ class _Shared:
         turns = Signal()
         ends = Signal()  # the visit ends with this cycle
         m.d.comb += [
-            self._starts.eq(visits.calls & ~(inside | makes_own | self.visits)),
+            self._starts.eq(visits.calls & ~(inside | makes_own | self.visits | fence.clear.now)),
             turns.eq(given.valid & ~self._is_own & ~(inside | makes_own | self.visits)),
             ends.eq(self.visits & settles[1] & ~(makes_own | busy)),
             fence.idle.eq(~(given.valid | fence.o.valid | inside | makes_own | self.visits)),
@@ -376,4 +391,4 @@ class _Shared:
             fence.event_of.eq(self._rows.active),
         ]
         to = Mux(self._starts, visits.caller, given.payload.connection)
-        self._rows.switch(m, to, self._starts | turns, fence.reset)
+        self._rows.switch(m, to, self._starts | turns, fence.clear)

@@ -8,7 +8,7 @@ from open_rnic.rtl.layouts import INTERVAL, Packet, carried
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_part
-from open_rnic.rtl.lib.rows import Rows, connection_shape
+from open_rnic.rtl.lib.rows import Clear, Rows, connection_shape
 from open_rnic.rtl.lib.stream import Stage, swap_octets
 
 __all__ = ["MarkerInserter"]
@@ -45,8 +45,8 @@ class MarkerInserter(wiring.Component):
         The connection of which ``start`` is expected.
     placed : Out, 1 bit
         The last beat of an FPDU of ``connection`` has got its marker, or needs none.
-    reset : In, 1 bit for each connection
-        Forget the connection, of which nothing is on its way.
+    clear : In, :class:`.Clear`
+        Nothing of the connection is on its way.
 
     A change of connection takes 1 cycle more, and the first FPDU of each connection another one.
     """
@@ -62,7 +62,7 @@ class MarkerInserter(wiring.Component):
         self.lanes = lanes
         self.connections = connections
         self.carried = carried(connections)
-        many = {"connection": Out(connection_shape(connections)), "placed": Out(1), "reset": In(connections)}
+        many = {"connection": Out(connection_shape(connections)), "placed": Out(1), "clear": In(Clear(connections))}
         super().__init__({
             "i": In(stream.Signature(Packet(lanes, abort=1, **self.carried))),
             "o": Out(stream.Signature(Packet(lanes, abort=1, **self.carried))),
@@ -137,7 +137,7 @@ class MarkerInserter(wiring.Component):
                 m.d.sync += state.place.eq(Mux(marked, state.place + ~reach, left))
             with m.Elif(i.valid & own & ~state.started):
                 m.d.sync += [state.started.eq(1), state.place.eq(-self.start)]
-            rows.switch(m, beat.connection, i.valid & ~own, self.reset)
+            rows.switch(m, beat.connection, i.valid & ~own, self.clear)
             m.d.comb += [self.connection.eq(rows.active), self.placed.eq(moves & beat.last)]
         else:
             self._advance(m, i, state, reach, left, marked)

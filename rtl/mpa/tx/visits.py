@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import SINK
-from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.rows import Clear, connection_shape
 
 __all__ = ["Mail", "Visits"]
 
@@ -46,8 +46,7 @@ class Visits(wiring.Component):
         The fence takes ``letter`` in this cycle, the first one of a visit, which takes at least 2 more.
     letter : Out, :class:`Mail`
         The last report about ``connection``; ``good`` and ``rtr`` only with ``reads``, and once.
-    reset : In, 1 bit for each connection
-        Forget what was reported about it.
+    clear : In, :class:`.Clear`
     """
 
     def __init__(self, connections: int):
@@ -56,7 +55,7 @@ class Visits(wiring.Component):
         super().__init__({
             "told": In(1), "of": In(number), "mail": In(Mail), "mpa": In(connections), "room": In(connections),
             "calls": Out(1), "caller": Out(number),
-            "connection": In(number), "reads": In(1), "letter": Out(Mail), "reset": In(connections),
+            "connection": In(number), "reads": In(1), "letter": Out(Mail), "clear": In(Clear(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -77,14 +76,16 @@ class Visits(wiring.Component):
             self.letter.rtr.eq(read.data.rtr & fresh),
             self.letter.respond.eq(read.data.respond),
             self.letter.sink.eq(read.data.sink),
-            candidates.eq(self.mpa & self.room & waits & ~self.reset),
+            candidates.eq(self.mpa & self.room & waits),
         ]  # fmt: skip
         m.d.sync += [
             # A report that comes during a visit is one for the next.
-            waits.eq((waits & ~(self.reads << self.connection)) | (self.told << self.of) | self.reset),
-            mailed.eq(((mailed & ~(self.reads << self.connection)) | (arrives << self.of)) & ~self.reset),
-            self.calls.eq(candidates.any()),
+            waits.eq((waits & ~(self.reads << self.connection)) | (self.told << self.of)),
+            mailed.eq((mailed & ~(self.reads << self.connection)) | (arrives << self.of)),
+            self.calls.eq(candidates.any() & ~self.clear.now),
         ]
+        with m.If(self.clear.now):
+            m.d.sync += [waits.bit_select(self.clear.of, 1).eq(1), mailed.bit_select(self.clear.of, 1).eq(0)]
         for n in reversed(range(self.connections)):
             with m.If(candidates[n]):
                 m.d.sync += self.caller.eq(n)
