@@ -239,6 +239,7 @@ async def campaign(name: str, count: int, sessions: int, out: float, seed: int) 
                     await ping(setting, tcp)
                     left += await accepted(tcp, setting.peer)
                 # The connection was left open; it is reset when the driver starts again.
+                print(f"session {session + 1} of {sessions}: {setting.counts.total():,} events", flush=True)
             async with setting.driver() as (rnic, tcp):
                 try:
                     async with asyncio.timeout(HANG):

@@ -25,6 +25,7 @@ from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.pipe import Faults, Pipe
 from open_rnic.host_driver.rdma import rping
 from open_rnic.host_driver.tcp.engine import EngineTcp
+from open_rnic.host_driver.tcp.ports import EPHEMERAL
 from open_rnic.rtl.registers import Role
 
 PLANS = {
@@ -53,6 +54,23 @@ def test_windows_that_stay_shut_open_again():
             ours, theirs = await connected(linux, tcp, active=True, buffer=20_000)
             await hold_both_windows_shut(ours, theirs, 2, 400_000)
             theirs.close()
+
+    run(body())
+
+
+def test_two_connections_to_the_same_peer_have_different_ports(monkeypatch):
+    monkeypatch.setattr("secrets.randbelow", lambda _: 0)
+
+    async def body():
+        async with rtl_network() as (linux, tcp):
+            pairs = [await connected(linux, tcp, active=True) for _ in range(3)]
+            first = pairs[0][0].local
+            assert [ours.local[1] for ours, _ in pairs] == [*EPHEMERAL[:3]]
+            with pytest.raises(MpaConnectionError, match=f"port {EPHEMERAL[0]} of {TWIN} is in use"):
+                await tcp.connect(LINUX, PORT, HANG, first)
+            await asyncio.gather(*(both_ways(ours, theirs, 5000) for ours, theirs in pairs))
+            for _, theirs in pairs:
+                theirs.close()
 
     run(body())
 

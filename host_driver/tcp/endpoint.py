@@ -5,23 +5,18 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ipaddress import IPv4Address
 from struct import pack
 
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.connection import Connection, Peer
+from open_rnic.host_driver.tcp.ports import PortInUseError, free_port
 from open_rnic.host_driver.tcp.segment import Flag, Segment
 from open_rnic.host_driver.tcp.sequence import MODULUS, on_the_wire
 from open_rnic.host_driver.tcp.states import State
 
-__all__ = ["Endpoint", "Peer", "PortInUseError", "initial_numbers"]
-
-_EPHEMERAL = range(49152, 65536)  # RFC 6335 §6
-
-
-class PortInUseError(OSError):
-    """No connection or listener can have this port."""
+__all__ = ["Endpoint", "Peer", "initial_numbers"]
 
 
 def initial_numbers(secret: bytes) -> Callable[[IPv4Address, Peer, int], int]:
@@ -63,7 +58,7 @@ class Endpoint:
 
     def listen(self, port: int, backlog: int = 128) -> int:
         """Accept connections at a port, 0 for any free port; return the port. Raises PortInUseError."""
-        port = port or self._free_port(lambda candidate: candidate not in self._backlogs)
+        port = port or free_port(lambda candidate: candidate not in self._backlogs)
         if port in self._backlogs:
             raise PortInUseError(f"port {port} of {self.address} is in use")
         self._backlogs[port], self.accepted[port] = backlog, deque()
@@ -78,7 +73,7 @@ class Endpoint:
     def open(self, address: IPv4Address, port: int, now: int, local_port: int = 0) -> Connection:
         """Open a connection; port 0 stands for any free port. Raises PortInUseError."""
         if not local_port:
-            local_port = self._free_port(lambda candidate: Peer(address, port, candidate) not in self.connections)
+            local_port = free_port(lambda candidate: Peer(address, port, candidate) not in self.connections)
         peer = Peer(address, port, local_port)
         if peer in self.connections or local_port in self._backlogs:
             raise PortInUseError(f"port {local_port} of {self.address} is in use")
@@ -186,12 +181,3 @@ class Endpoint:
         else:
             reset = Segment(*ports, 0, on_the_wire(segment.seq + segment.length), Flag.RST | Flag.ACK)
         self.segments.append((source, reset))
-
-    def _free_port(self, free: Callable[[int], bool]) -> int:
-        """A random ephemeral port (RFC 6056 §3.3.1)."""
-        first = secrets.randbelow(len(_EPHEMERAL))
-        candidates: Iterator[int] = (_EPHEMERAL[(first + n) % len(_EPHEMERAL)] for n in range(len(_EPHEMERAL)))
-        for port in candidates:
-            if free(port):
-                return port
-        raise PortInUseError(f"all ports of {self.address} from {_EPHEMERAL.start} on are in use")

@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol, Self
@@ -17,6 +17,7 @@ from open_rnic.host_driver.mpa.negotiation import Reason as Why
 from open_rnic.host_driver.sockets import no_answer, place
 from open_rnic.host_driver.tcp.connection import Peer
 from open_rnic.host_driver.tcp.endpoint import initial_numbers
+from open_rnic.host_driver.tcp.ports import free_port
 from open_rnic.host_driver.tcp.stack import numeric
 from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
 from open_rnic.host_driver.waiting import Gate
@@ -28,7 +29,6 @@ _MSS = 1460
 _ROOM = 1 << 18  # received octets of a connection that wait for the application
 _BACKLOG = 16  # connections of a listener in LISTEN
 _PATIENCE = 60  # seconds that a connection without a user waits for the peer's FIN
-_EPHEMERAL = range(49152, 65536)  # RFC 6335 §6
 _OPENING = 0, State.LISTEN, State.SYN_SENT, State.SYN_RECEIVED
 _WRITABLE = State.ESTABLISHED | State.CLOSE_WAIT
 _ERRORS = {
@@ -79,6 +79,7 @@ class Row:
 
     number: int
     used: bool = False
+    peer: Peer | None = None  # as it was opened
     command: int = 0  # the number of the command that opened it
     received: bytearray = field(default_factory=bytearray)
     finished: bool = False  # the peer has closed its half
@@ -119,13 +120,17 @@ class EngineTcp:
     async def connect(self, host: str, port: int, timeout: float, local_addr: Address | None) -> EngineConnection:
         """See Tcp. ``host`` is a numeric IPv4 address."""
         peer = numeric(host)
-        local_port = local_addr[1] if local_addr else 0
-        local_port = local_port or _EPHEMERAL[secrets.randbelow(len(_EPHEMERAL))]
+        reason = f"cannot connect to {place((host, port))}: "
         row = self._free()
         if row is None:
             raise MpaConnectionError(f"all {len(self.rows)} connections of the device are in use", Why.LOCAL)
+        used = {*self._peers()}
+        local_port = local_addr[1] if local_addr else 0
+        local_port = local_port or free_port(lambda candidate: Peer(peer, port, candidate) not in used)
+        if local_port in self._listeners or Peer(peer, port, local_port) in used:
+            row.used = False
+            raise MpaConnectionError(f"{reason}port {local_port} of {self.address} is in use", Why.LOCAL)
         self._open(row, Command.OPEN, Peer(peer, port, local_port))
-        reason = f"cannot connect to {place((host, port))}: "
         try:
             async with asyncio.timeout(timeout):
                 await self.device.gate.until(lambda: self.status(row) not in _OPENING)
@@ -147,7 +152,7 @@ class EngineTcp:
         """See Tcp."""
         if numeric(host) not in (self.address, IPv4Address(0)):
             raise MpaConnectionError(f"{host} is not the address of this end, {self.address}", Why.LOCAL)
-        port = port or _EPHEMERAL[secrets.randbelow(len(_EPHEMERAL))]
+        port = port or free_port(lambda candidate: candidate not in self._listeners)
         if port in self._listeners:
             raise MpaConnectionError(f"cannot listen at {place((host, port))}: the port is in use", Why.LOCAL)
         listener = self._listeners[port] = EngineListener(self, port)
@@ -229,10 +234,18 @@ class EngineTcp:
         self.device.command(Command.ABORT, row.number)
         row.used = False
 
+    def _peers(self) -> Iterator[Peer | None]:
+        """The peers of connections that have not ended, each with the ports of its connection."""
+        for row in self.rows:
+            status = self.device.statuses[row.number]
+            if row.used and not self.ended(row):
+                yield Peer(status.peer, status.peer_port, status.local_port) if self.status(row) else row.peer
+
     def _open(self, row: Row, command: Command, peer: Peer) -> None:
         iss = self._iss(self.address, peer, int(self._loop.time() * 1000))
         ports = peer.local_port << 16 | peer.port
         row.command = self.device.command(command, row.number, ports, int(peer.address), iss)
+        row.peer = peer
         self._accept(row)
 
     async def _watch(self) -> None:

@@ -145,14 +145,16 @@ class SharedLoader(wiring.Component):
         lane_bits = (self.lanes - 1).bit_length()
         row_bits, saved_bits = ((each - 1).bit_length() for each in (self.row_words, self.saved_words))
         lane = Signal(lane_bits)  # of the word of a request
-        m.d.sync += lane.eq(Mux(self.shows, shown_number, x.number))
+        shows = Signal()
+        m.d.comb += shows.eq(self.shows & ~self.requesting)
+        m.d.sync += lane.eq(Mux(shows, shown_number, x.number))
         m.d.comb += [
             write.addr.eq(Cat(tail, self.of)), write.data.eq(self.word), write.en.eq(self.write),
             next_head.eq(x.head + x.advance),
             read.addr.eq(Cat(next_head, self.at)),
             put.addr.eq(self.request_at), put.data.eq(self.request_word), put.en.eq(self.request),
             get.addr.eq(Mux(
-                self.shows,
+                shows,
                 Cat(shown_number[lane_bits:][:row_bits], self.shown_request, self.shown),
                 Cat(x.number[lane_bits:][:row_bits], x.taken_requests[:len(self.shown_request)], self.at),
             )),

@@ -515,7 +515,7 @@ class Program:
             await end.cycles(delay)
             await end.revoke(self.stags[n])
             assert not await end.rests()
-            taken = (await end.access("ULPDUS") - end.twin.read("RDMA_ULPDUS")) & 0xFFFF
+            taken = self._taken(await end.access("ULPDUS"))
         with end.only("twin"):
             end.receive(*segments[:taken])
             assert not end.run_twin()
@@ -531,6 +531,10 @@ class Program:
             await end.compare_state()
             await self._target(n)
 
+    def _taken(self, ulpdus):
+        """ULPDUs that the RTL has received, and the twin has not."""
+        return (ulpdus - self.end.twin.read("RDMA_ULPDUS")) & 0xFFFF
+
     async def revoke_source(self):
         """A source is revoked while RDMA Reads of it are answered."""
         await self._catch_up()
@@ -544,18 +548,21 @@ class Program:
             await end.cycles(delay)
             await end.revoke(SOURCE_STAG + n)
             sent = await end.rests()
+            taken = self._taken(await end.access("ULPDUS"))  # the others came after the error
             unanswered = await end.field("requests")
             left = await end.access("SOURCE_LEFT") if unanswered else 0
-        whole = len(requests) - unanswered
+        whole = taken - unanswered
         octets = sum(sizes[: whole + 1]) - left
         with end.only("twin"):
-            end.receive(*requests)
+            end.receive(*requests[:taken])
             end.take_all()
             due = []
             while sum(segment.last for segment in due) < whole or sum(len(each.payload) for each in due) < octets:
                 due.append(decode(end.twin.next_ulpdu()))
             await end.revoke(SOURCE_STAG + n)
             assert end.twin.next_ulpdu() is None
+            end.receive(*requests[taken:])
+            end.take_all()
         self.ended = bool(unanswered)
         assert sent == [each.encode() for each in due]
         assert len(end.given_up) <= self.ended  # a segment may have been cut off

@@ -9,12 +9,11 @@ from typing import Protocol, cast
 
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.serial.frames import ZERO
+from open_rnic.host_driver.tcp.ports import EPHEMERAL
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.rtl.link.protocol import LINK_PORT
 
 __all__ = ["Datagrams", "KernelDatagrams", "TwinDatagrams", "datagrams"]
-
-_EPHEMERAL = range(49152, 65536)  # RFC 6335 §6
 
 
 class Datagrams(Protocol):
@@ -100,7 +99,7 @@ class TwinDatagrams:
         """Go on from another twin, to another address of the board."""
         self.place = f"{address} port {self._peer_port}"
         self._twin, self._address = twin, address
-        self._port = next(each for each in _EPHEMERAL if each not in twin.host.udp)
+        self._port = next(each for each in EPHEMERAL if each not in twin.host.udp)
         twin.host.udp[self._port] = self._received
 
     def send(self, octets: bytes) -> None:
