@@ -160,7 +160,8 @@ class SharedDatapath(wiring.Component):
         forget(m, mpa.clear, engine.sends_coming)
 
         # The watcher visits a connection again when something about it has changed.
-        accepted, returned = Signal(self.connections), Signal(self.connections)
+        accepted = Signal(self.connections)
+        returned = Signal(self.connections)
         m.d.sync += [
             accepted.eq(watcher.accept),
             returned.eq(engine.returns),

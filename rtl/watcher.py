@@ -1,6 +1,6 @@
 """Between the rings of TCP and MPA: whole FPDUs for MPA, the octets before them for the host."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -170,13 +170,20 @@ class Watcher(wiring.Component):
         ]
         m.d.sync += [
             self.full.eq(self.full & ~self.pop | (streams << tag.connection)),
-            x.known.eq((x.known | (looks << tag.connection)) & ~x.forgets),
             x.wakes.eq((x.wakes & ~(x.leaves << x.next)) | (looks << tag.connection) | self.pop | self.stirs
                        | self.rings.changes | (x.stays << x.at)),
-            x.filling.eq((x.filling | x.fills) & ~(streams << tag.connection)),
-            x.looking.eq((x.looking | x.asks_lane) & ~(looks << tag.connection)),
         ]
-        forget(m, self.clear, self.full, x.known, x.filling, x.looking)
+        came = Signal(2)  # first lanes and words for the host, modulo 2
+        all_came = Cells(m, came, max(2, self.connections), tag.connection, self.clear)
+        with m.If(looks | streams):
+            all_came.write(m, came ^ Cat(looks, streams))
+        looks_came, words_came = all_came.read(m, x.at)
+        m.d.comb += [
+            x.known.eq(looks_came != x.asked.used),
+            x.looks.eq(x.asked.looks != x.asked.used),
+            x.filling.eq(x.asked.words != words_came),
+        ]
+        forget(m, self.clear, self.full)
         outstanding = Signal(7)  # reads: a word each, at least, of those that a reader is ahead
         asked = self.rings.reads
         count_up_down(m, outstanding, asked.valid & asked.ready, read.valid & read.ready & read.payload.last)
@@ -212,6 +219,7 @@ class Watcher(wiring.Component):
         lanes = Signal(15)  # of the FPDU, with markers
         left = Signal(15)  # lanes behind the last marker that has been counted
         gap = Signal(8)  # lanes before the next marker
+        beyond = Signal(signed(16))  # lanes behind it
         kind = Signal(_Kind)  # of the read
         few = Signal(4)  # octets of a read that is neither of a whole FPDU nor of all that there is; or 0
         ahead = Signal()  # the first lane of the FPDU behind the one that is given is read
@@ -221,7 +229,12 @@ class Watcher(wiring.Component):
         next_lane = Signal(16)  # the first one of the FPDU behind this one, without the marker before it
         has_next = Signal()  # the first lane of the FPDU behind it is there, too
         first = Signal(4)  # octets up to the end of the FPDU's first lane
+        some = Signal(3)  # ``available``, but at most 4
+        some_room = Signal(3)  # ``room``, but at most 4
         m.d.comb += [
+            beyond.eq(left - gap),
+            some.eq(Mux(available[2:].any(), 4, available[:2])),
+            some_room.eq(Mux(room[2:].any(), 4, room[:2])),
             rings.look_at.eq(x.at),
             is_mpa.eq(x.state == DirectionState.MPA),
             self.state.eq(x.states.read(m, self.state_of)),
@@ -246,24 +259,24 @@ class Watcher(wiring.Component):
                     available.eq(rings.available),
                     settings.eq(self.watched),
                     room.eq(self.watched.stream_octets - x.passed),
-                    known.eq(mine(x.known)),
+                    known.eq(x.known),
                     sends.eq(~x.lane[23] & x.lane[24:28].matches(*SENDS) & (announced >= UNTAGGED_OCTETS)
                              & ~(self.watched.rtr_send & ~state.begun & (announced == UNTAGGED_OCTETS))),
                     unchecked.eq(self.unchecked),
                     too_long.eq((announced > self.watched.maximum) | (announced > self.size - 64)),
-                    lanes.eq((announced + 2 + 3)[2:] + 1),
-                    left.eq((announced + 2 + 3)[2:] + 1),
+                    lanes.eq((announced + 2 + 3 + 4)[2:]),
+                    left.eq((announced + 2 + 3 + 4)[2:]),
                     gap.eq(Mux(state.place == 0, 0, INTERVAL - state.place)),
                 ]
                 with m.If(~mine(self.accept) | rings.begins | self.clear.now):
                     m.d.comb += x.leaves.eq(1)
-                with m.Elif(is_mpa & self.watched.markers & mine(x.known)):
+                with m.Elif(is_mpa & self.watched.markers & x.known):
                     m.next = "Mark"
                 with m.Else():
                     m.next = "Decide"
             with m.State("Mark"):  # RFC 5044 §4.3: a marker precedes each lane with these numbers
-                with m.If(left > gap):
-                    m.d.sync += [lanes.eq(lanes + 1), left.eq(left - gap), gap.eq(INTERVAL - 1)]
+                with m.If(beyond > 0):
+                    m.d.sync += [lanes.eq(lanes + 1), left.eq(beyond), gap.eq(INTERVAL - 1)]
                 with m.Else():
                     m.next = "Decide"
             with m.State("Decide"):
@@ -287,13 +300,12 @@ class Watcher(wiring.Component):
                         m.next = "Enter"
                 with m.Elif(~is_mpa):
                     x.states.write(m, DirectionState.STREAM)
-                    octets = Mux(available > room, room, available)
-                    m.d.comb += [kind.eq(_Kind.STREAM), few.eq(Mux(octets > 4, 4, octets))]
-                    with m.If((available != 0) & ~mine(self.full) & ~mine(x.filling)):
+                    m.d.comb += [kind.eq(_Kind.STREAM), few.eq(Mux(some < some_room, some, some_room))]
+                    with m.If((available != 0) & ~mine(self.full) & ~x.filling):
                         m.next = "Read"
                 with m.Elif(~known):
                     m.d.comb += [kind.eq(_Kind.LOOK), few.eq(4)]
-                    with m.If(~mine(x.known | x.looking) & (available >= first)):
+                    with m.If(~x.looks & (available >= first)):
                         m.next = "Read"
                 with m.Elif(too_long):
                     m.d.comb += [kind.eq(_Kind.TRAIN), few.eq(first)]
@@ -302,7 +314,7 @@ class Watcher(wiring.Component):
                 with m.Elif(has_all & sends & (self.holds | unchecked)):
                     m.d.comb += waits_for_buffer.eq(~unchecked)
                 with m.Elif(has_all):
-                    m.d.comb += x.forgets.eq(1 << x.at)
+                    x.all_asked.write(m, Cat(x.asked.looks, x.asked.words, ~x.asked.used))
                     m.d.sync += [state.place.eq(next_place), state.begun.eq(1)]
                     m.next = "Read"
                     with m.If(has_next):  # it is looked at before this FPDU is read, which takes longer
@@ -321,11 +333,13 @@ class Watcher(wiring.Component):
                 moves = Signal()
                 m.d.comb += [
                     moves.eq(rings.reads.valid & rings.reads.ready),
-                    x.asks_lane.eq((moves & asked.keeps) << x.at),
                     self.gives.eq(moves & (tag.kind == _Kind.TRAIN)),
                     self.gives_send.eq(sends),
-                    x.fills.eq((moves & (tag.kind == _Kind.STREAM)) << x.at),
                 ]
+                with m.If(moves):
+                    x.all_asked.write(m, Cat(
+                        x.asked.looks ^ asked.keeps, x.asked.words ^ (tag.kind == _Kind.STREAM), x.asked.used
+                    ))  # fmt: skip
                 m.d.comb += kind.eq(_Kind.TRAIN)
                 with m.If(moves & x.then_reads):
                     m.d.sync += x.then_reads.eq(0)
@@ -351,6 +365,13 @@ class Watcher(wiring.Component):
 class _Parts:
     """The signals that the parts of a :class:`Watcher` share."""
 
+    class Asked(data.Struct):
+        """What has been asked for, and the first lanes that have been used."""
+
+        looks: 1
+        words: 1
+        used: 1
+
     def __init__(self, watcher: Watcher, m: Module):
         each = watcher.connections
         self.rows = Rows(watcher.State, each)
@@ -368,12 +389,13 @@ class _Parts:
         )
         self.lane = Signal(32)  # the first lane of its FPDU, if ``known``
 
+        # Of the connection: numbers of first lanes and words for the host, modulo 2.
+        self.asked = Signal(self.Asked)
+        self.all_asked = Cells(m, Value.cast(self.asked), max(2, each), self.at, watcher.clear)
+        self.known = Signal()  # the first lane of its FPDU has come
+        self.looks = Signal()  # it has, or is on its way
+        self.filling = Signal()  # a word for the host is on its way
+
         # A bit for each connection.
-        self.known = Signal(each)
-        self.forgets = Signal(each)
-        self.looking = Signal(each)  # the first lane is on its way
-        self.asks_lane = Signal(each)
-        self.filling = Signal(each)  # a word for the host is on its way
-        self.fills = Signal(each)
         self.wakes = Signal(each)  # a visit may find something to do
         self.then_reads = Signal()  # the FPDU is read behind the first lane of the next one

@@ -13,13 +13,15 @@ from open_rnic.cocotb_tests.proofs.rules import (
     ready_fifo_states,
 )
 from open_rnic.rtl.lib.conveyor import Conveyor
-from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, LateFifo, ReadyBuffer, ReadyFifo, Stage
 
 _WIDTH, _DEPTH = 2, 4
 
 
-def _in_order(m, queue, room):
+def _in_order(m, queue, room, late=False):
     """State the property for an arbitrary beat.
+
+    ``late``: a beat can leave 2 cycles after it has entered.
 
     Returns the number of beats in the queue, whether a beat is being watched, the number of beats before it, and the
     beat.
@@ -35,7 +37,7 @@ def _in_order(m, queue, room):
             m.always(queue.o.payload == beat)
     with m.If(enters & ~watched & AnySeq(1)):
         m.d.sync += [watched.eq(1), before.eq(level - leaves), beat.eq(queue.i.payload)]
-    m.always(queue.o.valid == (level != 0))
+    m.always(queue.o.valid == (m.last(level != leaves) if late else level != 0))
     m.states(~watched | (before < level))
     return level, watched, before, beat
 
@@ -156,6 +158,27 @@ def _(m, fifo):
     level, watched, before, beat = _in_order(m, fifo, _DEPTH)
     stored = fifo.stored(m, "memory", fifo["head"] + before)
     m.states(fifo_states(fifo), level == fifo_level(fifo), ~watched | (stored == beat))
+
+
+@proves(
+    _SENTENCE + "; no beat is read while it is written",
+    lambda lanes: LateFifo(_WIDTH, _DEPTH),
+    Mutant("a beat is accepted while the queue is full", LateFifo, "self.i.ready.eq(level != self.depth)",
+           "self.i.ready.eq(1)"),
+    Mutant("a beat leaves before it can be read", LateFifo, "next_head != tail", "next_head != tail + enters"),
+    Mutant("a beat leaves twice", LateFifo, "next_head.eq(head + (self.o.valid & self.o.ready))", "next_head.eq(head)"),
+    name="late_fifo",
+    of="LateFifo, 2 bits, depth 4",
+    lanes=NO_LANES,
+)  # fmt: skip
+def _(m, fifo):
+    level, watched, before, beat = _in_order(m, fifo, _DEPTH, late=True)
+    head, tail = fifo["head"], fifo["tail"]
+    stored = fifo.stored(m, "memory", (head + before)[:2])
+    was, there = m.last(tail), m.last(level != (fifo.o.valid & fifo.o.ready))
+    m.states(level == (tail - head)[: len(head)], level <= _DEPTH, ~watched | (stored == beat))
+    m.states((was - head)[: len(head)] <= level, there == (head != was), fifo.o.valid == there)
+    m.states(~(watched & (before == 0) & fifo.o.valid) | (fifo.o.payload == beat))
 
 
 @proves(

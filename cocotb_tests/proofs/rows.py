@@ -41,11 +41,11 @@ class Block(Component):
 @proves(
     "a connection that has been cleared finds its row as it left it, whatever the others do",
     lambda lanes: Block(),
-    Mutant("the row is stored as that of the next connection", Rows, "clear.of, self.active)", "clear.of, to)"),
-    Mutant("a row that is cleared is stored", Rows, "Mux(clear.now, row.init, row)", "row"),
-    Mutant("the active row is cleared for another", Rows, "Mux(clear.now, clear.of, self.active)", "self.active"),
-    Mutant("a row is loaded while it is cleared", Rows, "& ~clear.now", ""),
-    Mutant("the active row is not cleared", Rows, "clear.now & self.are_of(clear.of)", "Const(0)"),
+    Mutant("the row is stored as that of the next connection", Rows, "store.addr.eq(self.active)", "store.addr.eq(to)"),
+    Mutant("the row is not stored", Rows, "store.en.eq(1)", "store.en.eq(0)"),
+    Mutant("the active row is cleared for another", Rows, "self.active.eq(clear.of), ", ""),
+    Mutant("a row that is cleared keeps its value", Rows, "row.eq(row.init)", "row.eq(row)"),
+    Mutant("a row is loaded while it is cleared", Rows, "m.Elif(when", "m.If(when"),
     Mutant("the row of the active connection is loaded", Rows, "when & ~self.are_of(to)", "when"),
     name="mix",
     of="Rows, 3 rows of 3 bits",
@@ -56,7 +56,7 @@ def _(m, block):
     watched, expected, cleared = Signal(range(3)), Signal(3, init=_INITIAL), Signal()
     m.fixed(watched)
     m.given(watched < block.connections, block.to < block.connections, block.clear.of < block.connections)
-    leaves = block.when & (block.to != block.active) & ~block.clear.now
+    leaves = (block.when & (block.to != block.active)) | block.clear.now
     with m.If(block.clear.now & (block.clear.of == watched)):
         m.d.sync += [expected.eq(_INITIAL), cleared.eq(1)]
     with m.Elif(block.writes & (block.active == watched) & ~leaves):
@@ -70,14 +70,11 @@ def _(m, block):
     "the fence reads the last report about the connection that it visits, once, whatever is reported about others; a "
     "report that has not been read calls for a visit",
     lambda lanes: Visits(3),
-    Mutant("a report is read twice", Visits, "mailed & ~(self.reads << self.connection)", "mailed"),
-    Mutant("a report that comes during a visit calls for no other", Visits,
-           "(waits & ~(self.reads << self.connection)) | (self.told << self.of)",
-           "(waits | (self.told << self.of)) & ~(self.reads << self.connection)"),
+    Mutant("a report is read twice", Visits, "mailed & ~(self.reads << self.caller)", "mailed"),
+    Mutant("a letter is read while it is written", Visits,
+           "self.calls.eq(called & ~self.told)", "self.calls.eq(called)"),
     Mutant("reports of others are read", Visits, "write.addr.eq(self.of)", "write.addr.eq(0)"),
-    Mutant("a report in the cycle of a visit is lost", Visits,
-           "((mailed & ~(self.reads << self.connection)) | (arrives << self.of))",
-           "((mailed | (arrives << self.of)) & ~(self.reads << self.connection))"),
+    Mutant("a letter that was not written is read", Visits, "fresh.eq(self.reads & ", "fresh.eq(self.reads | "),
     Mutant("a connection whose ring is full is visited", Visits, "self.mpa & self.room & waits", "self.mpa & waits"),
     name="reports",
     of="Visits, 3 connections",
@@ -88,8 +85,8 @@ def _(m, visits):
     watched, unread = Signal(range(3)), Signal()
     last = Signal.like(Value.cast(visits.mail))
     m.fixed(watched)
-    m.given(watched < 3, visits.of < 3, visits.connection < 3, visits.clear.of < 3)
-    reads = visits.reads & (visits.connection == watched)
+    m.given(watched < 3, visits.of < 3, visits.clear.of < 3, ~visits.reads | visits.calls)
+    reads = visits.reads & (visits.caller == watched)
     comes = visits.told & (visits.of == watched) & (visits.mail.good | visits.mail.rtr)
     with m.If(visits.clear.now & (visits.clear.of == watched)):
         m.d.sync += unread.eq(0)
@@ -97,8 +94,10 @@ def _(m, visits):
         m.d.sync += [unread.eq(1), last.eq(visits.mail)]
     with m.Elif(reads):
         m.d.sync += unread.eq(0)
-    m.always(~(reads & unread) | (Value.cast(visits.letter) == last))
-    m.always(~reads | unread | ~(visits.letter.good | visits.letter.rtr))
+    m.always(~(visits.reads & visits.told))  # no letter is read while it is written
+    takes, read, fresh = m.last(reads), m.last(last), m.last(reads & unread)
+    m.always(~fresh | (Value.cast(visits.letter) == read))
+    m.always(fresh | ~takes | ~(visits.letter.good | visits.letter.rtr))
     m.always(~(visits.calls & (visits.caller == watched)) | m.last((visits.mpa & visits.room).bit_select(watched, 1)))
     stored = visits.stored(m, "letters", watched)
     m.always(~unread | visits["waits"].bit_select(watched, 1))  # and will be visited

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data
 from amaranth.lib.memory import Memory
 
-__all__ = ["Cells", "Clear", "Rows", "connection_field", "connection_of", "connection_shape", "forget"]
+__all__ = ["Cells", "Clear", "Rows", "block_ram", "connection_field", "connection_of", "connection_shape", "forget"]
 
 
 _LUT_RAM = 16  # words of the smallest LUT RAM: synthesis would make flip-flops of a smaller memory
@@ -30,6 +30,14 @@ class Clear(data.StructLayout):
 
     def __init__(self, connections: int):
         super().__init__({"now": 1, "of": connection_shape(connections)})
+
+
+def block_ram(connections: int) -> dict[str, str | int]:
+    """The attributes of a memory that has few words for each connection, and is never read while that word is written.
+
+    It is in block RAM if there are many connections; a board for a few has none to spare.
+    """
+    return {"no_rw_check": 1, **({"ram_style": "block"} if connections > 4 else {})}
 
 
 def forget(m: Module, clear, *flags: Value) -> None:
@@ -95,9 +103,9 @@ class Rows:
     """The state of many connections, of which a block needs one connection's at a time.
 
     :attr:`state` is the row of the active connection: a block reads it, and assigns to its fields, as if there were no
-    other connection. The other rows are in memory with an asynchronous read port (LUT RAM). :meth:`switch` stores the
-    active row and loads another in one cycle. Each row is cleared after power-up, and when its connection is reset.
-    With one connection, the row is all that there is.
+    other connection. The other rows are in memory with an asynchronous read port (LUT RAM). The active
+    row is stored in every cycle, and :meth:`switch` loads another one in one cycle. Each row is cleared after power-up,
+    and when its connection is reset. With one connection, the row is all that there is.
 
     Parameters
     ----------
@@ -127,24 +135,18 @@ class Rows:
     def switch(self, m: Module, to: ValueLike, when: ValueLike, clear=None) -> None:
         """Make ``to`` the active connection in cycles in which ``when`` is 1.
 
-        ``clear`` is a :class:`Clear`, with many connections: the row becomes its initial value, and the active
-        connection stays. Both take precedence over what the block assigns in the same cycle, so the call comes after
-        all statements that assign.
+        ``clear`` is a :class:`Clear`, with many connections: this connection becomes the active one, and its row the
+        initial value. Both take precedence over what the block assigns in the same cycle, so the call comes after all
+        statements that assign.
         """
         if self.connections == 1:
             return
         row = Value.cast(self.state)
         m.submodules.rows = memory = Memory(shape=len(row), depth=self.connections, init=[])
         store, load = memory.write_port(), memory.read_port(domain="comb")
-        changes = Signal()
-        m.d.comb += [
-            changes.eq(when & ~self.are_of(to) & ~clear.now),
-            store.addr.eq(Mux(clear.now, clear.of, self.active)),
-            store.data.eq(Mux(clear.now, row.init, row)),
-            store.en.eq(changes | clear.now),
-            load.addr.eq(to),
-        ]
-        with m.If(changes):
+        # Stored in every cycle, the row needs no multiplexer.
+        m.d.comb += [store.addr.eq(self.active), store.data.eq(row), store.en.eq(1), load.addr.eq(to)]
+        with m.If(clear.now):
+            m.d.sync += [self.active.eq(clear.of), row.eq(row.init)]
+        with m.Elif(when & ~self.are_of(to)):
             m.d.sync += [self.active.eq(to), row.eq(load.data)]
-        with m.Elif(clear.now & self.are_of(clear.of)):
-            m.d.sync += row.eq(row.init)

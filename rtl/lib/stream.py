@@ -16,6 +16,8 @@ A block stalls while its ``o.ready`` is 0. Where its docstring states that it st
 depend on ``o.valid``.
 """
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
@@ -25,6 +27,7 @@ __all__ = [
     "Buffer",
     "EarlyStage",
     "Fifo",
+    "LateFifo",
     "ReadyBuffer",
     "ReadyFifo",
     "Stage",
@@ -297,6 +300,40 @@ class Fifo(wiring.Component):
             self.o.valid.eq(enters | (self.o.valid & ~(leaves & (after_head == tail)))),
             full.eq(~leaves & (full | (enters & (after_tail == head)))),
         ]
+        return m
+
+
+class LateFifo(Fifo):
+    """A :class:`Fifo` that reads no beat in the cycle in which it is written, so that it can be in block RAM.
+
+    Latency: 2 cycles. ``attrs`` are attributes of the memory.
+    """
+
+    def __init__(self, shape, depth: int, *, spare: int = 2, attrs: Mapping[str, str | int] | None = None):
+        super().__init__(shape, depth, spare=spare)
+        self.attrs = {"no_rw_check": 1, **(attrs or {})}
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(
+            shape=Value.cast(self.i.payload).shape(), depth=self.depth, init=[], attrs=self.attrs
+        )
+        write, read = memory.write_port(), memory.read_port()
+        head = Signal(range(2 * self.depth))
+        tail = Signal.like(head)
+        next_head = Signal.like(head)
+        level = Signal.like(head)
+        enters = Signal()
+        m.d.comb += [
+            level.eq(tail - head),
+            self.i.ready.eq(level != self.depth),
+            self.spare.eq(level <= self.depth - len(self.few)),
+            enters.eq(self.i.valid & self.i.ready),
+            next_head.eq(head + (self.o.valid & self.o.ready)),
+            write.en.eq(enters), write.addr.eq(tail), write.data.eq(self.i.payload),
+            read.addr.eq(next_head), Value.cast(self.o.payload).eq(read.data),
+        ]  # fmt: skip
+        m.d.sync += [head.eq(next_head), tail.eq(tail + enters), self.o.valid.eq(next_head != tail)]
         return m
 
 

@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import INTERVAL, Packet, RxUlpdu, Train, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Clear, connection_shape
-from open_rnic.rtl.lib.stream import Fifo, Stage
+from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
+from open_rnic.rtl.lib.stream import Fifo, LateFifo, Stage
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
@@ -263,7 +263,9 @@ class SharedMpa(wiring.Component):
 
     def _events(self, m, block, name, to):
         """Queue the events of a block for the registers; returns whether there is room for those of a packet."""
-        m.submodules[f"{name}_events"] = queue = Fifo(to.payload.shape(), _DEPTH, spare=_SPARE)
+        m.submodules[f"{name}_events"] = queue = LateFifo(
+            to.payload.shape(), _DEPTH, spare=_SPARE, attrs=block_ram(self.connections)
+        )
         m.d.comb += [
             queue.i.valid.eq(block.event.kind != EventKind.NONE),
             *(queue.i.payload[field].eq(block.event[field]) for field in ("kind", "detail", "value", "offset")),

@@ -187,7 +187,7 @@ class SharedRegisters(wiring.Component):
         """What waits to be done. A reset waits until nothing has been on its way for some cycles."""
         bus = self.bus
         waits = self.resets & ((x.page == self.which) | (bus.write & (bus.address[:8] == _word("CONTROL"))))
-        quiet = Signal(2)
+        quiet = Signal(3)  # an event takes 2 cycles through its queue
         m.d.comb += [
             x.page.eq(bus.address[8:]),
             x.asks.eq(bus.request & ~bus.ack & ~waits),
@@ -199,7 +199,7 @@ class SharedRegisters(wiring.Component):
             m.d.sync += [self.clear.of.eq(self.clear.of + 1), starts.eq(self.clear.of != self.connections - 1)]
         m.d.sync += [
             bus.ack.eq(0), self.clear.now.eq(starts & (self.clear.of != self.connections - 1)),
-            quiet.eq(Mux(self.idle & ~x.pending, Cat(1, quiet[0]), 0)),
+            quiet.eq(Mux(self.idle & ~x.pending, Cat(1, quiet[:2]), 0)),
         ]  # fmt: skip
 
     def _choose(self, m, x):

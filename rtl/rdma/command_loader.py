@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, block_ram, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer
 from open_rnic.rtl.rdma.regions import RIGHTS, RowWrite
@@ -80,7 +80,10 @@ class CommandLoader(wiring.Component):
         m = Module()
         many = self.connections > 1
         m.submodules.buffers = buffers = RowQueue(_Place, self.buffer_depth, self.connections)
-        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=self.buffer_depth * self.connections, init=[])
+        # A row is read in the cycle in which it is written only before it can be taken.
+        attrs = block_ram(self.connections) if many else {}
+        depth = self.buffer_depth * self.connections
+        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=depth, init=[], attrs=attrs)
         marks, marked = withdrawn.write_port(), withdrawn.read_port(domain="sync" if many else "comb")
 
         kind = Signal(Command)

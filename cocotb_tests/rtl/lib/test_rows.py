@@ -13,7 +13,7 @@ from open_rnic.rtl.lib.rows import Rows
 @bench(cycles=3000)
 async def each_connection_finds_its_own_row(dut):
     connections = parameter("connections")
-    rows, active = [_INITIAL] * connections, 0
+    rows, active = [_INITIAL] * connections, connections - 1
     dut.writes.value = dut.when.value = dut.to.value = 0
     for n in range(connections):
         await FallingEdge(dut.clk)
@@ -29,10 +29,10 @@ async def each_connection_finds_its_own_row(dut):
                             ("clear", clears | of << 1)):  # fmt: skip
             getattr(dut, name).value = int(given)
         turns = when and not clears
-        if writes and not (turns and to != active):
+        if writes and not clears and not (turns and to != active):
             rows[active] = value
         if clears:
-            rows[of] = _INITIAL
+            rows[of], active = _INITIAL, of
         active = to if turns else active
 
 

@@ -162,7 +162,7 @@ class RtrDetector(wiring.Component):
         changes = Signal()
         m.d.comb += [
             changes.eq(self.i.valid & ~x.valid & x.rests & ~(x.ended | x.inside | x.kept.o.valid)),
-            x.restarts.eq(changes | (self.clear.now & x.rows.are_of(self.clear.of))),
+            x.restarts.eq(changes | self.clear.now),
             self.connection.eq(active),
             self.idle.eq(x.rests & ~(self.i.valid | x.ended | x.inside | x.kept.o.valid)),
         ]
@@ -431,7 +431,7 @@ class _Parts:
             self.is_own = Signal()
             self.valid = Signal()
             self.rests = Signal()  # no FPDU is being examined
-            self.restarts = Signal()  # the next FPDU belongs to another connection, or to another life of this one
+            self.restarts = Signal()  # the next FPDU belongs to another connection, or to another life of one
 
         # The FPDU that is held back.
         self.clear = Signal()  # discards the beats in ``kept``

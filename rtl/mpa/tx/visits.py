@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import SINK
-from open_rnic.rtl.lib.rows import Clear, connection_shape
+from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
 
 __all__ = ["Mail", "Visits"]
 
@@ -40,12 +40,10 @@ class Visits(wiring.Component):
     calls : Out, 1 bit
         Connection ``caller`` wants to be visited.
     caller : Out, the number of a connection
-    connection : In, the number of a connection
-        The connection that is visited.
     reads : In, 1 bit
-        The fence takes ``letter`` in this cycle, the first one of a visit, which takes at least 2 more.
+        A visit of ``caller`` begins with the next cycle, and takes at least 3. Only with ``calls``.
     letter : Out, :class:`Mail`
-        The last report about ``connection``; ``good`` and ``rtr`` only with ``reads``, and once.
+        The last report about the connection that is visited; ``good`` and ``rtr`` only in the first cycle, and once.
     clear : In, :class:`.Clear`
     """
 
@@ -55,23 +53,26 @@ class Visits(wiring.Component):
         super().__init__({
             "told": In(1), "of": In(number), "mail": In(Mail), "mpa": In(connections), "room": In(connections),
             "calls": Out(1), "caller": Out(number),
-            "connection": In(number), "reads": In(1), "letter": Out(Mail), "clear": In(Clear(connections)),
+            "reads": In(1), "letter": Out(Mail), "clear": In(Clear(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.letters = letters = Memory(shape=Mail, depth=self.connections, init=[])
-        write, read = letters.write_port(), letters.read_port(domain="comb")
+        m.submodules.letters = letters = Memory(
+            shape=Mail, depth=self.connections, init=[], attrs=block_ram(self.connections)
+        )
+        write, read = letters.write_port(), letters.read_port()
         waits = Signal(self.connections, init=-1)  # no visit has begun since the last report
         mailed = Signal(self.connections)  # the letter has not been read
         candidates = Signal(self.connections)
+        called = Signal()
         arrives = Signal()
         fresh = Signal()
         m.d.comb += [
             arrives.eq(self.told & (self.mail.good | self.mail.rtr)),
             write.en.eq(arrives), write.addr.eq(self.of), write.data.eq(self.mail),
-            read.addr.eq(self.connection),
-            fresh.eq(self.reads & mailed.bit_select(self.connection, 1)),
+            read.en.eq(self.reads), read.addr.eq(self.caller),
+            self.calls.eq(called & ~self.told),  # no letter is read while one is written
             self.letter.good.eq(read.data.good & fresh),
             self.letter.rtr.eq(read.data.rtr & fresh),
             self.letter.respond.eq(read.data.respond),
@@ -80,9 +81,10 @@ class Visits(wiring.Component):
         ]  # fmt: skip
         m.d.sync += [
             # A report that comes during a visit is one for the next.
-            waits.eq((waits & ~(self.reads << self.connection)) | (self.told << self.of)),
-            mailed.eq((mailed & ~(self.reads << self.connection)) | (arrives << self.of)),
-            self.calls.eq(candidates.any() & ~self.clear.now),
+            waits.eq((waits & ~(self.reads << self.caller)) | (self.told << self.of)),
+            mailed.eq((mailed & ~(self.reads << self.caller)) | (arrives << self.of)),
+            fresh.eq(self.reads & mailed.bit_select(self.caller, 1)),
+            called.eq(candidates.any() & ~self.clear.now),
         ]
         with m.If(self.clear.now):
             m.d.sync += [waits.bit_select(self.clear.of, 1).eq(1), mailed.bit_select(self.clear.of, 1).eq(0)]
