@@ -8,7 +8,7 @@ from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape
-from open_rnic.rtl.lib.stream import Fifo
+from open_rnic.rtl.lib.stream import Buffer, Fifo
 from open_rnic.rtl.mpa.rtr import HEADER
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr, Verdict
@@ -435,8 +435,9 @@ class _Parts:
 
         # The FPDU that is held back.
         self.clear = Signal()  # discards the beats in ``kept``
-        self.kept = ResetInserter(self.clear)(Fifo(RxUlpdu(detector.lanes), 16))
         self.beats = -(-HEADER // width)  # beats of an FPDU that can be an RTR, at most
+        kept = Fifo(RxUlpdu(detector.lanes), 16) if self.beats > 2 else Buffer(RxUlpdu(detector.lanes))
+        self.kept = ResetInserter(self.clear)(kept)
         self.header = Signal(8 * width * self.beats, reset_less=True)
         self.beat = Signal(range(self.beats + 1))  # number of the next beat
         self.released = Signal()  # too long for an RTR, and therefore let through
