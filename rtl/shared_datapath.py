@@ -238,11 +238,11 @@ class SharedDatapath(wiring.Component):
         # FPDUs and packets of stream mode, whole.
         to, fpdus, packets = self.to_send, mpa.tx_fpdu, streams.packets
         begun = Signal()
-        is_fpdu = Signal()  # that has begun
+        is_fpdu = Signal()  # the last one that has begun
         chosen = Signal()
         moved = Signal()
         m.d.comb += [
-            chosen.eq(Mux(begun, is_fpdu, fpdus.valid)),
+            chosen.eq(Mux(begun, is_fpdu, fpdus.valid & ~(is_fpdu & packets.valid))),  # in turn
             to.valid.eq(Mux(chosen, fpdus.valid, packets.valid)),
             to.payload.eq(Mux(chosen, fpdus.payload.as_value(), packets.payload.as_value())),
             fpdus.ready.eq(chosen & to.ready),

@@ -105,7 +105,7 @@ def _(m, visits):
 
 
 @proves(
-    "what is added for a connection is given on once, and for no other",
+    "what is added for a connection is given on once, and for no other, and then the tally is idle",
     lambda lanes: Tally(3, rx=False, fields={"octets": 3}, dense=True),
     Mutant("a sum that is added to is given on twice", Tally,
            "| ((gives & (turn == self.connection)) if self.dense else 0)", ""),
@@ -115,13 +115,14 @@ def _(m, visits):
     depth=1,
 )  # fmt: skip
 @proves(
-    "what is added for a connection is given on once, and for no other",
+    "what is added for a connection is given on once, and for no other, and then the tally is idle",
     lambda lanes: Tally(3, rx=False, fields={"octets": 3}),
     Mutant("a sum is given on twice", Tally, "& ~(gives << turn)", ""),
     Mutant("a sum begins with the last one", Tally, "Mux(begins, 0, read.data[name])", "read.data[name]"),
     Mutant("a sum is given on as that of another connection", Tally, "self.o.payload.connection.eq(turn)",
            "self.o.payload.connection.eq(self.connection)"),
     Mutant("an increment is lost while a sum is given on", Tally, "takes & free & some", "takes & some"),
+    Mutant("a tally is idle while an increment comes", Tally, "(some.any() | self.adds)", "some.any()"),
     name="tally",
     of="Tally, 3 connections",
     lanes=NO_LANES,
@@ -138,5 +139,6 @@ def _(m, tally):
     m.d.sync += owed.eq(owed + Mux(adds, tally.octets, 0) - Mux(offered & tally.o.ready, o.octets, 0))
     some = tally["some"].bit_select(watched, 1)
     m.always(some | offered | (owed == 0), ~offered | (o.octets <= owed))
+    m.always(~tally.idle | ~(some | adds))
     kept = Mux(some, tally.stored(m, "sums", watched), 0)
     m.states(owed == kept + Mux(offered, o.octets, 0), tally["turn"] < 3)

@@ -242,6 +242,21 @@ async def a_flood_of_events_overflows_no_other_queue(dut):
     assert int(dut.irq.value) == 0
 
 
+@bench(cycles=600_000)
+async def a_reset_right_behind_an_fpdu_leaves_no_count(dut):
+    path = SharedPath(dut, parameter("connections"))
+    for k in range(60):
+        life = await opened(path, k % path.connections)
+        (life.transmit if k & 1 else life.receive)(bytes(24))
+        for _ in range(random.randrange(12)):
+            await path.edge
+        await path.reset(life.n)
+        for _ in range(100):
+            await path.edge
+        for name in COUNTERS:
+            assert await path.get(life.n, name) == 0, name
+
+
 @bench()
 async def pages_read_as_those_of_one_connection(dut):
     path = SharedPath(dut, parameter("connections"))
@@ -272,7 +287,8 @@ async def pages_read_as_those_of_one_connection(dut):
 
 @pytest.mark.parametrize("name", [
     "few_cycles_are_lost_at_a_change_of_connection", "no_connection_waits_for_another_ones_fence_or_full_ring",
-    "a_flood_of_events_overflows_no_other_queue", "pages_read_as_those_of_one_connection",
+    "a_flood_of_events_overflows_no_other_queue", "a_reset_right_behind_an_fpdu_leaves_no_count",
+    "pages_read_as_those_of_one_connection",
 ])  # fmt: skip
 @pytest.mark.parametrize("lanes", LANES)
 def test_of_four_connections(name, lanes):

@@ -186,7 +186,8 @@ class ConnectionRequest:
 class Listener:
     """A port at which connection requests arrive, made by ``listen``.
 
-    It is an asynchronous context manager, and iterates over the requests. Each connection has a device of its own.
+    It is an asynchronous context manager, and iterates over the requests. Each connection has a device, or
+    a part of one.
     ``failed`` is called with the peer's address and the error if a connection fails before its Request is complete, or
     with the listener's own address and the error if the system has no more sockets.
 

@@ -275,7 +275,10 @@ class SharedMpa(wiring.Component):
         return queue.spare
 
     def _count(self, m, name, to, adds, connection, *, rx, **fields):
-        """Add up what the registers count. At 1 lane, an FPDU has several beats; at others, it may have one."""
+        """Add up what the registers count; returns whether they have been told of all of it.
+
+        At 1 lane, an FPDU has several beats; at others, it may have one.
+        """
         bits = {field: len(Value.cast(value)) for field, value in fields.items()}
         dense = self.lanes > 1
         m.submodules[f"{name}_counts"] = tally = Tally(self.connections, rx=rx, fields=bits, dense=dense)
@@ -285,6 +288,7 @@ class SharedMpa(wiring.Component):
             *(getattr(tally, field).eq(value) for field, value in fields.items()),
         ]
         wiring.connect(m, tally.o, to)
+        return tally.idle
 
     def _stalls(self, m, name, of, ends):
         """Return the number of cycles in which the packet of the stream ``of`` has been stalled."""
@@ -351,13 +355,13 @@ class SharedMpa(wiring.Component):
             m.d.sync += inserted.eq(inserted + 1)
         with m.If(leaves):
             m.d.sync += octets.eq(Mux(leaving.last, 0, octets + 4 * lanes))
-        self._count(
+        told = self._count(
             m, "tx", registers.counts[0], ends, leaving.connection, rx=False, fpdus=Const(1),
             markers=markers.o.payload, octets=(octets + leaving.octets)[:17],
             stalls=self._stalls(m, "tx", self.tx_fpdu, ends),
         )  # fmt: skip
         m.d.sync += has_places.eq(self._events(m, fence, "tx", registers.events[0]))
-        return fence, fence.idle & ~begun & (within == 0)
+        return fence, fence.idle & ~begun & (within == 0) & told
 
     def _receive(self, m, registers):
         lanes, connections = self.lanes, self.connections
@@ -387,11 +391,11 @@ class SharedMpa(wiring.Component):
         ends = Signal()
         m.d.comb += ends.eq(trains.valid & trains.ready & trains.payload.last)
         stalls = self._stalls(m, "rx", trains, ends)
-        self._count(
+        stalls_told = self._count(
             m, "train", registers.counts[2], ends & (stalls != 0), trains.payload.connection, rx=True, stalls=stalls
         )
         good = detector.good
-        self._count(
+        told = self._count(
             m, "rx", registers.counts[1], good | detector.crc_error, detector.connection, rx=True, fpdus=good,
             octets=Mux(good, Cat(Const(0, 2), detector.size), 0), markers=Mux(good, detector.markers, 0),
             crc_errors=detector.crc_error,
@@ -400,7 +404,7 @@ class SharedMpa(wiring.Component):
         m.d.sync += has_places.eq(self._events(m, detector, "rx", registers.events[1]))
         begun = _gate(m, "rx", trains, receiver.i, self.resets & self.idle)
         _gate(m, "checked", receiver.o, ulpdus, ~has_places)
-        return detector, receiver.idle & detector.idle & store.idle & ~begun
+        return detector, receiver.idle & detector.idle & store.idle & ~begun & told & stalls_told
 
     def _couple(self, m, fence, detector):
         """Tell the fence about the first good FPDU, about RTRs and about errors, 1 cycle later.

@@ -45,6 +45,8 @@ class Tally(wiring.Component):
         An increment.
     o : Out, stream of :class:`Counted`
         Sums, other than those of connections to which nothing was added.
+    idle : Out, 1 bit
+        No sum waits for its turn; ``o`` may have one.
 
     """
 
@@ -56,7 +58,7 @@ class Tally(wiring.Component):
         number = connection_shape(connections)
         super().__init__({
             "adds": In(1), "connection": In(number), **{name: In(bits) for name, bits in fields.items()},
-            "o": Out(stream.Signature(Counted(connections))),
+            "o": Out(stream.Signature(Counted(connections))), "idle": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -72,6 +74,7 @@ class Tally(wiring.Component):
         begins = Signal()  # the row to which is added has no sum, or its sum is given on now
         given = sums.read_port(domain="comb") if self.dense else read
         m.d.comb += [
+            self.idle.eq(~(some.any() | self.adds)),
             takes.eq(~self.o.valid | self.o.ready),
             free.eq(1 if self.dense else ~self.adds),
             gives.eq(takes & free & some.bit_select(turn, 1)),
