@@ -16,6 +16,7 @@ __all__ = [
     "fifo_states",
     "keeps",
     "kept",
+    "late_fifo_states",
     "ready_buffer_states",
     "ready_fifo_states",
 ]
@@ -48,6 +49,12 @@ def fifo_states(fifo) -> Value:
     """Whether a Fifo is in a reachable state."""
     same = fifo["head"] == fifo["tail"]
     return (fifo.o.valid == (fifo["full"] | ~same)) & (same | ~fifo["full"])
+
+
+def late_fifo_states(fifo) -> Value:
+    """Whether a LateFifo is in a reachable state."""
+    level = (fifo["tail"] - fifo["head"])[: len(fifo["head"])]
+    return (level <= fifo.depth) & (~fifo.o.valid | (level != 0))
 
 
 def ready_fifo_states(fifo) -> Value:

@@ -9,13 +9,14 @@ from open_rnic.cocotb_tests.proofs.rules import (
     buffer_states,
     fifo_states,
     keeps,
+    late_fifo_states,
     ready_buffer_states,
     ready_fifo_states,
 )
 from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.layouts import Packet, RxUlpdu, room_latency
 from open_rnic.rtl.lib.conveyor import Conveyor
-from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, LateFifo, ReadyBuffer, ReadyFifo, Stage
 from open_rnic.rtl.mpa.length import LengthFifo
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner
@@ -163,6 +164,14 @@ _block(
     "free.eq(~self.o.valid | self.o.ready)",
     "free.eq(1)",
     states=ready_fifo_states,
+)
+_block(
+    lambda lanes: LateFifo(Packet(lanes), 4),
+    LateFifo,
+    "a beat leaves after one cycle",
+    "head + (self.o.valid & self.o.ready)",
+    "head + self.o.valid",
+    states=late_fifo_states,
 )
 _block(
     TxModeSwitch,
