@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from cocotb.triggers import RisingEdge, Timer
 
-from open_rnic.cocotb_tests.harness import PERIOD, Received, Sink, Source, access_register
+from open_rnic.cocotb_tests.harness import PERIOD, Received, Sink, Source
 from open_rnic.host_driver.device import Event, Ulpdu
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Software
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL, FpduFramer
 from open_rnic.rtl.registers import BY_NAME, Cause, EventKind, Verdict

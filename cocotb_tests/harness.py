@@ -212,19 +212,6 @@ def never() -> Iterator[int]:
         yield 0
 
 
-async def access_register(dut: Any, address: int, value: int | None = None) -> int:
-    """Write a word to the register bus at ``address``, which counts words, or read the word there."""
-    dut.bus__address.value = address
-    dut.bus__write.value = value is not None
-    dut.bus__write_data.value = value or 0
-    dut.bus__request.value = 1
-    await RisingEdge(dut.clk)
-    while not dut.bus__ack.value:
-        await RisingEdge(dut.clk)
-    dut.bus__request.value = 0
-    return dut.bus__read_data.value.to_unsigned()
-
-
 class Received(NamedTuple):
     """A received packet: its octets, and its extra fields."""
 

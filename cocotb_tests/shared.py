@@ -9,8 +9,9 @@ import cocotb
 from cocotb.triggers import FallingEdge, Lock, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import word_of
-from open_rnic.cocotb_tests.harness import Sink, Source, access_register
+from open_rnic.cocotb_tests.harness import Sink, Source
 from open_rnic.host_driver.device import Event
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.rtl.registers import BY_NAME, DirectionState, EventKind
 
 _LEFT_ALONE = 5_000  # cycles in which a connection must settle, whatever the others do

@@ -8,10 +8,11 @@ import cocotb
 from cocotb.triggers import Lock, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import COUNTERS, word_of
-from open_rnic.cocotb_tests.harness import Probe, Sink, access_register
+from open_rnic.cocotb_tests.harness import Probe, Sink
 from open_rnic.cocotb_tests.rings import Rings
 from open_rnic.cocotb_tests.rtl.rdma import bench
 from open_rnic.host_driver.device import Event
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.rtl.mpa.stream_registers import BY_NAME as STREAM
 from open_rnic.rtl.rdma.memory_registers import BY_NAME as MEMORY
 from open_rnic.rtl.registers import BY_NAME, EventKind, Register, Role

@@ -396,6 +396,5 @@ class _Parts:
         self.looks = Signal()  # it has, or is on its way
         self.filling = Signal()  # a word for the host is on its way
 
-        # A bit for each connection.
-        self.wakes = Signal(each)  # a visit may find something to do
+        self.wakes = Signal(each)  # a bit for each connection: a visit may find something to do
         self.then_reads = Signal()  # the FPDU is read behind the first lane of the next one

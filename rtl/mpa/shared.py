@@ -142,9 +142,8 @@ class SharedMpa(wiring.Component):
     tx_state, rx_state : In, :class:`.DirectionState`
         The state of this connection, as far as the logic around knows it.
     resets : Out, 1 bit
-        Connection ``which`` is about to be reset: the logic around begins nothing new, and the data path takes nothing
+        A connection is about to be reset: the logic around begins nothing new, and the data path takes nothing
         new once ``idle`` is 1.
-    which : Out, the number of a connection
     idle : In, 1 bit
         Nothing of any connection is on its way in front of the data path or behind it.
     clear : Out, :class:`.Clear`
@@ -196,7 +195,6 @@ class SharedMpa(wiring.Component):
             "tx_state": In(DirectionState),
             "rx_state": In(DirectionState),
             "resets": Out(1),
-            "which": Out(number),
             "idle": In(1),
             "clear": Out(Clear(connections)),
             "rtr_of": Out(number),
@@ -219,7 +217,7 @@ class SharedMpa(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         wiring.connect(m, wiring.flipped(self.stream_event), registers.events[2])
         m.d.comb += [
-            Value.cast(getattr(self, name)).eq(getattr(registers, name)) for name in ("irq", "resets", "which", "clear")
+            Value.cast(getattr(self, name)).eq(getattr(registers, name)) for name in ("irq", "resets", "clear")
         ]
         self._watch(m, registers)
         fence, tx_idle = self._transmit(m, registers)

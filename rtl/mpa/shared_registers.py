@@ -80,8 +80,7 @@ class SharedRegisters(wiring.Component):
     NAME : Out, a struct of the registers of the reader NAME
         The settings of this connection, as words without their reserved bits.
     resets : Out, 1 bit
-        Connection ``which`` waits for its reset, or is being reset.
-    which : Out, the number of a connection
+        A connection waits for its reset, or is being reset.
     idle : In, 1 bit
         Nothing of any connection is on its way.
     clear : Out, :class:`.Clear`
@@ -111,7 +110,6 @@ class SharedRegisters(wiring.Component):
             **{f"{name}_of": In(number) for name in readers},
             **{name: Out(layout) for name, layout in self.readers.items()},
             "resets": Out(1),
-            "which": Out(number),
             "idle": In(1),
             "clear": Out(Clear(connections), init={"now": 1}),
         })
@@ -186,7 +184,7 @@ class SharedRegisters(wiring.Component):
     def _watch(self, m, x):
         """What waits to be done. A reset waits until nothing has been on its way for some cycles."""
         bus = self.bus
-        waits = self.resets & ((x.page == self.which) | (bus.write & (bus.address[:8] == _word("CONTROL"))))
+        waits = self.resets & ((x.page == x.which) | (bus.write & (bus.address[:8] == _word("CONTROL"))))
         quiet = Signal(3)  # an event takes 2 cycles through its queue
         m.d.comb += [
             x.page.eq(bus.address[8:]),
@@ -229,8 +227,8 @@ class SharedRegisters(wiring.Component):
                                 m.d.sync += [x.counted.eq(source.payload), x.first.eq(1), x.adds.eq(0), x.carry.eq(0)]
                                 m.next = "Add"
             with m.Elif(x.resets):
-                m.d.sync += [x.connection.eq(self.which), x.count.eq(0)]
-                m.d.sync += [self.clear.now.eq(1), self.clear.of.eq(self.which)]
+                m.d.sync += [x.connection.eq(x.which), x.count.eq(0)]
+                m.d.sync += [self.clear.now.eq(1), self.clear.of.eq(x.which)]
                 m.next = "Wipe"
 
     def _access(self, m, x):
@@ -258,7 +256,7 @@ class SharedRegisters(wiring.Component):
                         ]
                 with m.If((address == _word("CONTROL")) & bus.write_data[BY_NAME["CONTROL"]["reset"].lsb]):
                     m.d.comb += x.puts.eq(0)
-                    m.d.sync += [self.resets.eq(1), self.which.eq(of)]
+                    m.d.sync += [self.resets.eq(1), x.which.eq(of)]
             with m.Else():
                 with m.Switch(address):
                     with m.Case(_word("STATE")):
@@ -426,6 +424,7 @@ class _Parts:
         self.turn = Signal(range(len(self.sources)))  # the source that is next
         self.pending = Signal()  # a source has something
         self.resets = Signal()
+        self.which = Signal(number)  # that waits for its reset
 
         self.connection = Signal(number)  # that is served
         self.hosts_turn = Signal()

@@ -17,7 +17,8 @@ from cocotb.triggers import ClockCycles, RisingEdge, SimTimeoutError, Timer, wit
 from cocotb.utils import get_sim_time
 from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource, RgmiiSink, RgmiiSource
 
-from open_rnic.cocotb_tests.harness import Sink, Source, access_register, parameter
+from open_rnic.cocotb_tests.harness import Sink, Source, parameter
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.rtl.mac.mac import MacCounts
 from open_rnic.rtl.mac.registers import BY_NAME, Speed
 

@@ -5,7 +5,8 @@ import random
 import pytest
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.harness import Sink, Source, access_register, bench, simulate, stalls
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, simulate, stalls
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.rtl.mpa.stream_registers import BY_NAME, ROOM
 from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.registers import Verdict

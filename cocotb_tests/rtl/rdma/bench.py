@@ -10,8 +10,9 @@ import cocotb
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import taken, word_of
-from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench, access_register, never
+from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench, never
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged, decode
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl import registers
 from open_rnic.rtl.opcodes import INVALIDATES

@@ -7,9 +7,10 @@ from typing import Any
 import cocotb
 from cocotb.triggers import FallingEdge, Lock, RisingEdge, Timer
 
-from open_rnic.cocotb_tests.harness import Received, Sink, Source, access_register
+from open_rnic.cocotb_tests.harness import Received, Sink, Source
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Memory
 from open_rnic.cocotb_tests.rtl.rdma.programs import SIZES, Both, _Octets
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.rdma.engine import Engine as Twin
 from open_rnic.rtl.opcodes import SENDS, Opcode
 from open_rnic.rtl.rdma.registers import Command

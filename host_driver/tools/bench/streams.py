@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from cocotb.triggers import ClockCycles, RisingEdge
 
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.rtl.registers import BY_NAME
 
 SETTLED = 60  # cycles after which the data path is empty
@@ -78,15 +79,7 @@ class Bench:
         word = register.reset
         for field, value in fields.items():
             word = word & ~register[field].mask | register[field].put(int(value))
-        dut = self._dut
-        dut.bus__address.value = register.address >> 2
-        dut.bus__write.value = 1
-        dut.bus__write_data.value = word
-        dut.bus__request.value = 1
-        await self._edge
-        while not dut.bus__ack.value:
-            await self._edge
-        dut.bus__request.value = 0
+        await access_register(self._dut, register.address >> 2, word)
 
     async def move(self, given: dict[str, list[int]], wanted: dict[str, int]) -> dict[str, list[tuple[int, int]]]:
         """Offer these payloads to streams without gaps, until each stream in ``wanted`` has output that many packets.

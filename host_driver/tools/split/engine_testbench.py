@@ -10,6 +10,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.tools.bench.simulation import task, tell
 from open_rnic.rtl.rdma.registers import BY_NAME
 from open_rnic.rtl.tcp.words import State
@@ -153,15 +154,7 @@ async def settle(dut: Any, parts: Sequence[Any]) -> None:
 
 async def access(dut: Any, name: str, value: int | None = None) -> int:
     """Access a register of the RDMA engine."""
-    dut.bus__address.value = BY_NAME[f"RDMA_{name}"].address >> 2
-    dut.bus__write.value = value is not None
-    dut.bus__write_data.value = value or 0
-    dut.bus__request.value = 1
-    await RisingEdge(dut.clk)
-    while not dut.bus__ack.value:
-        await RisingEdge(dut.clk)
-    dut.bus__request.value = 0
-    return int(dut.bus__read_data.value.to_unsigned())
+    return await access_register(dut, BY_NAME[f"RDMA_{name}"].address >> 2, value)
 
 
 async def place(dut: Any, case: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ __all__ = ["Fence"]
 
 _PASSES = 2  # readers of ``passes``
 
+
 class Fence(wiring.Component):
     """Holds the host's ULPDUs back until the connection allows them, and sends the device's own ULPDUs before them.
 
