@@ -40,9 +40,14 @@ def program(rng, steps):
     return {"setting": rng.getrandbits(64), "steps": [(name, rng.getrandbits(256)) for name in names]}
 
 
-@pytest.mark.parametrize(("lanes", "seed"), [(1, 0), (1, 1), (1, 2), (2, 0), (4, 1)])
-@pytest.mark.parametrize(("connections", "lives", "steps"), [(2, 5, 30), (4, 4, 20), (16, 3, 10)])
-def test_each_connection_is_its_twin(connections, lives, steps, lanes, seed):
+RUNS = [(n, lanes, seed) for n in (2, 4) for lanes, seed in ((1, 0), (1, 1), (1, 2), (2, 0), (4, 1))]
+RUNS += [(16, 1, 1), (16, 1, 2), (16, 4, 1)]
+LIVES = {2: (5, 30), 4: (4, 20), 16: (3, 10)}  # of each connection, and the most steps of each
+
+
+@pytest.mark.parametrize(("connections", "lanes", "seed"), RUNS)
+def test_each_connection_is_its_twin(connections, lanes, seed):
+    lives, steps = LIVES[connections]
     rng = random.Random(100 * connections + seed)
     given = {
         "lives": [[program(rng, steps) for _ in range(lives)] for _ in range(connections)],
