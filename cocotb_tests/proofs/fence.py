@@ -101,7 +101,7 @@ class _Watch:
                 m.states(~_of_host(beat) | self.error | ~self.leads(fence) | seen[4])
             seen = [Mux(present, after, before) for after, before in zip(new, seen, strict=True)]
         first, terminate, terminated, host, own = seen
-        inside, owns, consumes = fence["inside"] & fence["keeps_on"], fence["makes_own"], fence["consumes"]
+        inside, owns, consumes = fence["inside"] & fence["keeps_on"], fence["makes_own_0"], fence["consumes"]
         made, told = fence["generator"], Event(fence["happened"])
         with m.If(owns):
             m.states(~fence["inside"] & ~consumes & ~terminated & (first | ~host) & (first | ~terminate))

@@ -13,7 +13,7 @@ from open_rnic.cocotb_tests.proofs.rules import (
     ready_fifo_states,
 )
 from open_rnic.rtl.lib.conveyor import Conveyor
-from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, LateFifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.lib.stream import PART, Buffer, EarlyStage, Fifo, LateFifo, Queue, ReadyBuffer, ReadyFifo, Stage
 
 _WIDTH, _DEPTH = 2, 4
 
@@ -158,6 +158,27 @@ def _(m, fifo):
     level, watched, before, beat = _in_order(m, fifo, _DEPTH)
     stored = fifo.stored(m, "memory", fifo["head"] + before)
     m.states(fifo_states(fifo), level == fifo_level(fifo), ~watched | (stored == beat))
+
+
+for _kind, _registers in (
+    (Buffer, ("some", "both", "gives", "takes")),
+    (ReadyBuffer, ("both",)),
+    (Fifo, ("head", "tail", "full")),
+    (ReadyFifo, ("head", "tail", "several", "full")),
+):
+
+    @proves(
+        "the parts of a queue of wide beats, side by side, do the same",
+        lambda lanes, kind=_kind: kind(2 * PART, *([_DEPTH] if issubclass(kind, Fifo) else [])),
+        Mutant("a part is not told of a beat", Queue, "part.i.valid.eq(self.i.valid)", "part.i.valid.eq(n == 0)"),
+        name=f"{_kind.__name__}.parts",
+        of=f"{_kind.__name__}, {2 * PART} bits",
+        lanes=NO_LANES,
+    )
+    def _(m, queue, registers=_registers):
+        one, other = queue["part_0"], queue["part_1"]
+        m.states(one.o.valid == other.o.valid, *(one[name] == other[name] for name in registers))
+        m.always(one.o.valid == other.o.valid, one.i.ready == other.i.ready)
 
 
 @proves(

@@ -16,6 +16,7 @@ from open_rnic.cocotb_tests.proofs.rules import (
 from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.layouts import Packet, RxUlpdu, room_latency
 from open_rnic.rtl.lib.conveyor import Conveyor
+from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, LateFifo, ReadyBuffer, ReadyFifo, Stage
 from open_rnic.rtl.mpa.length import LengthFifo
 from open_rnic.rtl.mpa.rx.delineator import Delineator
@@ -76,7 +77,9 @@ def _tx_states(switch):
 
 
 def _rx_states(switch):
-    return ~switch.within("Pass") | switch["present"]
+    present, sent, begun = (switch[name] for name in ("present_0", "sent", "begun"))
+    within = switch.within
+    return (~within("Pass") | present) & (~sent | within("Measure")) & (~begun | within("Mpa"))
 
 
 def _block(
@@ -245,8 +248,8 @@ _block(
     FpduFinder,
     FpduFinder,
     "the block continues before the FPDU is transferred",
-    "(self.o.ready & ~here.stays)",
-    "~here.stays",
+    "(chosen.i.ready & ~ahead.stays)",
+    "~ahead.stays",
 )
 
 
@@ -293,7 +296,8 @@ def _(m, aligner):
 def _(m, checker):
     m.given(~checker.i.valid | _room(m, checker.i))
     ulpdus = checker["ulpdus"]
-    m.states(fifo_states(ulpdus))
+    wide = checker.lanes > AT_ONCE  # all parts of a wide queue do the same
+    m.states(fifo_states(ulpdus["part_0"] if wide else ulpdus))
     m.always(~ulpdus.i.valid | ulpdus.i.ready)
 
 
@@ -623,8 +627,8 @@ for _switch, _packet, _mutant in (
         Mutant(
             "packets are treated as stream-mode packets until the transfer",
             in_turn,
-            "in_mpa.eq(switch.state == DirectionState.MPA)",
-            "in_mpa.eq(packets.valid)",
+            "switch.state == DirectionState.MPA",
+            "packets.valid",
         ),
     ),
 ):

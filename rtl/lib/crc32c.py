@@ -25,6 +25,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib import gf2
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rotate import AT_ONCE
 
 __all__ = ["BASIS", "ONES", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "times", "undone"]
 
@@ -84,13 +85,22 @@ def undone(m: Module, z: Value, missing: Value, least: int = 1) -> Value:
     return z
 
 
+def _later(m: Module, when: str, values: dict[str, Value], *, reset_less: bool = False) -> dict[str, Value]:
+    """``values``, one cycle later."""
+    later: dict[str, Value] = {}
+    for name, value in values.items():
+        later[name] = each = Signal.like(value, name=f"{name}_{when}", reset_less=reset_less)
+        m.d.sync += each.eq(value)
+    return later
+
+
 class Crc32c(wiring.Component):
     """The CRC register over packets, in the coordinates ``z``.
 
     With the parameter ``markers``, a beat may contain a marker besides its lanes; such a beat takes a step of one more
     lane.
 
-    Latency: :attr:`latency` cycles, 3 or 4, from a packet's last beat to ``z``. Throughput: one beat per cycle, without
+    Latency: :attr:`latency` cycles, 3 to 5, from a packet's last beat to ``z``. Throughput: one beat per cycle, without
     stalls.
 
     Members
@@ -117,7 +127,8 @@ class Crc32c(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.markers = markers
-        self.latency, self._shared = (3, 4) if lanes + markers <= 2 else (4, SHARED)
+        self._levels, self._shared = (3, 4) if lanes + markers <= 2 else (4, SHARED)
+        self.latency = self._levels + (lanes > AT_ONCE)
         super().__init__({
             "valid": In(1),
             "data": In(32 * (lanes + markers)),
@@ -134,26 +145,30 @@ class Crc32c(wiring.Component):
         m = Module()
         lanes = self.lanes
 
+        missing = Signal.like(self.missing)
+        absent = Signal(lanes)  # lanes that are not valid
+        m.d.comb += [
+            missing.eq(-self.used),  # modulo ``lanes``
+            absent.eq(Cat(self.last & self.used.matches(*range(1, lane + 1)) for lane in range(lanes))),
+        ]
+        octets = {"data": self.data, "absent": absent}
+        about = {"valid": self.valid, "first": self.first, "last": self.last,
+                 "marked": self.marked if self.markers else Const(0), "missing": missing}  # fmt: skip
+        if lanes > AT_ONCE:  # too much is chosen by ``absent`` in the cycle in which it is found out
+            octets, about = _later(m, "arrived", octets, reset_less=True), _later(m, "arrived", about)
+
         # The contribution of the beat: a sum for each bit of z, with registers behind each level.
-        terms = self._shared_sums(m)
-        for level in range(2, self.latency):
-            summed = SUMMED if level < self.latency - 1 else 32 * lanes
+        terms = self._shared_sums(m, **octets)
+        for level in range(2, self._levels):
+            summed = SUMMED if level < self._levels - 1 else 32 * lanes
             terms = [self._registered_sums(m, f"sum_{level}_{bit}", summands, summed)
                      for bit, summands in enumerate(terms)]
         beat = Cat(terms)
 
         # The properties of the beat, delayed by the same number of cycles.
-        missing = Signal.like(self.missing)
-        m.d.comb += missing.eq(-self.used)  # modulo ``lanes``
-        marked = self.marked if self.markers else Const(0)
-        valid, first, last = self.valid, self.first, self.last
-        for stage in range(1, self.latency):
-            before = valid, first, last, marked, missing
-            valid, first, last, marked, missing = (
-                Signal.like(each, name=f"{name}_{stage}")
-                for each, name in zip(before, ("valid", "first", "last", "marked", "missing"), strict=True)
-            )
-            m.d.sync += Cat(valid, first, last, marked, missing).eq(Cat(before))
+        for stage in range(1, self._levels):
+            about = _later(m, str(stage), about)
+        valid, first, last, marked, missing = about.values()
 
         # The register.
         def stepped(lanes):
@@ -168,15 +183,15 @@ class Crc32c(wiring.Component):
             ]
         return m
 
-    def _shared_sums(self, m: Module) -> list[list[Value]]:
-        """The summands of each bit of ``z``, in registers; lanes that are not valid are zero."""
+    def _shared_sums(self, m: Module, data: Value, absent: Value) -> list[list[Value]]:
+        """The summands of each bit of ``z``, in registers; lanes that are ``absent`` are zero."""
         terms: list[list[Value]] = [[] for _ in range(32)]
         for lane in range(-self.markers, self.lanes):
             rows = gf2.rows(gf2.multiply(TO_Z, gf2.power(WORD, self.lanes - lane)))
             parts = sorted({part for row in rows for part in _parts(row, self._shared)})
             sums = Signal(len(parts), name=f"sums_{lane + self.markers}", reset_less=True)
-            word = self.data.word_select(lane + self.markers, 32)
-            with m.If(self.last & self.used.matches(*range(1, lane + 1))):
+            word = data.word_select(lane + self.markers, 32)
+            with m.If(absent[lane] if lane > 0 else 0):
                 m.d.sync += sums.eq(0)
             with m.Else():
                 m.d.sync += sums.eq(Cat(_sum(word, part) for part in parts))

@@ -24,10 +24,12 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 __all__ = [
+    "PART",
     "Buffer",
     "EarlyStage",
     "Fifo",
     "LateFifo",
+    "Queue",
     "ReadyBuffer",
     "ReadyFifo",
     "Stage",
@@ -50,10 +52,11 @@ def check_depth(depth: int) -> None:
 
 
 def stored_beats(
-    m: Module, platform, payload, depth: int, enters: Value, tail: Value, next_head: Value, head: Value
+    m: Module, platform, payload, depth: int, free: ValueLike, tail: Value, next_head: Value, head: Value
 ) -> Value:
-    """The memory of a queue: writes ``payload`` to ``tail`` if it ``enters``, and returns the entry at ``head``.
+    """The memory of a queue: writes ``payload`` to ``tail`` if that is ``free``, and returns the entry at ``head``.
 
+    Until a beat enters, the place at ``tail`` is written again and again: its write enable does not wait for ``valid``.
     The entry is read in the same cycle. On an FPGA whose memory has no asynchronous read port, it is read one cycle
     ahead, at ``next_head``.
     """
@@ -61,7 +64,7 @@ def stored_beats(
 
     m.submodules.memory = memory = Memory(shape=Value.cast(payload).shape(), depth=depth, init=[])
     write = memory.write_port()
-    m.d.comb += [write.en.eq(enters), write.addr.eq(tail), write.data.eq(payload)]
+    m.d.comb += [write.en.eq(free), write.addr.eq(tail), write.data.eq(payload)]
     if isinstance(platform, LatticeICE40Platform):
         read = memory.read_port(transparent_for=(write,))
         m.d.comb += read.addr.eq(next_head)
@@ -76,7 +79,45 @@ def keep_octets(value: Value, octets: Value) -> Value:
     return Cat(Mux(i < octets, value.word_select(i, 8), 0) for i in range(len(value) // 8))
 
 
-class Buffer(wiring.Component):
+PART = 144  # bits: a beat of 4 lanes and what is about it
+
+
+class Queue(wiring.Component):
+    """A queue whose wide beats are in several queues side by side, each of which has some of their bits.
+
+    All of them do the same. So a signal that chooses among beats has about :data:`PART` bits to reach, however wide a
+    beat is.
+    """
+
+    def elaborate(self, platform):
+        m = Module()
+        entering, leaving = Value.cast(self.i.payload), Value.cast(self.o.payload)
+        count = max(1, round(len(entering) / PART))
+        if count == 1:
+            self._build(m, platform)
+            return m
+        bits = -(-len(entering) // count)
+        parts = [self._like(len(entering[at:at + bits])) for at in range(0, len(entering), bits)]
+        for n, part in enumerate(parts):
+            m.submodules[f"part_{n}"] = part
+            m.d.comb += [
+                part.i.valid.eq(self.i.valid),
+                part.i.payload.eq(entering[bits * n:bits * (n + 1)]),
+                leaving[bits * n:bits * (n + 1)].eq(part.o.payload),
+                part.o.ready.eq(self.o.ready),
+            ]
+        first = parts[0]
+        m.d.comb += [self.i.ready.eq(first.i.ready), self.o.valid.eq(first.o.valid)]
+        if hasattr(self, "spare"):
+            m.d.comb += self.spare.eq(first.spare)
+        return m
+
+    def _like(self, bits: int):
+        """Such a queue of ``bits`` bits."""
+        return type(self)(bits)
+
+
+class Buffer(Queue):
     """Registers a stream in both directions: no combinational path leads from one side to the other.
 
     Latency: 1 cycle. Throughput: one beat per cycle. Depth: 2 beats.
@@ -90,8 +131,7 @@ class Buffer(wiring.Component):
     def __init__(self, shape):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
-    def elaborate(self, platform):
-        m = Module()
+    def _build(self, m, platform):
         slots = [Signal(Value.cast(self.i.payload).shape(), name=f"slot_{n}", reset_less=True) for n in range(2)]
         gives = Signal()  # number of the slot that is read
         takes = Signal()  # number of the slot that is written
@@ -112,14 +152,12 @@ class Buffer(wiring.Component):
             takes.eq(takes ^ (self.i.valid & ~both)),
             gives.eq(gives ^ (some & self.o.ready)),
         ]
-        return m
 
 
 class ReadyBuffer(Buffer):
     """A :class:`Buffer` whose output comes from a register. ``o.ready`` must be early in the cycle."""
 
-    def elaborate(self, platform):
-        m = Module()
+    def _build(self, m, platform):
         shape = Value.cast(self.i.payload).shape()
         first = Signal(shape, reset_less=True)
         second = Signal(shape, reset_less=True)
@@ -139,7 +177,6 @@ class ReadyBuffer(Buffer):
             self.o.valid.eq(self.i.valid | both | (self.o.valid & ~self.o.ready)),
             both.eq(~free & (self.i.valid | both)),
         ]
-        return m
 
 
 class Stage(wiring.Component):
@@ -240,7 +277,7 @@ class Through(wiring.Component):
         return m
 
 
-class Fifo(wiring.Component):
+class Fifo(Queue):
     """A queue in memory.
 
     Latency: 1 cycle. Throughput: one beat per cycle. No combinational path leads from one side to the other. The output
@@ -271,8 +308,10 @@ class Fifo(wiring.Component):
         self.depth = depth
         self.few = range(spare)  # numbers of free places for which the port ``spare`` is 0
 
-    def elaborate(self, platform):
-        m = Module()
+    def _like(self, bits):
+        return type(self)(bits, self.depth, spare=len(self.few))
+
+    def _build(self, m, platform):
         head = Signal(range(self.depth))
         tail = Signal(range(self.depth))
         after_head = Signal.like(head)
@@ -289,7 +328,7 @@ class Fifo(wiring.Component):
             after_tail.eq(tail + 1),
         ]
         next_head = Mux(leaves, after_head, head)
-        stored = stored_beats(m, platform, self.i.payload, self.depth, enters, tail, next_head, head)
+        stored = stored_beats(m, platform, self.i.payload, self.depth, ~full, tail, next_head, head)
         m.d.comb += Value.cast(self.o.payload).eq(stored)
         with m.If(enters):
             m.d.sync += tail.eq(after_tail)
@@ -300,7 +339,6 @@ class Fifo(wiring.Component):
             self.o.valid.eq(enters | (self.o.valid & ~(leaves & (after_head == tail)))),
             full.eq(~leaves & (full | (enters & (after_tail == head)))),
         ]
-        return m
 
 
 class LateFifo(Fifo):
@@ -340,9 +378,8 @@ class LateFifo(Fifo):
 class ReadyFifo(Fifo):
     """A :class:`Fifo` whose output comes from a register."""
 
-    def elaborate(self, platform):
-        m = Module()
-        # The beat in the register was written to memory, too: ``head`` is the place behind it.
+    def _build(self, m, platform):
+        # The beat in the register was written to memory, too: ``head`` is the place behind it. So ``tail`` is free.
         head = Signal(range(self.depth))
         tail = Signal(range(self.depth))
         after_head = Signal.like(head)
@@ -355,7 +392,7 @@ class ReadyFifo(Fifo):
         free = Signal()
         takes = Signal()
         next_head = Mux(takes, after_head, head)
-        stored = stored_beats(m, platform, self.i.payload, self.depth, enters, tail, next_head, head)
+        stored = stored_beats(m, platform, self.i.payload, self.depth, 1, tail, next_head, head)
         m.d.comb += [
             self.i.ready.eq(~full),
             almost.eq((after_tail + 1)[: len(head)] == head),
@@ -379,4 +416,3 @@ class ReadyFifo(Fifo):
             several.eq((several & (enters | ~free | (after_head != tail))) | (enters & ~free)),
             full.eq(~free & (full | (enters & almost))),
         ]
-        return m

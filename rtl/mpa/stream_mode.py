@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.lib.copies import choose, copies, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import DirectionState, EventKind, Verdict
 
@@ -92,16 +93,19 @@ class StreamCount:
 
 def in_turn(m: Module, switch: ModeSwitch, packets, to) -> None:
     """Send the packets of stream mode, then ``packets``, to ``to``. They must not offer beats in the same cycle."""
-    in_mpa = Signal()  # 1 cycle late, but still set before the first beat of MPA mode
-    m.d.sync += in_mpa.eq(switch.state == DirectionState.MPA)
+    # 1 cycle late, but still set before the first beat of MPA mode.
+    in_mpa = copies(m, switch.state == DirectionState.MPA, parts_of(switch.lanes), "in_mpa")
     m.d.comb += [
         to.valid.eq(packets.valid | switch.stream.valid),
         packets.ready.eq(to.ready),
         switch.stream.ready.eq(to.ready),
     ]
-    with m.If(in_mpa):
-        m.d.comb += to.payload.eq(packets.payload)
+    stream_mode = switch.stream.payload
+    m.d.comb += to.payload.data.eq(choose(in_mpa, packets.payload.data, stream_mode.data))
+    others = [name for name in to.payload.shape().members if name != "data"]
+    with m.If(in_mpa[0]):
+        m.d.comb += [to.payload[name].eq(packets.payload[name]) for name in others]
     with m.Else():
-        m.d.comb += [to.payload[name].eq(switch.stream.payload[name]) for name in Packet(switch.lanes).members]
+        m.d.comb += [to.payload[name].eq(stream_mode[name]) for name in others if name in Packet(switch.lanes).members]
         if "verdict" in to.payload.shape().members:
             m.d.comb += to.payload.verdict.eq(Verdict.STREAM)

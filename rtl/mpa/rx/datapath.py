@@ -122,7 +122,7 @@ class RxDatapath(wiring.Component):
             receiver.enable.eq(self.crc),
             detector.start.eq(self.start << 2),
             *(getattr(detector, name).eq(getattr(self, name)) for name in (
-                "role", "model", "rtr_accept", "permissive", "asked",
+                "role", "model", "rtr_accept", "permissive",
             )),
             *(getattr(self, name).eq(getattr(detector, name)) for name in (
                 "good", "rtr", "kind", "respond", "sink", "failed",
@@ -131,6 +131,7 @@ class RxDatapath(wiring.Component):
             self.event.eq(one_of(switch.event, detector.event)),
         ]
         m.d.sync += [
+            detector.asked.eq(self.asked),  # the response comes many cycles after its request
             self.fpdu.eq(detector.good),
             self.size.eq(detector.size),
             self.marker_count.eq(detector.markers),

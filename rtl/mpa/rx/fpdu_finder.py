@@ -5,8 +5,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Found, StreamBeat
+from open_rnic.rtl.lib.copies import parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.stream import ReadyFifo, swap_octets
+from open_rnic.rtl.lib.rotate import AT_ONCE
+from open_rnic.rtl.lib.stream import ReadyFifo, Stage, Through, swap_octets
 
 __all__ = ["FpduFinder"]
 
@@ -21,7 +23,7 @@ class FpduFinder(wiring.Component):
 
     After a ULPDU_Length over the maximum, no later FPDU can be found: the block discards its input.
 
-    Latency: 2 cycles. Throughput: in each cycle one FPDU, or one beat in which no FPDU begins.
+    Latency: 2 cycles, 3 cycles above 4 lanes. Throughput: in each cycle one FPDU, or one beat in which no FPDU begins.
 
     Members
     -------
@@ -63,15 +65,32 @@ class FpduFinder(wiring.Component):
         ]
 
         # First, read each lane as if it were the first lane of an FPDU.
-        found = Found(lanes).members
+        # Of wide beats, only what the steps need; the rest follows from the length of the FPDU that is chosen.
+        wide = lanes > AT_ONCE
+        found = {name: shape for name, shape in Found(lanes).members.items() if name != "lane"}
+        kept = {name: shape for name, shape in found.items() if not wide or name in ("length", "too_long")}
         entry = data.StructLayout({
             "came": 1,  # the lane has arrived
             "stays": 1,  # the next FPDU begins in this beat
             "lane": range(lanes),  # in this lane
             "skips": signed(16 - bits),  # beats between this one and that of the next FPDU, less 1
-            **{name: shape for name, shape in found.items() if name != "lane"},
+            **kept,
         })
-        valid = Signal()  # a beat is present
+
+        def about(length):
+            short = length[bits + 2:] == 0
+            return {
+                "length": length,
+                "too_long": length > self.maximum,
+                "final": (length + (2 + 3))[2:],
+                # Without carry chains: shorter than a beat; ``single`` by at least 6 octets.
+                "single": short & ~length[:bits + 2].matches(*range(max(0, 4 * lanes - 5), 4 * lanes)),
+                "brief": short | (length == 4 * lanes),
+            }
+
+        # A beat is present: a copy for each part of a wide beat, because a late clock enable cannot reach all of it.
+        present = [Signal(name=f"present_{n}") for n in range(parts_of(lanes))]
+        valid = present[0]
         full = Signal()  # the beat is complete
         entries = Signal(data.ArrayLayout(entry, lanes), reset_less=True)
         passes = Signal()  # the beat is no longer needed
@@ -81,7 +100,6 @@ class FpduFinder(wiring.Component):
         for n in range(lanes):
             length = Signal(16, name=f"length_{n}")
             beyond = Signal(signed(18), name=f"beyond_{n}")
-            short = length[bits + 2:] == 0
             m.d.comb += [
                 length.eq(swap_octets(beat.fields[n])),
                 beyond.eq(length + (4 * n + _OVERHEAD - 8 * lanes)),  # in octets from two beats on
@@ -89,15 +107,15 @@ class FpduFinder(wiring.Component):
                 read[n].stays.eq(length < max(0, 4 * (lanes - n) - _OVERHEAD)),
                 read[n].lane.eq(beyond[2:2 + bits]),
                 read[n].skips.eq(beyond[2 + bits:].as_signed()),
-                read[n].length.eq(length),
-                read[n].too_long.eq(length > self.maximum),
-                read[n].final.eq((length + (2 + 3))[2:]),
-                # Without carry chains: shorter than a beat; ``single`` by at least 6 octets.
-                read[n].single.eq(short & ~length[:bits + 2].matches(*range(max(0, 4 * lanes - 5), 4 * lanes))),
-                read[n].brief.eq(short | (length == 4 * lanes)),
+                *(read[n][name].eq(about(length)[name]) for name in kept),
             ]
         with m.If(waiting.o.ready):
-            m.d.sync += [valid.eq(waiting.o.valid), full.eq(beat.count == lanes), entries.eq(read)]
+            m.d.sync += full.eq(beat.count == lanes)
+        for at, here in zip(range(0, lanes, AT_ONCE), present, strict=True):
+            with m.If(~here | passes):
+                m.d.sync += [
+                    here.eq(waiting.o.valid), *(entries[n].eq(read[n]) for n in range(at, min(at + AT_ONCE, lanes))),
+                ]  # fmt: skip
 
         # Then step from one FPDU to the next.
         lane = Signal(range(lanes))  # the lane in which the next FPDU begins
@@ -105,17 +123,27 @@ class FpduFinder(wiring.Component):
         rests = Signal()  # no further FPDU begins in this beat, which is incomplete and will be repeated
         stopped = Signal()
         here = Signal(entry)
+        # The same lane for the choice of what the next cycle needs first. Inverted, or synthesis would merge the two.
+        not_lane = Signal(range(lanes), init=lanes - 1)
+        ahead = Signal(entry)
         skipping = skips >= 0
+        m.submodules.chosen = chosen = (Stage if wide else Through)(
+            data.StructLayout({"lane": range(lanes), **kept})
+        )
+        steps = Signal()
         m.d.comb += [
             here.eq(entries[lane]),
-            self.o.valid.eq(valid & here.came & ~(skipping | rests | stopped)),
-            self.o.payload.lane.eq(lane),
-            *(self.o.payload[name].eq(here[name]) for name in found if name != "lane"),
-            passes.eq(skipping | rests | stopped | ~here.came | (self.o.ready & ~here.stays)),
+            ahead.eq(entries[~not_lane if wide else lane]),
+            chosen.i.valid.eq(valid & ahead.came & ~(skipping | rests | stopped)),
+            chosen.i.payload.lane.eq(lane),
+            *(chosen.i.payload[name].eq(here[name]) for name in kept),
+            passes.eq(skipping | rests | stopped | ~ahead.came | (chosen.i.ready & ~ahead.stays)),
+            steps.eq(chosen.i.valid & chosen.i.ready),
         ]
-        with m.If(self.o.valid & self.o.ready):
+        with m.If(steps):
             m.d.sync += [
                 lane.eq(here.lane),
+                not_lane.eq(~here.lane),
                 skips.eq(here.skips),
                 rests.eq(~here.stays & ~full),
                 stopped.eq(here.too_long),
@@ -125,4 +153,12 @@ class FpduFinder(wiring.Component):
                 m.d.sync += rests.eq(0)
             with m.Elif(skipping):
                 m.d.sync += skips.eq(skips - 1)
+
+        one = chosen.o.payload
+        m.d.comb += [
+            self.o.valid.eq(chosen.o.valid),
+            chosen.o.ready.eq(self.o.ready),
+            self.o.payload.lane.eq(one.lane),
+            *(self.o.payload[name].eq(one[name] if name in kept else about(one.length)[name]) for name in found),
+        ]
         return m

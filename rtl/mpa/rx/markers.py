@@ -170,6 +170,7 @@ class ChunkPacker(wiring.Component):
                 x.keeps.eq(Cat(~i.valid | (n < filled) for n in range(x.width))),  # a chunk of no octets keeps all
                 x.moves.eq(Cat(chunk.has_marker & (n >= chunk.marker_lane) for n in range(2 * lanes))),
                 x.reaches.eq(chunk.end),
+                x.spills.eq(Cat(i.valid & (chunk.end > x.width + 4 * n) for n in range(lanes))),
                 x.marks.eq(i.valid & chunk.completes),
                 x.at.eq(chunk.marker_lane),
                 x.of_marker.eq(chunk.adds),
@@ -222,7 +223,11 @@ class ChunkPacker(wiring.Component):
                 o.marked.eq(marked | marks_this),
                 o.place.eq(Mux(marks_this, x.at, place)),
                 o.marker.eq(Mux(marks_this, x.marker, value)),
-                x.kept.eq(Mux(x.fills, x.over, x.joined)),
+                x.kept.eq(Cat(
+                    Mux(x.spills[n] if lanes > AT_ONCE else x.fills, x.over.word_select(n, 32),
+                        x.joined.word_select(n, 32))
+                    for n in range(lanes)
+                )),
             ]
             with m.If(x.turned_valid):
                 m.d.sync += held.eq(x.reaches)  # modulo the width
@@ -300,6 +305,7 @@ class _Parts:
         self.keeps = Signal(width)  # octets of the beat that have arrived before
         self.moves = Signal(2 * lanes, reset_less=True)  # lanes that take the octets of the next higher one
         self.reaches = Signal(range(2 * width), reset_less=True)  # ``end``
+        self.spills = Signal(lanes)  # lanes of the next beat that it reaches
         self.marks = Signal()  # a marker is complete
         self.at = Signal(range(2 * lanes), reset_less=True)  # the marker's lane
         self.of_marker = Signal(4, reset_less=True)  # octets of the marker that this chunk has

@@ -3,6 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 
 from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.lib.copies import parts_of
 from open_rnic.rtl.mpa.stream_mode import ModeSwitch, StreamCount
 from open_rnic.rtl.registers import DirectionState, EventKind
 
@@ -37,8 +38,13 @@ class RxModeSwitch(ModeSwitch):
     def elaborate(self, platform):
         m = Module()
         beat = Signal(Packet(self.lanes), reset_less=True)
-        present = Signal()  # ``beat`` has a beat
-        taken = Signal()  # the beat leaves in this cycle
+        # ``beat`` has a beat. Each part of a wide beat has a copy, because a clock enable is late if it must reach all.
+        held = [Signal(name=f"present_{n}") for n in range(parts_of(self.lanes))]
+        present = held[0]
+        # The beat leaves. In MPA mode, and after stream mode has sent it, so that no decision is a clock enable.
+        taken = Signal()
+        begun = Signal()  # MPA mode has begun
+        sent = Signal()
         none = Signal()  # ``room`` is 0
         there = Signal()  # ``present``, as of state Weigh
         empty = Signal()  # the beat has no octets
@@ -50,18 +56,24 @@ class RxModeSwitch(ModeSwitch):
         room = counted.room
         m.d.comb += [
             count.eq(beat.octets),
+            taken.eq(sent | (begun & self.mpa.ready)),
             self.i.ready.eq(~present | taken),
+            self.mpa.valid.eq(begun & present),
             self.mpa.payload.eq(beat),
             self.stream.payload.data.eq(beat.data),
             self.stream.payload.octets.eq(Mux(fits, count, room)),
             self.stream.payload.last.eq(beat.last | ends),
         ]
+        given = self.i.payload
         with m.If(self.i.ready):
-            m.d.sync += [
-                beat.eq(self.i.payload),
-                beat.octets.eq(Mux(self.i.payload.last, self.i.payload.octets, 4 * self.lanes)),
-                present.eq(self.i.valid),
-            ]
+            m.d.sync += [beat.octets.eq(Mux(given.last, given.octets, 4 * self.lanes)), beat.last.eq(given.last)]
+        size = len(beat.data) // len(held)
+        for n, part_held in enumerate(held):
+            with m.If(~part_held | taken):
+                m.d.sync += [
+                    part_held.eq(self.i.valid), beat.data.word_select(n, size).eq(given.data.word_select(n, size)),
+                ]  # fmt: skip
+        m.d.sync += sent.eq(0)
         with m.FSM():
             counted.measure(m, then="Weigh")
             with m.State("Weigh"):
@@ -81,13 +93,14 @@ class RxModeSwitch(ModeSwitch):
                     m.next = "Pass"
             with m.State("Pass"):
                 with m.If(empty):
-                    m.d.comb += taken.eq(1)
+                    m.d.sync += sent.eq(1)
                     m.next = "Measure"
                 with m.Else():
-                    m.d.comb += [self.stream.valid.eq(1), taken.eq(self.stream.ready & fits)]
+                    m.d.comb += self.stream.valid.eq(1)
                     with m.If(self.stream.ready):
                         m.d.sync += counted.passed.eq(counted.passed + self.stream.payload.octets)
                         with m.If(fits):
+                            m.d.sync += sent.eq(1)
                             m.next = "Measure"
                         with m.Else():
                             # The octets after a cut are a chunk of their own.
@@ -98,9 +111,6 @@ class RxModeSwitch(ModeSwitch):
                 with m.If(surplus == 1):
                     m.next = "Measure"
             with m.State("Mpa"):
-                m.d.comb += [
-                    self.state.eq(DirectionState.MPA),
-                    self.mpa.valid.eq(present),
-                    taken.eq(self.mpa.ready),
-                ]
+                m.d.comb += self.state.eq(DirectionState.MPA)
+                m.d.sync += begun.eq(1)
         return m

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
+from open_rnic.rtl.lib.copies import choose, copies, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape
 from open_rnic.rtl.lib.stream import Buffer, Fifo
@@ -196,8 +197,10 @@ class RtrDetector(wiring.Component):
             with m.Default():
                 m.d.comb += verdict.eq(Verdict.MARKER)
         beat_in = x.kept.i.payload
+        flows = copies(m, x.flows_on, parts_of(self.lanes), "flows")
+        m.d.comb += x.flows.eq(flows[0])
         ready = x.sinks | (x.flows & (self.o.ready | i.none)) | (x.keeps & x.kept.i.ready)
-        m.d.sync += [x.flows.eq(x.flows_on), x.keeps.eq(x.keeps_on), x.sinks.eq(x.sinks_on)]
+        m.d.sync += [x.keeps.eq(x.keeps_on), x.sinks.eq(x.sinks_on)]
         m.d.comb += [
             x.moves.eq(x.valid & self.i.ready),
             self.i.ready.eq(ready & x.is_own if x.many else ready),
@@ -214,6 +217,7 @@ class RtrDetector(wiring.Component):
             ]
         else:
             m.d.comb += self.o.payload.eq(Mux(x.flows, beat_in, x.kept.o.payload))
+            m.d.comb += self.o.payload.data.eq(choose(flows, beat_in.data, x.kept.o.payload.data))
 
     def _classify(self, m, x):
         """What the FPDU that is held back is, by its header and length; settled 2 cycles after its end."""

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, report
 from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu, carried
+from open_rnic.rtl.lib.copies import choose, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_field, connection_shape
 from open_rnic.rtl.lib.stream import ReadyBuffer
@@ -199,7 +200,11 @@ class Fence(wiring.Component):
 
         # A ULPDU is sent or discarded as a whole; its first beat decides.
         consumes = Signal()  # beats are taken: the fence is open, or they are discarded
-        makes_own = Signal()  # a ULPDU of the device is being sent
+        # A ULPDU of the device is being sent. Each part of a wide beat has a copy, which chooses its octets.
+        owns = [Signal(name=f"makes_own_{n}") for n in range(parts_of(lanes))]
+        makes_own = owns[0]
+        starts_own = Signal()
+        ends_own = Signal()
         inside = Signal()  # a ULPDU has begun and not ended
         keeps = Signal()  # the beat is sent
         keeps_on = Signal()  # the previous beat was sent
@@ -225,16 +230,19 @@ class Fence(wiring.Component):
             report(m, event, EventKind.FENCE_OPEN)  # no beat is sent in this cycle, so there is no other event
 
         m.d.comb += given.ready.eq(consumes & decided.i.ready & x.own if self.carried else consumes & decided.i.ready)
+        m.d.sync += [each.eq(Mux(each, ~ends_own, starts_own)) for each in owns]
+        m.d.comb += o.data.eq(choose(owns, own.o.payload.data, i.data))
+        others = [name for name in TxUlpdu(lanes).members if name != "data"]
         with m.If(makes_own):
             m.d.comb += [
                 own.start.eq(1),
-                *(o[name].eq(own.o.payload[name]) for name in TxUlpdu(lanes).members),
+                *(o[name].eq(own.o.payload[name]) for name in others),
                 *x.carries(o),
                 decided.i.valid.eq(own.o.valid),
                 own.o.ready.eq(decided.i.ready),
+                ends_own.eq(own.o.valid & decided.i.ready & own.o.payload.last),
             ]
-            with m.If(own.o.valid & decided.i.ready & own.o.payload.last):
-                m.d.sync += makes_own.eq(0)
+            with m.If(ends_own):
                 with m.If(state.responds):
                     m.d.sync += state.responds.eq(0)
                     report(m, event, EventKind.RESPONSE_SENT)
@@ -243,15 +251,14 @@ class Fence(wiring.Component):
                     report(m, event, EventKind.RTR_SENT, detail=self.rtr_send)
         with m.Else():
             m.d.comb += [
-                *(o[name].eq(i[name]) for name in TxUlpdu(lanes).members),
+                *(o[name].eq(i[name]) for name in others),
                 *x.carries(o),
                 o.abort.eq(i.mismatch),
                 decided.i.valid.eq(
                     given.valid & consumes & keeps & x.own if self.carried else given.valid & consumes & keeps
                 ),
+                starts_own.eq(wants_own & ~consumes & x.acts if self.carried else wants_own & ~consumes),
             ]
-            with m.If(wants_own & ~consumes & x.acts if self.carried else wants_own & ~consumes):
-                m.d.sync += makes_own.eq(1)
         with m.If(moves):
             m.d.sync += [inside.eq(~i.last), keeps_on.eq(keeps)]
             with m.If(~inside):

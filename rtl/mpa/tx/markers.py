@@ -24,7 +24,7 @@ class MarkerInserter(wiring.Component):
     lanes, modulo the width, wait for the FPDU's next beat. Waiting lanes are sent in a beat of their own, which stalls
     the input for 1 cycle, if they fill a beat or if the FPDU's last beat has no room for them.
 
-    Latency: 2 cycles, 5 cycles above 4 lanes. Throughput: one beat per cycle at ``o``. Up to 4 lanes, the block stalls
+    Latency: 2 cycles, 6 cycles above 4 lanes. Throughput: one beat per cycle at ``o``. Up to 4 lanes, the block stalls
     as a whole while ``o.ready`` is 0, so ``o.ready`` must not depend on ``o.valid``. Wider beats are rotated in the
     steps of a :class:`.Conveyor`.
 
@@ -91,8 +91,10 @@ class MarkerInserter(wiring.Component):
             m.submodules.conveyor = conveyor = Conveyor(
                 shape, self.o.payload.shape(), twice="more", steps=len(steps) + 1
             )
+            m.submodules.found = found = Stage(shape)
             m.submodules.turned = turned = Stage(turned_shape)
-            self._place(m, measured.o, conveyor.i)
+            self._place(m, measured.o, found.i)
+            wiring.connect(m, found.o, conveyor.i)
             placed = stream.Signature(shape).create()
             wiring.connect(m, conveyor.begun, wiring.flipped(placed))
             m.d.comb += placed.payload.alone.eq(conveyor.again)
