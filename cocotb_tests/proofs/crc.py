@@ -91,7 +91,7 @@ def _register(m, crc):
 _UNCOUNTED = Mutant(
     "unused lanes are included",
     Crc32c,
-    "with m.If(self.last & self.used.matches(*range(1, lane + 1))):",
+    "with m.If(absent[lane] if lane > 0 else 0):",
     "with m.If(0):",
 )
 _NOT_ANEW = Mutant("a packet does not start with all ones", Crc32c, "Mux(first, start,", "Mux(first, 0,")
