@@ -72,8 +72,10 @@ def _keeps(given, fixed, states):
 
 
 def _tx_states(switch):
-    weighs = switch.within("Compare") | switch.within("Weigh")
-    return (~(weighs & switch["there"]) & ~switch.within("Pass")) | switch.i.valid
+    within, i = switch.within, switch.i
+    weighs = (within("Compare") | within("Weigh")) & switch["there"]
+    knows = weighs | within("Pass") | (within("Look") & switch["came"])
+    return ~knows | (i.valid & (switch["empty"] == (i.payload.last & (i.payload.octets == 0))))
 
 
 def _rx_states(switch):
@@ -180,8 +182,8 @@ _block(
     TxModeSwitch,
     TxModeSwitch,
     "the block continues before the transfer",
-    "with m.If(self.i.ready):\n                        m.d.sync += inside",
-    "with m.If(1):\n                        m.d.sync += inside",
+    "with m.If(self.i.ready):",
+    "with m.If(1):",
     states=_tx_states,
 )
 _block(

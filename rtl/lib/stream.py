@@ -114,7 +114,7 @@ class Queue(wiring.Component):
 
     def _like(self, bits: int):
         """Such a queue of ``bits`` bits."""
-        return type(self)(bits)
+        raise NotImplementedError
 
 
 class Buffer(Queue):
@@ -130,6 +130,9 @@ class Buffer(Queue):
 
     def __init__(self, shape):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def _like(self, bits):
+        return Buffer(bits)
 
     def _build(self, m, platform):
         slots = [Signal(Value.cast(self.i.payload).shape(), name=f"slot_{n}", reset_less=True) for n in range(2)]
@@ -156,6 +159,9 @@ class Buffer(Queue):
 
 class ReadyBuffer(Buffer):
     """A :class:`Buffer` whose output comes from a register. ``o.ready`` must be early in the cycle."""
+
+    def _like(self, bits):
+        return ReadyBuffer(bits)
 
     def _build(self, m, platform):
         shape = Value.cast(self.i.payload).shape()
@@ -309,7 +315,7 @@ class Fifo(Queue):
         self.few = range(spare)  # numbers of free places for which the port ``spare`` is 0
 
     def _like(self, bits):
-        return type(self)(bits, self.depth, spare=len(self.few))
+        return Fifo(bits, self.depth, spare=len(self.few))
 
     def _build(self, m, platform):
         head = Signal(range(self.depth))
@@ -344,7 +350,7 @@ class Fifo(Queue):
 class LateFifo(Fifo):
     """A :class:`Fifo` that reads no beat in the cycle in which it is written, so that it can be in block RAM.
 
-    Latency: 2 cycles. ``attrs`` are attributes of the memory.
+    Latency: 2 cycles. ``attrs`` are attributes of the memory, which is one however wide a beat is.
     """
 
     def __init__(self, shape, depth: int, *, spare: int = 2, attrs: Mapping[str, str | int] | None = None):
@@ -377,6 +383,9 @@ class LateFifo(Fifo):
 
 class ReadyFifo(Fifo):
     """A :class:`Fifo` whose output comes from a register."""
+
+    def _like(self, bits):
+        return ReadyFifo(bits, self.depth, spare=len(self.few))
 
     def _build(self, m, platform):
         # The beat in the register was written to memory, too: ``head`` is the place behind it. So ``tail`` is free.

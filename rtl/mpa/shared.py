@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import INTERVAL, Packet, RxUlpdu, Train, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
 from open_rnic.rtl.lib.stream import Fifo, LateFifo, Stage
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
@@ -336,7 +337,8 @@ class SharedMpa(wiring.Component):
         ends = Signal()
         octets = Signal(17)
         inserted = Signal(8)
-        most = 16 if lanes == 1 else 32  # FPDUs that have passed the fence, and not left: one in each beat
+        # FPDUs that have passed the fence, and not left: one in each beat.
+        most = 16 if lanes == 1 else 32 if lanes <= AT_ONCE else 64
         m.submodules.markers = markers = Fifo(8, most // 2 if lanes == 1 else most)
         within = Signal(range(most))
         passes = fence.o.valid & fence.o.ready & fence.o.payload.last

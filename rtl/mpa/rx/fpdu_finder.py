@@ -107,14 +107,14 @@ class FpduFinder(wiring.Component):
                 read[n].stays.eq(length < max(0, 4 * (lanes - n) - _OVERHEAD)),
                 read[n].lane.eq(beyond[2:2 + bits]),
                 read[n].skips.eq(beyond[2 + bits:].as_signed()),
-                *(read[n][name].eq(about(length)[name]) for name in kept),
+                *(read[n][name].eq(fact) for name, fact in about(length).items() if name in kept),
             ]
         with m.If(waiting.o.ready):
             m.d.sync += full.eq(beat.count == lanes)
-        for at, here in zip(range(0, lanes, AT_ONCE), present, strict=True):
-            with m.If(~here | passes):
+        for at, there in zip(range(0, lanes, AT_ONCE), present, strict=True):
+            with m.If(~there | passes):
                 m.d.sync += [
-                    here.eq(waiting.o.valid), *(entries[n].eq(read[n]) for n in range(at, min(at + AT_ONCE, lanes))),
+                    there.eq(waiting.o.valid), *(entries[n].eq(read[n]) for n in range(at, min(at + AT_ONCE, lanes))),
                 ]  # fmt: skip
 
         # Then step from one FPDU to the next.
@@ -155,10 +155,11 @@ class FpduFinder(wiring.Component):
                 m.d.sync += skips.eq(skips - 1)
 
         one = chosen.o.payload
+        facts = about(one.length)
         m.d.comb += [
             self.o.valid.eq(chosen.o.valid),
             chosen.o.ready.eq(self.o.ready),
             self.o.payload.lane.eq(one.lane),
-            *(self.o.payload[name].eq(one[name] if name in kept else about(one.length)[name]) for name in found),
+            *(self.o.payload[name].eq(one[name] if name in kept else facts[name]) for name in found),
         ]
         return m

@@ -39,12 +39,12 @@ class RxModeSwitch(ModeSwitch):
         m = Module()
         beat = Signal(Packet(self.lanes), reset_less=True)
         # ``beat`` has a beat. Each part of a wide beat has a copy, because a clock enable is late if it must reach all.
-        held = [Signal(name=f"present_{n}") for n in range(parts_of(self.lanes))]
-        present = held[0]
-        # The beat leaves. In MPA mode, and after stream mode has sent it, so that no decision is a clock enable.
+        presents = [Signal(name=f"present_{n}") for n in range(parts_of(self.lanes))]
+        present = presents[0]
+        # The beat leaves: in stream mode a cycle after it was sent, because a decision is too late for a clock enable.
         taken = Signal()
+        sent = Signal()  # stream mode has sent it
         begun = Signal()  # MPA mode has begun
-        sent = Signal()
         none = Signal()  # ``room`` is 0
         there = Signal()  # ``present``, as of state Weigh
         empty = Signal()  # the beat has no octets
@@ -67,11 +67,11 @@ class RxModeSwitch(ModeSwitch):
         given = self.i.payload
         with m.If(self.i.ready):
             m.d.sync += [beat.octets.eq(Mux(given.last, given.octets, 4 * self.lanes)), beat.last.eq(given.last)]
-        size = len(beat.data) // len(held)
-        for n, part_held in enumerate(held):
-            with m.If(~part_held | taken):
+        size = len(beat.data) // len(presents)
+        for n, there_too in enumerate(presents):
+            with m.If(~there_too | taken):
                 m.d.sync += [
-                    part_held.eq(self.i.valid), beat.data.word_select(n, size).eq(given.data.word_select(n, size)),
+                    there_too.eq(self.i.valid), beat.data.word_select(n, size).eq(given.data.word_select(n, size)),
                 ]  # fmt: skip
         m.d.sync += sent.eq(0)
         with m.FSM():

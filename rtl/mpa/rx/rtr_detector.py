@@ -1,6 +1,6 @@
 """Recognises the RTR indications of RFC 6581 §9.2, and ends receive after an error."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -208,16 +208,17 @@ class RtrDetector(wiring.Component):
             *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last", "length")),
             beat_in.verdict.eq(verdict),
         ]
+        o, kept = self.o.payload, x.kept.o.payload
+        m.d.comb += [
+            o.data.eq(choose(flows, beat_in.data, kept.data)),
+            *(o[name].eq(Mux(x.flows, beat_in[name], kept[name])) for name in kept.shape().members if name != "data"),
+        ]
         if x.many:
             m.d.comb += [
                 x.is_own.eq(x.rows.are_of(i.connection)),
                 x.valid.eq(self.i.valid & x.is_own),
-                Value.cast(self.o.payload).eq(Mux(x.flows, beat_in, x.kept.o.payload)),
                 self.o.payload.connection.eq(x.rows.active),
             ]
-        else:
-            m.d.comb += self.o.payload.eq(Mux(x.flows, beat_in, x.kept.o.payload))
-            m.d.comb += self.o.payload.data.eq(choose(flows, beat_in.data, x.kept.o.payload.data))
 
     def _classify(self, m, x):
         """What the FPDU that is held back is, by its header and length; settled 2 cycles after its end."""

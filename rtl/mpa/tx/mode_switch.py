@@ -42,7 +42,12 @@ class TxModeSwitch(ModeSwitch):
         wanted = Signal(16)  # octets of the beat, or of its whole packet if more are announced
         surplus = Signal(signed(34))  # octets of these that exceed ``room``
         over = Signal()
+        # The beat at the input, a cycle late: it stays there until it is sent.
+        came = Signal()
         leaving = Signal.like(i.octets)
+        empty = Signal()
+        ends = Signal()
+        m.d.sync += [came.eq(self.i.valid), leaving.eq(count), empty.eq(count == 0), ends.eq(i.last)]
         m.d.comb += [
             self.mpa.payload.eq(i),
             *(self.stream.payload[name].eq(i[name]) for name in Packet(self.lanes).members),
@@ -53,8 +58,8 @@ class TxModeSwitch(ModeSwitch):
             with m.State("Look"):
                 m.d.sync += [
                     none.eq(counted.room == 0),
-                    there.eq(self.i.valid),
-                    wanted.eq(Mux(inside | (count > i.length), count, i.length)),
+                    there.eq(came),
+                    wanted.eq(Mux(inside | (leaving > i.length), leaving, i.length)),
                 ]
                 m.next = "Compare"
             with m.State("Compare"):
@@ -72,16 +77,11 @@ class TxModeSwitch(ModeSwitch):
                     report(m, counted.event, EventKind.ERROR, detail=Cause.TX_STREAM, value=surplus)
                     m.next = "Stopped"
                 with m.Else():
-                    m.d.comb += [
-                        self.stream.valid.eq(count != 0),
-                        self.i.ready.eq(self.stream.ready | (count == 0)),
-                    ]
-                    m.d.sync += leaving.eq(count)
+                    m.d.comb += [self.stream.valid.eq(~empty), self.i.ready.eq(self.stream.ready | empty)]
                     with m.If(self.i.ready):
-                        m.d.sync += inside.eq(~i.last)
                         m.next = "Count"
             with m.State("Count"):
-                m.d.sync += counted.passed.eq(counted.passed + leaving)
+                m.d.sync += [counted.passed.eq(counted.passed + leaving), inside.eq(~ends)]
                 m.next = "Measure"
             with m.State("Mpa"):
                 m.d.comb += [
