@@ -163,7 +163,7 @@ def test_operations_on_a_noisy_line_give_correct_results(part):
             assert await device.get("RX_CRC_ERRORS") == await device.get("ERROR") == 0
             line = device.driver.exchange
             print("damaged", line.damaged, "and", line.received_damaged, "repeats", line.repeats)
-            assert min(line.damaged, line.received_damaged, line.repeats) > 3  # the noise has had an effect
+            assert min(line.damaged, line.received_damaged, line.repeats) > 0  # the noise has had an effect
 
     run(body())
 
