@@ -8,7 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED
+from open_rnic.rtl.lib.rotate import AT_ONCE, steps_of
 from open_rnic.rtl.lib.rows import connection_field, connection_shape
 from open_rnic.rtl.registers import Cause, Verdict
 
@@ -212,7 +212,7 @@ class AlignedBeat(data.StructLayout):
 
 def room_latency(lanes: int) -> int:
     """The most cycles that pass from ``room``, which promises a place, to the beat of :func:`aligned` that takes it."""
-    return 2 if lanes <= AT_ONCE else 2 + len(range(0, (lanes - 1).bit_length(), TURNED))
+    return 2 if lanes <= AT_ONCE else 2 + len(steps_of((lanes - 1).bit_length()))
 
 
 def aligned(lanes: int, connections: int = 1) -> wiring.Signature:

@@ -6,7 +6,7 @@ distance: so the area of a rotator grows with n log n, and its delay not at all.
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
-__all__ = ["AT_ONCE", "TURNED", "rotate_lanes", "rotate_part"]
+__all__ = ["AT_ONCE", "TURNED", "rotate_lanes", "rotate_part", "steps_of"]
 
 AT_ONCE = 4  # lanes of the widest beat that is rotated in one cycle
 TURNED = 2  # bits of the distance by which a cycle rotates a wider beat
@@ -21,6 +21,11 @@ def rotate_lanes(m: Module, value: Value, by: Value, *, lane: int = 32) -> Value
         step = lane << i
         m.d.comb += value.eq(Mux(by[i], Cat(before[-step:], before[:-step]), before))
     return value
+
+
+def steps_of(bits: int) -> range:
+    """The steps in which a distance of so many bits is rotated: the first of the TURNED bits of each."""
+    return range(0, bits, TURNED)
 
 
 def rotate_part(m: Module, value: Value, by: Value, at: int, *, lane: int = 32) -> Value:

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import AlignedBeat, Found, StreamBeat, aligned
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_part
+from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_part, steps_of
 from open_rnic.rtl.lib.stream import ReadyBuffer, Through
 
 __all__ = ["FpduAligner"]
@@ -225,7 +225,7 @@ class FpduAligner(wiring.Component):
             beat.place.eq(Mux(near.marked, near.place, far.place + lanes) - beat.lane),
             beat.marker.eq(Mux(near.marked, near.marker, far.marker)),
         ]
-        steps = range(0, bits, TURNED)
+        steps = steps_of(bits)
         for at in steps:
             chosen = beat.lane[at:at + TURNED]
             group = 16 << len(chosen)

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet, StreamBeat
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_part
+from open_rnic.rtl.lib.rotate import AT_ONCE, rotate_part, steps_of
 from open_rnic.rtl.lib.stream import Stage, Through
 
 __all__ = ["ChunkPacker"]
@@ -150,7 +150,7 @@ class ChunkPacker(wiring.Component):
         """Rotate the chunk to its place in the beat, and register what the next cycle does with each octet."""
         lanes = self.lanes
         filled = Signal(range(x.width))  # octets of the beat that are not a marker's
-        steps = range(0, x.bits + 2, TURNED)  # the bits of ``octet`` by which they rotate
+        steps = steps_of(x.bits + 2)  # the bits of ``octet`` by which they rotate
         for at in steps[:-1]:
             m.submodules[f"turned_{at}"] = turned = (Stage if lanes > AT_ONCE else Through)(_Located(lanes))
             m.d.comb += [

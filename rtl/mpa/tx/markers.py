@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import INTERVAL, Packet, carried
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_part
+from open_rnic.rtl.lib.rotate import AT_ONCE, rotate_part, steps_of
 from open_rnic.rtl.lib.rows import Clear, Rows, connection_shape
 from open_rnic.rtl.lib.stream import Stage, swap_octets
 
@@ -86,7 +86,7 @@ class MarkerInserter(wiring.Component):
         ]
         turned_shape = _Turned(lanes, self.carried)
         if lanes > AT_ONCE:
-            *steps, last = range(0, (lanes - 1).bit_length(), TURNED)
+            *steps, last = steps_of((lanes - 1).bit_length())
             shape = _Placed(lanes, self.carried)
             m.submodules.conveyor = conveyor = Conveyor(
                 shape, self.o.payload.shape(), twice="more", steps=len(steps) + 1
