@@ -120,7 +120,7 @@ def test_operations_on_a_noisy_line_give_correct_results(part):
         seed = part + int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))
         print("COCOTB_RANDOM_SEED", seed)
         rng = random.Random(seed)
-        async with await open_fast(Noise(seed, 6e-4), lanes=1, size=512) as device:
+        async with await open_fast(Noise(seed, 9e-4), lanes=1, size=512) as device:
             await device.set_fields("CONFIG", rdmap=0)
             await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
             done, sent = 0, deque()
@@ -163,7 +163,7 @@ def test_operations_on_a_noisy_line_give_correct_results(part):
             assert await device.get("RX_CRC_ERRORS") == await device.get("ERROR") == 0
             line = device.driver.exchange
             print("damaged", line.damaged, "and", line.received_damaged, "repeats", line.repeats)
-            assert min(line.damaged, line.received_damaged, line.repeats) > 0  # the noise has had an effect
+            assert min(line.damaged, line.received_damaged, line.repeats) > 3  # the noise has had an effect
 
     run(body())
 
