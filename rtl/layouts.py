@@ -7,8 +7,9 @@ from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, steps_of
+from open_rnic.rtl.lib.rotate import steps_of
 from open_rnic.rtl.lib.rows import connection_field, connection_shape
 from open_rnic.rtl.registers import Cause, Verdict
 
@@ -187,6 +188,7 @@ class AlignedBeat(data.StructLayout):
         ULPDU_Length is over the maximum; this single beat stands for the FPDU.
     marked : 1 bit
         If ``place`` is less than ``count``, a marker preceded lane ``place``; otherwise it belongs to another FPDU.
+        Above 4 lanes, it is 0 then.
     place : range(2 * ``lanes``)
         The lane.
     marker : 32 bits

@@ -1,16 +1,16 @@
 """Equal registers, each of which reaches a part of a wide beat.
 
 A signal that chooses among the octets of a beat takes the longer, the more of them it has to reach. Above
-:data:`.AT_ONCE` lanes, each part of that many lanes therefore has a register of its own.
+:data:`AT_ONCE` lanes, each part of that many lanes therefore has a register of its own.
 """
 
 from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 
-from open_rnic.rtl.lib.rotate import AT_ONCE
+__all__ = ["AT_ONCE", "choose", "copies", "parts_of"]
 
-__all__ = ["choose", "copies", "parts_of"]
+AT_ONCE = 4  # lanes of the widest beat that is handled as a whole, and rotated in one cycle
 
 _KINDS = [(inverted, init) for inverted in (False, True) for init in (0, 1)]
 

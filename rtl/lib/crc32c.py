@@ -24,8 +24,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib import gf2
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE
 
 __all__ = ["BASIS", "ONES", "POLYNOMIAL", "STEP", "WORD", "Crc32c", "residue", "times", "undone"]
 

@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.layouts import INTERVAL, Packet, RxUlpdu, Train, TxUlpdu
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
 from open_rnic.rtl.lib.stream import Fifo, LateFifo, Stage
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver

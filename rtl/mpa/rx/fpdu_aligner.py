@@ -5,8 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import AlignedBeat, Found, StreamBeat, aligned
+from open_rnic.rtl.lib.copies import AT_ONCE, copies, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, TURNED, rotate_part, steps_of
+from open_rnic.rtl.lib.rotate import TURNED, rotate_lanes, steps_of
 from open_rnic.rtl.lib.stream import ReadyBuffer, Through
 
 __all__ = ["FpduAligner"]
@@ -210,7 +211,6 @@ class FpduAligner(wiring.Component):
         beat = Signal(_Turned(lanes))
         m.d.comb += [
             beat.lane.eq(self._later(m, fpdu.lane)),
-            beat.turn.eq(self._later(m, fpdu.turn)),
             beat.window.eq(Cat(
                 Mux(from_near[n], near.data.word_select(n, 32), far.data.word_select(n, 32)) for n in range(lanes)
             )),
@@ -226,21 +226,27 @@ class FpduAligner(wiring.Component):
             beat.marker.eq(Mux(near.marked, near.marker, far.marker)),
         ]
         steps = steps_of(bits)
+        turn = fpdu.turn
         for at in steps:
+            by = turn[at:at + TURNED]
+            if lanes > AT_ONCE:
+                by = [copies(m, bit, parts_of(lanes), f"turn_{at + n}") for n, bit in enumerate(by)]
             chosen = beat.lane[at:at + TURNED]
             group = 16 << len(chosen)
             turned = Signal.like(beat, name=f"beat_{at}")
             m.d.comb += [
                 turned.eq(beat),
-                turned.window.eq(rotate_part(m, beat.window, beat.turn, at)),
+                turned.window.eq(rotate_lanes(m, beat.window, by, at=at)),
                 turned.beyond.eq(Cat(
                     beat.beyond.word_select(n, group).word_select(chosen, 16) for n in range(16 * lanes // group)
                 )),
             ]
-            beat = turned
             if at < steps[-1]:
+                m.d.comb += turned.marked.eq(beat.marked & (beat.place < beat.count))
+                turn = self._later(m, turn)
                 valid = self._later(m, valid)
-                beat = self._later(m, turned, reset_less=True)
+                turned = self._later(m, turned, reset_less=True)
+            beat = turned
         m.d.sync += [
             self.o.valid.eq(valid),
             o.data.eq(Cat(beat.window, beat.beyond[:16])),
@@ -260,13 +266,13 @@ class FpduAligner(wiring.Component):
 class _Turned(data.StructLayout):
     """A beat that is being rotated, with the fields of :class:`.AlignedBeat` but ``data``.
 
-    ``window``: its lanes, of which lane ``n`` moves to lane ``n + turn``, and ``lane`` to lane 0. ``beyond``: 2 octets
+    ``window``: its lanes, of which ``lane`` moves to lane 0. ``beyond``: 2 octets
     of each lane of the far beat, of which those of ``lane`` follow the beat; each step leaves fewer.
     """
 
     def __init__(self, lanes: int):
         members = AlignedBeat(lanes).members
         super().__init__({
-            "lane": range(lanes), "turn": range(lanes), "window": 32 * lanes, "beyond": 16 * lanes,
+            "lane": range(lanes), "window": 32 * lanes, "beyond": 16 * lanes,
             **{name: shape for name, shape in members.items() if name != "data"},
         })  # fmt: skip

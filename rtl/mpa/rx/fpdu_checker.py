@@ -5,11 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, aligned, room_latency
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.crc32c import Crc32c, residue
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.rows import connection_field
-from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, swap_octets
+from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, stored_beats, swap_octets
 from open_rnic.rtl.registers import Cause
 
 __all__ = ["FpduChecker"]
@@ -63,7 +63,14 @@ class FpduChecker(wiring.Component):
         m.submodules.ulpdus = ulpdus = Fifo(shape, DEPTH, spare=ROOM + room_latency(lanes))
         m.submodules.crc = crc = Crc32c(lanes, markers=True)
         m.submodules.crcs = crcs = Fifo(1, DEPTH)
-        m.submodules.notes = notes = Fifo(data.StructLayout(_NOTE | ({"crc": 1} if many else {})), DEPTH)
+        # An FPDU's note is there before the verdict of its CRC: so nobody has to ask whether it is, which takes time.
+        note = Signal(data.StructLayout(_NOTE | ({"crc": 1} if many else {})))
+        noted = Signal(range(DEPTH))  # FPDUs that are noted, modulo DEPTH
+        passed_on = Signal.like(noted)  # FPDUs whose last beat has left
+        passed_next = Signal.like(noted)
+        checked = data.View(
+            note.shape(), stored_beats(m, platform, note, DEPTH, 1, noted, passed_next, passed_on)
+        )
 
         # The ULPDU, from the third octet of the FPDU on.
         m.d.sync += self.i.room.eq(ulpdus.spare)
@@ -84,7 +91,7 @@ class FpduChecker(wiring.Component):
         before = Signal(lanes + 1)  # lanes before the marker
         here = Signal(lanes + 1)  # the marker's lane
         begins = Signal(init=1)
-        has_marker = i.marked & (i.place < i.count)
+        has_marker = i.marked if lanes > AT_ONCE else i.marked & (i.place < i.count)
         m.d.sync += [
             valid.eq(self.i.valid),
             beat.eq(i),
@@ -142,7 +149,6 @@ class FpduChecker(wiring.Component):
         too_long = Signal()
         size = Signal(15)
         ends = Signal()
-        note = notes.i.payload
         m.d.sync += [
             length.eq(beat.length),
             too_long.eq(beat.too_long),
@@ -153,11 +159,11 @@ class FpduChecker(wiring.Component):
             note.length.eq(length),
             note.astray.eq(found_wrong),
             note.pointer.eq(Mux(astray, first_astray, pointer)),
-            note.size.eq(size + (markers + checks)),
+            note.size.eq((Cat(1, size) + Cat(checks, markers))[1:]),  # one carry chain: ``checks`` is carried in
             note.markers.eq(markers + checks),
         ]
-        enable = self._enable(m, beat, notes) if many else self.enable
-        m.d.comb += notes.i.valid.eq(ends)
+        enable = self._enable(m, beat, note, checked) if many else self.enable
+        m.d.sync += noted.eq(noted + ends)
         with m.If(ended):
             m.d.sync += [astray.eq(0), markers.eq(0)]
         with m.Else():
@@ -166,7 +172,7 @@ class FpduChecker(wiring.Component):
             m.d.sync += first_astray.eq(pointer)
 
         # Beat and verdict.
-        ulpdu, checked = ulpdus.o.payload, notes.o.payload
+        ulpdu = ulpdus.o.payload
         m.submodules.given = given = ReadyBuffer(o.shape())
         out = given.i.payload
         with m.If(checked.too_long):
@@ -187,8 +193,9 @@ class FpduChecker(wiring.Component):
             given.i.valid.eq(ulpdus.o.valid & judged),
             ulpdus.o.ready.eq(given.i.ready & judged),
             crcs.o.ready.eq(given.i.ready & ulpdus.o.valid & ulpdu.last),
-            notes.o.ready.eq(crcs.o.valid & crcs.o.ready),
+            passed_next.eq(passed_on + (crcs.o.valid & crcs.o.ready)),
         ]
+        m.d.sync += passed_on.eq(passed_next)
         wiring.connect(m, given.o, wiring.flipped(self.o))
         if lanes > AT_ONCE:
             # The clock enables of a wide ReadyBuffer are too many for ``ready``, which comes late. The octets therefore
@@ -204,8 +211,8 @@ class FpduChecker(wiring.Component):
             m.d.comb += self.idle.eq(~(self.i.valid | ulpdus.o.valid | given.o.valid))
         return m
 
-    def _enable(self, m, beat, notes):
+    def _enable(self, m, beat, note, checked):
         """Whether the CRC of the FPDU that is judged is checked."""
         crc = Signal()
-        m.d.sync += [crc.eq(beat.crc), notes.i.payload.crc.eq(crc)]
-        return notes.o.payload.crc
+        m.d.sync += [crc.eq(beat.crc), note.crc.eq(crc)]
+        return checked.crc

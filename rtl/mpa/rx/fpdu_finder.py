@@ -5,10 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Found, StreamBeat
-from open_rnic.rtl.lib.copies import parts_of
+from open_rnic.rtl.lib.copies import AT_ONCE, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE
-from open_rnic.rtl.lib.stream import ReadyFifo, Stage, Through, swap_octets
+from open_rnic.rtl.lib.stream import Fifo, ReadyFifo, Stage, Through, swap_octets
 
 __all__ = ["FpduFinder"]
 
@@ -55,7 +54,8 @@ class FpduFinder(wiring.Component):
         bits = (lanes - 1).bit_length()
 
         lengths = data.StructLayout({"count": range(lanes + 1), "fields": data.ArrayLayout(16, lanes)})
-        m.submodules.waiting = waiting = ReadyFifo(lengths, self.DEPTH)
+        # The clock enables of a wide ReadyFifo are too many for ``passes``, which comes late.
+        m.submodules.waiting = waiting = (Fifo if lanes > AT_ONCE else ReadyFifo)(lengths, self.DEPTH)
         m.d.comb += [
             waiting.i.valid.eq(self.i.valid),
             self.i.ready.eq(waiting.i.ready),

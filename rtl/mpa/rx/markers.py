@@ -5,8 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet, StreamBeat
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, rotate_part, steps_of
+from open_rnic.rtl.lib.rotate import TURNED, rotate_lanes, steps_of
 from open_rnic.rtl.lib.stream import Stage, Through
 
 __all__ = ["ChunkPacker"]
@@ -104,10 +105,9 @@ class ChunkPacker(wiring.Component):
         with m.If(~started):
             m.d.sync += passed.eq(Cat(Const(0, 2), (self.start - 1)[:7]))
         with m.If(o.valid & self.o.ready):
-            m.d.sync += [
-                started.eq(1),
-                passed.eq(Cat(through[:bits + 2], passed[bits + 2:] + through[bits + 2])),
-            ]
+            m.d.sync += started.eq(1)
+        with m.If(self.i.valid & self.o.ready):  # a chunk of no octets changes nothing
+            m.d.sync += passed.eq(Cat(through[:bits + 2], passed[bits + 2:] + through[bits + 2]))
 
     def _locate(self, m, x, i, o):
         """Where in its beat the chunk ends, and where a marker lies in it.
@@ -156,7 +156,7 @@ class ChunkPacker(wiring.Component):
             m.d.comb += [
                 turned.i.valid.eq(i.valid),
                 turned.i.payload.eq(i.payload),
-                turned.i.payload.data.eq(rotate_part(m, i.payload.data, i.payload.octet, at, lane=8)),
+                turned.i.payload.data.eq(self._turned(m, i.payload, at)),
                 turned.o.ready.eq(self.o.ready),
             ]
             i = turned.o
@@ -166,7 +166,7 @@ class ChunkPacker(wiring.Component):
                 m.d.sync += filled.eq(chunk.end)
             m.d.sync += [
                 x.turned_valid.eq(i.valid),
-                x.turned.eq(rotate_part(m, chunk.data, chunk.octet, steps[-1], lane=8)),
+                x.turned.eq(self._turned(m, chunk, steps[-1])),
                 x.keeps.eq(Cat(~i.valid | (n < filled) for n in range(x.width))),  # a chunk of no octets keeps all
                 x.moves.eq(Cat(chunk.has_marker & (n >= chunk.marker_lane) for n in range(2 * lanes))),
                 x.reaches.eq(chunk.end),
@@ -175,6 +175,11 @@ class ChunkPacker(wiring.Component):
                 x.at.eq(chunk.marker_lane),
                 x.of_marker.eq(chunk.adds),
             ]
+
+    @staticmethod
+    def _turned(m, chunk, at):
+        """The octets, rotated by the bits of ``octet`` from ``at`` on."""
+        return rotate_lanes(m, chunk.data, chunk.octet[at:at + TURNED], lane=8, at=at)
 
     def _join(self, m, x):
         """Join the octets with those that the beat has, and close the gap that a marker leaves."""

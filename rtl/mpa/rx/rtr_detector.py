@@ -1,6 +1,6 @@
 """Recognises the RTR indications of RFC 6581 §9.2, and ends receive after an error."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -145,6 +145,7 @@ class RtrDetector(wiring.Component):
         m.submodules.kept = x.kept
         self._expect(m, x)
         self._route(m, x)
+        self._keep_header(m, x)
         self._classify(m, x)
         self._report(m, x)
         with m.FSM():
@@ -197,12 +198,13 @@ class RtrDetector(wiring.Component):
             with m.Default():
                 m.d.comb += verdict.eq(Verdict.MARKER)
         beat_in = x.kept.i.payload
-        flows = copies(m, x.flows_on, parts_of(self.lanes), "flows")
-        m.d.comb += x.flows.eq(flows[0])
-        ready = x.sinks | (x.flows & (self.o.ready | i.none)) | (x.keeps & x.kept.i.ready)
-        m.d.sync += [x.keeps.eq(x.keeps_on), x.sinks.eq(x.sinks_on)]
+        x.direct = copies(m, x.direct_on, parts_of(self.lanes), "direct")
+        delivers = x.flows & (self.o.ready | i.none)
+        ready = delivers | x.sinks | (x.keeps & x.kept.i.ready)
+        m.d.sync += [x.flows.eq(x.flows_on), x.keeps.eq(x.keeps_on), x.sinks.eq(x.sinks_on)]
         m.d.comb += [
             x.moves.eq(x.valid & self.i.ready),
+            x.passes.eq(x.valid & delivers),
             self.i.ready.eq(ready & x.is_own if x.many else ready),
             x.kept.i.valid.eq(x.valid & x.keeps & ~i.none),
             *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last", "length")),
@@ -210,8 +212,9 @@ class RtrDetector(wiring.Component):
         ]
         o, kept = self.o.payload, x.kept.o.payload
         m.d.comb += [
-            o.data.eq(choose(flows, beat_in.data, kept.data)),
-            *(o[name].eq(Mux(x.flows, beat_in[name], kept[name])) for name in kept.shape().members if name != "data"),
+            o.data.eq(choose(x.direct, beat_in.data, kept.data)),
+            *(o[name].eq(Mux(x.direct[0], beat_in[name], kept[name]))
+              for name in kept.shape().members if name != "data"),
         ]
         if x.many:
             m.d.comb += [
@@ -219,6 +222,15 @@ class RtrDetector(wiring.Component):
                 x.valid.eq(self.i.valid & x.is_own),
                 self.o.payload.connection.eq(x.rows.active),
             ]
+
+    def _keep_header(self, m, x):
+        """Whatever may become the header of an FPDU that is held back, enters the register."""
+        octets = self.i.payload.data
+        size = len(octets) // len(x.direct)
+        for at in range(0, len(x.header), size):
+            beat, here = divmod(at, len(octets))
+            with m.If(x.direct[here // size] & (x.beat == beat)):
+                m.d.sync += x.header[at:at + size].eq(octets[here:here + size])
 
     def _classify(self, m, x):
         """What the FPDU that is held back is, by its header and length; settled 2 cycles after its end."""
@@ -250,6 +262,7 @@ class RtrDetector(wiring.Component):
             # A Terminate, or the first segment of one.
             x.is_terminate.eq(versions & ~x.header[7] & (opcode == Opcode.TERMINATE) & (queue == 2 << 24)),
             x.has_queue.eq(last.value >= 10),
+            x.is_strict.eq(x.awaits_rtr & ~self.permissive),
             x.rtr_is_due.eq(x.awaits_rtr & ~(x.is_terminate & x.has_queue)),
             x.response_comes.eq(x.awaits_response & x.is_response),
         ]
@@ -270,9 +283,9 @@ class RtrDetector(wiring.Component):
             self.event.value.eq(last.value),
             passed.eq(self.good),
             lanes_passed.eq(last.size),
-            # ``moves`` is late in the cycle, so these are sums of products, too.
-            x.ended.eq(x.flows & x.moves & i.last),
-            x.inside.eq((x.inside | (x.flows & x.moves)) & ~(x.moves & i.last)),
+            # ``passes`` is late in the cycle, so these are sums of products, too.
+            x.ended.eq(x.passes & i.last),
+            x.inside.eq((x.inside | x.passes) & ~(x.passes & i.last)),
         ]
         if x.many:  # the row is complete when the FPDU is reported, so that it can be stored in the next cycle
             offset = Signal.like(state.offset, name="offset", reset_less=True)
@@ -310,19 +323,18 @@ class RtrDetector(wiring.Component):
         i = self.i.payload
         looks = x.awaits_rtr | x.awaits_response  # at the next FPDU
         with m.State("Flow"):
-            m.d.comb += [x.tells.eq(x.ended), x.flows_on.eq(x.inside | ~looks)]
+            m.d.comb += [x.tells.eq(x.ended), x.flows_on.eq(x.inside | ~looks), x.direct_on.eq(1)]
             with m.If(x.flows):  # a beat that has been offered is not taken back
                 m.d.comb += self.o.valid.eq(x.valid & ~i.none)
                 with m.If(x.valid):
                     m.d.comb += x.flows_on.eq(1)
-                with m.If(x.moves):
+                with m.If(x.passes):
                     m.d.comb += x.flows_on.eq(~i.last | (~looks & (i.cause == Cause.NONE)))
             with m.Elif(x.ended & ~x.is_good):
                 m.d.comb += [x.flows_on.eq(0), x.sinks_on.eq(1)]
                 m.next = "Stopped"
             with m.Elif(x.valid & looks):
                 m.d.comb += x.keeps_on.eq(1)
-                m.d.sync += [x.beat.eq(0), x.released.eq(0)]
                 m.next = "Keep"
             if x.many:
                 m.d.comb += x.rests.eq(1)
@@ -336,15 +348,14 @@ class RtrDetector(wiring.Component):
         """The FPDU enters the queue, and its header the register."""
         i = self.i.payload
         with m.State("Keep"):
-            m.d.comb += x.keeps_on.eq(1)
-            m.d.sync += x.header.word_select(x.beat, 32 * self.lanes).eq(i.data)
+            m.d.comb += [x.keeps_on.eq(1), x.direct_on.eq(1)]
             with m.If(x.valid):  # and the beat moves: the queue was empty before
                 m.d.sync += x.beat.eq(x.beat + 1)
                 with m.If(i.last):
-                    m.d.comb += x.keeps_on.eq(0)
+                    m.d.comb += [x.keeps_on.eq(0), x.direct_on.eq(0)]
                     m.next = "Weigh"
                 with m.Elif(x.beat == x.beats - 1):
-                    m.d.comb += x.keeps_on.eq(0)
+                    m.d.comb += [x.keeps_on.eq(0), x.direct_on.eq(0)]
                     m.next = "Long"
 
     def _release_long(self, m, x):
@@ -354,7 +365,7 @@ class RtrDetector(wiring.Component):
             m.next = "Look"
         with m.State("Look"):
             m.d.comb += [
-                x.sinks_on.eq(x.awaits_rtr & ~self.permissive & ~x.is_terminate),
+                x.sinks_on.eq(x.is_strict & ~x.is_terminate),
                 x.keeps_on.eq(~x.sinks_on),
             ]
             m.next = "Rest"
@@ -391,7 +402,7 @@ class RtrDetector(wiring.Component):
                 with m.If(x.found != Rtr.NONE):
                     report(m, x.event, EventKind.RTR_RECEIVED, detail=x.found)
                     m.d.comb += [self.rtr.eq(1), self.respond.eq(x.found == Rtr.READ), x.clear.eq(1)]
-                with m.Elif(self.permissive):
+                with m.Elif(~x.is_strict):
                     report(m, x.event, EventKind.RTR_RECEIVED)
                     m.d.comb += self.rtr.eq(1)
                 with m.Else():
@@ -407,11 +418,13 @@ class RtrDetector(wiring.Component):
         """The queue becomes empty before other beats pass; after an error, it does so while the input is discarded."""
         with m.State("Settle"):
             self._let_through(m, x)
+            m.d.sync += [x.beat.eq(0), x.released.eq(0)]
             with m.If(~x.kept.o.valid):
-                m.d.comb += x.flows_on.eq(~(x.awaits_rtr | x.awaits_response))
+                m.d.comb += [x.flows_on.eq(~(x.awaits_rtr | x.awaits_response)), x.direct_on.eq(1)]
                 m.next = "Flow"
         with m.State("Stopped"):
             m.d.comb += x.sinks_on.eq(1)
+            m.d.sync += [x.beat.eq(0), x.released.eq(0)]
             self._let_through(m, x)
             if x.many:
                 m.d.comb += x.rests.eq(1)
@@ -464,6 +477,11 @@ class _Parts:
         self.keeps_on = Signal()
         self.sinks_on = Signal()
         self.moves = Signal()  # a beat is taken
+        self.passes = Signal()  # by the output, or in its place
+
+        # Known early, as many octets wait for it: the output and the header take what is at the input, not the queue's.
+        self.direct: list[Value] = []  # for each part of a beat
+        self.direct_on = Signal()
 
         # The next FPDU may be an RTR, or the response to one.
         self.awaits_rtr = Signal()
@@ -475,5 +493,6 @@ class _Parts:
         self.is_response = Signal()
         self.is_terminate = Signal()  # if it ``has_queue``
         self.has_queue = Signal()  # long enough for a queue number
+        self.is_strict = Signal()  # an RTR is awaited, and nothing may take its place
         self.rtr_is_due = Signal()  # it must be an RTR
         self.response_comes = Signal()  # it is the Read Response that is awaited

@@ -5,9 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet, carried
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.crc32c import BASIS, Crc32c, times, undone
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.lib.rows import connection_field
 from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyFifo, Through
 from open_rnic.rtl.mpa.tx.crc_lane_appender import LaneAppender

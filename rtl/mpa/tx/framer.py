@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet, carried
 from open_rnic.rtl.lib.conveyor import Conveyor
-from open_rnic.rtl.lib.rotate import AT_ONCE
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.stream import Buffer, Stage, swap_octets
 
 __all__ = ["FpduFramer"]
@@ -89,14 +89,12 @@ class FpduFramer(wiring.Component):
         padded, o = i.payload, given.payload
         carry = Signal(16, reset_less=True)
         first = Signal(init=1)
-        with m.If(alone):  # ``carry`` has the ULPDU's last octets, which need a beat of their own
-            m.d.comb += [o.data.eq(Cat(carry, Const(0, 16), padded.data[16:])), o.octets.eq(4)]
-        with m.Else():
-            m.d.comb += [
-                o.data.eq(Cat(Mux(first, swap_octets(padded.length), carry), padded.data)),
-                o.octets.eq(padded.octets),
-            ]
+        # With ``alone``, ``carry`` has the ULPDU's last octets, which need a beat of their own. The zeros behind them
+        # are not chosen, because synthesis would make this a late reset of the next register.
+        behind = padded.data[:16] & ~alone.replicate(16)
         m.d.comb += [
+            o.data.eq(Cat(Mux(first, swap_octets(padded.length), carry), behind, padded.data[16:])),
+            o.octets.eq(Mux(alone, 4, padded.octets)),
             given.valid.eq(i.valid),
             i.ready.eq(given.ready),
             o.last.eq(padded.last & (alone | ~padded.spills)),

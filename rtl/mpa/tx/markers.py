@@ -6,8 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet, carried
 from open_rnic.rtl.lib.conveyor import Conveyor
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE, rotate_part, steps_of
+from open_rnic.rtl.lib.rotate import TURNED, rotate_lanes, steps_of
 from open_rnic.rtl.lib.rows import Clear, Rows, connection_shape
 from open_rnic.rtl.lib.stream import Stage, swap_octets
 
@@ -81,8 +82,8 @@ class MarkerInserter(wiring.Component):
             measured.i.valid.eq(self.i.valid),
             self.i.ready.eq(measured.i.ready),
             *(beat[name].eq(i[name]) for name in ("data", "last", "abort", *self.carried)),
-            beat.reach.eq(Mux(i.last, Array(range(1, lanes + 2))[used], lanes)),
-            beat.highest.eq(Mux(i.last, Array([0, *range(lanes)])[used], lanes - 1)),
+            beat.reach.eq(Array(range(1, lanes + 2))[Mux(i.last, used, lanes - 1)]),
+            beat.highest.eq(Array([0, *range(lanes)])[Mux(i.last, used, lanes)]),
         ]
         turned_shape = _Turned(lanes, self.carried)
         if lanes > AT_ONCE:
@@ -101,7 +102,7 @@ class MarkerInserter(wiring.Component):
             for at in steps:
                 m.submodules[f"turned_{at}"] = step = Stage(shape)
                 wiring.connect(m, placed, step.i)
-                m.d.comb += step.i.payload.data.eq(rotate_part(m, placed.payload.data, placed.payload.waiting, at))
+                m.d.comb += step.i.payload.data.eq(self._turned(m, placed.payload, at))
                 placed = step.o
             self._turn(m, placed, turned.i, last)
             self._insert(m, turned.o, 0, conveyor.given)
@@ -212,7 +213,7 @@ class MarkerInserter(wiring.Component):
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
             waits.eq(Cat(~placed.waiting.matches(*range(n + 1)) for n in range(lanes))),
-            turned.data.eq(rotate_part(m, placed.data, placed.waiting, at)),
+            turned.data.eq(self._turned(m, placed, at)),
             turned.takes.eq(waits | placed.alone.replicate(lanes)),
             turned.marker.eq(either(lambda place: placed.at == place)),
             turned.moved.eq(either(lambda place: placed.at.matches(*range(place)))),
@@ -222,6 +223,11 @@ class MarkerInserter(wiring.Component):
                 "highest", "pointer", "used", "last", "abort", *self.carried,
             )),
         ]
+
+    @staticmethod
+    def _turned(m, placed, at):
+        """The octets, rotated by the bits of ``waiting`` from ``at`` on."""
+        return rotate_lanes(m, placed.data, placed.waiting[at:at + TURNED], at=at)
 
     def _insert(self, m, i, alone, o):
         """Insert the marker between the lanes of the beat, and join the beat with the waiting lanes.

@@ -46,8 +46,15 @@ class TxModeSwitch(ModeSwitch):
         came = Signal()
         leaving = Signal.like(i.octets)
         empty = Signal()
+        exceeds = Signal()  # it has more octets than its packet announced
         ends = Signal()
-        m.d.sync += [came.eq(self.i.valid), leaving.eq(count), empty.eq(count == 0), ends.eq(i.last)]
+        m.d.sync += [
+            came.eq(self.i.valid),
+            leaving.eq(count),
+            empty.eq(count == 0),
+            exceeds.eq(count > i.length),
+            ends.eq(i.last),
+        ]
         m.d.comb += [
             self.mpa.payload.eq(i),
             *(self.stream.payload[name].eq(i[name]) for name in Packet(self.lanes).members),
@@ -59,7 +66,7 @@ class TxModeSwitch(ModeSwitch):
                 m.d.sync += [
                     none.eq(counted.room == 0),
                     there.eq(came),
-                    wanted.eq(Mux(inside | (leaving > i.length), leaving, i.length)),
+                    wanted.eq(Mux(inside | exceeds, leaving, i.length)),
                 ]
                 m.next = "Compare"
             with m.State("Compare"):

@@ -5,8 +5,8 @@ from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import SINK, TxUlpdu
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import AT_ONCE
 from open_rnic.rtl.mpa.rtr import HEADER
 
 __all__ = ["RtrGenerator", "Ulpdu"]
