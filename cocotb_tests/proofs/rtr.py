@@ -18,7 +18,7 @@ class _Watch:
 
     Assumptions: the host sets its registers before the first FPDU. FpduChecker reports the length of a good FPDU,
     outputs an FPDU that is too long as a single beat, and holds its beats until they are transferred. The input
-    ``asked``, which reports that a Read RTR has left, does not return to 0. An FPDU that begins in the cycle in which
+    ``asked``, which reports that a Read RTR has left, is 0 for two cycles after reset, and does not return to 0. An FPDU that begins in the cycle in which
     ``asked`` is set is not the response.
     """
 
@@ -27,7 +27,7 @@ class _Watch:
         m.fixed(detector.role, detector.model, detector.rtr_accept, detector.permissive)
         has_asked, waited = m.last(detector.asked), m.last(detector.i.valid & ~detector.i.ready)
         began = m.last(Const(1))  # a cycle after reset
-        m.given(~has_asked | detector.asked, began | ~detector.asked, kept(m, detector.i))
+        m.given(~has_asked | detector.asked, m.last(began) | ~detector.asked, kept(m, detector.i))
         takes, good = detector.i.valid & detector.i.ready, i.cause == Cause.NONE
 
         self.beats = Signal(17 - width.bit_length())  # earlier beats of the FPDU
@@ -101,6 +101,11 @@ class _Watch:
         is_terminate = self.kinds(self.octets, Const(_HEADER))["terminate"]  # if the FPDU is long enough
         m.states(fifo_states(queue), ~out | (flows & ~fails), out + into + away <= 1, ~detector["ended"] | flows)
         m.states(into == (keeps | (rests & ~away)), away == (stopped | (rests & away)))
+        settles, soon, direct = detector.within("Settle"), detector["direct"], detector["direct_0"]
+        m.states(Mux(stopped, ~(soon | direct) | (level == 0), soon == (flows | keeps)))
+        m.states(direct | ~(out | keeps), flows | keeps | stopped | ~direct | long | ~released & detector.within("Weigh"))
+        is_strict = detector["awaits_rtr"] & ~detector.permissive
+        m.states(stopped | settles | ~began | (detector["is_strict"] == is_strict))
         weighs, ponders, judges = (detector.within(name) for name in ("Weigh", "Ponder", "Judge"))
         with m.If(weighs | ponders | judges):
             kinds, good = self.kinds(self.octets, last.value), last.cause == Cause.NONE
@@ -132,14 +137,18 @@ class _Watch:
             m.states((detector["awaits_response"] & detector["is_response"]) == (consumed & ~is_rtr))
         with m.If(good & judges):
             m.states(detector["rtr_is_due"] == first, detector["response_comes"] == (consumed & ~is_rtr))
+        m.states(~asked | has_asked)
         responds = detector.role == Role.RESPONDER
+        returns = detector.within("Return")
+        with m.If(flows | returns):
+            m.states((level == 0) & (beat == 0) & ~released, inside == self.inside)
         with m.If(flows):
-            m.states(level == 0, inside == self.inside, ~inside | out)
+            m.states(~inside | out)
             m.states(~out | ~(self.awaits_rtr | self.awaits_response))
             awaits_response = ~responds & has_asked & ~state.response_came
             awaits = detector["awaits_rtr"] | (awaits_response & (detector.model == Model.PEER_TO_PEER))
-            m.states(out | fails | ~began | awaits, out | fails | responds | asked | ~begun)
-        m.states(~detector.within("Settle") | ~self.inside)
+            m.states(out | fails | ~direct | awaits, out | fails | responds | asked | ~begun)
+        m.states(~(settles | returns) | ~self.inside)
         with m.If(keeps | long | rests | detector.within("Look")):
             m.states(detector["awaits_rtr"] | (detector["awaits_response"] & (asked | ~self.inside)))
         with m.If(keeps | long):
@@ -151,7 +160,7 @@ class _Watch:
         with m.If(detector.within("Look")):
             m.states(released & (self.beats == beats) & (beat == beats) & (beat == level))
             m.states(detector["is_terminate"] == is_terminate)
-        with m.If(~(flows | stopped)):
+        with m.If(began & ~(flows | stopped)):
             m.states(~inside, responds | (has_asked & (asked | ~begun)))
             m.states(
                 *(

@@ -68,7 +68,7 @@ class FpduFinder(wiring.Component):
         # Of wide beats, only what the steps need; the rest follows from the length of the FPDU that is chosen.
         wide = lanes > AT_ONCE
         found = {name: shape for name, shape in Found(lanes).members.items() if name != "lane"}
-        kept = {name: shape for name, shape in found.items() if not wide or name in ("length", "too_long")}
+        kept = {name: shape for name, shape in found.items() if not wide or name == "length"}
         entry = data.StructLayout({
             "came": 1,  # the lane has arrived
             "stays": 1,  # the next FPDU begins in this beat
@@ -104,7 +104,9 @@ class FpduFinder(wiring.Component):
                 length.eq(swap_octets(beat.fields[n])),
                 beyond.eq(length + (4 * n + _OVERHEAD - 8 * lanes)),  # in octets from two beats on
                 read[n].came.eq(n < beat.count),
-                read[n].stays.eq(length < max(0, 4 * (lanes - n) - _OVERHEAD)),
+                read[n].stays.eq(
+                    (length[bits + 2:] == 0) & length[:bits + 2].matches(*range(4 * (lanes - n) - _OVERHEAD))
+                ),
                 read[n].lane.eq(beyond[2:2 + bits]),
                 read[n].skips.eq(beyond[2 + bits:].as_signed()),
                 *(read[n][name].eq(fact) for name, fact in about(length).items() if name in kept),
@@ -146,7 +148,6 @@ class FpduFinder(wiring.Component):
                 not_lane.eq(~here.lane),
                 skips.eq(here.skips),
                 rests.eq(~here.stays & ~full),
-                stopped.eq(here.too_long),
             ]
         with m.Elif(valid & full):
             with m.If(rests):
@@ -157,9 +158,11 @@ class FpduFinder(wiring.Component):
         one = chosen.o.payload
         facts = about(one.length)
         m.d.comb += [
-            self.o.valid.eq(chosen.o.valid),
+            self.o.valid.eq(chosen.o.valid & ~stopped),
             chosen.o.ready.eq(self.o.ready),
             self.o.payload.lane.eq(one.lane),
             *(self.o.payload[name].eq(one[name] if name in kept else facts[name]) for name in found),
         ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += stopped.eq(self.o.payload.too_long)
         return m

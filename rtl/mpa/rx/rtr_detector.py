@@ -148,7 +148,7 @@ class RtrDetector(wiring.Component):
         self._keep_header(m, x)
         self._classify(m, x)
         self._report(m, x)
-        with m.FSM():
+        with m.FSM(init="Return"):
             self._pass(m, x)
             self._hold_back(m, x)
             self._release_long(m, x)
@@ -198,7 +198,9 @@ class RtrDetector(wiring.Component):
             with m.Default():
                 m.d.comb += verdict.eq(Verdict.MARKER)
         beat_in = x.kept.i.payload
-        x.direct = copies(m, x.direct_on, parts_of(self.lanes), "direct")
+        direct = Signal()
+        m.d.sync += direct.eq(x.direct_on)
+        x.direct = copies(m, direct, parts_of(self.lanes), "direct")
         delivers = x.flows & (self.o.ready | i.none)
         ready = delivers | x.sinks | (x.keeps & x.kept.i.ready)
         m.d.sync += [x.flows.eq(x.flows_on), x.keeps.eq(x.keeps_on), x.sinks.eq(x.sinks_on)]
@@ -420,8 +422,10 @@ class RtrDetector(wiring.Component):
             self._let_through(m, x)
             m.d.sync += [x.beat.eq(0), x.released.eq(0)]
             with m.If(~x.kept.o.valid):
-                m.d.comb += [x.flows_on.eq(~(x.awaits_rtr | x.awaits_response)), x.direct_on.eq(1)]
-                m.next = "Flow"
+                m.next = "Return"
+        with m.State("Return"):
+            m.d.comb += x.direct_on.eq(1)
+            m.next = "Flow"
         with m.State("Stopped"):
             m.d.comb += x.sinks_on.eq(1)
             m.d.sync += [x.beat.eq(0), x.released.eq(0)]
@@ -430,7 +434,7 @@ class RtrDetector(wiring.Component):
                 m.d.comb += x.rests.eq(1)
                 with m.If(x.restarts):
                     m.d.comb += x.sinks_on.eq(0)
-                    m.next = "Flow"
+                    m.next = "Return"
 
 
 class _Parts:

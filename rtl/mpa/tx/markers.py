@@ -78,12 +78,14 @@ class MarkerInserter(wiring.Component):
         m.submodules.measured = measured = Stage(_Measured(lanes, self.carried))
         i, beat = self.i.payload, measured.i.payload
         used = i.octets[2:]
+        every = i.last.replicate(len(beat.reach))
         m.d.comb += [
             measured.i.valid.eq(self.i.valid),
             self.i.ready.eq(measured.i.ready),
             *(beat[name].eq(i[name]) for name in ("data", "last", "abort", *self.carried)),
-            beat.reach.eq(Array(range(1, lanes + 2))[Mux(i.last, used, lanes - 1)]),
-            beat.highest.eq(Array([0, *range(lanes)])[Mux(i.last, used, lanes)]),
+            # Sums of products: of a choice, synthesis would make a late reset of the next register.
+            beat.reach.eq((Array(range(1, lanes + 2))[used] & every) | (lanes & ~every)),
+            beat.highest.eq(Array([0, *range(lanes)])[used] | ~every),
         ]
         turned_shape = _Turned(lanes, self.carried)
         if lanes > AT_ONCE:

@@ -49,7 +49,7 @@ class Block:
     make : returns the component for a width in lanes
     wide : whether the block transfers a beat of that width in each cycle, and therefore has a rate
     haste : target frequency for nextpnr, relative to the target for the whole data path
-    vast : whether the block has so many wires at 16 lanes that nextpnr's default router takes hours
+    vast : whether the block has so many wires at 16 lanes that routing slow paths again takes hours
     least : the narrowest data path that contains the block, in lanes
     delay : the delay of logic, in ps, below which synthesis saves area; 0: all logic is made as fast as possible
 

@@ -96,8 +96,8 @@ _ECP5: Any = {
 
 
 def _ecp5(device: str) -> dict[str, Any]:
-    # With very many wires the default router takes hours; router2 takes hours only if it has to repair slow paths.
-    vast = ECP5_TIMING.replace("--tmg-ripup", "--router router2")
+    # With very many wires, routing slow paths again takes hours.
+    vast = ECP5_TIMING.replace("--tmg-ripup", "")
     return {"options": tuple(f"{device} {ECP5_TIMING}".split()), "vast": tuple(f"{device} {vast}".split())}
 
 
