@@ -32,8 +32,8 @@ _T = TypeVar("_T")
 CYCLES = "cycles"
 _CELL = re.compile(r"(_|\$)(LUT\d|CCU2|TRELLIS|PFUMX|L6MUX21|SB_|MUX2|ALU|DFF|RAM16|DPR16).*")
 _WORD = 32  # bits of a lane
-_EASE = {1: 1, 2: 1, 4: 0.9, 8: 0.8}  # target frequency at a width, relative to narrow ones
-_EASE_WIDE = 0.7  # the same for all other widths
+_EASE = {1: 1, 2: 1, 4: 0.9}  # target frequency at a width, relative to narrow ones
+_EASE_WIDE = 0.8  # the same for all other widths
 
 
 class _NotKeptError(StoppedError):
