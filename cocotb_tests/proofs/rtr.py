@@ -119,6 +119,8 @@ class _Watch:
                 self.answered == (state.response_came | (consumed & ~is_rtr)),
                 self.stopped == (~good | (first & ~is_rtr & ~detector.permissive)),
                 detector["is_good"] == good,
+                *(detector[f"is_{size}_octets"] == (last.value == size) for size in (0, 14, 18, 46)),
+                detector["has_queue"] == (last.value >= 10),
                 ~self.inside & (detector["awaits_rtr"] | detector["awaits_response"]),
                 (beat > 0) & (beat <= beats) & (~released | (beat == beats)),
                 ~good | Mux(released, last.value >= _HEADER, last.value <= beat * 4 * detector.lanes),

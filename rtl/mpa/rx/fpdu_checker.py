@@ -92,13 +92,14 @@ class FpduChecker(wiring.Component):
         here = Signal(lanes + 1)  # the marker's lane
         begins = Signal(init=1)
         has_marker = i.marked if lanes > AT_ONCE else i.marked & (i.place < i.count)
+        marked_lane = i.place[:(lanes - 1).bit_length()]
         m.d.sync += [
             valid.eq(self.i.valid),
             beat.eq(i),
             first.eq(begins),
             marked.eq(has_marker),
-            before.eq(Cat(has_marker & (n < i.place) for n in range(lanes + 1))),
-            here.eq(Cat(has_marker & (n == i.place) for n in range(lanes + 1))),
+            before.eq(Cat(has_marker & (n < marked_lane) for n in range(lanes + 1))),
+            here.eq(Cat(has_marker & (n == marked_lane) for n in range(lanes + 1))),
         ]
         with m.If(self.i.valid):
             m.d.sync += begins.eq(i.last)
@@ -118,10 +119,11 @@ class FpduChecker(wiring.Component):
             crc.last.eq(beat.last),
         ]
         expected = Array(Const(residue(missing), 32) for missing in range(lanes))
-        difference = Signal(32, reset_less=True)
+        difference = crc.z ^ expected[crc.missing]
+        differs = Signal(16, reset_less=True)  # of each 2 bits
         done = Signal()
-        m.d.sync += [difference.eq(crc.z ^ expected[crc.missing]), done.eq(crc.z_valid)]
-        m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(difference == 0)]
+        m.d.sync += [differs.eq(Cat(difference[n:n + 2].any() for n in range(0, 32, 2))), done.eq(crc.z_valid)]
+        m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(differs == 0)]
 
         # The markers: their distance from ULPDU_Length in lanes, and their FPDUPTR.
         passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included except one before ULPDU_Length

@@ -53,7 +53,11 @@ class FpduFinder(wiring.Component):
         lanes = self.lanes
         bits = (lanes - 1).bit_length()
 
-        lengths = data.StructLayout({"count": range(lanes + 1), "fields": data.ArrayLayout(16, lanes)})
+        lengths = data.StructLayout({
+            "count": range(lanes + 1),
+            "fields": data.ArrayLayout(16, lanes),  # ULPDU_Length, if an FPDU begins in the lane
+            "stays": lanes,  # if so, the next FPDU begins in this beat
+        })  # fmt: skip
         # The clock enables of a wide ReadyFifo are too many for ``passes``, which comes late.
         m.submodules.waiting = waiting = (Fifo if lanes > AT_ONCE else ReadyFifo)(lengths, self.DEPTH)
         m.d.comb += [
@@ -61,8 +65,15 @@ class FpduFinder(wiring.Component):
             self.i.ready.eq(waiting.i.ready),
             self.spare.eq(waiting.spare),
             waiting.i.payload.count.eq(self.i.payload.count),
-            *(waiting.i.payload.fields[n].eq(self.i.payload.data.word_select(n, 32)[:16]) for n in range(lanes)),
         ]
+        for n in range(lanes):
+            length = Signal(16, name=f"length_{n}")
+            short = length[:bits + 2].matches(*range(4 * (lanes - n) - _OVERHEAD))
+            m.d.comb += [
+                length.eq(swap_octets(self.i.payload.data.word_select(n, 32)[:16])),
+                waiting.i.payload.fields[n].eq(length),
+                waiting.i.payload.stays[n].eq((length[bits + 2:] == 0) & short),
+            ]
 
         # First, read each lane as if it were the first lane of an FPDU.
         # Of wide beats, only what the steps need; the rest follows from the length of the FPDU that is chosen.
@@ -98,15 +109,12 @@ class FpduFinder(wiring.Component):
         m.d.comb += waiting.o.ready.eq(~valid | passes)
         read = Signal.like(entries)
         for n in range(lanes):
-            length = Signal(16, name=f"length_{n}")
+            length = beat.fields[n]
             beyond = Signal(signed(18), name=f"beyond_{n}")
             m.d.comb += [
-                length.eq(swap_octets(beat.fields[n])),
                 beyond.eq(length + (4 * n + _OVERHEAD - 8 * lanes)),  # in octets from two beats on
                 read[n].came.eq(n < beat.count),
-                read[n].stays.eq(
-                    (length[bits + 2:] == 0) & length[:bits + 2].matches(*range(4 * (lanes - n) - _OVERHEAD))
-                ),
+                read[n].stays.eq(beat.stays[n]),
                 read[n].lane.eq(beyond[2:2 + bits]),
                 read[n].skips.eq(beyond[2 + bits:].as_signed()),
                 *(read[n][name].eq(fact) for name, fact in about(length).items() if name in kept),

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 
 from open_rnic.rtl.layouts import Packet
-from open_rnic.rtl.lib.copies import parts_of
+from open_rnic.rtl.lib.copies import copies, parts_of
 from open_rnic.rtl.mpa.stream_mode import ModeSwitch, StreamCount
 from open_rnic.rtl.registers import DirectionState, EventKind
 
@@ -44,6 +44,8 @@ class RxModeSwitch(ModeSwitch):
         # The beat leaves: in stream mode a cycle after it was sent, because a decision is too late for a clock enable.
         taken = Signal()
         sent = Signal()  # stream mode has sent it
+        sent_on = Signal()  # ``sent`` in the next cycle
+        shifts_on = Signal()  # the beat loses its first octet in the next cycle
         begun = Signal()  # MPA mode has begun
         none = Signal()  # ``room`` is 0
         there = Signal()  # ``present``, as of state Weigh
@@ -68,12 +70,17 @@ class RxModeSwitch(ModeSwitch):
         with m.If(self.i.ready):
             m.d.sync += [beat.octets.eq(Mux(given.last, given.octets, 4 * self.lanes)), beat.last.eq(given.last)]
         size = len(beat.data) // len(presents)
+        shifted = beat.data >> 8
+        shifts = copies(m, shifts_on, len(presents), "shifts")
+        changes = copies(m, sent_on | shifts_on, len(presents), "changes")
         for n, there_too in enumerate(presents):
             with m.If(~there_too | taken):
-                m.d.sync += [
-                    there_too.eq(self.i.valid), beat.data.word_select(n, size).eq(given.data.word_select(n, size)),
-                ]  # fmt: skip
-        m.d.sync += sent.eq(0)
+                m.d.sync += there_too.eq(self.i.valid)
+            with m.If(~there_too | changes[n] | (begun & self.mpa.ready)):
+                m.d.sync += beat.data.word_select(n, size).eq(
+                    Mux(shifts[n], shifted.word_select(n, size), given.data.word_select(n, size))
+                )
+        m.d.sync += sent.eq(sent_on)
         with m.FSM():
             counted.measure(m, then="Weigh")
             with m.State("Weigh"):
@@ -93,23 +100,26 @@ class RxModeSwitch(ModeSwitch):
                     m.next = "Pass"
             with m.State("Pass"):
                 with m.If(empty):
-                    m.d.sync += sent.eq(1)
+                    m.d.comb += sent_on.eq(1)
                     m.next = "Measure"
                 with m.Else():
                     m.d.comb += self.stream.valid.eq(1)
                     with m.If(self.stream.ready):
                         m.d.sync += counted.passed.eq(counted.passed + self.stream.payload.octets)
                         with m.If(fits):
-                            m.d.sync += sent.eq(1)
+                            m.d.comb += sent_on.eq(1)
                             m.next = "Measure"
                         with m.Else():
                             # The octets after a cut are a chunk of their own.
                             m.d.sync += [surplus.eq(room), beat.octets.eq(count - room), beat.last.eq(1)]
+                            m.d.comb += shifts_on.eq(1)
                             m.next = "Shift"
             with m.State("Shift"):
-                m.d.sync += [beat.data.eq(beat.data >> 8), surplus.eq(surplus - 1)]
+                m.d.sync += surplus.eq(surplus - 1)
                 with m.If(surplus == 1):
                     m.next = "Measure"
+                with m.Else():
+                    m.d.comb += shifts_on.eq(1)
             with m.State("Mpa"):
                 m.d.comb += self.state.eq(DirectionState.MPA)
                 m.d.sync += begun.eq(1)

@@ -202,11 +202,12 @@ class RtrDetector(wiring.Component):
         m.d.sync += direct.eq(x.direct_on)
         x.direct = copies(m, direct, parts_of(self.lanes), "direct")
         delivers = x.flows & (self.o.ready | i.none)
-        ready = delivers | x.sinks | (x.keeps & x.kept.i.ready)
+        absorbs = x.sinks | (x.keeps & x.kept.i.ready)
+        ready = delivers | absorbs
         m.d.sync += [x.flows.eq(x.flows_on), x.keeps.eq(x.keeps_on), x.sinks.eq(x.sinks_on)]
         m.d.comb += [
-            x.moves.eq(x.valid & self.i.ready),
             x.passes.eq(x.valid & delivers),
+            x.leaves.eq(x.valid & absorbs),
             self.i.ready.eq(ready & x.is_own if x.many else ready),
             x.kept.i.valid.eq(x.valid & x.keeps & ~i.none),
             *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last", "length")),
@@ -236,7 +237,7 @@ class RtrDetector(wiring.Component):
 
     def _classify(self, m, x):
         """What the FPDU that is held back is, by its header and length; settled 2 cycles after its end."""
-        last = x.last
+        size = x.sizes
 
         def field(at, octets):
             return x.header[8 * at:8 * (at + octets)]
@@ -252,18 +253,17 @@ class RtrDetector(wiring.Component):
         tagged = versions & (x.header[6:8] == 0b11)
         opcode = x.header[8:12]
         is_kind = {
-            Rtr.SEND: (last.value == 0) | (untagged & (opcode == Opcode.SEND) & (queue == 0) & (last.value == 18)),
-            Rtr.WRITE: tagged & (opcode == Opcode.RDMA_WRITE) & (last.value == 14),
+            Rtr.SEND: size[0] | (untagged & (opcode == Opcode.SEND) & (queue == 0) & size[18]),
+            Rtr.WRITE: tagged & (opcode == Opcode.RDMA_WRITE) & size[14],
             Rtr.READ: untagged & (opcode == Opcode.RDMA_READ_REQUEST) & (queue == 1 << 24) & is_first & (read_size == 0)
-                      & (last.value == 46),
+                      & size[46],
         }  # fmt: skip
         m.d.sync += [
             x.found.eq(Rtr.NONE),
             *(x.matches[kind - 1].eq(value) for kind, value in is_kind.items()),
-            x.is_response.eq(tagged & (opcode == Opcode.RDMA_READ_RESPONSE) & (last.value == 14)),
+            x.is_response.eq(tagged & (opcode == Opcode.RDMA_READ_RESPONSE) & size[14]),
             # A Terminate, or the first segment of one.
             x.is_terminate.eq(versions & ~x.header[7] & (opcode == Opcode.TERMINATE) & (queue == 2 << 24)),
-            x.has_queue.eq(last.value >= 10),
             x.is_strict.eq(x.awaits_rtr & ~self.permissive),
             x.rtr_is_due.eq(x.awaits_rtr & ~(x.is_terminate & x.has_queue)),
             x.response_comes.eq(x.awaits_response & x.is_response),
@@ -277,7 +277,12 @@ class RtrDetector(wiring.Component):
         """An FPDU is reported in the cycle after its end, and its event a cycle later, with the offset of its start."""
         i, last, state = self.i.payload, x.last, x.state
         with m.If(~x.weighs):
-            m.d.sync += [*(last[name].eq(i[name]) for name in CHECKED), x.is_good.eq(i.cause == Cause.NONE)]
+            m.d.sync += [
+                *(last[name].eq(i[name]) for name in CHECKED),
+                x.is_good.eq(i.cause == Cause.NONE),
+                *(is_this.eq(i.value == size) for size, is_this in x.sizes.items()),
+                x.has_queue.eq(i.value >= 10),
+            ]
         passed = Signal()
         lanes_passed = Signal.like(last.size)
         m.d.sync += [
@@ -376,7 +381,7 @@ class RtrDetector(wiring.Component):
                 m.d.comb += x.clear.eq(1)
             with m.Else():
                 self._let_through(m, x)
-            with m.If(x.moves & self.i.payload.last):
+            with m.If(x.leaves & self.i.payload.last):
                 m.next = "Weigh"
             with m.Else():
                 m.d.comb += [x.keeps_on.eq(x.keeps), x.sinks_on.eq(x.sinks)]
@@ -467,6 +472,8 @@ class _Parts:
         # The FPDU that has ended.
         self.last = Signal(data.StructLayout(CHECKED), reset_less=True)  # its findings
         self.is_good = Signal()  # ``last.cause`` is NONE
+        self.sizes = {size: Signal(name=f"is_{size}_octets") for size in (0, 14, 18, 46)}  # ``last.value`` is this
+        self.has_queue = Signal()  # long enough for a queue number
         self.ended = Signal()  # it passed, and has not been reported
         self.weighs = Signal()  # it is being examined; ``last`` does not change
         self.tells = Signal()  # it is reported in this cycle
@@ -480,8 +487,8 @@ class _Parts:
         self.flows_on = Signal()  # ``flows`` in the next cycle
         self.keeps_on = Signal()
         self.sinks_on = Signal()
-        self.moves = Signal()  # a beat is taken
-        self.passes = Signal()  # by the output, or in its place
+        self.passes = Signal()  # a beat is taken by the output, or discarded in its place
+        self.leaves = Signal()  # a beat is taken by the queue, or discarded
 
         # Known early, as many octets wait for it: the output and the header take what is at the input, not the queue's.
         self.direct: list[Value] = []  # for each part of a beat
@@ -496,7 +503,6 @@ class _Parts:
         self.found = Signal(Rtr)  # the one that is accepted
         self.is_response = Signal()
         self.is_terminate = Signal()  # if it ``has_queue``
-        self.has_queue = Signal()  # long enough for a queue number
         self.is_strict = Signal()  # an RTR is awaited, and nothing may take its place
         self.rtr_is_due = Signal()  # it must be an RTR
         self.response_comes = Signal()  # it is the Read Response that is awaited

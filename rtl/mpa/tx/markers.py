@@ -98,6 +98,7 @@ class MarkerInserter(wiring.Component):
             m.submodules.turned = turned = Stage(turned_shape)
             self._place(m, measured.o, found.i)
             wiring.connect(m, found.o, conveyor.i)
+            self._fill(m, found.o.payload, conveyor.i.payload)
             placed = stream.Signature(shape).create()
             wiring.connect(m, conveyor.begun, wiring.flipped(placed))
             m.d.comb += placed.payload.alone.eq(conveyor.again)
@@ -113,6 +114,7 @@ class MarkerInserter(wiring.Component):
             placed = stream.Signature(_Placed(lanes, self.carried)).create()
             m.submodules.turned = turned = Stage(turned_shape, twice="more")
             self._place(m, measured.o, placed)
+            self._fill(m, placed.payload, placed.payload)
             self._turn(m, placed, turned.i)
             self._insert(m, turned.o, turned.again, self.o)
         return m
@@ -167,13 +169,6 @@ class MarkerInserter(wiring.Component):
                 lanes_before.eq(Mux(beat.last, 0, waiting)),
             ]
 
-        # The last lane of the output that the last beat fills, counted from 0.
-        highest = Signal(range(2 * lanes))
-        with_marker = Signal.like(highest)
-        m.d.comb += [highest.eq(waiting + beat.highest), with_marker.eq(waiting + beat.highest + 1)]
-        filled = Mux(marked, with_marker, highest)
-        ends, over = filled[:len(waiting)], filled[len(waiting)]
-
         m.d.comb += [
             o.valid.eq(i.valid & goes if many else i.valid),
             i.ready.eq(o.ready & (goes | ~i.valid) if many else o.ready),
@@ -185,11 +180,24 @@ class MarkerInserter(wiring.Component):
             placed.at.eq(state.place[:lanes.bit_length()] + waiting),
             placed.behind.eq(state.place[lanes.bit_length() - 1]),  # a place in reach is not beyond ``lanes``
             placed.pointer.eq(pointer),
-            placed.more.eq(Mux(beat.last, over, marked & (waiting == lanes - 1))),
-            placed.used.eq(Array(range(1, lanes + 1))[ends]),
+            placed.top.eq(beat.highest),
             placed.last.eq(beat.last),
             placed.abort.eq(beat.abort),
             *(placed[name].eq(beat[name]) for name in self.carried),
+        ]
+
+    def _fill(self, m, beat, filled):
+        """Whether the waiting lanes will need a beat of their own, and how many lanes of the last beat are used."""
+        lanes = self.lanes
+        # The last lane of the output that the last beat fills, counted from 0.
+        highest = Signal(range(2 * lanes))
+        with_marker = Signal.like(highest)
+        m.d.comb += [highest.eq(beat.waiting + beat.top), with_marker.eq(beat.waiting + beat.top + 1)]
+        end = Mux(beat.marked, with_marker, highest)
+        bits = len(beat.waiting)
+        m.d.comb += [
+            filled.more.eq(Mux(beat.last, end[bits], beat.marked & (beat.waiting == lanes - 1))),
+            filled.used.eq(Array(range(1, lanes + 1))[end[:bits]]),
         ]
 
     def _advance(self, m, i, state, reach, left, marked):
@@ -282,14 +290,14 @@ class _Placed(data.StructLayout):
     """A beat and its place.
 
     ``waiting``: the number of waiting lanes, by which the beat is rotated. ``alone``: the beat comes for the second
-    time, for the waiting lanes alone. ``highest``: its last lane. ``marked``: a marker is due in lane ``at``, counted
+    time, for the waiting lanes alone. ``highest``: its last lane; ``top``: the number of its last lane. ``marked``: a marker is due in lane ``at``, counted
     from the first waiting lane; ``behind``: in the lane behind the beat. ``pointer``: its FPDUPTR, in lanes. ``more``,
     ``used``: see :class:`_Turned`.
     """
 
     def __init__(self, lanes: int, also):
         super().__init__({
-            "data": 32 * lanes, "highest": 32, "waiting": range(lanes), "alone": 1,
+            "data": 32 * lanes, "highest": 32, "top": range(lanes), "waiting": range(lanes), "alone": 1,
             "marked": 1, "at": range(2 * lanes), "behind": 1, "pointer": 14,
             "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1, **also,
         })  # fmt: skip
