@@ -82,7 +82,7 @@ class FpduFinder(wiring.Component):
         kept = {name: shape for name, shape in found.items() if not wide or name == "length"}
         entry = data.StructLayout({
             "came": 1,  # the lane has arrived
-            "stays": 1,  # the next FPDU begins in this beat
+            "more": 1,  # and the next FPDU begins in this beat
             "lane": range(lanes),  # in this lane
             "skips": signed(16 - bits),  # beats between this one and that of the next FPDU, less 1
             **kept,
@@ -114,7 +114,7 @@ class FpduFinder(wiring.Component):
             m.d.comb += [
                 beyond.eq(length + (4 * n + _OVERHEAD - 8 * lanes)),  # in octets from two beats on
                 read[n].came.eq(n < beat.count),
-                read[n].stays.eq(beat.stays[n]),
+                read[n].more.eq(read[n].came & beat.stays[n]),
                 read[n].lane.eq(beyond[2:2 + bits]),
                 read[n].skips.eq(beyond[2 + bits:].as_signed()),
                 *(read[n][name].eq(fact) for name, fact in about(length).items() if name in kept),
@@ -147,7 +147,7 @@ class FpduFinder(wiring.Component):
             chosen.i.valid.eq(valid & ahead.came & ~(skipping | rests | stopped)),
             chosen.i.payload.lane.eq(lane),
             *(chosen.i.payload[name].eq(here[name]) for name in kept),
-            passes.eq(skipping | rests | stopped | ~ahead.came | (chosen.i.ready & ~ahead.stays)),
+            passes.eq(skipping | rests | stopped | (chosen.i.ready & ~ahead.more)),
             steps.eq(chosen.i.valid & chosen.i.ready),
         ]
         with m.If(steps):
@@ -155,7 +155,7 @@ class FpduFinder(wiring.Component):
                 lane.eq(here.lane),
                 not_lane.eq(~here.lane),
                 skips.eq(here.skips),
-                rests.eq(~here.stays & ~full),
+                rests.eq(~here.more & ~full),
             ]
         with m.Elif(valid & full):
             with m.If(rests):

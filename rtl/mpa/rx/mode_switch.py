@@ -16,7 +16,7 @@ class RxModeSwitch(ModeSwitch):
     Octets after the first ``octets`` wait until ``octets`` is raised or MPA is enabled. A chunk that crosses the
     boundary is cut in two. A chunk of no octets is discarded.
 
-    Latency: 1 cycle in MPA mode. Throughput: one beat per cycle in MPA mode; one beat every 4 cycles in stream mode,
+    Latency: 1 cycle in MPA mode. Throughput: one beat per cycle in MPA mode; one beat every 5 cycles in stream mode,
     and a cut takes 1 cycle for each octet before it.
 
     Members
@@ -100,26 +100,25 @@ class RxModeSwitch(ModeSwitch):
                     m.next = "Pass"
             with m.State("Pass"):
                 with m.If(empty):
-                    m.d.comb += sent_on.eq(1)
-                    m.next = "Measure"
+                    m.next = "Leave"
                 with m.Else():
                     m.d.comb += self.stream.valid.eq(1)
                     with m.If(self.stream.ready):
                         m.d.sync += counted.passed.eq(counted.passed + self.stream.payload.octets)
                         with m.If(fits):
-                            m.d.comb += sent_on.eq(1)
-                            m.next = "Measure"
+                            m.next = "Leave"
                         with m.Else():
                             # The octets after a cut are a chunk of their own.
                             m.d.sync += [surplus.eq(room), beat.octets.eq(count - room), beat.last.eq(1)]
-                            m.d.comb += shifts_on.eq(1)
                             m.next = "Shift"
+            with m.State("Leave"):
+                m.d.comb += sent_on.eq(1)
+                m.next = "Measure"
             with m.State("Shift"):
+                m.d.comb += shifts_on.eq(1)
                 m.d.sync += surplus.eq(surplus - 1)
                 with m.If(surplus == 1):
                     m.next = "Measure"
-                with m.Else():
-                    m.d.comb += shifts_on.eq(1)
             with m.State("Mpa"):
                 m.d.comb += self.state.eq(DirectionState.MPA)
                 m.d.sync += begun.eq(1)

@@ -180,7 +180,7 @@ class MarkerInserter(wiring.Component):
             placed.at.eq(state.place[:lanes.bit_length()] + waiting),
             placed.behind.eq(state.place[lanes.bit_length() - 1]),  # a place in reach is not beyond ``lanes``
             placed.pointer.eq(pointer),
-            placed.top.eq(beat.highest),
+            placed.end.eq(waiting + beat.highest),
             placed.last.eq(beat.last),
             placed.abort.eq(beat.abort),
             *(placed[name].eq(beat[name]) for name in self.carried),
@@ -189,15 +189,11 @@ class MarkerInserter(wiring.Component):
     def _fill(self, m, beat, filled):
         """Whether the waiting lanes will need a beat of their own, and how many lanes of the last beat are used."""
         lanes = self.lanes
-        # The last lane of the output that the last beat fills, counted from 0.
-        highest = Signal(range(2 * lanes))
-        with_marker = Signal.like(highest)
-        m.d.comb += [highest.eq(beat.waiting + beat.top), with_marker.eq(beat.waiting + beat.top + 1)]
-        end = Mux(beat.marked, with_marker, highest)
         bits = len(beat.waiting)
+        end, over = beat.end[:bits], beat.end[bits] | (beat.marked & (beat.end[:bits] == lanes - 1))
         m.d.comb += [
-            filled.more.eq(Mux(beat.last, end[bits], beat.marked & (beat.waiting == lanes - 1))),
-            filled.used.eq(Array(range(1, lanes + 1))[end[:bits]]),
+            filled.more.eq(Mux(beat.last, over, beat.marked & (beat.waiting == lanes - 1))),
+            filled.used.eq(Mux(beat.marked, Array([*range(2, lanes + 1), 1])[end], Array(range(1, lanes + 1))[end])),
         ]
 
     def _advance(self, m, i, state, reach, left, marked):
@@ -290,14 +286,14 @@ class _Placed(data.StructLayout):
     """A beat and its place.
 
     ``waiting``: the number of waiting lanes, by which the beat is rotated. ``alone``: the beat comes for the second
-    time, for the waiting lanes alone. ``highest``: its last lane; ``top``: the number of its last lane. ``marked``: a marker is due in lane ``at``, counted
+    time, for the waiting lanes alone. ``highest``: its last lane; ``end``: that lane's place in the output, without a marker. ``marked``: a marker is due in lane ``at``, counted
     from the first waiting lane; ``behind``: in the lane behind the beat. ``pointer``: its FPDUPTR, in lanes. ``more``,
     ``used``: see :class:`_Turned`.
     """
 
     def __init__(self, lanes: int, also):
         super().__init__({
-            "data": 32 * lanes, "highest": 32, "top": range(lanes), "waiting": range(lanes), "alone": 1,
+            "data": 32 * lanes, "highest": 32, "end": range(2 * lanes), "waiting": range(lanes), "alone": 1,
             "marked": 1, "at": range(2 * lanes), "behind": 1, "pointer": 14,
             "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1, **also,
         })  # fmt: skip
