@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Found, StreamBeat
-from open_rnic.rtl.lib.copies import AT_ONCE, parts_of
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Fifo, ReadyFifo, Stage, Through, swap_octets
 
@@ -99,8 +99,8 @@ class FpduFinder(wiring.Component):
                 "brief": short | (length == 4 * lanes),
             }
 
-        # A beat is present: a copy for each part of a wide beat, because a late clock enable cannot reach all of it.
-        present = [Signal(name=f"present_{n}") for n in range(parts_of(lanes))]
+        # A beat is present: a copy for each 2 lanes of a wide beat, because a late clock enable cannot reach all of it.
+        present = [Signal(name=f"present_{n}") for n in range(lanes // 2 if wide else 1)]
         valid = present[0]
         full = Signal()  # the beat is complete
         entries = Signal(data.ArrayLayout(entry, lanes), reset_less=True)
@@ -121,10 +121,11 @@ class FpduFinder(wiring.Component):
             ]
         with m.If(waiting.o.ready):
             m.d.sync += full.eq(beat.count == lanes)
-        for at, there in zip(range(0, lanes, AT_ONCE), present, strict=True):
+        size = lanes // len(present)
+        for at, there in enumerate(present):
             with m.If(~there | passes):
                 m.d.sync += [
-                    there.eq(waiting.o.valid), *(entries[n].eq(read[n]) for n in range(at, min(at + AT_ONCE, lanes))),
+                    there.eq(waiting.o.valid), *(entries[n].eq(read[n]) for n in range(size * at, size * (at + 1))),
                 ]  # fmt: skip
 
         # Then step from one FPDU to the next.

@@ -97,6 +97,7 @@ class ChunkPacker(wiring.Component):
             o.valid.eq(self.i.valid & (count != 0)),
             measured.data.eq(self.i.payload.data),
             measured.count.eq(count),
+            measured.less.eq(Cat(count[:2], (count[2:] - 1)[:bits + 1])),
             measured.inside.eq(due & (low > width - 4)),
             measured.completes.eq(self.markers & due & (through >= width)),
             measured.has_marker.eq(self.markers & (measured.inside | reaches_octet(0))),
@@ -130,7 +131,7 @@ class ChunkPacker(wiring.Component):
             next_beat.eq(~measured.inside & (Cat(Const(0, 2), home) < octet)),
             located.marker_lane.eq(Cat(home, next_beat)),
             behind.eq(_sum(octet, count)),
-            closed.eq(_sum(octet, Cat(count[:2], (count[2:] - 1)[:bits + 1]))),  # 4 octets less
+            closed.eq(_sum(octet, measured.less)),
         ]
         with m.If(located.completes):
             m.d.comb += located.end.eq(closed)
@@ -255,6 +256,8 @@ class _Measured(data.StructLayout):
         The octets.
     count : range(4 * ``lanes`` + 1)
         Their number.
+    less : as ``count``
+        4 less than that, modulo the range.
     inside : 1 bit
         It begins inside a marker.
     has_marker, completes, adds
@@ -263,7 +266,8 @@ class _Measured(data.StructLayout):
 
     def __init__(self, lanes: int):
         super().__init__({
-            "data": 32 * lanes, "count": range(4 * lanes + 1), "inside": 1, "has_marker": 1, "completes": 1, "adds": 4,
+            "data": 32 * lanes, "count": range(4 * lanes + 1), "less": range(4 * lanes + 1),
+            "inside": 1, "has_marker": 1, "completes": 1, "adds": 4,
         })  # fmt: skip
 
 

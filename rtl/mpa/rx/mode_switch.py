@@ -56,6 +56,8 @@ class RxModeSwitch(ModeSwitch):
         surplus = Signal.like(beat.octets)  # octets still to be shifted out of the beat
         counted = StreamCount(m, self)
         room = counted.room
+        near = room[:len(count)]  # all of ``room``, if no more than a beat
+        is_near = room[len(count):] == 0
         m.d.comb += [
             count.eq(beat.octets),
             taken.eq(sent | (begun & self.mpa.ready)),
@@ -88,8 +90,8 @@ class RxModeSwitch(ModeSwitch):
                     none.eq(room == 0),
                     there.eq(present),
                     empty.eq(count == 0),
-                    fits.eq(count <= room),
-                    ends.eq(count >= room),
+                    fits.eq(~is_near | (count <= near)),
+                    ends.eq(is_near & (count >= near)),
                 ]
                 m.next = "Decide"
             with m.State("Decide"):

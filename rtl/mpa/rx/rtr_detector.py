@@ -281,7 +281,7 @@ class RtrDetector(wiring.Component):
                 *(last[name].eq(i[name]) for name in CHECKED),
                 x.is_good.eq(i.cause == Cause.NONE),
                 *(is_this.eq(i.value == size) for size, is_this in x.sizes.items()),
-                x.has_queue.eq(i.value >= 10),
+                x.has_queue.eq(~i.value.matches(*range(10))),
             ]
         passed = Signal()
         lanes_passed = Signal.like(last.size)

@@ -79,9 +79,7 @@ class FpduFramer(wiring.Component):
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
             *(padded[name].eq(counted[name]) for name in padded.shape().members if name != "data"),
-            padded.data.eq(Cat(
-                Mux(keeps, counted.data.word_select(n, 8), 0) for n, keeps in enumerate(counted.keeps)
-            )),
+            padded.data.eq(counted.data & Cat(keeps.replicate(8) for keeps in counted.keeps)),
         ]
 
     def _frame(self, m, i, alone, given):

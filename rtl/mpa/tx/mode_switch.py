@@ -40,7 +40,8 @@ class TxModeSwitch(ModeSwitch):
         there = Signal()  # a beat is present
         inside = Signal()  # a packet has begun and not ended
         wanted = Signal(16)  # octets of the beat, or of its whole packet if more are announced
-        surplus = Signal(signed(34))  # octets of these that exceed ``room``
+        is_near = Signal()  # ``room`` is less than 2^16
+        surplus = Signal(signed(17))  # if so, octets of ``wanted`` that exceed it
         over = Signal()
         # The beat at the input, a cycle late: it stays there until it is sent.
         came = Signal()
@@ -52,7 +53,7 @@ class TxModeSwitch(ModeSwitch):
             came.eq(self.i.valid),
             leaving.eq(count),
             empty.eq(count == 0),
-            exceeds.eq(count > i.length),
+            exceeds.eq((i.length[len(count):] == 0) & (count > i.length[:len(count)])),
             ends.eq(i.last),
         ]
         m.d.comb += [
@@ -70,10 +71,10 @@ class TxModeSwitch(ModeSwitch):
                 ]
                 m.next = "Compare"
             with m.State("Compare"):
-                m.d.sync += surplus.eq(wanted - counted.room)
+                m.d.sync += [is_near.eq(counted.room[16:] == 0), surplus.eq(wanted - counted.room[:16])]
                 m.next = "Weigh"
             with m.State("Weigh"):
-                m.d.sync += over.eq(surplus > 0)
+                m.d.sync += over.eq(is_near & ~surplus[-1] & (surplus[:-1] != 0))
                 m.next = "Measure"
                 with m.If(none & ~inside):
                     counted.enter_mpa(m, EventKind.TX_MPA)
