@@ -204,7 +204,7 @@ class _Watch:
         "self.respond.eq(x.found == Rtr.READ), x.clear.eq(1)]",
         "self.respond.eq(x.found == Rtr.READ)]",
     ),
-    Mutant("an empty FPDU is not an RTR", RtrDetector, "(last.value == 0) | (untagged", "(untagged"),
+    Mutant("an empty FPDU is not an RTR", RtrDetector, "size[0] | (untagged", "(untagged"),
     Mutant(
         "the response is delivered",
         RtrDetector,

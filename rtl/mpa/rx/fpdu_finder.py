@@ -1,6 +1,6 @@
 """Finds the beginnings of FPDUs by ULPDU_Length (RFC 5044 §6)."""
 
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -134,9 +134,9 @@ class FpduFinder(wiring.Component):
         rests = Signal()  # no further FPDU begins in this beat, which is incomplete and will be repeated
         stopped = Signal()
         here = Signal(entry)
-        # The same lane for the choice of what the next cycle needs first. Inverted, or synthesis would merge the two.
-        not_lane = Signal(range(lanes), init=lanes - 1)
-        ahead = Signal(entry)
+        at = Signal(lanes, init=1)  # a bit for each lane, of which that one is set
+        came = Signal()  # ``here.came``, and ``here.more``: what the next cycle needs first, so that wide beats choose it
+        more = Signal()  # as a sum of products
         skipping = skips >= 0
         m.submodules.chosen = chosen = (Stage if wide else Through)(
             data.StructLayout({"lane": range(lanes), **kept})
@@ -144,17 +144,18 @@ class FpduFinder(wiring.Component):
         steps = Signal()
         m.d.comb += [
             here.eq(entries[lane]),
-            ahead.eq(entries[~not_lane if wide else lane]),
-            chosen.i.valid.eq(valid & ahead.came & ~(skipping | rests | stopped)),
+            came.eq((Cat(one.came for one in entries) & at).any() if wide else here.came),
+            more.eq((Cat(one.more for one in entries) & at).any() if wide else here.more),
+            chosen.i.valid.eq(valid & came & ~(skipping | rests | stopped)),
             chosen.i.payload.lane.eq(lane),
             *(chosen.i.payload[name].eq(here[name]) for name in kept),
-            passes.eq(skipping | rests | stopped | (chosen.i.ready & ~ahead.more)),
+            passes.eq(skipping | rests | stopped | (chosen.i.ready & ~more)),
             steps.eq(chosen.i.valid & chosen.i.ready),
         ]
         with m.If(steps):
             m.d.sync += [
                 lane.eq(here.lane),
-                not_lane.eq(~here.lane),
+                at.eq(Cat(here.lane == n for n in range(lanes))),
                 skips.eq(here.skips),
                 rests.eq(~here.more & ~full),
             ]
