@@ -18,8 +18,8 @@ class _Watch:
 
     Assumptions: the host sets its registers before the first FPDU. FpduChecker reports the length of a good FPDU,
     outputs an FPDU that is too long as a single beat, and holds its beats until they are transferred. The input
-    ``asked``, which reports that a Read RTR has left, is 0 for two cycles after reset, and does not return to 0. An FPDU that begins in the cycle in which
-    ``asked`` is set is not the response.
+    ``asked``, which reports that a Read RTR has left, is 0 for two cycles after reset, and does not return to 0. An
+    FPDU that begins in the cycle in which ``asked`` is set is not the response.
     """
 
     def __init__(self, m, detector):
@@ -101,12 +101,12 @@ class _Watch:
         is_terminate = self.kinds(self.octets, Const(_HEADER))["terminate"]  # if the FPDU is long enough
         m.states(fifo_states(queue), ~out | (flows & ~fails), out + into + away <= 1, ~detector["ended"] | flows)
         m.states(into == (keeps | (rests & ~away)), away == (stopped | (rests & away)))
+        weighs, ponders, judges = (detector.within(name) for name in ("Weigh", "Ponder", "Judge"))
         settles, soon, direct = detector.within("Settle"), detector["direct"], detector["direct_0"]
         m.states(Mux(stopped, ~(soon | direct) | (level == 0), soon == (flows | keeps)))
-        m.states(direct | ~(out | keeps), flows | keeps | stopped | ~direct | long | ~released & detector.within("Weigh"))
+        m.states(direct | ~(out | keeps), ~direct | flows | keeps | stopped | long | (weighs & ~released))
         is_strict = detector["awaits_rtr"] & ~detector.permissive
         m.states(stopped | settles | ~began | (detector["is_strict"] == is_strict))
-        weighs, ponders, judges = (detector.within(name) for name in ("Weigh", "Ponder", "Judge"))
         with m.If(weighs | ponders | judges):
             kinds, good = self.kinds(self.octets, last.value), last.cause == Cause.NONE
             is_rtr = good & detector["awaits_rtr"] & self.is_rtr(detector, kinds)

@@ -250,8 +250,8 @@ _block(
     FpduFinder,
     FpduFinder,
     "the block continues before the FPDU is transferred",
-    "(chosen.i.ready & ~ahead.stays)",
-    "~ahead.stays",
+    "(chosen.i.ready & ~more)",
+    "~more",
 )
 
 

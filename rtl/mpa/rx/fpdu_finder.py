@@ -135,8 +135,9 @@ class FpduFinder(wiring.Component):
         stopped = Signal()
         here = Signal(entry)
         at = Signal(lanes, init=1)  # a bit for each lane, of which that one is set
-        came = Signal()  # ``here.came``, and ``here.more``: what the next cycle needs first, so that wide beats choose it
-        more = Signal()  # as a sum of products
+        # What the next cycle needs first of ``here``, which is a sum of products if the beat is wide.
+        came = Signal()
+        more = Signal()
         skipping = skips >= 0
         m.submodules.chosen = chosen = (Stage if wide else Through)(
             data.StructLayout({"lane": range(lanes), **kept})

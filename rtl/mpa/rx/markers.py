@@ -116,7 +116,7 @@ class ChunkPacker(wiring.Component):
         Lanes are counted on into the next beat. Octets before a marker belong into their lanes, those behind it arrive
         one lane too high.
         """
-        lanes, bits, width = self.lanes, x.bits, x.width
+        lanes, width = self.lanes, x.width
         measured, located = i.payload, o.payload
         count, octet = measured.count, located.octet
         started = Signal()
