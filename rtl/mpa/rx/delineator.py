@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import StreamBeat, aligned
+from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Fifo, ReadyFifo
 from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner
@@ -54,7 +55,8 @@ class Delineator(wiring.Component):
         m = Module()
         m.submodules.finder = finder = FpduFinder(self.lanes)
         m.submodules.aligner = aligner = FpduAligner(self.lanes)
-        m.submodules.beats = beats = Fifo(self.i.payload.shape(), SLACK)
+        # Whether the next beat is full decides what the aligner does, so that of a wide beat comes from a register.
+        m.submodules.beats = beats = (ReadyFifo if self.lanes > AT_ONCE else Fifo)(self.i.payload.shape(), SLACK)
         m.submodules.found = found = ReadyFifo(finder.o.payload.shape(), SLACK)
         both_ready = Signal()  # registered, because it stalls all blocks before
         m.d.sync += both_ready.eq(finder.spare & beats.spare)
