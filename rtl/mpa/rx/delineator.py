@@ -55,8 +55,7 @@ class Delineator(wiring.Component):
         m = Module()
         m.submodules.finder = finder = FpduFinder(self.lanes)
         m.submodules.aligner = aligner = FpduAligner(self.lanes)
-        # Whether the next beat is full decides what the aligner does, so that of a wide beat comes from a register.
-        m.submodules.beats = beats = (ReadyFifo if self.lanes > AT_ONCE else Fifo)(self.i.payload.shape(), SLACK)
+        m.submodules.beats = beats = Fifo(self.i.payload.shape(), SLACK)
         m.submodules.found = found = ReadyFifo(finder.o.payload.shape(), SLACK)
         both_ready = Signal()  # registered, because it stalls all blocks before
         m.d.sync += both_ready.eq(finder.spare & beats.spare)
@@ -70,4 +69,14 @@ class Delineator(wiring.Component):
         wiring.connect(m, found.o, aligner.found)
         wiring.connect(m, beats.o, aligner.i)
         wiring.connect(m, aligner.o, wiring.flipped(self.o))
+        if self.lanes > AT_ONCE:
+            # What the aligner decides by has a queue of its own, which need not lie where the octets are.
+            m.submodules.counts = counts = Fifo(self.i.payload.count.shape(), SLACK)
+            m.d.comb += [
+                counts.i.valid.eq(beats.i.valid),
+                counts.i.payload.eq(self.i.payload.count),
+                counts.o.ready.eq(beats.o.ready),
+                aligner.i.valid.eq(counts.o.valid),
+                aligner.i.payload.count.eq(counts.o.payload),
+            ]
         return m

@@ -45,7 +45,7 @@ class RtrDetector(wiring.Component):
     about the last one have been made, and its connection becomes active.
 
     Latency: combinational for ULPDUs, 1 cycle for reports to the fence, 2 cycles for events. Throughput: one beat per
-    cycle; an FPDU that is held back takes some 6 cycles more. A change of connection takes 3 cycles.
+    cycle; an FPDU that is held back takes some 8 cycles more. A change of connection takes 3 cycles.
 
     Members
     -------
