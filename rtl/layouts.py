@@ -188,7 +188,7 @@ class AlignedBeat(data.StructLayout):
         ULPDU_Length is over the maximum; this single beat stands for the FPDU.
     marked : 1 bit
         If ``place`` is less than ``count``, a marker preceded lane ``place``; otherwise it belongs to another FPDU.
-        Above 4 lanes, it is 0 then.
+        With one connection and more than 4 lanes, it is 0 then.
     place : range(2 * ``lanes``)
         The lane.
     marker : 32 bits

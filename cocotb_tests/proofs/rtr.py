@@ -96,12 +96,15 @@ class _Watch:
         flows, keeps, stopped = (detector.within(name) for name in ("Flow", "Keep", "Stopped"))
         fails = flows & detector["ended"] & ~detector["is_good"]  # will be stopped in the next cycle
         out, into, away = (detector[name] for name in ("flows", "keeps", "sinks"))
-        long, rests = detector.within("Long"), detector.within("Rest")
+        long, left = detector.within("Long"), detector["left"]
+        rests = detector.within("Rest") & ~left
         level = fifo_level(queue)
         is_terminate = self.kinds(self.octets, Const(_HEADER))["terminate"]  # if the FPDU is long enough
         m.states(fifo_states(queue), ~out | (flows & ~fails), out + into + away <= 1, ~detector["ended"] | flows)
         m.states(into == (keeps | (rests & ~away)), away == (stopped | (rests & away)))
         weighs, ponders, judges = (detector.within(name) for name in ("Weigh", "Ponder", "Judge"))
+        m.states(~left | (detector.within("Rest") & released))
+        weighs |= left
         settles, soon, direct = detector.within("Settle"), detector["direct"], detector["direct_0"]
         m.states(Mux(stopped, ~(soon | direct) | (level == 0), soon == (flows | keeps)))
         m.states(direct | ~(out | keeps), ~direct | flows | keeps | stopped | long | (weighs & ~released))

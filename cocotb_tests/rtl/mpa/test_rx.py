@@ -2,6 +2,7 @@
 """The blocks of receive, from chunks to ULPDUs, alone and in chains."""
 
 import functools
+import itertools
 import random
 
 import crc32c
@@ -9,19 +10,22 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.datapath import cut, filler
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import Sink, Source, bench, never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.layouts import Packet, StreamBeat
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.lib.stream import Buffer
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
 from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
 from open_rnic.rtl.mpa.rx.markers import ChunkPacker
+from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.registers import Cause
 
 
@@ -68,18 +72,18 @@ def one_lane():
 class Receiver:
     """Drivers for the chain, and a framer, which begin at a random position in the marked stream."""
 
-    def __init__(self, dut, start, markers):
-        self.source = Source(dut, "rx__i", pauses(0.3))
-        self.sink = Sink(dut, "rx__o", stalls(0.3))
+    def __init__(self, dut, start, markers, gaps, backpressure):
+        self.source = Source(dut, "rx__i", gaps or pauses(0.3))
+        self.sink = Sink(dut, "rx__o", backpressure or stalls(0.3))
         self.framer = FpduFramer(markers=bool(markers), crc=True, offset=4 * start)
 
     @classmethod
-    async def begin(cls, dut, markers, maximum=64768):
+    async def begin(cls, dut, markers, maximum=64768, gaps=None, backpressure=None):
         start = random.randrange(128)
         for port, value in {"markers": markers, "start": start, "maximum": maximum, "enable": 1}.items():
             getattr(dut, f"rx__{port}").value = value
         await RisingEdge(dut.clk)
-        return cls(dut, start, markers)
+        return cls(dut, start, markers, gaps, backpressure)
 
     async def receive(self):
         """Return a ULPDU, and the findings about it: cause, value, size and number of markers."""
@@ -112,6 +116,15 @@ async def ulpdus_are_received_without_markers(dut):
 @bench()
 async def ulpdus_are_received_with_markers(dut):
     await framed_ulpdus_are_received(dut, 1)
+
+
+@bench()
+async def each_fpdu_keeps_its_findings_while_more_wait_than_have_a_place(dut):
+    receiver = await Receiver.begin(dut, 0, gaps=never(), backpressure=itertools.chain([300], never()))
+    sent = [random.randbytes(random.randrange(max(3, 4 * parameter("lanes") - 6))) for _ in range(60)]  # of one beat
+    receiver.source.send(b"".join(receiver.framer.frame(each) for each in sent))
+    for each in sent:
+        assert await receiver.receive() == (each, Cause.NONE, len(each), (len(each) + 9) // 4, 0)
 
 
 @bench()
@@ -192,3 +205,19 @@ def test_rx_blocks_of_an_ice40():
 
 def test_rx_blocks_of_1_lane():
     simulate(functools.partial(one_lane), __name__, parameters={"lanes": 1})
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_a_chunk_that_waits_during_reset_is_whole(lanes):
+    switch, chunk = RxModeSwitch(lanes), bytes(range(1, 4 * lanes + 1))
+
+    async def sent_at_once(context):
+        context.set(switch.octets, len(chunk))
+        context.set(switch.i.payload, {"data": int.from_bytes(chunk, "little"), "octets": len(chunk), "last": 1})
+        context.set(switch.i.valid, 1)
+        (data,) = await context.tick().sample(switch.stream.payload.data).until(switch.stream.valid)
+        assert data.to_bytes(len(chunk), "little") == chunk
+
+    simulator = Simulator(switch)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(sent_at_once)
+    simulator.run_until(1e-4)

@@ -266,8 +266,8 @@ class FpduAligner(wiring.Component):
 class _Turned(data.StructLayout):
     """A beat that is being rotated, with the fields of :class:`.AlignedBeat` but ``data``.
 
-    ``window``: its lanes, of which ``lane`` moves to lane 0. ``beyond``: 2 octets
-    of each lane of the far beat, of which those of ``lane`` follow the beat; each step leaves fewer.
+    ``window``: its lanes, of which ``lane`` moves to lane 0. ``beyond``: 2 octets of each lane of the far beat, of
+    which those of ``lane`` follow the beat; each step leaves fewer.
     """
 
     def __init__(self, lanes: int):

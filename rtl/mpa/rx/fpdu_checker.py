@@ -63,13 +63,15 @@ class FpduChecker(wiring.Component):
         m.submodules.ulpdus = ulpdus = Fifo(shape, DEPTH, spare=ROOM + room_latency(lanes))
         m.submodules.crc = crc = Crc32c(lanes, markers=True)
         m.submodules.crcs = crcs = Fifo(1, DEPTH)
-        # An FPDU's note is there before the verdict of its CRC: so nobody has to ask whether it is, which takes time.
+        # An FPDU's note is there before the verdict of its CRC, and there are no more notes than beats in ``ulpdus``.
+        # So nobody has to ask whether a note is there, or has a place, which takes time.
+        ends = Signal()  # an FPDU has ended, and ``note`` is about it
         note = Signal(data.StructLayout(_NOTE | ({"crc": 1} if many else {})))
         noted = Signal(range(DEPTH))  # FPDUs that are noted, modulo DEPTH
         passed_on = Signal.like(noted)  # FPDUs whose last beat has left
         passed_next = Signal.like(noted)
         checked = data.View(
-            note.shape(), stored_beats(m, platform, note, DEPTH, 1, noted, passed_next, passed_on)
+            note.shape(), stored_beats(m, platform, note, DEPTH, ends, noted, passed_next, passed_on)
         )
 
         # The ULPDU, from the third octet of the FPDU on.
@@ -91,7 +93,7 @@ class FpduChecker(wiring.Component):
         before = Signal(lanes + 1)  # lanes before the marker
         here = Signal(lanes + 1)  # the marker's lane
         begins = Signal(init=1)
-        has_marker = i.marked if lanes > AT_ONCE else i.marked & (i.place < i.count)
+        has_marker = i.marked & (i.place < i.count) if many or lanes <= AT_ONCE else i.marked
         marked_lane = i.place[:(lanes - 1).bit_length()]
         m.d.sync += [
             valid.eq(self.i.valid),
@@ -150,7 +152,6 @@ class FpduChecker(wiring.Component):
         length = Signal(16)
         too_long = Signal()
         size = Signal(15)
-        ends = Signal()
         m.d.sync += [
             length.eq(beat.length),
             too_long.eq(beat.too_long),

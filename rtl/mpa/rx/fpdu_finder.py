@@ -134,8 +134,8 @@ class FpduFinder(wiring.Component):
         rests = Signal()  # no further FPDU begins in this beat, which is incomplete and will be repeated
         stopped = Signal()
         here = Signal(entry)
-        at = Signal(lanes, init=1)  # a bit for each lane, of which that one is set
-        # What the next cycle needs first of ``here``, which is a sum of products if the beat is wide.
+        lane_bits = Signal(lanes, init=1)  # a bit for each lane, of which that one is set
+        # What the next cycle needs first of ``here``. Of a wide beat, ``lane_bits`` choose it, as a sum of products.
         came = Signal()
         more = Signal()
         skipping = skips >= 0
@@ -145,8 +145,8 @@ class FpduFinder(wiring.Component):
         steps = Signal()
         m.d.comb += [
             here.eq(entries[lane]),
-            came.eq((Cat(one.came for one in entries) & at).any() if wide else here.came),
-            more.eq((Cat(one.more for one in entries) & at).any() if wide else here.more),
+            came.eq((Cat(one.came for one in entries) & lane_bits).any() if wide else here.came),
+            more.eq((Cat(one.more for one in entries) & lane_bits).any() if wide else here.more),
             chosen.i.valid.eq(valid & came & ~(skipping | rests | stopped)),
             chosen.i.payload.lane.eq(lane),
             *(chosen.i.payload[name].eq(here[name]) for name in kept),
@@ -156,7 +156,7 @@ class FpduFinder(wiring.Component):
         with m.If(steps):
             m.d.sync += [
                 lane.eq(here.lane),
-                at.eq(Cat(here.lane == n for n in range(lanes))),
+                lane_bits.eq(Cat(here.lane == n for n in range(lanes))),
                 skips.eq(here.skips),
                 rests.eq(~here.more & ~full),
             ]

@@ -46,8 +46,8 @@ class ChunkPacker(wiring.Component):
     markers : In, 1 bit
         The stream has markers.
     start : In, 7 bits
-        Offset of the first octet in the marked stream, in lanes. This port and ``markers`` do not change once octets
-        have arrived.
+        Offset of the first octet in the marked stream, in lanes. This port and ``markers`` do not change once a chunk
+        has been offered, even one of no octets, nor in the cycle before.
     """
 
     def __init__(self, lanes: int):

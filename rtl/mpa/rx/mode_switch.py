@@ -41,7 +41,7 @@ class RxModeSwitch(ModeSwitch):
         # ``beat`` has a beat. Each part of a wide beat has a copy, because a clock enable is late if it must reach all.
         presents = [Signal(name=f"present_{n}") for n in range(parts_of(self.lanes))]
         present = presents[0]
-        # The beat leaves: in stream mode a cycle after it was sent, because a decision is too late for a clock enable.
+        # The beat leaves: in stream mode two cycles after it was sent, because what decides is far from it.
         taken = Signal()
         sent = Signal()  # stream mode has sent it
         sent_on = Signal()  # ``sent`` in the next cycle
@@ -80,7 +80,7 @@ class RxModeSwitch(ModeSwitch):
                 m.d.sync += there_too.eq(self.i.valid)
             with m.If(~there_too | changes[n] | (begun & self.mpa.ready)):
                 m.d.sync += beat.data.word_select(n, size).eq(
-                    Mux(shifts[n], shifted.word_select(n, size), given.data.word_select(n, size))
+                    Mux(shifts[n] & there_too, shifted.word_select(n, size), given.data.word_select(n, size))
                 )
         m.d.sync += sent.eq(sent_on)
         with m.FSM():

@@ -381,9 +381,13 @@ class RtrDetector(wiring.Component):
                 m.d.comb += x.clear.eq(1)
             with m.Else():
                 self._let_through(m, x)
-            with m.If(x.leaves & self.i.payload.last):
+            # ``leaves`` is late in the cycle, so the state follows a cycle later.
+            left = x.leaves & self.i.payload.last
+            m.d.sync += x.left.eq(left)
+            m.d.comb += x.weighs.eq(x.left)
+            with m.If(x.left):
                 m.next = "Weigh"
-            with m.Else():
+            with m.If(~left):
                 m.d.comb += [x.keeps_on.eq(x.keeps), x.sinks_on.eq(x.sinks)]
 
     def _judge(self, m, x):
@@ -428,7 +432,7 @@ class RtrDetector(wiring.Component):
             m.d.sync += [x.beat.eq(0), x.released.eq(0)]
             with m.If(~x.kept.o.valid):
                 m.next = "Return"
-        with m.State("Return"):
+        with m.State("Return"):  # so that ``direct`` is 1 when the first beat flows; also the state after reset
             m.d.comb += x.direct_on.eq(1)
             m.next = "Flow"
         with m.State("Stopped"):
@@ -475,6 +479,7 @@ class _Parts:
         self.sizes = {size: Signal(name=f"is_{size}_octets") for size in (0, 14, 18, 46)}  # ``last.value`` is this
         self.has_queue = Signal()  # long enough for a queue number
         self.ended = Signal()  # it passed, and has not been reported
+        self.left = Signal()  # it was too long for an RTR, and its last beat has left
         self.weighs = Signal()  # it is being examined; ``last`` does not change
         self.tells = Signal()  # it is reported in this cycle
         self.event = Signal(Event)
@@ -490,9 +495,10 @@ class _Parts:
         self.passes = Signal()  # a beat is taken by the output, or discarded in its place
         self.leaves = Signal()  # a beat is taken by the queue, or discarded
 
-        # Known early, as many octets wait for it: the output and the header take what is at the input, not the queue's.
+        # The output takes the beat at the input, not the queue's, and the header follows the input. Known two cycles
+        # ahead, as many octets wait for it.
         self.direct: list[Value] = []  # for each part of a beat
-        self.direct_on = Signal()
+        self.direct_on = Signal()  # ``direct`` in two cycles
 
         # The next FPDU may be an RTR, or the response to one.
         self.awaits_rtr = Signal()

@@ -286,9 +286,10 @@ class _Placed(data.StructLayout):
     """A beat and its place.
 
     ``waiting``: the number of waiting lanes, by which the beat is rotated. ``alone``: the beat comes for the second
-    time, for the waiting lanes alone. ``highest``: its last lane; ``end``: that lane's place in the output, without a
-    marker. ``marked``: a marker is due in lane ``at``, counted from the first waiting lane; ``behind``: in the lane
-    behind the beat. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: see :class:`_Turned`.
+    time, for the waiting lanes alone. ``highest``: its last lane; ``end``: the place in the output, without a marker,
+    of the highest lane in use. ``marked``: a marker is due in lane ``at``, counted from the first waiting lane;
+    ``behind``: in the lane behind the beat. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: see
+    :class:`_Turned`.
     """
 
     def __init__(self, lanes: int, also):
