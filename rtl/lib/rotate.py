@@ -10,7 +10,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 
 from open_rnic.rtl.lib.copies import choose
 
-__all__ = ["TURNED", "rotate_lanes", "steps_of"]
+__all__ = ["TURNED", "rotate_lanes", "rotate_part", "steps_of"]
 
 TURNED = 2  # bits of the distance by which a cycle rotates a wider beat
 
@@ -29,6 +29,11 @@ def rotate_lanes(
         selects = [bit] if isinstance(bit, Value) else bit
         m.d.comb += value.eq(choose(selects, Cat(before[-step:], before[:-step]), before))
     return value
+
+
+def rotate_part(m: Module, value: Value, by: Value, at: int, *, lane: int = 32) -> Value:
+    """``value`` rotated by the part of the distance ``by`` whose TURNED bits begin at bit ``at``: one of its steps."""
+    return rotate_lanes(m, value, by[at:at + TURNED], lane=lane, at=at)
 
 
 def steps_of(bits: int) -> range:

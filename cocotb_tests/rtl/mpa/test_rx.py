@@ -206,6 +206,7 @@ def test_rx_blocks_of_an_ice40():
 def test_rx_blocks_of_1_lane():
     simulate(functools.partial(one_lane), __name__, parameters={"lanes": 1})
 
+
 @pytest.mark.parametrize("lanes", LANES)
 def test_a_chunk_that_waits_during_reset_is_whole(lanes):
     switch, chunk = RxModeSwitch(lanes), bytes(range(1, 4 * lanes + 1))

@@ -52,6 +52,7 @@ class FpduFinder(wiring.Component):
         m = Module()
         lanes = self.lanes
         bits = (lanes - 1).bit_length()
+        wide = lanes > AT_ONCE
 
         lengths = data.StructLayout({
             "count": range(lanes + 1),
@@ -59,7 +60,7 @@ class FpduFinder(wiring.Component):
             "stays": lanes,  # if so, the next FPDU begins in this beat
         })  # fmt: skip
         # The clock enables of a wide ReadyFifo are too many for ``passes``, which comes late.
-        m.submodules.waiting = waiting = (Fifo if lanes > AT_ONCE else ReadyFifo)(lengths, self.DEPTH)
+        m.submodules.waiting = waiting = (Fifo if wide else ReadyFifo)(lengths, self.DEPTH)
         m.d.comb += [
             waiting.i.valid.eq(self.i.valid),
             self.i.ready.eq(waiting.i.ready),
@@ -77,7 +78,6 @@ class FpduFinder(wiring.Component):
 
         # First, read each lane as if it were the first lane of an FPDU.
         # Of wide beats, only what the steps need; the rest follows from the length of the FPDU that is chosen.
-        wide = lanes > AT_ONCE
         found = {name: shape for name, shape in Found(lanes).members.items() if name != "lane"}
         kept = {name: shape for name, shape in found.items() if not wide or name == "length"}
         entry = data.StructLayout({

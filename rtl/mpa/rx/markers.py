@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.layouts import INTERVAL, Packet, StreamBeat
 from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import TURNED, rotate_lanes, steps_of
+from open_rnic.rtl.lib.rotate import rotate_part, steps_of
 from open_rnic.rtl.lib.stream import Stage, Through
 
 __all__ = ["ChunkPacker"]
@@ -157,7 +157,7 @@ class ChunkPacker(wiring.Component):
             m.d.comb += [
                 turned.i.valid.eq(i.valid),
                 turned.i.payload.eq(i.payload),
-                turned.i.payload.data.eq(self._turned(m, i.payload, at)),
+                turned.i.payload.data.eq(rotate_part(m, i.payload.data, i.payload.octet, at, lane=8)),
                 turned.o.ready.eq(self.o.ready),
             ]
             i = turned.o
@@ -167,7 +167,7 @@ class ChunkPacker(wiring.Component):
                 m.d.sync += filled.eq(chunk.end)
             m.d.sync += [
                 x.turned_valid.eq(i.valid),
-                x.turned.eq(self._turned(m, chunk, steps[-1])),
+                x.turned.eq(rotate_part(m, chunk.data, chunk.octet, steps[-1], lane=8)),
                 x.keeps.eq(Cat(~i.valid | (n < filled) for n in range(x.width))),  # a chunk of no octets keeps all
                 x.moves.eq(Cat(chunk.has_marker & (n >= chunk.marker_lane) for n in range(2 * lanes))),
                 x.reaches.eq(chunk.end),
@@ -176,11 +176,6 @@ class ChunkPacker(wiring.Component):
                 x.at.eq(chunk.marker_lane),
                 x.of_marker.eq(chunk.adds),
             ]
-
-    @staticmethod
-    def _turned(m, chunk, at):
-        """The octets, rotated by the bits of ``octet`` from ``at`` on."""
-        return rotate_lanes(m, chunk.data, chunk.octet[at:at + TURNED], lane=8, at=at)
 
     def _join(self, m, x):
         """Join the octets with those that the beat has, and close the gap that a marker leaves."""

@@ -8,7 +8,7 @@ from open_rnic.rtl.layouts import INTERVAL, Packet, carried
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import TURNED, rotate_lanes, steps_of
+from open_rnic.rtl.lib.rotate import rotate_part, steps_of
 from open_rnic.rtl.lib.rows import Clear, Rows, connection_shape
 from open_rnic.rtl.lib.stream import Stage, swap_octets
 
@@ -105,7 +105,7 @@ class MarkerInserter(wiring.Component):
             for at in steps:
                 m.submodules[f"turned_{at}"] = step = Stage(shape)
                 wiring.connect(m, placed, step.i)
-                m.d.comb += step.i.payload.data.eq(self._turned(m, placed.payload, at))
+                m.d.comb += step.i.payload.data.eq(rotate_part(m, placed.payload.data, placed.payload.waiting, at))
                 placed = step.o
             self._turn(m, placed, turned.i, last)
             self._insert(m, turned.o, 0, conveyor.given)
@@ -219,7 +219,7 @@ class MarkerInserter(wiring.Component):
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
             waits.eq(Cat(~placed.waiting.matches(*range(n + 1)) for n in range(lanes))),
-            turned.data.eq(self._turned(m, placed, at)),
+            turned.data.eq(rotate_part(m, placed.data, placed.waiting, at)),
             turned.takes.eq(waits | placed.alone.replicate(lanes)),
             turned.marker.eq(either(lambda place: placed.at == place)),
             turned.moved.eq(either(lambda place: placed.at.matches(*range(place)))),
@@ -229,11 +229,6 @@ class MarkerInserter(wiring.Component):
                 "highest", "pointer", "used", "last", "abort", *self.carried,
             )),
         ]
-
-    @staticmethod
-    def _turned(m, placed, at):
-        """The octets, rotated by the bits of ``waiting`` from ``at`` on."""
-        return rotate_lanes(m, placed.data, placed.waiting[at:at + TURNED], at=at)
 
     def _insert(self, m, i, alone, o):
         """Insert the marker between the lanes of the beat, and join the beat with the waiting lanes.
