@@ -23,6 +23,7 @@ from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.bench.rtl import cluster, cycles, jobs
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH, Block
 from open_rnic.host_driver.tools.bench.rtl.cycles import Cycles, Flow, Latency, Load
+from open_rnic.host_driver.tools.bench.rtl.figures import Figures
 from open_rnic.host_driver.tools.bench.rtl.harness import Registered
 from open_rnic.host_driver.tools.bench.rtl.jobs import Netlist, Placed, StoppedError, TimeLimitError, ToolError
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
@@ -111,6 +112,23 @@ def test_changed_verilog_is_measured_and_old_results_are_kept(tools, store, monk
     tools.verilog = "module other;"
     monkeypatch.setattr(jobs, "sources", lambda: "others")
     assert tools.sweep(store, [FRAMER])[1] == 1 + 1 + 3
+
+
+def test_figures_of_a_file_need_no_measurement_until_the_verilog_changes(tools, tmp_path, monkeypatch):
+    file = tmp_path / "figures"
+
+    def sweep(place, **options):
+        figures = Figures(file)
+        rows, jobs_run = tools.sweep(Store(tmp_path / place), [FRAMER], figures=figures, **options)
+        with file.open("w") as to:
+            figures.write(to)
+        return rows, jobs_run, file.read_text().count("\n")
+
+    rows, *_ = sweep("here")
+    assert sweep("elsewhere", kept=True) == (rows, 1, 3), "it is elaborated, and known"
+    tools.verilog = "module other;"
+    monkeypatch.setattr(jobs, "sources", lambda: "other")
+    assert sweep("elsewhere", kept=True) == ([], 1, 0), "old figures are dropped"
 
 
 @pytest.mark.parametrize("what", ["version", "options", "script"])
@@ -440,6 +458,13 @@ def test_the_command_measures_as_requested(tools, monkeypatch, tmp_path, capsys)
 def test_an_invalid_option_of_bench_rtl_is_named(options, line, capsys):
     assert run(["bench", "rtl", *options]) == 2
     assert capsys.readouterr().err.startswith(f"rnic: {line}")
+
+
+def test_a_line_that_is_no_figure_is_named(tmp_path, capsys):
+    file = tmp_path / "figures"
+    file.write_text('{"key": "k", "result": {"frequency": 1e8}}\n')
+    assert run(["bench", "rtl", "--figures", str(file)]) == 1
+    assert capsys.readouterr().err == f"rnic: {file}: line 1 is not a figure of this command\n"
 
 
 @pytest.mark.parametrize("command", [["bench", "rtl"], ["bench", "sim"], ["split"]], ids=" ".join)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from open_rnic.host_driver.tools.bench.connections import Many, Memory, Rate
     from open_rnic.host_driver.tools.bench.datapath import Cost
+    from open_rnic.host_driver.tools.bench.rtl.figures import Figures
     from open_rnic.host_driver.tools.bench.rtl.report import Report
     from open_rnic.host_driver.tools.bench.transport import Goodput
 
@@ -293,6 +294,12 @@ def rtl(
         str | None,
         typer.Option("--scheduler", metavar="ADDRESS", help="A Dask scheduler; default: all cores of this machine."),
     ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures", metavar="FILE", help="Take earlier results of place and route from this file, and keep them."
+        ),
+    ] = None,
     as_json: JsonOption = None,
     as_csv: CsvOption = None,
     plots: Annotated[Path | None, typer.Option("--plots", metavar="DIR", help="Write plots, as SVG files.")] = None,
@@ -306,9 +313,10 @@ def rtl(
     for comparison.
 
     Results are kept until the RTL or the tools change, so an interrupted run can be resumed. The full sweep takes many
-    hours of processor time.
+    hours of processor time; --kept --figures docs/performance.jsonl shows what we measured.
     """
     from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH
+    from open_rnic.host_driver.tools.bench.rtl.figures import Figures
     from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
     from open_rnic.rtl.lib.lanes import LANES
 
@@ -322,16 +330,24 @@ def rtl(
     if not synthesis and not (cycles and set(blocks) & set(DATA_PATH)):
         what = f"without synthesis, only the cycles of {', '.join(DATA_PATH)} can be measured"
         raise UsageError(f"nothing to measure: {what}")
-    check_files(as_json, as_csv)
+    check_files(as_json, as_csv, figures)
+    try:
+        known = None if figures is None else Figures(figures)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
     check_folder(plots)
     check_page(markdown, "rnic bench rtl")
     try:
         report = interruptible(
-            _measure_rtl(blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, kept, scheduler),
+            _measure_rtl(
+                blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, kept, scheduler, known
+            ),
             kept=True,
         )
         if markdown is not None:
             keep_tables(markdown, "rnic bench rtl", report.tables())
+        if known is not None:
+            write_to(figures, known.write)
         write_to(as_json, report.write_json)
         write_to(as_csv, report.write_csv)
         if plots is not None:
@@ -394,6 +410,7 @@ async def _measure_rtl(
     limit: float | None,
     kept: bool,
     scheduler: str | None,
+    figures: Figures | None,
 ) -> Report:
     from functools import cache
 
@@ -425,6 +442,7 @@ async def _measure_rtl(
             at_once,
             limit or LIMIT,
             kept,
+            figures,
         )
         return Report(cycles=await sweep.count(counted, quick=quick), rows=await sweep.run(wanted))
 

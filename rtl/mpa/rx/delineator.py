@@ -30,7 +30,7 @@ class Delineator(wiring.Component):
     After a ULPDU_Length over the maximum, no later FPDU can be found: the block sends one beat with ``too_long``, then
     discards its input.
 
-    Latency: 6 cycles, 10 cycles above 4 lanes. Throughput: in each cycle a full beat, or the end of an FPDU.
+    Latency: 6 cycles, 12 cycles above 4 lanes. Throughput: in each cycle a full beat, or the end of an FPDU.
 
     Members
     -------
@@ -71,7 +71,7 @@ class Delineator(wiring.Component):
         wiring.connect(m, aligner.o, wiring.flipped(self.o))
         if self.lanes > AT_ONCE:
             # What the aligner decides by has a queue of its own, which need not lie where the octets are.
-            m.submodules.counts = counts = Fifo(self.i.payload.count.shape(), SLACK)
+            m.submodules.counts = counts = ReadyFifo(self.i.payload.count.shape(), SLACK)
             m.d.comb += [
                 counts.i.valid.eq(beats.i.valid),
                 counts.i.payload.eq(self.i.payload.count),

@@ -24,8 +24,8 @@ class FpduAligner(wiring.Component):
     Above 4 lanes, octets follow one cycle behind the decisions about them, so that each decision that many octets wait
     for comes from a register, and they are rotated in several cycles.
 
-    Latency: 2 cycles from both inputs; above 4 lanes 4 cycles from ``i``, and 5 from ``found``. Throughput: in each
-    cycle a full beat, or the end of an FPDU.
+    Latency: 2 cycles from both inputs; above 4 lanes 5 cycles from ``i``, and 6 from ``found``; one more for a beat
+    that waits for an incomplete beat of the stream. Throughput: in each cycle a full beat, or the end of an FPDU.
 
     Members
     -------
@@ -67,6 +67,7 @@ class FpduAligner(wiring.Component):
         planned = data.StructLayout({
             "cut": cuts, "left": 15 - bits,  # beats after the first
             "single": 1,  # the first beat of the FPDU is its last
+            "far": 1,  # the first beat of the FPDU extends into the far beat
             "brief": 1,  # the first beat of the FPDU is the last of its ULPDU
         })  # fmt: skip
         m.submodules.plans = plans = (Through if lanes <= AT_ONCE else ReadyBuffer)(planned)
@@ -82,6 +83,7 @@ class FpduAligner(wiring.Component):
             self.found.ready.eq(plans.i.ready),
             plans.i.payload.left.eq(found.final[bits:]),
             plans.i.payload.single.eq(found.too_long | found.single),
+            plans.i.payload.far.eq(~plans.i.payload.single | cut.reaches),
             plans.i.payload.brief.eq(found.too_long | found.brief),
             until.eq(final + found.lane),
             octet.eq(Mux(empty, 0, found.length[:bits + 2] - 1)),
@@ -106,28 +108,31 @@ class FpduAligner(wiring.Component):
         needs_far = Signal()  # the beat extends into the far register
         frees_near = Signal()  # the near register has nothing beyond the beat
         needs_far_next = Signal()
+        then_far = Signal()  # the FPDU's next beat extends into it
         fires = Signal()  # a beat leaves; decided a cycle before
         takes = Signal()  # the next FPDU can be loaded
         m.d.comb += [takes.eq(~valid | (fires & last)), plans.o.ready.eq(takes)]
         m.d.comb += needs_far_next.eq(needs_far)
         with m.If(takes):
-            m.d.comb += needs_far_next.eq(~single | plan.cut.reaches)
+            m.d.comb += needs_far_next.eq(plan.far)
             m.d.sync += [
                 valid.eq(plans.o.valid),
                 fpdu.eq(plan.cut),
                 left.eq(plan.left),
                 last.eq(single),
                 one_left.eq(plan.left == 1),
+                then_far.eq((plan.left != 1) | plan.cut.reaches),
                 frees_near.eq(~single | plan.cut.crosses),
                 gives.eq(1),
                 ends.eq(plan.brief),
             ]
         with m.Elif(fires):
-            m.d.comb += needs_far_next.eq(~one_left | fpdu.reaches)
+            m.d.comb += needs_far_next.eq(then_far)
             m.d.sync += [
                 left.eq(left - 1),
                 last.eq(one_left),
                 one_left.eq(left == 2),
+                then_far.eq((left != 2) | fpdu.reaches),
                 frees_near.eq(~one_left | fpdu.crosses),
                 gives.eq(gives & ~ends),
                 ends.eq(left == fpdu.trailing + 1),
@@ -149,12 +154,14 @@ class FpduAligner(wiring.Component):
         far_takes = Signal()  # the far register takes the input's beat
         far_empties = Signal()
         given = self.i.payload
-        given_full = given.count[-1]
+        completes = Signal()  # the input has a complete beat, which is taken unless the window is full
         stopped = Signal()
         m.d.comb += [
+            completes.eq(self.i.valid & given.count[-1]),
             self.i.ready.eq(moves | ~far_full | stopped),
-            near_full_next.eq(near_full),
-            far_full_next.eq(far_full),
+            # Sums of products, because beats wait for them: the far beat is empty unless the near one is complete.
+            near_full_next.eq(completes | (near_full & (~moves | far_full))),
+            far_full_next.eq((far_full & (completes | ~moves)) | (completes & near_full & ~moves)),
             near_takes.eq(Mux(near_full, moves, self.i.valid)),
             near_takes_input.eq(self.i.valid & far_open),
             far_takes.eq(Mux(far_full, moves, self.i.valid & near_full)),
@@ -163,16 +170,12 @@ class FpduAligner(wiring.Component):
         m.d.sync += [near_full.eq(near_full_next), far_full.eq(far_full_next), far_open.eq(~far_full_next)]
         with m.If(near_takes):
             with m.If(near_takes_input):
-                m.d.comb += near_full_next.eq(given_full)
                 m.d.sync += near_count.eq(given.count)
             with m.Else():
-                m.d.comb += near_full_next.eq(far_full)
                 m.d.sync += near_count.eq(far_count)
         with m.If(far_takes):
-            m.d.comb += far_full_next.eq(given_full)
             m.d.sync += far_count.eq(given.count)
         with m.If(far_empties):
-            m.d.comb += far_full_next.eq(0)
             m.d.sync += far_count.eq(0)
 
         # A beat that is not the FPDU's last one also needs the next lane, for 2 octets of it. If the
@@ -186,7 +189,8 @@ class FpduAligner(wiring.Component):
             has.eq(Mux(needs_far, far_count, near_count)),
             needs.eq(Mux(last, fpdu.needs, fpdu.lane + 1)),
             whole.eq(Mux(takes, plans.o.valid, 1) & Mux(needs_far_next, far_full_next, near_full_next)),
-            enough.eq(valid & ~fires & (has >= needs)),
+            # Above 4 lanes the comparison is a cycle old: the beat that it was about may be leaving.
+            enough.eq(self._later(m, valid & ~fires & (has >= needs)) & ~fires),
             moves.eq(fires & frees_near),
         ]
         with m.If(fires & fpdu.too_long):
@@ -225,9 +229,11 @@ class FpduAligner(wiring.Component):
             beat.place.eq(Mux(near.marked, near.place, far.place + lanes) - beat.lane),
             beat.marker.eq(Mux(near.marked, near.marker, far.marker)),
         ]
-        steps = steps_of(bits)
         turn = fpdu.turn
-        for at in steps:
+        for at in steps_of(bits):
+            turn = self._later(m, turn)
+            valid = self._later(m, valid)
+            beat = self._later(m, beat, reset_less=True)
             by = turn[at:at + TURNED]
             if lanes > AT_ONCE:
                 by = [copies(m, bit, parts_of(lanes), f"turn_{at + n}") for n, bit in enumerate(by)]
@@ -241,11 +247,8 @@ class FpduAligner(wiring.Component):
                     beat.beyond.word_select(n, group).word_select(chosen, 16) for n in range(16 * lanes // group)
                 )),
             ]
-            if at < steps[-1]:
+            if lanes > AT_ONCE:
                 m.d.comb += turned.marked.eq(beat.marked & (beat.place < beat.count))
-                turn = self._later(m, turn)
-                valid = self._later(m, valid)
-                turned = self._later(m, turned, reset_less=True)
             beat = turned
         m.d.sync += [
             self.o.valid.eq(valid),

@@ -5,9 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import INTERVAL, Packet, StreamBeat
-from open_rnic.rtl.lib.copies import AT_ONCE
+from open_rnic.rtl.lib.copies import AT_ONCE, copies, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rotate import rotate_part, steps_of
+from open_rnic.rtl.lib.rotate import TURNED, rotate_lanes, steps_of
 from open_rnic.rtl.lib.stream import Stage, Through
 
 __all__ = ["ChunkPacker"]
@@ -76,16 +76,17 @@ class ChunkPacker(wiring.Component):
 
     def _measure(self, m, x, o):
         """Which octets of a marker the chunk has."""
-        bits, width = x.bits, x.width
+        lanes, bits, width = self.lanes, x.bits, x.width
+        between = OCTETS // width  # beats from one marker to the next
         measured = o.payload
         count = self.i.payload.octets
         started = Signal()
         passed = Signal(range(OCTETS))  # octets of the stream since the end of the last marker
 
         # The marker is near if it may begin in these octets: a short sum then finds its place.
-        near = passed[bits + 2:] == OCTETS // width - 2
-        due = passed[bits + 2:] == OCTETS // width - 1
-        low = passed[:bits + 2]
+        beats, low = passed[bits + 2:], passed[:bits + 2]
+        near = Signal()  # ``beats`` is 2 less than their number between markers
+        due = Signal()  # 1 less
         through = Signal(range(2 * width))
         m.d.comb += through.eq(_sum(low, count))
 
@@ -105,10 +106,14 @@ class ChunkPacker(wiring.Component):
         ]
         with m.If(~started):
             m.d.sync += passed.eq(Cat(Const(0, 2), (self.start - 1)[:7]))
+            for flag, number in ((near, between - 2), (due, between - 1)):  # without a wait for the difference
+                m.d.sync += flag.eq(self.start.matches(*((number * lanes + n + 1) % INTERVAL for n in range(lanes))))
         with m.If(o.valid & self.o.ready):
             m.d.sync += started.eq(1)
         with m.If(self.i.valid & self.o.ready):  # a chunk of no octets changes nothing
-            m.d.sync += passed.eq(Cat(through[:bits + 2], passed[bits + 2:] + through[bits + 2]))
+            m.d.sync += passed.eq(Cat(through[:bits + 2], beats + through[bits + 2]))
+            with m.If(through[bits + 2]):
+                m.d.sync += [near.eq(beats == between - 3), due.eq(near)]
 
     def _locate(self, m, x, i, o):
         """Where in its beat the chunk ends, and where a marker lies in it.
@@ -142,8 +147,14 @@ class ChunkPacker(wiring.Component):
 
         with m.If(~started):
             m.d.sync += home.eq(-self.start)  # there are 127 lanes from the end of a marker to the next one
+        x.first_turn = located.octet[:TURNED]
+        octet_next = Mux(located.completes, closed, behind)
+        if lanes > AT_ONCE:
+            # All octets of a chunk wait for its rotation: decisions have ``octet`` to themselves.
+            turn = Mux(o.valid & self.o.ready, octet_next, x.octet)[:TURNED]
+            x.first_turn = [copies(m, bit, parts_of(lanes), f"turn_{n}") for n, bit in enumerate(turn)]
         with m.If(o.valid & self.o.ready):
-            m.d.sync += [started.eq(1), x.octet.eq(Mux(located.completes, closed, behind))]
+            m.d.sync += [started.eq(1), x.octet.eq(octet_next)]
             with m.If(located.completes):
                 m.d.sync += home.eq(home - 1)
 
@@ -152,22 +163,24 @@ class ChunkPacker(wiring.Component):
         lanes = self.lanes
         filled = Signal(range(x.width))  # octets of the beat that are not a marker's
         steps = steps_of(x.bits + 2)  # the bits of ``octet`` by which they rotate
+        by = x.first_turn
         for at in steps[:-1]:
             m.submodules[f"turned_{at}"] = turned = (Stage if lanes > AT_ONCE else Through)(_Located(lanes))
             m.d.comb += [
                 turned.i.valid.eq(i.valid),
                 turned.i.payload.eq(i.payload),
-                turned.i.payload.data.eq(rotate_part(m, i.payload.data, i.payload.octet, at, lane=8)),
+                turned.i.payload.data.eq(rotate_lanes(m, i.payload.data, by, lane=8, at=at)),
                 turned.o.ready.eq(self.o.ready),
             ]
             i = turned.o
+            by = i.payload.octet[at + TURNED:at + 2 * TURNED]
         chunk = i.payload
         with m.If(self.o.ready):
             with m.If(i.valid):
                 m.d.sync += filled.eq(chunk.end)
             m.d.sync += [
                 x.turned_valid.eq(i.valid),
-                x.turned.eq(rotate_part(m, chunk.data, chunk.octet, steps[-1], lane=8)),
+                x.turned.eq(rotate_lanes(m, chunk.data, by, lane=8, at=steps[-1])),
                 x.keeps.eq(Cat(~i.valid | (n < filled) for n in range(x.width))),  # a chunk of no octets keeps all
                 x.moves.eq(Cat(chunk.has_marker & (n >= chunk.marker_lane) for n in range(2 * lanes))),
                 x.reaches.eq(chunk.end),

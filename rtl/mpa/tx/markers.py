@@ -181,6 +181,8 @@ class MarkerInserter(wiring.Component):
             placed.behind.eq(state.place[lanes.bit_length() - 1]),  # a place in reach is not beyond ``lanes``
             placed.pointer.eq(pointer),
             placed.end.eq(waiting + beat.highest),
+            placed.brims.eq(beat.highest == ~waiting),
+            placed.fills.eq(waiting == lanes - 1),
             placed.last.eq(beat.last),
             placed.abort.eq(beat.abort),
             *(placed[name].eq(beat[name]) for name in self.carried),
@@ -190,9 +192,9 @@ class MarkerInserter(wiring.Component):
         """Whether the waiting lanes will need a beat of their own, and how many lanes of the last beat are used."""
         lanes = self.lanes
         bits = len(beat.waiting)
-        end, over = beat.end[:bits], beat.end[bits] | (beat.marked & (beat.end[:bits] == lanes - 1))
+        end, over = beat.end[:bits], beat.end[bits] | (beat.marked & beat.brims)
         m.d.comb += [
-            filled.more.eq(Mux(beat.last, over, beat.marked & (beat.waiting == lanes - 1))),
+            filled.more.eq(Mux(beat.last, over, beat.marked & beat.fills)),
             filled.used.eq(Mux(beat.marked, Array([*range(2, lanes + 1), 1])[end], Array(range(1, lanes + 1))[end])),
         ]
 
@@ -282,14 +284,16 @@ class _Placed(data.StructLayout):
 
     ``waiting``: the number of waiting lanes, by which the beat is rotated. ``alone``: the beat comes for the second
     time, for the waiting lanes alone. ``highest``: its last lane; ``end``: the place in the output, without a marker,
-    of the highest lane in use. ``marked``: a marker is due in lane ``at``, counted from the first waiting lane;
-    ``behind``: in the lane behind the beat. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: see
+    of the highest lane in use; ``brims``: that is the last lane of a beat; ``fills``: all lanes but one wait.
+    ``marked``: a marker is due in lane ``at``, counted from the first waiting lane; ``behind``: in the lane behind the
+    beat. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: see
     :class:`_Turned`.
     """
 
     def __init__(self, lanes: int, also):
         super().__init__({
-            "data": 32 * lanes, "highest": 32, "end": range(2 * lanes), "waiting": range(lanes), "alone": 1,
+            "data": 32 * lanes, "highest": 32, "end": range(2 * lanes), "brims": 1, "fills": 1,
+            "waiting": range(lanes), "alone": 1,
             "marked": 1, "at": range(2 * lanes), "behind": 1, "pointer": 14,
             "more": 1, "used": range(lanes + 1), "last": 1, "abort": 1, **also,
         })  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from open_rnic.host_driver.tools.bench.rtl import cycles, jobs
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
 from open_rnic.host_driver.tools.bench.rtl.cycles import Cycles
+from open_rnic.host_driver.tools.bench.rtl.figures import Figures
 from open_rnic.host_driver.tools.bench.rtl.jobs import (
     Netlist,
     Placed,
@@ -121,7 +122,8 @@ class Sweep:
     executor has workers, so that no worker idles, but few, so that each case is finished and stored soon. ``progress``
     is called with a part's name after each seed, and with ``CYCLES`` after each count of a direction and width.
     ``limit`` is the time limit of a tool in seconds; a stored timeout is retried if the limit has been raised. If
-    ``kept`` is set, only stored results are returned, and no jobs are started.
+    ``kept`` is set, only stored results are returned, and no jobs are started. Results of ``figures`` count as stored,
+    and it keeps those that are returned.
     """
 
     def __init__(
@@ -132,9 +134,11 @@ class Sweep:
         at_once: int = 4,
         limit: float = jobs.LIMIT,
         kept: bool = False,
+        figures: Figures | None = None,
     ):
         self._kept = kept
         self._limit = limit
+        self._figures = figures
         self._executor = executor
         self._store = store
         self._progress = progress
@@ -214,7 +218,11 @@ class Sweep:
         how = options, sorted(part.files.items()), asked, tool, seed
         name = key("placed", _netlist_key(verilog, script), *how)
         try:
-            return await self._once(name, place)
+            known = self._figures.get(name) if self._figures else None
+            placed = await self._once(name, place) if known is None else known
+            if self._figures:
+                self._figures.use(name, case, seed, placed)
+            return placed
         except ToolError as error:
             return error
         finally:
