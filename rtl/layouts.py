@@ -214,7 +214,7 @@ class AlignedBeat(data.StructLayout):
 
 def room_latency(lanes: int) -> int:
     """The most cycles that pass from ``room``, which promises a place, to the beat of :func:`aligned` that takes it."""
-    return 2 if lanes <= AT_ONCE else 3 + len(steps_of((lanes - 1).bit_length()))
+    return 2 if lanes <= AT_ONCE else 2 + len(steps_of((lanes - 1).bit_length()))
 
 
 def aligned(lanes: int, connections: int = 1) -> wiring.Signature:

@@ -250,7 +250,7 @@ _block(
     FpduFinder,
     FpduFinder,
     "the block continues before the FPDU is transferred",
-    "(chosen.i.ready & ~more)",
+    "(goes_on & ~more)",
     "~more",
 )
 
@@ -264,19 +264,19 @@ def _room(m, port):
 
 
 @proves(
-    "a beat is output only 1 to 2 cycles after room was reported; above 4 lanes, 1 to 5",
+    "a beat is output only 1 to 2 cycles after room was reported; above 4 lanes, 1 to 4",
     Delineator,
     Mutant("beats are output without room", FpduAligner, "(whole | enough) & self.o.room", "whole | enough"),
     name="room_is_kept_to",
     lanes=(1, 2, 8),
-    depth=5,
+    depth=4,
 )
 def _(m, delineator):
     m.always(~delineator.o.valid | _room(m, delineator.o))
 
 
 @proves(
-    "a beat of a train is output only 1 to 2 cycles after room was reported; above 4 lanes, 1 to 5",
+    "a beat of a train is output only 1 to 2 cycles after room was reported; above 4 lanes, 1 to 4",
     lambda lanes: TrainAligner(lanes, 2),
     Mutant("beats are output without room", TrainAligner, "self.o.valid.eq(goes & sends)", "self.o.valid.eq(sends)"),
     name="room_of_trains_is_kept_to",
@@ -288,7 +288,7 @@ def _(m, aligner):
 
 
 @proves(
-    "there is room for beats that arrive 1 to 2 cycles after room was reported; above 4 lanes, 1 to 5",
+    "there is room for beats that arrive 1 to 2 cycles after room was reported; above 4 lanes, 1 to 4",
     FpduChecker,
     Mutant("the reserve is one beat too small", FpduChecker, "spare=ROOM", "spare=ROOM - 1"),
     name="room_is_there",

@@ -117,18 +117,18 @@ def test_changed_verilog_is_measured_and_old_results_are_kept(tools, store, monk
 def test_figures_of_a_file_need_no_measurement_until_the_verilog_changes(tools, tmp_path, monkeypatch):
     file = tmp_path / "figures"
 
-    def sweep(place, **options):
+    def sweep(place, wanted=FRAMER):
         figures = Figures(file)
-        rows, jobs_run = tools.sweep(Store(tmp_path / place), [FRAMER], figures=figures, **options)
+        [row], jobs_run = tools.sweep(Store(tmp_path / place), [wanted], figures=figures)
         with file.open("w") as to:
             figures.write(to)
-        return rows, jobs_run, file.read_text().count("\n")
+        return row, jobs_run, len(file.read_text().splitlines())
 
-    rows, *_ = sweep("here")
-    assert sweep("elsewhere", kept=True) == (rows, 1, 3), "it is elaborated, and known"
+    row, *_ = sweep("here")
+    assert sweep("elsewhere") == (row, 1, 3), "it is elaborated, and known"
     tools.verilog = "module other;"
     monkeypatch.setattr(jobs, "sources", lambda: "other")
-    assert sweep("elsewhere", kept=True) == ([], 1, 0), "old figures are dropped"
+    assert sweep("elsewhere", replace(FRAMER, seeds=2))[1:] == (1 + 1 + 2, 3), "those of two seeds are replaced"
 
 
 @pytest.mark.parametrize("what", ["version", "options", "script"])
@@ -444,6 +444,12 @@ def test_the_command_measures_as_requested(tools, monkeypatch, tmp_path, capsys)
     shown = capsys.readouterr().out
     assert "LFE5UM5G-85F-8: median, minimum and maximum over seeds" in shown
     assert tools.ran["left"] == 1, "nothing was started, as all was known"
+    figures = ["--figures", str(tmp_path / "figures")]
+    assert run([*asked, *figures]) == 0
+    written = (tmp_path / "figures").read_text()
+    assert len(written.splitlines()) == 2 * 2
+    assert run([*asked[:4], "--kept", *figures]) == 0
+    assert (tmp_path / "figures").read_text() == written, "a run that measures nothing loses nothing"
 
 
 @pytest.mark.parametrize(("options", "line"), [
@@ -454,15 +460,21 @@ def test_the_command_measures_as_requested(tools, monkeypatch, tmp_path, capsys)
     (["--seeds", "0"], "--seeds must be at least 1, not 0\n"),
     (["--no-synthesis", "--block", "Fence"], "nothing to measure: "),
     (["--json", "-", "--csv", "-"], "- is given for two outputs: "),
+    (["--figures", "-"], "--figures must be a file that can be read and written, not -\n"),
 ])  # fmt: skip
 def test_an_invalid_option_of_bench_rtl_is_named(options, line, capsys):
     assert run(["bench", "rtl", *options]) == 2
     assert capsys.readouterr().err.startswith(f"rnic: {line}")
 
 
-def test_a_line_that_is_no_figure_is_named(tmp_path, capsys):
+NO_PATH = '"result": {"frequency": 1e8, "path": 5, "used": {}, "block": {}, "around": {}}}'
+
+
+@pytest.mark.parametrize("line", [b"", b"\xc4", b"[]", b'{"key": "k", "result": {"frequency": 1e8}}',
+                                  f'{{"key": "k", {NO_PATH}'.encode()])  # fmt: skip
+def test_a_line_that_is_no_figure_is_named(line, tmp_path, capsys):
     file = tmp_path / "figures"
-    file.write_text('{"key": "k", "result": {"frequency": 1e8}}\n')
+    file.write_bytes(line + b"\n")
     assert run(["bench", "rtl", "--figures", str(file)]) == 1
     assert capsys.readouterr().err == f"rnic: {file}: line 1 is not a figure of this command\n"
 

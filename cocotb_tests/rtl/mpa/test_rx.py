@@ -5,6 +5,7 @@ import functools
 import itertools
 import random
 
+import cocotb
 import crc32c
 import pytest
 from amaranth.hdl import Module
@@ -78,8 +79,8 @@ class Receiver:
         self.framer = FpduFramer(markers=bool(markers), crc=True, offset=4 * start)
 
     @classmethod
-    async def begin(cls, dut, markers, maximum=64768, gaps=None, backpressure=None):
-        start = random.randrange(128)
+    async def begin(cls, dut, markers, maximum=64768, gaps=None, backpressure=None, start=None):
+        start = random.randrange(128) if start is None else start
         for port, value in {"markers": markers, "start": start, "maximum": maximum, "enable": 1}.items():
             getattr(dut, f"rx__{port}").value = value
         await RisingEdge(dut.clk)
@@ -140,6 +141,19 @@ async def a_marker_between_pad_and_crc_belongs_to_the_fpdu(dut):
             assert (octets, cause) == (each, Cause.NONE)
         assert markers == 1
         assert fpdu[-8:-4] == (len(fpdu) - 8).to_bytes(4, "big")
+
+
+@cocotb.parametrize(edge=[-1, 0, 1])
+@cocotb.parametrize(beats=range(4))
+@bench()
+async def markers_are_found_wherever_the_stream_begins(dut, beats, edge):
+    """So many beats before a marker, and a lane more or less."""
+    start = (edge - beats * parameter("lanes")) % 128
+    receiver = await Receiver.begin(dut, 1, gaps=never(), backpressure=never(), start=start)
+    sent = [bytes(500)] * 3
+    receiver.source.send(b"".join(receiver.framer.frame(each) for each in sent))
+    for each in sent:
+        assert (await receiver.receive())[:2] == (each, Cause.NONE)
 
 
 @bench()

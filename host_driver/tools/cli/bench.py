@@ -297,7 +297,7 @@ def rtl(
     figures: Annotated[
         Path | None,
         typer.Option(
-            "--figures", metavar="FILE", help="Take earlier results of place and route from this file, and keep them."
+            "--figures", metavar="FILE", help="Take known results of place and route from this file, and add new ones."
         ),
     ] = None,
     as_json: JsonOption = None,
@@ -330,6 +330,8 @@ def rtl(
     if not synthesis and not (cycles and set(blocks) & set(DATA_PATH)):
         what = f"without synthesis, only the cycles of {', '.join(DATA_PATH)} can be measured"
         raise UsageError(f"nothing to measure: {what}")
+    if figures is not None and (figures == Path("-") or (figures.exists() and not figures.is_file())):
+        raise UsageError(f"--figures must be a file that can be read and written, not {figures}")
     check_files(as_json, as_csv, figures)
     try:
         known = None if figures is None else Figures(figures)
@@ -346,7 +348,7 @@ def rtl(
         )
         if markdown is not None:
             keep_tables(markdown, "rnic bench rtl", report.tables())
-        if known is not None:
+        if known is not None and not kept:
             write_to(figures, known.write)
         write_to(as_json, report.write_json)
         write_to(as_csv, report.write_csv)

@@ -30,7 +30,7 @@ class Delineator(wiring.Component):
     After a ULPDU_Length over the maximum, no later FPDU can be found: the block sends one beat with ``too_long``, then
     discards its input.
 
-    Latency: 6 cycles, 12 cycles above 4 lanes. Throughput: in each cycle a full beat, or the end of an FPDU.
+    Latency: 6 cycles, 11 cycles above 4 lanes. Throughput: in each cycle a full beat, or the end of an FPDU.
 
     Members
     -------

@@ -24,8 +24,9 @@ class FpduAligner(wiring.Component):
     Above 4 lanes, octets follow one cycle behind the decisions about them, so that each decision that many octets wait
     for comes from a register, and they are rotated in several cycles.
 
-    Latency: 2 cycles from both inputs; above 4 lanes 5 cycles from ``i``, and 6 from ``found``; one more for a beat
-    that waits for an incomplete beat of the stream. Throughput: in each cycle a full beat, or the end of an FPDU.
+    Latency: 2 cycles from both inputs; above 4 lanes 4 cycles from ``i``, and 5 from ``found``. Throughput: in each
+    cycle a full beat, or the end of an FPDU. While the stream's beat is incomplete, an FPDU's beat takes a cycle more,
+    and above 4 lanes two.
 
     Members
     -------
@@ -179,7 +180,7 @@ class FpduAligner(wiring.Component):
             m.d.sync += far_count.eq(0)
 
         # A beat that is not the FPDU's last one also needs the next lane, for 2 octets of it. If the
-        # stream's beats are incomplete, comparing their lanes takes a cycle.
+        # stream's beats are incomplete, comparing their lanes takes a cycle, and above 4 lanes two.
         has = Signal(range(lanes + 1))
         needs = Signal(range(lanes + 1))
         # The beat can leave in the next cycle.
@@ -229,11 +230,9 @@ class FpduAligner(wiring.Component):
             beat.place.eq(Mux(near.marked, near.place, far.place + lanes) - beat.lane),
             beat.marker.eq(Mux(near.marked, near.marker, far.marker)),
         ]
+        steps = steps_of(bits)
         turn = fpdu.turn
-        for at in steps_of(bits):
-            turn = self._later(m, turn)
-            valid = self._later(m, valid)
-            beat = self._later(m, beat, reset_less=True)
+        for at in steps:
             by = turn[at:at + TURNED]
             if lanes > AT_ONCE:
                 by = [copies(m, bit, parts_of(lanes), f"turn_{at + n}") for n, bit in enumerate(by)]
@@ -247,8 +246,11 @@ class FpduAligner(wiring.Component):
                     beat.beyond.word_select(n, group).word_select(chosen, 16) for n in range(16 * lanes // group)
                 )),
             ]
-            if lanes > AT_ONCE:
+            if at < steps[-1]:
                 m.d.comb += turned.marked.eq(beat.marked & (beat.place < beat.count))
+                turn = self._later(m, turn)
+                valid = self._later(m, valid)
+                turned = self._later(m, turned, reset_less=True)
             beat = turned
         m.d.sync += [
             self.o.valid.eq(valid),

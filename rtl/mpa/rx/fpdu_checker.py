@@ -16,7 +16,6 @@ __all__ = ["FpduChecker"]
 
 DEPTH = 16  # beats that wait for a verdict: more than its latency, so that one-beat FPDUs do not stall each other
 ROOM = 2  # beats: one, and one until ``room`` has been told; those that were promised a place before come in addition
-VERDICT = 4  # bits of a verdict above 4 lanes: the CRC is good if all are 1, which is found out behind the queue
 
 _NOTE = {"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8}
 
@@ -63,7 +62,7 @@ class FpduChecker(wiring.Component):
         shape = Packet(lanes, length=16, **connection_field(self.connections))
         m.submodules.ulpdus = ulpdus = Fifo(shape, DEPTH, spare=ROOM + room_latency(lanes))
         m.submodules.crc = crc = Crc32c(lanes, markers=True)
-        m.submodules.crcs = crcs = Fifo(1 if lanes <= AT_ONCE else VERDICT, DEPTH)
+        m.submodules.crcs = crcs = Fifo(1, DEPTH)
         # An FPDU's note is there before the verdict of its CRC, and there are no more notes than beats in ``ulpdus``.
         # So nobody has to ask whether a note is there, or has a place, which takes time.
         ends = Signal()  # an FPDU has ended, and ``note`` is about it
@@ -126,14 +125,7 @@ class FpduChecker(wiring.Component):
         differs = Signal(16, reset_less=True)  # of each 2 bits
         done = Signal()
         m.d.sync += [differs.eq(Cat(difference[n:n + 2].any() for n in range(0, 32, 2))), done.eq(crc.z_valid)]
-        differing = len(differs) // VERDICT
-        m.d.comb += [
-            crcs.i.valid.eq(done),
-            crcs.i.payload.eq(
-                differs == 0 if lanes <= AT_ONCE else
-                Cat(differs.word_select(n, differing) == 0 for n in range(VERDICT))
-            ),
-        ]
+        m.d.comb += [crcs.i.valid.eq(done), crcs.i.payload.eq(differs == 0)]
 
         # The markers: their distance from ULPDU_Length in lanes, and their FPDUPTR.
         passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included except one before ULPDU_Length

@@ -143,14 +143,27 @@ class FpduFinder(wiring.Component):
             data.StructLayout({"lane": range(lanes), **kept})
         )
         steps = Signal()
+        if wide:
+            # In a complete beat all lanes have arrived. In an incomplete one, the lane is looked at for a cycle.
+            settled = Signal()  # neither the beat nor the lane has just changed
+            reached = Signal()
+            m.d.sync += [
+                settled.eq(valid & ~passes & ~steps),
+                reached.eq((Cat(one.came for one in entries) & lane_bits).any()),
+            ]
+            has_come = full | (settled & reached)
+            goes_on = chosen.i.ready & (full | settled)
+        else:
+            has_come = here.came
+            goes_on = chosen.i.ready
         m.d.comb += [
             here.eq(entries[lane]),
-            came.eq((Cat(one.came for one in entries) & lane_bits).any() if wide else here.came),
+            came.eq(has_come),
             more.eq((Cat(one.more for one in entries) & lane_bits).any() if wide else here.more),
             chosen.i.valid.eq(valid & came & ~(skipping | rests | stopped)),
             chosen.i.payload.lane.eq(lane),
             *(chosen.i.payload[name].eq(here[name]) for name in kept),
-            passes.eq(skipping | rests | stopped | (chosen.i.ready & ~more)),
+            passes.eq(skipping | rests | stopped | (goes_on & ~more)),
             steps.eq(chosen.i.valid & chosen.i.ready),
         ]
         with m.If(steps):

@@ -47,7 +47,7 @@ class ChunkPacker(wiring.Component):
         The stream has markers.
     start : In, 7 bits
         Offset of the first octet in the marked stream, in lanes. This port and ``markers`` do not change once a chunk
-        has been offered, even one of no octets, nor in the cycle before.
+        has been offered, even one of no octets, nor in the cycle before; and none is in the first cycle after reset.
     """
 
     def __init__(self, lanes: int):

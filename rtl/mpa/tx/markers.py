@@ -284,7 +284,7 @@ class _Placed(data.StructLayout):
 
     ``waiting``: the number of waiting lanes, by which the beat is rotated. ``alone``: the beat comes for the second
     time, for the waiting lanes alone. ``highest``: its last lane; ``end``: the place in the output, without a marker,
-    of the highest lane in use; ``brims``: that is the last lane of a beat; ``fills``: all lanes but one wait.
+    of the highest lane in use; ``brims``: that place is the last lane of a beat; ``fills``: all lanes but one wait.
     ``marked``: a marker is due in lane ``at``, counted from the first waiting lane; ``behind``: in the lane behind the
     beat. ``pointer``: its FPDUPTR, in lanes. ``more``, ``used``: see
     :class:`_Turned`.

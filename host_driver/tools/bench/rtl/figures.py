@@ -13,34 +13,50 @@ if TYPE_CHECKING:
 
 __all__ = ["Figures"]
 
+_WHAT = ("block", "lanes", "part", "seed")
+
 
 class Figures:
-    """The result of each seed, under the same hash as in the store.
+    """One result for each seed of a case, as a line of JSON, with the hash under which the store has it.
 
-    ``path`` has a line of JSON for each; a file that does not exist counts as empty. Raises ValueError for a line that
-    is not such a result, naming the line.
+    A file ``path`` that does not exist counts as empty. Raises ValueError for a line that is not such a result, naming
+    the line.
     """
 
     def __init__(self, path: Path):
+        self._lines: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._known: dict[str, Placed] = {}
-        self._used: dict[str, dict[str, Any]] = {}
-        for number, line in enumerate(path.read_text().splitlines() if path.exists() else (), 1):
+        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
             try:
                 plain = json.loads(line)
-                self._known[plain["key"]] = Placed(**plain["result"])
-            except (ValueError, KeyError, TypeError):
+                self._known[plain["key"]] = _placed(plain["result"])
+                self._lines[tuple(plain[name] for name in _WHAT)] = plain
+            except (ValueError, LookupError, TypeError, AttributeError):
                 raise ValueError(f"{path}: line {number} is not a figure of this command") from None
 
     def get(self, key: str) -> Placed | None:
-        """Return the result of this key, if it is known."""
+        """Return the result under this hash, if it is known."""
         return self._known.get(key)
 
-    def use(self, key: str, case: Case, seed: int, result: Placed) -> None:
-        """Keep a result, which this run shows."""
-        what = {"block": case.block, "lanes": case.lanes, "part": case.part, "seed": seed}
-        self._used[key] = what | {"key": key, "result": result._asdict()}
+    def put(self, key: str, case: Case, seed: int, result: Placed) -> None:
+        """Keep a result in the place of an older one of the same case and seed."""
+        what = (case.block, case.lanes, case.part, seed)
+        self._lines[what] = dict(zip(_WHAT, what, strict=True)) | {"key": key, "result": result._asdict()}
 
     def write(self, to: TextIO) -> None:
-        """Write the results that this run shows; those of older RTL or tools are left out."""
-        for line in sorted(self._used.values(), key=lambda each: list(each.values())[:4]):
+        """Write all results, those that this run did not ask for included."""
+        for _, line in sorted(self._lines.items()):
             to.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def _placed(plain: dict[str, Any]) -> Placed:
+    """Return a result; raises TypeError unless it has all fields and their types."""
+    placed = Placed(**plain)
+    counts = (placed.used, placed.block, placed.around)
+    if not (
+        isinstance(placed.frequency, float)
+        and all(isinstance(net, str) for net in placed.path)
+        and all(isinstance(number, int) for count in counts for number in count.values())
+    ):
+        raise TypeError
+    return placed

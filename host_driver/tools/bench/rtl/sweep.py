@@ -122,8 +122,8 @@ class Sweep:
     executor has workers, so that no worker idles, but few, so that each case is finished and stored soon. ``progress``
     is called with a part's name after each seed, and with ``CYCLES`` after each count of a direction and width.
     ``limit`` is the time limit of a tool in seconds; a stored timeout is retried if the limit has been raised. If
-    ``kept`` is set, only stored results are returned, and no jobs are started. Results of ``figures`` count as stored,
-    and it keeps those that are returned.
+    ``kept`` is set, only stored results are returned, and no jobs are started. Results of place and route that
+    ``figures`` has count as stored, and those that are returned are put there.
     """
 
     def __init__(
@@ -218,10 +218,10 @@ class Sweep:
         how = options, sorted(part.files.items()), asked, tool, seed
         name = key("placed", _netlist_key(verilog, script), *how)
         try:
-            known = self._figures.get(name) if self._figures else None
+            known = self._figures.get(name) if self._figures is not None else None
             placed = await self._once(name, place) if known is None else known
-            if self._figures:
-                self._figures.use(name, case, seed, placed)
+            if self._figures is not None:
+                self._figures.put(name, case, seed, placed)
             return placed
         except ToolError as error:
             return error
