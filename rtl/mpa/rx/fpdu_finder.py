@@ -23,6 +23,7 @@ class FpduFinder(wiring.Component):
     After a ULPDU_Length over the maximum, no later FPDU can be found: the block discards its input.
 
     Latency: 2 cycles, 3 cycles above 4 lanes. Throughput: in each cycle one FPDU, or one beat in which no FPDU begins.
+    Above 4 lanes, an incomplete beat of the stream takes a cycle more, and so does each FPDU that begins in it.
 
     Members
     -------

@@ -187,7 +187,7 @@ class ChunkPacker(wiring.Component):
                 x.spills.eq(Cat(i.valid & (chunk.end > x.width + 4 * n) for n in range(lanes))),
                 x.marks.eq(i.valid & chunk.completes),
                 x.at.eq(chunk.marker_lane),
-                x.of_marker.eq(chunk.adds),
+                x.of_marker.eq(chunk.adds & i.valid.replicate(len(chunk.adds))),
             ]
 
     def _join(self, m, x):
@@ -205,7 +205,7 @@ class ChunkPacker(wiring.Component):
         ))
 
     def _join_marker(self, m, x):
-        """Join the parts of a marker, which may arrive in several chunks."""
+        """Join the parts of a marker, which may arrive in several chunks. It stays until the next one begins."""
         part = Signal(32, reset_less=True)  # octets that have arrived
         m.d.comb += x.marker.eq(Cat(
             Mux(x.of_marker[n], x.turned.word_select(x.at[:x.bits], 32).word_select(n, 8), part.word_select(n, 8))
@@ -221,7 +221,6 @@ class ChunkPacker(wiring.Component):
         shown = Signal(range(lanes))  # lanes of the kept beat that have been sent
         marked = Signal()  # the kept beat has a marker
         place = Signal(range(lanes))  # of that marker
-        value = Signal(32, reset_less=True)  # of that marker
         early = Signal()
         marks_this = Signal()  # the marker belongs to this beat, not to the next one
         m.d.comb += [
@@ -236,7 +235,7 @@ class ChunkPacker(wiring.Component):
                 o.count.eq(Mux(x.fills, lanes, held[2:])),
                 o.marked.eq(marked | marks_this),
                 o.place.eq(Mux(marks_this, x.at, place)),
-                o.marker.eq(Mux(marks_this, x.marker, value)),
+                o.marker.eq(x.marker),  # the next one begins several beats later
                 x.kept.eq(Cat(
                     Mux(x.spills[n] if lanes > AT_ONCE else x.fills, x.over.word_select(n, 32),
                         x.joined.word_select(n, 32))
@@ -252,7 +251,7 @@ class ChunkPacker(wiring.Component):
             with m.If(early):
                 m.d.sync += shown.eq(held[2:])
             with m.If(x.marks):
-                m.d.sync += [place.eq(x.at), value.eq(x.marker)]
+                m.d.sync += place.eq(x.at)
 
 
 class _Measured(data.StructLayout):
