@@ -247,15 +247,15 @@ class FpduAligner(wiring.Component):
                 )),
             ]
             if at < steps[-1]:
-                m.d.comb += turned.marked.eq(beat.marked & (beat.place < beat.count))
                 turn = self._later(m, turn)
                 valid = self._later(m, valid)
                 turned = self._later(m, turned, reset_less=True)
             beat = turned
+        marked = beat.marked if lanes <= AT_ONCE else beat.marked & (beat.place < beat.count)
         m.d.sync += [
             self.o.valid.eq(valid),
             o.data.eq(Cat(beat.window, beat.beyond[:16])),
-            *(o[name].eq(beat[name]) for name in o.shape().members if name != "data"),
+            *(o[name].eq(marked if name == "marked" else beat[name]) for name in o.shape().members if name != "data"),
         ]
         return m
 
