@@ -334,7 +334,7 @@ def rtl(
         raise UsageError(f"--figures must be a file that can be read and written, not {figures}")
     check_files(as_json, as_csv, figures)
     try:
-        known = None if figures is None else Figures(figures)
+        known = Figures(figures)
     except ValueError as error:
         raise CommandError(str(error)) from None
     check_folder(plots)
@@ -348,7 +348,7 @@ def rtl(
         )
         if markdown is not None:
             keep_tables(markdown, "rnic bench rtl", report.tables())
-        if known is not None and not kept:
+        if not kept:
             write_to(figures, known.write)
         write_to(as_json, report.write_json)
         write_to(as_csv, report.write_csv)
@@ -412,7 +412,7 @@ async def _measure_rtl(
     limit: float | None,
     kept: bool,
     scheduler: str | None,
-    figures: Figures | None,
+    figures: Figures,
 ) -> Report:
     from functools import cache
 

@@ -67,8 +67,8 @@ class ChunkPacker(wiring.Component):
         located = stream.Signature(_Located(self.lanes)).create()
         m.d.comb += [self.i.ready.eq(self.o.ready), measured.o.ready.eq(self.o.ready)]
         self._measure(m, x, measured.i)
-        self._locate(m, x, measured.o, located)
-        self._turn(m, x, located)
+        first_turn = self._locate(m, x, measured.o, located)
+        self._turn(m, x, located, first_turn)
         self._join(m, x)
         self._join_marker(m, x)
         self._show(m, x)
@@ -120,6 +120,8 @@ class ChunkPacker(wiring.Component):
 
         Lanes are counted on into the next beat. Octets before a marker belong into their lanes, those behind it arrive
         one lane too high.
+
+        Return the bits of ``octet`` by which the first step rotates the chunk, of wide beats in copies.
         """
         lanes, width = self.lanes, x.width
         measured, located = i.payload, o.payload
@@ -147,23 +149,23 @@ class ChunkPacker(wiring.Component):
 
         with m.If(~started):
             m.d.sync += home.eq(-self.start)  # there are 127 lanes from the end of a marker to the next one
-        x.first_turn = located.octet[:TURNED]
+        first_turn = located.octet[:TURNED]
         octet_next = Mux(located.completes, closed, behind)
         if lanes > AT_ONCE:
             # All octets of a chunk wait for its rotation: decisions have ``octet`` to themselves.
             turn = Mux(o.valid & self.o.ready, octet_next, x.octet)[:TURNED]
-            x.first_turn = [copies(m, bit, parts_of(lanes), f"turn_{n}") for n, bit in enumerate(turn)]
+            first_turn = [copies(m, bit, parts_of(lanes), f"turn_{n}") for n, bit in enumerate(turn)]
         with m.If(o.valid & self.o.ready):
             m.d.sync += [started.eq(1), x.octet.eq(octet_next)]
             with m.If(located.completes):
                 m.d.sync += home.eq(home - 1)
+        return first_turn
 
-    def _turn(self, m, x, i):
+    def _turn(self, m, x, i, by):
         """Rotate the chunk to its place in the beat, and register what the next cycle does with each octet."""
         lanes = self.lanes
         filled = Signal(range(x.width))  # octets of the beat that are not a marker's
         steps = steps_of(x.bits + 2)  # the bits of ``octet`` by which they rotate
-        by = x.first_turn
         for at in steps[:-1]:
             m.submodules[f"turned_{at}"] = turned = (Stage if lanes > AT_ONCE else Through)(_Located(lanes))
             m.d.comb += [

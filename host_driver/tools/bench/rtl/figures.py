@@ -19,14 +19,14 @@ _WHAT = ("block", "lanes", "part", "seed")
 class Figures:
     """One result for each seed of a case, as a line of JSON, with the hash under which the store has it.
 
-    A file ``path`` that does not exist counts as empty. Raises ValueError for a line that is not such a result, naming
-    the line.
+    ``path`` is the file with earlier ones, if there is any. Raises ValueError for a line that is not such a result,
+    naming the line.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path | None = None):
         self._lines: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._known: dict[str, Placed] = {}
-        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
+        for number, line in enumerate(path.read_bytes().splitlines() if path and path.exists() else (), 1):
             try:
                 plain = json.loads(line)
                 self._known[plain["key"]] = _placed(plain["result"])

@@ -138,7 +138,7 @@ class Sweep:
     ):
         self._kept = kept
         self._limit = limit
-        self._figures = figures
+        self._figures = figures or Figures()
         self._executor = executor
         self._store = store
         self._progress = progress
@@ -218,10 +218,9 @@ class Sweep:
         how = options, sorted(part.files.items()), asked, tool, seed
         name = key("placed", _netlist_key(verilog, script), *how)
         try:
-            known = self._figures.get(name) if self._figures is not None else None
+            known = self._figures.get(name)
             placed = await self._once(name, place) if known is None else known
-            if self._figures is not None:
-                self._figures.put(name, case, seed, placed)
+            self._figures.put(name, case, seed, placed)
             return placed
         except ToolError as error:
             return error
