@@ -11,24 +11,11 @@ from open_rnic.cocotb_tests.proofs.rules import (
     fifo_states,
     ready_buffer_states,
     ready_fifo_states,
-    split_fifo_states,
 )
-from open_rnic.rtl.lib.conveyor import DEPTH, Conveyor
-from open_rnic.rtl.lib.stream import (
-    PART,
-    Buffer,
-    EarlyStage,
-    Fifo,
-    LateFifo,
-    Queue,
-    ReadyBuffer,
-    ReadyFifo,
-    SplitFifo,
-    Stage,
-)
+from open_rnic.rtl.lib.conveyor import Conveyor
+from open_rnic.rtl.lib.stream import PART, Buffer, EarlyStage, Fifo, LateFifo, Queue, ReadyBuffer, ReadyFifo, Stage
 
 _WIDTH, _DEPTH = 2, 4
-_BEAT = data.StructLayout({"data": 1, "last": 1})
 
 
 def _in_order(m, queue, room, late=False):
@@ -96,7 +83,7 @@ def _(m, stage):
 
 @proves(
     "each beat that is in the steps has a place in the queue",
-    lambda lanes: Conveyor(data.StructLayout({"octets": _WIDTH, "more": 1}), _BEAT, twice="more", steps=2),
+    lambda lanes: Conveyor(data.StructLayout({"octets": _WIDTH, "more": 1}), _WIDTH, twice="more", steps=2),
     Mutant("a beat begins without a place", Conveyor, "spare=self.steps + 2", "spare=self.steps"),
     name="conveyor",
     of="Conveyor, 2 bits, 2 steps",
@@ -107,10 +94,10 @@ def _(m, conveyor):
     first = m.last(conveyor.begun.valid)
     second = m.last(first)
     queue = conveyor["queue"]
-    free = DEPTH - fifo_level(queue["follows"])
+    free = queue.depth - fifo_level(queue)
     m.given(conveyor.given.valid == second)
     m.always(~conveyor.given.valid | (free != 0))
-    m.states(split_fifo_states(queue), free >= first + second, ~conveyor["room"] | (free >= 3))
+    m.states(fifo_states(queue), free >= first + second, ~conveyor["room"] | (free >= 3))
 
 
 @proves(
@@ -234,18 +221,3 @@ def _(m, queue):
     stored = queue.stored(m, "memory", head + before - 1)
     m.states(ready_fifo_states(queue), level == (queue["tail"] - head)[: len(head)] + queue.o.valid)
     m.states(~watched | (Mux(before == 0, queue.o.payload, stored) == beat))
-
-
-@proves(
-    "the fields from a register are those of the same beat",
-    lambda lanes: SplitFifo(_BEAT, _DEPTH, ready=("last",)),
-    Mutant("one of the two is not told of a beat", SplitFifo, "part.i.valid.eq(self.i.valid)",
-           "part.i.valid.eq(self.i.valid & (part is self.decides))"),
-    name="split_fifo",
-    of="SplitFifo, 2 bits, depth 4",
-    lanes=NO_LANES,
-)  # fmt: skip
-def _(m, queue):
-    decides, follows = queue["decides"], queue["follows"]
-    m.states(split_fifo_states(queue))
-    m.always(decides.o.valid == follows.o.valid, decides.i.ready == follows.i.ready)

@@ -19,7 +19,6 @@ __all__ = [
     "late_fifo_states",
     "ready_buffer_states",
     "ready_fifo_states",
-    "split_fifo_states",
 ]
 
 
@@ -66,13 +65,6 @@ def ready_fifo_states(fifo) -> Value:
         & (fifo["full"] == (waiting == fifo.depth - 1))
         & (fifo.o.valid | ~fifo["several"])
     )
-
-
-def split_fifo_states(fifo) -> Value:
-    """Whether a SplitFifo is in a reachable state: each in one, and with as many beats."""
-    decides, follows = fifo["decides"], fifo["follows"]
-    waiting = (decides["tail"] - decides["head"])[: len(decides["head"])]
-    return fifo_states(follows) & ready_fifo_states(decides) & (fifo_level(follows) == waiting + decides.o.valid)
 
 
 def _meaning(payload):

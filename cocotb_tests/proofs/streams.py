@@ -12,13 +12,12 @@ from open_rnic.cocotb_tests.proofs.rules import (
     late_fifo_states,
     ready_buffer_states,
     ready_fifo_states,
-    split_fifo_states,
 )
 from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.layouts import Packet, RxUlpdu, room_latency
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.copies import AT_ONCE
-from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, LateFifo, ReadyBuffer, ReadyFifo, SplitFifo, Stage
+from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, LateFifo, ReadyBuffer, ReadyFifo, Stage
 from open_rnic.rtl.mpa.length import LengthFifo
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner
@@ -153,7 +152,7 @@ _block(
     "m.d.comb += [self.o.valid.eq(queue.o.valid & ~self.given.valid), self.o.payload.eq(queue.o.payload), "
     "queue.o.ready.eq(self.o.ready)]",
     given=lambda m, conveyor: conveyor.begun.ready,
-    states=lambda conveyor: split_fifo_states(conveyor["queue"]),
+    states=lambda conveyor: fifo_states(conveyor["queue"]),
 )
 _block(
     lambda lanes: Fifo(Packet(lanes), 4),
@@ -170,14 +169,6 @@ _block(
     "free.eq(~self.o.valid | self.o.ready)",
     "free.eq(1)",
     states=ready_fifo_states,
-)
-_block(
-    lambda lanes: SplitFifo(Packet(lanes), 4, ready=("octets", "last")),
-    SplitFifo,
-    "octets leave before the end that they belong to",
-    "part.o.ready.eq(self.o.ready)",
-    "part.o.ready.eq(self.o.ready | (part is self.follows))",
-    states=split_fifo_states,
 )
 _block(
     lambda lanes: LateFifo(Packet(lanes), 4),

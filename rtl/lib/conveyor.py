@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.lib.stream import EarlyStage, SplitFifo
+from open_rnic.rtl.lib.stream import EarlyStage, Fifo
 
 __all__ = ["Conveyor"]
 
@@ -24,8 +24,7 @@ class Conveyor(wiring.Component):
 
     Parameters
     ----------
-    shape, given : shapes of the payload at ``i`` and ``begun``, and at ``given`` and ``o``; all fields of ``o`` but
-        ``data`` come from a register
+    shape, given : shapes of the payload at ``i`` and ``begun``, and at ``given`` and ``o``
     twice : name of a 1-bit field of ``shape``
     steps : the most cycles from ``begun`` to ``given``
 
@@ -57,9 +56,7 @@ class Conveyor(wiring.Component):
         m = Module()
         m.submodules.first = first = EarlyStage(self.i.payload.shape(), twice=self.twice)
         # Told a cycle late, so there are places for the beats in the steps, and for 2 more.
-        shape = self.o.payload.shape()
-        ready = tuple(name for name in shape.members if name != "data")
-        m.submodules.queue = queue = SplitFifo(shape, DEPTH, ready=ready, spare=self.steps + 2)
+        m.submodules.queue = queue = Fifo(self.o.payload.shape(), DEPTH, spare=self.steps + 2)
         room = Signal()
         m.d.sync += room.eq(queue.spare)
         wiring.connect(m, wiring.flipped(self.i), first.i)

@@ -19,7 +19,7 @@ depend on ``o.valid``.
 from collections.abc import Mapping
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -32,7 +32,6 @@ __all__ = [
     "Queue",
     "ReadyBuffer",
     "ReadyFifo",
-    "SplitFifo",
     "Stage",
     "Through",
     "keep_octets",
@@ -426,45 +425,3 @@ class ReadyFifo(Fifo):
             several.eq((several & (enters | ~free | (after_head != tail))) | (enters & ~free)),
             full.eq(~free & (full | (enters & almost))),
         ]
-
-
-class SplitFifo(wiring.Component):
-    """A :class:`Fifo`, some fields of which come from a register: those by which the next block decides.
-
-    These fields have a queue of their own, which need not lie where the octets of a wide beat are.
-
-    Parameters
-    ----------
-    shape : layout of the payload
-    depth, spare : see :class:`Fifo`
-    ready : names of the fields that come from a register
-
-    Members
-    -------
-    i, o, spare : see :class:`Fifo`
-
-    """
-
-    def __init__(self, shape: data.StructLayout, depth: int, *, ready: tuple[str, ...], spare: int = 2):
-        super().__init__({
-            "i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), "spare": Out(1),
-        })  # fmt: skip
-        parts = [{name: field for name, field in shape.members.items() if (name in ready) == here} for here in (1, 0)]
-        self.decides = ReadyFifo(data.StructLayout(parts[0]), depth, spare=spare)
-        self.follows = Fifo(data.StructLayout(parts[1]), depth, spare=spare)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.decides, m.submodules.follows = self.decides, self.follows
-        for part in (self.decides, self.follows):
-            m.d.comb += [part.i.valid.eq(self.i.valid), part.o.ready.eq(self.o.ready)]
-            for name in part.i.payload.shape().members:
-                m.d.comb += part.i.payload[name].eq(self.i.payload[name])
-                m.d.comb += self.o.payload[name].eq(part.o.payload[name])
-        # Both always have the same beats.
-        m.d.comb += [
-            self.i.ready.eq(self.decides.i.ready),
-            self.o.valid.eq(self.decides.o.valid),
-            self.spare.eq(self.decides.spare),
-        ]
-        return m

@@ -14,7 +14,7 @@ from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.rtl.events import Event, EventQueue
 from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.lanes import LANES
-from open_rnic.rtl.lib.stream import Buffer, Fifo, LateFifo, ReadyFifo, SplitFifo
+from open_rnic.rtl.lib.stream import Buffer, Fifo, LateFifo, ReadyFifo
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
@@ -31,7 +31,6 @@ def blocks(lanes, ice40=False):
         fifo=Fifo(Packet(lanes, note=4), 4),
         ready_fifo=ReadyFifo(Packet(lanes, note=4), 4),
         late_fifo=LateFifo(Packet(lanes, note=4), 4),
-        split_fifo=SplitFifo(Packet(lanes, note=4), 4, ready=("octets", "last")),
         store=StoreAndForward(lanes, STORE),
         keeping=StoreAndForward(lanes, STORE, keep_terminates=True),
         switch=RxModeSwitch(lanes),
@@ -42,7 +41,7 @@ def blocks(lanes, ice40=False):
 
 @bench()
 async def buffers_and_fifos_pass_packets(dut):
-    for name in ("buffer", "fifo", "ready_fifo", "late_fifo", "split_fifo"):
+    for name in ("buffer", "fifo", "ready_fifo", "late_fifo"):
         source, sink = Source(dut, f"{name}__i", pauses(0.4)), Sink(dut, f"{name}__o", stalls(0.4))
         packets = [random.randbytes(size) for size in range(100)]
         for nth, each in enumerate(packets):
@@ -53,7 +52,7 @@ async def buffers_and_fifos_pass_packets(dut):
 
 @bench()
 async def a_beat_is_transferred_in_each_cycle(dut):
-    for name in ("buffer", "fifo", "ready_fifo", "late_fifo", "split_fifo", "store"):
+    for name in ("buffer", "fifo", "ready_fifo", "late_fifo", "store"):
         source, sink, rate = Source(dut, f"{name}__i"), Sink(dut, f"{name}__o"), Rate(dut, f"{name}__o")
         fields = {"length": STORE // 4, "verdict": Verdict.GOOD} if name == "store" else {"note": 0}
         for _ in range(20):

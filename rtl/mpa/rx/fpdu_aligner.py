@@ -24,7 +24,7 @@ class FpduAligner(wiring.Component):
     Above 4 lanes, octets follow one cycle behind the decisions about them, so that each decision that many octets wait
     for comes from a register, and they are rotated in several cycles.
 
-    Latency: 2 cycles from both inputs; above 4 lanes 4 cycles from ``i``, and 6 from ``found``. Throughput: in each
+    Latency: 2 cycles from both inputs; above 4 lanes 4 cycles from ``i``, and 5 from ``found``. Throughput: in each
     cycle a full beat, or the end of an FPDU. While the stream's beat is incomplete, an FPDU's beat takes a cycle more,
     and above 4 lanes two.
 
@@ -78,28 +78,23 @@ class FpduAligner(wiring.Component):
         until = Signal(range(2 * lanes))  # the FPDU's last lane, in the window
         octet = Signal(range(width))  # the ULPDU's last octet, in its beat; 0 if the ULPDU is empty
         empty = found.length == 0
-        # Above 4 lanes, these are a cycle old.
-        offered, known, known_final, known_until, known_octet, known_empty = (
-            self._later(m, value, when=plans.i.ready)
-            for value in (self.found.valid, found, final, until, octet, empty)
-        )
         m.d.comb += [
-            *(cut[name].eq(known[name]) for name in ("length", "too_long", "lane")),
-            plans.i.valid.eq(offered),
+            *(cut[name].eq(found[name]) for name in ("length", "too_long", "lane")),
+            plans.i.valid.eq(self.found.valid),
             self.found.ready.eq(plans.i.ready),
-            plans.i.payload.left.eq(known.final[bits:]),
-            plans.i.payload.single.eq(known.too_long | known.single),
+            plans.i.payload.left.eq(found.final[bits:]),
+            plans.i.payload.single.eq(found.too_long | found.single),
             plans.i.payload.far.eq(~plans.i.payload.single | cut.reaches),
-            plans.i.payload.brief.eq(known.too_long | known.brief),
+            plans.i.payload.brief.eq(found.too_long | found.brief),
             until.eq(final + found.lane),
             octet.eq(Mux(empty, 0, found.length[:bits + 2] - 1)),
-            cut.turn.eq(-known.lane),
-            cut.lanes.eq(known_final + 1),
-            cut.reaches.eq(known_until[bits:]),
-            cut.crosses.eq(known_until >= lanes - 1),
-            cut.needs.eq(known_until[:bits] + 1),
-            cut.trailing.eq(Mux(known_empty, 5 // width, (known_octet + (1 + 2 + 3)) >> (bits + 2))),
-            cut.octets.eq(Mux(known_empty, 0, known_octet + 1)),
+            cut.turn.eq(-found.lane),
+            cut.lanes.eq(final + 1),
+            cut.reaches.eq(until[bits:]),
+            cut.crosses.eq(until >= lanes - 1),
+            cut.needs.eq(until[:bits] + 1),
+            cut.trailing.eq(Mux(empty, 5 // width, (octet + (1 + 2 + 3)) >> (bits + 2))),
+            cut.octets.eq(Mux(empty, 0, octet + 1)),
         ]
 
         # The FPDU that is being cut, and its next beat.
@@ -264,13 +259,12 @@ class FpduAligner(wiring.Component):
         ]
         return m
 
-    def _later(self, m, value, *, when=1, reset_less=False):
-        """``value`` one cycle later, above 4 lanes; otherwise itself. It stays unless ``when``."""
+    def _later(self, m, value, *, reset_less=False):
+        """``value`` one cycle later, above 4 lanes; otherwise itself."""
         if self.lanes <= AT_ONCE:
             return value
         later = Signal.like(value, name="later", reset_less=reset_less)
-        with m.If(when):
-            m.d.sync += later.eq(value)
+        m.d.sync += later.eq(value)
         return later
 
 

@@ -1,7 +1,5 @@
 """Checks the CRC and the markers of received FPDUs (RFC 5044 §4.3, §4.4, §8)."""
 
-from functools import partial
-
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -11,7 +9,7 @@ from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.crc32c import Crc32c, residue
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import connection_field
-from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, SplitFifo, stored_beats, swap_octets
+from open_rnic.rtl.lib.stream import Buffer, Fifo, ReadyBuffer, stored_beats, swap_octets
 from open_rnic.rtl.registers import Cause
 
 __all__ = ["FpduChecker"]
@@ -62,8 +60,7 @@ class FpduChecker(wiring.Component):
         i, o = self.i.payload, self.o.payload
         many = self.connections > 1
         shape = Packet(lanes, length=16, **connection_field(self.connections))
-        queue = Fifo if lanes <= AT_ONCE else partial(SplitFifo, ready=("last",))  # a verdict waits for it
-        m.submodules.ulpdus = ulpdus = queue(shape, DEPTH, spare=ROOM + room_latency(lanes))
+        m.submodules.ulpdus = ulpdus = Fifo(shape, DEPTH, spare=ROOM + room_latency(lanes))
         m.submodules.crc = crc = Crc32c(lanes, markers=True)
         m.submodules.crcs = crcs = Fifo(1, DEPTH)
         # An FPDU's note is there before the verdict of its CRC, and there are no more notes than beats in ``ulpdus``.

@@ -1,8 +1,6 @@
 """Finds the beginnings of FPDUs by ULPDU_Length (RFC 5044 §6)."""
 
-from itertools import product
-
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -130,13 +128,6 @@ class FpduFinder(wiring.Component):
                 m.d.sync += [
                     there.eq(waiting.o.valid), *(entries[n].eq(read[n]) for n in range(size * at, size * (at + 1))),
                 ]  # fmt: skip
-        if wide:
-            # The steps wait for these, which lie elsewhere: sums of products need no clock enable.
-            loads = waiting.o.ready
-            m.d.sync += [
-                entries[n][name].eq((read[n][name] & loads) | (entries[n][name] & ~loads))
-                for n, name in product(range(lanes), ("came", "more"))
-            ]
 
         # Then step from one FPDU to the next.
         lane = Signal(range(lanes))  # the lane in which the next FPDU begins
@@ -155,32 +146,25 @@ class FpduFinder(wiring.Component):
         steps = Signal()
         if wide:
             # In a complete beat all lanes have arrived. In an incomplete one, the lane is looked at for a cycle.
-            looked = Signal()
+            settled = Signal()  # neither the beat nor the lane has just changed
             reached = Signal()
-            m.d.sync += reached.eq((Cat(one.came for one in entries) & lane_bits).any())
-            with m.If(waiting.o.ready):
-                m.d.sync += looked.eq(beat.count == lanes)
-            with m.Else():
-                m.d.sync += looked.eq(full | ~steps)
-            has_come = looked & (full | reached)
-            goes_on = chosen.i.ready & looked
-            passing = Signal()  # no FPDU begins in the beat, or no further one
-            with m.If(steps):
-                m.d.sync += passing.eq((here.skips >= 0) | (~here.more & ~full))
-            with m.Elif(valid & full):
-                m.d.sync += passing.eq(Mux(rests, skipping, skips > 0))
+            m.d.sync += [
+                settled.eq(valid & ~passes & ~steps),
+                reached.eq((Cat(one.came for one in entries) & lane_bits).any()),
+            ]
+            has_come = full | (settled & reached)
+            goes_on = chosen.i.ready & (full | settled)
         else:
             has_come = here.came
             goes_on = chosen.i.ready
-            passing = skipping | rests
         m.d.comb += [
             here.eq(entries[lane]),
             came.eq(has_come),
             more.eq((Cat(one.more for one in entries) & lane_bits).any() if wide else here.more),
-            chosen.i.valid.eq(valid & came & ~(passing | stopped)),
+            chosen.i.valid.eq(valid & came & ~(skipping | rests | stopped)),
             chosen.i.payload.lane.eq(lane),
             *(chosen.i.payload[name].eq(here[name]) for name in kept),
-            passes.eq(passing | stopped | (goes_on & ~more)),
+            passes.eq(skipping | rests | stopped | (goes_on & ~more)),
             steps.eq(chosen.i.valid & chosen.i.ready),
         ]
         with m.If(steps):

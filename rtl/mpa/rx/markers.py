@@ -94,15 +94,11 @@ class ChunkPacker(wiring.Component):
             """The stream, with this chunk, reaches octet ``n`` of the next marker."""
             return (due & (through > width - 4 + n)) | (near & (through > 2 * width - 4 + n))
 
-        less = Cat(count[:2], (count[2:] - 1)[:bits + 1])
-        # Above 4 lanes, a register follows: chosen before it, one sum is left to do behind it, not two and a choice.
-        added = Mux(measured.completes, less, count)
-        wide = lanes > AT_ONCE
         m.d.comb += [
             o.valid.eq(self.i.valid & (count != 0)),
             measured.data.eq(self.i.payload.data),
-            measured.count.eq(added if wide else count),
-            measured.less.eq(added if wide else less),
+            measured.count.eq(count),
+            measured.less.eq(Cat(count[:2], (count[2:] - 1)[:bits + 1])),
             measured.inside.eq(due & (low > width - 4)),
             measured.completes.eq(self.markers & due & (through >= width)),
             measured.has_marker.eq(self.markers & (measured.inside | reaches_octet(0))),
@@ -270,8 +266,7 @@ class _Measured(data.StructLayout):
     count : range(4 * ``lanes`` + 1)
         Their number.
     less : as ``count``
-        4 less than that, modulo the range. Above 4 lanes, ``count`` and ``less`` are equal: 4 less if the chunk
-        ``completes`` a marker, and their number otherwise.
+        4 less than that, modulo the range.
     inside : 1 bit
         It begins inside a marker.
     has_marker, completes, adds
