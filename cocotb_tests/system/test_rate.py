@@ -10,7 +10,7 @@ from open_rnic.rtl.lib.lanes import LANES
 COUNTED = 400  # beats
 TOLERANCE = 4  # cycles by which markers and earlier FPDUs may shift an FPDU's end, regardless of the test's length
 LATENCY = {"TX": 18, "RX": 20}  # upper limit in cycles, for a ULPDU of one beat
-LATENCY_WIDE = {"TX": 22, "RX": 29}  # above 4 lanes, where beats are rotated in several cycles
+LATENCY_WIDE = {"TX": 22, "RX": 30}  # above 4 lanes, where beats are rotated in several cycles
 
 
 def loads(width):
