@@ -49,7 +49,6 @@ class Block:
     make : returns the component for a width in lanes
     wide : whether the block transfers a beat of that width in each cycle, and therefore has a rate
     haste : target frequency for nextpnr, relative to the target for the whole data path
-    vast : whether the block has so many wires at 16 lanes that routing slow paths again takes hours
     least : the narrowest data path that contains the block, in lanes
     delay : the delay of logic, in ps, below which synthesis saves area; 0: all logic is made as fast as possible
 
@@ -59,14 +58,13 @@ class Block:
     make: Callable[[int], Any]
     wide: bool = True
     haste: float = 1.5
-    vast: bool = False
     least: int = 1
     delay: int = 0
 
 
 _TABLE = (
-    Block("MpaDatapath", MpaDatapath, haste=1, vast=True),
-    Block("TX+RX", BothDirections, haste=1, vast=True),
+    Block("MpaDatapath", MpaDatapath, haste=1),
+    Block("TX+RX", BothDirections, haste=1),
     Block("TX", TxDatapath, haste=1.1),
     Block("RX", RxDatapath, haste=1.1),
     Block("TxModeSwitch", TxModeSwitch),

@@ -52,7 +52,6 @@ class Part:
     ff: tuple[str, ...]  # prefixes
     memory: tuple[str, ...]  # prefixes
     placed: str = ""
-    vast: tuple[str, ...] = ()  # options for a block with a very large number of wires, if they differ
     reset: bool = True  # by wires; otherwise the global reset, as on our boards
     pads: str = ""  # Yosys command that inserts the I/O buffers, if they must be kept out of synthesis
     platform: Callable[[], Any] = _any  # Amaranth platform, if the Verilog depends on it
@@ -95,23 +94,17 @@ _ECP5: Any = {
 }
 
 
-def _ecp5(device: str) -> dict[str, Any]:
-    # With very many wires, routing slow paths again takes hours.
-    vast = ECP5_TIMING.replace("--tmg-ripup", "")
-    return {"options": tuple(f"{device} {ECP5_TIMING}".split()), "vast": tuple(f"{device} {vast}".split())}
-
-
 _TABLE = (
     Part(
         "25f", "LFE5U-25F-6",
         asked=180,
-        **_ecp5("--25k --speed 6 --package CABGA256"),
+        options=tuple(f"--25k --speed 6 --package CABGA256 {ECP5_TIMING}".split()),
         **_ECP5,
     ),
     Part(
         "85f", "LFE5UM5G-85F-8",
         asked=260,
-        **_ecp5("--um5g-85k --speed 8 --package CABGA756"),
+        options=tuple(f"--um5g-85k --speed 8 --package CABGA756 {ECP5_TIMING}".split()),
         **_ECP5,
     ),
     Part(
