@@ -32,8 +32,8 @@ _T = TypeVar("_T")
 CYCLES = "cycles"
 _CELL = re.compile(r"(_|\$)(LUT\d|CCU2|TRELLIS|PFUMX|L6MUX21|SB_|MUX2|ALU|DFF|RAM16|DPR16).*")
 _WORD = 32  # bits of a lane
-# Target frequency at a width, relative to narrow ones. With 16 lanes, little more than what 100 Gb/s take: routing slow
-# paths again does not end if there are too many of them.
+# Target frequency at a width, relative to narrow ones. At 16 lanes, little more than 100 Gb/s take: for more, so many
+# paths are slow that routing them again had not finished after 40 minutes.
 _EASE = {1: 1, 2: 1, 4: 0.9, 8: 0.8, 16: 0.76}
 
 
