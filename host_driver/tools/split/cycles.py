@@ -161,9 +161,9 @@ def _receive(stages: tuple[Stage, ...], lanes: int, sizes: _Sizes) -> Iterator[_
                 packets = _delineated(packets, fpdus, sizes, width)
             case Stage.CRC_CHECK:
                 # First beat: two registers, a queue, a Buffer. Last beat: a register, the CRC with an adjacent marker,
-                # the comparison, a queue, a Buffer.
+                # the comparison, a queue, a Buffer. Wide beats: a register before the CRC, and one before the queue.
                 packets = packets if stage is not stages[0] else _offered(fpdus)
-                packets = _block(packets, ulpdus, 4, 4 + 6)
+                packets = _block(packets, ulpdus, 4, 4 + 6 + 2 * (width > _NARROW))
             case Stage.RTR_DETECTION:  # adds no latency, once the RTR has arrived
                 packets = packets if stage is not stages[0] else _offered(ulpdus)
     return packets
