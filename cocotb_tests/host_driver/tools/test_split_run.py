@@ -65,6 +65,12 @@ def test_every_split_runs_and_its_cycles_are_predicted(direction):
     assert errors[worst] <= 0.10, (worst.case.split, list(map(len, worst.case.ulpdus)), worst.segments)
 
 
+def test_the_cycles_of_the_crc_check_of_wide_beats_are_predicted_exactly():
+    split = Split(frozenset({Stage.CRC_CHECK}))
+    for each in run_all(Case(split, Direction.RECEIVE, 8, ulpdus(lengths), True, True) for lengths in LOADS.values()):
+        assert each.error == 0, each.segments
+
+
 def test_the_octets_that_cross_the_host_link_are_counted():
     sent = ulpdus([1000, 3])
     split = Split(frozenset({Stage.MARKER_INSERTION}))
