@@ -5,10 +5,11 @@ A signal that chooses among the octets of a beat takes the longer, the more of t
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 
-__all__ = ["AT_ONCE", "choose", "copies", "parts_of"]
+__all__ = ["AT_ONCE", "choose", "copies", "later", "parts_of"]
 
 AT_ONCE = 4  # lanes of the widest beat that is handled as a whole, and rotated in one cycle
 
@@ -32,6 +33,15 @@ def copies(m: Module, value: ValueLike, count: int, name: str) -> list[Value]:
         m.d.sync += register.eq(~Value.cast(value) if inverted else value)
         found.append(~register if inverted else register)
     return found
+
+
+def later(m: Module, value: Any, lanes: int, *, name: str = "later", reset_less: bool = False) -> Any:
+    """``value`` one cycle later, above :data:`AT_ONCE` lanes; otherwise itself."""
+    if lanes <= AT_ONCE:
+        return value
+    register = Signal.like(value, name=name, reset_less=reset_less)
+    m.d.sync += register.eq(value)
+    return register
 
 
 def choose(selects: Sequence[Value], if_set: ValueLike, if_clear: ValueLike) -> Value:

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import AlignedBeat, Found, StreamBeat, aligned
-from open_rnic.rtl.lib.copies import AT_ONCE, copies, parts_of
+from open_rnic.rtl.lib.copies import AT_ONCE, copies, later, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import TURNED, rotate_lanes, steps_of
 from open_rnic.rtl.lib.stream import ReadyBuffer, Through
@@ -191,7 +191,7 @@ class FpduAligner(wiring.Component):
             needs.eq(Mux(last, fpdu.needs, fpdu.lane + 1)),
             whole.eq(Mux(takes, plans.o.valid, 1) & Mux(needs_far_next, far_full_next, near_full_next)),
             # Above 4 lanes the comparison is a cycle old: the beat that it was about may be leaving.
-            enough.eq(self._later(m, valid & ~fires & (has >= needs)) & ~fires),
+            enough.eq(later(m, valid & ~fires & (has >= needs), lanes) & ~fires),
             moves.eq(fires & frees_near),
         ]
         with m.If(fires & fpdu.too_long):
@@ -201,27 +201,27 @@ class FpduAligner(wiring.Component):
         # The octets in the window.
         near = Signal(StreamBeat(lanes), reset_less=True)
         far = Signal(StreamBeat(lanes))
-        follows = self._later(m, given, reset_less=True)
-        from_input = self._later(m, near_takes_input)
-        with m.If(self._later(m, near_takes)):
+        follows = later(m, given, lanes, reset_less=True)
+        from_input = later(m, near_takes_input, lanes)
+        with m.If(later(m, near_takes, lanes)):
             m.d.sync += near.eq(Mux(from_input, follows, far))
-        with m.If(self._later(m, far_takes)):
+        with m.If(later(m, far_takes, lanes)):
             m.d.sync += far.eq(follows)
-        with m.If(self._later(m, far_empties)):
+        with m.If(later(m, far_empties, lanes)):
             m.d.sync += far.marked.eq(0)
 
         # Each lane of the window that is in the beat: from the near register, or else from the far one.
-        from_near = self._later(m, Cat(n >= fpdu.lane for n in range(lanes)))
-        valid = self._later(m, fires)
+        from_near = later(m, Cat(n >= fpdu.lane for n in range(lanes)), lanes)
+        valid = later(m, fires, lanes)
         beat = Signal(_Turned(lanes))
         m.d.comb += [
-            beat.lane.eq(self._later(m, fpdu.lane)),
+            beat.lane.eq(later(m, fpdu.lane, lanes)),
             beat.window.eq(Cat(
                 Mux(from_near[n], near.data.word_select(n, 32), far.data.word_select(n, 32)) for n in range(lanes)
             )),
             beat.beyond.eq(Cat(far.data.word_select(n, 32)[:16] for n in range(lanes))),
-            beat.count.eq(self._later(m, Mux(last, fpdu.lanes, lanes))),
-            *(beat[name].eq(self._later(m, value)) for name, value in {
+            beat.count.eq(later(m, Mux(last, fpdu.lanes, lanes), lanes)),
+            *(beat[name].eq(later(m, value, lanes)) for name, value in {
                 "last": last, "length": fpdu.length, "too_long": fpdu.too_long, "gives": gives, "ends": ends,
                 "octets": fpdu.octets,
             }.items()),
@@ -247,9 +247,9 @@ class FpduAligner(wiring.Component):
                 )),
             ]
             if at < steps[-1]:
-                turn = self._later(m, turn)
-                valid = self._later(m, valid)
-                turned = self._later(m, turned, reset_less=True)
+                turn = later(m, turn, lanes)
+                valid = later(m, valid, lanes)
+                turned = later(m, turned, lanes, reset_less=True)
             beat = turned
         marked = beat.marked if lanes <= AT_ONCE else beat.marked & (beat.place < beat.count)
         m.d.sync += [
@@ -258,14 +258,6 @@ class FpduAligner(wiring.Component):
             *(o[name].eq(marked if name == "marked" else beat[name]) for name in o.shape().members if name != "data"),
         ]
         return m
-
-    def _later(self, m, value, *, reset_less=False):
-        """``value`` one cycle later, above 4 lanes; otherwise itself."""
-        if self.lanes <= AT_ONCE:
-            return value
-        later = Signal.like(value, name="later", reset_less=reset_less)
-        m.d.sync += later.eq(value)
-        return later
 
 
 class _Turned(data.StructLayout):

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, aligned, room_latency
-from open_rnic.rtl.lib.copies import AT_ONCE
+from open_rnic.rtl.lib.copies import AT_ONCE, later
 from open_rnic.rtl.lib.crc32c import Crc32c, residue
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import connection_field
@@ -127,12 +127,11 @@ class FpduChecker(wiring.Component):
         differs = Signal(16, reset_less=True)  # of each 2 bits
         done = Signal()
         m.d.sync += [differs.eq(Cat(difference[n:n + 2].any() for n in range(0, 32, 2))), done.eq(crc.z_valid)]
-        verdict = done, differs == 0
-        if lanes > AT_ONCE:  # the CRC of a wide beat lies so far from the queue that its verdict would come late
-            later = Signal(name="decided"), Signal(name="is_right")
-            m.d.sync += [register.eq(value) for register, value in zip(later, verdict, strict=True)]
-            verdict = later
-        m.d.comb += [crcs.i.valid.eq(verdict[0]), crcs.i.payload.eq(verdict[1])]
+        # The CRC of a wide beat lies so far from the queue that its verdict would come late.
+        m.d.comb += [
+            crcs.i.valid.eq(later(m, done, lanes, name="decided")),
+            crcs.i.payload.eq(later(m, differs == 0, lanes, name="is_right")),
+        ]
 
         # The markers: their distance from ULPDU_Length in lanes, and their FPDUPTR.
         passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included except one before ULPDU_Length

@@ -1,12 +1,12 @@
 """Transmit: from ULPDUs to the MPA stream."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.events import Event, one_of
 from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, TxUlpdu
-from open_rnic.rtl.lib.copies import AT_ONCE
+from open_rnic.rtl.lib.copies import later
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Stage
 from open_rnic.rtl.mpa.stream_mode import in_turn
@@ -112,12 +112,8 @@ class TxDatapath(wiring.Component):
         wiring.connect(m, marked.o, appender.i)
         in_turn(m, switch, appender.o, wiring.flipped(self.mpa))
 
-        in_mpa = switch.state == DirectionState.MPA
-        if lanes > AT_ONCE:
-            # A wide fence lies far from the switch. MPA mode does not end, so the fence may be told a cycle later.
-            told = Signal()
-            m.d.sync += told.eq(in_mpa)
-            in_mpa = told
+        # A wide fence lies far from the switch. MPA mode does not end, so the fence may be told a cycle later.
+        in_mpa = later(m, switch.state == DirectionState.MPA, lanes, name="told")
         leaving = appender.o.payload
         leaves = appender.o.valid & appender.o.ready
         m.d.comb += [
