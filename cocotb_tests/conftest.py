@@ -1,4 +1,4 @@
-"""Merges the functional coverage of all simulations of a test run, and prints it at the end (:mod:`.coverage`)."""
+"""Around every test run: functional coverage of all simulations (:mod:`.coverage`), and costs (:mod:`.costs`)."""
 
 import os
 import shutil
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests import coverage
+from open_rnic.cocotb_tests import costs, coverage
+from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 
 HITS = pytest.StashKey[coverage.Hits]()
@@ -16,6 +17,16 @@ HITS = pytest.StashKey[coverage.Hits]()
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
+        os.environ[ledger.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-ledger-")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    own, started = ledger.own(), ledger.started()
+    try:
+        return (yield)
+    finally:
+        ledger.note("test", item.nodeid, own=ledger.own() - own, started=ledger.started() - started)
 
 
 def whole(config):
@@ -31,6 +42,9 @@ def pytest_sessionfinish(session, exitstatus):
     config = session.config
     if hasattr(config, "workerinput"):
         return
+    spent = Path(os.environ.pop(ledger.VARIABLE))
+    costs.merge(spent)
+    shutil.rmtree(spent)
     folder = Path(os.environ.pop(coverage.VARIABLE))
     config.stash[HITS] = hits = coverage.read(folder)
     shutil.rmtree(folder)
@@ -41,6 +55,7 @@ def pytest_sessionfinish(session, exitstatus):
 
 
 def pytest_terminal_summary(terminalreporter, config):
+    terminalreporter.write_line(costs.summary(costs.add(costs.read(costs.last()))))
     hits = config.stash.get(HITS, {})
     if any(hits.values()):
         terminalreporter.section("functional coverage")

@@ -35,6 +35,8 @@ from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
 from open_rnic.cocotb_tests import coverage
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.host_driver import ledger
+from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.devices.sim.build import build, environment
 from open_rnic.host_driver.devices.sim.look import look
 
@@ -76,7 +78,7 @@ def simulate(
     test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
     if "PYTEST_CURRENT_TEST" not in os.environ:
         test += f"-{os.getpid()}"  # programs outside pytest may run several at once
-    folder = simulation.folder.parent.parent / "tests" / re.sub(r"[^\w.-]+", "-", test)
+    folder = built("tests") / re.sub(r"[^\w.-]+", "-", test)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if seed is None:
@@ -89,6 +91,7 @@ def simulate(
         "PYTHONWARNINGS": "error",
         "BENCH": json.dumps({"parameters": parameters or {}, "streams": streams, "collects": collects}),
     }
+    began = ledger.started()
     with open(folder / "log", "w") as log:
         try:
             command = simulation.command(folder / "waves.fst" if waves else None)
@@ -97,6 +100,7 @@ def simulate(
             ).returncode
         except subprocess.TimeoutExpired:
             code = None
+    ledger.note("simulation", simulation.folder.name, model=ledger.started() - began)
     problems = _problems(folder / "results.xml")
     if code is None:
         problems.append(f"not finished after {seconds} s")

