@@ -36,6 +36,7 @@ _OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "
             "-Wno-lint")  # fmt: skip  # style warnings, which do not matter in generated Verilog
 _OPTIMIZE = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")  # -O2 compiles for half as long again, and is no faster
 _NEEDS = {"c++": "g++", "make": "make", "perl": "perl"}
+HEADERS = {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}  # with which Verilator packs FST files, and their packages
 # Turn processes into assignments: a process without inputs would become an `always @*` that a simulator never runs.
 _YOSYS_SCRIPT = """\
 read_rtlil {rtlil}
@@ -205,8 +206,10 @@ def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) ->
         for tool, package in _NEEDS.items():
             if shutil.which(os.environ.get("CXX", tool) if tool == "c++" else tool) is None:
                 raise BuildError(f"{tool} is missing, which simulation needs: install the Debian package {package}")
-        if waves:
-            _check_headers()
+        if waves and (lacking := missing_headers()):
+            raise BuildError(
+                f"{lacking[0]} is missing, which waves need: install the Debian package {HEADERS[lacking[0]]}"
+            )
         with _locked(folder):
             if not done.exists():
                 _log.info("building a simulation (%s), once: some minutes", name)
@@ -217,14 +220,14 @@ def _build(name: str, key: str, make_verilog: Callable[[], str], waves: bool) ->
     return Simulation(folder, waves)
 
 
-def _check_headers() -> None:
-    """Raise BuildError unless the compiler finds the libraries with which Verilator packs FST files."""
-    compiler = os.environ.get("CXX", "c++")
-    for header, package in {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}.items():
-        done = subprocess.run([compiler, "-E", "-x", "c++", "-"], input=f"#include <{header}>\n", text=True,
-                              capture_output=True, check=False)  # fmt: skip
-        if done.returncode:
-            raise BuildError(f"{header} is missing, which waves need: install the Debian package {package}")
+def missing_headers() -> list[str]:
+    """Return those of ``HEADERS``, which waves need, that the compiler does not find."""
+    def lacks(header: str) -> bool:
+        command = [os.environ.get("CXX", "c++"), "-E", "-x", "c++", "-"]
+        done = subprocess.run(command, input=f"#include <{header}>\n", text=True, capture_output=True, check=False)
+        return done.returncode != 0
+
+    return list(filter(lacks, HEADERS))
 
 
 def _verilate(folder: Path, text: str, runtime: Path, waves: bool) -> None:
