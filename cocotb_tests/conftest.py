@@ -1,4 +1,7 @@
-"""Merges the functional coverage of all simulations of a test run, and prints it at the end (:mod:`.coverage`)."""
+"""Merges the functional coverage of all simulations of a test run, and prints it at the end (:mod:`.coverage`).
+
+The plugin :mod:`.system_packages` leaves out tests that need more than this system has.
+"""
 
 import os
 import shutil
@@ -7,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests import coverage
+from open_rnic.cocotb_tests import coverage, system_packages
 from open_rnic.host_driver.build_folders import built
 
 HITS = pytest.StashKey[coverage.Hits]()
 
 
 def pytest_configure(config):
+    config.pluginmanager.register(system_packages)
     if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
 
