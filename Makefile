@@ -85,6 +85,8 @@ $(VENV)/done: requirements.lock pyproject.toml | system
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	for tool in $(COMPILED); do $(BIN)/yowasp-$$tool --version >/dev/null || exit 1; done
+	@$(BIN)/python -c 'import find_libpython, sys; sys.exit(not find_libpython.find_libpython())' || \
+	{ echo "Python's shared library is missing: install the Debian package libpython3-dev" >&2; exit 1; }
 	touch $@
 
 system:

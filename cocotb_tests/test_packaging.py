@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver.optional_packages import EXTRAS
 
 ROOT = Path(__file__).parents[1]
@@ -85,6 +86,7 @@ def wheel(tmp_path_factory):
     return made
 
 
+@needs("git")
 def test_a_wheel_has_all_files(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder in ("rtl", "host_driver", "boards", "cocotb_tests"):
@@ -94,6 +96,7 @@ def test_a_wheel_has_all_files(wheel):
     assert not [name for name in names if not name.startswith(("open_rnic/", "open_rnic-"))]
 
 
+@needs("git")
 def test_a_wheel_works_outside_the_checkout(wheel, tmp_path):
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
@@ -108,6 +111,7 @@ def test_a_wheel_works_outside_the_checkout(wheel, tmp_path):
 
 
 
+@needs("git")
 def test_a_wheel_has_type_information(wheel, tmp_path):
     """The package is installed in an environment of its own, as for a user."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True, timeout=600)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import needs, program
 
 ROOT = Path(__file__).parents[2]
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +30,10 @@ def test_pages_take_nothing_from_another_host(site):
         assert not [each for each in loaded if ":" in each], page.name
 
 
-@pytest.mark.skipif(BROWSER is None, reason="a browser is missing: install the Debian package chromium")
+@needs("chromium")
 def test_search_finds_words_in_pages_that_are_opened_from_a_folder(site, tmp_path):
     done = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        [program("chromium"), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
          f"--user-data-dir={tmp_path}", "--virtual-time-budget=60000", "--dump-dom",
          f"{site.as_uri()}/index.html?q=MULPDU"],
         capture_output=True, text=True, timeout=HANG, check=True,

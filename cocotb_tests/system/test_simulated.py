@@ -24,6 +24,7 @@ from open_rnic.cocotb_tests.devices import (
     stream_octets,
 )
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import needs_waves
 from open_rnic.host_driver.connection import initiate, listen
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices.sim.wire import WINDOW
@@ -206,6 +207,7 @@ def test_a_killed_program_ends_its_simulation(tmp_path):
         time.sleep(0.01)
 
 
+@needs_waves
 def test_waves_are_a_file_per_device_and_contain_all_signals_of_the_views(tmp_path):
     async def body():
         for _ in range(2):

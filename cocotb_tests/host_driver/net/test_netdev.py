@@ -1,7 +1,6 @@
 """The port to QEMU's ``-netdev stream``: a socket of the test's plays QEMU, and then QEMU itself joins two ports."""
 
 import asyncio
-import shutil
 import subprocess
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -11,11 +10,11 @@ import pytest
 from open_rnic.cocotb_tests.host_driver.net.test_pipe import FRAMES, arrivals
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver.net.netdev import QemuPort
 from open_rnic.host_driver.net.pipe import PortError
 
 PROBE = b"\xff" * 60
-QEMU = shutil.which("qemu-system-x86_64")
 
 
 def framed(frame):
@@ -141,11 +140,11 @@ def test_a_socket_that_cannot_be_made_is_an_error_of_one_line(tmp_path, name):
     run(test())
 
 
-@pytest.mark.skipif(QEMU is None, reason="QEMU is not installed")
+@needs("qemu-system-x86_64")
 def test_qemu_carries_frames_from_one_port_to_another(tmp_path):
     """A hub in QEMU joins two of its network backends; there is no guest."""
     paths = [tmp_path / "one", tmp_path / "other"]
-    command = [QEMU, "-machine", "none", "-nodefaults", "-display", "none"]
+    command = ["qemu-system-x86_64", "-machine", "none", "-nodefaults", "-display", "none"]
     for at, path in enumerate(paths):
         command += ["-netdev", f"stream,id=s{at},server=off,addr.type=unix,addr.path={path}"]
         command += ["-netdev", f"hubport,id=h{at},hubid=0,netdev=s{at}"]

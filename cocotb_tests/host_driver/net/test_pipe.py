@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.test_connection import run
-from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, needs_tshark, tshark
+from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, tshark
+from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver.net.pipe import Faults, Kind, Pipe, joined
 
 MACS = bytes.fromhex("020000000002 020000000001")
@@ -151,7 +152,7 @@ def test_a_capture_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
     run(test())
 
 
-@needs_tshark
+@needs("tshark")
 def test_tshark_reads_the_capture_with_interfaces_directions_times_and_comments(tmp_path):
     capture = tmp_path / "pipe.pcapng"
     begin = time.time()

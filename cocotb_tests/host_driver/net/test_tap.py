@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
 from open_rnic.cocotb_tests.host_driver.test_connection import run
-from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, needs_tshark, tshark
+from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, tshark
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import TAP, needs
 from open_rnic.host_driver.net import tap
 from open_rnic.host_driver.net.pipe import Faults, Pipe, PortError
 from open_rnic.host_driver.net.tap import Tap, TapNetwork
@@ -36,7 +36,7 @@ async def frame_of(port, ethertype):
     return await came
 
 
-@needs_tap
+@needs(TAP)
 def test_the_kernel_asks_for_the_peers_address_and_takes_the_answer():
     async def test():
         async with TapNetwork(ONE) as linux:
@@ -54,7 +54,7 @@ def test_the_kernel_asks_for_the_peers_address_and_takes_the_answer():
     run(test())
 
 
-@needs_tap
+@needs(TAP)
 def test_a_network_leaves_no_device_no_thread_and_no_file():
     async def test():
         files, names = os.listdir("/proc/self/fd"), socket.if_nameindex()
@@ -69,7 +69,7 @@ def test_a_network_leaves_no_device_no_thread_and_no_file():
     run(test())
 
 
-@needs_tap
+@needs(TAP)
 def test_programs_run_inside_of_the_network():
     async def test():
         async with TapNetwork(ONE, mtu=900) as linux:
@@ -81,7 +81,7 @@ def test_programs_run_inside_of_the_network():
     run(test())
 
 
-@needs_tap
+@needs(TAP)
 def test_settings_hold_for_one_network_alone():
     def setting():
         return Path("/proc/sys/net/ipv4/tcp_sack").read_text()
@@ -96,7 +96,7 @@ def test_settings_hold_for_one_network_alone():
     run(test())
 
 
-@needs_tap
+@needs(TAP)
 def test_what_the_kernel_does_not_take_is_counted():
     async def test():
         async with TapNetwork(ONE) as linux:
@@ -110,7 +110,7 @@ def test_what_the_kernel_does_not_take_is_counted():
     run(test())
 
 
-@needs_tap
+@needs(TAP)
 def test_a_name_in_use_is_an_error():
     async def test():
         async with TapNetwork(ONE) as linux:
@@ -134,7 +134,7 @@ def test_a_machine_without_tap_devices_is_an_error(monkeypatch, tmp_path):
         Tap("rnic0")
 
 
-@needs_tap
+@needs(TAP)
 def test_a_user_without_the_right_to_a_device_gets_an_error(monkeypatch):
     def refuse(*_):
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -146,7 +146,7 @@ def test_a_user_without_the_right_to_a_device_gets_an_error(monkeypatch):
     assert os.listdir("/proc/self/fd") == files
 
 
-@needs_tap
+@needs(TAP)
 def test_a_user_without_the_right_to_a_network_gets_an_error():
     code = f"""
 import asyncio, os
@@ -161,7 +161,7 @@ except OSError as error: print(error)
     assert done.stdout == "a network namespace needs root (CAP_SYS_ADMIN); unshare -rn gives it to a program\n"
 
 
-@needs_tap
+@needs(TAP)
 def test_linux_transfers_octets_to_linux_through_a_pipe_with_every_fault(tmp_path):
     faults = Faults(
         drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02, truncate=0.01,
@@ -173,8 +173,7 @@ def test_linux_transfers_octets_to_linux_through_a_pipe_with_every_fault(tmp_pat
     assert transfer.goodput > 0
 
 
-@needs_tap
-@needs_tshark
+@needs(TAP, "tshark")
 def test_frames_of_the_kernel_have_checksums_and_fit_the_mtu(tmp_path):
     capture = tmp_path / "linux.pcapng"
     transfer = asyncio.run(reference_transfer(2_000_000, Faults(drop=0.02), seed=1, capture=capture))
@@ -186,7 +185,7 @@ def test_frames_of_the_kernel_have_checksums_and_fit_the_mtu(tmp_path):
     assert tshark(capture, "-Y", "frame.comment contains dropped")
 
 
-@needs_tap
+@needs(TAP)
 def test_a_connection_survives_a_cut_cable():
     async def test():
         loop = asyncio.get_running_loop()

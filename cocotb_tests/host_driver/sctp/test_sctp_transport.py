@@ -10,6 +10,7 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import SCTP, missing, needs
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.sctp import transport as sctp_transport
@@ -24,7 +25,6 @@ from open_rnic.host_driver.sctp.transport import (
     open_session,
     payload_protocol,
     request,
-    sctp_socket,
 )
 from open_rnic.rtl.registers import Model, Role
 
@@ -281,15 +281,7 @@ def test_ancillary_data_has_the_ppid_in_network_order():
     assert payload_protocol([]) == -1
 
 
-def has_sctp():
-    try:
-        sctp_socket().close()
-    except MpaConnectionError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(has_sctp(), reason="the system has SCTP")
+@pytest.mark.skipif(not missing(SCTP), reason="the system has SCTP")
 def test_a_system_without_sctp_is_reported_in_one_line():
     async def test():
         with pytest.raises(MpaConnectionError, match="this system has no SCTP: Protocol not supported"):
@@ -300,7 +292,7 @@ def test_a_system_without_sctp_is_reported_in_one_line():
     run(test())
 
 
-@pytest.mark.skipif(not has_sctp(), reason="the system has no SCTP")
+@needs(SCTP)
 def test_a_session_over_the_kernels_sctp():
     async def test():
         async with await listen() as listener:

@@ -6,7 +6,6 @@ import socket
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
 from open_rnic.cocotb_tests.host_driver.tcp.linux import (
     LINUX,
     PLANS,
@@ -26,13 +25,14 @@ from open_rnic.cocotb_tests.host_driver.tcp.linux import (
 )
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import TAP, needs
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.connection import End
 from open_rnic.host_driver.tcp.states import State
 
-pytestmark = needs_tap
+pytestmark = needs(TAP)
 HOLD = 3.0  # seconds of a zero window; the command of linux.py holds it for a minute
 SMALL = 20_000  # octets of Linux's receive buffer
 

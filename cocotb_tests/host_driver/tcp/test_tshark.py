@@ -4,14 +4,14 @@ import subprocess
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
 from open_rnic.cocotb_tests.host_driver.tcp.linux import both_ways, connected, network
 from open_rnic.cocotb_tests.host_driver.test_connection import run
-from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, needs_tshark, tshark
+from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, tshark
+from open_rnic.cocotb_tests.system_packages import TAP, needs
 from open_rnic.host_driver.net.pipe import Faults, Kind
 from open_rnic.host_driver.tcp.config import TcpConfig
 
-pytestmark = [needs_tap, needs_tshark]
+pytestmark = needs(TAP, "ip", "tshark")
 
 # Names of tcp.analysis.* flags
 FLAGS = (

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.net.stacks import needs_tap
+from open_rnic.cocotb_tests.system_packages import TAP, needs
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.rdma import ProtectionDomain
 from open_rnic.host_driver.tools.bench import connections
@@ -91,7 +91,7 @@ def test_a_child_process_is_counted():
     assert (during - before, after - before) == (1, 0)
 
 
-@needs_tap
+@needs(TAP)
 def test_bench_transport_compares_each_way_with_linux_and_itself(capsys):
     options = ["--octets", "50000", "--delay", "1", "--seeds", "2", "--congestion", "reno"]
     assert run(["bench", "transport", *options, "--json"]) == 0
@@ -106,7 +106,7 @@ def test_bench_transport_compares_each_way_with_linux_and_itself(capsys):
         assert all(transfer["intact"] and transfer["octets"] == 50_000 for transfer in each["transfers"])
 
 
-@needs_tap
+@needs(TAP)
 def test_bench_transport_shows_a_table_without_json(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert run(["bench", "transport", "--octets", "10000", "--delay", "0", "--loss", "0", "--seeds", "1"]) == 0
@@ -128,7 +128,7 @@ def test_an_invalid_option_of_bench_transport_is_named(options, line, capsys):
     assert capsys.readouterr().err == line
 
 
-@needs_tap
+@needs(TAP)
 def test_an_unknown_congestion_control_is_named(capsys):
     assert run(["bench", "transport", "--congestion", "none", "--octets", "1"]) == 1
     assert capsys.readouterr().err.endswith("rnic: this kernel has no congestion control 'none'\n")

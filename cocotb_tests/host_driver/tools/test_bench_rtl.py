@@ -19,6 +19,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.bench.rtl import cluster, cycles, jobs
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH, Block
@@ -276,6 +277,7 @@ if __name__ == "__main__":
 """
 
 
+@needs("ps")
 def test_jobs_run_on_a_local_and_a_named_cluster_and_no_process_is_left(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)

@@ -1,21 +1,17 @@
 """The option ``--transport``, with this machine's TCP as the peer of the twin's."""
 
-import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import TAP, needs
 from open_rnic.host_driver.tools import cli
 
 RNIC = f"{sys.executable} -m open_rnic.host_driver"
 SETUP = "ip tuntap add rn0 mode tap && ip addr add 10.9.0.1/24 dev rn0 && ip link set rn0 up"
-NETWORK = pytest.mark.skipif(
-    os.geteuid() != 0 or not os.path.exists("/dev/net/tun") or not shutil.which("ip"),
-    reason="a TAP device needs root, /dev/net/tun and the program ip",
-)
+needs_network = needs("ip", "unshare", TAP)
 
 
 def shell(script):
@@ -29,7 +25,7 @@ def shell(script):
     )
 
 
-@NETWORK
+@needs_network
 def test_rping_pings_a_server_behind_a_tap_device():
     wait = "until grep -q listening log; do sleep 0.1; done"
     folder = "cd $(mktemp -d)"
@@ -39,7 +35,7 @@ def test_rping_pings_a_server_behind_a_tap_device():
     assert "gone after 3 pings" in result.stdout
 
 
-@NETWORK
+@needs_network
 @pytest.mark.parametrize(
     ("transport", "host", "message"),
     [

@@ -13,8 +13,9 @@ from itertools import product
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.tools.test_pcap import judge, needs_tshark
+from open_rnic.cocotb_tests.host_driver.tools.test_pcap import judge
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver import ddp
 from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.demo import Endpoint, Result, SendReceiver
@@ -60,7 +61,7 @@ def test_the_demo_verifies_every_octet(rnic):
         at = out.index(part, at)
 
 
-@needs_tshark
+@needs("tshark")
 @pytest.mark.parametrize(
     "ends", [["--transport", "twin", "--device", "software"], ["--transport", "rtl", "--device", "simulated"]], ids=str
 )
@@ -88,7 +89,7 @@ def test_options_of_the_transport_that_have_no_effect_are_refused(rnic, options,
     assert message in err
 
 
-@needs_tshark
+@needs("tshark")
 @pytest.mark.parametrize(
     ("model", "rtr"),
     [("peer-to-peer", "send"), ("peer-to-peer", "write"), ("peer-to-peer", "read"), ("client-server", "write")],
@@ -112,7 +113,7 @@ def test_every_setting_transfers_the_data_and_tshark_accepts_it(rnic, tmp_path, 
         assert agreed["rtr_send"] == (rtr if model == "peer-to-peer" else "none")
 
 
-@needs_tshark
+@needs("tshark")
 @pytest.mark.parametrize("mulpdu", [0, 502, 1430])
 @pytest.mark.parametrize("options", [["--rtr", "write"], ["--rtr", "read"], ["--model", "client-server"]])
 def test_no_fpdu_ends_where_tshark_miscounts_markers(rnic, tmp_path, mulpdu, options):

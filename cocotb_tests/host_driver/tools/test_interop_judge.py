@@ -8,7 +8,7 @@ import pytest
 from dpkt import pcap, pcapng
 
 from open_rnic.cocotb_tests.host_driver.test_connection import run
-from open_rnic.cocotb_tests.host_driver.tools.test_pcap import needs_tshark
+from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.tools.interop import judge
 from open_rnic.host_driver.tools.interop.capture import extract
@@ -230,7 +230,7 @@ def test_siw_sent_first_only_if_the_capture_shows_it(tmp_path):
     assert judge.streams(first, Expected()) == []
 
 
-@needs_tshark
+@needs("tshark")
 def test_tshark_accepts_a_recorded_connection_with_siw():
     async def test():
         found = await judge.dissect(RECORDED)
@@ -242,7 +242,7 @@ def test_tshark_accepts_a_recorded_connection_with_siw():
     run(test())
 
 
-@needs_tshark
+@needs("tshark")
 def test_a_recorded_connection_with_an_altered_octet_is_rejected(tmp_path):
     octets = RECORDED.read_bytes()
     at = octets.index(b"rdma-ping-0")

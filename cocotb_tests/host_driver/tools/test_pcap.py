@@ -1,7 +1,6 @@
 """The capture, judged by tshark, whose implementation of MPA is independent of this project."""
 
 import asyncio
-import shutil
 import subprocess
 from dataclasses import replace
 from itertools import pairwise
@@ -19,23 +18,21 @@ from open_rnic.cocotb_tests.host_driver.test_connection import (
     transfer,
 )
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver.connection import initiate, listen
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.tools.pcap import Capture
 from open_rnic.rtl.registers import Role, Rtr
 
-TSHARK = shutil.which("tshark")
 # Other dissectors would claim short Sends
 OPTIONS = ["-o", "tcp.desegment_tcp_streams:TRUE", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"]
 OPTIONS += ["-o", "tcp.try_heuristic_first:TRUE"]  # even if the port belongs to another protocol
 OPTIONS += ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
 
-needs_tshark = pytest.mark.skipif(TSHARK is None, reason="tshark is not installed")
-
 
 def tshark(path, *arguments):
     """Return the lines that tshark prints for a capture."""
-    command = [TSHARK, "-r", str(path), *OPTIONS, *arguments]
+    command = ["tshark", "-r", str(path), *OPTIONS, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG)
     return done.stdout.splitlines()
 
@@ -77,7 +74,7 @@ def send(msn, payload):
     return bytes.fromhex("41430000000000000000") + msn.to_bytes(4, "big") + bytes(4) + payload
 
 
-@needs_tshark
+@needs("tshark")
 @pytest.mark.parametrize("crc", [False, True], ids=["no-crc", "crc"])
 @pytest.mark.parametrize("markers", [False, True], ids=["no-markers", "markers"])
 def test_tshark_accepts_every_fpdu(tmp_path, crc, markers):
@@ -93,7 +90,7 @@ def test_tshark_accepts_every_fpdu(tmp_path, crc, markers):
     assert opcodes[1:] == [["0x03"]] * 25
 
 
-@needs_tshark
+@needs("tshark")
 def test_ipv6_and_the_longest_fpdu_fit(tmp_path):
     path = tmp_path / "six.pcapng"
 
@@ -114,7 +111,7 @@ def test_ipv6_and_the_longest_fpdu_fit(tmp_path):
     assert fields(path, "iwarp_mpa.req", "ipv6.src") == [["::1"]]
 
 
-@needs_tshark
+@needs("tshark")
 def test_sequence_numbers_are_contiguous_and_addresses_are_real(tmp_path):
     path = tmp_path / "a.pcapng"
     capture(path, replace(INITIATOR, rtr=(Rtr.READ,)), RESPONDER, [send(1, b"x" * n) for n in range(5)], [])
@@ -129,7 +126,7 @@ def test_sequence_numbers_are_contiguous_and_addresses_are_real(tmp_path):
     assert sorted(opcodes[1:]) == ["0x02", *["0x03"] * 5]
 
 
-@needs_tshark
+@needs("tshark")
 def test_tshark_detects_a_bad_crc(tmp_path):
     path = tmp_path / "bad.pcapng"
     with path.open("wb") as file:

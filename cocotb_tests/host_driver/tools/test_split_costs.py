@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 
 import pytest
 from crc32c import crc32c
@@ -12,8 +11,6 @@ from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.split import measure
 from open_rnic.host_driver.tools.split.measure import Kernels, MeasureError, check
 from open_rnic.host_driver.tools.split.profile import dump, read
-
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 
 @pytest.fixture(scope="module")

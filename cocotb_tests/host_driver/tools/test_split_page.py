@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import html.parser
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from datetime import date
@@ -15,14 +14,13 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_split import HOST, LINK, SETTING, invented
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.system_packages import needs, program
 from open_rnic.host_driver.tools.split import page as module
 from open_rnic.host_driver.tools.split.model import Setting, named, predict, splits
 from open_rnic.host_driver.tools.split.page import page
 from open_rnic.host_driver.tools.split.report import Report, crossovers, standing
 from open_rnic.host_driver.tools.split.sizes import size_of
 from open_rnic.host_driver.tools.split.stages import Stage
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Seen(html.parser.HTMLParser):
@@ -184,7 +182,7 @@ def test_labels_do_not_overlap():
     assert all(box.x1 <= figure.bbox.x1 for box in boxes)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser: install the Debian package chromium")
+@needs("chromium")
 def test_the_page_works_in_a_browser(text, tmp_path):
     probe = """
     <script>
@@ -204,7 +202,7 @@ def test_the_page_works_in_a_browser(text, tmp_path):
     assert titled(text, probe, tmp_path) == "plots 4; visible 2; plots 4; line none; wide false; ready yes"
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser: install the Debian package chromium")
+@needs("chromium")
 def test_a_page_about_one_width_works_in_a_browser(slow, tmp_path):
     probe = """
     <script>
@@ -219,7 +217,7 @@ def titled(text, probe, folder):
     """Return the page's title in a browser, after ``probe`` has set it."""
     path = folder / "report.html"
     path.write_text(text.replace("</body>", probe + "</body>"))
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+    command = [program("chromium"), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
                "--disable-background-networking", f"--user-data-dir={folder / 'profile'}",
                "--window-size=1000,900", "--dump-dom", path.as_uri()]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)

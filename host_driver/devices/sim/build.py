@@ -36,7 +36,7 @@ _OPTIONS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "
 OPTIMIZE = "-O1"
 _COMMON = "common.h"  # the headers that all simulations include
 _RUNTIME = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
-_HEADERS = {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}  # and the Debian packages that have them
+HEADERS = {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}  # with which Verilator packs FST files, and their packages
 _SIMULATIONS, _NOTES = Cache("simulations"), Cache("designs")
 # Turn processes into assignments: a process without inputs would become an `always @*` that a simulator never runs.
 _YOSYS_SCRIPT = """\
@@ -195,11 +195,20 @@ def _check_system(waves: bool) -> None:
     """Raise BuildError unless there is a compiler, and for waves the libraries with which Verilator packs FST files."""
     if shutil.which(_compiler()) is None:
         raise BuildError("c++ is missing, which simulation needs: install the Debian package g++")
-    for header, package in _HEADERS.items() if waves else ():
-        done = subprocess.run([_compiler(), "-E", "-x", "c++", "-"], input=f"#include <{header}>\n", text=True,
-                              capture_output=True, check=False)  # fmt: skip
-        if done.returncode:
-            raise BuildError(f"{header} is missing, which waves need: install the Debian package {package}")
+    if waves and (lacking := missing_headers()):
+        header = lacking[0]
+        raise BuildError(f"{header} is missing, which waves need: install the Debian package {HEADERS[header]}")
+
+
+def missing_headers() -> list[str]:
+    """Return those of ``HEADERS``, which waves need, that the compiler does not find."""
+
+    def lacks(header: str) -> bool:
+        command = [_compiler(), "-E", "-x", "c++", "-"]
+        done = subprocess.run(command, input=f"#include <{header}>\n", text=True, capture_output=True, check=False)
+        return done.returncode != 0
+
+    return list(filter(lacks, HEADERS))
 
 
 def _fill(name: str, source: str, waves: bool, optimize: str, folder: Path) -> None:
