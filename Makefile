@@ -7,6 +7,7 @@
 # make coverage: set everything up, run what collects functional coverage, and put its table into docs/testing.md.
 # make mutate: set everything up, and try tests and proofs on 500 mutants of the RTL; ARGS=--sample: a few, in minutes.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
+# make interop-short: the same with one case of each kind in each role with each device, as CI does.
 # make interop-boards: the same with the tops of two boards, with and without loss: all programs of Linux; some 15 minutes.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
 # make site: set everything up, and make the pages of docs a site in build/site.
@@ -21,7 +22,7 @@ FOLDERS := rtl host_driver boards cocotb_tests
 # read what the other has not written yet, and crash.
 COMPILED := yosys nextpnr-ecp5 nextpnr-ice40 nextpnr-himbaechel-gowin boolector
 
-.PHONY: demo test prove soak mutate coverage interop interop-boards boards setup lint types lock docs site clean system
+.PHONY: demo test prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -47,10 +48,11 @@ coverage: setup
 mutate: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.mutation $(ARGS)
 
-interop: setup
-	$(BIN)/rnic interop linux -v
-	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:4 --drop 0.01 $(PROGRAMS)
-	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
+interop-short: CHOICE := --one-of-each
+interop interop-short: setup
+	$(BIN)/rnic interop linux -v $(CHOICE)
+	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:colorlight_5a75b:4 --drop 0.01 $(PROGRAMS)
+	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
 
 interop-boards: setup
 	for board in colorlight_5a75b:4 ecpix5:4; do for drop in 0 0.01; do \

@@ -8,12 +8,15 @@ import shutil
 import socket
 import struct
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.observer import Direction, Frame, Octets
 from open_rnic.host_driver.rdma.perftest import Program, Settings
 from open_rnic.host_driver.tools.cli import run as rnic
@@ -28,10 +31,11 @@ from open_rnic.host_driver.tools.interop import (
     report,
     tools,
 )
+from open_rnic.host_driver.tools.interop.cable import Plan
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Transfer, tell
 from open_rnic.host_driver.tools.interop.cases import MATRIX, perftest, programs
 from open_rnic.host_driver.tools.interop.errors import InteropError
-from open_rnic.host_driver.tools.interop.matrix import Row
+from open_rnic.host_driver.tools.interop.matrix import Row, fitting, one_of_each
 from open_rnic.host_driver.tools.interop.qemu import Output
 from open_rnic.host_driver.tools.interop.relay import Treatment, relay
 from open_rnic.rtl.registers import Rtr
@@ -74,6 +78,66 @@ def test_cases_can_be_listed_without_running_them(capsys):
     assert rnic(["interop", "linux", "--list", "--case", "rping"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [each.name for each in MATRIX if "rping" in each.name]
+
+
+# The choice of one case of each kind
+
+WORDS = ({"to-guest", "asked"}, {"from-guest", "replied"})  # the ends of names that tell our role
+
+
+def fits():
+    """Return the cases of each device, as a run without options has them."""
+    board = "udp:sim:colorlight_5a75b:4"
+    rtl = Plan(Faults(), rtl=True)
+    return {"software": fitting(MATRIX, "software"), "simulated": fitting(MATRIX, "simulated")} | {
+        board: fitting(MATRIX, board, rtl)
+    }
+
+
+def test_each_kind_is_chosen_once_for_each_device():
+    fit = fits()
+    chosen = one_of_each(fit)
+    assert list(chosen) == list(fit)
+    for device, cases in chosen.items():
+        kinds = [each.kind for each in cases]
+        assert len(set(kinds)) == len(kinds)
+        assert set(kinds) == {each.kind for each in fit[device]}
+        assert cases == [each for each in fit[device] if each in cases]
+
+
+def test_all_cases_of_a_kind_have_one_role():
+    ends = {}
+    for each in MATRIX:
+        roles = {nth for nth, words in enumerate(WORDS) if each.name.endswith(tuple(words))}
+        ends.setdefault(each.kind, set()).update(roles)
+    assert all(len(roles) <= 1 for roles in ends.values())
+    assert sum(map(len, ends.values())) > 20
+
+
+def test_devices_take_turns_with_the_cases_of_a_kind():
+    cases = [Case(f"{nth}-to-guest", "", "", partial(act, setting=nth)) for nth in range(3)]
+    alone = Case("alone", "", "", partial(case.nudge, seen=None))
+    chosen = one_of_each({device: [*cases, alone] for device in "abcd"})
+    assert [[each.name[:1] for each in some] for some in chosen.values()] == [[nth, "a"] for nth in "0120"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [([], "2 rows\n"), (["--one-of-each"], "1 rows, one of each kind; 1 left to make interop\n")],
+)
+def test_a_run_says_how_many_rows_it_leaves_out(monkeypatch, capsys, tmp_path, option, said):
+    async def prepared(folder):
+        return None, SimpleNamespace(release="6.1", version="6.1-1")
+
+    async def no_rows(*_, **__):
+        for each in ():
+            yield each
+
+    monkeypatch.setattr(prepare, "prepare", prepared)
+    monkeypatch.setattr(matrix, "run", no_rows)
+    options = ["--device", "software", "--case", "rtr-write-to", "--case", "rtr-read-to", *option]
+    assert rnic(["interop", "linux", "--folder", str(tmp_path), *options]) == 0
+    assert f"Linux 6.1 (6.1-1) with siw, {said}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("option", [[], ["--shell"]])

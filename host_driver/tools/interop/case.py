@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -71,6 +72,11 @@ class Case:
     # takes its place, or none if no message is small enough.
     smaller: Case | None = None
     large: bool = False
+
+    @property
+    def kind(self) -> Callable[..., Awaitable[Finding]]:
+        """The function behind ``act``, which also fixes our role; cases of one kind differ in its arguments only."""
+        return self.act.func if isinstance(self.act, partial) else self.act
 
 
 @dataclass

@@ -123,6 +123,21 @@ def fitting(cases: Sequence[Case], name: str, plan: Plan | None = None, *, offlo
     return fit
 
 
+def one_of_each(cases: Mapping[str, Sequence[Case]]) -> dict[str, list[Case]]:
+    """Return one case of each kind for each device, in the order of the matrix.
+
+    The first device has the first case of a kind, the next one the second, and so on, so that together they have more.
+    """
+    chosen = {}
+    for nth, (name, fit) in enumerate(cases.items()):
+        kinds: dict[object, list[Case]] = {}
+        for case in fit:
+            kinds.setdefault(case.kind, []).append(case)
+        taken = {same[nth % len(same)].name for same in kinds.values()}
+        chosen[name] = [case for case in fit if case.name in taken]
+    return chosen
+
+
 def _attached(name: str, plan: Plan | None) -> bool:
     """Whether the device has the TCP of the RTL."""
     return is_rnic(name) or (plan is not None and plan.rtl and name == "simulated")

@@ -21,26 +21,28 @@ VARIANTS = {
 _log = logging.getLogger(__name__)
 
 
-async def build(root: Path, source: Path, variant: str, folder: Path) -> Path:
-    """Build siw from ``source`` with the headers unpacked in ``root``; returns the module's file.
+async def build(root: Path, source: Path, variant: str) -> Path:
+    """Build siw in ``source`` with the headers unpacked in ``root``; returns the module's file.
 
-    Raises InteropError with the compiler's first error if the build fails.
+    The next variant replaces that file, and compiles only what differs. Raises InteropError with the compiler's first
+    error if the build fails; the source may then have that variant's constants.
     """
     _log.info("building %s", variant)
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(source, folder)
-    _patch(folder / "siw_main.c", VARIANTS[variant])
+    main = source / "siw_main.c"
+    unmodified = main.read_bytes()
+    _patch(main, VARIANTS[variant])
     headers = _headers(root)
-    libraries = folder / "lib"  # for the tools of the headers
-    libraries.mkdir()
+    libraries = source / "lib"  # for the tools of the headers
+    libraries.mkdir(exist_ok=True)
     for name in ("libelf.so.1", "libz.so.1"):
         shutil.copy(next(root.glob(f"**/x86_64-linux-gnu/{name}")), libraries)
     await run(
-        ["make", "-C", headers, f"M={folder}", "CONFIG_RDMA_SIW=m", "CC=gcc", "modules"],
+        ["make", "-j2", "-C", headers, f"M={source}", "CONFIG_RDMA_SIW=m", "CC=gcc", "modules"],
         timeout=300,
         environment={"LD_LIBRARY_PATH": str(libraries)},
     )
-    return folder / "siw.ko"
+    main.write_bytes(unmodified)
+    return source / "siw.ko"
 
 
 def in_order(root: Path, wanted: Sequence[str]) -> list[Path]:

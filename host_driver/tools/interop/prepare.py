@@ -38,8 +38,8 @@ async def _kernel(found: Packages, folder: Path) -> None:
     await packages.unpack(found, root)
     await packages.unpack_driver(found, source)
     for variant in module.VARIANTS:
-        file = await module.build(root, source, variant, folder / variant)
-        await run(["strip", "--strip-debug", file])
+        file = await module.build(root, source, variant)
+        await run(["strip", "--strip-debug", "-o", folder / f"{variant}.ko", file])
     boot = (root / "boot" / f"vmlinuz-{found.release}").read_bytes()
     (folder / "vmlinux").write_bytes(kernel.uncompressed(boot))
     (folder / "done").touch()
@@ -48,7 +48,7 @@ async def _kernel(found: Packages, folder: Path) -> None:
 async def _initramfs(folder: Path, file: Path) -> None:
     root = folder / "root"
     order = {each.name.removesuffix(".xz"): module.contents(each) for each in module.in_order(root, initramfs.MODULES)}
-    variants = {f"{variant}.ko": (folder / variant / "siw.ko").read_bytes() for variant in module.VARIANTS}
+    variants = {f"{variant}.ko": (folder / f"{variant}.ko").read_bytes() for variant in module.VARIANTS}
     programs = await program.build(root, folder)
     octets = initramfs.archive(initramfs.collect(root, {**order, **variants}, order, programs))
     part = file.with_suffix(".part")

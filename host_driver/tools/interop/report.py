@@ -10,6 +10,12 @@ from open_rnic.host_driver.tools.interop.matrix import Row
 WORTH = 0.05  # seconds; the rates of shorter transfers are noise
 
 
+def opening(system: str, rows: int, every: int) -> str:
+    """Return the first line of a run, with the number of rows that a choice of ``rows`` out of ``every`` leaves out."""
+    left = f", one of each kind; {every - rows} left to make interop" if rows < every else ""
+    return f"{system} with siw, {rows} rows{left}"
+
+
 def line(row: Row) -> str:
     """Return the line that is shown when a row is complete."""
     return f"{row.verdict:<18} {row.seconds:5.1f} s  {row.device:<9} {row.case.name}"

@@ -149,8 +149,8 @@ def _relayed() -> list[Case]:
     kinds = (
         # Only whole words towards siw, because siw rejects a CRC that is cut: see the case crc-split-to-guest
         ("cut", f"{cut}, of whole words towards siw; CRCs", _INITIATOR, words, any_cut),
-        ("cut-no-crc", f"{cut} both ways; no CRCs", plain, any_cut, any_cut),
         ("joined", f"joined into pieces of {_JOIN} octets or more both ways; CRCs", _INITIATOR, joined, joined),
+        ("cut-no-crc", f"{cut} both ways; no CRCs", plain, any_cut, any_cut),
     )
     cases = []
     for name, how, config, to_siw, from_siw in kinds:
