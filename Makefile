@@ -1,5 +1,6 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
-# make test: set everything up, and run all tests.
+# make test: set everything up, and run the tests that a change needs.
+# make test-long: the same with every size, seed and width, which takes some times as long.
 # make prove: set everything up, and prove what the RTL must never do.
 # make soak: set everything up, and try a million mutated startup frames and MPA streams, then a million Ethernet frames
 #            in software and 100,000 in RTL, frames of all sizes at the MAC, then 1,000 programs for the RDMA engine, and
@@ -22,13 +23,16 @@ FOLDERS := rtl host_driver boards cocotb_tests
 # read what the other has not written yet, and crash.
 COMPILED := yosys nextpnr-ecp5 nextpnr-ice40 nextpnr-himbaechel-gowin boolector
 
-.PHONY: demo test prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
+.PHONY: demo test test-long prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
 
 demo: setup
 	$(BIN)/rnic demo
 
 test: setup
 	$(BIN)/pytest -n auto --dist worksteal
+
+test-long: setup
+	$(BIN)/pytest -n auto --dist worksteal --long
 
 prove: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.proofs

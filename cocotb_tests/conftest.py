@@ -1,6 +1,7 @@
 """Around every test run: functional coverage of all simulations (:mod:`.coverage`), and costs (:mod:`.costs`).
 
-The plugin :mod:`.system_packages` leaves out tests that need more than this system has.
+The plugin :mod:`.system_packages` leaves out tests that need more than this system has, and :mod:`.lengths` those of the
+long run.
 """
 
 import os
@@ -10,15 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests import costs, coverage, system_packages
+from open_rnic.cocotb_tests import costs, coverage, lengths, system_packages
 from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 
 HITS = pytest.StashKey[coverage.Hits]()
 
 
+def pytest_addoption(parser):
+    lengths.add_option(parser)
+
+
 def pytest_configure(config):
     config.pluginmanager.register(system_packages)
+    config.pluginmanager.register(lengths)
     if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
         os.environ[ledger.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-ledger-")
