@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from cocotb.regression import TestGenerator
 
 from open_rnic.cocotb_tests import coverage
 from open_rnic.host_driver.build_folders import built
@@ -16,6 +17,10 @@ HITS = pytest.StashKey[coverage.Hits]()
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
+
+
+def pytest_make_parametrize_id(val):
+    return val.name if isinstance(val, TestGenerator) else None
 
 
 def whole(config):
