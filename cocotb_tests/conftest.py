@@ -1,4 +1,7 @@
-"""Merges the functional coverage of all simulations of a test run, and prints it at the end (:mod:`.coverage`)."""
+"""Collects the tests, and merges the functional coverage of all simulations.
+
+:mod:`.collected` finds benches that no test runs; :mod:`.coverage` is printed at the end.
+"""
 
 import os
 import shutil
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 from cocotb.regression import TestGenerator
 
-from open_rnic.cocotb_tests import coverage
+from open_rnic.cocotb_tests import collected, coverage
 from open_rnic.host_driver.build_folders import built
 
 HITS = pytest.StashKey[coverage.Hits]()
@@ -17,6 +20,10 @@ HITS = pytest.StashKey[coverage.Hits]()
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    return collected.Module.from_parent(parent, path=module_path)
 
 
 def pytest_make_parametrize_id(val):

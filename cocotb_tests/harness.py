@@ -2,7 +2,7 @@
 
 A test file holds both sides. pytest runs the functions called ``test_…``, which call :func:`simulate`. The simulation
 imports the same file, and runs the benches that :func:`simulate` is given: functions that are marked with
-:func:`bench`::
+:func:`bench`. A bench that no test runs is an error when pytest collects the tests (:mod:`.collected`)::
 
     @bench(cycles=1000)
     async def passes_packets(dut):
