@@ -1,7 +1,7 @@
 """Around every test run: functional coverage of all simulations (:mod:`.coverage`), and costs (:mod:`.costs`).
 
-The plugin :mod:`.system_packages` leaves out tests that need more than this system has, and :mod:`.lengths` those of the
-long run.
+:mod:`.collected` finds benches that no test runs, :mod:`.lengths` leaves out the tests of the long run, and
+:mod:`.system_packages` those that need more than this system has.
 """
 
 import os
@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from cocotb.regression import TestGenerator
 
-from open_rnic.cocotb_tests import costs, coverage, lengths, system_packages
+from open_rnic.cocotb_tests import collected, costs, coverage, lengths, system_packages
 from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 
@@ -37,6 +38,14 @@ def pytest_runtest_protocol(item):
         return (yield)
     finally:
         ledger.note("test", item.nodeid, own=ledger.own() - own, started=ledger.started() - started)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    return collected.Module.from_parent(parent, path=module_path)
+
+
+def pytest_make_parametrize_id(val):
+    return val.name if isinstance(val, TestGenerator) else None
 
 
 def whole(config):

@@ -1,7 +1,8 @@
 """The base of all tests of the RTL: it runs simulations from pytest, and provides stream drivers inside simulations.
 
 A test file holds both sides. pytest runs the functions called ``test_…``, which call :func:`simulate`. The simulation
-imports the same file, and runs the functions that are marked with :func:`bench`::
+imports the same file, and runs the benches that :func:`simulate` is given: functions that are marked with
+:func:`bench`. A bench that no test runs is an error when pytest collects the tests (:mod:`.collected`)::
 
     @bench(cycles=1000)
     async def passes_packets(dut):
@@ -11,10 +12,11 @@ imports the same file, and runs the functions that are marked with :func:`bench`
 
     @pytest.mark.parametrize("lanes", LANES)
     def test_fifo(lanes):
-        simulate(PacketFifo(lanes), __name__, parameters={"lanes": lanes})
+        simulate(PacketFifo(lanes), passes_packets, parameters={"lanes": lanes})
 """
 
 import functools
+import importlib
 import inspect
 import json
 import os
@@ -22,7 +24,8 @@ import random
 import re
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -31,6 +34,7 @@ from xml.etree import ElementTree
 import cocotb
 from cocotb.clock import Clock
 from cocotb.queue import Queue
+from cocotb.regression import TestGenerator
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
 from open_rnic.cocotb_tests import coverage
@@ -52,26 +56,25 @@ FIRST_BEAT_FIELDS = frozenset({"length", "place", "source", "destination", "sour
 
 def simulate(
     component: Any,
-    test_module: str,
-    *,
-    name: str | None = None,
+    *benches: Any,
     parameters: dict[str, Any] | None = None,
     seed: int | None = None,
     waves: bool = False,
     collects: bool = False,
     seconds: float = HANG,
 ) -> None:
-    """Run the cocotb tests of ``test_module`` on an Amaranth component; raise AssertionError unless all pass.
+    """Run benches of one module on an Amaranth component; raise AssertionError unless all of them run and pass.
 
     ``component`` may also be a ``functools.partial`` that makes the component; it is called only if there is no build
-    of the component yet. ``name``, a regular expression, selects tests. Inside the simulation, :func:`parameter`
-    returns the ``parameters``. ``seed``, or else the environment variable COCOTB_RANDOM_SEED, repeats a run; every
-    failure reports its seed. After a failure the working folder is kept, with the log and, if ``waves`` is set, an FST
-    file. ``collects`` enables functional coverage of an ``MpaDatapath`` (:mod:`.coverage`), which increases the run
-    time by half. ``seconds`` limits the wall time, to end a simulation in which time does not advance; :func:`bench`
-    limits the number of cycles.
+    of the component yet. ``__name__`` instead of benches means all of that module. Inside the simulation,
+    :func:`parameter` returns the ``parameters``. ``seed``, or else the environment variable COCOTB_RANDOM_SEED, repeats
+    a run; every failure reports its seed. After a failure the working folder is kept, with the log and, if ``waves`` is
+    set, an FST file. ``collects`` enables functional coverage of an ``MpaDatapath`` (:mod:`.coverage`), which increases
+    the run time by half. ``seconds`` limits the wall time, to end a simulation in which time does not advance;
+    :func:`bench` limits the number of cycles.
     """
     __tracebackhide__ = True
+    test_module, names = chosen(benches)
     simulation = build(component, waves=waves)
     streams = look(component, _streams) if isinstance(component, functools.partial) else _streams(component)
     # One folder per test, so that old results of failed tests do not accumulate.
@@ -86,7 +89,7 @@ def simulate(
     variables = environment(test_module) | {
         "COCOTB_RESULTS_FILE": str(folder / "results.xml"),
         "COCOTB_RANDOM_SEED": str(seed),
-        "COCOTB_TEST_FILTER": rf"\.{name}$" if name else "",
+        "COCOTB_TEST_FILTER": rf"^{re.escape(test_module)}\.({'|'.join(map(re.escape, names))})(/|$)",
         "COCOTB_TESTCASE": "",
         "PYTHONWARNINGS": "error",
         "BENCH": json.dumps({"parameters": parameters or {}, "streams": streams, "collects": collects}),
@@ -101,7 +104,7 @@ def simulate(
         except subprocess.TimeoutExpired:
             code = None
     ledger.note("simulation", simulation.folder.name, model=ledger.started() - began)
-    problems = _problems(folder / "results.xml")
+    problems = _problems(folder / "results.xml", names)
     if code is None:
         problems.append(f"not finished after {seconds} s")
     elif code:
@@ -113,6 +116,25 @@ def simulate(
         shutil.rmtree(folder)
 
 
+def benches_of(module: Any) -> list[Any]:
+    """Return the benches that a module defines."""
+    found = (each for each in vars(module).values() if isinstance(each, TestGenerator))
+    return [each for each in found if each.module == module.__name__]
+
+
+def chosen(benches: tuple[Any, ...]) -> tuple[str, list[str]]:
+    """Return the module, as the simulation imports it, and the names of the ``benches`` of :func:`simulate`."""
+    if len(benches) == 1 and isinstance(benches[0], str):
+        benches = tuple(benches_of(importlib.import_module(benches[0])))
+    modules = {each.module for each in benches}
+    if len(modules) != 1:
+        raise ValueError(f"benches of one module are needed, not of {sorted(modules) or 'none'}")
+    (module,) = modules
+    if module == "__main__":
+        module = sys.modules[module].__spec__.name  # type: ignore[union-attr]
+    return module, [each.name for each in benches]
+
+
 def _streams(component: Any) -> dict[str, dict[str, tuple[int, int]]]:
     """Return the fields of each packet stream among the ports: their least significant bits and widths."""
     return {
@@ -122,7 +144,7 @@ def _streams(component: Any) -> dict[str, dict[str, tuple[int, int]]]:
     }
 
 
-def _problems(results: Path) -> list[str]:
+def _problems(results: Path, benches: Iterable[str] = ()) -> list[str]:
     if not results.is_file():
         return ["the simulation left no results"]
     cases = list(ElementTree.parse(results).iter("testcase"))
@@ -132,7 +154,9 @@ def _problems(results: Path) -> list[str]:
         for each in case
         if each.tag in ("failure", "error")
     ]
-    return failures if cases else ["no test ran: no name matched"]
+    # A bench with parameters has a case for each of their values: "name/parameter=value".
+    ran = {str(case.get("name")).partition("/")[0] for case in cases if case.find("skipped") is None}
+    return failures + [f"the bench {each} did not run" for each in benches if each not in ran]
 
 
 # --- inside the simulation ----------------------------------------------------------------------

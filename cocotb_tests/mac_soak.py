@@ -11,14 +11,15 @@ import random
 import sys
 import time
 
-from open_rnic.cocotb_tests.rtl.mac.test_mac import simulate_mac
+from open_rnic.cocotb_tests.rtl.mac import test_mac
 from open_rnic.rtl.mac.mac import EARLY
 
 TESTS = (
-    "all_sizes_pass", "frames_are_received", "bad_frames_are_discarded_and_counted",
-    "a_stalled_core_loses_whole_frames_that_are_counted", "frames_stay_whole_when_the_mac_stops_and_starts",
+    test_mac.all_sizes_pass, test_mac.frames_are_received, test_mac.bad_frames_are_discarded_and_counted,
+    test_mac.a_stalled_core_loses_whole_frames_that_are_counted,
+    test_mac.frames_stay_whole_when_the_mac_stops_and_starts,
 )  # fmt: skip
-TRANSMIT = {None: "frames_are_transmitted", EARLY: "frames_without_pauses_are_transmitted_early"}
+TRANSMIT = {None: test_mac.frames_are_transmitted, EARLY: test_mac.frames_without_pauses_are_transmitted_early}
 CORES = (8, 16, 20)  # ns, periods of the core's clock
 LONGEST = 1600  # octets
 LIMIT = 3600  # s
@@ -30,11 +31,12 @@ def soak(rounds: int, seed: int) -> None:
     for number in range(rounds):
         core, early = CORES[number % len(CORES)], (None, EARLY)[number % 2]
         clocks = core, rng.randint(-100, 100), rng.randint(-100, 100)
-        for name in (*TESTS, TRANSMIT[early]):
+        for test in (*TESTS, TRANSMIT[early]):
             begun = time.monotonic()
-            simulate_mac(name, *clocks, early, {"longest": LONGEST}, seed=rng.getrandbits(32), seconds=LIMIT)
+            more = {"seed": rng.getrandbits(32), "seconds": LIMIT}
+            test_mac.simulate_mac(test, *clocks, early, {"longest": LONGEST}, **more)
             took = time.monotonic() - begun
-            print(f"clocks {clocks}, {'early' if early else 'whole frames'}: {name}, {took:.0f} s", flush=True)
+            print(f"clocks {clocks}, {'early' if early else 'whole frames'}: {test.name}, {took:.0f} s", flush=True)
 
 
 def main() -> None:

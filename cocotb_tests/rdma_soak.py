@@ -33,7 +33,7 @@ BATCH = 25  # programs
 def run(lanes: int, program: dict[str, Any]) -> None:
     """Run a program on an engine of this width; raises AssertionError if it and its twin differ."""
     made = engine(lanes, **programs.SIZES)
-    simulate(made, programs.__name__, parameters={"programs": [program]}, seed=program["seed"])
+    simulate(made, programs.program, parameters={"programs": [program]}, seed=program["seed"])
 
 
 def soak(lanes: int, count: int, seed: int) -> str:

@@ -2,6 +2,7 @@
 
 import functools
 import random
+from types import SimpleNamespace
 
 import pytest
 from amaranth.hdl import Module
@@ -60,36 +61,47 @@ async def rate_is_counted(dut):
 @pytest.mark.parametrize(("idle", "busy"), [(0, 0), (0.3, 0), (0, 0.3), (0.5, 0.5)])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_packets_pass(lanes, idle, busy):
-    simulate(PacketFifo(lanes), __name__, name="packets_pass", parameters={"idle": idle, "busy": busy})
+    simulate(PacketFifo(lanes), packets_pass, parameters={"idle": idle, "busy": busy})
 
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_rate_is_counted(slow):
-    simulate(PacketFifo(1), __name__, name="rate_is_counted", parameters={"slow": slow})
+    simulate(PacketFifo(1), rate_is_counted, parameters={"slow": slow})
 
 
 def test_a_partial_is_elaborated_only_once(monkeypatch):
     fifo = functools.partial(PacketFifo, 1)
-    simulate(fifo, __name__, name="rate_is_counted", parameters={"slow": False})
+    simulate(fifo, rate_is_counted, parameters={"slow": False})
     monkeypatch.setattr(PacketFifo, "elaborate", None)
-    simulate(fifo, __name__, name="rate_is_counted", parameters={"slow": False})
+    simulate(fifo, rate_is_counted, parameters={"slow": False})
 
 
 def test_a_lost_beat_is_a_failure():
     with pytest.raises(AssertionError, match="changed or withdrawn"):
-        simulate(PacketFifo(1, fault=1), __name__, name="packets_pass", parameters={"idle": 0.5, "busy": 0.5}, seed=1)
+        simulate(PacketFifo(1, fault=1), packets_pass, parameters={"idle": 0.5, "busy": 0.5}, seed=1)
 
 
 def test_a_hang_is_a_failure():
     with pytest.raises(AssertionError, match="not finished after 20000 cycles"):
-        simulate(PacketFifo(1, fault=2), __name__, name="packets_pass", parameters={"idle": 0, "busy": 0})
+        simulate(PacketFifo(1, fault=2), packets_pass, parameters={"idle": 0, "busy": 0})
 
 
 def test_a_valid_that_waits_for_ready_is_a_failure():
     with pytest.raises(AssertionError, match="not finished after 20000 cycles"):
-        simulate(PacketFifo(1, fault=3), __name__, name="packets_pass", parameters={"idle": 0, "busy": 0.3}, seed=1)
+        simulate(PacketFifo(1, fault=3), packets_pass, parameters={"idle": 0, "busy": 0.3}, seed=1)
 
 
-def test_a_name_that_matches_no_test_is_a_failure():
-    with pytest.raises(AssertionError, match="no test ran"):
-        simulate(PacketFifo(1), __name__, name="nothing")
+def test_a_bench_that_the_simulation_does_not_find_is_a_failure():
+    @bench()
+    async def absent(dut):
+        """Is no variable of the module."""
+
+    with pytest.raises(AssertionError, match=r"\nthe bench .*absent did not run\nseed"):
+        simulate(PacketFifo(1), rate_is_counted, absent, parameters={"slow": False})
+
+
+def test_benches_of_several_modules_are_rejected():
+    with pytest.raises(ValueError, match=r"benches of one module .* not of \['a', 'b'\]"):
+        simulate(None, SimpleNamespace(module="a"), SimpleNamespace(module="b"))
+    with pytest.raises(ValueError, match="not of none"):
+        simulate(None, "json")

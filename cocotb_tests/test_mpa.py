@@ -133,12 +133,11 @@ async def a_monitor_ends_a_test_that_does_not_call_it(dut):
 @pytest.mark.parametrize("markers", [False, True])
 @pytest.mark.parametrize("lanes", LANES)
 def test_a_good_stream(lanes, markers):
-    name = "good_fpdus_pass_and_are_monitored"
-    simulate(functools.partial(Packets, lanes), __name__, name=name, parameters={"markers": markers})
+    simulate(functools.partial(Packets, lanes), good_fpdus_pass_and_are_monitored, parameters={"markers": markers})
 
 
 @pytest.mark.parametrize(
-    "name", ["a_fault_is_reported_with_its_stream_offset", "a_monitor_ends_a_test_that_does_not_call_it"]
+    "bench", [a_fault_is_reported_with_its_stream_offset, a_monitor_ends_a_test_that_does_not_call_it]
 )
-def test_a_bad_stream(name):
-    simulate(functools.partial(Packets, 4), __name__, name=name)
+def test_a_bad_stream(bench):
+    simulate(functools.partial(Packets, 4), bench)

@@ -102,6 +102,6 @@ async def a_board_is_silent_until_its_link_is_up_then_answers(dut):
 def test_a_board_is_silent_until_its_link_is_up_then_answers():
     board = partial(pinned, "rgmii", lambda adapter: whole_rnic(ETHERNET, adapter, 16, STATION))
     simulate(
-        board, __name__, name="a_board_is_silent_until_its_link_is_up_then_answers", parameters={"core": 20},
+        board, a_board_is_silent_until_its_link_is_up_then_answers, parameters={"core": 20},
         seconds=400,
     )  # fmt: skip

@@ -154,7 +154,7 @@ async def the_listing_brings_a_connection_up(dut):
 
 
 def test_the_listing_brings_a_connection_up():
-    simulate(functools.partial(AxiMpaDatapath, 4), __name__, name="the_listing_brings_a_connection_up")
+    simulate(functools.partial(AxiMpaDatapath, 4), the_listing_brings_a_connection_up)
 
 
 @bench(cycles=20_000)
@@ -166,4 +166,4 @@ async def the_listing_drives_the_rdma_engine(dut):
 
 
 def test_the_listing_drives_the_rdma_engine():
-    simulate(functools.partial(AxiRdmaDatapath, 4), __name__, name="the_listing_drives_the_rdma_engine")
+    simulate(functools.partial(AxiRdmaDatapath, 4), the_listing_drives_the_rdma_engine)

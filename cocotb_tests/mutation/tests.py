@@ -49,7 +49,7 @@ class Mutation:
         """The width of the tests to run."""
         return self._plan["lanes"]
 
-    def simulate(self, component: Any, test_module: str, **options: Any) -> None:
+    def simulate(self, component: Any, *benches: Any, **options: Any) -> None:
         """Replaces :func:`.harness.simulate`, and runs the test on all live mutants."""
         __tracebackhide__ = True
         mutants, killed = self._plan["mutants"], self._plan["killed"]
@@ -70,9 +70,9 @@ class Mutation:
         test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
         with tempfile.TemporaryDirectory() as folder:
             outcome = Path(folder) / "killed.json"
-            self._task = Task(test_module, sorted(alive), self._plan["jobs"], str(outcome))
+            self._task = Task(self._harness.chosen(benches)[0], sorted(alive), self._plan["jobs"], str(outcome))
             random.seed(SEED)
-            self._test_simulate(component, test_module, **{**options, "seed": SEED, "seconds": None})
+            self._test_simulate(component, *benches, **{**options, "seed": SEED, "seconds": None})
             dead = json.loads(outcome.read_text())
         for number in dead:
             killed[alive[number]] = test

@@ -366,4 +366,11 @@ def test_watcher_at_each_width(connections, lanes):
 @pytest.mark.parametrize(("latency", "seed"), [(40, 0), (10, 1)])
 def test_watcher_of_rings_in_a_slow_memory(latency, seed):
     made = partial(WatchedRings, 4, 0, latency, seed)
-    simulate(made, __name__, name=r"(fpdus|a_connection|an_fpdu)\w*", parameters={"connections": 4, "lanes": 0})
+    simulate(
+        made,
+        fpdus_of_all_connections_arrive_whole,
+        a_connection_that_failed_or_holds_delays_no_other,
+        an_fpdu_that_is_too_long_is_given_without_its_rest,
+        a_connection_ends_and_another_takes_its_place,
+        parameters={"connections": 4, "lanes": 0},
+    )

@@ -140,22 +140,22 @@ async def a_reset_discards_ulpdus_in_the_length_fifo(dut):
 
 
 def test_a_reset_discards_ulpdus_in_the_length_fifo():
-    simulate(partial(AxiMpaDatapath, 1, measure=128), __name__, name="a_reset_discards_ulpdus_in_the_length_fifo")
+    simulate(partial(AxiMpaDatapath, 1, measure=128), a_reset_discards_ulpdus_in_the_length_fifo)
 
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_registers_can_be_read_and_written(lanes):
-    simulate(partial(AxiMpaDatapath, lanes), __name__, name="registers_can_be_read_and_written")
+    simulate(partial(AxiMpaDatapath, lanes), registers_can_be_read_and_written)
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("name", ["any_beat_of_rx_mpa_may_be_short", "the_verdict_is_on_the_last_beat"])
-def test_beats(name, lanes):
-    simulate(partial(AxiMpaDatapath, lanes), __name__, name=name, parameters={"lanes": lanes})
+@pytest.mark.parametrize("bench", [any_beat_of_rx_mpa_may_be_short, the_verdict_is_on_the_last_beat])
+def test_beats(bench, lanes):
+    simulate(partial(AxiMpaDatapath, lanes), bench, parameters={"lanes": lanes})
 
 
 @pytest.mark.parametrize("pauses", [False, True])
 @pytest.mark.parametrize("lanes", LANES)
 def test_fpdus_are_looped_back(lanes, pauses):
     parameters = {"lanes": lanes, "pauses": pauses}
-    simulate(partial(AxiMpaDatapath, lanes), __name__, name="fpdus_are_looped_back", parameters=parameters)
+    simulate(partial(AxiMpaDatapath, lanes), fpdus_are_looped_back, parameters=parameters)

@@ -309,29 +309,29 @@ async def a_reset_leaves_the_bus_in_order(dut):
 @pytest.mark.parametrize("pauses", [False, True])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_octets_pass_between_the_peer_and_memory(lanes, pauses):
-    simulate(partial(AxiRdmaDatapath, lanes), __name__, name="octets_pass_between_the_peer_and_memory",
+    simulate(partial(AxiRdmaDatapath, lanes), octets_pass_between_the_peer_and_memory,
              parameters={"pauses": pauses})  # fmt: skip
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_a_read_that_memory_answers_with_an_error_ends_the_stream(lanes):
-    simulate(partial(AxiRdmaDatapath, lanes), __name__, parameters={"lanes": lanes},
-             name="a_read_that_memory_answers_with_an_error_ends_the_stream")  # fmt: skip
+    simulate(partial(AxiRdmaDatapath, lanes), a_read_that_memory_answers_with_an_error_ends_the_stream,
+             parameters={"lanes": lanes})  # fmt: skip
 
 
 @pytest.mark.parametrize(("lanes", "latency"), [(1, 0), (1, 9), (4, 0)])
 def test_a_write_that_memory_answers_with_an_error_ends_the_stream(lanes, latency):
-    simulate(partial(AxiRdmaDatapath, lanes), __name__, parameters={"latency": latency},
-             name="a_write_that_memory_answers_with_an_error_ends_the_stream")  # fmt: skip
+    simulate(partial(AxiRdmaDatapath, lanes), a_write_that_memory_answers_with_an_error_ends_the_stream,
+             parameters={"latency": latency})  # fmt: skip
 
 
 @pytest.mark.parametrize("pauses", [False, True])
 @pytest.mark.parametrize(("lanes", "sample"), [(1, 4), (4, 2)])
 def test_samples_reach_the_ring_of_the_peer(lanes, sample, pauses):
-    simulate(partial(AxiRdmaDatapath, lanes, sample=sample), __name__, name="samples_reach_the_ring_of_the_peer",
+    simulate(partial(AxiRdmaDatapath, lanes, sample=sample), samples_reach_the_ring_of_the_peer,
              parameters={"pauses": pauses, "sample": sample})  # fmt: skip
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_a_reset_leaves_the_bus_in_order(lanes):
-    simulate(partial(AxiRdmaDatapath, lanes), __name__, name="a_reset_leaves_the_bus_in_order")
+    simulate(partial(AxiRdmaDatapath, lanes), a_reset_leaves_the_bus_in_order)

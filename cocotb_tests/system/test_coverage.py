@@ -167,27 +167,27 @@ async def rtl_and_software_agree_on_every_first_fpdu_in_every_order(dut):
             await pair.agree()
 
 
-def covers(name, lanes, **parameters):
+def covers(bench, lanes, **parameters):
     # The limit of wall time is generous: a simulation that hangs ends at its limit of cycles.
     make, parameters = functools.partial(MpaDatapath, lanes), {"lanes": lanes} | parameters
-    simulate(make, __name__, name=name, parameters=parameters, collects=True, seconds=7200)
+    simulate(make, bench, parameters=parameters, collects=True, seconds=7200)
 
 
 @pytest.mark.parametrize(("lanes", "quarter"), QUARTERS)
 def test_receive_in_every_situation(lanes, quarter):
-    covers("every_error_is_found_at_every_phase_and_cut", lanes, quarter=quarter)
+    covers(every_error_is_found_at_every_phase_and_cut, lanes, quarter=quarter)
 
 
 @pytest.mark.parametrize(("lanes", "quarter"), QUARTERS)
 def test_transmit_in_every_situation(lanes, quarter):
-    covers("fpdus_are_correct_at_every_phase", lanes, quarter=quarter)
+    covers(fpdus_are_correct_at_every_phase, lanes, quarter=quarter)
 
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_rejected_ulpdus_in_every_situation(lanes):
-    covers("invalid_ulpdus_are_rejected", lanes)
+    covers(invalid_ulpdus_are_rejected, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_the_fence_in_every_situation(lanes):
-    covers("rtl_and_software_agree_on_every_first_fpdu_in_every_order", lanes)
+    covers(rtl_and_software_agree_on_every_first_fpdu_in_every_order, lanes)

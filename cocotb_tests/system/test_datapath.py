@@ -62,10 +62,10 @@ async def fpdus_become_ulpdus(dut):
 
 @pytest.mark.parametrize(("idle", "busy"), [(0, 0), (0.5, 0), (0, 0.5), (0.3, 0.3)])
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("name", ["ulpdus_become_fpdus", "fpdus_become_ulpdus"])
-def test_rtl_equals_software(name, lanes, idle, busy):
+@pytest.mark.parametrize("bench", [ulpdus_become_fpdus, fpdus_become_ulpdus])
+def test_rtl_equals_software(bench, lanes, idle, busy):
     parameters = {"lanes": lanes, "idle": idle, "busy": busy}
-    simulate(functools.partial(MpaDatapath, lanes), __name__, name=name, parameters=parameters)
+    simulate(functools.partial(MpaDatapath, lanes), bench, parameters=parameters)
 
 
 def test_rtl_of_an_ice40_equals_software():

@@ -158,7 +158,7 @@ async def each_connection_is_as_if_alone(dut):
     (4, 4, 8),  # above 4 lanes, receive has another queue, and more room in it
 ])  # fmt: skip
 def test_each_connection_is_as_if_alone(connections, lives, lanes):
-    simulate(functools.partial(SharedMpa, connections, lanes), __name__, name="each_connection_is_as_if_alone",
+    simulate(functools.partial(SharedMpa, connections, lanes), each_connection_is_as_if_alone,
              parameters={"connections": connections, "lives": lives, "lanes": lanes})  # fmt: skip
 
 
@@ -285,14 +285,14 @@ async def pages_read_as_those_of_one_connection(dut):
     assert await path.get(life.n, "CYCLES_HI") == 0
 
 
-@pytest.mark.parametrize("name", [
-    "few_cycles_are_lost_at_a_change_of_connection", "no_connection_waits_for_another_ones_fence_or_full_ring",
-    "a_flood_of_events_overflows_no_other_queue", "a_reset_right_behind_an_fpdu_leaves_no_count",
-    "pages_read_as_those_of_one_connection",
+@pytest.mark.parametrize("bench", [
+    few_cycles_are_lost_at_a_change_of_connection, no_connection_waits_for_another_ones_fence_or_full_ring,
+    a_flood_of_events_overflows_no_other_queue, a_reset_right_behind_an_fpdu_leaves_no_count,
+    pages_read_as_those_of_one_connection,
 ])  # fmt: skip
 @pytest.mark.parametrize("lanes", LANES)
-def test_of_four_connections(name, lanes):
-    simulate(functools.partial(SharedMpa, 4, lanes), __name__, name=name,
+def test_of_four_connections(bench, lanes):
+    simulate(functools.partial(SharedMpa, 4, lanes), bench,
              parameters={"connections": 4, "lanes": lanes})  # fmt: skip
 
 

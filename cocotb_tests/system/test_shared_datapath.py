@@ -329,12 +329,12 @@ async def what_happens_to_some_connections_changes_nothing_of_others(dut):
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("name", [
-    "mixed_work_of_all_connections_is_done", "few_cycles_are_lost_in_transmit", "few_cycles_are_lost_in_receive",
-    "what_happens_to_some_connections_changes_nothing_of_others",
+@pytest.mark.parametrize("bench", [
+    mixed_work_of_all_connections_is_done, few_cycles_are_lost_in_transmit, few_cycles_are_lost_in_receive,
+    what_happens_to_some_connections_changes_nothing_of_others,
 ])  # fmt: skip
-def test_shared_datapath(name, lanes):
-    simulate(path(lanes), __name__, name=name, parameters={"lanes": lanes, "outcome": ""})
+def test_shared_datapath(bench, lanes):
+    simulate(path(lanes), bench, parameters={"lanes": lanes, "outcome": ""})
 
 
 def main():
@@ -345,7 +345,8 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             outcome = Path(folder) / "lost"
             parameters = {"lanes": lanes, "outcome": str(outcome)}
-            simulate(path(lanes), f"{__package__}.test_shared_datapath", name="few_.*", parameters=parameters)
+            benches = few_cycles_are_lost_in_transmit, few_cycles_are_lost_in_receive
+            simulate(path(lanes), *benches, parameters=parameters)
             for line in outcome.read_text().splitlines():
                 each = json.loads(line)
                 print(f"| {lanes} | {each['way']} | {each['what']} | {each['average']:.1f} | "

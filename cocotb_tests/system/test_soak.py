@@ -30,7 +30,7 @@ def run_cases(lanes, cases):
         path = Path(folder, "cases.json")
         path.write_text(json.dumps([each.to_json() for each in cases]))
         simulate(
-            functools.partial(MpaDatapath, lanes), __name__, name="mutated_streams_end_as_in_the_software",
+            functools.partial(MpaDatapath, lanes), mutated_streams_end_as_in_the_software,
             parameters={"lanes": lanes, "cases": str(path)}, seconds=3600,
         )  # fmt: skip
 

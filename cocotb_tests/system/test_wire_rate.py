@@ -336,19 +336,19 @@ def test_rdma_writes_of_several_connections_fill_the_wire(tmp_path):
 
 def write(sides, folder, least, ring=16384, core=16, connections=1):
     parameters = {"sides": sides, "least": least}
-    run("writes.*", folder, ring, core, connections, parameters)
+    run(writes_leave_back_to_back, folder, ring, core, connections, parameters)
 
 
-def run(name, folder, ring=16384, core=16, connections=1, parameters=None, *, is_dirty=False, seed=None):
+def run(bench, folder, ring=16384, core=16, connections=1, parameters=None, *, is_dirty=False, seed=None):
     clocks = {"core": core, "rx": 8, "tx": 8}
     given = {**clocks, "connections": connections, "outcome": str(folder / "figures"), **(parameters or {})}
     made = partial(dirty, partial(Joined, ring, connections), 1) if is_dirty else partial(Joined, ring, connections)
-    simulate(made, f"{__package__}.test_wire_rate", name=name, parameters=given, seed=seed)
+    simulate(made, bench, parameters=given, seed=seed)
 
 
 @pytest.mark.parametrize(("core", "most"), READS.items())
 def test_an_rdma_read_is_answered_in_time(core, most, tmp_path):
-    run("a_read.*", tmp_path, core=core, parameters={"most": most})
+    run(a_read_is_answered_soon, tmp_path, core=core, parameters={"most": most})
 
 
 @pytest.mark.parametrize("connections", [1, 4])
@@ -357,7 +357,7 @@ def test_frames_do_not_depend_on_memory_that_nobody_has_written(connections, tmp
     for is_dirty in (False, True):
         folder = tmp_path / str(is_dirty)
         folder.mkdir()
-        run("frames.*", folder, 16384 // connections, connections=connections, is_dirty=is_dirty, seed=1)
+        run(frames_are_noted, folder, 16384 // connections, connections=connections, is_dirty=is_dirty, seed=1)
         frames.append((folder / "figures").read_text().splitlines())
     assert len(frames[0]) > 5
     assert frames[0] == frames[1]

@@ -2,7 +2,6 @@
 
 from ipaddress import IPv4Address
 
-import cocotb
 from cocotb.handle import Immediate
 from cocotb.task import bridge, resume
 from cocotb.triggers import Timer
@@ -74,8 +73,8 @@ def play(path: Path, case: Case, iss: int, irs: int) -> None:
         path.octets = b""
 
 
-@cocotb.test()
-async def plays_the_scripts(dut):
+async def play_the_scripts(dut):
+    """Play all that fit."""
     await start(dut)
     path = Path(dut)
 

@@ -2,6 +2,7 @@
 
 import functools
 
+import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import simulate
@@ -24,9 +25,16 @@ def test_the_program_does_what_the_script_says_and_what_the_twin_does(case):
         assert trace == Player(case, Twin(case, isns[0]), *isns).run()
 
 
+@cocotb.test()
+async def plays_the_scripts(dut):
+    from open_rnic.cocotb_tests.tcp_scripts.path import play_the_scripts  # nothing but a simulation can import it
+
+    await play_the_scripts(dut)
+
+
 @pytest.mark.parametrize("turn", range(2))
 def test_the_path_does_what_the_scripts_say_and_what_the_twin_does(turn):
     simulate(
-        functools.partial(make, "4", "8192", "8192"), "open_rnic.cocotb_tests.tcp_scripts.path",
+        functools.partial(make, "4", "8192", "8192"), plays_the_scripts,
         parameters={"turn": turn}, seconds=1800,
     )  # fmt: skip

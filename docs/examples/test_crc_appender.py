@@ -23,4 +23,4 @@ async def the_crc_follows(dut):
 
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_the_crc_follows(lanes):
-    simulate(CrcAppender(lanes), __name__)
+    simulate(CrcAppender(lanes), the_crc_follows)

@@ -169,7 +169,16 @@ async def octets_are_sent_immediately_if_the_wire_is_idle(dut):
 
 @pytest.mark.parametrize("period", PERIODS, ids=str)
 def test_uart(period):
-    simulate(partial(Uart, period), __name__, parameters={"period": float(period)}, name="(octets|an_octet|a_glitch).*")
+    simulate(
+        partial(Uart, period),
+        octets_of_a_sender_with_a_rate_error_of_two_percent_are_received,
+        an_octet_without_a_stop_bit_is_discarded_and_the_next_one_is_received,
+        octets_survive_a_glitch_of_one_sample_in_every_bit,
+        a_glitch_is_not_a_start_bit,
+        octets_are_sent_without_gaps_and_with_bits_of_the_right_length,
+        octets_are_sent_immediately_if_the_wire_is_idle,
+        parameters={"period": float(period)},
+    )
 
 
 # --- the link
@@ -296,7 +305,13 @@ async def the_link_refuses_unknown_sessions_and_counts_only_damaged_frames(dut):
 
 
 def test_link():
-    simulate(partial(Link, 1, size=512), __name__, name="the_link.*")
+    simulate(
+        partial(Link, 1, size=512),
+        the_link_opens_several_sessions_in_turn,
+        the_link_does_not_overwrite_a_response_while_it_is_sent,
+        the_link_puts_beats_with_short_gaps_into_one_record,
+        the_link_refuses_unknown_sessions_and_counts_only_damaged_frames,
+    )
 
 
 # --- COBS
@@ -408,7 +423,12 @@ def cobs_blocks():
 
 
 def test_cobs():
-    simulate(partial(cobs_blocks), __name__, name="(the_decoder|the_library|a_response).*")
+    simulate(
+        partial(cobs_blocks),
+        the_decoder_decodes_frames_of_the_library,
+        the_library_decodes_responses_which_can_be_sent_twice,
+        a_response_apart_replaces_none_of_the_two,
+    )
 
 
 # --- invalid parameters

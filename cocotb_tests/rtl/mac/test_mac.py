@@ -350,11 +350,11 @@ FAST_ENOUGH = {"40 MHz": (25, -100, 100), "150 MHz": (6.6, 100, -100)}  # to tra
 @pytest.mark.parametrize(
     "test",
     [
-        "frames_are_received",
-        "frames_are_transmitted",
-        "bad_frames_are_discarded_and_counted",
-        "a_stalled_core_loses_whole_frames_that_are_counted",
-        "frames_stay_whole_when_the_mac_stops_and_starts",
+        frames_are_received,
+        frames_are_transmitted,
+        bad_frames_are_discarded_and_counted,
+        a_stalled_core_loses_whole_frames_that_are_counted,
+        frames_stay_whole_when_the_mac_stops_and_starts,
     ],
 )
 def test_frames_pass(test, clocks):
@@ -365,11 +365,11 @@ def test_frames_pass(test, clocks):
 @pytest.mark.parametrize(
     "test",
     [
-        "frames_are_received",
-        "frames_without_pauses_are_transmitted_early",
-        "bad_frames_are_discarded_and_counted",
-        "a_stalled_core_loses_whole_frames_that_are_counted",
-        "frames_stay_whole_when_the_mac_stops_and_starts",
+        frames_are_received,
+        frames_without_pauses_are_transmitted_early,
+        bad_frames_are_discarded_and_counted,
+        a_stalled_core_loses_whole_frames_that_are_counted,
+        frames_stay_whole_when_the_mac_stops_and_starts,
     ],
 )
 def test_frames_pass_early(test, clocks):
@@ -379,7 +379,7 @@ def test_frames_pass_early(test, clocks):
 @pytest.mark.parametrize("early", [None, EARLY])
 def test_frames_of_all_sizes_pass(early):
     """More of them: ``python -m open_rnic.cocotb_tests.mac_soak``."""
-    run("all_sizes_pass", "50 MHz", early=early, longest=100)
+    run(all_sizes_pass, "50 MHz", early=early, longest=100)
 
 
 def run(test, clocks, early=None, **parameters):
@@ -389,22 +389,22 @@ def run(test, clocks, early=None, **parameters):
 def simulate_mac(test, core, rx_offset, tx_offset, early, parameters, **options):
     """Run a test: ``core`` is the period of its clock in ns, the offsets of the others are in millionths."""
     parameters |= {"core": core, "rx_offset": rx_offset, "tx_offset": tx_offset, "early": early}
-    simulate(partial(Mac, early=early), __name__, name=test, parameters=parameters, **options)
+    simulate(partial(Mac, early=early), test, parameters=parameters, **options)
 
 
 @pytest.mark.parametrize("clocks", CLOCKS)
 @pytest.mark.parametrize("octets", [60, 61, 1514])
 @pytest.mark.parametrize("early", [None, EARLY])
 def test_line_rate_is_kept(early, octets, clocks):
-    run("line_rate_is_kept", clocks, octets=octets, early=early)
+    run(line_rate_is_kept, clocks, octets=octets, early=early)
 
 
 @pytest.mark.parametrize(
     "test",
     [
-        "a_core_that_takes_nothing_gets_the_first_frames",
-        "a_frame_that_is_too_long_or_has_no_header_is_not_transmitted",
-        "a_mac_that_does_not_run_is_quiet_and_holds_nobody_up",
+        a_core_that_takes_nothing_gets_the_first_frames,
+        a_frame_that_is_too_long_or_has_no_header_is_not_transmitted,
+        a_mac_that_does_not_run_is_quiet_and_holds_nobody_up,
     ],
 )
 def test_mac(test):
@@ -412,7 +412,7 @@ def test_mac(test):
 
 
 def test_latency_is_as_documented():
-    run("latency_is_as_documented", "62.5 MHz")
+    run(latency_is_as_documented, "62.5 MHz")
 
 
 def test_a_wrong_parameter_is_rejected():

@@ -63,4 +63,4 @@ async def pings_are_answered(dut):
 
 
 def test_pings_are_answered():
-    simulate(partial(MacAndNet), __name__, name="pings_are_answered", parameters={"core": 16, "rx_offset": 100})
+    simulate(partial(MacAndNet), pings_are_answered, parameters={"core": 16, "rx_offset": 100})

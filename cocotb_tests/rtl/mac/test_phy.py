@@ -215,22 +215,22 @@ async def the_host_reads_and_writes_any_register(dut):
 @pytest.mark.parametrize(
     "test",
     [
-        "a_phy_is_reset_then_set_up_then_polled",
-        "the_mode_of_the_link_is_that_of_both_ends",
-        "a_phy_that_does_not_answer_is_set_up_when_it_does",
-        "the_host_reads_and_writes_any_register",
+        a_phy_is_reset_then_set_up_then_polled,
+        the_mode_of_the_link_is_that_of_both_ends,
+        a_phy_that_does_not_answer_is_set_up_when_it_does,
+        the_host_reads_and_writes_any_register,
     ],
 )
 def test_phy(test):
-    simulate(partial(PhyControl, SETTINGS, HALF), __name__, name=test)
+    simulate(partial(PhyControl, SETTINGS, HALF), test)
 
 
 def test_a_slow_phy_that_must_not_be_reset_is_only_read():
-    simulate(partial(PhyControl, QUIET, HALF), __name__, name="a_slow_phy_that_must_not_be_reset_is_only_read")
+    simulate(partial(PhyControl, QUIET, HALF), a_slow_phy_that_must_not_be_reset_is_only_read)
 
 
 def test_of_several_addresses_the_first_with_a_link_is_used():
-    simulate(partial(PhyControl, SEVERAL, HALF), __name__, name="of_several_addresses_the_first_with_a_link_is_used")
+    simulate(partial(PhyControl, SEVERAL, HALF), of_several_addresses_the_first_with_a_link_is_used)
 
 
 def test_wrong_settings_are_rejected():

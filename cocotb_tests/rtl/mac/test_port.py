@@ -138,16 +138,16 @@ async def the_host_reaches_the_phy(dut):
 
 def run(test, source=LinkSource.MDIO):
     make = partial(pinned_port, "rgmii", 62_500_000, SETTINGS, source=source)
-    simulate(make, __name__, name=test, parameters={"core": 16})
+    simulate(make, test, parameters={"core": 16})
 
 
-@pytest.mark.parametrize("test", ["frames_pass_while_the_link_is_up", "the_host_reaches_the_phy"])
+@pytest.mark.parametrize("test", [frames_pass_while_the_link_is_up, the_host_reaches_the_phy])
 def test_port(test):
     run(test)
 
 
 def test_the_state_of_the_link_has_other_sources():
-    run("the_state_of_the_link_has_other_sources", LinkSource.IN_BAND)
+    run(the_state_of_the_link_has_other_sources, LinkSource.IN_BAND)
 
 
 def test_a_source_that_the_interface_does_not_have_is_rejected():

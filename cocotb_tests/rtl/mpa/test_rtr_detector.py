@@ -84,7 +84,7 @@ async def a_read_rtr_may_leave_while_an_fpdu_arrives(dut):
         assert (await sink.receive()).octets == b"next"
 
 
-@pytest.mark.parametrize("name", ["ulpdus_follow_an_rtr_without_a_gap", "a_read_rtr_may_leave_while_an_fpdu_arrives"])
+@pytest.mark.parametrize("bench", [ulpdus_follow_an_rtr_without_a_gap, a_read_rtr_may_leave_while_an_fpdu_arrives])
 @pytest.mark.parametrize("lanes", [1, 4])
-def test_rtr_detector(lanes, name):
-    simulate(functools.partial(detector, lanes), __name__, name=name, parameters={"lanes": lanes})
+def test_rtr_detector(lanes, bench):
+    simulate(functools.partial(detector, lanes), bench, parameters={"lanes": lanes})

@@ -105,6 +105,9 @@ async def a_word_that_was_not_announced_stays(dut):
     assert await host.receive() == (b"abcd", Verdict.GOOD)
 
 
-@pytest.mark.parametrize("name", ["packets.*", "room.*", "a_reset.*", "a_word.*"])
-def test_stream_window(name):
-    simulate(StreamWindow(), __name__, name=name)
+@pytest.mark.parametrize(
+    "bench",
+    [packets_pass_both_ways, room_is_exact, a_reset_discards_what_waits, a_word_that_was_not_announced_stays],
+)
+def test_stream_window(bench):
+    simulate(StreamWindow(), bench)

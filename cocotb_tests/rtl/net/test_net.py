@@ -448,30 +448,30 @@ async def datagrams_are_delivered_and_sent(dut):
 
 
 @pytest.mark.parametrize(
-    "name",
+    "bench",
     [
-        "segments_are_delivered",
-        "segments_are_sent",
-        "stored_packets_leave_as_segments",
-        "other_frames_overtake_a_stored_packet",
-        "a_packet_that_cannot_leave_is_given_up",
-        "an_unknown_next_hop_is_asked_for",
-        "a_segment_is_delivered_whole_or_counted",
-        "any_frame_is_treated_as_by_the_twin",
-        "macs_are_confirmed_and_forgotten",
-        "receive_does_not_wait_for_transmit",
-        "requests_for_an_address_are_a_second_apart",
-        "the_address_is_defended",
-        "the_oldest_neighbour_is_forgotten",
-        "minimum_segments_are_sent_at_the_rate_of_the_wire",
-        "echo_requests_are_answered",
-        "datagrams_are_delivered_and_sent",
+        segments_are_delivered,
+        segments_are_sent,
+        stored_packets_leave_as_segments,
+        other_frames_overtake_a_stored_packet,
+        a_packet_that_cannot_leave_is_given_up,
+        an_unknown_next_hop_is_asked_for,
+        a_segment_is_delivered_whole_or_counted,
+        any_frame_is_treated_as_by_the_twin,
+        macs_are_confirmed_and_forgotten,
+        receive_does_not_wait_for_transmit,
+        requests_for_an_address_are_a_second_apart,
+        the_address_is_defended,
+        the_oldest_neighbour_is_forgotten,
+        minimum_segments_are_sent_at_the_rate_of_the_wire,
+        echo_requests_are_answered,
+        datagrams_are_delivered_and_sent,
     ],
 )
-def test_net(name):
-    simulate(NET, __name__, name=name)
+def test_net(bench):
+    simulate(NET, bench)
 
 
 @pytest.mark.parametrize("pause", [0, 1])
 def test_net_at_full_rate(pause):
-    simulate(NET, __name__, name="back_to_back_frames_are_received", parameters={"pause": pause})
+    simulate(NET, back_to_back_frames_are_received, parameters={"pause": pause})

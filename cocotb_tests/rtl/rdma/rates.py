@@ -141,7 +141,7 @@ def rates(name: str, lanes: int) -> Rates:
     with tempfile.TemporaryDirectory() as folder:
         outcome = Path(folder) / "rates.json"
         parameters = {"name": name, "lanes": lanes, "outcome": str(outcome)}
-        simulate(made, f"{__package__}.rates", parameters=parameters)
+        simulate(made, measure, parameters=parameters)
         writes, segments, response = json.loads(outcome.read_text())
     return Rates([Rate(*each) for each in writes], Rate(*segments), response)
 

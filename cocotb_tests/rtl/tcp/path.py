@@ -3,7 +3,6 @@
 from collections import deque
 from ipaddress import IPv4Address
 
-import cocotb
 from cocotb.handle import Immediate
 from cocotb.task import bridge, resume
 from cocotb.triggers import Timer
@@ -140,8 +139,8 @@ class Path:
         self.come(now)
 
 
-@cocotb.test()
-async def shadows_the_twin(dut):
+async def shadow_the_twin(dut):
+    """Run the traffic."""
     await start(dut)
     path = Path(dut)
 

@@ -201,7 +201,7 @@ async def streams(dut):
 @pytest.mark.parametrize("sides", ["a", "ab"])
 def test_full_segments_leave_back_to_back(sides):
     simulate(
-        functools.partial(Pair), __name__, name="streams",
+        functools.partial(Pair), streams,
         parameters={"count": 220, "octets": MSS, "sides": sides, "losses": [], "extra": 0},
     )  # fmt: skip
 
@@ -211,7 +211,7 @@ def test_full_segments_leave_back_to_back_with_rings_in_a_memory_of_40_cycles(si
     """Both ways at once, 2 % of the time may be lost."""
     extra = int(lost * 200 * cycles_of(54 + MSS))
     simulate(
-        functools.partial(Pair, 40), __name__, name="streams",
+        functools.partial(Pair, 40), streams,
         parameters={"count": 220, "octets": MSS, "sides": sides, "losses": [], "extra": extra},
     )  # fmt: skip
 
@@ -221,7 +221,7 @@ def test_a_lost_segment_costs_its_retransmission(octets):
     """And at most 6 frame times, as the congestion window is halved, and the ring holds only 5 full segments."""
     extra = 6 * cycles_of(54 + octets)
     simulate(
-        functools.partial(Pair), __name__, name="streams",
+        functools.partial(Pair), streams,
         parameters={"count": 220, "octets": octets, "sides": "a", "losses": [100], "extra": extra},
     )  # fmt: skip
 
@@ -438,7 +438,7 @@ async def shortest_frames(dut):
 
 
 def test_the_shortest_segments_take_the_time_of_the_wire():
-    simulate(TcpEngine(CONNECTIONS), __name__, name="shortest_segments")
+    simulate(TcpEngine(CONNECTIONS), shortest_segments)
 
 
 def test_the_table_of_the_page_is_that_of_the_program():
@@ -446,12 +446,12 @@ def test_the_table_of_the_page_is_that_of_the_program():
 
 
 def test_octets_are_delivered_when_they_have_been_written():
-    simulate(TcpEngine(CONNECTIONS), __name__, name="octets_behind_others")
+    simulate(TcpEngine(CONNECTIONS), octets_behind_others)
 
 
 def test_the_shortest_segments_leave():
-    simulate(TcpEngine(CONNECTIONS), __name__, name="shortest_segments_out", parameters={"out": 260, "both": 300})
+    simulate(TcpEngine(CONNECTIONS), shortest_segments_out, parameters={"out": 260, "both": 300})
 
 
 def test_the_shortest_frames_are_received_back_to_back():
-    simulate(functools.partial(NetworkPath, CONNECTIONS), __name__, name="shortest_frames")
+    simulate(functools.partial(NetworkPath, CONNECTIONS), shortest_frames)
