@@ -242,7 +242,7 @@ def _fill(name: str, source: str, waves: bool, optimize: str, folder: Path) -> N
     runtime = _runtime(waves, optimize)
     _run(folder, [
         *_cxx(waves, optimize), "-I", str(made), "-I", str(_cocotb("share_dir") / "lib" / "verilator"),
-        "-include", str(runtime / _COMMON), str(made / "all.cc"), *map(str, sorted(runtime.glob("*.o"))), "-o", TOP,
+        "-include", str(runtime / _COMMON), str(made / "all.cc"), str(runtime / "runtime.o"), "-o", TOP,
         "-rdynamic", f"-L{_cocotb('libs_dir')}", "-lcocotbvpi_verilator", *(["-llz4", "-lz"] if waves else []),
     ])  # fmt: skip
     shutil.rmtree(made)
@@ -257,12 +257,12 @@ def _runtime(waves: bool, optimize: str) -> Path:
 
 
 def _fill_runtime(waves: bool, optimize: str, folder: Path) -> None:
-    objects = [*_RUNTIME, *(["verilated_fst_c"] if waves else [])]
-    headers = ["memory", "string", *(f"{each}.h" for each in objects)]
+    parts = [*_RUNTIME, *(["verilated_fst_c"] if waves else [])]
+    headers = ["memory", "string", *(f"{each}.h" for each in parts)]
     (folder / _COMMON).write_text("".join(f"#include <{each}>\n" for each in headers))
+    (folder / "runtime.cc").write_text("".join(f"#include <{each}.cpp>\n" for each in parts))
     _run(folder, [*_cxx(waves, optimize), "-x", "c++-header", _COMMON, "-o", f"{_COMMON}.gch"])
-    for each in objects:
-        _run(folder, [*_cxx(waves, "-O1"), "-c", f"{_verilator_root()}/include/{each}.cpp", "-o", f"{each}.o"])
+    _run(folder, [*_cxx(waves, "-Os"), "-c", "runtime.cc", "-o", "runtime.o"])
 
 
 def _cxx(waves: bool, optimize: str) -> list[str]:
