@@ -20,6 +20,7 @@ from cocotbext.axi import (
 )
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.host_driver.ddp import ReadRequest, decode, tagged_segments, untagged_segments
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl.opcodes import Opcode, Queue
@@ -313,7 +314,7 @@ def test_octets_pass_between_the_peer_and_memory(lanes, pauses):
              parameters={"pauses": pauses})  # fmt: skip
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("lanes", widths(1, 2))
 def test_a_read_that_memory_answers_with_an_error_ends_the_stream(lanes):
     simulate(partial(AxiRdmaDatapath, lanes), a_read_that_memory_answers_with_an_error_ends_the_stream,
              parameters={"lanes": lanes})  # fmt: skip

@@ -8,6 +8,7 @@ from crc32c import crc32c
 
 from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath
@@ -196,6 +197,6 @@ def test_errors_with_store_and_forward():
     simulate(functools.partial(MpaDatapath, 4, store_and_forward=2048), __name__, parameters={"lanes": 4})
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_errors(lanes):
     simulate(functools.partial(MpaDatapath, lanes), __name__, parameters={"lanes": lanes})

@@ -7,6 +7,7 @@ import pytest
 
 from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.lib.lanes import LANES
@@ -377,6 +378,6 @@ async def rtl_and_software_agree_on_random_sequences(dut):
             await pair.agree()
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_fence(lanes):
     simulate(functools.partial(MpaDatapath, lanes), __name__, parameters={"lanes": lanes})

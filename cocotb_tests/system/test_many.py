@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
+from open_rnic.cocotb_tests.lengths import long
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.system.test_whole import BOARD, PEER, board_and_twin
 from open_rnic.host_driver import rdma
@@ -118,6 +119,7 @@ async def all_connected(board, twin, connections):
     await asyncio.gather(*(end.close() for end in ends))
 
 
+@long("more connections than boards have, over the same path")
 def test_64_connections_with_rings_in_slow_memories_are_used_at_once_over_a_cable_that_loses_frames():
     async def body():
         async with board_and_twin(name=MANY) as (board, twin), all_connected(board, twin, 64) as pairs:

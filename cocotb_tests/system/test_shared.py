@@ -9,6 +9,7 @@ from cocotb.triggers import gather
 
 from open_rnic.cocotb_tests.datapath import COUNTERS, _outcome, word_of
 from open_rnic.cocotb_tests.harness import Rate, bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import some, widths
 from open_rnic.cocotb_tests.shared import SharedPath
 from open_rnic.cocotb_tests.system.test_fence import READ, RESPONSE, SEND, SUNK_READ, TERMINATE, WRITE
 from open_rnic.host_driver.device import Event, Ulpdu
@@ -153,10 +154,14 @@ async def each_connection_is_as_if_alone(dut):
     await gather(*(live(path, n, parameter("lives")) for n in range(connections)))
 
 
-@pytest.mark.parametrize(("connections", "lives", "lanes"), [
-    *((connections, lives, lanes) for connections, lives in ((2, 16), (4, 8), (16, 3)) for lanes in LANES),
-    (4, 4, 8),  # above 4 lanes, receive has another queue, and more room in it
-])  # fmt: skip
+@pytest.mark.parametrize(("connections", "lives", "lanes"), some(
+    "all widths with all numbers of connections", 3,
+    dict.fromkeys((
+        (4, 8, 4), (16, 3, 1),
+        (4, 4, 8),  # above 4 lanes, receive has another queue, and more room in it
+        *((connections, lives, lanes) for connections, lives in ((2, 16), (4, 8), (16, 3)) for lanes in LANES),
+    )),
+))  # fmt: skip
 def test_each_connection_is_as_if_alone(connections, lives, lanes):
     simulate(functools.partial(SharedMpa, connections, lanes), each_connection_is_as_if_alone,
              parameters={"connections": connections, "lives": lives, "lanes": lanes})  # fmt: skip
@@ -290,7 +295,7 @@ async def pages_read_as_those_of_one_connection(dut):
     a_flood_of_events_overflows_no_other_queue, a_reset_right_behind_an_fpdu_leaves_no_count,
     pages_read_as_those_of_one_connection,
 ])  # fmt: skip
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_of_four_connections(bench, lanes):
     simulate(functools.partial(SharedMpa, 4, lanes), bench,
              parameters={"connections": 4, "lanes": lanes})  # fmt: skip

@@ -12,6 +12,7 @@ from cocotb.triggers import gather
 
 from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.mpa.fpdu import Checker
 from open_rnic.cocotb_tests.rtl.rdma.bench import cut_send, cut_tagged
 from open_rnic.cocotb_tests.shared_ends import Lost, Shared
@@ -328,7 +329,7 @@ async def what_happens_to_some_connections_changes_nothing_of_others(dut):
         assert await end.refused() is None
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 @pytest.mark.parametrize("bench", [
     mixed_work_of_all_connections_is_done, few_cycles_are_lost_in_transmit, few_cycles_are_lost_in_receive,
     what_happens_to_some_connections_changes_nothing_of_others,

@@ -7,6 +7,7 @@ import pytest
 
 from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.host_driver.device import Ulpdu
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.lib.lanes import LANES
@@ -167,6 +168,6 @@ async def the_directions_switch_independently(dut):
     assert (await pair.agree()).sent == [fpdus(b"one")]
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_stream_mode(lanes):
     simulate(functools.partial(MpaDatapath, lanes), __name__, parameters={"lanes": lanes})

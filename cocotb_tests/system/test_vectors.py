@@ -6,6 +6,7 @@ import pytest
 
 from open_rnic.cocotb_tests.datapath import Datapath
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath
@@ -27,6 +28,6 @@ async def vectors_are_sent_and_received(dut):
     assert len(FPDUS) >= 7
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_vectors(lanes):
     simulate(functools.partial(MpaDatapath, lanes), __name__, collects=True)

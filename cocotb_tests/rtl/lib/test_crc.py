@@ -10,6 +10,7 @@ from amaranth.lib.crc.catalog import CRC32_ISCSI
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.cocotb_tests.vectors import CRCS
 from open_rnic.rtl.lib import gf2
@@ -80,7 +81,7 @@ async def the_appender_appends_known_crcs(dut):
         assert (await sink.receive()).octets == each.octets + each.wire
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_crc32c(lanes):
     simulate(functools.partial(blocks, lanes), __name__, parameters={"lanes": lanes})
 

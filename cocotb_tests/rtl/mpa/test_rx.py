@@ -17,6 +17,7 @@ from cocotb.triggers import RisingEdge
 from open_rnic.cocotb_tests.datapath import cut, filler
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.layouts import Packet, StreamBeat
@@ -208,7 +209,7 @@ async def wrong_crcs_are_detected(dut):
         assert octets == ulpdu or cause is Cause.CRC
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4, 16])
+@pytest.mark.parametrize("lanes", widths(1, 2, 4, 16))
 def test_rx_blocks(lanes):
     simulate(functools.partial(blocks, lanes), __name__, parameters={"lanes": lanes})
 
@@ -221,7 +222,7 @@ def test_rx_blocks_of_1_lane():
     simulate(functools.partial(one_lane), __name__, parameters={"lanes": 1})
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_a_chunk_that_waits_during_reset_is_whole(lanes):
     switch, chunk = RxModeSwitch(lanes), bytes(range(1, 4 * lanes + 1))
 

@@ -7,6 +7,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.bench import Engine, engine
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode, Tagged, Terminate, Untagged
 from open_rnic.host_driver.ddp.faults import Fault
@@ -108,6 +109,6 @@ async def reserved_bits_are_ignored(dut):
     assert await end.received() == [(Opcode.SEND, 6, None)]
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_headers(lanes):
     simulate(engine(lanes), __name__, parameters={"lanes": lanes})

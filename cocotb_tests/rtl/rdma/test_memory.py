@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, run, take
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.rdma.layouts import word_bits
@@ -17,7 +18,7 @@ NO_PAUSE = itertools.repeat(0)
 
 
 @pytest.mark.parametrize("chance", [NEVER, 0.4])
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_octets_are_read_as_they_were_written(lanes, chance):
     memory = BlockMemory(lanes, OCTETS)
     port = memory.port

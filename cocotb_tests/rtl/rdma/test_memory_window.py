@@ -10,6 +10,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 
 from open_rnic.cocotb_tests.harness import bench, never, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Engine, cut_tagged, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest
 from open_rnic.rtl.bus import connect_pages
@@ -130,6 +131,6 @@ async def a_message_has_the_octets_that_the_host_wrote_before_it(dut, busy):
         assert segment.payload == octets
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_memory_window(lanes):
     simulate(functools.partial(Windowed, lanes), __name__, parameters={"lanes": lanes})

@@ -4,13 +4,14 @@
 import pytest
 from amaranth.hdl import Fragment
 
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.rtl.rdma.engine import RdmaEngine
 
 LIMITS = {"regions": (2, 65536), "buffers": (2, 256), "work": (1, 128), "reads": (2, 128)}
 
 
 @pytest.mark.parametrize("end", [0, 1])
-@pytest.mark.parametrize("lanes", [1, 2, 16])
+@pytest.mark.parametrize("lanes", widths(1, 2, 16))
 def test_the_smallest_and_the_largest_engine_can_be_made(lanes, end):
     Fragment.get(RdmaEngine(lanes, **{name: limits[end] for name, limits in LIMITS.items()}), None)
 

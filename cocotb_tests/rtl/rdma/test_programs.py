@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 
 from open_rnic.cocotb_tests import rdma_soak
 from open_rnic.cocotb_tests.harness import simulate
+from open_rnic.cocotb_tests.lengths import long, widths
 from open_rnic.cocotb_tests.rtl.rdma import programs
 from open_rnic.cocotb_tests.rtl.rdma.bench import engine
 
 LANES = [1, 2, 4, 16]
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_programs(lanes):
     @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
     @given(programs.programs(100))
@@ -27,6 +28,7 @@ def test_programs(lanes):
     examples()
 
 
+@long("as many steps as all programs of test_programs have")
 @pytest.mark.parametrize("lanes", LANES)
 def test_a_long_program(lanes):
     rng = random.Random(lanes)
@@ -35,7 +37,7 @@ def test_a_long_program(lanes):
     simulate(engine(lanes, **programs.SIZES), programs.program, parameters={"programs": [program]}, seed=lanes)
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_every_error(lanes):
     """After a few steps, at rest and in the middle of everything."""
     rng = random.Random(lanes)

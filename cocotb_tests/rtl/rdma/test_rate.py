@@ -3,13 +3,14 @@
 
 import pytest
 
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.rates import rates
 
 LANES = [1, 2, 4]
 LOADING = 3  # cycles to load a message of one piece
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_rdma_writes_take_as_many_cycles_as_their_fpdus_have_beats(lanes):
     """From one word up. One that is sent from another place in its words takes one cycle more: for another word."""
     found = rates("datapath", lanes)
@@ -19,7 +20,7 @@ def test_rdma_writes_take_as_many_cycles_as_their_fpdus_have_beats(lanes):
     assert found.segments.sent == found.segments.beats
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_the_engine_alone_takes_a_beat_a_cycle(lanes):
     """It sends a ULPDU in a cycle more than it has beats: MPA sends the CRC then."""
     found = rates("engine", lanes)
@@ -31,6 +32,6 @@ def test_the_engine_alone_takes_a_beat_a_cycle(lanes):
 
 
 @pytest.mark.parametrize(("name", "most"), [("engine", 26), ("datapath", 62)])
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_a_read_response_follows_its_request(name, most, lanes):
     assert rates(name, lanes).response <= most

@@ -7,6 +7,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.bench import (
     MAY_INVALIDATE,
     Engine,
@@ -421,6 +422,6 @@ async def the_interrupt_tells_of_each_change(dut):
     assert not await irq()
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_receive(lanes):
     simulate(engine(lanes), __name__, parameters={"lanes": lanes})

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from open_rnic.cocotb_tests.lengths import some, widths
 from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, run, take, until
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma.registers import Command
@@ -268,7 +269,7 @@ class Bench:
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.4])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some("more seeds", 3, range(12)))
 def test_the_peer_reads_what_was_not_dropped(seed, chance):
     """Random parameters, registers and peers."""
     rng = random.Random(seed)
@@ -464,7 +465,7 @@ def test_a_head_that_the_peer_cannot_know_is_ignored():
     bench.run(main)
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize("lanes", widths(1, 2, 4))
 def test_a_part_of_a_head_is_no_head(lanes):
     bench = Bench(lanes, 4, 64, 256, frees=False)
 

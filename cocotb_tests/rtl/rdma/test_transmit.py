@@ -7,6 +7,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Engine, engine, request
 from open_rnic.host_driver.ddp import (
     TAGGED_OCTETS,
@@ -371,6 +372,6 @@ async def nothing_follows_a_terminate(dut):
         await end.control(enable=0)
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_transmit(lanes):
     simulate(engine(lanes), __name__, parameters={"lanes": lanes})
