@@ -6,13 +6,13 @@ import random
 import cocotb
 import pytest
 
-from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.lengths import some
 from open_rnic.cocotb_tests.rtl.rdma.bench import ALL_RIGHTS, MAY_INVALIDATE, Engine, cut_send, engine, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged
 from open_rnic.rtl.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.registers import Right
 
-TRIES = 16  # of each kind
 END = 2**64
 STAG, AT, LENGTH = 0x5EED_0001, 0x2005, 400
 OTHER, OTHER_AT, OTHER_LENGTH = 0x5EED_0002, 0x3007, 100  # at the end of all TOs; with the right to write only
@@ -227,7 +227,7 @@ KINDS = [
 @bench()
 async def is_refused(dut, kind):
     end = Engine(dut, pauses(0.2), stalls(0.2)) if random.getrandbits(1) else Engine(dut)
-    for _ in range(TRIES):
+    for _ in range(parameter("tries")):
         peer = Peer(end)
         await peer.set_up()
         end.receive(*(make() for make in random.choice([[], [peer.write], [peer.send], [peer.write, peer.send]])))
@@ -255,7 +255,7 @@ async def is_refused(dut, kind):
 @bench()
 async def a_send_without_a_buffer_is_refused(dut):
     end = Engine(dut)
-    for _ in range(TRIES):
+    for _ in range(parameter("tries")):
         await end.reset()
         await end.start(waits=0)
         await end.region(STAG, AT, LENGTH)
@@ -285,6 +285,7 @@ async def what_accesses_no_octets_needs_no_stag(dut):
     assert not end.memory.touched
 
 
+@pytest.mark.parametrize("tries", some("more tries of each kind", 1, [4, 16]))
 @pytest.mark.parametrize("lanes", [1, 4, 16])
-def test_refusals(lanes):
-    simulate(engine(lanes), __name__, parameters={"lanes": lanes})
+def test_refusals(lanes, tries):
+    simulate(engine(lanes), __name__, parameters={"lanes": lanes, "tries": tries})
